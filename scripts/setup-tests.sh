@@ -18,6 +18,7 @@ has scp && has ssh-agent || wanted+=(openssh-client)
 [ -x /usr/lib/openssh/sftp-server ] || [ -x /usr/libexec/openssh/sftp-server ] \
     || [ -x /usr/lib/ssh/sftp-server ] || wanted+=(openssh-sftp-server)
 { has dropbear && has dropbearconvert; } || wanted+=(dropbear-bin)
+{ has proftpd && [ -e /usr/lib/proftpd/mod_sftp.so ]; } || wanted+=(proftpd-core proftpd-mod-crypto)
 has openssl || wanted+=(openssl)
 has script || wanted+=(bsdutils)
 has setpriv || wanted+=(util-linux)

@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let library = PathBuf::from(env::var("OUT_DIR")?).join("liblonghaul_wrap.so");
-    let mut rustc = Command::new(env::var_os("RUSTC").ok_or("cargo names no compiler")?);
+    let mut rustc =
+        Command::new(env::var_os("RUSTC").ok_or("no C compiler is configured: set CC")?);
     rustc
         .arg(source.join("lib.rs"))
         .args(["--crate-name", "longhaul_wrap", "--crate-type", "cdylib"])
@@ -38,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(linker) = env::var_os("RUSTC_LINKER") {
         let linker = linker
             .into_string()
-            .map_err(|_| "the linker's name is no text")?;
+            .map_err(|_| "the name of the linker is not valid UTF-8")?;
         rustc.args(["-C", &format!("linker={linker}")]);
     }
     // For musl, rustc builds shared libraries only without static linking. This library links
@@ -48,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let status = rustc.status()?;
     if !status.success() {
-        return Err(format!("the library of longhaul wrap cannot be made: {status}").into());
+        return Err(format!("cannot build the library of longhaul wrap: {status}").into());
     }
     println!("cargo::rustc-cfg=wraps");
     Ok(())

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use fuzz::{mutate, parse, some_bytes};
-use serve::listen::split_command;
+use serve::sshd::split_command;
 
 /// Parts of commands. A shell can do nothing with them outside its directory.
 const PIECES: &[&str] = &[

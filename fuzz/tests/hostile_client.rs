@@ -16,7 +16,7 @@ use ssh::channel::{ChannelEvent, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
 use ssh::msg::*;
 use ssh::transport::{DisabledProtection, Transport, TransportEvent};
-use ssh::{Connection, ConnectionConfig, Event, Front, Helper, Role, SealedQueue, Work};
+use ssh::{Connection, ConnectionConfig, CryptoHelpers, Event, Front, Role, SealedQueue, Work};
 use wire::{Field, PacketBuf, Pool, Rest};
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
@@ -500,9 +500,9 @@ impl World {
 }
 
 /// Returns a helper that helps at once, on another thread, too late, or not at all.
-fn helper() -> Helper {
+fn helper() -> CryptoHelpers {
     let turn = AtomicU32::new(0);
-    Helper::new(
+    CryptoHelpers::new(
         || true,
         move |work: Work| match turn.fetch_add(1, Relaxed) % 4 {
             0 => work(),

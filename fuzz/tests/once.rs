@@ -2,8 +2,8 @@
 
 use fuzz::{Corpus, assert_shown_safely, parse};
 use ssh::direct_control::{
-    Begin, ClientMessage, Frames, KeysAccepted, Listening, MOST_KEYS, MoreKeys, Refused,
-    ServerMessage, VERSION, framed, marker, write_keys,
+    ClientMessage, FrameSplitter, KeysAccepted, ListeningReply, MOST_KEYS, MoreKeys, Refused,
+    ServerMessage, StartRequest, VERSION, framed, marker, write_keys,
 };
 use ssh::key::PrivateKey;
 
@@ -15,7 +15,7 @@ fn corpus() -> Corpus {
         (
             "BEGIN",
             framed(
-                &Begin {
+                &StartRequest {
                     version: VERSION,
                     first_port: 4000,
                     last_port: 4010,
@@ -38,7 +38,7 @@ fn corpus() -> Corpus {
         (
             "LISTENING",
             framed(
-                &Listening {
+                &ListeningReply {
                     version: VERSION,
                     port: 4000,
                     user: b"user",
@@ -63,7 +63,7 @@ fn corpus() -> Corpus {
 }
 
 /// Returns all messages in these bytes, fed in chunks of `cut` bytes.
-fn messages(mut frames: Frames, bytes: &[u8], cut: usize) -> Vec<Vec<u8>> {
+fn messages(mut frames: FrameSplitter, bytes: &[u8], cut: usize) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for part in bytes.chunks(cut.max(1)) {
         if frames.push(part).is_err() {
@@ -83,8 +83,8 @@ fn what_a_client_says() {
     parse(2048, |u| {
         let bytes = corpus.mutant(u)?;
         let cut = u.int_in_range(1..=64)?;
-        let whole = messages(Frames::of_client(), &bytes, bytes.len());
-        assert_eq!(messages(Frames::of_client(), &bytes, cut), whole);
+        let whole = messages(FrameSplitter::of_client(), &bytes, bytes.len());
+        assert_eq!(messages(FrameSplitter::of_client(), &bytes, cut), whole);
         for message in whole {
             match ClientMessage::decode(&message) {
                 Ok(ClientMessage::Begin { ports, keys, .. }) => {
@@ -107,8 +107,8 @@ fn what_a_server_answers() {
         bytes.extend_from_slice(marker());
         bytes.extend_from_slice(&corpus.mutant(u)?);
         let cut = u.int_in_range(1..=64)?;
-        let whole = messages(Frames::of_server(), &bytes, bytes.len());
-        assert_eq!(messages(Frames::of_server(), &bytes, cut), whole);
+        let whole = messages(FrameSplitter::of_server(), &bytes, bytes.len());
+        assert_eq!(messages(FrameSplitter::of_server(), &bytes, cut), whole);
         for message in whole {
             match ServerMessage::decode(&message) {
                 Ok(ServerMessage::Listening { port, software, .. }) => {

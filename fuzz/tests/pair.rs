@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fuzz::{Corpus, operate, parse};
-use pair::control::{Control, Listener, StartHalf, marker};
-use pair::{AbortReason, Config, DataPiece, Frame, LegId, MOST_DATA, Parser, StripedConnection};
+use pair::control::{ControlDecoder, ControlMessage, StartConfig, marker};
+use pair::{
+    AbortReason, DataFrame, Frame, MOST_DATA, Parser, SessionConfig, StripeId, StripedConnection,
+};
 
 fn frames() -> Corpus {
     let piece = |packed, bytes: &'static [u8]| {
-        Frame::Data(DataPiece {
+        Frame::Data(DataFrame {
             offset: 0,
             len: 40,
             packed,
@@ -83,34 +85,37 @@ fn control_messages_of_anybody() {
     let all = [
         (
             "here",
-            Control::Here {
+            ControlMessage::Here {
                 software: "0.1.0".to_owned(),
                 key: "SHA256:x".to_owned(),
             },
         ),
         (
             "begin",
-            Control::Begin(StartHalf {
+            ControlMessage::Begin(StartConfig {
                 allow: vec!["SHA256:a".to_owned()],
                 target: "localhost:22".to_owned(),
-                ..StartHalf::default()
+                ..StartConfig::default()
             }),
         ),
-        ("listens", Control::Listens(22)),
-        ("failed", Control::Failed("why".to_owned())),
-        ("alive", Control::Alive),
-        ("open", Control::Open(1)),
-        ("carried", Control::Carried(1, Bytes::from_static(b"x"))),
-        ("gone", Control::Gone(1)),
+        ("listens", ControlMessage::Listens(22)),
+        ("failed", ControlMessage::Failed("why".to_owned())),
+        ("alive", ControlMessage::Alive),
+        ("open", ControlMessage::Open(1)),
+        (
+            "carried",
+            ControlMessage::Carried(1, Bytes::from_static(b"x")),
+        ),
+        ("gone", ControlMessage::Gone(1)),
     ];
     let bytes = all.map(|(name, said)| (name, [&marker()[..], &said.encode()].concat()));
     let corpus = Corpus(bytes.to_vec());
     parse(2000, |u| {
         let bytes = corpus.mutant(u)?;
-        let mut whole = Listener::of_half();
+        let mut whole = ControlDecoder::of_half();
         whole.push(&bytes);
         while let Ok(Some(said)) = whole.poll() {
-            let mut again = Listener::of_starter();
+            let mut again = ControlDecoder::of_starter();
             again.push(&said.encode());
             assert_eq!(again.poll(), Ok(Some(said)));
         }
@@ -123,26 +128,26 @@ fn control_messages_of_anybody() {
 fn sessions_with_anybody() {
     operate(4000, |u| {
         let most = 128 << 10;
-        let mut session = StripedConnection::new(Config {
+        let mut session = StripedConnection::new(SessionConfig {
             most,
             zstd: true,
             answers: u.arbitrary()?,
         });
         let begun = Instant::now();
         let (mut now, mut read) = (begun, 0_u64);
-        session.add(LegId(0));
-        session.add(LegId(1));
+        session.add(StripeId(0));
+        session.add(StripeId(1));
         let mut part = vec![0; 10_000];
         while !u.is_empty() {
             now += Duration::from_millis(u.int_in_range(0..=50)?);
-            let leg = LegId(u.int_in_range(0..=2)?);
+            let leg = StripeId(u.int_in_range(0..=2)?);
             let len = u.int_in_range(1..=MOST_DATA as u32)?;
             let offset = match u.arbitrary()? {
                 true => u64::from(u.arbitrary::<u16>()?),
                 false => u.arbitrary()?,
             };
             let frame = match u.int_in_range(0..=9)? {
-                0 => Frame::Data(DataPiece {
+                0 => Frame::Data(DataFrame {
                     offset: offset.min(u64::MAX - 2 * MOST_DATA as u64),
                     len: len.min(3000),
                     packed: false,

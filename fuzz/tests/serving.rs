@@ -9,8 +9,8 @@ use bytes::Bytes;
 use fuzz::{mutate, operate};
 use serve::{Access, AnswerChunk, Export, Server};
 use sftp::{
-    Attrs, Init, MetadataFlags, OpenFlags, Piece, PutFlags, Request, RequestId, Response, Splitter,
-    Told, TreeFlags, frame,
+    Attrs, Init, MetadataFlags, OpenFlags, PutFlags, Request, RequestId, Response, SplitOutput,
+    Splitter, Told, TreeFlags, frame,
 };
 use wire::Rest;
 
@@ -261,7 +261,7 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
             let mut output = Bytes::from(output);
             let mut next = None;
             while let Some(piece) = splitter.next(&mut output).expect("sound lengths") {
-                let Piece::Message(message) = piece else {
+                let SplitOutput::Message(message) = piece else {
                     continue;
                 };
                 // VERSION has no id.

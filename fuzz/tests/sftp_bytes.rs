@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use fuzz::{assert_shown_safely, mutate, parse, some_bytes};
 use sftp::{
-    Attrs, Client, Link, MetadataFlags, NameEntry, Names, OpenFlags, Options, Output, Piece,
-    PutFlags, Reply, Request, RequestId, Response, Splitter, StatusCode, StatusText, Told,
+    Attrs, Client, InodeId, MetadataFlags, NameEntry, Names, OpenFlags, Options, Output, PutFlags,
+    Reply, Request, RequestId, Response, SplitOutput, Splitter, StatusCode, StatusText, Told,
     TreeFlags, Version, frame, printable,
 };
 use wire::{Field, Rest};
@@ -22,7 +22,7 @@ fn requests() -> Vec<Request<'static>> {
         permissions: Some(0o100_644),
         times: Some((3, 4)),
         nanoseconds: Some((5, 6)),
-        link: Some(Link {
+        link: Some(InodeId {
             device: 7,
             inode: 8,
             names: 9,
@@ -321,18 +321,18 @@ fn split(s: &mut Splitter, stream: &[u8], step: usize, bound: u32) -> (Vec<Vec<u
         let mut input = Bytes::copy_from_slice(chunk);
         loop {
             match s.next(&mut input) {
-                Ok(Some(Piece::Message(m))) => {
+                Ok(Some(SplitOutput::Message(m))) => {
                     assert!(m.len() <= bound as usize);
                     got.push(without_what_lies_behind(&m));
                 }
-                Ok(Some(Piece::Write { head, data })) => {
+                Ok(Some(SplitOutput::Write { head, data })) => {
                     let len = data.iter().map(Bytes::len).sum::<usize>();
                     assert!(head.len() + len <= bound as usize);
                     let (head, zeros) = head.split_at(head.len() - 4);
                     assert_eq!(zeros, [0; 4]);
                     got.push([head, &(len as u32).to_be_bytes(), &data.concat()].concat());
                 }
-                Ok(Some(Piece::Data {
+                Ok(Some(SplitOutput::Data {
                     id,
                     total,
                     at,

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use measure::{Bar, Entry, Measure, Scenario};
+use measure::{Metric, Requirement, Scenario, ToolResult};
 
 use crate::watch::rate_between;
 
@@ -87,16 +87,18 @@ impl Asked {
     }
 
     /// Judges the requirement for the tool `ours`.
-    pub(crate) fn judged(self, ours: &str, scenario: &Scenario) -> Bar {
+    pub(crate) fn judged(self, ours: &str, scenario: &Scenario) -> Requirement {
         let name = ours;
         let ours = scenario.entry(ours);
-        let median = |entry: Option<&Entry>, figure: &dyn Fn(&Entry) -> Option<measure::Spread>| {
-            Some(figure(entry?)?.median)
-        };
-        let main = |entry: &Entry| entry.spread(|sample| sample.figure(scenario.measure));
-        let rate = |entry: &Entry| entry.spread(|sample| sample.figure(Measure::Rate));
-        let seconds = |entry: &Entry| entry.spread(|sample| sample.seconds);
-        let better = |entry: &Entry| {
+        let median =
+            |entry: Option<&ToolResult>,
+             figure: &dyn Fn(&ToolResult) -> Option<measure::RunStatistics>| {
+                Some(figure(entry?)?.median)
+            };
+        let main = |entry: &ToolResult| entry.spread(|sample| sample.figure(scenario.measure));
+        let rate = |entry: &ToolResult| entry.spread(|sample| sample.figure(Metric::Rate));
+        let seconds = |entry: &ToolResult| entry.spread(|sample| sample.seconds);
+        let better = |entry: &ToolResult| {
             median(Some(entry), &main).map(|figure| goodness(scenario.measure, figure))
         };
         let (what, bar, measured, at_most) = match self {
@@ -107,7 +109,7 @@ impl Asked {
                 false,
             ),
             Self::LastHalf(bar) => {
-                let half = |entry: &Entry| {
+                let half = |entry: &ToolResult| {
                     entry.spread(|sample| sample.last_half_rate.unwrap_or(f64::NAN))
                 };
                 (
@@ -118,7 +120,7 @@ impl Asked {
                 )
             }
             Self::Within3(set) => {
-                let off = |entry: &Entry| {
+                let off = |entry: &ToolResult| {
                     entry.spread(|sample| {
                         let rate = rate_between(&sample.curve, sample.bytes, 0.01, 0.99);
                         rate.map_or(f64::NAN, |rate| (rate / set - 1.0).abs())
@@ -132,7 +134,8 @@ impl Asked {
                 )
             }
             Self::Files(bar) => {
-                let files = |entry: &Entry| entry.spread(|sample| sample.figure(Measure::Files));
+                let files =
+                    |entry: &ToolResult| entry.spread(|sample| sample.figure(Metric::Files));
                 (
                     "files a second".to_owned(),
                     bar,
@@ -141,7 +144,7 @@ impl Asked {
                 )
             }
             Self::LastHalfFiles(bar) => {
-                let files = |entry: &Entry| {
+                let files = |entry: &ToolResult| {
                     entry.spread(|sample| {
                         // All files have one size, so that their number is proportional to the
                         // bytes.
@@ -169,7 +172,7 @@ impl Asked {
                 true,
             ),
             Self::ShareOfCpu(bar, tool) => {
-                let cpu = |entry: &Entry| Some(scenario.client_cpu(entry)?.median);
+                let cpu = |entry: &ToolResult| Some(scenario.client_cpu(entry)?.median);
                 let theirs = scenario.entry(tool).and_then(cpu);
                 let measured = ours.and_then(cpu).zip(theirs).map(|(a, b)| a / b);
                 (
@@ -180,7 +183,7 @@ impl Asked {
                 )
             }
             Self::ShareOfBothCpu(bar, tool) => {
-                let cpu = |entry: &Entry| {
+                let cpu = |entry: &ToolResult| {
                     let both = |sample: &measure::Sample| {
                         sample.client_cpu_seconds + sample.server_cpu_seconds.unwrap_or(f64::NAN)
                     };
@@ -198,11 +201,11 @@ impl Asked {
             Self::Memory(bar) => (
                 "MiB of memory, at most".to_owned(),
                 bar,
-                median(ours, &Entry::memory),
+                median(ours, &ToolResult::memory),
                 true,
             ),
             Self::RoundTrips(bar) => {
-                let trips = |entry: &Entry| scenario.trips(entry);
+                let trips = |entry: &ToolResult| scenario.trips(entry);
                 (
                     "round trips, at most".to_owned(),
                     bar,
@@ -211,7 +214,7 @@ impl Asked {
                 )
             }
             Self::TripsBehind(bar, tool) => {
-                let trips = |entry: &Entry| scenario.trips(entry);
+                let trips = |entry: &ToolResult| scenario.trips(entry);
                 let theirs = median(scenario.entry(tool), &trips);
                 let measured = median(ours, &trips).zip(theirs).map(|(a, b)| a - b);
                 (
@@ -222,7 +225,7 @@ impl Asked {
                 )
             }
             Self::Wire(bar) => {
-                let wire = |entry: &Entry| {
+                let wire = |entry: &ToolResult| {
                     entry.spread(|sample| {
                         let of = |way: &str| sample.path[format!("{way}.offered.bytes")].as_f64();
                         let both = of("near_to_far").zip(of("far_to_near"));
@@ -301,7 +304,7 @@ impl Asked {
             }
         };
         let met = measured.is_some_and(|value| if at_most { value <= bar } else { value >= bar });
-        Bar {
+        Requirement {
             what,
             measured,
             bar,
@@ -335,7 +338,7 @@ fn aes_gcm() -> [f64; 2] {
 const AES_TIME: Duration = Duration::from_millis(200);
 
 /// Converts a figure so that larger is better.
-fn goodness(measure: Measure, figure: f64) -> f64 {
+fn goodness(measure: Metric, figure: f64) -> f64 {
     if measure.less_is_better() {
         1.0 / figure
     } else {

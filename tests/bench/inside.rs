@@ -8,7 +8,7 @@ use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use measure::{Ending, Sample};
+use measure::{RunOutcome, Sample};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use sys::children_usage;
@@ -187,10 +187,10 @@ fn once(job: &Job, server: &Server) -> io::Result<Once> {
     })
 }
 
-fn ending(job: &Job, run: &Once) -> Ending {
+fn ending(job: &Job, run: &Once) -> RunOutcome {
     let Some(status) = run.status else {
         let there = content::count(&job.target);
-        return Ending::TimedOut {
+        return RunOutcome::TimedOut {
             files: there.files,
             bytes: there.bytes,
         };
@@ -203,7 +203,7 @@ fn ending(job: &Job, run: &Once) -> Ending {
             (Some(code), _) => format!("exit status {code}"),
             (None, signal) => format!("ended by signal {}", signal.unwrap_or_default()),
         };
-        return Ending::Failed {
+        return RunOutcome::Failed {
             why: without_places(
                 job,
                 &format!("{how}: {}", last.unwrap_or("(it said nothing)")),
@@ -211,14 +211,14 @@ fn ending(job: &Job, run: &Once) -> Ending {
         };
     }
     if job.server_kind == ServerKind::Iperf {
-        return Ending::Done;
+        return RunOutcome::Done;
     }
     let [source, copy] = [&job.source, &job.target].map(|folder| folder.join(&job.name));
     match content::difference(&source, &copy) {
-        Some(why) => Ending::Wrong {
+        Some(why) => RunOutcome::Wrong {
             why: without_places(job, &why),
         },
-        None => Ending::Done,
+        None => RunOutcome::Done,
     }
 }
 
@@ -248,7 +248,7 @@ fn iperf(job: &Job, sample: &mut Sample) {
         }
         _ => {
             let why = said["error"].as_str().unwrap_or("it gave no figures");
-            sample.ending = Ending::Failed {
+            sample.ending = RunOutcome::Failed {
                 why: why.to_owned(),
             };
         }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use longhaul_tests::round_trips::Before;
 use longhaul_tests::{Program, Scene};
 use measure::{
-    CopyDirection, Ending, Entry, Race, RoundTrips, SCHEMA, Sample, Scenario as Measured,
-    Tool as Described,
+    CopyDirection, Race, RoundTrips, RunOutcome, SCHEMA, Sample, Scenario as Measured,
+    Tool as Described, ToolResult,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -198,7 +198,7 @@ impl Ground<'_> {
                 (None, Err(reason)) => (Vec::new(), Some(reason.to_owned())),
                 (None, Ok(command)) => (command, None),
             };
-            result.entries.push(Entry {
+            result.entries.push(ToolResult {
                 tool: tool.name.to_owned(),
                 command,
                 left_out,
@@ -364,7 +364,7 @@ fn path_figures(file: &Path) -> Value {
 
 fn failed(why: &str) -> Sample {
     Sample {
-        ending: Ending::Failed {
+        ending: RunOutcome::Failed {
             why: why.to_owned(),
         },
         seconds: 0.0,

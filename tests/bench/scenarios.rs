@@ -1,11 +1,12 @@
 //! Scenarios of the race: path, content, directions, and the requirements on longhaul.
 
 mod both_ends;
+mod first_seconds;
 mod programs;
 
 use std::io::{self, Write};
 
-use measure::{Case, CopyDirection, Measure};
+use measure::{CopyDirection, Metric, PublishedReport};
 
 use crate::bars::Asked;
 use crate::content::Content;
@@ -46,7 +47,7 @@ pub(crate) struct Scenario {
     pub(crate) sshd: &'static [&'static str],
     /// The command has run once before on the same path, so that it can use its host memory.
     pub(crate) primed: bool,
-    pub(crate) measure: Measure,
+    pub(crate) measure: Metric,
     pub(crate) quick: Quick,
     /// Time limit of a run in the full race, in seconds.
     pub(crate) limit: f64,
@@ -83,7 +84,7 @@ const PLAIN: Scenario = Scenario {
     among: &[],
     sshd: &[],
     primed: false,
-    measure: Measure::Rate,
+    measure: Metric::Rate,
     quick: Quick::No,
     limit: 120.0,
     reference_cc: None,
@@ -166,6 +167,7 @@ const SLOW: Scenario = Scenario {
 /// Returns all scenarios.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     let others = both_ends::SCENARIOS.iter().chain(programs::SCENARIOS);
+    let others = others.chain(first_seconds::SCENARIOS);
     SCENARIOS.iter().chain(others)
 }
 
@@ -208,7 +210,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 2_000,
             size: 4096,
         },
-        measure: Measure::Files,
+        measure: Metric::Files,
         quick: Quick::Share(1.0),
         asked: &[Asked::Seconds(2.2), Asked::ShareOfTime(0.75, "tar")],
         ..TRANSATLANTIC
@@ -217,7 +219,7 @@ const SCENARIOS: &[Scenario] = &[
         name: "transatlantic-mixed",
         about: "1 Gbit/s at 114 ms: a tree of mixed sizes, up to 1 MiB.",
         content: Content::Mixed { files: 20_000 },
-        measure: Measure::Files,
+        measure: Metric::Files,
         asked: &[Asked::Best],
         ..TRANSATLANTIC
     },
@@ -228,7 +230,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 100_000,
             size: 4096,
         },
-        measure: Measure::Files,
+        measure: Metric::Files,
         asked: &[Asked::Files(8_000.0), Asked::Best],
         ..TRANSATLANTIC
     },
@@ -241,7 +243,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 40_000,
             size: 4096,
         },
-        measure: Measure::Files,
+        measure: Metric::Files,
         held: &["--connections", "1"],
         asked: &[Asked::Files(4_000.0)],
         ..TRANSATLANTIC
@@ -250,7 +252,7 @@ const SCENARIOS: &[Scenario] = &[
         name: "transatlantic-tiny",
         about: "1 Gbit/s at 114 ms: one file of 1 KiB, which is connecting and little else.",
         content: Content::File(1024),
-        measure: Measure::Seconds,
+        measure: Metric::Seconds,
         quick: Quick::Up(1.0),
         asked: &[Asked::RoundTrips(11.5), Asked::Best],
         ..TRANSATLANTIC
@@ -259,7 +261,7 @@ const SCENARIOS: &[Scenario] = &[
         name: "transatlantic-tiny-again",
         about: "The same after the same command ran once, so that it may remember the host.",
         content: Content::File(1024),
-        measure: Measure::Seconds,
+        measure: Metric::Seconds,
         primed: true,
         asked: &[Asked::RoundTrips(8.0), Asked::Best],
         ..TRANSATLANTIC
@@ -389,7 +391,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 10_000,
             size: 4096,
         },
-        measure: Measure::Files,
+        measure: Metric::Files,
         quick: Quick::Share(1.0),
         asked: &[Asked::Times(1.0, "rsync")],
         ..PLAIN
@@ -401,7 +403,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 1_000_000,
             size: 64,
         },
-        measure: Measure::Files,
+        measure: Metric::Files,
         limit: 600.0,
         asked: &[Asked::Memory(150.0)],
         ..PLAIN
@@ -554,10 +556,10 @@ const CASES: &[(u32, &str, &[&str], Option<&str>)] = &[
 ];
 
 /// Returns the cases for the report.
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<PublishedReport> {
     CASES
         .iter()
-        .map(|(number, title, scenarios, waits)| Case {
+        .map(|(number, title, scenarios, waits)| PublishedReport {
             number: *number,
             title: (*title).to_owned(),
             scenarios: scenarios.iter().map(|name| (*name).to_owned()).collect(),
@@ -577,7 +579,7 @@ impl Scenario {
         Ask {
             way,
             file: self.content.is_file(),
-            tiny: self.measure != Measure::Rate,
+            tiny: self.measure != Metric::Rate,
             name: self.content.name(),
             compress: self.compress,
             dscp: self.dscp,

@@ -258,7 +258,7 @@ impl Servers {
             let mut command = ends_with_this_thread();
             command.args(self.serve.command(&format!("127.0.0.1:{port}")));
             let log = self.serve.folder.join("log");
-            let daemon = started("longhaul serve", command, &log, "listening at ")?;
+            let daemon = started("longhaul serve", command, &log, "listening on ")?;
             self.serve_loopback = Some((daemon, port));
         }
         let (pid, port) = match &self.serve_loopback {

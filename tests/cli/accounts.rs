@@ -102,7 +102,7 @@ impl Machine {
         let log = folder.path().join("log");
         let mut daemon = Daemon::start("longhaul", command, &log).expect("unshare is there");
         let deadline = Instant::now() + Duration::from_secs(20);
-        let port = daemon.line_after("listening at ", deadline);
+        let port = daemon.line_after("listening on ", deadline);
         let port = port.and_then(|at| at.rsplit(':').next()?.parse().ok());
         let port = port.unwrap_or_else(|| panic!("it did not come up:\n{}", daemon.log()));
         Some(Self {

@@ -124,7 +124,7 @@ fn what_a_certificate_says_is_honoured_or_it_is_refused() {
             None,
         ),
         (&user, &["-t", "rsa-sha2-256"], None),
-        ("somebody-else", &[], Some("does not name")),
+        ("somebody-else", &[], Some("does not list")),
         (
             &user,
             &["-V", "20200101Z:20200102Z"],
@@ -157,7 +157,7 @@ fn what_a_certificate_says_is_honoured_or_it_is_refused() {
             Some("the critical option surprise@example.org, which cannot be honoured here"),
         ),
         // Signature with SHA-1.
-        (&user, &["-t", "ssh-rsa"], Some("is not properly signed")),
+        (&user, &["-t", "ssh-rsa"], Some("has an invalid signature")),
     ] {
         signed.ca.certify(&signed.key, principal, arguments);
         match refused {
@@ -177,10 +177,10 @@ fn options_of_an_authoritys_line_hold_for_its_certificates() {
             "cert-authority,principals=\"staff\",from=\"127.0.0.1\"",
             None,
         ),
-        ("cert-authority", Some("does not name")),
+        ("cert-authority", Some("does not list")),
         (
             "cert-authority,principals=\"admins\"",
-            Some("does not name admins"),
+            Some("does not list admins"),
         ),
         (
             "cert-authority,principals=\"staff\",from=\"192.0.2.*\"",
@@ -241,7 +241,7 @@ fn an_authority_may_have_a_root_of_its_own() {
     };
     let reload = |text: &str| {
         write_file(&config, text.as_bytes());
-        let log = || scene.peer.log().matches("were read again").count();
+        let log = || scene.peer.log().matches("reloaded").count();
         let before = log();
         let pid = scene.peer.pid().to_string();
         Run::new("kill").args(["-HUP", &pid]).run().expect_code(0);
@@ -295,7 +295,10 @@ fn trusted_authorities_let_into_the_accounts_they_name() {
         assert!(!enters(user), "{user}");
     }
     let log = machine.daemon.log();
-    assert!(log.contains("the certificate does not name bob"), "{log}");
+    assert!(
+        log.contains("the certificate does not list bob as a principal"),
+        "{log}"
+    );
     // Accounts with plain keys still admit them.
     let run = machine.sftp_with(&machine.key, "bob", &["-b", "-"]);
     run.stdin("pwd\n").run().expect_code(0);

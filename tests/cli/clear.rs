@@ -73,7 +73,7 @@ fn where_both_were_told_there_is_no_cipher_and_both_say_so() {
         }
         // The server also warns once at its start, before any client.
         let log = scene.peer.log();
-        assert!(log.contains("will NOT BE ENCRYPTED"), "{log}");
+        assert!(log.contains("are NOT ENCRYPTED"), "{log}");
     }
 }
 
@@ -82,7 +82,7 @@ fn where_both_were_told_there_is_no_cipher_and_both_say_so() {
 #[test]
 fn files_stay_where_they_are_as_long_as_the_cipher_bears_it() {
     for (flag, stay, words) in [
-        (MAC, "UntilSent", "sent from where the kernel has them"),
+        (MAC, "UntilSent", "sent directly from the page cache"),
         (CIPHER, "Never", "copied into packets"),
     ] {
         let Some(scene) = serving(&[flag, "-v"]) else {
@@ -95,7 +95,7 @@ fn files_stay_where_they_are_as_long_as_the_cipher_bears_it() {
         assert_eq!(log.matches(&line(stay)).count(), 2, "{log}");
         // Before the cipher was disabled.
         let sealed = line("UntilSealed");
-        let words = "encrypted from where the kernel has them";
+        let words = "encrypted directly from the page cache";
         assert!(said.iter().all(|said| said.contains(words)), "{said:?}");
         assert!(log.contains(&sealed), "{log}");
     }
@@ -122,7 +122,7 @@ fn where_one_end_was_not_told_everything_is_encrypted() {
     for flag in [CIPHER, MAC] {
         let (said, told) = there_and_back(&scene, &[flag]);
         for said in said {
-            let says = said.contains("was not told to do without encryption");
+            let says = said.contains("data is encrypted, because the server does not allow");
             assert!(says && !said.contains(CLEAR), "{said}");
         }
         assert!(told.is_empty(), "{told:?}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use longhaul_tests::{Scene, Silent, longhaul, names_in};
-use ssh::direct_control::{self, Listening, VERSION};
+use ssh::direct_control::{self, ListeningReply, VERSION};
 use ssh::key::PrivateKey;
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
@@ -78,7 +78,7 @@ impl Far {
     /// Installs a script that claims to listen at `port` with this public host key.
     fn claims_blob(&self, port: u16, host_key: &[u8]) {
         let user = self.scene.peer.user().as_bytes();
-        let message = Listening {
+        let message = ListeningReply {
             version: VERSION,
             port: port.into(),
             user,
@@ -249,7 +249,7 @@ fn without_a_longhaul_there_the_sftp_server_is_used() {
     far.goes_on_without("no direct connection");
     // Endless output is not longhaul either.
     far.script("yes");
-    far.goes_on_without("nothing that longhaul serve --once says");
+    far.goes_on_without("is not longhaul serve --once");
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn another_machine_at_the_port_is_refused() {
     // The announced key is not that of the server at the port.
     let told = PrivateKey::generate_ed25519().unwrap();
     far.claims(far.scene.peer.port(), &told);
-    far.goes_on_without("another machine answers at the port of the direct connection");
+    far.goes_on_without("another machine may be intercepting the connection");
 }
 
 /// Requests sent together with a login are lost if it is refused, and are repeated.
@@ -276,7 +276,7 @@ fn a_server_that_refuses_the_key_after_all_is_left() {
     far.claims_blob(other.peer.port(), &blob);
     for outcome in far.there_and_back(&[]) {
         let said = outcome.err();
-        assert!(!said.contains("straight to longhaul"), "{said}");
+        assert!(!said.contains("directly to longhaul"), "{said}");
     }
 }
 
@@ -287,7 +287,7 @@ fn a_closed_port_costs_next_to_nothing() {
     let port = free.local_addr().unwrap().port();
     drop(free);
     far.claims(port, &PrivateKey::generate_ed25519().unwrap());
-    far.goes_on_without("is closed on the way");
+    far.goes_on_without("refused the connection");
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn by_itself_a_large_copy_moves_over_without_a_pause() {
     let down = run(far.scene.remote("up"), far.scene.path("down").into());
     for outcome in [up, down] {
         assert!(outcome.err().contains(USED), "{outcome}");
-        assert!(outcome.err().contains("straight to longhaul"), "{outcome}");
+        assert!(outcome.err().contains("directly to longhaul"), "{outcome}");
     }
     let read = |name: &str| fs::read(far.scene.path(name)).unwrap();
     assert!(read("file") == read("up") && read("file") == read("down"));
@@ -406,9 +406,9 @@ fn a_port_that_was_closed_is_not_tried_by_itself_within_a_day() {
         run.run().expect_code(0).err()
     };
     let first = run("one");
-    assert!(first.contains("is closed on the way"), "{first}");
-    assert!(first.contains("not straight to it since"), "{first}");
+    assert!(first.contains("refused the connection"), "{first}");
+    assert!(first.contains("without a direct connection:"), "{first}");
     let second = run("two");
     assert!(second.contains("within the last day"), "{second}");
-    assert!(!second.contains("is closed on the way"), "{second}");
+    assert!(!second.contains("refused the connection"), "{second}");
 }

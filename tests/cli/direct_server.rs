@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use ssh::direct_control::{Begin, Frames, MoreKeys, ServerMessage};
+use ssh::direct_control::{FrameSplitter, MoreKeys, ServerMessage, StartRequest};
 use testkit::keys::{KeyKind, KeyPair};
 use testkit::process::words;
 
@@ -23,7 +23,7 @@ struct Once {
     child: Child,
     input: Option<ChildStdin>,
     output: ChildStdout,
-    frames: Frames,
+    frames: FrameSplitter,
     folder: tempfile::TempDir,
 }
 
@@ -52,7 +52,7 @@ impl Once {
             input: child.stdin.take(),
             output: child.stdout.take().expect("a pipe"),
             child,
-            frames: Frames::of_server(),
+            frames: FrameSplitter::of_server(),
             folder: tempfile::tempdir().expect("a folder"),
         }
     }
@@ -74,7 +74,7 @@ impl Once {
 
     fn begin(&mut self, version: u32, keys: &[&[u8]]) {
         let keys = direct_control::write_keys(keys.iter().copied());
-        let begin = Begin {
+        let begin = StartRequest {
             version,
             first_port: 0,
             last_port: 0,

@@ -89,12 +89,12 @@ fn each_decision_is_a_line_with_its_origin() {
     let said = outcome.err();
     for line in [
         "cipher: aes256-ctr (as -c says): ",
-        "zlib: off (by itself): how much the path moves is not known yet",
+        "zlib: off (automatic): the rate of the path is not known yet",
         "far end: the server's own SFTP server (as --far-end says): ",
         "connections: 1 connection",
         "DSCP: none (by itself): ",
         "congestion control: the system's own (by itself): ",
-        "delta: nothing taken from what was there (by itself): ",
+        "delta: nothing taken from existing files (automatic): ",
     ] {
         let found = said.lines().any(|said| said.starts_with(line));
         assert!(found, "{line}\n{outcome}");
@@ -115,9 +115,9 @@ fn each_decision_is_a_line_with_its_origin() {
         let found = again.err().lines().any(|said| said.starts_with(line));
         assert!(found, "{line}\n{again}");
     }
-    let guess = "(known for 0 seconds): guessed, since the server preferred it the last time";
+    let guess = "(remembered for 0 seconds): guessed, because the server chose it last time";
     let guessed = again.err().lines().any(|said| {
-        said.starts_with("key exchange: ") && said.contains("guessed, since the server preferred")
+        said.starts_with("key exchange: ") && said.contains("guessed, because the server chose")
     });
     assert!(guessed, "{guess}\n{again}");
     // Without --explain nothing of it is printed.
@@ -126,6 +126,73 @@ fn each_decision_is_a_line_with_its_origin() {
     let silent = silent.arg(scene.remote("copy")).run().expect_code(0);
     let told = events(&silent).iter().any(|e| e["event"] == "decision");
     assert!(!told, "{silent}");
+}
+
+/// On the first visit to a host the target may be taken for a directory, and the file is begun
+/// again. It counted as two files.
+#[test]
+fn a_file_that_was_begun_twice_counts_once() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), &Seed::new(1).bytes(20_000_000));
+    write_file(&scene.path("copy"), b"old");
+    let run = scene.client.cp().arg("--explain").arg(scene.path("file"));
+    let outcome = run.arg(scene.remote("copy")).run().expect_code(0);
+    let said = outcome.err();
+    let line = said.lines().find(|line| line.starts_with("files: "));
+    let counted = line.is_some_and(|line| line.starts_with("files: 1 file cut into parts"));
+    assert!(counted, "{outcome}");
+    assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
+}
+
+#[test]
+fn the_timeline_has_the_login_the_data_and_the_rename() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), &Seed::new(1).bytes(3_000_000));
+    let run = |flags: &[&str]| {
+        let run = scene.client.cp().args(flags).arg(scene.path("file"));
+        run.arg(scene.remote("copy")).run().expect_code(0)
+    };
+    let outcome = run(&["--explain=timeline"]);
+    let said = outcome.err();
+    let login = said
+        .lines()
+        .find(|line| line.starts_with("timeline: connection 1: SYN "));
+    let login = login.unwrap_or_else(|| panic!("no login\n{outcome}"));
+    let steps = ["TCP ", "identification ", "keys ", "login ", "SFTP "];
+    let places: Vec<_> = steps.iter().filter_map(|step| login.find(step)).collect();
+    assert!(places.len() == steps.len() && places.is_sorted(), "{login}");
+    let renamed = |line: &str| line.starts_with("timeline: job ") && line.contains(": renamed at");
+    assert!(said.lines().any(renamed), "{outcome}");
+    // The choices are explained as well.
+    assert!(said.lines().any(|line| line.starts_with("cipher: ")));
+    assert!(!run(&["--explain"]).err().contains("timeline"));
+
+    let outcome = run(&["--explain=timeline", "--json"]);
+    let events = events(&outcome);
+    let steps: Vec<_> = events.iter().filter(|e| e["event"] == "timeline").collect();
+    let has = |step: &str| steps.iter().any(|e| e["step"] == step);
+    for step in [
+        "connecting",
+        "keys",
+        "authenticated",
+        "sftp",
+        "state",
+        "file",
+    ] {
+        assert!(has(step), "{step}\n{outcome}");
+    }
+    let times = steps.iter().filter_map(|e| e["at"].as_f64());
+    assert!(times.is_sorted(), "{outcome}");
 }
 
 #[test]
@@ -358,12 +425,12 @@ fn a_longhaul_at_the_far_end_and_what_it_brings_are_told() {
     let outcome = again.arg(scene.remote("to")).run().expect_code(0);
     let zstd = decision(&outcome, "zstd");
     assert_eq!(text(&zstd, "source"), "--compress");
-    assert!(text(&zstd, "choice").contains("which became"), "{zstd}");
+    assert!(text(&zstd, "choice").contains("compressed to"), "{zstd}");
     let zlib = decision(&outcome, "zlib");
     assert_eq!(text(&zlib, "choice"), "off", "once is enough: {zlib}");
     let files = decision(&outcome, "files");
     // The far machine's boot id, which the journal reads, is not counted as a copied file.
     let files = text(&files, "choice");
-    assert_eq!(files, "1 cut into parts, 20 in one request each");
+    assert_eq!(files, "1 split into ranges, 20 in one request each");
     assert_eq!(text(&decision(&outcome, "far end"), "from"), "memory");
 }

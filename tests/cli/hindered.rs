@@ -190,7 +190,10 @@ impl Hindered {
     fn goes_on(&self, there: u64) {
         let before = self.carried();
         let outcome = self.cp().run().expect_code(0);
-        assert!(outcome.err().contains("going on where"), "{outcome}");
+        assert!(
+            outcome.err().contains("resuming an interrupted copy"),
+            "{outcome}"
+        );
         let sent = self.carried() - before;
         let missing = self.content.len() as u64 - there;
         assert!(sent < missing + 64 * MIB, "{sent} bytes\n{outcome}");
@@ -211,7 +214,7 @@ fn a_disk_that_is_full_keeps_what_is_there_and_goes_on_when_it_has_room() {
             return;
         };
         let outcome = copy.fails(FULL);
-        assert!(outcome.err().contains("to go on where"), "{outcome}");
+        assert!(outcome.err().contains("to resume"), "{outcome}");
         // The disk is still full for the second run.
         copy.fails(FULL);
         copy.disk.remount("size=400m");
@@ -360,12 +363,12 @@ fn a_person_whose_answer_is_refused_is_not_asked_again() {
     let outcome = running.wait();
     assert_eq!(outcome.code, Some(255), "{outcome}");
     assert_eq!(copy.asked(), 2, "{outcome}");
+    assert!(outcome.err().contains("to resume"), "{outcome}");
+    let outcome = copy.cp().run().expect_code(0);
     assert!(
-        outcome.err().contains("to go on where it ended"),
+        outcome.err().contains("resuming an interrupted copy"),
         "{outcome}"
     );
-    let outcome = copy.cp().run().expect_code(0);
-    assert!(outcome.err().contains("going on where"), "{outcome}");
     let copied = std::fs::read(copy.scene.path("copy")).expect("copied");
     assert!(copied == copy.content, "another content");
 }
@@ -400,7 +403,10 @@ fn a_server_that_cannot_sync_is_gone_on_with_while_its_machine_runs() {
     running.wait();
     let before = proxy.carried(Way::Up);
     let outcome = cp().run().expect_code(0);
-    assert!(outcome.err().contains("going on where"), "{outcome}");
+    assert!(
+        outcome.err().contains("resuming an interrupted copy"),
+        "{outcome}"
+    );
     let sent = proxy.carried(Way::Up) - before;
     assert!(sent < 20 * MIB + 64 * MIB, "{sent} bytes\n{outcome}");
     let copied = std::fs::read(scene.path("to/file")).expect("copied");

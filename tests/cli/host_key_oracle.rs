@@ -16,9 +16,10 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_tests::longhaul;
 use ssh::key::PublicKey;
 use testkit::{KeyKind, KeyPair, Peer, PeerBuilder, Run, Seed};
-use transfer::config::{Algorithms, StrictHostKeyChecking as Strict};
+use transfer::config::{Algorithms, StrictHostKeyChecking as Strict, Tokens};
 use transfer::known_hosts::{
-    self, Accepted, HostKeyError, HostKeyVerdict, HostName, KnownHosts, RevokedKeys,
+    self, Accepted, HostKeyError, HostKeyVerdict, HostName, KnownHosts, KnownHostsCommand, Lookup,
+    RevokedKeys,
 };
 use transfer::prompt::{Answer, EchoMode, Prompt, PromptError};
 
@@ -77,6 +78,8 @@ struct Case {
     user: Vec<File>,
     global: File,
     revoked: Option<File>,
+    /// File that KnownHostsCommand prints; the command fails for a missing one.
+    command: Option<File>,
     alias: Option<&'static str>,
     strict: Strict,
     algorithms: &'static str,
@@ -283,6 +286,8 @@ impl World {
             alias: *pick(seed, &ALIASES),
             strict: pick(seed, &STRICT).0,
             algorithms: pick::<&str>(seed, &SHOWN),
+            // Drawn last, so that other values of a seed stay as they were.
+            command: (seed.below(4) == 0).then(|| self.file(seed)),
         }
     }
 
@@ -309,6 +314,15 @@ struct Laid {
     user: Vec<PathBuf>,
     global: PathBuf,
     revoked: Option<PathBuf>,
+    command: Option<PathBuf>,
+}
+
+impl Laid {
+    /// Returns the value of KnownHostsCommand, if the case has one.
+    fn known_hosts_command(&self) -> Option<String> {
+        let file = self.command.as_ref()?;
+        Some(format!("/bin/cat '{}'", file.display()))
+    }
 }
 
 fn lay(folder: &Path, case: &Case) -> Laid {
@@ -329,6 +343,7 @@ fn lay(folder: &Path, case: &Case) -> Laid {
             .collect(),
         global: put("global", &case.global),
         revoked: case.revoked.as_ref().map(|file| put("revoked", file)),
+        command: case.command.as_ref().map(|file| put("command", file)),
     }
 }
 
@@ -360,6 +375,8 @@ fn options(world: &World, case: &Case, laid: &Laid) -> Vec<String> {
         "IdentityAgent=none".to_owned(),
     ];
     options.extend(case.alias.map(|alias| format!("HostKeyAlias={alias}")));
+    let command = laid.known_hosts_command();
+    options.extend(command.map(|command| format!("KnownHostsCommand={command}")));
     options.extend(
         laid.revoked
             .iter()
@@ -390,7 +407,7 @@ fn theirs(world: &World, case: &Case, laid: &Laid) -> (Decision, String) {
         records: has("Permanently added") || has("Failed to add the host"),
     };
     assert!(
-        decision.goes_on || has("Host key verification failed"),
+        decision.goes_on || has("Host key verification failed") || has("KnownHostsCommand failed"),
         "{case:?}\n{said}"
     );
     (decision, said)
@@ -425,6 +442,15 @@ fn ours(world: &World, case: &Case, laid: &Laid) -> (Decision, Option<HostKeyVer
     }
     let name = HostName::new(ADDRESS, world.peer.port(), case.alias);
     let key = world.shown(case);
+    if let Some(command) = laid.known_hosts_command() {
+        let command = KnownHostsCommand::parse(&command).expect("a command");
+        let command = command.expect("not none");
+        let lookup = Lookup::HostName;
+        match command.run(&Tokens::default(), lookup, &name, Some(&key)) {
+            Ok(lines) => known.add_command_output(&lines),
+            Err(_) => return (refused, None),
+        }
+    }
     let now = 1_780_000_000;
     let checked = known.check(&name, &key, now, &Algorithms::Ours);
     let mut prompt = No(false);
@@ -490,7 +516,10 @@ fn compare(world: &World, number: u64, by_binary: bool) -> Decision {
         format!(
             "case {number}: ours {our:?} ({verdict:?}), ssh {their:?}\n{:?} {:?} {} revoked \
              {:?}\n{texts}\n== ssh:\n{said}",
-            case.strict, case.alias, case.algorithms, case.revoked
+            case.strict,
+            case.alias,
+            case.algorithms,
+            (&case.revoked, &case.command)
         )
     };
     assert!(is_no_weaker(our, their), "we are weaker: {}", context());
@@ -572,5 +601,102 @@ fn the_program_decides_about_host_keys_as_its_function_does() {
     };
     for number in 1..=BY_BINARY {
         compare(&world, 1_000_000 + number, true);
+    }
+}
+
+/// Logs in with `run` and returns the arguments of each KnownHostsCommand that it ran.
+fn lookups_of(run: Run, operands: &[&str], world: &World, extra: &[&str]) -> Vec<String> {
+    let folder = tempfile::tempdir_in(world.folder.path()).expect("a folder");
+    let (log, port) = (folder.path().join("log"), world.peer.port());
+    // At the same place for every program, since the command's own name is no argument.
+    let script = world.folder.path().join("print keys.sh");
+    let text = format!(
+        "#!/bin/sh\nfor a; do printf '<%s>' \"$a\"; done >> \"$LOOKUPS\"\necho >> \"$LOOKUPS\"\n\
+         echo '[{ADDRESS}]:{port} {}'\n",
+        world.keys[0]
+    );
+    fs::write(&script, text).expect("a file of ours");
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&script, mode).expect("a file of ours");
+    let command = format!(
+        "\"{}\" %I %H %t %f %K 'n=%n h=%h p=%p r=%r k=%k' a\\ b ${{VALUE}} %% \"%u  %i\" '' %C",
+        script.display()
+    );
+    // The host is known by what the script prints, and by that alone.
+    let options = [
+        format!("KnownHostsCommand={command}"),
+        format!("Port={port}"),
+        "UserKnownHostsFile=/dev/null".to_owned(),
+        "GlobalKnownHostsFile=/dev/null".to_owned(),
+        "StrictHostKeyChecking=yes".to_owned(),
+        "UpdateHostKeys=no".to_owned(),
+        "PreferredAuthentications=none".to_owned(),
+        "IdentityFile=/nonexistent".to_owned(),
+        "IdentityAgent=none".to_owned(),
+    ];
+    let mut run = run.args(["-F", "none"]);
+    for option in options
+        .iter()
+        .map(String::as_str)
+        .chain(extra.iter().copied())
+    {
+        run = run.args(["-o", option]);
+    }
+    let outcome = run
+        .args(operands)
+        .env("HOME", folder.path())
+        .env("XDG_STATE_HOME", folder.path())
+        .env("LOOKUPS", &log)
+        .env("VALUE", "a value %h")
+        .run()
+        .expect_code(255);
+    assert!(outcome.err().contains("ermission denied"), "{outcome}");
+    let said = fs::read_to_string(&log).expect("the script has run");
+    said.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn known_hosts_command_gets_the_arguments_that_ssh_gives_it() {
+    let Some(world) = world() else {
+        return;
+    };
+    let source = world.folder.path().join("askpass");
+    let source = source.to_str().expect("a plain name");
+    for extra in [
+        &[][..],
+        &[
+            "HostKeyAlgorithms=-*-cert-v01@openssh.com",
+            "CheckHostIP=yes",
+        ],
+        &["HostKeyAlgorithms=ssh-ed25519"],
+        &["HostKeyAlgorithms=rsa-sha2-512,ssh-ed25519"],
+        &["HostKeyAlgorithms=ssh-ed25519-cert-v01@openssh.com,ssh-ed25519"],
+    ] {
+        let (ssh, cp) = (Run::new("ssh"), Run::new(longhaul()).args(["cp", "-B"]));
+        let theirs = lookups_of(ssh, &["nobody@127.0.0.1", "true"], &world, extra);
+        let ours = lookups_of(cp, &[source, "nobody@127.0.0.1:x"], &world, extra);
+        let of = |all: &[String], purpose: &str| -> Vec<String> {
+            let all = all.iter().filter(|line| line.starts_with(purpose));
+            all.cloned().collect()
+        };
+        // ssh asks for an order only where HostKeyAlgorithms does not fix it.
+        let own = format!("<[{ADDRESS}]:{}>", world.peer.port());
+        // Older versions, such as 9.2, give the name without its port there.
+        let orders = of(&theirs, "<ORDER>").into_iter();
+        let with_port = |line: String| line.replacen(&format!("<{ADDRESS}>"), &own, 1);
+        let orders: Vec<String> = orders.map(with_port).collect();
+        assert!(
+            orders.is_empty() || orders == of(&ours, "<ORDER>"),
+            "{extra:?}: {theirs:?}"
+        );
+        let fixed = extra.first().is_some_and(|option| !option.contains("=-"));
+        assert_eq!(orders.is_empty(), fixed, "{extra:?}");
+        // Which of its keys the server shows may differ if the order is not fixed.
+        let shown = |all: &[String]| match orders.is_empty() {
+            true => of(all, "<HOSTNAME>"),
+            false => vec![of(all, "<HOSTNAME>").len().to_string()],
+        };
+        assert_eq!(shown(&ours), shown(&theirs), "{extra:?}");
+        assert_eq!(of(&ours, "<HOSTNAME>").len(), 1, "{extra:?}: {ours:?}");
     }
 }

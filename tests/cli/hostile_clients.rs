@@ -130,7 +130,7 @@ fn cve_2018_10933_success_from_a_client_ends_the_connection() {
     // The connection may already be closed.
     let _ = stranger.say(&open_session());
     let end = stranger.end();
-    assert!(end.words().contains("ours to send"), "{end:?}");
+    assert!(end.words().contains("only this end may send"), "{end:?}");
     assert!(!scene.peer.log().contains("logged in"));
 }
 
@@ -228,11 +228,11 @@ fn whoever_floods_behind_a_login_reads_with_what() {
     for (flood, sentence) in [
         (
             ping,
-            "the peer sent too many pings without reading the answers",
+            "the peer sent too many pings without reading the replies",
         ),
         (
             request.to_bytes(),
-            "the peer sent too many requests without reading answers",
+            "the peer sent too many requests without reading the replies",
         ),
     ] {
         let end = friend(&scene).flood(&flood, 100_000);

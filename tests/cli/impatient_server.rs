@@ -93,7 +93,9 @@ fn it_is_tried_again_step_by_step() {
         let run = run.arg(folder.path().join("config"));
         let run = run.arg(folder.path().join("file")).arg("peer:copy");
         let outcome = run.timeout(Duration::from_secs(30)).run().expect_code(0);
-        let again = outcome.err().contains("connecting again step by step");
+        let again = outcome
+            .err()
+            .contains("connecting again without predictions");
         assert_eq!(again, impatient, "{outcome}");
         assert_eq!(accepted.load(Ordering::SeqCst), connections, "{outcome}");
         let copied = server.join().expect("no panic");

@@ -156,7 +156,10 @@ fn a_congestion_control_that_is_not_to_be_had_is_said_before_anything_is_done() 
     };
     let outcome = copy("no-such").expect_code(2);
     let said = outcome.err();
-    assert!(said.starts_with("error: --congestion: 'no-such'"), "{said}");
+    assert!(
+        said.starts_with("error: --congestion: cannot use 'no-such'"),
+        "{said}"
+    );
     assert!(
         said.contains("it permits") && said.contains("reno"),
         "{said}"

@@ -354,7 +354,7 @@ fn nonsense_ends_one_connection_and_no_other() {
     for (nonsense, why, is_told) in [
         (
             &b"GET / HTTP/1.1\r\n\r\n"[..],
-            "the peer does not identify itself as SSH",
+            "the peer did not send an SSH version string",
             true,
         ),
         (b"SSH-1.5-old\r\n", "SSH-1.5", true),
@@ -370,7 +370,7 @@ fn nonsense_ends_one_connection_and_no_other() {
         ),
         (
             &[b'a'; 100_000],
-            "the peer does not identify itself as SSH",
+            "the peer did not send an SSH version string",
             false,
         ),
     ] {
@@ -437,7 +437,7 @@ fn without_a_host_key_and_a_home_it_does_not_start_and_says_why() {
     if missing::can_unshare_mounts() {
         let outcome = serve(None).run().expect_code(1);
         let said = outcome.err();
-        let sentence = "there is no home to keep a host key in: --host-key names one";
+        let sentence = "cannot find the home directory for a host key: use --host-key FILE";
         assert!(said.contains(sentence), "{outcome}");
         assert_eq!(said.lines().count(), 1, "{outcome}");
     }
@@ -446,7 +446,7 @@ fn without_a_host_key_and_a_home_it_does_not_start_and_says_why() {
     write_file(&no_home, b"no folder");
     let outcome = serve(Some(&no_home)).run().expect_code(1);
     let said = outcome.err();
-    assert!(said.contains("a host key cannot be made"), "{outcome}");
+    assert!(said.contains("cannot create a host key"), "{outcome}");
     assert!(said.contains(&no_home.display().to_string()), "{outcome}");
 }
 
@@ -462,7 +462,7 @@ fn what_cannot_be_is_one_sentence() {
         (
             &["--listen", &taken, "--host-key", &key][..],
             1,
-            "cannot be listened at",
+            "cannot listen on",
         ),
         (
             &["--listen", "127.0.0.1:0", "--host-key", &unusable],
@@ -479,10 +479,10 @@ fn what_cannot_be_is_one_sentence() {
             1,
             "/nowhere/at/all",
         ),
-        (&["--listen", ":0", "--stdio"], 2, "exclude each other"),
-        (&["--stdio", "--host-key", &key], 2, "go with --listen"),
-        (&["--stdio", "--old-clients"], 2, "goes with --listen"),
-        (&["--once", "--old-clients"], 2, "goes with --listen"),
+        (&["--listen", ":0", "--stdio"], 2, "cannot be combined"),
+        (&["--stdio", "--host-key", &key], 2, "need --listen"),
+        (&["--stdio", "--old-clients"], 2, "needs --listen"),
+        (&["--once", "--old-clients"], 2, "needs --listen"),
     ] {
         let run = Run::new(longhaul()).arg("serve").args(flags);
         run.run().expect_code(code).expect_err(&[sentence]);

@@ -52,4 +52,5 @@ mod started_anew;
 mod state_folders;
 mod stopped;
 mod sync;
+mod temp_dir;
 mod verify;

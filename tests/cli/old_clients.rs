@@ -87,7 +87,7 @@ fn an_old_client_is_turned_away_and_let_in_where_that_is_said() {
         run.arg("peer").stdin("pwd\n").run()
     };
     let scene = listening(&[]);
-    let shown_at_start = "old clients are let in (--old-clients)";
+    let shown_at_start = "--old-clients: connections of old clients";
     assert!(!scene.peer.log().contains(shown_at_start));
     for options in [&of_2014[..], &of_2020] {
         let outcome = sftp(&scene, options).expect_code(255);
@@ -198,7 +198,7 @@ fn sshd_s_key_of_ecdsa_is_kept_back_unless_there_are_old_clients() {
             }
         }
     }
-    let said = "is not shown: --old-clients would";
+    let said = "is not offered; --old-clients";
     let log = new.scene.peer.log();
     let line = log.lines().find(|line| line.contains(said));
     let line = line.expect("it says so at its start");

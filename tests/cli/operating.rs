@@ -83,7 +83,7 @@ fn hangup_has_the_configuration_read_again_and_disturbs_nobody() {
     assert!(there.shows("sftp>"));
     write_file(&file, format!("{served}access = \"full\"\n").as_bytes());
     send(&scene, Signal::HUP);
-    scene.logs("were read again");
+    scene.logs("reloaded");
     put(&scene, "two").expect_code(0);
     assert!(root.path().join("two").exists());
     // Existing connections keep their settings.
@@ -94,7 +94,7 @@ fn hangup_has_the_configuration_read_again_and_disturbs_nobody() {
     // An invalid configuration changes nothing.
     write_file(&file, b"access = \"none\"\n");
     send(&scene, Signal::HUP);
-    scene.logs("everything stays as it was");
+    scene.logs("the previous configuration stays in use");
     put(&scene, "four").expect_code(0);
     assert!(root.path().join("four").exists());
 }
@@ -111,7 +111,7 @@ fn hangup_is_heard_under_nohup_too() {
     write_script(&script, &text);
     let scene = Scene::with(PeerBuilder::longhaul(script, [""; 0])).expect("longhaul is there");
     send(&scene, Signal::HUP);
-    scene.logs("were read again");
+    scene.logs("reloaded");
 }
 
 /// The preforked process for the next client has the old settings and must be replaced.
@@ -125,7 +125,7 @@ fn hangup_changes_what_the_next_client_is_offered() {
     with("aes128-gcm@openssh.com").expect_code(0);
     write_file(&file, b"ciphers = [\"aes256-gcm@openssh.com\"]\n");
     send(&scene, Signal::HUP);
-    scene.logs("were read again");
+    scene.logs("reloaded");
     let outcome = with("aes128-gcm@openssh.com").expect_code(255);
     outcome.expect_err(&["no matching cipher"]);
     with("aes256-gcm@openssh.com").expect_code(0);
@@ -150,7 +150,7 @@ fn a_key_has_a_root_and_rights_of_its_own() {
     );
     write_file(&file, text.as_bytes());
     send(&scene, Signal::HUP);
-    scene.logs("were read again");
+    scene.logs("reloaded");
     write_file(&scene.path("file"), b"content");
     put(&scene, "planted");
     assert!(!root.path().join("planted").exists());
@@ -236,7 +236,7 @@ fn a_log_that_cannot_be_written_ends_nothing() {
     command.args(["-c", &listening]);
     let mut server = Daemon::start("without a log", command, &log).expect("it starts");
     let until = Instant::now() + Duration::from_secs(20);
-    let at = server.line_after("listening at ", until).expect("it does");
+    let at = server.line_after("listening on ", until).expect("it does");
     let (_, port) = at.rsplit_once(':').expect("a port");
     let port = format!("Port={}", port.trim());
     for _ in 0..2 {
@@ -409,7 +409,7 @@ fn a_successor_listens_while_what_is_transferred_goes_on() {
     let log = scene.path("log");
     let mut successor = Daemon::start("successor", command, &log).expect("it starts");
     let until = Instant::now() + Duration::from_secs(20);
-    assert!(successor.line_after("listening at", until).is_some());
+    assert!(successor.line_after("listening on", until).is_some());
     openssh(&scene, "sftp")
         .arg("peer")
         .stdin("")

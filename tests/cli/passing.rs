@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use longhaul_tests::Scene;
 use longhaul_tests::stranger::Stranger;
-use sftp::{Attrs, Init, OpenFlags, Piece, Request, RequestId, Response, Splitter, StatusCode};
+use sftp::{
+    Attrs, Init, OpenFlags, Request, RequestId, Response, SplitOutput, Splitter, StatusCode,
+};
 use ssh::msg::{
     ChannelData, ChannelOpen, ChannelOpenConfirmation, ChannelRequest, ChannelWindowAdjust, Ignore,
 };
@@ -105,7 +107,7 @@ impl Client {
                 let channel = &mut self.channels[data.recipient as usize];
                 let mut data = Bytes::copy_from_slice(data.data);
                 while let Some(piece) = channel.splitter.next(&mut data).expect("sound lengths") {
-                    if let Piece::Message(message) = piece {
+                    if let SplitOutput::Message(message) = piece {
                         channel.answers.push(message);
                     }
                 }

@@ -334,7 +334,7 @@ fn programs_and_less_than_everything_exclude_each_other() {
     let file = config.display().to_string();
     let table = "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n\
                  access = \"write-only\"\n";
-    let why = "what they see is all that the account sees";
+    let why = "programs can see everything";
     for (text, flags) in [
         ("", &["--allow", "true", "--root", "/tmp"][..]),
         ("", &["--allow", "true", "--read-only"]),
@@ -360,7 +360,7 @@ fn programs_and_less_than_everything_exclude_each_other() {
         run.run().expect_code(1).expect_err(&["cannot be allowed"]);
     }
     let run = Run::new(longhaul()).args(["serve", "--stdio", "--allow", "true"]);
-    run.run().expect_code(2).expect_err(&["goes with --listen"]);
+    run.run().expect_code(2).expect_err(&["needs --listen"]);
 }
 
 #[test]

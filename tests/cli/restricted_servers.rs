@@ -6,8 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use longhaul_tests::{Client, Program, scratch};
-use testkit::tree::{Compare, differences, write_file};
-use testkit::{Outcome, Peer, PeerBuilder};
+use testkit::delay_proxy::Way;
+use testkit::tree::{Compare, assert_same, differences, write_file};
+use testkit::{DelayProxy, Outcome, Peer, PeerBuilder};
 
 const SERVER: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -226,6 +227,134 @@ fn a_file_that_may_be_fetched_once_is_not_lost() {
     let content = fs::read(&there).expect("ours");
     copy(&clients[1], place.path(), &["D:large.dat", "got.dat"]).expect_code(0);
     assert!(fs::read(place.path().join("here/got.dat")).expect("ours") == content);
+}
+
+/// Size of the file whose upload is killed, in bytes; zeros follow `LARGE`.
+const KILLED: u64 = 50_000_000;
+
+/// Kills a copy of a large file through one handle when the journal has recorded 16 MB, and repeats
+/// it. Returns the bytes that the second run sent, and what it printed.
+fn kill_and_repeat(rule: &'static str) -> Option<(u64, String)> {
+    let mut clients = clients();
+    let peer = start(&mut clients, &other("one handle", rule))?;
+    let proxy = DelayProxy::to(peer.addr()).rate(8_000_000).start();
+    clients[1].dir.add_host_at("peer", &peer, proxy.port());
+    let place = scratch();
+    begin(place.path());
+    let large = fs::File::options()
+        .append(true)
+        .open(place.path().join("here/large.dat"));
+    large.expect("ours").set_len(KILLED).expect("ours");
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux");
+    let client = &clients[1];
+    let state = client.dir.path().join("state/longhaul");
+    let recorded = || {
+        let names = fs::read_dir(&state).into_iter().flatten().flatten();
+        let mut files = names.map(|entry| entry.path());
+        let journal = files.find(|path| path.extension().is_some_and(|e| e == "journal"));
+        let bytes = fs::read(journal?).ok()?;
+        // Until the server's boot ID is known, what it has only in memory does not count.
+        let knows = bytes
+            .windows(boot.trim().len())
+            .any(|part| part == boot.trim().as_bytes());
+        let state = schedule::journal::replay(&bytes)
+            .ok()
+            .filter(|_| knows)?
+            .state;
+        let ranges = state.unfinished().flat_map(|(_, entry)| entry.proven());
+        Some(ranges.map(|(from, to)| to - from).sum::<u64>())
+    };
+    let there = format!("peer:{}/there/large.dat", place.path().display());
+    let cp = || {
+        client
+            .cp()
+            .arg(place.path().join("here/large.dat"))
+            .arg(&there)
+    };
+    let running = cp().spawn();
+    let enough = running.until(|| recorded().is_some_and(|bytes| bytes > 16_000_000));
+    assert!(enough, "{rule}: too slow: {:?}", recorded());
+    let pid = running.pid().to_string();
+    testkit::process::must("kill", &["-9".as_ref(), pid.as_ref()]);
+    running.wait();
+    let before = proxy.carried(Way::Up);
+    let said = cp().run().expect_code(0).err();
+    let [here, there] = ["here", "there"].map(|side| place.path().join(side).join("large.dat"));
+    assert_same(&here, &there, Compare::CONTENT);
+    let names = fs::read_dir(place.path().join("there")).expect("ours");
+    let left = names
+        .flatten()
+        .filter(|e| e.file_name().as_encoded_bytes().starts_with(b"."));
+    assert_eq!(left.count(), 0, "{rule}: a temporary is left");
+    Some((proxy.carried(Way::Up) - before, said))
+}
+
+#[test]
+fn a_large_upload_through_one_handle_is_resumed_after_a_kill() {
+    for rule in ["", "lock", "no-excl"] {
+        let Some((sent, said)) = kill_and_repeat(rule) else {
+            return;
+        };
+        assert!(sent < KILLED - 7_000_000, "{rule}: {sent} bytes: {said}");
+    }
+}
+
+/// Before this, the first WRITE behind the old end was refused and the copy failed.
+#[test]
+fn an_object_store_that_continues_no_file_gets_it_from_the_start() {
+    let Some((sent, said)) = kill_and_repeat("in-order") else {
+        return;
+    };
+    assert!(
+        sent > KILLED && said.contains("does not continue a file"),
+        "{sent}: {said}"
+    );
+}
+
+/// Where a server admits names by a pattern, files were written in place, and a reader could see
+/// half of one. `--temp-dir` names a folder whose names it does not check.
+#[test]
+fn a_folder_for_temporaries_spares_files_that_are_written_in_place() {
+    for arguments in [
+        "only=*.dat except=temporaries",
+        "only=*.dat except=temporaries in-order",
+        "only=*.dat except=temporaries no-excl",
+    ] {
+        let server = other("names by a pattern", arguments);
+        let mut clients = clients();
+        let Some(_peer) = start(&mut clients, &server) else {
+            return;
+        };
+        let place = scratch();
+        begin(place.path());
+        let temporaries = place.path().join("temporaries");
+        fs::create_dir(&temporaries).expect("our folder");
+        // What an earlier copy has learned of the server does not count then.
+        copy(&clients[1], place.path(), &["new.dat", "D:first.dat"]).expect_code(0);
+        let dir = format!("--temp-dir={}", temporaries.display());
+        for words in [
+            &["new.dat", "D:first.dat"][..],
+            &["large.dat", "D:large.dat"],
+            &["-r", "tree", "D:tree"],
+        ] {
+            let words = [&[dir.as_str()], words].concat();
+            let outcome = copy(&clients[1], place.path(), &words).expect_code(0);
+            let said = outcome.err();
+            assert!(
+                said.contains("written and renamed"),
+                "{arguments}: {outcome}"
+            );
+            assert!(!said.contains("in place"), "{arguments}: {outcome}");
+        }
+        let at = |name: &str| place.path().join(name);
+        assert_same(&at("here/tree"), &at("there/tree"), Compare::CONTENT);
+        assert_same(
+            &at("here/large.dat"),
+            &at("there/large.dat"),
+            Compare::CONTENT,
+        );
+        assert_eq!(fs::read_dir(&temporaries).expect("ours").count(), 0);
+    }
 }
 
 /// A server without RENAME is detected once: later files and later copies are neither sent twice

@@ -127,11 +127,7 @@ impl Half {
         );
         stop(&running);
         half.said = running.wait().expect_code(130).err();
-        assert!(
-            half.said.contains("to go on where it ended: "),
-            "{}",
-            half.said
-        );
+        assert!(half.said.contains("to resume: "), "{}", half.said);
         Some(half)
     }
 
@@ -201,19 +197,12 @@ fn of_another_copy() -> Vec<u8> {
 fn the_command_that_was_printed_goes_on() {
     for up in [true, false] {
         let Some(half) = Half::new(up) else { return };
-        let command = half
-            .said
-            .split("to go on where it ended: ")
-            .nth(1)
-            .expect("told");
+        let command = half.said.split("to resume: ").nth(1).expect("told");
         let command = command.lines().next().expect("a line");
         let run = half.scene.client.dir.run("sh").args(["-c", command]);
         let outcome = run.run().expect_code(0);
         let said = outcome.err();
-        assert!(
-            said.contains("going on where an earlier run ended"),
-            "{outcome}"
-        );
+        assert!(said.contains("resuming an interrupted copy"), "{outcome}");
         half.check();
     }
 }
@@ -312,7 +301,10 @@ fn a_target_that_became_read_only_loses_nothing() {
     assert!(said.contains("read-only file system"), "{outcome}");
     assert_eq!(names_in(&half.scene.path("to")), before, "{outcome}");
     let outcome = half.ends(&[]);
-    assert!(outcome.err().contains("going on where"), "{outcome}");
+    assert!(
+        outcome.err().contains("resuming an interrupted copy"),
+        "{outcome}"
+    );
     assert!(!names_in(&half.state()).iter().any(is_journal), "{outcome}");
 }
 
@@ -348,7 +340,10 @@ fn a_journal_that_cannot_be_believed_is_put_aside() {
                 |bytes| *bytes = b"not a journal at all".to_vec(),
                 "not a journal",
             ),
-            (|bytes| *bytes = of_another_copy(), "of another copy"),
+            (
+                |bytes| *bytes = of_another_copy(),
+                "belongs to another copy",
+            ),
             (|bytes| bytes.truncate(bytes.len() - 3), ""),
         ];
         for (damage, said) in damages {
@@ -422,7 +417,7 @@ fn the_lock_of_a_process_that_dies_is_waited_for() {
         signal(&first, "-KILL");
         let outcome = second.wait().expect_code(0);
         let said = outcome.err();
-        assert!(said.contains("going on where"), "{outcome}");
+        assert!(said.contains("resuming an interrupted copy"), "{outcome}");
         first.wait();
         half.check();
     }

@@ -70,10 +70,13 @@ fn a_server_that_started_anew_meanwhile_is_not_believed_to_have_what_it_had() {
     let outcome = running.wait().expect_code(255);
     let said = outcome.err();
     assert!(said.contains("has started anew"), "{outcome}");
-    assert!(said.contains("to go on where it ended"), "{outcome}");
+    assert!(said.contains("to resume"), "{outcome}");
     assert!(!scene.path("to/file").exists(), "{outcome}");
     let outcome = cp().run().expect_code(0);
-    assert!(outcome.err().contains("going on where"), "{outcome}");
+    assert!(
+        outcome.err().contains("resuming an interrupted copy"),
+        "{outcome}"
+    );
     let copied = std::fs::read(scene.path("to/file")).expect("copied");
     assert!(copied == content, "another content");
     assert_eq!(names_in(&scene.path("to")), ["file"]);

@@ -94,7 +94,7 @@ fn interrupted_at_a_terminal_it_leaves_the_terminal_sane() {
             "the cursor stays hidden: {outcome}"
         );
     }
-    assert!(out.contains("to go on where it ended: "), "{outcome}");
+    assert!(out.contains("to resume: "), "{outcome}");
 }
 
 /// A signal while connecting ends the program. Before this, it had no effect until the server

@@ -107,7 +107,7 @@ fn openssl() -> Done<()> {
                     seconds += 1.0 / speed(asked)?;
                 }
                 theirs[at].push(1.0 / seconds);
-                let is = |p: &&bench::Primitive| {
+                let is = |p: &&bench::PrimitiveResult| {
                     p.name == row.name && p.threads == 1 && p.what != "open"
                 };
                 let found = result.primitives.iter().find(is).and_then(|p| p.rate());

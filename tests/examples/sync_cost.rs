@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use testkit::{ClientDir, PeerBuilder, PeerKind};
 use transfer::cancel::CancelToken;
 use transfer::config::{LocalUser, Query};
-use transfer::connect::{self, Surroundings};
+use transfer::connect::{self, ConnectCheck, ConnectError, SharedSettings};
 use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place, TransferEstimate};
 use transfer::prompt::NoPrompt;
 use transfer::report::{Outcome, Progress};
@@ -212,7 +212,7 @@ impl Connect for Host {
         _: HostId,
         _: Option<TransferEstimate>,
         _: &CancelToken,
-    ) -> Result<Session, String> {
+    ) -> Result<Session, ConnectError> {
         let user = LocalUser::current();
         let query = Query {
             host: self.name.clone(),
@@ -220,8 +220,8 @@ impl Connect for Host {
             batch: true,
             ..Query::default()
         };
-        let config = query.resolve(&user).map_err(|e| e.to_string())?;
-        let around = Surroundings {
+        let config = query.resolve(&user)?;
+        let around = SharedSettings {
             renounced: ssh::transport::DisabledProtection::Nothing,
             window_poll: true,
             prompt: Arc::new(Mutex::new(NoPrompt)),
@@ -238,14 +238,16 @@ impl Connect for Host {
             plain: false,
             look: None,
             sends_much: false,
-            hop: Arc::new(|_| Err("no host is passed through".to_owned())),
+            timeline: None,
+            hop: Arc::new(|_| Err(ConnectError::configuration("no host is passed through"))),
         };
         let (link, again) = connect::connect(config, &around)?;
         let options = SessionOptions {
             reach: Some(Arc::new(again)),
             ..SessionOptions::default()
         };
-        Session::start(Box::new(link), options).map_err(|e| e.to_string())
+        Session::start(Box::new(link), options)
+            .map_err(|e| ConnectError::this_machine(ConnectCheck::Session, e.to_string()))
     }
 
     fn name(&self, _: HostId) -> String {

@@ -11,5 +11,6 @@ mod openssh_auth;
 mod openssh_newest;
 mod openssh_routes;
 mod paramiko;
+mod proftpd;
 mod round_trips;
 mod scenarios;

@@ -154,7 +154,7 @@ fn small_files_go_straight_after_all_where_packets_are_lost() {
 }
 
 /// Message for a connection that was opened before the first one had logged in.
-const AHEAD: &str = "a further connection, ahead of its login";
+const AHEAD: &str = "opening another connection before its login is needed";
 
 /// The files to send are counted during the first login, so that the key exchanges of further
 /// connections start at the same time.

@@ -22,6 +22,7 @@ RULES = {
     "fetched-once": "a file that was read is removed when it is closed",
     "no-excl": "OPEN does not know the flag EXCL",
     "only": "=PATTERN of names that may be created",
+    "except": "=NAME of a folder in which any name may be created",
     "code": "=CODE in answer to a name that may not",
 }
 rules, refused = {}, {}
@@ -116,7 +117,9 @@ def open_file(request, fields):
     name = os.path.basename(path).decode()
     if flags & 0x20 and "no-excl" in rules:
         return status(request, UNSUPPORTED)
-    if flags & 8 and "only" in rules and not fnmatch.fnmatchcase(name, rules["only"]):
+    folder = os.path.basename(os.path.dirname(path)).decode()
+    checked = "only" in rules and folder != rules.get("except")
+    if flags & 8 and checked and not fnmatch.fnmatchcase(name, rules["only"]):
         return status(request, int(rules.get("code", DENIED)))
     if "lock" in rules and any(handle["path"] == path for handle in handles.values()):
         return status(request, FAILURE)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use measure::{Ending, keep};
+use measure::{RunOutcome, keep};
 use testkit::missing::find_program;
 use testkit::{Outcome, Run, missing};
 
@@ -59,7 +59,7 @@ fn a_small_race_leaves_a_result_and_a_page() {
         for tool in ["longhaul", "scp"] {
             let entry = scenario.entry(tool).expect("an entry");
             let sample = entry.samples.first().expect("a run");
-            assert_eq!(sample.ending, Ending::Done, "{} {tool}", scenario.name);
+            assert_eq!(sample.ending, RunOutcome::Done, "{} {tool}", scenario.name);
             assert!(sample.seconds > 0.0 && sample.peak_memory_bytes > 0);
             assert!(
                 entry.command.join(" ").contains("$SRC/"),

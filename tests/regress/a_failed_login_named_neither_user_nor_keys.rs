@@ -66,7 +66,7 @@ fn a_key_that_stays_locked_is_the_reason() {
     };
     let said = outcome.err();
     let file = key.private.display().to_string();
-    for part in ["@peer cannot log in", &file, "passphrase", "ssh-add"] {
+    for part in ["@peer: permission denied", &file, "passphrase", "ssh-add"] {
         assert!(said.contains(part), "{part}: {outcome}");
     }
     assert!(!said.contains("()"), "{outcome}");

@@ -85,7 +85,7 @@ fn check_tells_each_mistake_with_its_line() {
     outcome.expect_err(&[
         &format!("{name}:1: unknown key `bufer`"),
         &format!("{name}:2: where connections go is needed"),
-        &format!("{name}:4: *:1 would relay for anybody"),
+        &format!("{name}:4: *:1: would relay for anybody"),
     ]);
     let run = Run::new(longhaul()).args(["relay", "--config", &name]);
     let outcome = run.run().expect_code(1);
@@ -98,7 +98,7 @@ fn check_tells_each_mistake_with_its_line() {
     for (words, word) in [
         (
             &["relay", "--config", "x", "9022", "h:1"][..],
-            "the file says it",
+            "cannot be combined with --config",
         ),
         (
             &["relay", "--config", "x", "--buffer", "1k"],
@@ -142,7 +142,7 @@ fn hangup_changes_relays_and_disturbs_nobody() {
         .concat(),
     );
     relay.signal(Signal::HUP);
-    relay.says("were read again");
+    relay.says("reloaded");
     for (client, server) in &mut pairs {
         passes(client, server);
     }
@@ -157,13 +157,16 @@ fn hangup_changes_relays_and_disturbs_nobody() {
         (row(kept, &one, "buffer = 0"), "buffer: '0'"),
         (
             row(new, &one, "") + &row(taken_port, &one, ""),
-            "cannot be listened at",
+            "cannot listen on",
         ),
     ] {
         file.says(&text);
         relay.signal(Signal::HUP);
         let log = relay.says(why);
-        assert!(log.contains("everything stays as it was"), "{log}");
+        assert!(
+            log.contains("the previous configuration stays in use"),
+            "{log}"
+        );
     }
     pairs.push(pair(kept, &one));
     pairs.push(pair(new, &other));
@@ -197,7 +200,7 @@ fn nobody_is_turned_away_while_relays_change() {
             file.says(&rows[nth % rows.len()]);
             relay.signal(Signal::HUP);
             let until = Instant::now() + SOON;
-            while relay.log().matches("were read again").count() < nth {
+            while relay.log().matches("reloaded").count() < nth {
                 assert!(Instant::now() < until, "{}", relay.log());
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -237,12 +240,12 @@ fn keys_and_certificates_that_change_are_read_again() {
     // The certificate is for alice and not for localhost.
     expect_reset(&mut encrypts.connect());
     put("server");
-    decrypts.says("were read again");
+    decrypts.says("reloaded");
     let (mut client, mut server) = encrypts.pair(&listener);
     passes(&mut client, &mut server);
     // A key that does not match the certificate is rejected.
     fs::copy(made.path("bob.key"), own("key")).unwrap();
-    decrypts.says("everything stays as it was");
+    decrypts.says("the previous configuration stays in use");
     let (mut again, mut there) = encrypts.pair(&listener);
     passes(&mut again, &mut there);
     passes(&mut client, &mut server);
@@ -279,7 +282,10 @@ fn a_successor_takes_the_sockets_over_and_nobody_is_turned_away() {
         });
         for _ in 0..3 {
             let next = Relay::start(&words);
-            relays.last().unwrap().says("a successor listens");
+            relays
+                .last()
+                .unwrap()
+                .says("handed the listening sockets over");
             relays.push(next);
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -343,7 +349,7 @@ fn who_does_not_end_is_cut_off_in_time() {
     expect_reset(&mut client);
     expect_reset(&mut server);
     assert_eq!(relay.ends(), Some(0));
-    relay.says("has waited for long enough");
+    relay.says("--drain-timeout has passed");
 }
 
 #[test]
@@ -434,7 +440,7 @@ fn sockets_of_systemds_are_served_and_systemd_is_told() {
     let _client = wait_and_connect(one);
     assert_eq!(relay.ends_within(Duration::from_secs(20)), Some(1));
     assert!(
-        relay.log().contains("which no relay does"),
+        relay.log().contains("no relay is configured for it"),
         "{}",
         relay.log()
     );

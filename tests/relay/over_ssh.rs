@@ -68,10 +68,10 @@ fn a_half_is_started_over_ssh_and_ends_with_who_started_it() {
     let Some(ends) = ends() else { return };
     let listener = server();
     let relay = relay_to(&ends, &listener, &["--stripes", "3"]);
-    relay.says("is the other half, at 127.0.0.1:");
+    relay.says("is the peer relay, at 127.0.0.1:");
     there_and_back(&relay, &listener, 10_000_000);
     // The number of stripes still open by then varies.
-    relay.says(" legs of 3, ");
+    relay.says(" stripes of 3, ");
     assert_eq!(halves(&ends).len(), 1);
     relay.signal(Signal::KILL);
     none_is_left(&ends);
@@ -112,10 +112,10 @@ fn a_half_that_dies_is_started_again() {
     kill_process(Pid::from_raw(half.cast_signed()).unwrap(), Signal::KILL).unwrap();
     let ended = client.read_to_end(&mut Vec::new());
     assert!(ended.is_err(), "a reset is no end of file");
-    relay.says("it is started again");
+    relay.says("restarting it");
     let until = Instant::now() + PATIENCE;
-    while relay.log().matches("is the other half, at").count() < 2
-        || !relay.log().contains("were read again")
+    while relay.log().matches("is the peer relay, at").count() < 2
+        || !relay.log().contains("reloaded")
     {
         assert!(Instant::now() < until, "{}", relay.log());
         thread::sleep(Duration::from_millis(10));
@@ -131,7 +131,7 @@ fn where_the_port_cannot_be_reached_data_go_over_ssh() {
     ends.scene.client.dir.set("peer", "ProxyCommand", command);
     let listener = server();
     let relay = relay_to(&ends, &listener, &[]);
-    let log = relay.says("data go over the ssh connection itself");
+    let log = relay.says("data go over the ssh connection:");
     assert!(log.contains("ProxyCommand"), "{log}");
     there_and_back(&relay, &listener, 5_000_000);
     // Several connections at once, of which one does not read.
@@ -188,7 +188,7 @@ fn a_chain_of_halves_leads_to_the_target() {
     let config = config(&ends);
     let words = ["127.0.0.1:0", "-F", &config, "--via", "peer,behind", &to];
     let relay = Relay::start(&words);
-    let log = relay.says("is the other half, at 127.0.0.1:");
+    let log = relay.says("is the peer relay, at 127.0.0.1:");
     assert!(!log.contains("over ssh"), "{log}");
     assert_eq!(halves(&ends).len(), 2);
     there_and_back(&relay, &listener, 5_000_000);
@@ -218,7 +218,7 @@ fn a_chain_that_lacks_a_host_says_which_and_leaves_nothing() {
     dir.add_host_at("behind", &ends.scene.peer, port);
     for (via, why) in [
         ("nowhere,peer", "cannot connect to nowhere port"),
-        ("peer,nowhere", "nowhere: peer does not lead there: "),
+        ("peer,nowhere", "nowhere: peer cannot connect to it: "),
     ] {
         let said = no_chain(&ends, via);
         assert!(said.contains(&format!("error: {why}")), "{said}");
@@ -254,8 +254,8 @@ fn a_chain_begins_at_the_host_that_the_one_before_does_not_reach() {
     let config = config(&ends);
     let words = ["127.0.0.1:0", "-F", &config, "--via", "peer,behind", &to];
     let relay = Relay::start(&words);
-    let log = relay.says("data go over the ssh connection itself");
-    assert!(log.contains("data pass it over ssh"), "{log}");
+    let log = relay.says("data go over the ssh connection:");
+    assert!(log.contains("data pass this host over ssh"), "{log}");
     there_and_back(&relay, &listener, 2_000_000);
     let until = Instant::now() + PATIENCE;
     while halves(&ends).len() > 1 {
@@ -280,11 +280,11 @@ fn a_half_listens_where_it_may() {
     };
     let range = format!("{}-{free}", free - 1);
     let relay = relay_to(&ends, &listener, &["--port-range", &range]);
-    relay.says(&format!("is the other half, at 127.0.0.1:{free}"));
+    relay.says(&format!("is the peer relay, at 127.0.0.1:{free}"));
     there_and_back(&relay, &listener, 1_000_000);
     let range = taken.local_addr().unwrap().port().to_string();
     let relay = relay_to(&ends, &listener, &["--port-range", &range]);
-    let log = relay.says("data go over the ssh connection itself");
+    let log = relay.says("data go over the ssh connection:");
     assert!(log.contains("none of the ports"), "{log}");
     there_and_back(&relay, &listener, 100_000);
 }

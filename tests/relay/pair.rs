@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use longhaul_tests::facing::Keys;
 use longhaul_tests::{longhaul, processes};
 use rustix::process::Signal;
-use schedule::{Direction, Learned};
+use schedule::{Direction, LearnedConcurrency};
 use testkit::Seed;
 use transfer::memory::{HostMemory, MemoryStore};
 
@@ -74,7 +74,7 @@ fn bytes_come_out_as_they_went_in_both_ways_at_once() {
     halves(&["--threads", "1", "--pair-buffer", "64k"]).there_and_back(5_000_000);
     let striped = halves(&["--stripes", "5"]);
     striped.there_and_back(30_000_000);
-    striped.near.says(" legs of 5, ");
+    striped.near.says(" stripes of 5, ");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_pair_begins_with_as_many_legs_as_have_paid_before() {
     let now = SystemTime::now();
     let at = now.duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut memory = HostMemory::default();
-    memory.learn(Learned {
+    memory.learn(LearnedConcurrency {
         direction: Direction::Up,
         connections: 3,
         channels: 1,
@@ -109,9 +109,9 @@ fn a_pair_begins_with_as_many_legs_as_have_paid_before() {
     };
     halves.there_and_back(20_000_000);
     let log = halves.near.log();
-    let why = "begins with 3 legs: so many carried 84.0 MB/s over 0.1 ms 2 h ago";
+    let why = "starts with 3 stripes: this number carried 84.0 MB/s over 0.1 ms 2 h ago";
     assert!(log.contains(why), "{log}");
-    let (_, count) = log.split_once(" legs of ").unwrap();
+    let (_, count) = log.split_once(" stripes of ").unwrap();
     let digits: String = count.chars().take_while(char::is_ascii_digit).collect();
     assert!(digits.parse::<u32>().unwrap() >= 3, "{log}");
 }
@@ -234,8 +234,8 @@ fn nobody_behind_the_other_half_is_a_reset() {
     let near = start(&keys().near(&far.address().to_string(), &[]));
     let mut client = near.connect();
     expect_reset(&mut client);
-    near.says("the other half reaches nobody");
-    far.says("nobody answers");
+    near.says("the peer relay could not reach its target");
+    far.says("no target answers");
 }
 
 #[test]

@@ -340,7 +340,7 @@ fn a_server_that_nobody_vouches_for_is_not_talked_to() {
     for (flags, why) in [
         (
             &["--ca", &*made.path("alice.pem")][..],
-            "signed by an authority that is not trusted here",
+            "signed by an untrusted authority",
         ),
         (
             &["--ca", &ca, "--server-name", "other"],
@@ -400,7 +400,7 @@ fn files_that_make_no_tls_are_said() {
     let (key, cert) = (made.path("server.key"), made.path("server.pem"));
     for (words, word) in [
         (&["0/tls", "h:22"][..], "--cert and --key"),
-        (&["0/tls", "h:22", "--key", &key], "go together"),
+        (&["0/tls", "h:22", "--key", &key], "must be given together"),
         (&["0/tls", "h:22", "--key", &cert, "--cert", &cert], "--key"),
         (
             &["0/tls", "h:22", "--key", &key, "--cert", &key],
@@ -492,7 +492,7 @@ fn certificates_made_by_the_recipe_of_the_man_page_work() {
     let decrypts = Relay::start(&["127.0.0.1:0/tls", &to, "--cert", &cert, "--key", &key]);
     let port = decrypts.address().port();
     for (host, ca, why) in [
-        ("localhost", "host.pem", "is an authority's (CA:TRUE)"),
+        ("localhost", "host.pem", "is a CA certificate (CA:TRUE)"),
         (
             "127.0.0.1",
             "relay.pem",

@@ -378,12 +378,12 @@ fn a_rule_that_leads_a_relay_to_itself_is_no_endless_loop() {
     // UNIX sockets have no reset.
     let _ = client.read_to_end(&mut answer);
     assert!(answer.is_empty());
-    relay.says("it would be a loop");
+    relay.says("which would be a loop");
     let path = net.path("direct");
     let entrance = format!("unix:{path}");
     let _direct = Relay::start_in(net.router.enter(), &[&entrance, "127.0.0.1:9022"]);
     let _ = connect(&path).read_to_end(&mut answer);
     assert!(answer.is_empty());
-    relay.says("it came to this relay itself");
+    relay.says("made to this relay itself");
     assert!(Path::new(&path).exists());
 }

@@ -76,7 +76,7 @@ impl Relay {
             let mut line = String::new();
             let n = stdout.read_line(&mut line).unwrap();
             assert!(n > 0, "the relay ended: {}", log.lock().unwrap());
-            let at = line.trim().trim_start_matches("listening at ").to_owned();
+            let at = line.trim().trim_start_matches("listening on ").to_owned();
             // A port alone means a listener for each address family.
             let port = at.rsplit_once(':').map_or("", |(_, port)| port);
             if words.iter().any(|word| *word == port || *word == "0") && listening.is_empty() {

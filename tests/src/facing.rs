@@ -107,7 +107,7 @@ impl Half {
             .read_line(&mut line)
             .expect("it says where it listens");
         thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
-        let address = line.trim().trim_start_matches("listening at ");
+        let address = line.trim().trim_start_matches("listening on ");
         Self {
             child,
             address: address

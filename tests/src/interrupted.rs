@@ -170,7 +170,7 @@ impl Interrupted {
                 Some(0) => break,
                 // A copy that had not started has nothing to resume.
                 Some(130) if moved > 1 << 20 => {
-                    assert!(outcome.err().contains("to go on"), "{outcome}");
+                    assert!(outcome.err().contains("to resume"), "{outcome}");
                 }
                 Some(130 | 255) | None => {}
                 // Requests that failed when the server was killed may count as failures of single

@@ -94,8 +94,8 @@ fn the_report_says_who_waited_for_whom() {
     outcome.expect_err(&[
         "filtered: waited",
         "for the program to write",
-        "for the network to take that",
-        "for bytes of the network",
+        "for the network to accept them",
+        "for data from the network",
         "for the program to read them",
     ]);
 }
@@ -117,6 +117,23 @@ fn without_the_process_beside_it_a_program_is_not_filtered() {
         (outcome.out().as_str(), outcome.err().as_str()),
         ("ok\n", "")
     );
+}
+
+/// The environment alone starts no process that carries the bytes: the message names the command
+/// that does, and the program runs.
+#[test]
+fn a_filter_in_the_environment_alone_names_the_command_that_runs_it() {
+    let wrapping = Wrapping::new();
+    let Some(probe) = probe(wrapping.folder.path(), &[]) else {
+        return;
+    };
+    let echo = Echo::start();
+    let library = wrapping.run(&["--library"]).run().expect_code(0).out();
+    let run = Run::new(&probe).args(["asked", &echo.port.to_string()]);
+    let run = run.env("LD_PRELOAD", library.trim());
+    let outcome = run.env("LONGHAUL_WRAP", "filter=*").run().expect_code(0);
+    assert_eq!(outcome.out(), "ok\n");
+    outcome.expect_err(&["run 'longhaul wrap --filter=DEST PROGRAM' instead"]);
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn it_can_be_preloaded_without_this_program() {
     assert_eq!(wrong.out(), "32 72\n");
     assert_eq!(
         wrong.err(),
-        "longhaul wrap: LONGHAUL_WRAP: 'alwys' is no rule: the program runs as it is\n"
+        "longhaul wrap: LONGHAUL_WRAP: 'alwys' is not a rule: the program runs unchanged\n"
     );
     assert_eq!(run(&"x".repeat(5000)).out(), "32 72\n");
 }
@@ -132,7 +132,7 @@ fn a_damaged_copy_is_made_anew_and_others_may_not_write_there() {
     let folder = std::path::Path::new(&library).parent().unwrap();
     fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
     let outcome = wrapping.run(&["true"]).run().expect_code(125);
-    outcome.expect_err(&["can be written by"]);
+    outcome.expect_err(&["is writable by"]);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_library_that_is_not_there_runs_nothing() {
             .env_remove("XDG_CACHE_HOME")
             .run()
             .expect_code(125);
-        outcome.expect_err(&["no place for the library", "HOME"]);
+        outcome.expect_err(&["no directory for the library", "HOME"]);
     }
     let spaced = wrapping.folder.path().join("a b");
     let run = wrapping.run(&["echo", "ran"]).env("XDG_CACHE_HOME", spaced);

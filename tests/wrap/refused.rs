@@ -56,7 +56,7 @@ fn a_program_of_gos_is_not_run() {
     let built = missing::built_peers().join("bin/go-server");
     let go = missing::find_program("go").and_then(|go| go.canonicalize().ok());
     let Some(program) = Some(built).filter(|file| file.is_file()).or(go) else {
-        missing::skip("a program made by Go", "install Go");
+        missing::skip("a program written in Go", "install Go");
         return;
     };
     let run = Wrapping::new().run(&[]).arg(&program).arg("version");
@@ -68,7 +68,7 @@ fn a_program_of_gos_is_not_run() {
 #[test]
 fn a_program_of_gos_is_known_whoever_has_linked_it() {
     let Some(go) = missing::find_program("go") else {
-        missing::skip("a program made by Go", "install Go");
+        missing::skip("a program written in Go", "install Go");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ fn a_program_of_gos_is_known_whoever_has_linked_it() {
             .arg(&program)
             .run()
             .expect_code(1);
-        assert!(outcome.out().contains("made by Go"), "{name}: {outcome}");
+        assert!(outcome.out().contains("written in Go"), "{name}: {outcome}");
     }
 }
 

@@ -89,7 +89,10 @@ fn show(args: &BenchArgs, bench: &Bench, exit: Exit) -> Exit {
 fn compared(before: &Bench, now: &Bench) -> Exit {
     let changes = compare::compare(before, now);
     if changes.is_empty() {
-        return failed("the two results have nothing in common");
+        return failed(
+            "the two results have no measurement in common: compare results of the same kind of \
+             run",
+        );
     }
     match print(&compare::shown(&changes)) {
         Ok(()) => Exit::Done,

@@ -28,10 +28,10 @@ pub(crate) fn run(args: HighArgs, remove: bool) -> Exit {
     let hosts = Hosts::new(args.hosts, args.flags, output);
     let host = HostId(0);
     let done = match remove {
-        true => bootstrap::remove(host, &hosts, &cancel).map(|()| "longhaul was removed there"),
+        true => bootstrap::remove(host, &hosts, &cancel).map(|()| "longhaul removed"),
         false => hosts.send_longhaul(host, &cancel).map(|sent| match sent {
-            true => "longhaul is there now",
-            false => "longhaul was there already",
+            true => "longhaul installed",
+            false => "longhaul is already installed",
         }),
     };
     match done {

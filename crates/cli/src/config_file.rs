@@ -47,7 +47,7 @@ pub(crate) fn read<T>(
     let named = |what: &dyn Display| format!("{}: {what}", file.display());
     let meta = fs::metadata(file).map_err(|e| named(&e))?;
     if meta.len() > MAX_FILE {
-        return Err(named(&"it is longer than any configuration"));
+        return Err(named(&"the file is too large for a configuration"));
     }
     let text = fs::read_to_string(file).map_err(|e| named(&e))?;
     parse(&text).map_err(|wrongs| {

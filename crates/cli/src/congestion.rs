@@ -43,14 +43,14 @@ fn refused(name: &str, read: impl Fn(&str) -> Option<String>) -> String {
     let there = available.split(", ").any(|other| other == name);
     let name = wire::escape::name(name.as_bytes());
     let why = match there {
-        true => "this kernel keeps it to root",
-        false => "this kernel has none of that name",
+        true => "the kernel permits it to root only",
+        false => "the kernel has no such algorithm",
     };
     let which = match allowed.as_str() {
         "" => String::new(),
-        names => format!("; it permits {names}"),
+        names => format!("; it permits: {names}"),
     };
-    format!("--congestion: '{name}' cannot be had: {why}{which}")
+    format!("--congestion: cannot use '{name}': {why}{which}")
 }
 
 #[cfg(test)]
@@ -67,14 +67,15 @@ mod tests {
         };
         assert_eq!(
             refused("bbr", read),
-            "--congestion: 'bbr' cannot be had: this kernel keeps it to root; it permits reno, cubic"
+            "--congestion: cannot use 'bbr': the kernel permits it to root only; it permits: \
+             reno, cubic"
         );
         assert_eq!(
             refused("vegas\u{1b}", read),
-            "--congestion: 'vegas\\x1b' cannot be had: this kernel has none of that name; it \
-             permits reno, cubic"
+            "--congestion: cannot use 'vegas\\x1b': the kernel has no such algorithm; it \
+             permits: reno, cubic"
         );
         let nothing = refused("x", |_| None);
-        assert!(nothing.ends_with("none of that name"), "{nothing}");
+        assert!(nothing.ends_with("no such algorithm"), "{nothing}");
     }
 }

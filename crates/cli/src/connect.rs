@@ -15,9 +15,10 @@ use std::time::Duration;
 use schedule::{PackingMode, Told};
 use transfer::bootstrap;
 use transfer::cancel::CancelToken;
-use transfer::config::{HostConfig, LocalUser, Proxy, Query};
+use transfer::config::{HostConfig, LocalUser, Proxy, Switches};
 use transfer::connect::{
-    self, ConnectionFacts, DataSampler, PlannedUpload, RemoteServerUse, SharedPrompt, Surroundings,
+    self, AtFault, ConnectCheck, ConnectError, ConnectionFacts, DataSampler, PlannedUpload,
+    RemoteServerUse, SharedPrompt, SharedSettings,
 };
 use transfer::copy::{Connect, CopyRequest, HostId, Place, TransferEstimate};
 use transfer::memory::MemoryStore;
@@ -25,11 +26,11 @@ use transfer::memory::findings::Findings;
 use transfer::operand::Destination;
 use transfer::prompt::NoPrompt;
 use transfer::report::{Choice, Decision, Name, Origin, Outcome, Summary, ZlibWhy};
-use transfer::session::{ConnectionSource, RawLink, Session, SessionOptions, ssh_arguments};
-use transfer::sums::Ledger;
+use transfer::session::{ConnectionSource, Link, RawLink, Session, SessionOptions, ssh_arguments};
+use transfer::sums::SumLedger;
 use transfer::{pace, sample};
 
-use self::questions::Questions;
+use self::questions::ConsolePrompt;
 use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 use crate::output::json::HostInfo;
@@ -46,7 +47,7 @@ pub(crate) struct Hosts {
     flags: CopyArgs,
     output: Arc<Output>,
     /// Collects checksums, if `--verify` or `--manifest` asks for them.
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SumLedger>>,
     /// The host that local files are sent to, and the files.
     sent: Option<(HostId, Vec<PathBuf>)>,
     /// All paths on hosts are absolute.
@@ -70,7 +71,7 @@ pub(crate) struct MeasuringSessions {
 
 impl Hosts {
     pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<Output>) -> Self {
-        let ledger = flags.sums().map(|wants| Arc::new(Ledger::new(wants)));
+        let ledger = flags.sums().map(|wants| Arc::new(SumLedger::new(wants)));
         Self {
             sent: None,
             absolute: false,
@@ -134,8 +135,10 @@ impl Hosts {
                 && !cancel.is_cancelled()
             {
                 let host = Connect::name(self, HostId(at));
-                self.output
-                    .warning(format!("{host}: longhaul was not sent there: {why}"));
+                self.output.warning(format!(
+                    "{host}: cannot install longhaul there: {why}; using the host's SFTP \
+                         server"
+                ));
             }
         }
         // Having sent it, ask for it at each copy.
@@ -183,12 +186,13 @@ impl Hosts {
         if let (Some(memories), Some(Ok(config))) = (memories, config)
             && let Err(error) = connect::remember_placed(&config, &memories, sum)
         {
-            tracing::debug!("it cannot be remembered: {error}");
+            tracing::debug!("cannot save what was learned of this host: {error}");
         }
     }
 
     fn options(&self) -> SessionOptions {
         SessionOptions {
+            timeline: self.output.timeline(),
             limit: self.flags.limit(),
             connections: match self.flags.background {
                 true => Some(1),
@@ -228,12 +232,12 @@ impl Hosts {
 
     /// Opens a session over the standard streams of a program: an SFTP server (`-D`) or an ssh
     /// (`-S`).
-    fn over_program(&self, host: &Destination) -> Option<Result<Session, String>> {
+    fn over_program(&self, host: &Destination) -> Option<Result<Session, ConnectError>> {
         let link = if let Some(server) = &self.flags.sftp_server {
             RawLink::spawn(server.clone(), Vec::new())
         } else if let Some(ssh) = &self.flags.program {
             if let Err(why) = query::query(&self.flags, host).check() {
-                return Some(Err(why.to_string()));
+                return Some(Err(why.into()));
             }
             let options = program::options(&self.flags);
             let user = host.user.as_deref().map(AsRef::as_ref);
@@ -242,13 +246,14 @@ impl Hosts {
         } else {
             return None;
         };
-        Some(link.map_err(|error| error.to_string()).and_then(|link| {
+        let spawned =
+            link.map_err(|e| ConnectError::this_machine(ConnectCheck::Reach, e.into_words()));
+        Some(spawned.and_then(|link| {
             self.output.host(HostInfo {
                 host: name(host),
                 ..HostInfo::default()
             });
-            Session::start(Box::new(link), self.options())
-                .map_err(|error| format!("{}: a session can't be set up: {error}", name(host)))
+            started(host, link, self.options())
         }))
     }
 
@@ -292,10 +297,12 @@ impl Hosts {
     }
 
     /// Resolves a host's configuration, and collects what a connection to it needs.
-    fn prepare(&self, destination: &Destination) -> Result<(HostConfig, Surroundings), String> {
+    fn prepare(
+        &self,
+        destination: &Destination,
+    ) -> Result<(HostConfig, SharedSettings), ConnectError> {
         let user = LocalUser::current();
-        let resolve = |query: Query| query.resolve(&user).map_err(|error| error.to_string());
-        let mut config = resolve(query::query(&self.flags, destination))?;
+        let mut config = query::query(&self.flags, destination).resolve(&user)?;
         for warning in config.warnings.drain(..) {
             self.output.warning(warning);
         }
@@ -307,9 +314,9 @@ impl Hosts {
             }
             Some(When::Always) | None => {}
         }
-        let prompt: SharedPrompt = match config.batch_mode {
+        let prompt: SharedPrompt = match config.has(Switches::BATCH_MODE) {
             true => Arc::new(Mutex::new(NoPrompt)),
-            false => Arc::new(Mutex::new(Questions::new(Arc::clone(&self.output)))),
+            false => Arc::new(Mutex::new(ConsolePrompt::new(Arc::clone(&self.output)))),
         };
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
         let (output, host) = (Arc::clone(&self.output), name(destination));
@@ -319,7 +326,7 @@ impl Hosts {
         drop(logins);
         let measured = self.measured.clone();
         let remembers = measured.as_ref().is_none_or(|m| m.remembers);
-        let around = Surroundings {
+        let around = SharedSettings {
             prompt,
             opened: Arc::new(move |facts| {
                 if let Some(measured) = &measured {
@@ -353,13 +360,14 @@ impl Hosts {
             sends: None,
             beside: None,
             plain: false,
+            timeline: self.output.timeline(),
             look: self.look(destination, &user),
             sends_much: self.sends_much(destination),
             // A background copy uses a single connection, whose queue is visible at this end.
             direct: !self.flags.background,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);
-                query.resolve(&hop_user).map_err(|error| error.to_string())
+                query.resolve(&hop_user).map_err(ConnectError::from)
             }),
         };
         Ok((config, around))
@@ -371,7 +379,7 @@ impl Hosts {
         destination: &Destination,
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
-    ) -> Result<Session, String> {
+    ) -> Result<Session, ConnectError> {
         let (config, mut around) = self.prepare(destination)?;
         // A ProxyCommand may ask on the terminal without notice.
         let program = matches!(config.proxy, Proxy::Command(_));
@@ -389,37 +397,59 @@ impl Hosts {
             reach: (!alone).then(|| Arc::new(again) as Arc<dyn ConnectionSource>),
             ..self.options()
         };
-        Session::start(Box::new(link), options)
-            .map_err(|error| format!("{}: a session can't be set up: {error}", name(destination)))
+        started(destination, link, options)
     }
 }
 
+/// Begins a session over a link.
+fn started(
+    host: &Destination,
+    link: impl Link + 'static,
+    options: SessionOptions,
+) -> Result<Session, ConnectError> {
+    Session::start(Box::new(link), options).map_err(|error| {
+        let why = format!("{}: cannot start a session: {error}", name(host));
+        ConnectError::this_machine(ConnectCheck::Session, why)
+    })
+}
+
 impl Hosts {
+    /// The host of this number.
+    fn host(&self, host: HostId) -> Result<&Destination, ConnectError> {
+        let unknown = || ConnectError::configuration("internal error: unknown host number");
+        self.hosts.get(host.0).ok_or_else(unknown)
+    }
+
     /// Runs `work` on a thread until it is done or cancelled. Connecting waits for hosts, name
     /// servers and people, and none of these waits can be interrupted. After a cancel the thread is
     /// left alone and ends with the process.
     fn until_cancelled<T: Send + 'static>(
         &self,
         cancel: &CancelToken,
-        work: impl FnOnce() -> Result<T, String> + Send + 'static,
-    ) -> Result<T, String> {
+        work: impl FnOnce() -> Result<T, ConnectError> + Send + 'static,
+    ) -> Result<T, ConnectError> {
         let (done, result) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {
             // After a cancel there is no receiver any more.
             let _ = done.send(work());
         });
-        spawned.map_err(|error| format!("no thread to connect with: {error}"))?;
+        spawned.map_err(|error| {
+            let why = format!("cannot start a thread to connect: {error}");
+            ConnectError::this_machine(ConnectCheck::Reach, why)
+        })?;
         loop {
             match result.recv_timeout(CANCEL_SEEN) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err("connecting ended unexpectedly".to_owned());
+                    let why = "the connecting thread ended unexpectedly";
+                    return Err(ConnectError::this_machine(ConnectCheck::Reach, why));
                 }
                 Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                     // A password prompt may have switched echo off.
                     self.output.console().restore();
-                    return Err("interrupted".to_owned());
+                    let why = "interrupted";
+                    return Err(ConnectError::new(AtFault::User, ConnectCheck::Reach, why));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -433,8 +463,8 @@ impl Connect for Hosts {
         host: HostId,
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
-    ) -> Result<Session, String> {
-        let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
+    ) -> Result<Session, ConnectError> {
+        let destination = self.host(host)?;
         // The program of `-S` may ask on the terminal without notice.
         let held = self.output.console().hold();
         if let Some(session) = self.over_program(destination) {
@@ -445,7 +475,7 @@ impl Connect for Hosts {
         self.over_ssh(destination, coming, cancel)
     }
 
-    fn ledger(&self) -> Option<Arc<Ledger>> {
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
         self.ledger.clone()
     }
 

@@ -1,11 +1,14 @@
 //! `longhaul cp`: prepares the run, copies, and reports the result. `longhaul sync` uses the same
 //! preparation.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
+use tracing_subscriber::fmt::format;
+use tracing_subscriber::fmt::time::FormatTime;
 use transfer::cancel::CancelToken;
 use transfer::copy::{self, CopyRequest};
 use transfer::report::{Progress, Summary};
@@ -94,7 +97,7 @@ pub(crate) fn carry_out(
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
         console.warning(&format!(
-            "signals can't be caught, so Ctrl-C leaves temporaries: {error}"
+            "cannot handle signals, so Ctrl-C will leave temporary files: {error}"
         ));
     }
 
@@ -105,8 +108,12 @@ pub(crate) fn carry_out(
     let output = Output::new(console, json, args.flags.quiet, cancel.clone())
         .naming_files(args.flags.verbose > 0)
         .itemizing(itemize);
-    let output = Arc::new(match args.flags.explain {
+    let output = match args.flags.explain {
         true => output.explaining(),
+        false => output,
+    };
+    let output = Arc::new(match args.flags.timeline {
+        true => output.recording(start),
         false => output,
     });
     output.start(args.sources, args.target);
@@ -131,10 +138,19 @@ pub(crate) fn log_to(console: &Arc<Console>, level: tracing::level_filters::Leve
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_ansi(false)
-        .with_timer(tracing_subscriber::fmt::time::uptime())
+        .with_timer(SinceStart(Instant::now()))
         .with_target(false)
         .with_writer(move || ConsoleWriter(Arc::clone(&to)))
         .init();
+}
+
+/// Prefixes log lines with the seconds since the start of the run.
+struct SinceStart(Instant);
+
+impl FormatTime for SinceStart {
+    fn format_time(&self, to: &mut format::Writer<'_>) -> fmt::Result {
+        write!(to, "{:8.3} s", self.0.elapsed().as_secs_f64())
+    }
 }
 
 struct ConsoleWriter(Arc<Console>);

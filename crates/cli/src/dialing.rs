@@ -67,9 +67,10 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
         return tell(&format!("{name}: {why}"), Exit::NoConnection);
     }
     let done = match hands_over(args.fdpass) {
-        true => pass_socket(io::stdout(), stream.as_fd())
-            .map_err(|e| format!("ssh does not take the socket (ProxyUseFdpass): {e}")),
-        false => carry(&stream).map_err(|e| format!("{name}: the connection is lost: {e}")),
+        true => pass_socket(io::stdout(), stream.as_fd()).map_err(|e| {
+            format!("cannot pass the socket to ssh: {e}; is ProxyUseFdpass set in ssh_config?")
+        }),
+        false => carry(&stream).map_err(|e| format!("{name}: the connection was lost: {e}")),
     };
     match done {
         Ok(()) => Exit::Done,
@@ -80,8 +81,8 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
 /// Connects over a relay pair, of which this process is one half.
 fn through_a_pair(args: &DialArgs) -> Exit {
     if hands_over(args.fdpass) {
-        let why = "a way over facing relays is no one socket that could be handed over: tell ssh \
-                   ProxyUseFdpass no";
+        let why =
+            "--via and --pair cannot pass a socket to ssh: set ProxyUseFdpass no in ssh_config";
         return tell(why, Exit::Usage);
     }
     let host = match args.host.contains(':') {

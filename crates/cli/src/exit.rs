@@ -153,7 +153,8 @@ impl Exit {
                 "no connection: it could not be made, was refused, or was lost for good"
             }
             Self::Interrupted => {
-                "interrupted by SIGINT, SIGTERM or SIGHUP, or nobody reads the events of --json"
+                "interrupted by SIGINT, SIGTERM or SIGHUP, or the reader of --json closed its \
+                 pipe"
             }
         }
     }

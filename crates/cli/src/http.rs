@@ -87,7 +87,10 @@ pub(crate) fn tell(
 ) -> io::Result<HttpServer> {
     let listener: Socket = match at {
         HttpEndpoint::Loopback(address) if !address.ip().is_loopback() => {
-            return Err(io::Error::other("figures are for this machine alone"));
+            return Err(io::Error::other(
+                "only loopback addresses and UNIX sockets are allowed, because every client can \
+                 read the figures",
+            ));
         }
         HttpEndpoint::Loopback(address) => TcpListener::bind(address)?.into(),
         HttpEndpoint::Path(path) => sys::listen_unix(path, AT_ONCE as i32)?,
@@ -144,16 +147,16 @@ fn respond(
         body: body.to_owned(),
     };
     let (status, answer) = match request(stream)? {
-        None => ("400 Bad Request", text("GET it\n")),
+        None => ("400 Bad Request", text("only GET is supported\n")),
         Some(request) if by_name && !is_own_name(request.host.as_deref()) => {
             // Reject foreign host names: by DNS rebinding another site's scripts could read the
             // pages of this machine.
-            let why = "call it by 127.0.0.1, [::1] or localhost\n";
+            let why = "use 127.0.0.1, [::1] or localhost as the host name\n";
             ("421 Misdirected Request", text(why))
         }
         Some(request) => match answer(&request.path) {
             Some(answer) => ("200 OK", answer),
-            None => ("404 Not Found", text("there is nothing of that name\n")),
+            None => ("404 Not Found", text("no such page\n")),
         },
     };
     let head = format!(

@@ -1,5 +1,7 @@
 //! `longhaul lab`: builds the lab from the command line and turns its end into an exit code.
 
+mod estimate;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,7 +16,12 @@ use crate::flags::low::{self, LabArgs, LowArgs, UsageError, lab_usage};
 /// # Errors
 /// There is no such path.
 pub(crate) fn run(args: LabArgs, words: &[OsString]) -> Result<ExitCode, UsageError> {
+    let estimated = args.estimate;
     let lab = lab(args)?;
+    if let Some(bytes) = estimated {
+        let _ = io::stdout().write_all(estimate::table(&lab.path, bytes).as_bytes());
+        return Ok(ExitCode::SUCCESS);
+    }
     Ok(code(lab::run(&lab, words)))
 }
 
@@ -23,7 +30,7 @@ pub(crate) fn inside(words: &[OsString]) -> Option<ExitCode> {
     if let [_, part, file] = words
         && part == lab::KEY
     {
-        let made = serve::listen::generate_pair(Path::new(file));
+        let made = serve::sshd::generate_pair(Path::new(file));
         return Some(match made {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
@@ -52,7 +59,7 @@ fn again(words: &[OsString]) -> Result<Lab, LabError> {
     match low::parse(all, clap::ColorChoice::Never) {
         Ok(LowArgs::Lab(args)) => lab(*args).map_err(|error| LabError::new(error.0.trim_end())),
         _ => Err(LabError::new(
-            "this is a part of longhaul lab, which starts it",
+            "lab-run is internal to longhaul lab and cannot be started by hand",
         )),
     }
 }

@@ -19,6 +19,7 @@ mod lab;
 mod output;
 mod relaying;
 mod serving;
+mod setting_error;
 mod signals;
 mod ssh_config;
 mod syncing;
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
     if let Some(code) = lab::inside(&words) {
         return code;
     }
-    if let Some(role) = serve::listen::Role::of(&words) {
+    if let Some(role) = serve::sshd::Role::of(&words) {
         return serving::inside(role);
     }
     let world = Environment::look();
@@ -89,7 +90,9 @@ fn main() -> ExitCode {
             write: None,
         }) => match docs::man(command.as_deref()) {
             Some(page) => show(&page),
-            None => usage(&UsageError("error: there is no such man page\n".to_owned())),
+            None => usage(&UsageError(
+                "error: no such man page: name a subcommand; see longhaul --help\n".to_owned(),
+            )),
         },
         Ok(LowArgs::Man {
             write: Some(dir), ..

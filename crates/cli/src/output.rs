@@ -10,15 +10,18 @@ pub(crate) mod rate;
 pub(crate) mod snapshot;
 pub(crate) mod sync;
 pub(crate) mod ticker;
+mod timeline;
 pub(crate) mod units;
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use serde::Serialize;
 use transfer::cancel::CancelToken;
 use transfer::report::{Decision, Event, Name, Summary};
 use transfer::sync::SyncResult;
+use transfer::timeline::Timeline;
 
 use crate::exit::Exit;
 use console::Console;
@@ -39,6 +42,8 @@ pub(crate) struct Output {
     cancel: CancelToken,
     /// Decisions made before the copy, collected for `--explain`.
     decisions: Option<Mutex<Vec<Decision>>>,
+    /// Record of the copy's steps, for `--explain=timeline`.
+    timeline: Option<Arc<Timeline>>,
 }
 
 impl Output {
@@ -56,7 +61,21 @@ impl Output {
             itemize: false,
             cancel,
             decisions: None,
+            timeline: None,
         }
+    }
+
+    /// Records the steps of the copy, to print them at the end.
+    pub(crate) fn recording(self, start: Instant) -> Self {
+        Self {
+            timeline: Some(Timeline::new(start)),
+            ..self
+        }
+    }
+
+    /// Record of the copy's steps, if there is one.
+    pub(crate) fn timeline(&self) -> Option<Arc<Timeline>> {
+        self.timeline.clone()
     }
 
     /// Prints the name of each file when it is done.
@@ -143,13 +162,9 @@ impl Output {
         } = event
         {
             let end = from + len;
-            let then = if *again {
-                ", so it is copied again"
-            } else {
-                ""
-            };
+            let then = if *again { "; copying it again" } else { "" };
             self.show_warning(&format!(
-                "{path}: bytes {from} to {end} are not those that passed{then}"
+                "{path}: bytes {from} to {end} differ from the transferred data{then}"
             ));
         }
         self.event(event);
@@ -193,6 +208,7 @@ impl Output {
             self.console.line(&line);
         }
         self.explain(summary);
+        self.show_timeline();
         self.event(&RunEvent::summary(exit, summary));
     }
 
@@ -242,6 +258,21 @@ impl Output {
                 None => self.console.line(&decision.line(several)),
                 Some(_) => self.event(&RunEvent::Decision(decision)),
             }
+        }
+    }
+
+    fn show_timeline(&self) {
+        let Some(timeline) = &self.timeline else {
+            return;
+        };
+        let marks = timeline.marks();
+        match &self.json {
+            None => timeline::lines(&marks)
+                .iter()
+                .for_each(|line| self.console.line(line)),
+            Some(_) => marks
+                .into_iter()
+                .for_each(|mark| self.event(&RunEvent::Timeline(mark))),
         }
     }
 

@@ -1,6 +1,7 @@
-//! `longhaul relay`: forwards connections of other programs between two legs.
+//! `longhaul relay`: forwards connections of other programs between two stripes.
 
 pub(crate) mod config;
+mod conflicts;
 mod handover;
 mod operating;
 mod page;
@@ -11,23 +12,25 @@ mod route;
 mod rules;
 mod top;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
-use std::net::ToSocketAddrs as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::str::FromStr;
 use std::time::Duration;
 
 use relay::entry::permit::TargetRule;
 use relay::{
-    ClientProtocol, ClientProtocols, Endpoint, Entrance, Host, Limits, Network, RedirectKind,
+    ClientProtocol, ClientProtocols, Endpoint, Limits, ListenSpec, Network, RedirectKind,
     RelaySettings, Target, Uplink,
 };
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::termios::isatty;
-use sys::{Probes, Tuning};
+use sys::{KeepaliveProbes, Tuning};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
+use self::conflicts::Settled;
 use self::operating::MergedSettings;
 use self::route::Route;
 use crate::exit::Exit;
@@ -44,7 +47,7 @@ const UNSENT: u32 = 256 << 10;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Half-open limit, long enough for a server that computes before it answers.
 const HALF: Duration = Duration::from_secs(15 * 60);
-const PROBES: Probes = Probes {
+const PROBES: KeepaliveProbes = KeepaliveProbes {
     idle: Duration::from_secs(60),
     interval: Duration::from_secs(10),
     count: 6,
@@ -85,8 +88,9 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
             }
             if relay.speaks.diverted == Some(RedirectKind::Redirect) && !sys::may_mark() {
                 warn!(
-                    "without CAP_NET_ADMIN the relay's own connections have no mark: a rule that \
-                     redirects what this machine sends leads them back, where they are refused"
+                    "without CAP_NET_ADMIN the relay cannot mark its own connections: rules \
+                     that redirect this machine's traffic will send them back to the relay, \
+                     which refuses them"
                 );
             }
         }
@@ -104,7 +108,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     })
 }
 
-/// Runs one half of a pair that was started over ssh. The starter shows its log.
+/// Runs the relay of a pair that was started over ssh. The starter shows its log.
 fn half(args: &RelayArgs) -> Exit {
     log(args, true);
     match route::half::run() {
@@ -115,26 +119,29 @@ fn half(args: &RelayArgs) -> Exit {
 
 /// Converts the arguments of one relay, and checks them.
 fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
-    let entrance: Entrance = args
+    let entrance: ListenSpec = args
         .entrance
         .parse()
-        .map_err(|e| format!("{}: it {e}", args.entrance))?;
+        .map_err(|e| format!("LISTEN: '{}' {e}", args.entrance))?;
     let mut speaks = speaks(args, &entrance)?;
     let route = Route::of(args)?;
-    if route.is_some() && (speaks.pair || speaks.names_target()) {
-        return Err(format!(
-            "{}: only clients without a target of their own, and no pair, go over ssh (--via, \
-             ssh://)",
-            args.entrance
-        ));
-    }
     let way = route.as_ref().and_then(Route::way);
     let targets = match &route {
         None => targets(args, &speaks)?,
         // Before its route is set up, the relay has no target.
         Some(_) => way.iter().map(|way| way.target.clone()).collect(),
     };
+    let permits: Vec<TargetRule> = parsed("--to", &args.permits)?;
+    let allow: Vec<Network> = parsed("--allow", &args.allow)?;
     let pairs = speaks.pair || targets.iter().any(Target::is_pair);
+    conflicts::check(&Settled {
+        args,
+        place: &entrance.place,
+        speaks: &speaks,
+        is_routed: route.is_some(),
+        has_pair: pairs,
+        permits: &permits,
+    })?;
     let facing = match way {
         Some(way) => Some(way.facing),
         None => pairs.then(|| peer::settle(&args.pair)).transpose()?,
@@ -142,77 +149,11 @@ fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
     if let Some(facing) = facing.as_ref().filter(|_| speaks.pair) {
         speaks.tls = Some(facing.entrance());
     }
-    let permit = |text: &String| {
-        let permit: Result<TargetRule, String> = text.parse();
-        permit.map_err(|why| format!("--to: '{}' {why}", wire::escape::name(text.as_bytes())))
-    };
-    let permits = args.permits.iter().map(permit);
-    let permits = permits.collect::<Result<Vec<_>, _>>()?;
-    if permits.is_empty() == speaks.names_target() {
-        return Err(
-            "an entrance with socks5, http, redirect or tproxy goes with --to HOST:PORT, which \
-             says where clients may go"
-                .to_owned(),
-        );
-    }
-    if speaks.diverted.is_some() && permits.iter().any(TargetRule::is_of_names) {
-        return Err(
-            "--to: who is led here was on the way to an address: give networks, not names"
-                .to_owned(),
-        );
-    }
     let tls_client = match targets.iter().any(Target::has_tls) {
         true => Some(args.tls.client()?),
         false => None,
     };
-    let network = |text: &String| {
-        let network: Result<Network, String> = text.parse();
-        network.map_err(|why| format!("--allow: '{}' {why}", wire::escape::name(text.as_bytes())))
-    };
-    let allow = args
-        .allow
-        .iter()
-        .map(network)
-        .collect::<Result<Vec<_>, _>>()?;
-    // Clients that prove a name or a key are known, so they need no --allow.
-    if allow.is_empty() && !speaks.pair && (speaks.tls.is_none() || args.tls.client_ca.is_none()) {
-        is_for_this_machine(&entrance.place)?;
-        if speaks.diverted == Some(RedirectKind::Tproxy) {
-            return Err(format!(
-                "{}: with tproxy, others are led here at whatever address: say who may come with \
-                 --allow NETWORK",
-                args.entrance
-            ));
-        }
-    }
-    if args.keep_address && (!args.bind.is_empty() || pairs) {
-        let what = if pairs { "pair" } else { "--bind" };
-        return Err(format!("--keep-address excludes {what}"));
-    }
-    let probes = match &args.keepalive {
-        None => Some(PROBES),
-        Some(text) => probes(text).map_err(|why| {
-            format!(
-                "--keepalive: '{}' {why}",
-                wire::escape::name(text.as_bytes())
-            )
-        })?,
-    };
-    let usual = Limits::default();
-    let connections = args.max_connections.unwrap_or(usual.connections);
-    if let Some(name) = &args.congestion {
-        congestion::permitted(name)?;
-    }
-    let tuning = Tuning {
-        dscp: args.dscp.value(),
-        keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
-        congestion: args.congestion.clone(),
-        probes,
-        notsent_lowat: args.notsent_lowat,
-        pacing: args.rate.map(|rate| rate.bytes()),
-        mptcp: args.mptcp,
-        ..Tuning::default()
-    };
+    let tuning = tuning(args)?;
     Ok(RelaySettings {
         entrance,
         targets,
@@ -233,13 +174,55 @@ fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
         tls_client,
         facing,
         entry_timeout: args.entry_timeout.unwrap_or(CONNECT),
-        limits: Limits {
-            connections,
-            per_source: args.max_per_source.unwrap_or(connections),
-            source_block: args.source_block.unwrap_or_default(),
-            rate: args.rate.map(|rate| rate.bytes()),
-            rate_all: args.rate_all.map(|rate| rate.bytes()),
-        },
+        limits: limits(args),
+    })
+}
+
+/// Parses the values of a flag that may be repeated.
+fn parsed<T: FromStr<Err: Display>>(flag: &str, texts: &[String]) -> Result<Vec<T>, String> {
+    let parse = |text: &String| {
+        text.parse().map_err(|why: T::Err| {
+            let text = wire::escape::name(text.as_bytes());
+            format!("{flag}: '{text}' {why}")
+        })
+    };
+    texts.iter().map(parse).collect()
+}
+
+fn limits(args: &RelayArgs) -> Limits {
+    let connections = args
+        .max_connections
+        .unwrap_or_else(|| Limits::default().connections);
+    Limits {
+        connections,
+        per_source: args.max_per_source.unwrap_or(connections),
+        source_block: args.source_block.unwrap_or_default(),
+        rate: args.rate.map(|rate| rate.bytes()),
+        rate_all: args.rate_all.map(|rate| rate.bytes()),
+    }
+}
+
+/// The socket options of both legs.
+fn tuning(args: &RelayArgs) -> Result<Tuning, String> {
+    let probes = match &args.keepalive {
+        None => Some(PROBES),
+        Some(text) => probes(text).map_err(|why| {
+            let text = wire::escape::name(text.as_bytes());
+            format!("--keepalive: '{text}' {why}")
+        })?,
+    };
+    if let Some(name) = &args.congestion {
+        congestion::permitted(name)?;
+    }
+    Ok(Tuning {
+        dscp: args.dscp.value(),
+        keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
+        congestion: args.congestion.clone(),
+        probes,
+        notsent_lowat: args.notsent_lowat,
+        pacing: args.rate.map(|rate| rate.bytes()),
+        mptcp: args.mptcp,
+        ..Tuning::default()
     })
 }
 
@@ -254,7 +237,7 @@ fn for_pairs(tuning: Tuning) -> Tuning {
 /// The targets, unless clients name them.
 fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<Target>, String> {
     let target = |text: &String| {
-        let target: Target = text.parse().map_err(|e| format!("{text}: it {e}"))?;
+        let target: Target = text.parse().map_err(|e| format!("TARGET: '{text}' {e}"))?;
         let words = ["tls", "proxy", "proxy1", "proxy2", "pair"];
         no_words(text, &target.words, &words)?;
         is_pair_possible(text, &target.place, &target.words)?;
@@ -263,9 +246,9 @@ fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<Target>, St
     let targets = args.targets.iter().map(target);
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
     match (targets.is_empty(), speaks.names_target()) {
-        (true, false) => Err("where connections go is needed: a TARGET".to_owned()),
+        (true, false) => Err("no TARGET given, such as host:22".to_owned()),
         (false, true) => Err(format!(
-            "{}: clients have a target of their own, as --to lets them: leave TARGET out",
+            "{}: clients choose their target here, within --to: leave TARGET out",
             args.entrance
         )),
         _ => Ok(targets),
@@ -273,7 +256,7 @@ fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<Target>, St
 }
 
 /// The protocols that clients speak before their data.
-fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, String> {
+fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, String> {
     no_words(
         &args.entrance,
         &entrance.words,
@@ -284,7 +267,12 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, Stri
     is_pair_possible(&args.entrance, &entrance.place, &entrance.words)?;
     let has = |word: &str| entrance.words.iter().any(|own| own == word);
     let asks = match (has("socks5"), has("http")) {
-        (true, true) => return Err(format!("{}: it is socks5 or http", args.entrance)),
+        (true, true) => {
+            return Err(format!(
+                "{}: socks5 and http cannot be combined",
+                args.entrance
+            ));
+        }
         (true, false) => Some(ClientProtocol::Socks5),
         (false, true) => Some(ClientProtocol::Http),
         (false, false) => None,
@@ -298,13 +286,17 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, Stri
         let tcp = matches!(entrance.place, Endpoint::Tcp { .. });
         if !tcp || entrance.words.len() > 1 {
             return Err(format!(
-                "{}: redirect and tproxy are of a TCP port, and nothing else is spoken there",
+                "{}: redirect and tproxy need a TCP port and cannot be combined with other \
+                 protocols",
                 args.entrance
             ));
         }
     }
     if entrance.place == Endpoint::Streams && !entrance.words.is_empty() {
-        return Err(format!("{}: standard streams are plain", args.entrance));
+        return Err(format!(
+            "{}: standard input and output (-) take no protocol",
+            args.entrance
+        ));
     }
     Ok(ClientProtocols {
         proxy: has("proxy"),
@@ -315,15 +307,15 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, Stri
     })
 }
 
-/// Checks that a pair's operand is TCP without other protocols: the halves connect by TCP and have
+/// Checks that a pair's operand is TCP without other protocols: the relays connect by TCP and have
 /// their own TLS.
 fn is_pair_possible(operand: &str, place: &Endpoint, words: &[String]) -> Result<(), String> {
     let has = |word: &str| words.iter().any(|own| own == word);
     let other = ["tls", "socks5", "http"].into_iter().find(|word| has(word));
     match (has("pair"), place, other) {
         (false, ..) | (true, Endpoint::Tcp { .. }, None) => Ok(()),
-        (true, _, Some(other)) => Err(format!("{operand}: it is pair or {other}")),
-        (true, _, None) => Err(format!("{operand}: the halves of a pair connect by TCP")),
+        (true, _, Some(other)) => Err(format!("{operand}: pair cannot be combined with {other}")),
+        (true, _, None) => Err(format!("{operand}: a pair needs a TCP address")),
     }
 }
 
@@ -331,41 +323,14 @@ fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), Strin
     match words.iter().find(|word| !known.contains(&word.as_str())) {
         None => Ok(()),
         Some(word) => Err(format!(
-            "{operand}: '{}' is nothing that is spoken there",
+            "{operand}: unknown protocol '{}'",
             wire::escape::name(word.as_bytes())
         )),
     }
 }
 
-/// Checks that an entrance is reachable from this machine only; others need --allow.
-fn is_for_this_machine(place: &Endpoint) -> Result<(), String> {
-    let strangers = match place {
-        Endpoint::Tcp {
-            host: Host::Name(name),
-            port,
-        } => {
-            let found = (name.as_str(), *port).to_socket_addrs();
-            let found = found.map_err(|e| format!("{name} cannot be resolved: {e}"))?;
-            found
-                .map(|at| at.ip())
-                .find(|ip| relay::is_for_strangers(*ip))
-        }
-        place => {
-            let at = place.addresses().unwrap_or_default().into_iter();
-            at.map(|at| at.ip()).find(|ip| relay::is_for_strangers(*ip))
-        }
-    };
-    match strangers {
-        None => Ok(()),
-        Some(ip) => Err(format!(
-            "{place} would relay for anybody who reaches {ip}: say who may come with --allow \
-             NETWORK, or give a port alone to listen on this machine only"
-        )),
-    }
-}
-
 /// Parses `IDLE[/INTERVAL/COUNT]`, or `off`.
-fn probes(text: &str) -> Result<Option<Probes>, String> {
+fn probes(text: &str) -> Result<Option<KeepaliveProbes>, String> {
     if text == "off" {
         return Ok(None);
     }
@@ -374,19 +339,19 @@ fn probes(text: &str) -> Result<Option<Probes>, String> {
         [idle] => (relay_time(idle)?, PROBES.interval, PROBES.count),
         [idle, interval, count] => {
             let count = count.parse().ok().filter(|count| (1..=127).contains(count));
-            let count = count.ok_or("has no number of probes between 1 and 127")?;
+            let count = count.ok_or("has a number of probes outside 1 to 127")?;
             (relay_time(idle)?, relay_time(interval)?, count)
         }
         _ => return Err("is not IDLE, IDLE/INTERVAL/COUNT or off".to_owned()),
     };
     let whole = |time: Duration| (1..=32_767).contains(&time.as_secs());
     match whole(idle) && whole(interval) {
-        true => Ok(Some(Probes {
+        true => Ok(Some(KeepaliveProbes {
             idle,
             interval,
             count,
         })),
-        false => Err("has a time that is not between 1 s and 32767 s".to_owned()),
+        false => Err("has a time outside 1 s to 32767 s".to_owned()),
     }
 }
 

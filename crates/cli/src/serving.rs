@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use serve::Export;
-use serve::listen::{
+use serve::sshd::{
     ForkServer, LiveSettings, Log, Once, Role, Server, Settings, hide_memory, preauth, stopping,
 };
 use ssh::transport::DisabledProtection;
@@ -43,11 +43,10 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     if let Some(wanted) = &args.sum
         && !transfer::bootstrap::own_sum().is_ok_and(|sum| sum == *wanted)
     {
-        return failed("this program is not the one that was sent here");
+        return failed("--sum: this program's checksum differs from the expected one");
     }
     log(args);
-    let caught =
-        signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
+    let caught = signals::too_long_is_an_error().map_err(|e| format!("cannot handle signals: {e}"));
     let served = caught.and_then(|()| match (args.stdio, args.once) {
         (true, _) => MergedServeSettings::of(args)
             .and_then(|settled| settled.export())
@@ -160,8 +159,8 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     let settled = MergedServeSettings::of(args)?;
     if args.renounced != DisabledProtection::Nothing {
         warn!(
-            "clients that were told the same will NOT BE ENCRYPTED once they have logged in: \
-             whoever is on the path can read what they copy"
+            "--insecure-none-cipher: clients that request it are NOT ENCRYPTED after the login: \
+             anyone on the path can read what they copy"
         );
     }
     let settings = ready(&settled)?;
@@ -173,15 +172,16 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     {
         warn!("{}: {e}", home.display());
     }
-    let handed_on = systemd::only_listener().map_err(|e| format!("the socket of systemd: {e}"))?;
+    let handed_on =
+        systemd::only_listener().map_err(|e| format!("cannot use the socket from systemd: {e}"))?;
     let (server, at) = match (handed_on, &settled.listen) {
         (Some(listener), _) => {
-            let wrong = |e: io::Error| format!("the socket of systemd: {e}");
+            let wrong = |e: io::Error| format!("cannot use the socket from systemd: {e}");
             let server = Server::with_listener(listener, settings).map_err(wrong)?;
-            (server, "the socket of systemd".to_owned())
+            (server, "the socket from systemd".to_owned())
         }
         (None, Some(address)) => {
-            let wrong = |e: io::Error| format!("{address} cannot be listened at: {e}");
+            let wrong = |e: io::Error| format!("cannot listen on {address}: {e}");
             let addresses = resolve(address).map_err(wrong)?;
             let mut server = Server::bind(&addresses, settings).map_err(wrong)?;
             let port = server.address().map_err(wrong)?.port();
@@ -191,16 +191,16 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
             (server, address.clone())
         }
         (None, None) => {
-            return Err("where to listen is not said: --listen, or listen in the file".to_owned());
+            return Err("no address to listen on: use --listen, or listen in the file".to_owned());
         }
     };
-    let wrong = |e: io::Error| format!("{at} cannot be listened at: {e}");
+    let wrong = |e: io::Error| format!("cannot listen on {at}: {e}");
     let tell = |address| {
         let figures = server.metrics();
         let told = http::tell(address, move |path| {
             (path == "/metrics").then(|| HttpResponse::figures(figures()))
         });
-        told.map_err(|e| format!("figures cannot be told: {e}"))
+        told.map_err(|e| format!("cannot serve metrics: {e}"))
     };
     let telling = settled.metrics.as_ref().map(tell).transpose()?;
     let (running, stopping) = stopping().map_err(wrong)?;
@@ -221,7 +221,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     .map_err(wrong)?;
     let told = writeln!(
         io::stdout(),
-        "listening at {}",
+        "listening on {}",
         server.address().map_err(wrong)?
     );
     told.map_err(|e| format!("standard output: {e}"))?;
@@ -246,9 +246,9 @@ fn reload(args: &ServeArgs, current: &LiveSettings) {
         Ok((settings, settled)) => {
             tell_at_the_start(&settled, &settings);
             current.replace(settings);
-            info!("configuration and host keys were read again");
+            info!("configuration and host keys reloaded");
         }
-        Err(why) => warn!("everything stays as it was: {why}"),
+        Err(why) => warn!("reload failed, the previous configuration stays in use: {why}"),
     }
     systemd::notify("READY=1");
 }
@@ -259,19 +259,23 @@ fn tell_at_the_start(settled: &MergedServeSettings, settings: &Settings) {
         && let Err(e) = fs::metadata(&file)
     {
         warn!(
-            "no key is let in by {}: {e}; it is looked for at each login",
+            "{}: cannot read the authorized keys: {e}; no key is accepted until the file exists \
+             (it is read at each login)",
             file.display()
         );
     }
     if let Some(name) = settings.entrance.name() {
         for option in settled.for_root_alone() {
-            warn!("{option} is of no use here: this server is {name}'s alone");
+            warn!(
+                "{option} has no effect: this server admits only {name}, because it does not \
+                 run as root"
+            );
         }
     }
     if settings.to_old_clients.is_none() {
         warn!(
-            "old clients are let in (--old-clients): whoever records what they copy can open it once \
-             there is a quantum computer"
+            "--old-clients: connections of old clients that are recorded today can be decrypted \
+             once there is a quantum computer"
         );
     }
     for key in &settings.host_keys {

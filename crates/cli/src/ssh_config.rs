@@ -52,11 +52,9 @@ fn lines(hosts: &[String], program: &str) -> String {
         hosts => hosts.join(" "),
     };
     format!(
-        "{MARK} connect by longhaul dial, which tunes the socket and hands it over.\n\
-         Host {hosts}\n    \
-             ProxyCommand {program} dial %h %p\n    \
-             ProxyUseFdpass yes\n    \
-             IPQoS none\n"
+        "{MARK} connect through longhaul dial, which tunes the socket and passes it to \
+         ssh.\nHost {hosts}\n    ProxyCommand {program} dial %h %p\n    ProxyUseFdpass yes\n    \
+         IPQoS none\n"
     )
 }
 
@@ -69,7 +67,8 @@ fn is_pattern(host: &str) -> bool {
 /// The command for this program in a shell that ssh starts: `longhaul` if the PATH leads here,
 /// otherwise the path.
 fn program() -> Result<String, String> {
-    let own = env::current_exe().map_err(|e| format!("this program's own path is unknown: {e}"))?;
+    let own =
+        env::current_exe().map_err(|e| format!("cannot find the path of this program: {e}"))?;
     let path = env::var_os("PATH").unwrap_or_default();
     let first = env::split_paths(&path)
         .map(|folder| folder.join("longhaul"))
@@ -88,7 +87,9 @@ fn quoted(path: &Path) -> Result<String, String> {
         .filter(|text| !text.contains(char::is_control));
     let Some(text) = text else {
         let path = escape::path(path);
-        return Err(format!("{path}: ssh_config cannot hold this path"));
+        return Err(format!(
+            "{path}: this path cannot be written in ssh_config: install longhaul elsewhere"
+        ));
     };
     let text = text.replace('%', "%%");
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+%".contains(c);
@@ -112,13 +113,13 @@ fn stands_before(host: &str) -> Option<String> {
     };
     if let Some(hops) = of("proxyjump ") {
         return Some(format!(
-            "{host} is reached through {hops} (ProxyJump), which counts more and leaves no place \
-             for a ProxyCommand: have {hops} reached by longhaul dial instead"
+            "{host} has ProxyJump {hops}, which takes precedence over a ProxyCommand: use \
+             longhaul ssh-config {hops} instead"
         ));
     }
     let command = of("proxycommand ").filter(|command| !command.contains("longhaul"))?;
     Some(format!(
-        "{host} has a ProxyCommand already, which counts more: {command}"
+        "{host} already has a ProxyCommand, which takes precedence: {command}"
     ))
 }
 
@@ -136,7 +137,7 @@ fn append(args: &SshConfigArgs, text: &str) -> Result<String, String> {
         Err(error) => return Err(fail(error)),
     };
     if contains(&before, text.as_bytes()) {
-        return Ok(format!("{shown} has these lines already\n"));
+        return Ok(format!("{shown} already has these lines\n"));
     }
     if !args.yes {
         ask(&shown, text)?;
@@ -161,13 +162,13 @@ fn append(args: &SshConfigArgs, text: &str) -> Result<String, String> {
         .write_all(format!("{gap}{text}").as_bytes())
         .and_then(|()| opened.sync_all())
         .map_err(fail)?;
-    Ok(format!("{shown} has these lines now\n"))
+    Ok(format!("lines added to {shown}\n"))
 }
 
 fn of_user() -> Result<PathBuf, String> {
     env::home_dir()
         .map(|home| home.join(".ssh/config"))
-        .ok_or_else(|| "there is no home directory: name the file with --file".to_owned())
+        .ok_or_else(|| "cannot find the home directory: use --file FILE".to_owned())
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
@@ -175,7 +176,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     let opened = OpenOptions::new().read(true).open(file)?;
     opened.take(MOST + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > MOST {
-        true => Err(io::Error::other("it is too long for an ssh_config")),
+        true => Err(io::Error::other("the file is too large for an ssh_config")),
         false => Ok(bytes),
     }
 }
@@ -188,7 +189,7 @@ fn ask(file: &str, text: &str) -> Result<(), String> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(
-            "--write asks before it writes, and there is no terminal: give --yes as well"
+            "--write needs a terminal to ask for confirmation: use --yes to write without asking"
                 .to_owned(),
         );
     }
@@ -199,10 +200,10 @@ fn ask(file: &str, text: &str) -> Result<(), String> {
         .map_err(|e| e.to_string())?;
     let mut answer = String::new();
     let read = stdin.lock().take(64).read_line(&mut answer);
-    read.map_err(|e| format!("the answer could not be read: {e}"))?;
+    read.map_err(|e| format!("cannot read the answer: {e}"))?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err("nothing was written".to_owned()),
+        _ => Err("nothing written".to_owned()),
     }
 }
 

@@ -19,7 +19,9 @@ pub(crate) fn only_listener() -> io::Result<Option<TcpListener>> {
     match (sockets.next(), sockets.next()) {
         (None, _) => Ok(None),
         (Some(only), None) => Ok(Some(only.into())),
-        _ => Err(io::Error::other("there are several: one is served")),
+        _ => Err(io::Error::other(
+            "systemd passed several sockets, and only one can be served",
+        )),
     }
 }
 
@@ -31,7 +33,9 @@ pub(crate) fn listeners() -> io::Result<Vec<OwnedFd>> {
     let sockets = sys::handed_on()?;
     for socket in &sockets {
         if !rustix::net::sockopt::socket_acceptconn(socket)? {
-            return Err(io::Error::other("it does not listen (Accept=no is needed)"));
+            return Err(io::Error::other(
+                "the socket does not listen: set Accept=no in the .socket unit",
+            ));
         }
     }
     Ok(sockets)
@@ -48,7 +52,7 @@ pub(crate) fn notify(state: &str) {
     };
     let sent = to.and_then(|to| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &to));
     if let Err(e) = sent {
-        tracing::warn!("systemd cannot be told: {e}");
+        tracing::warn!("cannot notify systemd: {e}");
     }
 }
 

@@ -24,7 +24,7 @@ use transfer::escape;
 
 use self::carrier::CarrierServer;
 use self::program::{ProgramFile, WrapCheck};
-use crate::flags::low::{Report, UsageError, WrapArgs, wrap_usage};
+use crate::flags::low::{ReportDestination, UsageError, WrapArgs, wrap_usage};
 use crate::{congestion, show};
 
 /// Exit code if wrapping itself failed.
@@ -76,13 +76,13 @@ fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
         && !args.anyway
     {
         let path = escape::path(&found.path);
-        let why = format!("{path} {why}; it was not run (--anyway runs it as it is)");
+        let why = format!("{path} {why}; it was not run (--anyway runs it unchanged)");
         return Err(WrapFailure::Exit(CANNOT, why));
     }
     let library = library::find().map_err(failed)?;
     let file = match &args.report {
-        Some(Report::Shown) => Some(own_file().map_err(failed)?),
-        Some(Report::Written(file)) => {
+        Some(ReportDestination::Shown) => Some(own_file().map_err(failed)?),
+        Some(ReportDestination::Written(file)) => {
             let file = std::path::absolute(file);
             Some(file.map_err(|e| failed(format!("--report: {e}")))?)
         }
@@ -98,7 +98,7 @@ fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
     if program::wants_to_be_first(&found) {
         command.env("ASAN_OPTIONS", not_first());
     }
-    let shown = file.filter(|_| matches!(args.report, Some(Report::Shown)));
+    let shown = file.filter(|_| matches!(args.report, Some(ReportDestination::Shown)));
     if carrier.is_none() && shown.is_none() {
         return Err(not_run(&found, &command.exec()));
     }
@@ -145,7 +145,12 @@ fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<CarrierServe
         ..Tuning::default()
     };
     let carrier = CarrierServer::start(report.map(Path::to_owned), tuning, !args.no_tune);
-    let failed = |e| WrapFailure::Exit(FAILED, format!("there is nobody to carry bytes: {e}"));
+    let failed = |e| {
+        WrapFailure::Exit(
+            FAILED,
+            format!("cannot start the process that carries the connections: {e}"),
+        )
+    };
     carrier.map(Some).map_err(failed)
 }
 
@@ -199,7 +204,8 @@ fn with(mut rules: String, report: Option<&Path>) -> OsString {
 
 /// Runs the program as a child and passes signals on to it.
 fn run_below(mut command: Command, found: &ProgramFile) -> Result<ExitStatus, WrapFailure> {
-    let failed = |e: io::Error| WrapFailure::Exit(FAILED, format!("it cannot be waited for: {e}"));
+    let failed =
+        |e: io::Error| WrapFailure::Exit(FAILED, format!("cannot wait for the program: {e}"));
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(failed)?;
     let mut child = command.spawn().map_err(|error| not_run(found, &error))?;
     let pid = Pid::from_child(&child);

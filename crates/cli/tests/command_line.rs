@@ -25,8 +25,14 @@ fn run(args: &[&str]) -> (Option<i32>, String, String) {
 #[test]
 fn a_command_line_that_makes_no_sense_is_exit_2_and_says_so_on_standard_error() {
     for (args, part) in [
-        (&["cp"][..], "a source and a destination are needed"),
-        (&["cp", "only-one"], "a source and a destination are needed"),
+        (
+            &["cp"][..],
+            "no destination given: name at least one source and a destination",
+        ),
+        (
+            &["cp", "only-one"],
+            "no destination given: name at least one source and a destination",
+        ),
         (&["cp", "-O", "a", "h:"], "-O: the old scp protocol"),
         (&["cp", "-X", "buffer=1", "a", "h:"], "-X: "),
         (&["cp", "--port=x", "a", "h:"], "-P: 'x' is not a port"),

@@ -92,7 +92,7 @@ impl Default for Drops {
 /// Figures of one direction. Offered and duplicated packets were delivered, were dropped, or are in
 /// flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectionFigures {
+pub struct DirectionStatistics {
     /// Packets from the sender.
     pub offered: PacketCount,
     /// Packets delivered to the receiver, including duplicates.
@@ -113,7 +113,7 @@ pub struct DirectionFigures {
     pub queue_peak_time: Duration,
 }
 
-impl Default for DirectionFigures {
+impl Default for DirectionStatistics {
     fn default() -> Self {
         Self {
             offered: PacketCount::default(),
@@ -129,7 +129,7 @@ impl Default for DirectionFigures {
     }
 }
 
-impl DirectionFigures {
+impl DirectionStatistics {
     /// (DSCP, count) of offered packets, without classes that had none.
     pub fn by_dscp(&self) -> impl Iterator<Item = (Dscp, PacketCount)> + '_ {
         by_dscp(&self.dscp)
@@ -138,16 +138,16 @@ impl DirectionFigures {
 
 /// The figures of a path. `Display` formats the closing text of a lab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct PathStatistics {
     /// Time from the start to the last call of the emulator.
     pub covered: Duration,
     /// Figures of each direction, indexed by [`Direction`].
-    pub directions: [DirectionFigures; 2],
+    pub directions: [DirectionStatistics; 2],
 }
 
-impl Figures {
+impl PathStatistics {
     /// The figures of one direction.
-    pub fn of(&self, direction: Direction) -> &DirectionFigures {
+    pub fn of(&self, direction: Direction) -> &DirectionStatistics {
         &self.directions[direction as usize]
     }
 
@@ -188,7 +188,7 @@ impl Figures {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for PathStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "the path over {:.1} s", self.covered.as_secs_f64())?;
         for (direction, name) in Direction::BOTH
@@ -201,7 +201,7 @@ impl fmt::Display for Figures {
     }
 }
 
-impl DirectionFigures {
+impl DirectionStatistics {
     fn write(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
         let peak = Bytes(self.queue_peak);
         write!(

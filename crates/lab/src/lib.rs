@@ -35,7 +35,7 @@ mod world;
 
 pub use emulator::Emulator;
 pub use error::LabError;
-pub use figures::Figures;
+pub use figures::PathStatistics;
 pub use lab::{CANNOT_RUN, FAILED, Lab, NOT_FOUND};
 #[cfg(target_os = "linux")]
 pub use outside::{WORLD, run};

@@ -39,12 +39,12 @@ pub fn run(lab: &Lab, again: &[OsString]) -> Result<u8, LabError> {
     isolate()?;
     let mut child = this_program(WORLD, scratch.path(), again)
         .spawn()
-        .map_err(|error| LabError::system("the lab can't start itself again", error))?;
+        .map_err(|error| LabError::system("cannot restart this program inside the lab", error))?;
     let status = signals.wait_for(&mut child)?;
     sys::take_back_terminal(io::stdin());
     if let Some(signal) = status.signal() {
         return Err(LabError(format!(
-            "the lab was killed by signal {signal}, and all in it"
+            "the lab was killed by signal {signal}, with everything in it"
         )));
     }
     let code = status.code().and_then(|code| u8::try_from(code).ok());

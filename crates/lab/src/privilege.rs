@@ -23,14 +23,11 @@ pub(crate) fn isolate() -> Result<(), LabError> {
     }
     sys::unshare(Namespace::Processes).map_err(|error| {
         let who = if getuid().is_root() {
-            " (root lacks CAP_SYS_ADMIN here, as in a container: run it privileged)"
+            " (root has no CAP_SYS_ADMIN, as in a container: run the container privileged)"
         } else {
             ""
         };
-        LabError::system(
-            format!("the kernel refuses a process namespace to the lab{who}"),
-            error,
-        )
+        LabError::system(format!("cannot create a process namespace{who}"), error)
     })?;
     if !getuid().is_root() {
         pass_on(CapabilitySet::all()).map_err(no_user_namespace)?;
@@ -88,12 +85,10 @@ fn no_user_namespace(error: io::Error) -> LabError {
         || "run the lab as root, or outside of this container".to_owned(),
         |(name, _, good)| {
             format!(
-                "run the lab as root, or as root: sysctl {}={good}",
+                "run the lab as root, or permit it with: sudo sysctl {}={good}",
                 name.replace('/', ".")
             )
         },
     );
-    LabError(format!(
-        "the kernel refuses a user namespace to the lab: {error}; {remedy}"
-    ))
+    LabError(format!("cannot create a user namespace: {error}; {remedy}"))
 }

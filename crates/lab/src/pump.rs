@@ -177,8 +177,8 @@ impl Pump<'_> {
         if by_devices + self.refused > 0 {
             let _ = writeln!(
                 text,
-                "  beside the path: {by_devices} packets dropped by its devices, {} refused by \
-                 them; this machine was too slow for the path",
+                "  not by the path: its devices dropped {by_devices} packets and refused {}; \
+                 this machine was too slow for the path",
                 self.refused
             );
         }

@@ -101,8 +101,9 @@ impl SshdKeys {
     pub(crate) fn server(&self, options: &[(String, String)]) -> Result<Command, LabError> {
         if getuid().is_root() {
             // sshd's privilege separation folder, which service managers usually create.
-            fs::create_dir_all("/run/sshd")
-                .map_err(|error| LabError::system("/run/sshd, which sshd needs", error))?;
+            fs::create_dir_all("/run/sshd").map_err(|error| {
+                LabError::system("cannot create /run/sshd, which sshd needs", error)
+            })?;
         }
         self.write("sshd_config", &self.server_config(options))?;
         let log = self.path("sshd.log");
@@ -210,7 +211,7 @@ fn user() -> Result<String, LabError> {
     let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if !output.status.success() || name.is_empty() {
         return Err(LabError(format!(
-            "sshd needs a user with a name, and {}:{} has none on this machine",
+            "sshd needs a user name, and {}:{} has none on this machine",
             getuid().as_raw(),
             getgid().as_raw()
         )));
@@ -232,8 +233,8 @@ fn make_key(file: &Path) -> Result<(), LabError> {
     let made = Command::new(OURSELVES).arg(KEY).arg(file).status();
     match made {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(LabError(format!("no key can be made ({status})"))),
-        Err(error) => Err(LabError::system("a key", error)),
+        Ok(status) => Err(LabError(format!("ssh-keygen failed ({status})"))),
+        Err(error) => Err(LabError::system("cannot create a key", error)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::keep::StoredRace;
-use crate::result::{CopyDirection, Entry, Race, Scenario};
+use crate::result::{CopyDirection, Race, Scenario, ToolResult};
 use crate::shown;
 use crate::table::Table;
 
@@ -16,14 +16,14 @@ pub const END: &str = "<!-- tables: end -->";
 
 /// One scenario of one kept result.
 #[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
+pub struct ScenarioResult<'a> {
     /// Kept result that holds the scenario.
     pub kept: &'a StoredRace,
     /// Scenario within that result.
     pub scenario: &'a Scenario,
 }
 
-impl Source<'_> {
+impl ScenarioResult<'_> {
     fn finished(&self) -> usize {
         let entries = self.scenario.entries.iter();
         entries.filter(|entry| has_figure(entry)).count()
@@ -35,8 +35,8 @@ impl Source<'_> {
 /// `kept` is ordered from the oldest to the newest. A scenario is shown from the newest result in
 /// which a tool finished. If only one tool finished there, the newest result with at least two is
 /// shown as well, so that the comparison stays.
-pub fn newest(kept: &[StoredRace]) -> BTreeMap<&str, Vec<Source<'_>>> {
-    let mut chosen: BTreeMap<&str, Vec<Source<'_>>> = BTreeMap::new();
+pub fn newest(kept: &[StoredRace]) -> BTreeMap<&str, Vec<ScenarioResult<'_>>> {
+    let mut chosen: BTreeMap<&str, Vec<ScenarioResult<'_>>> = BTreeMap::new();
     for source in kept.iter().rev().flat_map(sources) {
         let finished = source.finished();
         let so_far = chosen.entry(source.scenario.name.as_str()).or_default();
@@ -49,9 +49,9 @@ pub fn newest(kept: &[StoredRace]) -> BTreeMap<&str, Vec<Source<'_>>> {
     chosen
 }
 
-fn sources(kept: &StoredRace) -> impl Iterator<Item = Source<'_>> {
+fn sources(kept: &StoredRace) -> impl Iterator<Item = ScenarioResult<'_>> {
     let scenarios = kept.race.scenarios.iter();
-    scenarios.map(move |scenario| Source { kept, scenario })
+    scenarios.map(move |scenario| ScenarioResult { kept, scenario })
 }
 
 /// Files among `kept` from which the tables take nothing.
@@ -74,7 +74,7 @@ fn newest_round_trips(kept: &[StoredRace]) -> Option<&StoredRace> {
 /// All tables as Markdown, with a section for each scenario that has both directions.
 pub fn markdown(kept: &[StoredRace]) -> String {
     let chosen = newest(kept);
-    let mut sections: BTreeMap<&str, Vec<Source<'_>>> = BTreeMap::new();
+    let mut sections: BTreeMap<&str, Vec<ScenarioResult<'_>>> = BTreeMap::new();
     for (name, sources) in chosen {
         let base = name.rsplit_once('/').map_or(name, |(base, _)| base);
         sections.entry(base).or_default().extend(sources);
@@ -96,14 +96,14 @@ pub fn markdown(kept: &[StoredRace]) -> String {
 pub fn replace(document: &str, tables: &str) -> Result<String, String> {
     let (head, rest) = document
         .split_once(BEGIN)
-        .ok_or_else(|| format!("no line {BEGIN}"))?;
+        .ok_or_else(|| format!("the file has no line {BEGIN}"))?;
     let (_, tail) = rest
         .split_once(END)
-        .ok_or_else(|| format!("no line {END}"))?;
+        .ok_or_else(|| format!("the file has no line {END}"))?;
     Ok(format!("{head}{BEGIN}\n\n{tables}\n{END}{tail}"))
 }
 
-fn section(text: &mut String, name: &str, sources: &[Source<'_>]) {
+fn section(text: &mut String, name: &str, sources: &[ScenarioResult<'_>]) {
     let Some(first) = sources.first() else {
         return;
     };
@@ -141,9 +141,9 @@ fn section(text: &mut String, name: &str, sources: &[Source<'_>]) {
     let _ = writeln!(text, "{}", table.markdown());
 }
 
-fn row(source: &Source<'_>, entry: &Entry) -> Vec<String> {
+fn row(source: &ScenarioResult<'_>, entry: &ToolResult) -> Vec<String> {
     let scenario = source.scenario;
-    let median = |spread: Option<crate::Spread>| {
+    let median = |spread: Option<crate::RunStatistics>| {
         spread.map_or_else(|| "-".to_owned(), |spread| shown::number(spread.median))
     };
     let figure = entry.spread(|sample| sample.figure(scenario.measure));
@@ -219,7 +219,7 @@ pub fn machines(kept: &[StoredRace]) -> String {
 }
 
 /// False if a run failed, timed out or never took place.
-fn has_figure(entry: &Entry) -> bool {
+fn has_figure(entry: &ToolResult) -> bool {
     entry.trouble().is_none() && entry.done().next().is_some()
 }
 

@@ -1,19 +1,19 @@
 //! Compares two results by ratios.
 
-use crate::result::{Entry, Measure, Race, Scenario};
+use crate::result::{Metric, Race, Scenario, ToolResult};
 use crate::shown;
 use crate::stats::ratio;
 use crate::table::Table;
 
 /// The change of one tool's figure.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct FigureChange {
     /// The scenario.
     pub scenario: String,
     /// The tool.
     pub tool: String,
     /// The kind of figure.
-    pub measure: Measure,
+    pub measure: Metric,
     /// The median before.
     pub before: f64,
     /// The median now.
@@ -29,7 +29,7 @@ pub struct Change {
 }
 
 /// Compares the figures that both results have for the same payload and path.
-pub fn compare(before: &Race, now: &Race, tool: Option<&str>) -> Vec<Change> {
+pub fn compare(before: &Race, now: &Race, tool: Option<&str>) -> Vec<FigureChange> {
     let mut changes = Vec::new();
     for scenario in &now.scenarios {
         let Some(former) = before.scenario(&scenario.name) else {
@@ -51,9 +51,9 @@ pub fn compare(before: &Race, now: &Race, tool: Option<&str>) -> Vec<Change> {
 }
 
 fn change(
-    (former, old): (&Scenario, &Entry),
-    (scenario, entry): (&Scenario, &Entry),
-) -> Option<Change> {
+    (former, old): (&Scenario, &ToolResult),
+    (scenario, entry): (&Scenario, &ToolResult),
+) -> Option<FigureChange> {
     let measure = scenario.measure;
     let before = old.spread(|sample| sample.figure(measure))?;
     let now = entry.spread(|sample| sample.figure(measure))?;
@@ -62,9 +62,10 @@ fn change(
     } else {
         ratio(now.median, before.median)?
     };
-    let median =
-        |new: Option<crate::Spread>, old: Option<crate::Spread>| ratio(new?.median, old?.median);
-    Some(Change {
+    let median = |new: Option<crate::RunStatistics>, old: Option<crate::RunStatistics>| {
+        ratio(new?.median, old?.median)
+    };
+    Some(FigureChange {
         scenario: scenario.name.clone(),
         tool: entry.tool.clone(),
         measure,
@@ -78,7 +79,7 @@ fn change(
 }
 
 /// The changes as a table; empty if there are none.
-pub fn shown(changes: &[Change]) -> String {
+pub fn shown(changes: &[FigureChange]) -> String {
     if changes.is_empty() {
         return String::new();
     }

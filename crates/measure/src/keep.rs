@@ -24,7 +24,7 @@ pub fn save(folder: &Path, race: &Race) -> io::Result<PathBuf> {
     let file = (1_u32..)
         .map(|number| folder.join(name(&race.date, number)))
         .find(|file| !file.exists())
-        .ok_or_else(|| io::Error::other("too many results of one day"))?;
+        .ok_or_else(|| io::Error::other("too many results on one day"))?;
     let text = serde_json::to_string(race).map_err(io::Error::other)?;
     std::fs::write(&file, lines(&text))?;
     Ok(file)
@@ -41,7 +41,7 @@ pub fn load(file: &Path) -> io::Result<StoredRace> {
         serde_json::from_str(&text).map_err(|error| said(error.to_string()))?;
     let schema = value.get("schema").and_then(serde_json::Value::as_u64);
     if schema.is_none_or(|schema| schema > u64::from(SCHEMA)) {
-        return Err(said(format!("not a result of schema {SCHEMA} or before")));
+        return Err(said(format!("not a result of schema {SCHEMA} or earlier")));
     }
     let race = serde_json::from_value(value).map_err(|error| said(error.to_string()))?;
     Ok(StoredRace {

@@ -18,7 +18,7 @@ pub mod stats;
 pub mod table;
 
 pub use result::{
-    Bar, Case, CopyDirection, Ending, Entry, Machine, Measure, Payload, ProgressPoint, Race,
-    RoundTrips, SCHEMA, Sample, Scenario, Tool,
+    CopyDirection, Machine, Metric, Payload, ProgressPoint, PublishedReport, Race, Requirement,
+    RoundTrips, RunOutcome, SCHEMA, Sample, Scenario, Tool, ToolResult,
 };
-pub use stats::Spread;
+pub use stats::RunStatistics;

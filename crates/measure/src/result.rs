@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::stats::Spread;
+use crate::stats::RunStatistics;
 
 /// Version of the stored form, raised when a member changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
@@ -32,7 +32,7 @@ pub struct Race {
     pub round_trips: Vec<RoundTrips>,
     /// The published reports that this project answers, with their scenarios.
     #[serde(default)]
-    pub cases: Vec<Case>,
+    pub cases: Vec<PublishedReport>,
 }
 
 /// The properties of a machine that figures depend on, without its name.
@@ -92,7 +92,7 @@ pub struct Payload {
 /// The figure that a scenario compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Measure {
+pub enum Metric {
     /// 10^6 bytes a second from start to exit.
     Rate,
     /// Files a second from start to exit.
@@ -101,7 +101,7 @@ pub enum Measure {
     Seconds,
 }
 
-impl Measure {
+impl Metric {
     /// Returns true if smaller figures are better.
     pub fn less_is_better(self) -> bool {
         self == Self::Seconds
@@ -133,19 +133,19 @@ pub struct Scenario {
     /// The copied data.
     pub payload: Payload,
     /// The figure to compare.
-    pub measure: Measure,
+    pub measure: Metric,
     /// Time limit of a run, in seconds.
     pub limit_seconds: f64,
     /// The tools, in the table's order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ToolResult>,
     /// The goals for longhaul in this scenario.
     #[serde(default)]
-    pub bars: Vec<Bar>,
+    pub bars: Vec<Requirement>,
 }
 
 /// One tool in one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ToolResult {
     /// The tool's name.
     pub tool: String,
     /// The command, with placeholders for paths; empty if there is none.
@@ -159,7 +159,7 @@ pub struct Entry {
 /// The end of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
-pub enum Ending {
+pub enum RunOutcome {
     /// Exit status 0, and the copy equals the original.
     Done,
     /// The run was ended at its time limit.
@@ -189,7 +189,7 @@ pub struct ProgressPoint(pub f64, pub u64);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The end of the run.
-    pub ending: Ending,
+    pub ending: RunOutcome,
     /// Seconds from start to exit.
     pub seconds: f64,
     /// Bytes that count for the rate: those of the payload, or those moved by a tool without a
@@ -215,7 +215,7 @@ pub struct Sample {
 
 /// A goal and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bar {
+pub struct Requirement {
     /// The goal in words.
     pub what: String,
     /// The measured figure; `None` if there is none.
@@ -226,7 +226,7 @@ pub struct Bar {
     pub met: bool,
 }
 
-impl Bar {
+impl Requirement {
     /// The outcome in a word or two.
     pub fn shown(&self) -> &'static str {
         match (self.measured, self.met) {
@@ -250,7 +250,7 @@ pub struct RoundTrips {
 
 /// A published report that this project answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
+pub struct PublishedReport {
     /// Number in the list of cases.
     pub number: u32,
     /// Subject of the report.
@@ -264,31 +264,31 @@ pub struct Case {
 impl Sample {
     /// Returns true if the run counts.
     pub fn done(&self) -> bool {
-        self.ending == Ending::Done
+        self.ending == RunOutcome::Done
     }
 
     /// The run's value of the figure.
-    pub fn figure(&self, measure: Measure) -> f64 {
+    pub fn figure(&self, measure: Metric) -> f64 {
         match measure {
-            Measure::Rate => self.bytes as f64 / 1e6 / self.seconds,
-            Measure::Files => self.files as f64 / self.seconds,
-            Measure::Seconds => self.seconds,
+            Metric::Rate => self.bytes as f64 / 1e6 / self.seconds,
+            Metric::Files => self.files as f64 / self.seconds,
+            Metric::Seconds => self.seconds,
         }
     }
 }
 
-impl Entry {
+impl ToolResult {
     /// The runs that count.
     pub fn done(&self) -> impl Iterator<Item = &Sample> {
         self.samples.iter().filter(|sample| sample.done())
     }
 
     /// Median and spread of a figure over the runs; `None` unless all of them count.
-    pub fn spread(&self, figure: impl Fn(&Sample) -> f64) -> Option<Spread> {
+    pub fn spread(&self, figure: impl Fn(&Sample) -> f64) -> Option<RunStatistics> {
         if self.trouble().is_some() {
             return None;
         }
-        Spread::of(self.done().map(figure))
+        RunStatistics::of(self.done().map(figure))
     }
 
     /// The first run that does not count.
@@ -304,19 +304,19 @@ impl Entry {
     }
 
     /// Peak memory in MiB.
-    pub fn memory(&self) -> Option<Spread> {
+    pub fn memory(&self) -> Option<RunStatistics> {
         self.spread(|sample| sample.peak_memory_bytes as f64 / f64::from(1 << 20))
     }
 }
 
 impl Scenario {
     /// The entry of a tool.
-    pub fn entry(&self, tool: &str) -> Option<&Entry> {
+    pub fn entry(&self, tool: &str) -> Option<&ToolResult> {
         self.entries.iter().find(|entry| entry.tool == tool)
     }
 
     /// Duration in round trips, for a single file too small to show a rate.
-    pub fn trips(&self, entry: &Entry) -> Option<Spread> {
+    pub fn trips(&self, entry: &ToolResult) -> Option<RunStatistics> {
         let rtt = self.rtt_seconds.filter(|_| self.payload.bytes <= 4096)?;
         (self.payload.files == 1).then_some(())?;
         entry.spread(|sample| sample.seconds / rtt)
@@ -338,12 +338,12 @@ impl Scenario {
     }
 
     /// Client processor seconds, for 10^9 bytes if [`Self::cpu_per_gb`] holds.
-    pub fn client_cpu(&self, entry: &Entry) -> Option<Spread> {
+    pub fn client_cpu(&self, entry: &ToolResult) -> Option<RunStatistics> {
         entry.spread(|sample| self.cpu(sample, sample.client_cpu_seconds))
     }
 
     /// Server processor seconds, for 10^9 bytes if [`Self::cpu_per_gb`] holds.
-    pub fn server_cpu(&self, entry: &Entry) -> Option<Spread> {
+    pub fn server_cpu(&self, entry: &ToolResult) -> Option<RunStatistics> {
         entry.spread(|sample| self.cpu(sample, sample.server_cpu_seconds.unwrap_or(f64::NAN)))
     }
 

@@ -1,6 +1,6 @@
 //! Formats figures for people.
 
-use crate::result::{Ending, Entry, Payload, Sample, Scenario};
+use crate::result::{Payload, RunOutcome, Sample, Scenario, ToolResult};
 
 /// A number with three significant digits: 1234, 123, 12.3, 1.23, 0.0123.
 pub fn number(value: f64) -> String {
@@ -52,7 +52,7 @@ pub fn payload(payload: Payload) -> String {
 }
 
 /// The reason why a tool has no figure, in a few words; `None` if it has one.
-pub fn trouble(scenario: &Scenario, entry: &Entry) -> Option<String> {
+pub fn trouble(scenario: &Scenario, entry: &ToolResult) -> Option<String> {
     if let Some(reason) = &entry.left_out {
         return Some(reason.clone());
     }
@@ -65,8 +65,8 @@ pub fn trouble(scenario: &Scenario, entry: &Entry) -> Option<String> {
 /// The end of a run, in a few words.
 pub fn ending(scenario: &Scenario, sample: &Sample) -> String {
     match &sample.ending {
-        Ending::Done => "done".to_owned(),
-        Ending::TimedOut { files, bytes: done } => {
+        RunOutcome::Done => "done".to_owned(),
+        RunOutcome::TimedOut { files, bytes: done } => {
             let limit = number(scenario.limit_seconds);
             let progress = match scenario.payload.files {
                 1 => format!("{} of {}", bytes(*done), bytes(scenario.payload.bytes)),
@@ -74,8 +74,8 @@ pub fn ending(scenario: &Scenario, sample: &Sample) -> String {
             };
             format!("did not finish in {limit} s: {progress}")
         }
-        Ending::Failed { why } => format!("failed: {why}"),
-        Ending::Wrong { why } => format!("WRONG COPY: {why}"),
+        RunOutcome::Failed { why } => format!("failed: {why}"),
+        RunOutcome::Wrong { why } => format!("WRONG COPY: {why}"),
     }
 }
 

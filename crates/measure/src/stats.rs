@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Summary of repeated measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct RunStatistics {
     /// The smallest value.
     pub min: f64,
     /// The median; for an even number of values, the mean of the two in the middle.
@@ -15,7 +15,7 @@ pub struct Spread {
     pub count: usize,
 }
 
-impl Spread {
+impl RunStatistics {
     /// Summarizes values; non-finite ones are skipped. `None` if no value remains.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     fn median(values: &[f64]) -> Option<f64> {
-        Spread::of(values.iter().copied()).map(|spread| spread.median)
+        RunStatistics::of(values.iter().copied()).map(|spread| spread.median)
     }
 
     #[test]
@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn what_is_no_number_does_not_count() {
-        let spread = Spread::of([f64::NAN, 2.0, f64::INFINITY, 5.0]).expect("two numbers");
+        let spread = RunStatistics::of([f64::NAN, 2.0, f64::INFINITY, 5.0]).expect("two numbers");
         assert_eq!((spread.min, spread.max, spread.count), (2.0, 5.0, 2));
-        assert_eq!(Spread::of([f64::NAN]), None);
+        assert_eq!(RunStatistics::of([f64::NAN]), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::result::{Race, Scenario};
 use crate::shown;
-use crate::stats::Spread;
+use crate::stats::RunStatistics;
 
 /// A table that is formatted as Markdown with aligned columns.
 #[derive(Debug, Clone)]
@@ -107,7 +107,7 @@ pub fn table(race: &Race) -> String {
 }
 
 /// The scenarios of a case, and the missing part.
-pub fn shown_case(case: &crate::Case) -> String {
+pub fn shown_case(case: &crate::PublishedReport) -> String {
     let mut text = match case.scenarios.as_slice() {
         [] => "no scenario yet".to_owned(),
         names => names.join(", "),
@@ -171,6 +171,6 @@ pub fn scenario_table(scenario: &Scenario) -> String {
     text
 }
 
-fn middle(spread: Option<Spread>) -> String {
+fn middle(spread: Option<RunStatistics>) -> String {
     spread.map_or_else(|| "-".to_owned(), |spread| shown::number(spread.median))
 }

@@ -1,8 +1,8 @@
 //! Tests with an invented race: stored, compared, and formatted in every way.
 
 use measure::{
-    Bar, Case, CopyDirection, Ending, Entry, Machine, Measure, Payload, ProgressPoint, Race,
-    RoundTrips, SCHEMA, Sample, Scenario, Tool, compare, keep, page, table,
+    CopyDirection, Machine, Metric, Payload, ProgressPoint, PublishedReport, Race, Requirement,
+    RoundTrips, RunOutcome, SCHEMA, Sample, Scenario, Tool, ToolResult, compare, keep, page, table,
 };
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn sample(seconds: f64, bytes: u64, files: u64) -> Sample {
         ProgressPoint(seconds * part, (bytes as f64 * part * part * 1.04) as u64)
     });
     Sample {
-        ending: Ending::Done,
+        ending: RunOutcome::Done,
         seconds,
         bytes,
         files,
@@ -25,8 +25,8 @@ fn sample(seconds: f64, bytes: u64, files: u64) -> Sample {
     }
 }
 
-fn entry(tool: &str, samples: Vec<Sample>) -> Entry {
-    Entry {
+fn entry(tool: &str, samples: Vec<Sample>) -> ToolResult {
+    ToolResult {
         tool: tool.to_owned(),
         command: vec![
             tool.to_owned(),
@@ -46,11 +46,11 @@ fn scenario() -> Scenario {
             .to_vec()
     };
     let mut failed = sample(0.2, bytes, 1);
-    failed.ending = Ending::Failed {
+    failed.ending = RunOutcome::Failed {
         why: "exit status 1: <no> & more".to_owned(),
     };
     let mut late = sample(120.0, bytes, 1);
-    late.ending = Ending::TimedOut {
+    late.ending = RunOutcome::TimedOut {
         files: 1,
         bytes: 200 << 20,
     };
@@ -65,7 +65,7 @@ fn scenario() -> Scenario {
         rtt_seconds: Some(0.114),
         way: CopyDirection::Up,
         payload: Payload { files: 1, bytes },
-        measure: Measure::Rate,
+        measure: Metric::Rate,
         limit_seconds: 120.0,
         entries: vec![
             entry("longhaul", runs(10.5)),
@@ -75,7 +75,7 @@ fn scenario() -> Scenario {
             entry("lftp", vec![failed]),
             without,
         ],
-        bars: vec![Bar {
+        bars: vec![Requirement {
             what: "MB/s from start to exit".to_owned(),
             measured: Some(97.2),
             bar: 90.0,
@@ -116,7 +116,7 @@ fn race() -> Race {
             when: "known host".to_owned(),
             number: 17.7,
         }],
-        cases: vec![Case {
+        cases: vec![PublishedReport {
             number: 5,
             title: "A TLS relay that stalls".to_owned(),
             scenarios: Vec::new(),
@@ -193,7 +193,7 @@ fn a_picture_is_a_file_of_its_own() {
         unit: "MB/s".to_owned(),
         rows: vec![BarRow {
             label: "x & y".to_owned(),
-            value: measure::Spread::of([1.0, 2.0]),
+            value: measure::RunStatistics::of([1.0, 2.0]),
             note: String::new(),
             fill: BarStyle::Ours,
         }],
@@ -246,7 +246,7 @@ fn a_later_schema_is_refused() {
     let error = keep::load(&file).expect_err("a later schema").to_string();
     assert!(error.contains("schema"), "{error}");
     std::fs::write(&file, "{").expect("written");
-    keep::load(&file).expect_err("no JSON");
+    keep::load(&file).expect_err("not JSON");
 }
 
 #[test]
@@ -298,9 +298,9 @@ fn a_tool_counts_only_if_each_run_does() {
         "x",
         vec![sample(1.0, 1_000_000, 1), sample(2.0, 1_000_000, 1)],
     );
-    let rate = entry.spread(|s| s.figure(Measure::Rate)).expect("two runs");
+    let rate = entry.spread(|s| s.figure(Metric::Rate)).expect("two runs");
     assert_eq!((rate.min, rate.median, rate.max), (0.5, 0.75, 1.0));
-    entry.samples[1].ending = Ending::Wrong {
+    entry.samples[1].ending = RunOutcome::Wrong {
         why: "a is shorter".to_owned(),
     };
     assert!(entry.spread(|s| s.seconds).is_none());

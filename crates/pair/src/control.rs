@@ -1,5 +1,5 @@
 //! Control protocol between a relay and the peer relay that it has started over ssh, on that
-//! process's standard streams; see docs/PROTOCOL.md, "A half that is started".
+//! process's standard streams; see docs/PROTOCOL.md, "A relay that is started over ssh".
 //!
 //! Stripes that cannot use a TCP connection of their own are carried here too, each under a number.
 //! They have no flow control of their own: both relays always read what comes for a stripe.
@@ -25,7 +25,7 @@ const MOST_KEYS: usize = 8;
 
 /// Message of the control protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Control {
+pub enum ControlMessage {
     /// The started relay reports itself.
     Here {
         /// Version of its software.
@@ -34,7 +34,7 @@ pub enum Control {
         key: String,
     },
     /// Configuration for the started relay; sent once.
-    Begin(StartHalf),
+    Begin(StartConfig),
     /// The started relay accepts stripes at this port of the address that the login went to; 0 if
     /// stripes can only be carried here.
     Listens(u16),
@@ -52,7 +52,7 @@ pub enum Control {
 
 /// Configuration for a started relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StartHalf {
+pub struct StartConfig {
     /// Fingerprints of the keys from which it accepts stripes.
     pub allow: Vec<String>,
     /// Target, as an operand of `longhaul relay`.
@@ -83,7 +83,7 @@ pub fn marker() -> Vec<u8> {
     [MARKER, CONTROL.to_string().as_bytes(), b"\n"].concat()
 }
 
-impl Control {
+impl ControlMessage {
     /// Encodes the message. Texts that are too long are truncated.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(match self {
@@ -160,7 +160,7 @@ impl Control {
                 if keys > MOST_KEYS {
                     return None;
                 }
-                Self::Begin(StartHalf {
+                Self::Begin(StartConfig {
                     allow: (0..keys).map(|_| text(fields)).collect::<Option<_>>()?,
                     target: text(fields)?,
                     target_key: text(fields)?,
@@ -229,13 +229,13 @@ pub enum ControlError {
 
 /// Decodes messages from a stream. Holds at most one partial message, and what was pushed after it.
 #[derive(Debug)]
-pub struct Listener {
+pub struct ControlDecoder {
     held: BytesMut,
     /// Bytes of noise so far; `None` if the marker has come, or none is expected.
     noise: Option<usize>,
 }
 
-impl Listener {
+impl ControlDecoder {
     /// Creates the decoder of a started relay, whose input has no noise before the messages.
     pub fn of_starter() -> Self {
         Self {
@@ -263,7 +263,7 @@ impl Listener {
     ///
     /// # Errors
     /// Returns an error if the marker does not come, or if a message is malformed.
-    pub fn poll(&mut self) -> Result<Option<Control>, ControlError> {
+    pub fn poll(&mut self) -> Result<Option<ControlMessage>, ControlError> {
         if self.noise.is_some() && !self.find_marker()? {
             return Ok(None);
         }
@@ -280,7 +280,7 @@ impl Listener {
         }
         self.held.advance(5);
         let fields = self.held.split_to(len).freeze();
-        Control::decode(kind, fields).map(Some).ok_or(wrong)
+        ControlMessage::decode(kind, fields).map(Some).ok_or(wrong)
     }
 
     /// Skips output in front of the marker; true once the marker was found.
@@ -325,13 +325,13 @@ impl Listener {
 mod tests {
     use super::*;
 
-    fn all() -> Vec<Control> {
+    fn all() -> Vec<ControlMessage> {
         vec![
-            Control::Here {
+            ControlMessage::Here {
                 software: "0.1.0".to_owned(),
                 key: "SHA256:x".to_owned(),
             },
-            Control::Begin(StartHalf {
+            ControlMessage::Begin(StartConfig {
                 allow: vec!["SHA256:a".to_owned(), "SHA256:b".to_owned()],
                 target: "localhost:22".to_owned(),
                 target_key: String::new(),
@@ -340,16 +340,16 @@ mod tests {
                 zstd: true,
                 ports: None,
             }),
-            Control::Begin(StartHalf {
+            ControlMessage::Begin(StartConfig {
                 ports: Some((4000, 4010)),
-                ..StartHalf::default()
+                ..StartConfig::default()
             }),
-            Control::Listens(65_535),
-            Control::Failed("why".to_owned()),
-            Control::Alive,
-            Control::Open(7),
-            Control::Carried(7, Bytes::from_static(&[1; MOST_CARRIED])),
-            Control::Gone(u32::MAX),
+            ControlMessage::Listens(65_535),
+            ControlMessage::Failed("why".to_owned()),
+            ControlMessage::Alive,
+            ControlMessage::Open(7),
+            ControlMessage::Carried(7, Bytes::from_static(&[1; MOST_CARRIED])),
+            ControlMessage::Gone(u32::MAX),
         ]
     }
 
@@ -359,7 +359,7 @@ mod tests {
         for noise in ["", "Welcome!\n", "longhaul-half\nlonghaul-halfx", "\n\n"] {
             let bytes = [noise.as_bytes(), &marker(), &said].concat();
             for cut in [1, 2, 3, 64, 100_000] {
-                let mut listener = Listener::of_half();
+                let mut listener = ControlDecoder::of_half();
                 let mut found = Vec::new();
                 for part in bytes.chunks(cut) {
                     listener.push(part);
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn what_is_no_half_of_ours_is_told_from_one() {
         let poll = |bytes: &[u8]| {
-            let mut listener = Listener::of_half();
+            let mut listener = ControlDecoder::of_half();
             listener.push(bytes);
             listener.poll()
         };
@@ -393,9 +393,9 @@ mod tests {
     #[test]
     fn a_text_is_cut_between_letters() {
         let why = "\u{e4}".repeat(LONGEST_TEXT);
-        let mut listener = Listener::of_starter();
-        listener.push(&Control::Failed(why).encode());
-        let Ok(Some(Control::Failed(why))) = listener.poll() else {
+        let mut listener = ControlDecoder::of_starter();
+        listener.push(&ControlMessage::Failed(why).encode());
+        let Ok(Some(ControlMessage::Failed(why))) = listener.poll() else {
             panic!("it is whole")
         };
         assert_eq!(why.len(), LONGEST_TEXT);

@@ -34,7 +34,7 @@ pub enum Frame {
         joins: bool,
     },
     /// Payload of the connection.
-    Data(DataPiece),
+    Data(DataFrame),
     /// The payload ends before this offset. The end itself counts as one byte.
     End(u64),
     /// All bytes before `received` have arrived, and none may be sent from `limit` on.
@@ -69,7 +69,7 @@ pub enum AbortReason {
 
 /// Payload of a connection with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DataPiece {
+pub struct DataFrame {
     /// Offset of the first byte in the connection.
     pub offset: u64,
     /// Length before compression: 1 to [`MOST_DATA`] bytes.
@@ -80,7 +80,7 @@ pub struct DataPiece {
     pub bytes: Bytes,
 }
 
-impl DataPiece {
+impl DataFrame {
     /// Returns the first offset behind the payload.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.len))
@@ -212,7 +212,7 @@ impl Parser {
                     return Ok(None);
                 }
                 self.held.advance(head);
-                return Ok(Some(Frame::Data(DataPiece {
+                return Ok(Some(Frame::Data(DataFrame {
                     offset,
                     len,
                     packed: kind == ZDATA,
@@ -240,7 +240,7 @@ mod tests {
 
     fn all() -> Vec<Frame> {
         let piece = |packed| {
-            Frame::Data(DataPiece {
+            Frame::Data(DataFrame {
                 offset: 7,
                 len: 5,
                 packed,

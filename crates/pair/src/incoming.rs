@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::squeeze::inflate;
-use crate::{DataPiece, FIRST_CREDIT, PairError};
+use crate::{DataFrame, FIRST_CREDIT, PairError};
 
 /// Initial window in bytes. The window doubles when the peer relay has used it up and the reader
 /// here has taken nearly all of it.
@@ -23,7 +23,7 @@ const SMALL: usize = 4 << 10;
 
 /// Receiving side of a striped connection.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct StripedReceiver {
     /// All bytes before this offset have arrived.
     received: u64,
     /// All bytes before this offset were read.
@@ -53,7 +53,7 @@ struct LastReported {
     limit: u64,
 }
 
-impl Incoming {
+impl StripedReceiver {
     /// Creates the receiving side with a buffer of `most` bytes.
     pub(crate) fn new(most: u64) -> Self {
         let most = most.max(FIRST_CREDIT);
@@ -77,7 +77,7 @@ impl Incoming {
     }
 
     /// Takes a received piece.
-    pub(crate) fn piece(&mut self, piece: &DataPiece, now: Instant) -> Result<(), PairError> {
+    pub(crate) fn piece(&mut self, piece: &DataFrame, now: Instant) -> Result<(), PairError> {
         let (offset, end) = (piece.offset, piece.end());
         if end > self.told.limit {
             return Err(PairError::BeyondCredit);

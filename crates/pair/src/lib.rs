@@ -16,13 +16,13 @@ mod squeeze;
 
 use std::fmt;
 
-pub use frame::{AbortReason, DataPiece, FIRST_CREDIT, Frame, MOST_DATA, Parser, TOKEN};
+pub use frame::{AbortReason, DataFrame, FIRST_CREDIT, Frame, MOST_DATA, Parser, TOKEN};
 pub use growth::{StripeController, StripeSample, StripeTrial};
-pub use session::{Config, StripedConnection};
+pub use session::{SessionConfig, StripedConnection};
 
 /// Number of a stripe within its session; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LegId(pub u32);
+pub struct StripeId(pub u32);
 
 /// Protocol violation of the peer relay; each one ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,14 +47,14 @@ impl fmt::Display for PairError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
             Self::UnknownFrame(kind) => {
-                return write!(f, "the other half sent a frame of the unknown type {kind}");
+                return write!(f, "the peer relay sent a frame of the unknown type {kind}");
             }
-            Self::BadFrame => "the other half sent a frame that cannot be",
-            Self::BeyondCredit => "the other half sent more than it was let",
-            Self::Overlap => "the other half sent other bytes for the same place",
-            Self::BadZstd => "the other half sent bytes that do not inflate",
-            Self::BadAck => "the other half acknowledged what was never sent",
-            Self::Misplaced => "the other half sent a frame out of its place",
+            Self::BadFrame => "the peer relay sent a malformed frame",
+            Self::BeyondCredit => "the peer relay exceeded the window",
+            Self::Overlap => "the peer relay sent different bytes for the same offset",
+            Self::BadZstd => "the peer relay sent bytes that cannot be decompressed",
+            Self::BadAck => "the peer relay acknowledged data that was never sent",
+            Self::Misplaced => "the peer relay sent an unexpected frame",
         };
         f.write_str(what)
     }

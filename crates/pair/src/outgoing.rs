@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{DataPiece, Frame, MOST_DATA};
+use crate::frame::{DataFrame, Frame, MOST_DATA};
 use crate::squeeze::FrameCompression;
-use crate::{FIRST_CREDIT, LegId, PairError};
+use crate::{FIRST_CREDIT, PairError, StripeId};
 
 /// Maximum number of unacknowledged frames: half of the pieces that the receiver lets wait for an
 /// earlier one.
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Sending side of a striped connection.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct StripedSender {
     /// Bytes that are written, and in no frame yet.
     open: BytesMut,
     /// Offset of the first byte of `open`.
@@ -47,7 +47,7 @@ struct SentFrame {
     offset: u64,
     end: u64,
     frame: Bytes,
-    leg: LegId,
+    leg: StripeId,
     at: Instant,
     twice: bool,
 }
@@ -60,7 +60,7 @@ enum FinishState {
     Sent,
 }
 
-impl Outgoing {
+impl StripedSender {
     /// Creates the sending side, which keeps at most `most` unacknowledged bytes.
     pub(crate) fn new(most: u64, zstd: bool) -> Self {
         Self {
@@ -182,7 +182,7 @@ impl Outgoing {
     }
 
     /// Marks what was sent on this stripe and is not acknowledged to be sent on another one.
-    pub(crate) fn lose(&mut self, leg: LegId) {
+    pub(crate) fn lose(&mut self, leg: StripeId) {
         let gone = self.sent.iter().filter(|sent| sent.leg == leg);
         self.lost.extend(gone.map(|sent| sent.offset));
         self.blocked = 0;
@@ -196,7 +196,7 @@ impl Outgoing {
 
     /// Returns the stripe that has not delivered the first frame in time, and if twice that time
     /// has passed.
-    pub(crate) fn overdue(&self, now: Instant) -> Option<(LegId, bool)> {
+    pub(crate) fn overdue(&self, now: Instant) -> Option<(StripeId, bool)> {
         let first = self.overdue_candidate()?;
         let patience = self.patience();
         let waited = now.saturating_duration_since(first.at);
@@ -215,7 +215,7 @@ impl Outgoing {
     /// in flight, which another stripe has kept for too long.
     pub(crate) fn poll(
         &mut self,
-        leg: LegId,
+        leg: StripeId,
         again: bool,
         clock: &mut dyn FnMut() -> Instant,
     ) -> Option<Bytes> {
@@ -261,7 +261,7 @@ impl Outgoing {
         }
         let plain = self.open.split().freeze();
         let packed = self.squeeze.deflate(&plain, clock);
-        let piece = DataPiece {
+        let piece = DataFrame {
             offset: self.next,
             len: plain.len() as u32,
             packed: packed.is_some(),

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::incoming::Incoming;
-use crate::outgoing::Outgoing;
-use crate::{AbortReason, Frame, LegId, PairError};
+use crate::incoming::StripedReceiver;
+use crate::outgoing::StripedSender;
+use crate::{AbortReason, Frame, PairError, StripeId};
 
 /// Minimum interval between two reports that all stripes are full.
 const TELL_FULL: Duration = Duration::from_millis(100);
 
 /// Settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct SessionConfig {
     /// Maximum buffer for each direction in bytes: received and not read, or sent and not
     /// acknowledged.
     pub most: u64,
@@ -31,10 +31,10 @@ pub struct Config {
 /// time of the next poll without an event.
 #[derive(Debug)]
 pub struct StripedConnection {
-    config: Config,
-    incoming: Incoming,
-    outgoing: Outgoing,
-    legs: BTreeMap<LegId, Leg>,
+    config: SessionConfig,
+    incoming: StripedReceiver,
+    outgoing: StripedSender,
+    legs: BTreeMap<StripeId, StripeState>,
     /// Time at which all stripes were last full, here or at the peer relay.
     full: Option<Instant>,
     full_told: Option<Instant>,
@@ -44,7 +44,7 @@ pub struct StripedConnection {
 }
 
 #[derive(Debug, Default)]
-struct Leg {
+struct StripeState {
     /// The stripe gets no more data.
     retiring: bool,
     /// `Bye` was sent on this stripe.
@@ -56,11 +56,11 @@ struct Leg {
 
 impl StripedConnection {
     /// Creates a session without stripes.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: SessionConfig) -> Self {
         Self {
             config,
-            incoming: Incoming::new(config.most),
-            outgoing: Outgoing::new(config.most, config.zstd),
+            incoming: StripedReceiver::new(config.most),
+            outgoing: StripedSender::new(config.most, config.zstd),
             legs: BTreeMap::new(),
             full: None,
             full_told: None,
@@ -70,12 +70,12 @@ impl StripedConnection {
     }
 
     /// Adds a stripe.
-    pub fn add(&mut self, leg: LegId) {
-        self.legs.insert(leg, Leg::default());
+    pub fn add(&mut self, leg: StripeId) {
+        self.legs.insert(leg, StripeState::default());
     }
 
     /// Removes a stripe that was closed. Data that it may not have delivered is sent on others.
-    pub fn remove(&mut self, leg: LegId) {
+    pub fn remove(&mut self, leg: StripeId) {
         let Some(was) = self.legs.remove(&leg) else {
             return;
         };
@@ -87,25 +87,25 @@ impl StripedConnection {
     }
 
     /// Retires a stripe: it gets no more data, and is closed when both relays have sent `Bye`.
-    pub fn retire(&mut self, leg: LegId) {
+    pub fn retire(&mut self, leg: StripeId) {
         if let Some(leg) = self.legs.get_mut(&leg) {
             leg.retiring = true;
         }
     }
 
     /// Reports if `Bye` has passed in both directions, so that the stripe can be closed.
-    pub fn has_parted(&self, leg: LegId) -> bool {
+    pub fn has_parted(&self, leg: StripeId) -> bool {
         let leg = self.legs.get(&leg);
         leg.is_some_and(|leg| leg.bye_sent && leg.bye_came)
     }
 
     /// Reports if the stripe carries data and is not retiring.
-    pub fn carries(&self, leg: LegId) -> bool {
+    pub fn carries(&self, leg: StripeId) -> bool {
         self.legs.get(&leg).is_some_and(|leg| !leg.retiring)
     }
 
     /// Returns the stripe with the most recently received frame, without retiring ones and `but`.
-    pub fn heard_last(&self, but: Option<LegId>) -> Option<LegId> {
+    pub fn heard_last(&self, but: Option<StripeId>) -> Option<StripeId> {
         let legs = self.legs.iter();
         let others = legs.filter(|(id, leg)| Some(**id) != but && !leg.retiring);
         let last = others.max_by_key(|(_, leg)| leg.heard);
@@ -121,7 +121,7 @@ impl StripedConnection {
     ///
     /// # Errors
     /// Returns the protocol violation; the session is to be aborted.
-    pub fn handle(&mut self, leg: LegId, frame: &Frame, now: Instant) -> Result<(), PairError> {
+    pub fn handle(&mut self, leg: StripeId, frame: &Frame, now: Instant) -> Result<(), PairError> {
         let own = self.legs.get_mut(&leg).filter(|leg| !leg.bye_came);
         own.ok_or(PairError::Misplaced)?.heard = Some(now);
         match frame {
@@ -143,7 +143,7 @@ impl StripedConnection {
 
     /// Returns the next bytes for a stripe that can be written to. The clock is read again around
     /// compression, which takes time.
-    pub fn poll(&mut self, leg: LegId, clock: &mut dyn FnMut() -> Instant) -> Option<Bytes> {
+    pub fn poll(&mut self, leg: StripeId, clock: &mut dyn FnMut() -> Instant) -> Option<Bytes> {
         let own = self.legs.get_mut(&leg)?;
         if own.bye_sent {
             return None;
@@ -170,7 +170,7 @@ impl StripedConnection {
     /// Reports if this stripe is to repeat the frame that another one has kept for too long. The
     /// stripe with the most recent frame is preferred, since others may be silent too; after twice
     /// the timeout any stripe will do.
-    fn brings_again(&self, leg: LegId, now: Instant) -> bool {
+    fn brings_again(&self, leg: StripeId, now: Instant) -> bool {
         let Some((slow, very)) = self.outgoing.overdue(now).filter(|(slow, _)| *slow != leg) else {
             return false;
         };

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use pair::{Config, Frame, LegId, Parser, StripedConnection};
+use pair::{Frame, Parser, SessionConfig, StripeId, StripedConnection};
 use testkit::Seed;
 
 const MOST: u64 = 256 << 10;
@@ -31,7 +31,7 @@ struct Net {
     seed: Seed,
     now: Instant,
     halves: [Half; 2],
-    legs: BTreeMap<LegId, ([Pipe; 2], Duration)>,
+    legs: BTreeMap<StripeId, ([Pipe; 2], Duration)>,
     next: u32,
     dropped: u32,
     /// Percentage of the steps in which the reader reads.
@@ -47,7 +47,7 @@ impl Net {
                 false => seed.bytes(size),
             };
             Half {
-                session: StripedConnection::new(Config {
+                session: StripedConnection::new(SessionConfig {
                     most: MOST,
                     zstd: true,
                     answers: true,
@@ -72,7 +72,7 @@ impl Net {
     }
 
     fn add_leg(&mut self) {
-        let id = LegId(self.next);
+        let id = StripeId(self.next);
         self.next += 1;
         let delay = Duration::from_micros(100 + self.seed.below(40_000));
         self.legs.insert(id, (Default::default(), delay));
@@ -213,23 +213,23 @@ fn bytes_are_in_order_and_whole_whatever_becomes_of_legs() {
 
 /// Feeds frames to a session with one stripe.
 fn told(frames: &[Frame]) -> Result<(), pair::PairError> {
-    let mut session = StripedConnection::new(Config {
+    let mut session = StripedConnection::new(SessionConfig {
         most: MOST,
         zstd: true,
         answers: false,
     });
-    session.add(LegId(0));
+    session.add(StripeId(0));
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let now = Instant::now();
     frames
         .iter()
-        .try_for_each(|frame| session.handle(LegId(0), frame, now))
+        .try_for_each(|frame| session.handle(StripeId(0), frame, now))
 }
 
 #[test]
 fn what_the_other_half_must_not_do_ends_it() {
     let piece = |offset: u64, len: usize| {
-        Frame::Data(pair::DataPiece {
+        Frame::Data(pair::DataFrame {
             offset,
             len: len as u32,
             packed: false,
@@ -266,7 +266,7 @@ fn what_the_other_half_must_not_do_ends_it() {
 fn a_leg_that_stands_still_holds_nothing_up() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let mut now = Instant::now();
-    let config = Config {
+    let config = SessionConfig {
         most: MOST,
         zstd: false,
         answers: false,
@@ -275,21 +275,21 @@ fn a_leg_that_stands_still_holds_nothing_up() {
         StripedConnection::new(config),
         StripedConnection::new(config),
     );
-    for leg in [LegId(0), LegId(1)] {
+    for leg in [StripeId(0), StripeId(1)] {
         one.add(leg);
         other.add(leg);
     }
     one.write(b"first");
-    while one.poll(LegId(0), &mut || now).is_some() {}
+    while one.poll(StripeId(0), &mut || now).is_some() {}
     one.write(b"second");
     let mut found = [0; 11];
     for _ in 0..30 {
         let mut parser = Parser::default();
-        while let Some(bytes) = one.poll(LegId(1), &mut || now) {
+        while let Some(bytes) = one.poll(StripeId(1), &mut || now) {
             parser.push(&bytes);
         }
         while let Some(frame) = parser.poll().unwrap() {
-            other.handle(LegId(1), &frame, now).unwrap();
+            other.handle(StripeId(1), &frame, now).unwrap();
         }
         if other.read(&mut found, now) == 11 {
             assert_eq!(&found, b"firstsecond");
@@ -306,13 +306,13 @@ fn a_leg_that_stands_still_holds_nothing_up() {
 fn what_is_missing_goes_on_the_leg_that_was_heard_of_last() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let mut now = Instant::now();
-    let config = Config {
+    let config = SessionConfig {
         most: MOST,
         zstd: false,
         answers: false,
     };
     let mut one = StripedConnection::new(config);
-    let legs = [LegId(0), LegId(1), LegId(2)];
+    let legs = [StripeId(0), StripeId(1), StripeId(2)];
     let ack = |received| Frame::Ack {
         received,
         limit: 1000,
@@ -321,26 +321,26 @@ fn what_is_missing_goes_on_the_leg_that_was_heard_of_last() {
         one.add(leg);
         one.handle(leg, &ack(0), now).unwrap();
     }
-    while one.poll(LegId(0), &mut || now).is_some() {}
+    while one.poll(StripeId(0), &mut || now).is_some() {}
     one.write(b"first");
-    let first = one.poll(LegId(0), &mut || now).unwrap();
+    let first = one.poll(StripeId(0), &mut || now).unwrap();
     now += Duration::from_millis(100);
-    one.handle(LegId(2), &ack(0), now).unwrap();
+    one.handle(StripeId(2), &ack(0), now).unwrap();
     now = one.deadline().unwrap();
-    assert_eq!(one.poll(LegId(0), &mut || now), None);
-    assert_eq!(one.poll(LegId(1), &mut || now), None);
-    assert_eq!(one.poll(LegId(2), &mut || now), Some(first.clone()));
+    assert_eq!(one.poll(StripeId(0), &mut || now), None);
+    assert_eq!(one.poll(StripeId(1), &mut || now), None);
+    assert_eq!(one.poll(StripeId(2), &mut || now), Some(first.clone()));
     // The preferred stripe does not deliver it either and takes nothing more: any other one will
     // do.
     now = one.deadline().unwrap() + Duration::from_secs(10);
-    assert_eq!(one.poll(LegId(0), &mut || now), Some(first));
+    assert_eq!(one.poll(StripeId(0), &mut || now), Some(first));
 }
 
 #[test]
 fn a_leg_that_both_have_taken_leave_of_has_brought_all() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let now = Instant::now();
-    let config = Config {
+    let config = SessionConfig {
         most: MOST,
         zstd: false,
         answers: false,
@@ -349,26 +349,26 @@ fn a_leg_that_both_have_taken_leave_of_has_brought_all() {
         StripedConnection::new(config),
         StripedConnection::new(config),
     );
-    for leg in [LegId(0), LegId(1)] {
+    for leg in [StripeId(0), StripeId(1)] {
         one.add(leg);
         other.add(leg);
     }
     one.write(b"bytes");
-    one.retire(LegId(0));
+    one.retire(StripeId(0));
     let mut parser = Parser::default();
     for answers in [false, true] {
         let (sender, receiver) = match answers {
             false => (&mut one, &mut other),
             true => (&mut other, &mut one),
         };
-        while let Some(bytes) = sender.poll(LegId(0), &mut || now) {
+        while let Some(bytes) = sender.poll(StripeId(0), &mut || now) {
             parser.push(&bytes);
         }
         while let Some(frame) = parser.poll().unwrap() {
-            receiver.handle(LegId(0), &frame, now).unwrap();
+            receiver.handle(StripeId(0), &frame, now).unwrap();
         }
     }
-    assert!(one.has_parted(LegId(0)) && other.has_parted(LegId(0)));
+    assert!(one.has_parted(StripeId(0)) && other.has_parted(StripeId(0)));
     assert_eq!(one.carrying(), 1);
 }
 
@@ -376,31 +376,31 @@ fn a_leg_that_both_have_taken_leave_of_has_brought_all() {
 fn a_last_word_that_cannot_come_any_more_is_presumed_where_all_else_is_done() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let now = Instant::now();
-    let config = Config {
+    let config = SessionConfig {
         most: MOST,
         zstd: false,
         answers: true,
     };
     let mut session = StripedConnection::new(config);
-    session.add(LegId(0));
-    session.handle(LegId(0), &Frame::End(0), now).unwrap();
+    session.add(StripeId(0));
+    session.handle(StripeId(0), &Frame::End(0), now).unwrap();
     assert_eq!(session.read(&mut [0], now), 0);
     session.write(b"bytes");
     session.pass_on_end();
     assert!(!session.presume_over(), "there may be more");
     session.finish();
     assert!(!session.presume_over(), "the end was never sent");
-    while session.poll(LegId(0), &mut || now).is_some() {}
-    session.remove(LegId(0));
+    while session.poll(StripeId(0), &mut || now).is_some() {}
+    session.remove(StripeId(0));
     assert!(!session.is_over());
     assert!(session.presume_over() && session.is_over());
 
     let mut session = StripedConnection::new(config);
-    session.add(LegId(0));
+    session.add(StripeId(0));
     session.finish();
-    while session.poll(LegId(0), &mut || now).is_some() {}
+    while session.poll(StripeId(0), &mut || now).is_some() {}
     assert!(!session.presume_over(), "no end has come");
-    session.handle(LegId(0), &Frame::End(0), now).unwrap();
+    session.handle(StripeId(0), &Frame::End(0), now).unwrap();
     assert_eq!(session.read(&mut [0], now), 0);
     assert!(!session.presume_over(), "it is not passed on");
     session.pass_on_end();

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use pair::{Config, LegId, Parser, StripedConnection};
+use pair::{Parser, SessionConfig, StripeId, StripedConnection};
 
 /// Length of a step; 119,000 bytes in each are about 1 Gbit/s.
 const STEP: Duration = Duration::from_millis(1);
@@ -35,7 +35,7 @@ impl Pipe {
             if source {
                 from.write(&[0; 64 << 10]);
             }
-            let Some(bytes) = from.poll(LegId(0), &mut || now) else {
+            let Some(bytes) = from.poll(StripeId(0), &mut || now) else {
                 break;
             };
             self.room = self.room.saturating_sub(bytes.len());
@@ -45,7 +45,7 @@ impl Pipe {
             let (_, bytes) = self.bytes.pop_front().unwrap();
             self.parser.push(&bytes);
             while let Some(frame) = self.parser.poll().unwrap() {
-                to.handle(LegId(0), &frame, now).unwrap();
+                to.handle(StripeId(0), &frame, now).unwrap();
             }
         }
     }
@@ -57,7 +57,7 @@ impl Pipe {
 fn the_window_grows_until_the_path_is_full() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let mut now = Instant::now();
-    let config = Config {
+    let config = SessionConfig {
         most: 64 << 20,
         zstd: false,
         answers: false,
@@ -66,8 +66,8 @@ fn the_window_grows_until_the_path_is_full() {
         StripedConnection::new(config),
         StripedConnection::new(config),
     );
-    one.add(LegId(0));
-    other.add(LegId(0));
+    one.add(StripeId(0));
+    other.add(StripeId(0));
     let (mut there, mut back) = (Pipe::default(), Pipe::default());
     let mut into = vec![0; 1 << 20];
     let (mut read, mut second) = (0, 0);

@@ -10,7 +10,7 @@ use crate::entry::proxy::Version;
 
 /// Address to listen on, with its protocol options.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entrance {
+pub struct ListenSpec {
     /// Socket, port or stream to accept connections from.
     pub place: Endpoint,
     /// Options after the address, such as `tls` or `proxy`, in the order given.
@@ -191,7 +191,9 @@ fn tcp_or_streams(text: &str) -> Result<Endpoint, String> {
             let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
             match bracketed.unwrap_or(host).parse() {
                 Ok(IpAddr::V6(_)) if bracketed.is_none() => {
-                    return Err("has an IPv6 address, which stands in brackets".to_owned());
+                    return Err(
+                        "has an IPv6 address without brackets: write [ADDRESS]:PORT".to_owned()
+                    );
                 }
                 Ok(ip) => Host::Address(ip),
                 Err(_) if bracketed.is_some() || !is_name(host) => {
@@ -211,7 +213,7 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && !text.starts_with('-') && text.chars().all(letter)
 }
 
-impl FromStr for Entrance {
+impl FromStr for ListenSpec {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
@@ -227,13 +229,13 @@ impl FromStr for Target {
         let (place, words) = split(text).map_err(AddressError)?;
         match &place {
             Endpoint::Tcp { port: 0, .. } => Err(AddressError(
-                "has port 0, which nobody can listen at".to_owned(),
+                "has port 0, to which no one can connect".to_owned(),
             )),
             Endpoint::Tcp {
                 host: Host::All, ..
             } => Err(AddressError("lacks the host to connect to".to_owned())),
             Endpoint::Streams => Err(AddressError(
-                "is where connections come in, not go".to_owned(),
+                "is a listening address and cannot be a target".to_owned(),
             )),
             _ => Ok(Self { place, words }),
         }
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn operands_as_people_type_them() {
-        let entrance = |text: &str| text.parse::<Entrance>().unwrap();
+        let entrance = |text: &str| text.parse::<ListenSpec>().unwrap();
         let loopback = |port| Endpoint::Tcp {
             host: Host::Loopback,
             port,
@@ -308,7 +310,7 @@ mod tests {
             "", "a", "a:b", "a:70000", "::1:22", "[::1:22", "[a]:22", "a b:22", "-x:1", "unix:",
             "a:-1",
         ] {
-            assert!(text.parse::<Entrance>().is_err(), "{text}");
+            assert!(text.parse::<ListenSpec>().is_err(), "{text}");
         }
         for text in ["-", ":22", "h:0"] {
             assert!(text.parse::<Target>().is_err(), "{text}");

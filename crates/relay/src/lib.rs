@@ -30,10 +30,10 @@ pub mod control {
     pub use pair::control::*;
 }
 
-pub use address::{AddressError, Endpoint, Entrance, Host, Target};
+pub use address::{AddressError, Endpoint, Host, ListenSpec, Target};
 pub use network::{Network, is_allowed};
 pub use rules::{ListenerRules, RuleCommand};
-pub use server::{Handle, InheritedSockets, ListeningSocket, Relays, StartError, streams};
+pub use server::{InheritedSockets, ListeningSocket, RelayControl, Relays, StartError, streams};
 pub use settings::{
     ClientProtocol, ClientProtocols, Limits, RedirectKind, RelaySettings, is_for_strangers,
 };

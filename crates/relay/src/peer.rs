@@ -43,10 +43,10 @@ const ALPN: &[u8] = b"longhaul-pair/1";
 /// Settings of one relay of a pair.
 #[derive(Clone)]
 pub struct PeerConfig {
-    pub(crate) server: TlsServer,
-    pub(crate) client: TlsClient,
+    server: TlsServer,
+    client: TlsClient,
     /// Fingerprint of this relay's own key.
-    pub(crate) fingerprint: String,
+    fingerprint: String,
     /// Number of stripes for each connection.
     pub stripes: StripeCount,
     /// Maximum buffer for each direction of a connection at each relay, in bytes.
@@ -88,11 +88,13 @@ impl PeerConfig {
     /// # Errors
     /// Returns a sentence that says why the key cannot be used.
     pub fn new(key: &[u8], known: KnownPeers) -> Result<Self, String> {
-        let wrong = |e: rustls::Error| format!("the key cannot be used: {}", sentence(&e));
+        let wrong = |e: rustls::Error| format!("cannot use the private key: {}", sentence(&e));
         let key =
             PrivateKeyDer::from_pem_slice(key).map_err(|e| pem_sentence(&e, "private key"))?;
         let key = provider::sign::any_supported_type(&key).map_err(wrong)?;
-        let public = key.public_key().ok_or("its key has no public half")?;
+        let public = key
+            .public_key()
+            .ok_or("the private key has no public key")?;
         let public = public.as_ref().to_vec();
         let fingerprint = fingerprint(&public);
         let own = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
@@ -128,14 +130,8 @@ impl PeerConfig {
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
         Ok(Self {
-            server: TlsServer {
-                config: Arc::new(server),
-                names: Arc::new([]),
-            },
-            client: TlsClient {
-                config: Arc::new(client),
-                name: None,
-            },
+            server: TlsServer::new(server, Arc::new([])),
+            client: TlsClient::new(client, None),
             fingerprint,
             stripes: StripeCount::UpTo(8),
             most: 64 << 20,
@@ -155,6 +151,11 @@ impl PeerConfig {
         self.server.clone()
     }
 
+    /// Returns the TLS settings for stripes that this relay opens.
+    pub(crate) fn opener(&self) -> &TlsClient {
+        &self.client
+    }
+
     /// Checks that the peer relay answers at an address with a known key, and waits at most
     /// `within`.
     ///
@@ -165,17 +166,18 @@ impl PeerConfig {
         let tcp = TcpStream::connect_timeout(&at, within);
         let mut tcp = tcp.map_err(|e| match e.kind() {
             io::ErrorKind::TimedOut => format!(
-                "it did not answer within {:.1} s: a firewall, perhaps",
+                "no answer within {:.1} s; a firewall may drop the packets",
                 within.as_secs_f64()
             ),
             io::ErrorKind::ConnectionRefused => {
-                "it is closed on the way: a firewall, or address translation".to_owned()
+                "connection refused; a firewall or address translation may block the port"
+                    .to_owned()
             }
             _ => e.to_string(),
         })?;
         let name = ServerName::try_from("pair").map_err(|e| e.to_string())?;
-        let config = Arc::clone(&self.client.config);
-        let mut tls = ClientConnection::new(config, name).map_err(|e| sentence(&e))?;
+        let mut tls =
+            ClientConnection::new(self.client.config(), name).map_err(|e| sentence(&e))?;
         while tls.is_handshaking() {
             let left = until.saturating_duration_since(Instant::now());
             let left = left.max(Duration::from_millis(1));
@@ -183,7 +185,7 @@ impl PeerConfig {
             let done = done.and_then(|()| tls.complete_io(&mut tcp));
             done.map_err(|e| {
                 format!(
-                    "what answers there is not the other half: {}",
+                    "another program than the peer relay answered: {}",
                     io_sentence(&e)
                 )
             })?;
@@ -197,7 +199,7 @@ impl PeerConfig {
 /// # Errors
 /// Returns an error if the system provides no random numbers.
 pub fn new_key() -> Result<zeroize::Zeroizing<String>, String> {
-    let wrong = |_| "a key cannot be made".to_owned();
+    let wrong = |_| "cannot create a key".to_owned();
     let key = Ed25519KeyPair::generate().map_err(wrong)?;
     let document = key.to_pkcs8v1().map_err(wrong)?;
     let text = zeroize::Zeroizing::new(STANDARD.encode(document.as_ref()));
@@ -228,7 +230,7 @@ impl KnownPeers {
             if let Some(word) = line.split_whitespace().next() {
                 if !is_fingerprint(word) {
                     return Err(format!(
-                        "'{}' is no fingerprint such as SHA256:... with 43 letters behind",
+                        "'{}' is not a fingerprint (SHA256: and 43 characters)",
                         wire::escape::name(word.as_bytes())
                     ));
                 }
@@ -280,7 +282,10 @@ impl Verifier {
         if keys.contains(&fingerprint) || keys.is_empty() && self.learns().is_some() {
             return Ok(());
         }
-        tracing::warn!("a half with the key {fingerprint} is refused: --pair-allow lacks it");
+        tracing::warn!(
+            "refused a peer relay with the key {fingerprint}: it is not in --pair-allow or \
+             known_pairs"
+        );
         Err(CertificateError::ApplicationVerificationFailure.into())
     }
 
@@ -300,7 +305,9 @@ impl Verifier {
             .open(file)
             .and_then(|mut file| writeln!(file, "{fingerprint}"));
         match kept {
-            Ok(()) => tracing::warn!("the key {fingerprint} is let in from now on"),
+            Ok(()) => {
+                tracing::warn!("added the key {fingerprint} to known_pairs (--pair-accept-new)")
+            }
             Err(e) => tracing::warn!("{}: {e}", file.display()),
         }
         keys.insert(fingerprint);

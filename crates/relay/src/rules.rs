@@ -63,17 +63,14 @@ impl ListenerRules {
     pub fn of(relay: &RelaySettings, has_ipv6: bool) -> Result<Self, String> {
         let place = &relay.entrance.place;
         let addresses = match place {
-            Endpoint::Tcp { port: 0, .. } => {
-                Err(format!("{place}: rules need a port that is given"))
-            }
+            Endpoint::Tcp { port: 0, .. } => Err(format!("{place}: rules need a fixed port")),
             place => place
                 .addresses()
-                .ok_or_else(|| format!("{place}: rules need an address or a port alone")),
+                .ok_or_else(|| format!("{place}: rules need an IP address or a port alone")),
         }?;
         if relay.speaks.diverted.is_none() && !relay.keep_address {
             return Err(format!(
-                "{place}: only an entrance with redirect or tproxy, or one with --keep-address, \
-                 needs rules"
+                "{place}: no rules needed: only redirect, tproxy and --keep-address need them"
             ));
         }
         let port = addresses.first().map_or(0, |at| at.port());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sys::{SourceBlock, Tuning};
 
-use crate::address::{Entrance, Target};
+use crate::address::{ListenSpec, Target};
 use crate::entry::permit::TargetRule;
 use crate::network::Network;
 use crate::peer::PeerConfig;
@@ -17,7 +17,7 @@ use crate::uplinks::Uplink;
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
     /// Address to accept connections at.
-    pub entrance: Entrance,
+    pub entrance: ListenSpec,
     /// Targets, tried in turn until one answers.
     pub targets: Vec<Target>,
     /// Networks of permitted clients; empty permits all.

@@ -10,7 +10,7 @@ use crate::peer::{PeerConfig, StripeCount};
 
 /// Findings about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Learned {
+pub struct LearnedStripeCount {
     /// Number of stripes that paid.
     pub legs: usize,
     /// Rate that they carried, in bytes per second.
@@ -22,10 +22,10 @@ pub struct Learned {
 /// Store of findings about paths.
 pub trait PathMemory: fmt::Debug + Send + Sync {
     /// Returns the findings for a path with this round-trip time to a target, and their age.
-    fn recall(&self, target: &str, rtt: Duration) -> Option<(Learned, Duration)>;
+    fn recall(&self, target: &str, rtt: Duration) -> Option<(LearnedStripeCount, Duration)>;
 
     /// Stores the findings for the next connection.
-    fn keep(&self, target: &str, learned: Learned);
+    fn keep(&self, target: &str, learned: LearnedStripeCount);
 }
 
 /// Returns the controller for the number of stripes that a connection starts with, and an
@@ -40,13 +40,13 @@ pub(crate) fn begin(
         StripeCount::Fixed(1) => {
             return (
                 StripeController::fixed(1),
-                "one leg, as --stripes says".to_owned(),
+                "one stripe, as set by --stripes".to_owned(),
             );
         }
         StripeCount::Fixed(legs) => {
             return (
                 StripeController::fixed(legs),
-                format!("{legs} legs, as --stripes says"),
+                format!("{legs} stripes, as set by --stripes"),
             );
         }
         StripeCount::UpTo(most) => most,
@@ -57,19 +57,19 @@ pub(crate) fn begin(
         None if uplinks > 1 => {
             let growth = StripeController::beginning(uplinks, most);
             let why = format!(
-                "{}: one by each way that leads there",
+                "{}: one for each uplink that leads there",
                 legs(growth.wanted())
             );
             (growth, why)
         }
         None => (
             StripeController::new(most),
-            "one leg and more where that pays: nothing is known of this path".to_owned(),
+            "one stripe, and more if they pay: no earlier measurement of this path".to_owned(),
         ),
         Some((learned, age)) => {
             let growth = StripeController::beginning(learned.legs, most);
             let why = format!(
-                "{}: so many carried {} over {:.1} ms {}",
+                "{}: this number carried {} over {:.1} ms {}",
                 legs(growth.wanted()),
                 rate(learned.rate as f64),
                 learned.rtt.as_secs_f64() * 1e3,
@@ -94,8 +94,8 @@ pub(crate) fn shown(found: &StripeTrial) -> String {
 
 fn legs(count: usize) -> String {
     match count {
-        1 => "one leg".to_owned(),
-        count => format!("{count} legs"),
+        1 => "one stripe".to_owned(),
+        count => format!("{count} stripes"),
     }
 }
 

@@ -12,7 +12,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 
 use crate::tls_error::{pem_sentence, sentence};
-use crate::tls_verify::WithPinned;
+use crate::tls_verify::PinnedCertVerifier;
 
 /// Files and names of the TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,15 +40,30 @@ pub struct TlsFiles {
 /// TLS settings for a leg on which the relay is the server.
 #[derive(Clone)]
 pub struct TlsServer {
-    pub(crate) config: Arc<ServerConfig>,
-    pub(crate) names: Arc<[ServerName<'static>]>,
+    config: Arc<ServerConfig>,
+    /// Names of which a client's certificate must have one, unless the list is empty.
+    names: Arc<[ServerName<'static>]>,
+}
+
+impl TlsServer {
+    pub(crate) fn new(config: ServerConfig, names: Arc<[ServerName<'static>]>) -> Self {
+        let config = Arc::new(config);
+        Self { config, names }
+    }
+
+    /// Settings of a connection, and the names of which a client's certificate must have one, unless
+    /// the list is empty.
+    pub(crate) fn settings(&self) -> (Arc<ServerConfig>, Arc<[ServerName<'static>]>) {
+        (Arc::clone(&self.config), Arc::clone(&self.names))
+    }
 }
 
 /// TLS settings for a leg on which the relay is the client.
 #[derive(Clone)]
 pub struct TlsClient {
-    pub(crate) config: Arc<ClientConfig>,
-    pub(crate) name: Option<ServerName<'static>>,
+    config: Arc<ClientConfig>,
+    /// Name that certificates must contain in place of the target's.
+    name: Option<ServerName<'static>>,
 }
 
 impl fmt::Debug for TlsServer {
@@ -65,7 +80,7 @@ impl fmt::Debug for TlsClient {
 
 static NEWEST: &[&SupportedProtocolVersion] = &[&version::TLS13];
 
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type TlsIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl TlsFiles {
     /// Builds the settings for a listener.
@@ -75,7 +90,7 @@ impl TlsFiles {
     pub fn server(&self) -> Result<TlsServer, String> {
         let (chain, key) = self
             .identity()?
-            .ok_or("an entrance with tls needs --cert and --key")?;
+            .ok_or("a LISTEN with tls needs --cert and --key")?;
         let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(self.versions())
             .map_err(|e| format!("TLS: {}", sentence(&e)))?;
@@ -89,20 +104,18 @@ impl TlsFiles {
                 );
                 let wrong = |e| format!("--client-ca: {}: {e}", path.display());
                 let verifier = verifier.build().map_err(wrong)?;
-                builder.with_client_cert_verifier(Arc::new(WithPinned::new(verifier, given)))
+                builder
+                    .with_client_cert_verifier(Arc::new(PinnedCertVerifier::new(verifier, given)))
             }
         };
         let mut config = builder
             .with_single_cert(chain, key)
-            .map_err(|e| format!("--cert and --key do not make a server: {}", sentence(&e)))?;
+            .map_err(|e| format!("cannot use --cert and --key for a server: {}", sentence(&e)))?;
         config.alpn_protocols = self.alpn();
         config.ticketer =
             aws_lc_rs::Ticketer::new().map_err(|e| format!("TLS: {}", sentence(&e)))?;
         let names = self.client_names.iter().map(|text| name(text));
-        Ok(TlsServer {
-            config: Arc::new(config),
-            names: names.collect::<Result<_, _>>()?,
-        })
+        Ok(TlsServer::new(config, names.collect::<Result<_, _>>()?))
     }
 
     /// Builds the settings for targets.
@@ -122,30 +135,31 @@ impl TlsFiles {
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
         let verifier = verifier
             .build()
-            .map_err(|e| format!("nobody vouches for servers: {e}"))?;
+            .map_err(|e| format!("no certificate authorities to verify servers: {e}"))?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(self.versions())
             .map_err(|e| format!("TLS: {}", sentence(&e)))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(WithPinned::new(verifier, given)));
-        let mut config = match self.identity()? {
-            None => builder.with_no_client_auth(),
-            Some((certificates, key)) => builder
-                .with_client_auth_cert(certificates, key)
-                .map_err(|e| format!("--cert and --key do not make a client: {}", sentence(&e)))?,
-        };
+            .with_custom_certificate_verifier(Arc::new(PinnedCertVerifier::new(verifier, given)));
+        let mut config =
+            match self.identity()? {
+                None => builder.with_no_client_auth(),
+                Some((certificates, key)) => builder
+                    .with_client_auth_cert(certificates, key)
+                    .map_err(|e| {
+                        format!("cannot use --cert and --key for a client: {}", sentence(&e))
+                    })?,
+            };
         config.alpn_protocols = self.alpn();
-        Ok(TlsClient {
-            config: Arc::new(config),
-            name: self.server_name.as_deref().map(name).transpose()?,
-        })
+        let name = self.server_name.as_deref().map(name).transpose()?;
+        Ok(TlsClient::new(config, name))
     }
 
-    fn identity(&self) -> Result<Option<Identity>, String> {
+    fn identity(&self) -> Result<Option<TlsIdentity>, String> {
         let (cert, key) = match (&self.cert, &self.key) {
             (None, None) => return Ok(None),
             (Some(cert), Some(key)) => (cert, key),
-            _ => return Err("--cert and --key go together".to_owned()),
+            _ => return Err("--cert and --key must be given together".to_owned()),
         };
         let private = PrivateKeyDer::from_pem_file(key).map_err(|e| {
             format!(
@@ -171,6 +185,16 @@ impl TlsFiles {
 }
 
 impl TlsClient {
+    pub(crate) fn new(config: ClientConfig, name: Option<ServerName<'static>>) -> Self {
+        let config = Arc::new(config);
+        Self { config, name }
+    }
+
+    /// Settings of a connection.
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
     /// Returns the name that the server's certificate must contain.
     pub(crate) fn name_for(&self, host: &str) -> Result<ServerName<'static>, String> {
         match &self.name {
@@ -194,7 +218,7 @@ fn name(text: &str) -> Result<ServerName<'static>, String> {
     let name = ServerName::try_from(text.to_owned());
     name.map_err(|_| {
         format!(
-            "'{}' is no name of a server",
+            "'{}' is not a valid server name",
             wire::escape::name(text.as_bytes())
         )
     })
@@ -205,7 +229,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     match all.is_empty() {
-        true => Err(format!("{} has no certificate", path.display())),
+        true => Err(format!("{} contains no certificate", path.display())),
         false => Ok(all),
     }
 }
@@ -223,7 +247,7 @@ fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     match roots.is_empty() {
-        true => Err("the system trusts nobody to vouch for servers: give --ca".to_owned()),
+        true => Err("the system has no certificate authorities: use --ca FILE".to_owned()),
         false => Ok(roots),
     }
 }

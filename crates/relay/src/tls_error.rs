@@ -14,30 +14,34 @@ pub(crate) fn sentence(error: &Error) -> String {
         Error::InvalidCertificate(why) => certificate(why),
         Error::AlertReceived(alert) => received(*alert),
         Error::PeerIncompatible(why) => incompatible(why),
-        Error::PeerMisbehaved(why) => format!("the other end broke the protocol: {}", spelled(why)),
+        Error::PeerMisbehaved(why) => {
+            format!("the peer violated the TLS protocol: {}", spelled(why))
+        }
         Error::InvalidMessage(why) => format!(
-            "what came is not TLS, or was damaged on the way: {}",
+            "the received data is not TLS or was damaged: {}",
             spelled(why)
         ),
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
-            "the other end sent a message out of turn".to_owned()
+            "the peer sent a TLS message out of order".to_owned()
         }
         Error::NoCertificatesPresented => {
-            "the other end has shown no certificate, which it needs here".to_owned()
+            "the peer has sent no certificate, which is required here".to_owned()
         }
-        Error::DecryptError => "a record cannot be decrypted: it was changed on the way".to_owned(),
+        Error::DecryptError => {
+            "a TLS record cannot be decrypted: it was modified in transit".to_owned()
+        }
         Error::NoApplicationProtocol => {
-            "the two ends have no application protocol in common (--alpn)".to_owned()
+            "no application protocol in common with the peer (--alpn)".to_owned()
         }
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            "the key is not that of the certificate".to_owned()
+            "the private key does not match the certificate".to_owned()
         }
         Error::InconsistentKeys(_) => {
-            "whether key and certificate belong together cannot be told".to_owned()
+            "cannot check if the private key matches the certificate".to_owned()
         }
         Error::InvalidCertRevocationList(why) => {
             format!(
-                "the list of revoked certificates cannot be used: {}",
+                "cannot use the certificate revocation list: {}",
                 spelled(why)
             )
         }
@@ -59,20 +63,22 @@ pub(crate) fn io_sentence(error: &io::Error) -> String {
 /// Describes an error in a PEM file; `what` names the item that was expected.
 pub(crate) fn pem_sentence(error: &pem::Error, what: &str) -> String {
     match error {
-        pem::Error::NoItemsFound => format!("there is no {what} in it (PEM)"),
+        pem::Error::NoItemsFound => format!("the file contains no {what} (PEM)"),
         pem::Error::Io(e) => e.to_string(),
         pem::Error::MissingSectionEnd { .. } => {
-            "it is cut off: an END line is missing (PEM)".to_owned()
+            "the file is truncated: an END line is missing (PEM)".to_owned()
         }
-        pem::Error::IllegalSectionStart { .. } => "a BEGIN line of it is damaged (PEM)".to_owned(),
+        pem::Error::IllegalSectionStart { .. } => {
+            "a BEGIN line of the file is damaged (PEM)".to_owned()
+        }
         other => other.to_string(),
     }
 }
 
 fn certificate(why: &CertificateError) -> String {
-    let of = "the certificate of the other end";
+    let of = "the peer's certificate";
     match why {
-        CertificateError::NotValidForName => format!("{of} has another name"),
+        CertificateError::NotValidForName => format!("{of} is for another name"),
         CertificateError::NotValidForNameContext {
             expected,
             presented,
@@ -82,10 +88,11 @@ fn certificate(why: &CertificateError) -> String {
             let names: Vec<String> = presented.iter().map(|name| bare_name(name)).collect();
             match names.is_empty() {
                 true => format!(
-                    "{of} has no name in subjectAltName, and {expected} is wanted: a common name \
-                     alone does not count (openssl req -addext subjectAltName=DNS:{expected})"
+                    "{of} has no name in subjectAltName, expected {expected}; a common name \
+                     alone does not count (create it with openssl req -addext \
+                     subjectAltName=DNS:{expected})"
                 ),
-                false => format!("{of} is for {} and not for {expected}", names.join(", ")),
+                false => format!("{of} is for {}, not for {expected}", names.join(", ")),
             }
         }
         CertificateError::Expired => format!("{of} has expired"),
@@ -97,36 +104,36 @@ fn certificate(why: &CertificateError) -> String {
         CertificateError::NotValidYetContext { time, not_before } => {
             let until = not_before.as_secs().saturating_sub(time.as_secs());
             format!(
-                "{of} is not valid yet, but in {}: is the clock of this machine right?",
+                "{of} is not valid yet: {}; check the clock of this machine",
                 days(until, "from now")
             )
         }
         CertificateError::UnknownIssuer => format!(
-            "{of} is signed by an authority that is not trusted here: give its certificate as --ca, \
-             or as --client-ca for clients"
+            "{of} is signed by an untrusted authority: pass that authority's certificate as \
+             --ca, or as --client-ca for clients"
         ),
         CertificateError::Revoked => format!("{of} was revoked"),
         CertificateError::BadEncoding => format!("{of} cannot be read"),
-        CertificateError::BadSignature => format!("a signature of {of} is wrong"),
+        CertificateError::BadSignature => format!("{of} has a wrong signature"),
         CertificateError::UnhandledCriticalExtension => {
-            format!("{of} has a critical extension that is not known here")
+            format!("{of} has an unsupported critical extension")
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            format!("{of} may not be used for this: see its extended key usage")
+            format!("{of} is not allowed for this use: see its extended key usage")
         }
         CertificateError::ApplicationVerificationFailure => {
-            "the key of the other end is not among those of --pair-allow".to_owned()
+            "the peer's key is not in --pair-allow or known_pairs".to_owned()
         }
         CertificateError::Other(why) => match why.to_string().as_str() {
             "CaUsedAsEndEntity" => format!(
-                "{of} is an authority's (CA:TRUE), which is taken only where the same file is \
-                 given as --ca, or as --client-ca for clients"
+                "{of} is a CA certificate (CA:TRUE): pass the same file as --ca, or as \
+                 --client-ca for clients, or use another certificate"
             ),
             why => format!("{of} cannot be used: {}", spelled_text(why)),
         },
         CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            format!("{of} is signed with an algorithm that is not taken (SHA-1, or a small key)")
+            format!("{of} is signed with a weak algorithm (SHA-1 or a small key)")
         }
         other => format!("{of} cannot be used: {}", spelled(other)),
     }
@@ -134,46 +141,44 @@ fn certificate(why: &CertificateError) -> String {
 
 fn received(alert: Alert) -> String {
     let why = match alert {
-        Alert::UnknownCA => "it does not trust whoever has signed our certificate",
+        Alert::UnknownCA => "it does not trust the authority of our certificate",
         Alert::BadCertificate => "it cannot use our certificate",
-        Alert::CertificateExpired => "our certificate has expired, it says",
-        Alert::CertificateRevoked => "our certificate was revoked, it says",
+        Alert::CertificateExpired => "our certificate has expired",
+        Alert::CertificateRevoked => "our certificate was revoked",
         Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
             "it does not accept our certificate"
         }
         Alert::CertificateRequired | Alert::NoCertificate => {
-            "it wants a certificate of ours (--cert and --key)"
+            "it requires a certificate (--cert and --key)"
         }
         Alert::AccessDenied => "it denies access",
-        Alert::HandshakeFailure => "the two have no algorithms in common, or it refuses ours",
-        Alert::ProtocolVersion => "it does not speak a version of TLS that is spoken here",
-        Alert::UnrecognisedName => "it does not know the name that it was asked for",
-        Alert::NoApplicationProtocol => "the two have no application protocol in common (--alpn)",
-        Alert::DecryptError => "it could not verify what was signed",
+        Alert::HandshakeFailure => "no algorithms in common, or it refuses ours",
+        Alert::ProtocolVersion => "no TLS version in common (see --tls-min)",
+        Alert::UnrecognisedName => "it does not know the requested server name (see --server-name)",
+        Alert::NoApplicationProtocol => "no application protocol in common (--alpn)",
+        Alert::DecryptError => "it could not verify our signature",
         Alert::InternalError => "it failed (internal error)",
-        other => return format!("the other end refuses: {}", spelled(&other)),
+        other => return format!("the peer refused TLS: {}", spelled(&other)),
     };
-    format!("the other end refuses: {why}")
+    format!("the peer refused TLS: {why}")
 }
 
 fn incompatible(why: &PeerIncompatible) -> String {
     let why = match why {
-        PeerIncompatible::NoCipherSuitesInCommon => "there is no cipher suite that both have",
-        PeerIncompatible::NoKxGroupsInCommon => "there is no key exchange that both have",
+        PeerIncompatible::NoCipherSuitesInCommon => "no cipher suite in common",
+        PeerIncompatible::NoKxGroupsInCommon => "no key exchange in common",
         PeerIncompatible::NoSignatureSchemesInCommon
         | PeerIncompatible::NoCertificateRequestSignatureSchemesInCommon => {
-            "there is no kind of signature that both have"
+            "no signature algorithm in common"
         }
         PeerIncompatible::ServerDoesNotSupportTls12Or13
         | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
         | PeerIncompatible::SupportedVersionsExtensionRequired
         | PeerIncompatible::Tls12NotOffered
-        | PeerIncompatible::Tls12NotOfferedOrEnabled => {
-            "it does not speak a version of TLS that is spoken here"
-        }
-        other => return format!("the other end is incompatible: {}", spelled(other)),
+        | PeerIncompatible::Tls12NotOfferedOrEnabled => "no TLS version in common (see --tls-min)",
+        other => return format!("the peer's TLS is incompatible: {}", spelled(other)),
     };
-    format!("the other end is incompatible: {why}")
+    format!("the peer's TLS is incompatible: {why}")
 }
 
 fn bare_name(name: &str) -> String {
@@ -290,6 +295,6 @@ mod tests {
                 "IpAddress(::1)".to_owned(),
             ],
         };
-        assert!(certificate(&error).ends_with("is for b.example, ::1 and not for a.example"));
+        assert!(certificate(&error).ends_with("is for b.example, ::1, not for a.example"));
     }
 }

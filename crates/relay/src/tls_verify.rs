@@ -17,18 +17,18 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 /// Verifier by certificate authorities, with a list of certificates that are trusted themselves.
-pub(crate) struct WithPinned<V: ?Sized> {
+pub(crate) struct PinnedCertVerifier<V: ?Sized> {
     by_authority: Arc<V>,
     pinned: Vec<CertificateDer<'static>>,
 }
 
-impl<V: ?Sized> fmt::Debug for WithPinned<V> {
+impl<V: ?Sized> fmt::Debug for PinnedCertVerifier<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WithPinned")
     }
 }
 
-impl<V: ?Sized> WithPinned<V> {
+impl<V: ?Sized> PinnedCertVerifier<V> {
     pub(crate) fn new(by_authority: Arc<V>, pinned: Vec<CertificateDer<'static>>) -> Self {
         Self {
             by_authority,
@@ -78,7 +78,7 @@ macro_rules! signatures_by_authority {
     };
 }
 
-impl<V: ServerCertVerifier + ?Sized> ServerCertVerifier for WithPinned<V> {
+impl<V: ServerCertVerifier + ?Sized> ServerCertVerifier for PinnedCertVerifier<V> {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -102,7 +102,7 @@ impl<V: ServerCertVerifier + ?Sized> ServerCertVerifier for WithPinned<V> {
     signatures_by_authority!();
 }
 
-impl<V: ClientCertVerifier + ?Sized> ClientCertVerifier for WithPinned<V> {
+impl<V: ClientCertVerifier + ?Sized> ClientCertVerifier for PinnedCertVerifier<V> {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.by_authority.root_hint_subjects()
     }
@@ -203,7 +203,7 @@ jvYHQ18XXXiw
     fn server(given: &str, shown: &str, name: &'static str, now: UnixTime) -> Result<(), Error> {
         let provider = Arc::new(default_provider());
         let inner = WebPkiServerVerifier::builder_with_provider(roots(given), provider);
-        let verifier = WithPinned::new(inner.build().unwrap(), vec![of(given)]);
+        let verifier = PinnedCertVerifier::new(inner.build().unwrap(), vec![of(given)]);
         let name = ServerName::try_from(name).unwrap();
         let done = verifier.verify_server_cert(&of(shown), &[], &name, &[], now);
         done.map(drop)
@@ -212,7 +212,7 @@ jvYHQ18XXXiw
     fn client(given: &str, shown: &str, now: UnixTime) -> Result<(), Error> {
         let provider = Arc::new(default_provider());
         let inner = WebPkiClientVerifier::builder_with_provider(roots(given), provider);
-        let verifier = WithPinned::new(inner.build().unwrap(), vec![of(given)]);
+        let verifier = PinnedCertVerifier::new(inner.build().unwrap(), vec![of(given)]);
         verifier.verify_client_cert(&of(shown), &[], now).map(drop)
     }
 

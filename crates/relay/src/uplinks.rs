@@ -27,8 +27,8 @@ impl Uplink {
         let (binds, names) = (addresses.len(), interfaces.len());
         if binds > 1 && names > 1 && binds != names {
             return Err(format!(
-                "{binds} addresses to come from and {names} interfaces to leave by do not go \
-                 together: there is one of either, or as many of both"
+                "{binds} addresses and {names} interfaces do not match: give one of either, or \
+                 the same number of both"
             ));
         }
         let nth = |nth: usize, count: usize| if count == 1 { 0 } else { nth };
@@ -53,7 +53,7 @@ impl fmt::Display for Uplink {
             (Some(ip), Some(name)) => write!(f, "{ip} ({name})"),
             (Some(ip), None) => ip.fmt(f),
             (None, Some(name)) => f.write_str(name),
-            (None, None) => f.write_str("the system's choice"),
+            (None, None) => f.write_str("the system's default route"),
         }
     }
 }
@@ -128,7 +128,7 @@ impl Uplinks {
     /// Appends the uplink to the name of an attempt, if there are several uplinks.
     pub(crate) fn named(&self, nth: Option<usize>, what: &dyn fmt::Display) -> String {
         match self.get(nth).filter(|_| self.all.len() > 1) {
-            Some(own) => format!("{what} by {own}"),
+            Some(own) => format!("{what} from {own}"),
             None => what.to_string(),
         }
     }

@@ -7,7 +7,7 @@ use sftp::Parts;
 use sftp::blocks::SumKey;
 use wire::Block;
 
-use crate::delta::{Basis, Compared, MatchedRange};
+use crate::delta::{BasisIndex, DeltaMatches, MatchedRange};
 
 use crate::{Attributes, ExtraMetadata, JobId, Keep, LaneEvent, LocalPath};
 
@@ -96,12 +96,12 @@ pub enum DiskRequest {
         basis: Bytes,
     },
     /// Searches the whole basis file for the source's bytes from `from` to `to`
-    /// ([`Basis::search`]).
+    /// ([`BasisIndex::search`]).
     Search {
         /// Job that the operation belongs to.
         job: JobId,
         /// Index of the basis file's block sums.
-        basis: Arc<Basis>,
+        basis: Arc<BasisIndex>,
         /// First byte of the range.
         from: u64,
         /// First byte after the range.
@@ -325,7 +325,7 @@ pub enum DiskReply {
         /// Number of source bytes read, in bytes.
         len: u64,
         /// Blocks that match and ranges that differ.
-        compared: Compared,
+        compared: DeltaMatches,
     },
     /// `Search` is done.
     Searched {

@@ -1,8 +1,9 @@
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sftp::xattrs::Xattr;
-use sftp::{Link, MetadataFlags, Parts};
+use sftp::{InodeId, MetadataFlags, Parts};
 
 use crate::{Fault, LocalPath, Refusals};
 
@@ -373,12 +374,42 @@ pub struct PutOptions {
     /// the source may have created the symlink in this run or an earlier one, and would decide
     /// through it which file is written (CVE-2019-6111).
     pub replace_link: bool,
+    /// Directory for the temporary, instead of the target's own.
+    #[serde(default)]
+    pub temp_dir: Option<TempDir>,
     /// Set when the copy is in the journal and can be resumed.
     pub keep: Option<Box<Keep>>,
     /// Keep holes of the source as holes of the target.
     pub sparse: bool,
     /// Metadata to set in addition to `preserve`.
     pub beyond: ExtraMetadata,
+}
+
+/// Directory at the receiving end for the temporaries of all files of a copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TempDir(Vec<u8>);
+
+impl TempDir {
+    /// Wraps a path at the receiving end, absolute or relative as the target.
+    pub fn new(path: &[u8]) -> Self {
+        Self(path.to_vec())
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns the path, in this directory, beside which the temporary of `target` is created.
+    pub fn place_of(&self, target: &[u8]) -> Vec<u8> {
+        let name = target.rsplit(|b| *b == b'/').next().unwrap_or_default();
+        let mut path = self.0.clone();
+        if !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
 }
 
 /// Metadata that a copy does not keep by default.
@@ -485,6 +516,15 @@ impl Keep {
 }
 
 impl PutOptions {
+    /// Returns the path beside which the temporary of `target` is created: `target` itself, or a
+    /// path in the directory for temporaries.
+    pub fn temporary_place<'a>(&self, target: &'a [u8]) -> Cow<'a, [u8]> {
+        match &self.temp_dir {
+            Some(dir) => Cow::Owned(dir.place_of(target)),
+            None => Cow::Borrowed(target),
+        }
+    }
+
     /// Returns the mode bits of `source` that are kept.
     pub fn kept_mode(&self, source: u32) -> u32 {
         source & if self.special_bits { 0o7777 } else { 0o777 }
@@ -513,7 +553,7 @@ pub struct Attributes {
     /// Nanosecond parts of the two times, if both ends support them.
     pub nanoseconds: Option<(u32, u32)>,
     /// Identity of a regular file that has several hard links.
-    pub link: Option<Link>,
+    pub link: Option<InodeId>,
 }
 
 /// The type of a directory entry, from its mode.

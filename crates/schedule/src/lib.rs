@@ -19,17 +19,17 @@ mod lane;
 mod local_path;
 mod scheduler;
 
-pub use background::{Allowance, Background, BackgroundSample};
+pub use background::{Background, BackgroundAllowance, BackgroundSample};
 pub use concurrency::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, Direction,
-    Evidence, LaneSample, Learned, Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample,
-    TrialResult, USUAL_RATE, begins_with,
+    LaneSample, LearnedConcurrency, Limiter, LimiterEvidence, LimiterLog, LoginCost, MOST_AT_START,
+    Refusal, RunMeasurements, StartModel, TcpSample, TrialResult, USUAL_RATE, begins_with,
 };
 pub use depth::{DepthLimits, InflightLimit, RequestStamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, StoredTarget, UNWRITABLE, written_over};
 pub use job::{
     Attributes, ByteRange, EntryKind, ExtraMetadata, FileState, Job, JobId, JobKind, Keep, Kept,
-    LaneEvent, Left, PutOptions, RemotePath, Temp, TreeStep, Xattrs, directory_of,
+    LaneEvent, Left, PutOptions, RemotePath, Temp, TempDir, TreeStep, Xattrs, directory_of,
 };
 pub use lane::{
     IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, OldestRequest, PackingMode,

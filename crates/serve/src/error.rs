@@ -3,8 +3,6 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use rustix::io::Errno;
-use sftp::StatusCode;
 use ssh::PeerMisbehaved;
 
 /// Reason why a directory cannot be served.
@@ -230,65 +228,6 @@ impl From<io::Error> for ConnectionError {
     }
 }
 
-/// Error of a request, as sent in STATUS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RequestError {
-    pub(crate) code: StatusCode,
-    pub(crate) words: Cow<'static, str>,
-    /// The disk failed or is full, which is not the client's fault.
-    pub(crate) disk: Option<Errno>,
-}
-
-impl RequestError {
-    pub(crate) fn new(code: StatusCode, words: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code,
-            words: words.into(),
-            disk: None,
-        }
-    }
-
-    /// Error for an invalid request; nothing was done.
-    pub(crate) fn bad_message(words: &'static str) -> Self {
-        Self::new(StatusCode::BAD_MESSAGE, words)
-    }
-
-    /// Status at the end of a file or listing.
-    pub(crate) fn end_of_file() -> Self {
-        Self::new(StatusCode::EOF, "End of file")
-    }
-}
-
-impl From<Errno> for RequestError {
-    /// Uses the codes of sftp-server.c (errno_to_portable), since clients expect their meaning.
-    fn from(errno: Errno) -> Self {
-        let code = match errno {
-            Errno::NOENT | Errno::NOTDIR | Errno::BADF | Errno::LOOP => StatusCode::NO_SUCH_FILE,
-            Errno::PERM | Errno::ACCESS | Errno::FAULT => StatusCode::PERMISSION_DENIED,
-            Errno::NAMETOOLONG | Errno::INVAL => StatusCode::BAD_MESSAGE,
-            Errno::NOSYS => StatusCode::OP_UNSUPPORTED,
-            _ => StatusCode::FAILURE,
-        };
-        let words = io::Error::from(errno).to_string();
-        // Cut off the error number, which means nothing to users.
-        let words = words.split(" (os error").next().unwrap_or(&words);
-        let of_disk = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::IO);
-        Self {
-            disk: of_disk.then_some(errno),
-            ..Self::new(code, words.to_owned())
-        }
-    }
-}
-
-impl From<io::Error> for RequestError {
-    fn from(e: io::Error) -> Self {
-        match Errno::from_io_error(&e) {
-            Some(errno) => errno.into(),
-            None => Self::new(StatusCode::FAILURE, e.to_string()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,8 +272,8 @@ mod tests {
         let tries = "Too many authentication failures".to_owned();
         assert_eq!(told(PeerMisbehaved::TooManyTries), Some((2, tries)));
         for what in [
-            "pings without reading the answers",
-            "requests without reading answers",
+            "pings without reading the replies",
+            "requests without reading the replies",
             "extensions",
         ] {
             let words = format!("the peer sent too many {what}");

@@ -12,10 +12,10 @@ use crate::error::ExportError;
 /// The tree that a client is served, and the allowed access.
 #[derive(Debug)]
 pub struct Export {
-    pub(crate) place: PathRoot,
-    pub(crate) access: Access,
+    root: PathRoot,
+    access: Access,
     /// Transferred bytes from which a file gets its own log line.
-    pub(crate) log_files: u64,
+    log_files: u64,
 }
 
 /// Default of `log_files`: a log line costs less than the packets of that many bytes.
@@ -26,7 +26,7 @@ impl Export {
     /// account.
     pub fn everything(access: Access) -> Self {
         Self {
-            place: PathRoot::Everything,
+            root: PathRoot::Everything,
             access,
             log_files: LOG_FILES,
         }
@@ -47,7 +47,7 @@ impl Export {
             Err(e) => return Err(ExportError::Open(root.to_owned(), e.into())),
         }
         Ok(Self {
-            place: PathRoot::Beneath(root_fd),
+            root: PathRoot::Beneath(root_fd),
             access,
             log_files: LOG_FILES,
         })
@@ -60,5 +60,20 @@ impl Export {
             log_files: least,
             ..self
         }
+    }
+
+    /// Directory at which paths of clients begin.
+    pub(crate) fn root(&self) -> &PathRoot {
+        &self.root
+    }
+
+    /// Access that clients have.
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Number of transferred bytes from which a file gets its own log line.
+    pub(crate) fn least_logged(&self) -> u64 {
+        self.log_files
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::{
-    Attrs, Init, Piece, PutFlags, Request, RequestId, Response, Splitter, StatusCode, frame,
+    Attrs, Init, PutFlags, Request, RequestId, Response, SplitOutput, Splitter, StatusCode, frame,
 };
 use wire::Rest;
 
@@ -60,7 +60,9 @@ pub(crate) fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes
     }
     let (mut splitter, mut output) = (Splitter::new(1 << 20), Bytes::from(output));
     let mut found = Vec::new();
-    while let Some(Piece::Message(message)) = splitter.next(&mut output).expect("sound lengths") {
+    while let Some(SplitOutput::Message(message)) =
+        splitter.next(&mut output).expect("sound lengths")
+    {
         found.push(message);
     }
     (found, waited)

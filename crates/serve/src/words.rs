@@ -1,5 +1,7 @@
 //! Splits a command into words where a shell would do nothing else.
 
+use std::fmt;
+
 /// Characters with a meaning to a shell anywhere.
 const SPECIAL: &[u8] = b"$`{}()<>;&|!\n";
 /// Characters with a meaning at the start of a word.
@@ -12,41 +14,87 @@ const KEPT_IN_DOUBLE: &[u8] = b"$`\"\\";
 /// Most words of a command.
 const MOST: usize = 4096;
 
+/// Reason why a command needs a shell, or cannot be split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// The command has a zero byte.
+    ZeroByte,
+    /// The command ends behind a backslash.
+    CutWord,
+    /// The command has quotes that do not end.
+    OpenQuotes,
+    /// The command has a character with a meaning to a shell.
+    ShellCharacter,
+    /// The command has a word with a meaning to a shell.
+    ShellWord,
+    /// The command has more words than this server splits.
+    TooManyWords,
+}
+
+/// Continues a sentence about the command.
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ZeroByte => "has a zero byte",
+            Self::CutWord => "ends in the middle of a word",
+            Self::OpenQuotes => "has quotes that do not end",
+            Self::ShellCharacter => "has a character that is for a shell",
+            Self::ShellWord => "has a word that is for a shell",
+            Self::TooManyWords => "has too many words",
+        })
+    }
+}
+
+impl std::error::Error for CommandError {}
+
 /// A word of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Word {
     /// The text without quotes.
-    pub(crate) text: Vec<u8>,
+    text: Vec<u8>,
     /// Offsets of unquoted pattern characters in the text.
-    pub(crate) wild: Vec<usize>,
+    wild: Vec<usize>,
     /// The word begins with an unquoted `~`.
-    pub(crate) home: bool,
+    home: bool,
+}
+
+impl Word {
+    /// The text without quotes.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Takes the word apart: its text, the offsets of unquoted pattern characters in it, and true if
+    /// it begins with an unquoted `~`.
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<usize>, bool) {
+        (self.text, self.wild, self.home)
+    }
 }
 
 /// Splits at blanks, as [`split_command`] does, and also marks patterns and home directories.
 ///
 /// # Errors
-/// A shell would do more; the reason continues a sentence about the command.
-pub(crate) fn words(command: &[u8]) -> Result<Vec<Word>, &'static str> {
+/// A shell would do more than split.
+pub(crate) fn words(command: &[u8]) -> Result<Vec<Word>, CommandError> {
     let mut words: Vec<Word> = Vec::new();
     let mut word: Option<Word> = None;
     let mut bytes = command.iter().copied();
     while let Some(byte) = bytes.next() {
         match byte {
-            0 => return Err("has a zero byte"),
+            0 => return Err(CommandError::ZeroByte),
             b' ' | b'\t' => words.extend(word.take()),
             b'\\' => match bytes.next() {
-                None | Some(0 | b'\n') => return Err("ends in the middle of a word"),
+                None | Some(0 | b'\n') => return Err(CommandError::CutWord),
                 Some(kept) => word.get_or_insert_default().text.push(kept),
             },
             quote @ (b'\'' | b'"') => {
                 quoted(quote, &mut bytes, &mut word.get_or_insert_default().text)?;
             }
             byte if SPECIAL.contains(&byte) => {
-                return Err("has a character that is for a shell");
+                return Err(CommandError::ShellCharacter);
             }
             byte if word.is_none() && SPECIAL_IN_FRONT.contains(&byte) => {
-                return Err("has a word that is for a shell");
+                return Err(CommandError::ShellWord);
             }
             byte => {
                 let first = word.is_none();
@@ -59,7 +107,7 @@ pub(crate) fn words(command: &[u8]) -> Result<Vec<Word>, &'static str> {
             }
         }
         if words.len() > MOST {
-            return Err("has too many words");
+            return Err(CommandError::TooManyWords);
         }
     }
     words.extend(word);
@@ -71,19 +119,19 @@ fn quoted(
     quote: u8,
     bytes: &mut impl Iterator<Item = u8>,
     text: &mut Vec<u8>,
-) -> Result<(), &'static str> {
+) -> Result<(), CommandError> {
     loop {
         match bytes.next() {
-            None => return Err("has quotes that do not end"),
-            Some(0) => return Err("has a zero byte"),
+            None => return Err(CommandError::OpenQuotes),
+            Some(0) => return Err(CommandError::ZeroByte),
             Some(byte) if byte == quote => return Ok(()),
             Some(b'\\') if quote == b'"' => match bytes.next() {
-                None | Some(0 | b'\n') => return Err("has quotes that do not end"),
+                None | Some(0 | b'\n') => return Err(CommandError::OpenQuotes),
                 Some(byte) if KEPT_IN_DOUBLE.contains(&byte) => text.push(byte),
                 Some(byte) => text.extend([b'\\', byte]),
             },
             Some(b'$' | b'`') if quote == b'"' => {
-                return Err("has a character that is for a shell");
+                return Err(CommandError::ShellCharacter);
             }
             Some(byte) => text.push(byte),
         }
@@ -94,11 +142,11 @@ fn quoted(
 /// rsync quotes names.
 ///
 /// # Errors
-/// A shell would do more than split; the reason continues a sentence about the command.
-pub fn split_command(command: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
+/// A shell would do more than split.
+pub fn split_command(command: &[u8]) -> Result<Vec<Vec<u8>>, CommandError> {
     let plain = |word: Word| match (word.wild.is_empty(), word.home) {
-        (false, _) => Err("has a character that is for a shell"),
-        (true, true) => Err("has a word that is for a shell"),
+        (false, _) => Err(CommandError::ShellCharacter),
+        (true, true) => Err(CommandError::ShellWord),
         (true, false) => Ok(word.text),
     };
     words(command)?.into_iter().map(plain).collect()

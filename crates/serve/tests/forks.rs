@@ -29,7 +29,7 @@ fn main() -> io::Result<ExitCode> {
     let mut copies: Vec<PipeReader> = Vec::new();
     for _ in 0..COPIES {
         let (read, mut write) = io::pipe()?;
-        if let sys::Forked::Child(_) = sys::fork()? {
+        if let sys::ForkSide::Child(_) = sys::fork()? {
             let told = said(&mut write).and_then(|()| write.flush());
             std::process::exit(i32::from(told.is_err()));
         }

@@ -29,12 +29,12 @@ pub struct Attrs {
     pub nanoseconds: Option<(u32, u32)>,
     /// Identity of a file with several hard links: an extended pair of peers with
     /// attributes@longhaul.
-    pub link: Option<Link>,
+    pub link: Option<InodeId>,
 }
 
 /// Identity of a file, equal for all of its hard links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Link {
+pub struct InodeId {
     /// The file system's number (`st_dev`).
     pub device: u64,
     /// The inode number (`st_ino`).
@@ -119,7 +119,7 @@ impl<'a> Field<'a> for Attrs {
         }
         if let Some(link) = self.link {
             LINK.write(out);
-            let Link {
+            let InodeId {
                 device,
                 inode,
                 names,
@@ -150,7 +150,7 @@ impl Attrs {
                 let mut read = || {
                     let (device, inode) = (r.u64()?, r.u64()?);
                     let names = r.u32()?;
-                    Ok::<_, WireError>(Link {
+                    Ok::<_, WireError>(InodeId {
                         device,
                         inode,
                         names,
@@ -187,7 +187,7 @@ mod tests {
         let attrs = Attrs {
             times: Some((1, 2)),
             nanoseconds: Some((3, SECOND - 1)),
-            link: Some(Link {
+            link: Some(InodeId {
                 device: 1 << 40,
                 inode: u64::MAX,
                 names: 2,

@@ -15,7 +15,7 @@ pub enum SumKind {
     /// A [`BlockSum`]: a rolling checksum to find the block at any offset of another file, and a
     /// keyed hash to confirm it.
     Rolling,
-    /// The [`Strong`] hash alone.
+    /// The [`StrongSum`] hash alone.
     Strong,
     /// BLAKE3 of the block, 32 bytes, without a key.
     Blake3,
@@ -60,7 +60,7 @@ pub type SumKey = [u8; 32];
 
 /// First 128 bits of the keyed BLAKE3 of a block. A person who chooses the files' contents does not
 /// know the key, and so cannot construct two blocks with the same hash.
-pub type Strong = [u8; 16];
+pub type StrongSum = [u8; 16];
 
 /// Checksums of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct BlockSum {
     /// The result of [`rolling`].
     pub rolling: u32,
     /// The result of [`strong`].
-    pub strong: Strong,
+    pub strong: StrongSum,
 }
 
 impl BlockSum {
@@ -101,8 +101,8 @@ impl BlockSum {
     }
 }
 
-/// Computes the [`Strong`] hash of a block.
-pub fn strong(key: &SumKey, block: &[u8]) -> Strong {
+/// Computes the [`StrongSum`] hash of a block.
+pub fn strong(key: &SumKey, block: &[u8]) -> StrongSum {
     let mut first = [0; 16];
     first.copy_from_slice(&blake3::keyed_hash(key, block).as_bytes()[..16]);
     first
@@ -196,13 +196,13 @@ fn push(sum: u32, byte: u8) -> u32 {
 
 /// Rolling checksum of a window that moves by one byte at a time.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub struct RollingSum {
     sum: u32,
     /// Factor of the first byte at the time it leaves the window.
     leaves: u32,
 }
 
-impl Window {
+impl RollingSum {
     /// Creates a window over `block`.
     pub fn new(block: &[u8]) -> Self {
         Self {
@@ -247,7 +247,7 @@ mod tests {
     fn a_window_that_slid_has_the_sum_of_what_it_covers() {
         let data = bytes(3000);
         for len in [1, 31, 255, 256, 257, 512, 1000] {
-            let mut window = Window::new(&data[..len]);
+            let mut window = RollingSum::new(&data[..len]);
             for at in 0..data.len() - len {
                 assert_eq!(window.sum(), rolling(&data[at..at + len]), "{len} at {at}");
                 window.slide(data[at], data[at + len]);

@@ -3,10 +3,11 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use wire::{Block, Rest};
 
-use crate::message::{Expect, Init, Version};
+use crate::message::{Init, ReplyKind, Version};
 use crate::pending::{Pending, fit};
 use crate::{
-    Error, Handle, Piece, Reply, Request, RequestId, Response, ServerInfo, Splitter, printable,
+    Error, Handle, Reply, Request, RequestId, Response, ServerInfo, SplitOutput, Splitter,
+    printable,
 };
 
 /// Maximum message length in bytes. OpenSSH sends no message above 256 KiB (SFTP_MAX_MSG_LENGTH);
@@ -348,7 +349,7 @@ impl Client {
         self.pending.len()
     }
 
-    fn expect(&mut self, name: &'static str, expects: Expect, len: u32) -> RequestId {
+    fn expect(&mut self, name: &'static str, expects: ReplyKind, len: u32) -> RequestId {
         // IDs repeat after 2^32 requests; an ID that is still in use is skipped.
         while self.pending.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
@@ -386,10 +387,10 @@ impl Client {
         }
         while let Some(piece) = self.splitter.next(input)? {
             match piece {
-                Piece::Message(message) => self.message(&message)?,
+                SplitOutput::Message(message) => self.message(&message)?,
                 // Only a splitter that streams WRITEs returns this.
-                Piece::Write { .. } => {}
-                Piece::Data {
+                SplitOutput::Write { .. } => {}
+                SplitOutput::Data {
                     id,
                     total,
                     at,
@@ -422,7 +423,7 @@ impl Client {
             Ok(None) => return Ok(()),
             Err(error) => return Err(not_sftp(&self.head, error)),
         };
-        let Piece::Message(message) = piece else {
+        let SplitOutput::Message(message) = piece else {
             return Err(Error::OutOfOrder);
         };
         let malformed = |cause| Error::Malformed {
@@ -447,7 +448,7 @@ impl Client {
         let pending = *self.pending.get(&id).ok_or(Error::UnknownId(id))?;
         if !matches!(
             pending.expects,
-            Expect::Data | Expect::Packed | Expect::Sparse
+            ReplyKind::Data | ReplyKind::Packed | ReplyKind::Sparse
         ) {
             return Err(Error::WrongReply {
                 request: pending.name,

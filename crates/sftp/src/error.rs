@@ -56,39 +56,34 @@ impl fmt::Display for Error {
         match self {
             Self::NotSftp { text } => write!(
                 f,
-                "the server sent text where SFTP should begin: \"{text}\". Either the account may \
-                 not use SFTP (a forced command, nologin, an expired password), or a start-up file \
-                 of its shell prints it (.bashrc, .profile): let that print only in interactive \
-                 shells"
+                "the server sent text instead of SFTP: \"{text}\". Either the account may not \
+                 use SFTP (a forced command, nologin, an expired password), or a start-up file \
+                 of its shell (.bashrc, .profile) prints the text: let it print in interactive \
+                 shells only"
             ),
             Self::Version(v) => write!(f, "the server speaks SFTP version {v}, not 3"),
             Self::Length { length, bound } => write!(
                 f,
-                "the server announces an SFTP message of {length} bytes where at most {bound} are allowed"
+                "the server announced an SFTP message of {length} bytes; the limit is {bound}"
             ),
             Self::Malformed { message, cause } => {
                 write!(f, "the server sent a malformed SFTP {message}: {cause}")
             }
-            Self::DataLength => {
-                f.write_str("the server sent SFTP data whose length contradicts its message")
-            }
+            Self::DataLength => f.write_str("the server sent SFTP data of a wrong length"),
             Self::UnknownId(id) => {
                 write!(
                     f,
-                    "the server answered SFTP request {id}, which is not open"
+                    "the server answered SFTP request {id}, which is not pending"
                 )
             }
             Self::WrongReply { request, reply } => {
                 write!(f, "the server answered {request} with SFTP message {reply}")
             }
             Self::TooMuchData { asked, got } => {
-                write!(
-                    f,
-                    "the server sent {got} bytes where {asked} were asked for"
-                )
+                write!(f, "the server sent {got} bytes, {asked} were requested")
             }
             Self::LongHandle(len) => write!(f, "the server sent an SFTP handle of {len} bytes"),
-            Self::OutOfOrder => f.write_str("an SFTP message came out of order around INIT"),
+            Self::OutOfOrder => f.write_str("an SFTP message arrived out of order around INIT"),
         }
     }
 }

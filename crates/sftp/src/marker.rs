@@ -12,10 +12,10 @@ pub const MARKER_PROTOCOL: u32 = 1;
 /// Start of the marker line of a serving longhaul.
 const SERVES: &[u8] = b"longhaul-serves ";
 /// Starts of the line that reports that there is no longhaul to start.
-const ABSENT: [(&[u8], Absent); 3] = [
-    (b"longhaul-absent ", Absent::NoneSent),
-    (b"longhaul-gone ", Absent::Gone),
-    (b"longhaul-altered ", Absent::Altered),
+const ABSENT: [(&[u8], RemoteBinaryState); 3] = [
+    (b"longhaul-absent ", RemoteBinaryState::NoneSent),
+    (b"longhaul-gone ", RemoteBinaryState::Gone),
+    (b"longhaul-altered ", RemoteBinaryState::Altered),
 ];
 /// Maximum number of bytes before the marker line.
 const MOST: usize = 64 * 1024;
@@ -42,7 +42,7 @@ pub enum Greeting {
     /// The remote host has no longhaul that may be started.
     Absent {
         /// State of the copy that was sent there earlier.
-        sent: Absent,
+        sent: RemoteBinaryState,
         /// Output of `uname -sm` on the remote host, printable; empty if it printed nothing.
         platform: String,
     },
@@ -50,7 +50,7 @@ pub enum Greeting {
 
 /// State of the longhaul that was sent to the remote host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absent {
+pub enum RemoteBinaryState {
     /// None was sent, as far as the client remembers.
     NoneSent,
     /// The file no longer exists.
@@ -61,7 +61,7 @@ pub enum Absent {
 
 /// Reason why the peer cannot be a longhaul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotOurs {
+pub enum MarkerError {
     /// An SFTP server answered without a marker, such as the one of a ForceCommand.
     PlainSftp,
     /// 64 KiB arrived without a marker.
@@ -70,7 +70,7 @@ pub enum NotOurs {
 
 /// Searches a channel's data for the marker line.
 #[derive(Debug, Default)]
-pub struct Preamble {
+pub struct MarkerSearch {
     /// The first five bytes, which are enough to recognize VERSION.
     head: Vec<u8>,
     line: Vec<u8>,
@@ -80,19 +80,19 @@ pub struct Preamble {
     long: bool,
 }
 
-impl Preamble {
+impl MarkerSearch {
     /// Consumes `input` up to the end of the marker line; what follows stays there. Returns `None`
     /// if all of `input` was consumed and the line has not arrived yet.
     ///
     /// # Errors
     /// The marker will not come.
-    pub fn take(&mut self, input: &mut Bytes) -> Result<Option<Greeting>, NotOurs> {
+    pub fn take(&mut self, input: &mut Bytes) -> Result<Option<Greeting>, MarkerError> {
         let head = input.len().min(5 - self.head.len());
         self.head.extend_from_slice(&input[..head]);
         // VERSION is shorter than 64 KiB, so its length starts with two zero bytes, which no text
         // does.
         if matches!(self.head[..], [0, 0, _, _, VERSION]) {
-            return Err(NotOurs::PlainSftp);
+            return Err(MarkerError::PlainSftp);
         }
         while !input.is_empty() {
             let end = input.iter().position(|b| *b == b'\n');
@@ -111,7 +111,7 @@ impl Preamble {
                 }
             }
             if self.taken > MOST {
-                return Err(NotOurs::TooMuch);
+                return Err(MarkerError::TooMuch);
             }
         }
         Ok(None)
@@ -148,8 +148,8 @@ mod tests {
     use super::*;
 
     /// Returns the result for `bytes` that arrive in pieces of `piece`, and the bytes left over.
-    fn found(bytes: &[u8], piece: usize) -> (Result<Option<Greeting>, NotOurs>, Vec<u8>) {
-        let mut preamble = Preamble::default();
+    fn found(bytes: &[u8], piece: usize) -> (Result<Option<Greeting>, MarkerError>, Vec<u8>) {
+        let mut preamble = MarkerSearch::default();
         let mut pieces = bytes.chunks(piece);
         while let Some(piece) = pieces.next() {
             let mut input = Bytes::copy_from_slice(piece);
@@ -197,7 +197,7 @@ mod tests {
     fn an_sftp_server_without_the_marker_is_told_apart() {
         for piece in [1, 5, 100] {
             let (answer, _) = found(b"\0\0\0\x0a\x02\0\0\0\x03", piece);
-            assert_eq!(answer, Err(NotOurs::PlainSftp));
+            assert_eq!(answer, Err(MarkerError::PlainSftp));
             // VERSION after other text is not recognized: no client could use such a server.
             let (answer, _) = found(b"motd\n\0\0\0\x0a\x02\0\0\0\x03", piece);
             assert_eq!(answer, Ok(None));
@@ -210,7 +210,7 @@ mod tests {
             let endless = endless.repeat(MOST + 1);
             for piece in [1000, endless.len()] {
                 let (answer, _) = found(&endless, piece);
-                assert_eq!(answer, Err(NotOurs::TooMuch));
+                assert_eq!(answer, Err(MarkerError::TooMuch));
             }
         }
     }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn that_there_is_none_is_said_with_the_platform() {
         let said = |platform: &str| Greeting::Absent {
-            sent: Absent::NoneSent,
+            sent: RemoteBinaryState::NoneSent,
             platform: platform.to_owned(),
         };
         let (answer, _) = found(b"\nlonghaul-absent Linux x86_64\n", 3);
@@ -241,8 +241,14 @@ mod tests {
         let (answer, _) = found(b"motd\r\nlonghaul-absent \r\n", 100);
         assert_eq!(answer, Ok(Some(said(""))));
         for (bytes, sent) in [
-            (&b"\nlonghaul-gone Linux x86_64\n"[..], Absent::Gone),
-            (b"\nlonghaul-altered Linux x86_64\n", Absent::Altered),
+            (
+                &b"\nlonghaul-gone Linux x86_64\n"[..],
+                RemoteBinaryState::Gone,
+            ),
+            (
+                b"\nlonghaul-altered Linux x86_64\n",
+                RemoteBinaryState::Altered,
+            ),
         ] {
             let (answer, _) = found(bytes, 7);
             let platform = "Linux x86_64".to_owned();

@@ -100,11 +100,11 @@ macro_rules! requests {
             }
 
             /// Returns the kind of reply to a successful request; a failure is answered by STATUS.
-            pub(crate) fn expects(&self) -> Expect {
+            pub(crate) fn expects(&self) -> ReplyKind {
                 match self {
-                    $(Self::$plain { .. } => Expect::$preply,)*
-                    $(Self::$ext { .. } => Expect::$ereply,)*
-                    Self::OtherExtension { .. } | Self::Other { .. } => Expect::Status,
+                    $(Self::$plain { .. } => ReplyKind::$preply,)*
+                    $(Self::$ext { .. } => ReplyKind::$ereply,)*
+                    Self::OtherExtension { .. } | Self::Other { .. } => ReplyKind::Status,
                 }
             }
 
@@ -309,7 +309,7 @@ impl Request<'_> {
 
 /// Kind of reply to a successful request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expect {
+pub(crate) enum ReplyKind {
     Status,
     Handle,
     Data,

@@ -23,13 +23,13 @@ const LEAST_MATCH: u32 = 7;
 const LONG: usize = 64 << 10;
 
 /// Compressor for blocks, one after the other.
-pub struct Packer {
+pub struct BlockCompressor {
     compressor: Compressor<'static>,
     /// Current setting of [`LEAST_MATCH`], or 0 for the level's default.
     least_match: u32,
 }
 
-impl Packer {
+impl BlockCompressor {
     /// Creates a compressor; `None` if there is no memory for it.
     pub fn new() -> Option<Self> {
         let mut compressor = Compressor::new(LEVEL).ok()?;
@@ -66,16 +66,16 @@ impl Packer {
     }
 }
 
-impl fmt::Debug for Packer {
+impl fmt::Debug for BlockCompressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Packer")
     }
 }
 
 /// Decompressor for blocks.
-pub struct Unpacker(Decompressor<'static>);
+pub struct BlockDecompressor(Decompressor<'static>);
 
-impl Unpacker {
+impl BlockDecompressor {
     /// Creates a decompressor; `None` if there is no memory for it.
     pub fn new() -> Option<Self> {
         Decompressor::new().ok().map(Self)
@@ -89,7 +89,7 @@ impl Unpacker {
         self.unpack_to(packed, len, &mut out).then_some(out)
     }
 
-    /// Decompresses like [`Unpacker::unpack`] into `out`, whose memory is reused; returns false on
+    /// Decompresses like [`BlockDecompressor::unpack`] into `out`, whose memory is reused; returns false on
     /// failure, which leaves `out` with undefined content.
     pub fn unpack_to(&mut self, packed: &[u8], len: u32, out: &mut Vec<u8>) -> bool {
         if len > LONGEST_UNPACKED {
@@ -103,7 +103,7 @@ impl Unpacker {
     }
 }
 
-impl fmt::Debug for Unpacker {
+impl fmt::Debug for BlockDecompressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Unpacker")
     }
@@ -131,7 +131,10 @@ mod tests {
 
     #[test]
     fn what_was_packed_comes_back_and_noise_is_left_alone() {
-        let (mut packer, mut unpacker) = (Packer::new().unwrap(), Unpacker::new().unwrap());
+        let (mut packer, mut unpacker) = (
+            BlockCompressor::new().unwrap(),
+            BlockDecompressor::new().unwrap(),
+        );
         let mut packed = Vec::new();
         for len in [1000, 4096, 255 * 1024, LONGEST_UNPACKED as usize] {
             let data = text(len);
@@ -145,7 +148,10 @@ mod tests {
 
     #[test]
     fn a_long_block_changes_nothing_for_a_short_one() {
-        let (mut packer, mut fresh) = (Packer::new().unwrap(), Packer::new().unwrap());
+        let (mut packer, mut fresh) = (
+            BlockCompressor::new().unwrap(),
+            BlockCompressor::new().unwrap(),
+        );
         let (mut packed, mut alone) = (Vec::new(), Vec::new());
         // Repeats of six bytes, which are too short for the search in long blocks.
         let short: Vec<u8> = (0..2000_u32)
@@ -169,7 +175,10 @@ mod tests {
 
     #[test]
     fn a_block_that_is_not_as_long_as_it_claims_is_refused() {
-        let (mut packer, mut unpacker) = (Packer::new().unwrap(), Unpacker::new().unwrap());
+        let (mut packer, mut unpacker) = (
+            BlockCompressor::new().unwrap(),
+            BlockDecompressor::new().unwrap(),
+        );
         let mut packed = Vec::new();
         assert!(packer.pack(&vec![0; 1 << 24], &mut packed));
         for claim in [0, 1, 4096, LONGEST_UNPACKED, LONGEST_UNPACKED + 1, u32::MAX] {

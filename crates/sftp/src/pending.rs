@@ -1,18 +1,18 @@
 use bytes::Bytes;
 use wire::{Field, Reader};
 
-use crate::message::{Expect, PACKED_FILE};
+use crate::message::{PACKED_FILE, ReplyKind};
 use crate::reply::{numbers, strings};
 use crate::{
-    Attrs, Error, HOLE, Handle, Limits, Name, Parts, Reply, Response, Status, Statvfs, WholeFile,
-    printable,
+    Attrs, Error, GetFileReply, HOLE, Handle, Limits, Name, Parts, Reply, Response, Status,
+    Statvfs, printable,
 };
 
 /// A request that waits for its reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) name: &'static str,
-    pub(crate) expects: Expect,
+    pub(crate) expects: ReplyKind,
     /// Maximum bytes of data in the reply to READ or get-file.
     pub(crate) len: u32,
 }
@@ -35,18 +35,18 @@ pub(crate) fn fit(
                 message: printable(text.message, 256),
             };
             // The reply to END of a tree is a STATUS without a result.
-            if status.is_ok() && !matches!(expects, Expect::Status | Expect::Tree) {
+            if status.is_ok() && !matches!(expects, ReplyKind::Status | ReplyKind::Tree) {
                 return Err(wrong(pending, number));
             }
             Reply::Status(status)
         }
-        (Expect::Handle, Response::Handle { handle }) => {
+        (ReplyKind::Handle, Response::Handle { handle }) => {
             if handle.len() > Handle::MAX {
                 return Err(Error::LongHandle(handle.len()));
             }
             Reply::Handle(Handle(Bytes::copy_from_slice(handle)))
         }
-        (Expect::Names, Response::Name { names }) => Reply::Names(
+        (ReplyKind::Names, Response::Name { names }) => Reply::Names(
             names
                 .0
                 .into_iter()
@@ -56,30 +56,30 @@ pub(crate) fn fit(
                 })
                 .collect(),
         ),
-        (Expect::Attrs, Response::Attrs { attrs }) => Reply::Attrs(attrs),
-        (Expect::Statvfs, Response::ExtendedReply { body }) => {
+        (ReplyKind::Attrs, Response::Attrs { attrs }) => Reply::Attrs(attrs),
+        (ReplyKind::Statvfs, Response::ExtendedReply { body }) => {
             Reply::Statvfs(whole::<Statvfs>(body.0).map_err(malformed)?)
         }
-        (Expect::Limits, Response::ExtendedReply { body }) => {
+        (ReplyKind::Limits, Response::ExtendedReply { body }) => {
             Reply::Limits(whole::<Limits>(body.0).map_err(malformed)?)
         }
-        (Expect::UsersGroups, Response::ExtendedReply { body }) => {
+        (ReplyKind::UsersGroups, Response::ExtendedReply { body }) => {
             let mut r = Reader::new(body.0);
             let users = r.string().and_then(strings).map_err(&malformed)?;
             let groups = r.string().and_then(strings).map_err(&malformed)?;
             r.finish().map_err(malformed)?;
             Reply::UsersGroups { users, groups }
         }
-        (Expect::File | Expect::PackedFile, Response::ExtendedReply { body }) => {
+        (ReplyKind::File | ReplyKind::PackedFile, Response::ExtendedReply { body }) => {
             Reply::File(file(pending, message, body.0, malformed)?)
         }
-        (Expect::Tree, Response::ExtendedReply { body }) => {
+        (ReplyKind::Tree, Response::ExtendedReply { body }) => {
             Reply::Tree(crate::tree::steps(body.0).map_err(malformed)?)
         }
-        (Expect::Packed | Expect::Sparse, Response::ExtendedReply { body }) => {
+        (ReplyKind::Packed | ReplyKind::Sparse, Response::ExtendedReply { body }) => {
             let mut r = Reader::new(body.0);
             let len = r.u32().map_err(&malformed)?;
-            if (pending.expects, len) == (Expect::Sparse, HOLE) {
+            if (pending.expects, len) == (ReplyKind::Sparse, HOLE) {
                 let len = r.u64().map_err(&malformed)?;
                 r.finish().map_err(malformed)?;
                 return Ok(Reply::Hole { len });
@@ -95,24 +95,26 @@ pub(crate) fn fit(
                 bytes: message.slice_ref(r.rest()),
             }
         }
-        (Expect::Xattrs, Response::ExtendedReply { body }) => {
+        (ReplyKind::Xattrs, Response::ExtendedReply { body }) => {
             Reply::Xattrs(crate::xattrs::read(body.0).map_err(malformed)?)
         }
-        (Expect::Set, Response::ExtendedReply { body }) => {
+        (ReplyKind::Set, Response::ExtendedReply { body }) => {
             let mut r = Reader::new(body.0);
             let not_kept = Parts(r.u32().map_err(&malformed)?);
             let why = printable(r.string().map_err(&malformed)?, 256);
             r.finish().map_err(malformed)?;
             Reply::Set { not_kept, why }
         }
-        (Expect::Ids, Response::ExtendedReply { body }) => {
+        (ReplyKind::Ids, Response::ExtendedReply { body }) => {
             let mut r = Reader::new(body.0);
             let users = r.string().and_then(numbers).map_err(&malformed)?;
             let groups = r.string().and_then(numbers).map_err(&malformed)?;
             r.finish().map_err(malformed)?;
             Reply::Ids { users, groups }
         }
-        (Expect::Sums, Response::ExtendedReply { body }) => Reply::Sums(message.slice_ref(body.0)),
+        (ReplyKind::Sums, Response::ExtendedReply { body }) => {
+            Reply::Sums(message.slice_ref(body.0))
+        }
         _ => return Err(wrong(pending, number)),
     })
 }
@@ -124,12 +126,12 @@ fn file(
     message: &Bytes,
     body: &[u8],
     malformed: impl Fn(wire::WireError) -> Error,
-) -> Result<WholeFile, Error> {
+) -> Result<GetFileReply, Error> {
     let mut r = Reader::new(body);
     let attrs = Attrs::read(&mut r).map_err(&malformed)?;
     let how = r.u8().map_err(&malformed)?;
     let packed = match (pending.expects, how) {
-        (Expect::PackedFile, PACKED_FILE) => Some(r.u32().map_err(&malformed)?),
+        (ReplyKind::PackedFile, PACKED_FILE) => Some(r.u32().map_err(&malformed)?),
         _ => None,
     };
     // RFC 4251 section 5: all values but 0 are true.
@@ -145,7 +147,7 @@ fn file(
         return Err(Error::TooMuchData { asked, got });
     }
     let data = data.map(|data| message.slice_ref(data));
-    Ok(WholeFile {
+    Ok(GetFileReply {
         attrs,
         data,
         packed,

@@ -18,9 +18,9 @@ pub struct SegmentSlices {
     pieces: VecDeque<Bytes>,
     /// Memory kept by each slice. Entries at the front may belong to slices that were already
     /// taken.
-    costs: VecDeque<Cost>,
+    costs: VecDeque<SliceMemory>,
     /// Sum over all slices.
-    sum: Cost,
+    sum: SliceMemory,
     /// Address behind the last slice.
     end: usize,
     small: usize,
@@ -29,7 +29,7 @@ pub struct SegmentSlices {
 
 /// Memory that a slice keeps allocated, and its own bytes; zero for a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Cost {
+struct SliceMemory {
     kept: usize,
     bytes: usize,
 }
@@ -41,7 +41,7 @@ impl SegmentSlices {
         Self {
             pieces: VecDeque::new(),
             costs: VecDeque::new(),
-            sum: Cost::default(),
+            sum: SliceMemory::default(),
             end: 0,
             small,
             longest,
@@ -72,12 +72,12 @@ impl SegmentSlices {
     pub fn push_copied(&mut self, bytes: &[u8]) {
         self.forget();
         let fits = |last: &Bytes| last.len() + bytes.len() <= self.longest;
-        let is_copy = self.costs.back() == Some(&Cost::default());
+        let is_copy = self.costs.back() == Some(&SliceMemory::default());
         if is_copy && self.pieces.back().is_some_and(fits) {
             self.join(bytes);
             return;
         }
-        self.costs.push_back(Cost::default());
+        self.costs.push_back(SliceMemory::default());
         self.pieces.push_back(Bytes::copy_from_slice(bytes));
     }
 
@@ -109,10 +109,10 @@ impl SegmentSlices {
 
     /// Returns the memory that `slice` would keep in addition. A slice closely behind the last one
     /// is in the same segment and costs only the distance between the two.
-    fn cost(&self, slice: &Bytes) -> Cost {
+    fn cost(&self, slice: &Bytes) -> SliceMemory {
         let behind = end(slice).checked_sub(self.end);
         let near = behind.filter(|behind| *behind >= slice.len() && !self.costs.is_empty());
-        Cost {
+        SliceMemory {
             kept: near.map_or(SEGMENT, |behind| behind.min(SEGMENT)),
             bytes: slice.len(),
         }
@@ -135,7 +135,7 @@ impl Deref for SegmentSlices {
     }
 }
 
-impl Cost {
+impl SliceMemory {
     fn plus(self, other: Self) -> Self {
         Self {
             kept: self.kept + other.kept,
@@ -176,7 +176,7 @@ mod tests {
         let mut costs = pieces.costs.iter();
         costs
             .by_ref()
-            .filter(|cost| **cost != Cost::default())
+            .filter(|cost| **cost != SliceMemory::default())
             .count()
     }
 

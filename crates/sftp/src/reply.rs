@@ -37,7 +37,7 @@ pub enum Reply {
         groups: Vec<Vec<u8>>,
     },
     /// Reply to get-file.
-    File(WholeFile),
+    File(GetFileReply),
     /// Reply to list-tree.
     Tree(Vec<TreeStep>),
     /// Compressed reply to READ; it decompresses to at most the requested length.
@@ -74,7 +74,7 @@ pub enum Reply {
 
 /// Reply to get-file@longhaul.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WholeFile {
+pub struct GetFileReply {
     /// Attributes of the file.
     pub attrs: Attrs,
     /// Content of the file, a slice of the receive segment; `None` if it is not a regular file or

@@ -36,7 +36,7 @@ enum State {
 
 /// Result of a [`Splitter`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum SplitOutput {
     /// A whole message without its length.
     Message(Bytes),
     /// A WRITE in several pieces, from a splitter that streams WRITEs.
@@ -86,7 +86,7 @@ impl Splitter {
         }
     }
 
-    /// Creates a splitter that returns a WRITE in several pieces as [`Piece::Write`]. A WRITE may
+    /// Creates a splitter that returns a WRITE in several pieces as [`SplitOutput::Write`]. A WRITE may
     /// have up to `writes` bytes, since it is not gathered.
     pub fn streaming_writes(bound: u32, writes: u32) -> Self {
         Self {
@@ -142,7 +142,7 @@ impl Splitter {
     ///
     /// # Errors
     /// A length exceeds its bound or contradicts its message.
-    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Piece>, Error> {
+    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<SplitOutput>, Error> {
         loop {
             match self.state {
                 State::Header => {
@@ -151,7 +151,7 @@ impl Splitter {
                     }
                     if let State::Data { id, total: 0, .. } = self.state {
                         self.state = State::Header;
-                        return Ok(Some(Piece::Data {
+                        return Ok(Some(SplitOutput::Data {
                             id,
                             total: 0,
                             at: 0,
@@ -179,7 +179,7 @@ impl Splitter {
                             at: next,
                         }
                     };
-                    return Ok(Some(Piece::Data {
+                    return Ok(Some(SplitOutput::Data {
                         id,
                         total,
                         at,
@@ -248,7 +248,7 @@ impl Splitter {
         end: usize,
         mut have: usize,
         input: &mut Bytes,
-    ) -> Result<Option<Piece>, Error> {
+    ) -> Result<Option<SplitOutput>, Error> {
         // The header is gathered; its length depends on that of the handle.
         while have == self.partial.len() && have < end {
             let wanted = match self.write_head() {
@@ -292,7 +292,7 @@ impl Splitter {
             piece.truncate(left);
             left -= piece.len();
         }
-        Ok(Some(Piece::Write { head, data }))
+        Ok(Some(SplitOutput::Write { head, data }))
     }
 
     /// Returns the bytes of a WRITE in front of its data, the length included.
@@ -301,12 +301,12 @@ impl Splitter {
         Some(13 + (u32::from_be_bytes(*handle) as usize).min(1 << 24) + 8 + 4)
     }
 
-    fn message(&mut self, end: usize, input: &mut Bytes) -> Option<Piece> {
+    fn message(&mut self, end: usize, input: &mut Bytes) -> Option<SplitOutput> {
         if self.partial.is_empty() && input.len() >= end {
             let mut message = input.split_to(end);
             message.advance(4);
             self.state = State::Header;
-            return Some(Piece::Message(message));
+            return Some(SplitOutput::Message(message));
         }
         let take = input.len().min(end - self.partial.len());
         // The length is bounded, so one allocation fits; growing by doubling would copy the data
@@ -319,7 +319,7 @@ impl Splitter {
         let mut message = Bytes::from(std::mem::take(&mut self.partial));
         message.advance(4);
         self.state = State::Header;
-        Some(Piece::Message(message))
+        Some(SplitOutput::Message(message))
     }
 }
 
@@ -357,8 +357,8 @@ mod tests {
             let mut input = Bytes::copy_from_slice(chunk);
             while let Some(piece) = splitter.next(&mut input).unwrap() {
                 match piece {
-                    Piece::Message(m) => found.push((0, m.to_vec())),
-                    Piece::Write { head, data } => {
+                    SplitOutput::Message(m) => found.push((0, m.to_vec())),
+                    SplitOutput::Write { head, data } => {
                         let (id, request) = Request::decode(&head).unwrap();
                         let Request::Write {
                             handle,
@@ -377,10 +377,10 @@ mod tests {
                         .encode(id, &mut whole);
                         found.push((0, whole[4..].to_vec()));
                     }
-                    Piece::Data {
+                    SplitOutput::Data {
                         id, at: 0, bytes, ..
                     } => found.push((id, bytes.to_vec())),
-                    Piece::Data { bytes, .. } => found.last_mut().unwrap().1.extend(bytes),
+                    SplitOutput::Data { bytes, .. } => found.last_mut().unwrap().1.extend(bytes),
                 }
             }
             assert!(input.is_empty());
@@ -470,14 +470,14 @@ mod tests {
             assert_eq!(splitter.is_at_end(), came == 0);
             let _ = input.split_to(skipped);
             let found = splitter.next(&mut input);
-            let Ok(Some(Piece::Write { head, data: rest })) = found else {
+            let Ok(Some(SplitOutput::Write { head, data: rest })) = found else {
                 panic!("{found:?}");
             };
             assert_eq!(Request::decode(&head), Ok((RequestId(1), write)));
             assert_eq!(rest.concat(), data[skipped..]);
             assert_eq!(splitter.arriving(), None);
             let next = splitter.next(&mut input);
-            assert!(matches!(next, Ok(Some(Piece::Message(_)))));
+            assert!(matches!(next, Ok(Some(SplitOutput::Message(_)))));
         }
         // Part of the data has arrived already, or more than the data follows.
         let mut splitter = Splitter::streaming_writes(500, 1000);
@@ -569,7 +569,7 @@ mod tests {
                         found.push(piece);
                     }
                 }
-                let [Piece::Write { data: pieces, .. }] = &found[..] else {
+                let [SplitOutput::Write { data: pieces, .. }] = &found[..] else {
                     panic!("{found:?}");
                 };
                 assert_eq!(pieces.concat(), data[..said as usize]);
@@ -605,7 +605,7 @@ mod tests {
         let kept = segments.iter().filter(|segment| !segment.is_unique());
         assert!(kept.count() <= 6, "of {}", segments.len());
         let found = splitter.next(&mut Bytes::from_static(&[5]));
-        let Ok(Some(Piece::Write { data, .. })) = found else {
+        let Ok(Some(SplitOutput::Write { data, .. })) = found else {
             panic!("{found:?}");
         };
         assert!(data.concat() == [5; 1 << 20]);
@@ -630,7 +630,7 @@ mod tests {
                     found = splitter.next(&mut part).expect("a sound message");
                 }
             }
-            let Some(Piece::Write { data, .. }) = found else {
+            let Some(SplitOutput::Write { data, .. }) = found else {
                 panic!("{found:?}");
             };
             let ends: Vec<_> = data.iter().map(|piece| piece.as_ptr_range().end).collect();

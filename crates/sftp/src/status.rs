@@ -31,12 +31,12 @@ impl StatusCode {
             Self::EOF => "end of file",
             Self::NO_SUCH_FILE => "no such file or directory",
             Self::PERMISSION_DENIED => "permission denied",
-            Self::FAILURE => "the server says failure without a reason",
-            Self::BAD_MESSAGE => "the server finds the request or the name invalid",
-            Self::NO_CONNECTION => "the server says it has no connection",
-            Self::CONNECTION_LOST => "the server says the connection was lost",
+            Self::FAILURE => "the server reported a failure without a reason",
+            Self::BAD_MESSAGE => "the server reported an invalid request or name",
+            Self::NO_CONNECTION => "the server reported that it has no connection",
+            Self::CONNECTION_LOST => "the server reported a lost connection",
             Self::OP_UNSUPPORTED => "the server does not support this operation",
-            _ => "the server answers with an unknown error code",
+            _ => "the server answered with an unknown error code",
         }
     }
 }

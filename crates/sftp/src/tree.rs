@@ -4,7 +4,7 @@ use std::ops::BitOr;
 
 use wire::{Field, Reader, WireError};
 
-use crate::packed::Unpacker;
+use crate::packed::BlockDecompressor;
 use crate::{Attrs, Name, StatusCode};
 
 /// Flags of list-tree@longhaul.
@@ -153,7 +153,7 @@ pub(crate) fn steps(bytes: &[u8]) -> Result<Vec<TreeStep>, WireError> {
     };
     let mut r = Reader::new(rest);
     let len = r.u32()?;
-    let unpacker = Unpacker::new();
+    let unpacker = BlockDecompressor::new();
     let unpacked = unpacker.and_then(|mut unpacker| unpacker.unpack(r.rest(), len));
     unpacked_steps(&unpacked.ok_or(WireError::NotPacked)?)
 }
@@ -211,7 +211,7 @@ mod tests {
         told.iter().for_each(|step| step.write(&mut bytes));
         let mut packed = Vec::new();
         let packs = |bytes: &[u8], packed: &mut Vec<u8>| {
-            let mut packer = crate::packed::Packer::new().unwrap();
+            let mut packer = crate::packed::BlockCompressor::new().unwrap();
             assert!(packer.pack(bytes, packed));
         };
         packs(&bytes, &mut packed);

@@ -104,9 +104,9 @@ pub(crate) fn letter(kind: IpcKind, key: u64, text: &[u8]) -> IpcMessage {
 }
 
 /// The network socket of a carried connection, borrowed from the carrier.
-pub(crate) struct Lent(c_int);
+pub(crate) struct BorrowedSocket(c_int);
 
-impl Lent {
+impl BorrowedSocket {
     /// Borrows the socket. `None` means that the connection has ended in an orderly way; the error
     /// is the errno of a failed one.
     pub(crate) fn get(key: u64) -> Result<Option<Self>, c_int> {
@@ -125,7 +125,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for BorrowedSocket {
     fn drop(&mut self) {
         real::close(self.0);
     }

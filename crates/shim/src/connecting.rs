@@ -8,7 +8,7 @@ use crate::ipc::{IpcKind, IpcMessage};
 use crate::rules::{Rules, mapped};
 use crate::socket::Fd;
 use crate::socks::{self, Request};
-use crate::table::{Beginning, CarrierRole, NO_MARK, State};
+use crate::table::{CarrierRole, InitialState, NO_MARK, State};
 use crate::watch::{ConnectStart, Socket as _, is_same, outset, prepare_bulk, unmark};
 use crate::{c, filter, init, real, table};
 
@@ -257,7 +257,7 @@ fn watched(
         ConnectStart::Far => State::Far,
         ConnectStart::All => State::Done,
     };
-    let beginning = Beginning {
+    let beginning = InitialState {
         owner: c::process(),
         cookie,
         now_us: c::now_us(),

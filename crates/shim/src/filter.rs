@@ -9,7 +9,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::carrier::{Carrier, Lent, letter};
+use crate::carrier::{BorrowedSocket, Carrier, letter};
 use crate::epolls::{EpollRegistration, EpollTable, FdinfoParser};
 use crate::ipc::{IpcKind, IpcMessage};
 use crate::report::has_another_number;
@@ -141,7 +141,7 @@ pub(crate) fn on_real<R>(fd: c_int, act: impl FnOnce(c_int) -> R) -> R {
         return act(fd);
     }
     let errno = c::Errno::keep();
-    let lent = key(fd).and_then(|key| Lent::get(key).ok().flatten());
+    let lent = key(fd).and_then(|key| BorrowedSocket::get(key).ok().flatten());
     drop(errno);
     let Some(lent) = lent else {
         return act(fd);
@@ -174,7 +174,7 @@ pub(crate) fn end(fd: c_int) -> isize {
         return 0;
     }
     let errno = c::Errno::keep();
-    let lost = key(fd).and_then(|key| Lent::get(key).err());
+    let lost = key(fd).and_then(|key| BorrowedSocket::get(key).err());
     drop(errno);
     match lost {
         None => 0,

@@ -5,11 +5,11 @@
 use core::ffi::{c_int, c_ulong, c_void};
 use core::mem::transmute;
 
-use crate::c::{self, Next};
+use crate::c::{self, NextFunction};
 use crate::connecting;
 use crate::socket::Fd;
 use crate::waiting::{PollFd, polling, selecting};
-use crate::waits::For;
+use crate::waits::WaitKind;
 use crate::{filter, init, report, table, watch};
 
 /// Defines a hook: its name, its arguments, and a body that can call `next`, the unchanged call,
@@ -45,7 +45,7 @@ macro_rules! hooks {
 }
 
 macro_rules! slots {
-    ($($slot:ident $name:literal)*) => { $(pub(crate) static $slot: Next = Next::new($name);)* };
+    ($($slot:ident $name:literal)*) => { $(pub(crate) static $slot: NextFunction = NextFunction::new($name);)* };
 }
 
 slots! {
@@ -104,7 +104,7 @@ fn writing(fd: c_int, call: impl FnOnce() -> isize) -> isize {
     let done = call();
     let errno = c::Errno::keep();
     if let Some(us) = report::waited(since) {
-        report::add(fd, For::Writing, us);
+        report::add(fd, WaitKind::Writing, us);
     }
     if let Ok(bytes @ 1..) = u64::try_from(done) {
         watch::wrote(rules, entry, &Fd(fd), bytes);
@@ -126,7 +126,7 @@ fn reading(fd: c_int, call: impl FnOnce() -> isize) -> isize {
     let done = call();
     let errno = c::Errno::keep();
     if let Some(us) = report::waited(Some(since)) {
-        report::add(fd, For::Reading, us);
+        report::add(fd, WaitKind::Reading, us);
     }
     drop(errno);
     done
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
     leave(&EXIT2, code)
 }
 
-fn leave(next: &Next, code: c_int) -> ! {
+fn leave(next: &NextFunction, code: c_int) -> ! {
     report::end();
     // SAFETY: the C function of this name has this type.
     let next: Option<unsafe extern "C" fn(c_int) -> !> = unsafe { transmute(next.get()) };

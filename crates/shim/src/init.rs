@@ -29,7 +29,7 @@ pub(crate) static MEMORY: Memory = Memory::new();
 /// Longest `LONGHAUL_WRAP`, in bytes.
 const LONGEST: usize = 4096;
 
-struct Kept {
+struct SavedRules {
     text: [u8; LONGEST],
     rules: Option<Rules<'static>>,
     /// Offset of the report's file name in the text; a zero ends it.
@@ -38,13 +38,13 @@ struct Kept {
     program_len: usize,
 }
 
-struct Cell(UnsafeCell<Kept>);
+struct Cell(UnsafeCell<SavedRules>);
 
 // SAFETY: only `begin` writes it, which runs once and before MODE is set; all others read it, and
 // only if MODE is set.
 unsafe impl Sync for Cell {}
 
-static KEPT: Cell = Cell(UnsafeCell::new(Kept {
+static KEPT: Cell = Cell(UnsafeCell::new(SavedRules {
     text: [0; LONGEST],
     rules: None,
     report: 0,
@@ -67,7 +67,7 @@ pub(crate) fn is_carrying() -> bool {
     MODE.load(Acquire) & CARRYING != 0
 }
 
-fn kept() -> Option<&'static Kept> {
+fn kept() -> Option<&'static SavedRules> {
     // SAFETY: once MODE is set, nothing writes to it.
     is_on().then(|| unsafe { &*KEPT.0.get() })
 }
@@ -154,7 +154,7 @@ fn tell(what: &[&str]) {
     let parts: [&[&str]; 3] = [
         &["longhaul wrap: LONGHAUL_WRAP"],
         what,
-        &[": the program runs as it is\n"],
+        &[": the program runs unchanged\n"],
     ];
     for part in parts.into_iter().flatten() {
         real::write_all(2, part.as_bytes());

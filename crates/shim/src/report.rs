@@ -8,7 +8,7 @@ use crate::ipc::IpcKind;
 use crate::line::{Record, changed};
 use crate::socket::Fd;
 use crate::table::{CarrierRole, Entry, NO_MARK, State, entries};
-use crate::waits::{For, LEAST_US};
+use crate::waits::{LEAST_US, WaitKind};
 use crate::watch::{Socket as _, is_same};
 use crate::{c, init, real, table};
 
@@ -127,14 +127,14 @@ pub(crate) fn waited(since: Option<u64>) -> Option<u64> {
 }
 
 /// Adds a wait to a descriptor's connection.
-pub(crate) fn add(fd: c_int, what: For, us: u64) {
+pub(crate) fn add(fd: c_int, what: WaitKind, us: u64) {
     let Some(entry) = table::entry(fd) else {
         return;
     };
     if entry.state() != State::Free {
         match what {
-            For::Reading => entry.reading.add(us),
-            For::Writing => entry.writing.add(us),
+            WaitKind::Reading => entry.reading.add(us),
+            WaitKind::Writing => entry.writing.add(us),
         }
     }
 }

@@ -108,7 +108,7 @@ impl<'a> Rules<'a> {
         while !rest.is_empty() {
             if let Some(file) = rest.strip_prefix("report=") {
                 if !file.starts_with('/') {
-                    return Err(wrong(rest, "is no path from the root"));
+                    return Err(wrong(rest, "is not an absolute path"));
                 }
                 rules.report = Some(file);
                 break;
@@ -124,48 +124,53 @@ impl<'a> Rules<'a> {
                 ("dscp", mark) => {
                     rules.dscp = match mark.parse() {
                         Ok(mark @ 0..=63) => mark,
-                        _ => return Err(wrong(word, "is no number from 0 to 63")),
+                        _ => return Err(wrong(word, "is not a number from 0 to 63")),
                     };
                 }
                 ("congestion", name) => {
                     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
                     if name.is_empty() || name.len() > 15 || !name.bytes().all(plain) {
-                        return Err(wrong(word, "is no name of a congestion control"));
+                        return Err(wrong(word, "is not the name of a congestion control"));
                     }
                     rules.congestion = Some(name);
                 }
                 ("route", route) => {
                     let route = Route::parse(route).map_err(|why| wrong(word, why))?;
                     let Some(place) = rules.routes.get_mut(routes) else {
-                        return Err(wrong(word, "is one route too many"));
+                        return Err(wrong(word, "exceeds the limit of routes"));
                     };
                     *place = Some(route);
                     routes += 1;
                 }
                 ("filter", net) => {
                     let net = NetworkRule::parse(net).ok_or_else(|| {
-                        wrong(word, "is no destination: ADDR[/BITS][:PORT] or *[:PORT]")
+                        wrong(
+                            word,
+                            "is not a destination: use ADDR[/BITS][:PORT] or *[:PORT]",
+                        )
                     })?;
                     let place = rules.filters.iter_mut().find(|place| place.is_none());
-                    let place = place.ok_or_else(|| wrong(word, "is one filter too many"))?;
+                    let place = place.ok_or_else(|| wrong(word, "exceeds the limit of filters"))?;
                     *place = Some(net);
                 }
                 ("carrier", carrier) => {
                     let carrier = CarrierAddress::parse(carrier);
-                    let carrier = carrier.ok_or_else(|| wrong(word, "is no carrier: NAME@PORT"))?;
+                    let carrier =
+                        carrier.ok_or_else(|| wrong(word, "is not a carrier: use NAME@PORT"))?;
                     rules.carrier = Some(carrier);
                 }
-                _ => return Err(wrong(word, "is no rule")),
+                _ => return Err(wrong(word, "is not a rule")),
             }
         }
         if rules.always && !rules.tune {
-            return Err(wrong(text, "has both always and no-tune"));
+            return Err(wrong(text, "cannot combine always and no-tune"));
         }
         if rules.filters[0].is_some() && rules.carrier.is_none() {
             return Err(wrong(
                 text,
-                "has a filter, which longhaul wrap itself has to carry out: start the program with \
-                 longhaul wrap --filter",
+                "has a filter, which needs a process beside the program, and no environment \
+                 variable starts one: run 'longhaul wrap --filter=DEST PROGRAM' instead, or \
+                 'longhaul wrap --filter=DEST sh' for all programs of a shell",
             ));
         }
         Ok(rules)
@@ -211,18 +216,18 @@ impl Route {
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (to, via) = text
             .split_once('=')
-            .ok_or("is not DEST=VIA, where to and by which relay")?;
+            .ok_or("is not DEST=VIA, such as 192.0.2.1:80=127.0.0.1:9080")?;
         let to = NetworkRule::parse(to)
-            .ok_or("has no destination that can be: ADDR[/BITS][:PORT] or *[:PORT]")?;
+            .ok_or("has an invalid destination: use ADDR[/BITS][:PORT] or *[:PORT]")?;
         let (socks, via) = match via.strip_prefix("socks5://") {
             Some(via) => (true, via),
             None => (false, via),
         };
         let via: SocketAddr = via
             .parse()
-            .map_err(|_| "has no relay that can be: ADDR:PORT or socks5://ADDR:PORT")?;
+            .map_err(|_| "has an invalid relay: use ADDR:PORT or socks5://ADDR:PORT")?;
         match via.port() {
-            0 => Err("has a relay at port 0"),
+            0 => Err("has a relay with port 0"),
             _ => Ok(Self { to, via, socks }),
         }
     }

@@ -168,7 +168,7 @@ impl Entry {
     }
 
     /// Starts a new connection on this descriptor.
-    pub(crate) fn begin(&self, new: &Beginning, state: State) {
+    pub(crate) fn begin(&self, new: &InitialState, state: State) {
         self.free();
         self.set_carried(CarrierRole::Not);
         self.owner.store(new.owner, Relaxed);
@@ -207,7 +207,7 @@ impl Entry {
             State::Busy => State::New,
             state => state,
         };
-        let beginning = Beginning {
+        let beginning = InitialState {
             owner: other.owner.load(Relaxed),
             cookie: other.cookie.load(Relaxed),
             now_us: other.begun_us.load(Relaxed),
@@ -225,7 +225,7 @@ impl Entry {
 }
 
 /// The initial values of a connection.
-pub(crate) struct Beginning {
+pub(crate) struct InitialState {
     pub(crate) owner: u32,
     pub(crate) cookie: u64,
     pub(crate) now_us: u64,

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_long, c_short, c_ulong};
 
-use crate::waits::For;
+use crate::waits::WaitKind;
 use crate::{c, report};
 
 /// `struct pollfd`.
@@ -35,10 +35,10 @@ pub(crate) unsafe fn polling(
         let of = unsafe { core::slice::from_raw_parts(of, count as usize) };
         for one in of {
             if one.revents & POLLIN != 0 {
-                report::add(one.fd, For::Reading, us);
+                report::add(one.fd, WaitKind::Reading, us);
             }
             if one.revents & POLLOUT != 0 {
-                report::add(one.fd, For::Writing, us);
+                report::add(one.fd, WaitKind::Writing, us);
             }
         }
     }
@@ -60,7 +60,7 @@ pub(crate) unsafe fn selecting(
     let done = call();
     let errno = c::Errno::keep();
     if let Some(us) = report::waited(since).filter(|_| done > 0) {
-        for (set, what) in [(reading, For::Reading), (writing, For::Writing)] {
+        for (set, what) in [(reading, WaitKind::Reading), (writing, WaitKind::Writing)] {
             if set.is_null() {
                 continue;
             }

@@ -12,7 +12,7 @@ pub const CLASSES: usize = 6;
 
 /// The event that was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
+pub(crate) enum WaitKind {
     Reading,
     Writing,
 }

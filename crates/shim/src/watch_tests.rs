@@ -2,7 +2,7 @@ use core::cell::{Cell, RefCell};
 use std::string::String;
 
 use super::*;
-use crate::table::Beginning;
+use crate::table::InitialState;
 
 struct Fake {
     cookie: Cell<u64>,
@@ -42,7 +42,7 @@ impl Socket for Fake {
 /// A freshly connected socket with a DSCP and this round trip.
 fn connected(rtt: Option<u32>) -> (Entry, Fake) {
     let entry = Entry::new();
-    let beginning = Beginning {
+    let beginning = InitialState {
         owner: 1,
         cookie: 7,
         now_us: 0,

@@ -23,11 +23,11 @@ pub enum CompressError {
 impl fmt::Display for CompressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadStream => f.write_str("the peer sent a packet that does not inflate"),
+            Self::BadStream => f.write_str("the peer sent a packet that cannot be decompressed"),
             Self::TooLarge { limit } => {
                 write!(
                     f,
-                    "the peer sent a packet that inflates to over {limit} bytes"
+                    "the peer sent a packet that decompresses to more than {limit} bytes"
                 )
             }
             Self::Local => f.write_str("the compression library failed"),

@@ -11,12 +11,12 @@ pub type Work = Box<dyn FnOnce() + Send>;
 
 /// Access to helper threads.
 #[derive(Clone)]
-pub struct Helper {
+pub struct CryptoHelpers {
     idle: Arc<dyn Fn() -> bool + Send + Sync>,
     run: Arc<dyn Fn(Work) + Send + Sync>,
 }
 
-impl Helper {
+impl CryptoHelpers {
     /// Creates a helper. `idle` returns true if a thread is idle, and is called often; `run`
     /// executes work on another thread, soon or never.
     pub fn new(
@@ -39,7 +39,7 @@ impl Helper {
     }
 }
 
-impl fmt::Debug for Helper {
+impl fmt::Debug for CryptoHelpers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Helper").finish_non_exhaustive()
     }
@@ -63,10 +63,10 @@ pub(crate) enum JobOrder {
 
 /// Jobs in order, shared by the owner and its helpers.
 pub(crate) struct Batch<J: Job> {
-    places: Box<[Mutex<Place<J>>]>,
+    places: Box<[Mutex<BatchSlot<J>>]>,
 }
 
-enum Place<J: Job> {
+enum BatchSlot<J: Job> {
     Waits(J),
     Done(J::Done),
     Taken,
@@ -74,7 +74,9 @@ enum Place<J: Job> {
 
 impl<J: Job> Batch<J> {
     pub(crate) fn new(jobs: Vec<J>) -> Self {
-        let places = jobs.into_iter().map(|job| Mutex::new(Place::Waits(job)));
+        let places = jobs
+            .into_iter()
+            .map(|job| Mutex::new(BatchSlot::Waits(job)));
         Self {
             places: places.collect(),
         }
@@ -90,12 +92,12 @@ impl<J: Job> Batch<J> {
         let place = self.places.get(at)?;
         // A helper holds the lock while it runs the job, so this waits for it.
         let mut held = place.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = std::mem::replace(&mut *held, Place::Taken);
+        let place = std::mem::replace(&mut *held, BatchSlot::Taken);
         drop(held);
         match place {
-            Place::Waits(job) => Some(job.carry_out()),
-            Place::Done(done) => Some(done),
-            Place::Taken => None,
+            BatchSlot::Waits(job) => Some(job.carry_out()),
+            BatchSlot::Done(done) => Some(done),
+            BatchSlot::Taken => None,
         }
     }
 
@@ -122,12 +124,12 @@ impl<J: Job> Batch<J> {
     }
 
     /// Runs the job in `place` unless it was started; returns true if it ran.
-    fn do_one(place: &Mutex<Place<J>>) -> bool {
+    fn do_one(place: &Mutex<BatchSlot<J>>) -> bool {
         let Ok(mut held) = place.try_lock() else {
             return false;
         };
-        let (after, did) = match std::mem::replace(&mut *held, Place::Taken) {
-            Place::Waits(job) => (Place::Done(job.carry_out()), true),
+        let (after, did) = match std::mem::replace(&mut *held, BatchSlot::Taken) {
+            BatchSlot::Waits(job) => (BatchSlot::Done(job.carry_out()), true),
             other => (other, false),
         };
         *held = after;

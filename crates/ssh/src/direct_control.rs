@@ -28,8 +28,8 @@ const LONGEST_KEY: usize = 4 << 10;
 const LONGEST_SOFTWARE: usize = 40;
 
 message! {
-    /// First message of the client, answered by [`Listening`] or [`Refused`].
-    pub struct Begin<'a> = 1 {
+    /// First message of the client, answered by [`ListeningReply`] or [`Refused`].
+    pub struct StartRequest<'a> = 1 {
         /// The client's protocol version; if it is not [`VERSION`], the following fields may
         /// differ.
         pub version: u32,
@@ -56,7 +56,7 @@ message! {
 
 message! {
     /// Answer of a server that waits for connections.
-    pub struct Listening<'a> = 17 {
+    pub struct ListeningReply<'a> = 17 {
         /// The server's protocol version.
         pub version: u32,
         /// Port of the listener.
@@ -112,24 +112,24 @@ pub enum OnceError {
 impl fmt::Display for OnceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Message(e) => write!(f, "a message makes no sense: {e}"),
-            Self::Unexpected(number) => write!(f, "message {number} has no place there"),
-            Self::TooLong(len) => write!(f, "a message of {len} bytes is longer than any"),
-            Self::Noise => f.write_str("what came is nothing that longhaul serve --once says"),
-            Self::Key(e) => write!(f, "a key for one login cannot be used: {e}"),
-            Self::Keys => f.write_str("too many keys for one login, or too long ones"),
+            Self::Message(e) => write!(f, "malformed control message: {e}"),
+            Self::Unexpected(number) => write!(f, "unexpected control message {number}"),
+            Self::TooLong(len) => write!(f, "control message of {len} bytes exceeds the limit"),
+            Self::Noise => f.write_str("the program at the far end is not longhaul serve --once"),
+            Self::Key(e) => write!(f, "cannot use a one-time key: {e}"),
+            Self::Keys => f.write_str("too many or too long one-time keys"),
             Self::Version(theirs) => {
                 let (older, newer) = match *theirs < VERSION {
-                    true => ("the other end", "this one"),
-                    false => ("this end", "the other one"),
+                    true => ("the far end", "this one"),
+                    false => ("this end", "the far end"),
                 };
                 write!(
                     f,
-                    "version {VERSION} is spoken here and {theirs} there: {older} has to be \
-                     upgraded to what {newer} is"
+                    "this end speaks version {VERSION} of the control protocol, the far end \
+                     version {theirs}: upgrade {older} to the version of {newer}"
                 )
             }
-            Self::Port(port) => write!(f, "{port} is no port to connect to"),
+            Self::Port(port) => write!(f, "{port} is not a valid port"),
         }
     }
 }
@@ -156,14 +156,14 @@ pub fn marker() -> &'static [u8] {
 
 /// Splitter for the messages of the channel.
 #[derive(Debug)]
-pub struct Frames {
+pub struct FrameSplitter {
     received: Vec<u8>,
     /// Bytes discarded so far in search of the marker line; `None` once it was found or if there is
     /// none.
     noise: Option<usize>,
 }
 
-impl Frames {
+impl FrameSplitter {
     /// Creates a splitter for a client's messages, which have no marker line.
     pub fn of_client() -> Self {
         let received = Vec::new();
@@ -237,7 +237,7 @@ impl Frames {
     }
 }
 
-impl Drop for Frames {
+impl Drop for FrameSplitter {
     fn drop(&mut self) {
         self.received.zeroize();
     }
@@ -277,11 +277,11 @@ pub fn read_keys(bytes: &[u8]) -> Result<Vec<PublicKey>, OnceError> {
 /// Decoded message of the client.
 #[derive(Clone, Debug)]
 pub enum ClientMessage {
-    /// A [`Begin`].
+    /// A [`StartRequest`].
     Begin {
         /// Ports that the server may listen at; `None` for any.
         ports: Option<(u16, u16)>,
-        /// Value of [`Begin::bear_losses`].
+        /// Value of [`StartRequest::bear_losses`].
         bear_losses: bool,
         /// Keys for one login each.
         keys: Vec<PublicKey>,
@@ -302,9 +302,9 @@ impl ClientMessage {
     /// The message is malformed, or its version is not ours.
     pub fn decode(message: &[u8]) -> Result<Self, OnceError> {
         match message.first().copied() {
-            Some(Begin::NUMBER) => {
+            Some(StartRequest::NUMBER) => {
                 version(message)?;
-                let begin = Begin::decode(message)?;
+                let begin = StartRequest::decode(message)?;
                 Ok(Self::Begin {
                     ports: ports(begin.first_port, begin.last_port)?,
                     bear_losses: begin.bear_losses,
@@ -324,7 +324,7 @@ impl ClientMessage {
 /// Decoded message of the server.
 #[derive(Clone, Debug)]
 pub enum ServerMessage {
-    /// A [`Listening`].
+    /// A [`ListeningReply`].
     Listening {
         /// Port of the listener, not 0.
         port: u16,
@@ -348,16 +348,16 @@ impl ServerMessage {
     /// The message is malformed, or its version is not ours.
     pub fn decode(message: &[u8]) -> Result<Self, OnceError> {
         match message.first().copied() {
-            Some(Listening::NUMBER) => {
+            Some(ListeningReply::NUMBER) => {
                 version(message)?;
-                let told = Listening::decode(message)?;
+                let told = ListeningReply::decode(message)?;
                 let port = u16::try_from(told.port).ok().filter(|port| *port > 0);
                 let user = String::from_utf8(told.user.to_vec());
                 let software = told.software.iter().take(LONGEST_SOFTWARE);
                 let software = software.filter(|b| b.is_ascii_graphic());
                 Ok(Self::Listening {
                     port: port.ok_or(OnceError::Port(told.port))?,
-                    user: user.map_err(|_| OnceError::Unexpected(Listening::NUMBER))?,
+                    user: user.map_err(|_| OnceError::Unexpected(ListeningReply::NUMBER))?,
                     host_key: PublicKey::from_blob(told.host_key).map_err(OnceError::Key)?,
                     software: software.map(|b| char::from(*b)).collect(),
                 })

@@ -8,7 +8,7 @@ use crate::cipher::{OpenError, SealError};
 use crate::compress::CompressError;
 use crate::kex::KexError;
 use crate::key::KeyError;
-use crate::msg::{Number, Phase};
+use crate::msg::{MessageName, Phase};
 use crate::text::escape;
 
 /// Reason why a connection ended.
@@ -96,69 +96,77 @@ pub enum PeerMisbehaved {
 impl fmt::Display for PeerMisbehaved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoIdentification => f.write_str("the peer does not identify itself as SSH"),
+            Self::NoIdentification => f.write_str(
+                "the peer did not send an SSH version string: is this the port of an SSH server?",
+            ),
             Self::BadPacket(e) => e.fmt(f),
-            Self::EmptyPacket => f.write_str("the peer sent a packet without a message"),
+            Self::EmptyPacket => f.write_str("the peer sent an empty packet"),
             Self::Malformed(e) => write!(f, "the peer sent a malformed message: {e}"),
             Self::BadCompression(e) => e.fmt(f),
             Self::OutOfPhase { number, phase } => {
-                write!(f, "the peer sent {} {phase}", Number(*number))
+                write!(f, "the peer sent {} {phase}", MessageName(*number))
             }
             Self::WrongSide(number) => {
                 write!(
                     f,
-                    "the peer sent {}, which is ours to send",
-                    Number(*number)
+                    "the peer sent {}, which only this end may send",
+                    MessageName(*number)
                 )
             }
             Self::Unexpected(number) => {
                 write!(
                     f,
-                    "the peer sent {}, which nothing asked for",
-                    Number(*number)
+                    "the peer sent {} without a request",
+                    MessageName(*number)
                 )
             }
             Self::StrictKex(number) => write!(
                 f,
-                "the peer sent {} where strict key exchange forbids it",
-                Number(*number)
+                "the peer sent {}, which strict key exchange forbids here",
+                MessageName(*number)
             ),
             Self::SequenceWrapped => {
-                f.write_str("the peer let sequence numbers wrap before the first keys")
+                f.write_str("the peer's sequence numbers wrapped before the first key exchange")
             }
             Self::Unimplemented(sequence) => {
                 write!(
                     f,
-                    "the peer does not understand our packet number {sequence}"
+                    "the peer does not support our packet number {sequence} \
+                     (SSH_MSG_UNIMPLEMENTED)"
                 )
             }
             Self::KeyExchange(e) => write!(f, "the key exchange failed: {e}"),
-            Self::HostKey(e) => write!(f, "the host key is not proven: {e}"),
+            Self::HostKey(e) => write!(f, "host key signature verification failed: {e}"),
             Self::HostKeyChanged => {
-                f.write_str("the peer changed its host key within the connection")
+                f.write_str("the peer's host key changed during the connection")
             }
             Self::TooMany(what) => write!(f, "the peer sent too many {what}"),
             Self::TooManyTries => f.write_str("the peer sent too many authentication requests"),
-            Self::Silent => f.write_str("the peer gives no sign of life"),
+            Self::Silent => f.write_str("the peer stopped responding to keepalives"),
             Self::Unasked => f.write_str("the peer answered a request that was not made"),
             Self::UnknownChannel(id) => {
-                write!(f, "the peer wrote to channel {id}, which is not open")
+                write!(f, "the peer sent data for channel {id}, which is not open")
             }
             Self::WindowExceeded => f.write_str("the peer sent more data than the window allows"),
-            Self::WindowOverflow => f.write_str("the peer opened a window beyond 4 GiB"),
+            Self::WindowOverflow => {
+                f.write_str("the peer granted a channel window of more than 4 GiB")
+            }
             Self::DataTooLong(n) => {
                 write!(
                     f,
-                    "the peer sent {n} bytes of data in one packet, more than we take"
+                    "the peer sent {n} bytes of data in one packet, more than the maximum \
+                     packet size"
                 )
             }
-            Self::DataAfterEof => f.write_str("the peer sent data after their end"),
-            Self::ZeroPacket => f.write_str("the peer opened a channel that takes no data"),
+            Self::DataAfterEof => f.write_str("the peer sent data after the end of file"),
+            Self::ZeroPacket => {
+                f.write_str("the peer opened a channel with a maximum packet size of 0")
+            }
             Self::WrongKeyOk => f.write_str("the peer accepted a key that was not offered"),
             Self::NotRenounced => {
-                f.write_str("the peer wants no cipher or no MAC, which both ends must be told")
+                f.write_str("the peer negotiated no cipher or no MAC, which was not requested here")
             }
-            Self::OtherUser => f.write_str("the peer tried another account on the same connection"),
+            Self::OtherUser => f.write_str("the peer changed the user name during authentication"),
         }
     }
 }
@@ -192,7 +200,7 @@ impl fmt::Display for PeerIncompatible {
             }
             Self::NoCommon { what, theirs, .. } => write!(
                 f,
-                "no {what} in common; the peer offers {}",
+                "no {what} in common; the peer offers: {}",
                 escape(theirs.as_bytes())
             ),
         }
@@ -223,15 +231,18 @@ pub enum Local {
 impl fmt::Display for Local {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAlgorithm(what) => write!(f, "no {what} is left to offer"),
+            Self::NoAlgorithm(what) => write!(
+                f,
+                "no {what} left to offer after the configuration is applied"
+            ),
             Self::UnknownAlgorithm(what, name) => {
-                write!(f, "{} is not a {what} known here", escape(name.as_bytes()))
+                write!(f, "{} is not a supported {what}", escape(name.as_bytes()))
             }
             Self::Seal(e) => e.fmt(f),
-            Self::Helper => f.write_str("a thread that helped with encryption has failed"),
+            Self::Helper => f.write_str("an encryption thread failed"),
             Self::Compression(e) => e.fmt(f),
             Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
-            Self::Handover => f.write_str("what was handed over is no connection"),
+            Self::Handover => f.write_str("the handed-over connection state is malformed"),
             Self::Outside(words) => f.write_str(words),
         }
     }
@@ -330,7 +341,7 @@ mod tests {
             ),
             (
                 PeerMisbehaved::Unexpected(200).into(),
-                "the peer sent message 200, which nothing asked for",
+                "the peer sent message 200 without a request",
             ),
             (
                 WireError::Trailing { left: 3 }.into(),
@@ -346,7 +357,7 @@ mod tests {
             ),
             (
                 Local::UnknownAlgorithm("cipher", "rot13".to_owned()).into(),
-                "rot13 is not a cipher known here",
+                "rot13 is not a supported cipher",
             ),
         ];
         for (error, text) in cases {

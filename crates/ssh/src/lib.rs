@@ -14,8 +14,8 @@ pub mod msg;
 mod text;
 pub mod transport;
 
-pub use conn::{Connection, ConnectionConfig, DATA_HEAD, Early, Event, Front, SealedQueue};
-pub use crypto_offload::{Helper, Work};
+pub use conn::{Connection, ConnectionConfig, DATA_HEAD, EarlyMessages, Event, Front, SealedQueue};
+pub use crypto_offload::{CryptoHelpers, Work};
 pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 
 /// Role in a connection.

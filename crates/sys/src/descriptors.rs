@@ -40,7 +40,9 @@ pub fn handed_on() -> io::Result<Vec<OwnedFd>> {
         return Ok(Vec::new());
     }
     if !(1..=MOST).contains(&count) {
-        return Err(io::Error::other("LISTEN_FDS makes no sense"));
+        return Err(io::Error::other(
+            "the environment variable LISTEN_FDS is malformed",
+        ));
     }
     for fd in FIRST..FIRST + count {
         // SAFETY: fcntl takes any number, and F_SETFD touches no memory.

@@ -23,13 +23,13 @@ pub fn file_id(file: impl AsFd) -> io::Result<Vec<u8>> {
 
     /// `struct file_handle` with room for the longest handle.
     #[repr(C)]
-    struct Handle {
+    struct FileHandle {
         bytes: libc::c_uint,
         kind: libc::c_int,
         handle: [u8; LONGEST],
     }
 
-    let mut handle = Handle {
+    let mut handle = FileHandle {
         bytes: LONGEST as libc::c_uint,
         kind: 0,
         handle: [0; LONGEST],

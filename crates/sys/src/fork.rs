@@ -7,7 +7,7 @@ use rustix::process::{Pid, getpid};
 
 /// Side of a fork on which the caller runs.
 #[derive(Debug)]
-pub enum Forked {
+pub enum ForkSide {
     /// The original process, with the child's process ID.
     Parent(Pid),
     /// The new process, which has a copy of everything but the other threads, with the parent's
@@ -24,11 +24,13 @@ pub enum Forked {
 /// This process has further threads, whose locks would stay held in the child; or the kernel has no
 /// room for another process.
 #[allow(unsafe_code, reason = "fork has no safe wrapper")]
-pub fn fork() -> io::Result<Forked> {
+pub fn fork() -> io::Result<ForkSide> {
     // The link count is 2 for the directory and its parent, plus 1 for each thread.
     let threads = std::fs::metadata("/proc/self/task")?.nlink().checked_sub(2);
     if threads != Some(1) {
-        return Err(io::Error::other("a process with threads cannot be forked"));
+        return Err(io::Error::other(
+            "cannot fork a process with several threads",
+        ));
     }
     let parent = getpid();
     // SAFETY: this is the only thread, so no lock is held and no data is half changed in the child.
@@ -37,11 +39,11 @@ pub fn fork() -> io::Result<Forked> {
         0 => {
             // SAFETY: SIG_DFL is not a function pointer.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-            Ok(Forked::Child(parent))
+            Ok(ForkSide::Child(parent))
         }
         pid => {
             let pid = Pid::from_raw(pid);
-            Ok(Forked::Parent(pid.ok_or_else(|| {
+            Ok(ForkSide::Parent(pid.ok_or_else(|| {
                 io::Error::other("a process without a number")
             })?))
         }

@@ -40,10 +40,10 @@ pub use beneath::{Symlinks, open_beneath};
 pub use descriptors::{handed_on, keep_descriptors};
 #[cfg(target_os = "linux")]
 pub use file_id::file_id;
-pub use fork::{Forked, forget_children, fork};
+pub use fork::{ForkSide, forget_children, fork};
 pub use holes::{is_sparse, next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
-pub use mapped::{IOV_MAX, Windows, is_in_memory, send_parts, write_parts};
+pub use mapped::{IOV_MAX, MappedWindows, is_in_memory, send_parts, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]
@@ -55,15 +55,16 @@ pub use source_block::SourceBlock;
 pub use splice::SplicePipe;
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use terminal::take_back_terminal;
-pub use threads::{Threads, Work};
+pub use threads::{ThreadPool, Work};
 #[cfg(target_os = "linux")]
 pub use tun::open_tun;
 pub use tune::{
-    Buffers, Probes, Tuning, close_orderly, connect_with_data, may_control_congestion, may_mark,
-    original_destination, set_congestion_control, steer_newcomers,
+    KeepaliveProbes, SocketBuffers, Tuning, close_orderly, connect_with_data,
+    may_control_congestion, may_mark, original_destination, set_congestion_control,
+    steer_newcomers,
 };
 pub use umask::umask;
 pub use unix_socket::listen_unix;
 pub use usage::{ChildrenUsage, children_usage};
-pub use workers::{Workers, is_one_machine};
+pub use workers::{HelperThreads, is_one_machine};
 pub use xattr::{XattrsOf, add_xattrs, default_acl_bits, read_xattrs, replace_xattrs};

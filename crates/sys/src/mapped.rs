@@ -29,7 +29,7 @@ use rustix::{
 use wire::{Block, ExternalSource, OutputPart};
 
 use crate::holes::is_sparse;
-use crate::sigbus::{LEN, Watched};
+use crate::sigbus::{LEN, SigbusGuard};
 
 /// Bytes between the starts of two windows, which are multiples of it. Mapped pages count as memory
 /// of this process, and mapping 4 MiB costs little compared with moving them.
@@ -46,11 +46,11 @@ pub const IOV_MAX: usize = 1024;
 
 /// Mapped part of a file, read by the kernel or by the borrower it is lent to.
 #[derive(Debug)]
-pub(crate) struct Mapped {
+pub(crate) struct MappedRange {
     /// Start of [`LEN`] mapped bytes.
     start: NonNull<c_void>,
     /// SIGBUS guard; without one, only the kernel reads the mapping.
-    watched: Option<Watched>,
+    watched: Option<SigbusGuard>,
     file: Arc<File>,
     /// Offset of the mapping in the file.
     offset: u64,
@@ -59,11 +59,11 @@ pub(crate) struct Mapped {
 }
 
 // SAFETY: no code writes at `start`, and a mapping belongs to no thread.
-unsafe impl Send for Mapped {}
+unsafe impl Send for MappedRange {}
 // SAFETY: no code writes at `start`; a shared mapping is only read.
-unsafe impl Sync for Mapped {}
+unsafe impl Sync for MappedRange {}
 
-impl Mapped {
+impl MappedRange {
     fn new(file: &Arc<File>, always: bool, offset: u64) -> io::Result<Self> {
         let place = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         let fd = file.as_raw_fd();
@@ -81,7 +81,7 @@ impl Mapped {
         let start = NonNull::new(start).filter(|start| start.as_ptr() != libc::MAP_FAILED);
         let start = start.ok_or_else(io::Error::last_os_error)?;
         Ok(Self {
-            watched: Watched::new(start.as_ptr() as usize),
+            watched: SigbusGuard::new(start.as_ptr() as usize),
             start,
             file: Arc::clone(file),
             offset,
@@ -104,7 +104,7 @@ impl Mapped {
 
     /// Returns true if a page was read after the file had been truncated.
     fn is_torn(&self) -> bool {
-        self.watched.as_ref().is_some_and(Watched::is_torn)
+        self.watched.as_ref().is_some_and(SigbusGuard::is_torn)
     }
 
     /// Returns true if the file still has at least `end` bytes after the start of this mapping.
@@ -134,7 +134,7 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedRange {
     fn drop(&mut self) {
         // Another mapping may take this address next, so the SIGBUS guard ends first.
         self.watched = None;
@@ -143,7 +143,7 @@ impl Drop for Mapped {
     }
 }
 
-impl ExternalSource for Mapped {
+impl ExternalSource for MappedRange {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         self.file.read_exact_at(to, self.offset + at as u64).is_ok()
     }
@@ -172,20 +172,20 @@ impl ExternalSource for Mapped {
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let name = std::fs::read_link(link)
             .map_or_else(|_| "a file".to_owned(), |path| format!("{path:?}"));
-        format!("{name} became shorter, or cannot be read any more, while it was sent")
+        format!("{name} was truncated, or became unreadable, while it was sent")
     }
 }
 
 /// Mapped windows of the files of one sender.
 #[derive(Debug, Default)]
-pub struct Windows {
+pub struct MappedWindows {
     /// Windows kept for reuse, most recently mapped first.
-    kept: VecDeque<Arc<Mapped>>,
+    kept: VecDeque<Arc<MappedRange>>,
     /// Windows that are no longer kept but still referenced by packets to be sent.
-    others: Vec<Weak<Mapped>>,
+    others: Vec<Weak<MappedRange>>,
 }
 
-impl Windows {
+impl MappedWindows {
     /// Makes `block` borrow the `len` bytes at `offset` of `file` from the page cache. Returns
     /// false if borrowing is not allowed, if the bytes are not all in memory, or if they are so few
     /// that reading them costs less.
@@ -203,7 +203,12 @@ impl Windows {
 
     /// Returns the window that holds the `len` bytes at `offset` of `file` and their offset in it;
     /// `None` if the file is too short or the bytes are not in memory.
-    fn find(&mut self, file: &Arc<File>, offset: u64, len: usize) -> Option<(Arc<Mapped>, usize)> {
+    fn find(
+        &mut self,
+        file: &Arc<File>,
+        offset: u64,
+        len: usize,
+    ) -> Option<(Arc<MappedRange>, usize)> {
         let stat = fstat(file).ok()?;
         let size = u64::try_from(stat.st_size).ok()?;
         // Mapping a hole of tmpfs would allocate its pages.
@@ -213,7 +218,7 @@ impl Windows {
         }
         let begin = offset - offset % WINDOW as u64;
         let at = usize::try_from(offset - begin).ok()?;
-        let known = |kept: &&Arc<Mapped>| {
+        let known = |kept: &&Arc<MappedRange>| {
             kept.offset == begin && Arc::ptr_eq(&kept.file, file) && !kept.is_torn()
         };
         let mapped = match self.kept.iter().find(known) {
@@ -225,7 +230,7 @@ impl Windows {
 
     /// Drops the windows of `file`, which is about to be closed.
     pub fn forget(&mut self, file: &Arc<File>) {
-        let of_it = |kept: &Arc<Mapped>| Arc::ptr_eq(&kept.file, file);
+        let of_it = |kept: &Arc<MappedRange>| Arc::ptr_eq(&kept.file, file);
         while let Some(at) = self.kept.iter().position(of_it) {
             self.drop_at(at);
         }
@@ -255,7 +260,7 @@ impl Windows {
         }
     }
 
-    fn map(&mut self, file: &Arc<File>, stat: &Stat, begin: u64) -> Option<Arc<Mapped>> {
+    fn map(&mut self, file: &Arc<File>, stat: &Stat, begin: u64) -> Option<Arc<MappedRange>> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return None;
         }
@@ -265,7 +270,7 @@ impl Windows {
         if !always && !told {
             return None;
         }
-        let mapped = Mapped::new(file, always, begin);
+        let mapped = MappedRange::new(file, always, begin);
         let mapped = Arc::new(mapped.ok()?);
         while self.kept.len() >= WINDOWS {
             self.drop_at(WINDOWS - 1);
@@ -314,7 +319,7 @@ pub fn write_parts<'a>(
             }
             OutputPart::Outside { lie, at, len } => {
                 let lie: &dyn Any = lie;
-                let mapped: &Mapped = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
+                let mapped: &MappedRange = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
                 if mapped.is_torn() {
                     return Err(mapped.shorter());
                 }
@@ -369,7 +374,7 @@ pub fn send_parts<'a>(
             }
             OutputPart::Outside { lie, at, len } => {
                 let lie: &dyn Any = lie;
-                let mapped: &Mapped = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
+                let mapped: &MappedRange = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
                 file = Some((mapped, at, len));
                 break;
             }

@@ -6,7 +6,7 @@
 //!
 //! The kernel sends SIGBUS to the thread whose instruction reads a missing page. The handler maps
 //! zeros there, sets a flag and returns, so that the instruction completes; the reader checks the
-//! flag ([`Watched::is_torn`]) before it uses the data. The handler does nothing else: mmap(2) and
+//! flag ([`SigbusGuard::is_torn`]) before it uses the data. The handler does nothing else: mmap(2) and
 //! a few atomics. A SIGBUS for other memory goes to the handler that was installed before.
 
 use std::cell::UnsafeCell;
@@ -44,18 +44,18 @@ static PLACE: [GuardSlot; PLACES] = [const {
 static PAGE: AtomicUsize = AtomicUsize::new(0);
 
 /// Signal handler that was installed before ours.
-struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
+struct PreviousHandler(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
 // SAFETY: `install` writes it once, before it installs the handler that reads it.
-unsafe impl Sync for Before {}
+unsafe impl Sync for PreviousHandler {}
 
-static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
+static BEFORE: PreviousHandler = PreviousHandler(UnsafeCell::new(MaybeUninit::uninit()));
 
 /// Guard of one mapping, active until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Watched(usize);
+pub(crate) struct SigbusGuard(usize);
 
-impl Watched {
+impl SigbusGuard {
     /// Guards the [`LEN`] bytes mapped at `start`; `None` if all slots are taken or the handler
     /// could not be installed.
     pub(crate) fn new(start: usize) -> Option<Self> {
@@ -82,7 +82,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for SigbusGuard {
     fn drop(&mut self) {
         if let Some(place) = PLACE.get(self.0) {
             place.start.store(FREE, Ordering::Release);
@@ -169,13 +169,15 @@ mod tests {
 
     #[test]
     fn so_many_are_watched_and_no_more_and_each_by_itself() {
-        let mut all: Vec<Watched> = (1..=PLACES).map_while(|n| Watched::new(n * LEN)).collect();
+        let mut all: Vec<SigbusGuard> = (1..=PLACES)
+            .map_while(|n| SigbusGuard::new(n * LEN))
+            .collect();
         // Other tests use guards too.
         assert!(all.len() > PLACES / 2);
-        assert!(Watched::new(LEN).is_none());
-        assert!(!all.iter().any(Watched::is_torn));
+        assert!(SigbusGuard::new(LEN).is_none());
+        assert!(!all.iter().any(SigbusGuard::is_torn));
         all.truncate(1);
-        assert!(Watched::new(LEN).is_some());
+        assert!(SigbusGuard::new(LEN).is_some());
     }
 
     /// A SIGBUS for other memory ends the process, as without our handler.

@@ -53,7 +53,7 @@ impl FromStr for SourceBlock {
         let bits = |text: &str, most: u8| {
             let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
             let bits = text.parse().ok().filter(|bits| digits && *bits <= most);
-            bits.ok_or_else(|| "is not BITS:BITS of IPv4 and IPv6, such as 32:56".to_owned())
+            bits.ok_or_else(|| "is not BITS:BITS for IPv4 and IPv6, such as 32:56".to_owned())
         };
         Ok(Self {
             v4: bits(v4, 32)?,

@@ -13,7 +13,7 @@ pub(crate) const IDLE: Duration = Duration::from_secs(2);
 
 /// Thread pool: threads start when there is work and end after two idle seconds.
 #[derive(Debug)]
-pub struct Threads {
+pub struct ThreadPool {
     shared: Arc<Shared>,
     name: &'static str,
     most: usize,
@@ -41,7 +41,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-impl Threads {
+impl ThreadPool {
     /// Creates an empty pool of at most `most` threads with the name `name`.
     pub fn new(name: &'static str, most: usize) -> Self {
         Self {

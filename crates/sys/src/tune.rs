@@ -34,9 +34,9 @@ pub struct Tuning {
     /// Congestion control; `None` keeps the system default.
     pub congestion: Option<String>,
     /// Times of the keepalive probes; `None` keeps the kernel's.
-    pub probes: Option<Probes>,
+    pub probes: Option<KeepaliveProbes>,
     /// SO_SNDBUF and SO_RCVBUF, in bytes of data.
-    pub buffers: Buffers,
+    pub buffers: SocketBuffers,
     /// Limit of unsent bytes in the send buffer (TCP_NOTSENT_LOWAT); `None` is 1 MiB.
     pub notsent_lowat: Option<u32>,
     /// Maximum send rate in bytes per second (SO_MAX_PACING_RATE).
@@ -63,7 +63,7 @@ pub struct Tuning {
 
 /// Times of keepalive probes on an idle connection (tcp(7), TCP_KEEPIDLE and its siblings).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probes {
+pub struct KeepaliveProbes {
     /// Idle time before the first probe.
     pub idle: Duration,
     /// Time between probes.
@@ -74,7 +74,7 @@ pub struct Probes {
 
 /// Fixed socket buffer sizes in bytes of data; `None` leaves them to the kernel's autotuning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Buffers {
+pub struct SocketBuffers {
     /// SO_SNDBUF.
     pub send: Option<usize>,
     /// SO_RCVBUF.
@@ -253,7 +253,7 @@ impl Tuning {
     }
 }
 
-impl Buffers {
+impl SocketBuffers {
     /// Sets the sizes that are given. Linux doubles the value and uses half of that for data
     /// (socket(7)); values above net.core.wmem_max or rmem_max are silently cut.
     ///
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn buffers_that_were_set_are_there_on_what_is_accepted_too() -> io::Result<()> {
         let tuning = Tuning {
-            buffers: Buffers {
+            buffers: SocketBuffers {
                 send: Some(100_000),
                 receive: Some(50_000),
             },

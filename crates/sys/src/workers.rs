@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::threads::Threads;
+use crate::threads::ThreadPool;
 
 /// Time between two readings of the system load.
 const LOOK: Duration = Duration::from_millis(20);
@@ -34,25 +34,25 @@ pub fn is_one_machine(connection: &TcpStream) -> bool {
 /// Helper threads of this process: at most one less than there are processors, none while there is
 /// nothing to do.
 #[derive(Debug)]
-pub struct Workers {
-    threads: Threads,
-    load: Mutex<Load>,
+pub struct HelperThreads {
+    threads: ThreadPool,
+    load: Mutex<LoadAverage>,
     processors: usize,
 }
 
-impl Workers {
+impl HelperThreads {
     /// Returns the helpers that all connections of this process share.
     pub fn shared() -> &'static Self {
-        static WORKERS: OnceLock<Workers> = OnceLock::new();
+        static WORKERS: OnceLock<HelperThreads> = OnceLock::new();
         WORKERS.get_or_init(|| {
             let processors = thread::available_parallelism().map_or(1, Into::into);
-            Self::with(processors, Load::of_this_machine())
+            Self::with(processors, LoadAverage::of_this_machine())
         })
     }
 
-    fn with(processors: usize, load: Load) -> Self {
+    fn with(processors: usize, load: LoadAverage) -> Self {
         Self {
-            threads: Threads::new("helper", processors.saturating_sub(1)),
+            threads: ThreadPool::new("helper", processors.saturating_sub(1)),
             load: Mutex::new(load),
             processors,
         }
@@ -100,13 +100,13 @@ impl Workers {
 
 /// Moving average of the runnable threads of this machine, helpers not counted.
 #[derive(Debug)]
-struct Load {
+struct LoadAverage {
     file: Option<File>,
     looked: Option<Instant>,
     others: f64,
 }
 
-impl Load {
+impl LoadAverage {
     fn of_this_machine() -> Self {
         Self {
             file: File::open("/proc/loadavg").ok(),
@@ -146,13 +146,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
 
-    fn workers(processors: usize, others: f64) -> Workers {
-        let load = Load {
+    fn workers(processors: usize, others: f64) -> HelperThreads {
+        let load = LoadAverage {
             file: None,
             looked: None,
             others,
         };
-        Workers::with(processors, load)
+        HelperThreads::with(processors, load)
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_kernel_tells_how_many_run() {
-        let load = Load::of_this_machine();
+        let load = LoadAverage::of_this_machine();
         let file = load.file.expect("Linux has it");
         assert!(running(&file).expect("a figure") >= 1);
     }

@@ -103,7 +103,7 @@ impl AgentSocket {
         };
         match UnixStream::connect(&path) {
             Ok(stream) => Ok(Some(stream)),
-            Err(error) => Err(AgentError::new(&path, Why::Io(error))),
+            Err(error) => Err(AgentError::new(&path, AgentErrorKind::Io(error))),
         }
     }
 }
@@ -128,11 +128,11 @@ pub struct Agent {
 #[derive(Debug)]
 pub struct AgentError {
     path: PathBuf,
-    why: Why,
+    why: AgentErrorKind,
 }
 
 #[derive(Debug)]
-enum Why {
+enum AgentErrorKind {
     Io(io::Error),
     TooLong(usize),
     Malformed(WireError),
@@ -165,11 +165,12 @@ impl Agent {
     pub fn keys(&mut self) -> Result<Vec<AgentKey>, AgentError> {
         let reply = self.ask(&RequestIdentities {}.to_bytes(), LIST_TIMEOUT)?;
         if reply.first() == Some(&FAILURE) {
-            return Err(self.error(Why::Refused));
+            return Err(self.error(AgentErrorKind::Refused));
         }
-        let answer = IdentitiesAnswer::decode(&reply).map_err(|e| self.error(Why::Malformed(e)))?;
+        let answer = IdentitiesAnswer::decode(&reply)
+            .map_err(|e| self.error(AgentErrorKind::Malformed(e)))?;
         if answer.keys > MAX_KEYS {
-            return Err(self.error(Why::TooManyKeys(answer.keys)));
+            return Err(self.error(AgentErrorKind::TooManyKeys(answer.keys)));
         }
         let mut reader = Reader::new(answer.pairs.0);
         let read = |reader: &mut Reader<'_>| {
@@ -183,7 +184,7 @@ impl Agent {
             Ok(keys)
         };
         let keys = read(&mut reader).and_then(|keys| reader.finish().map(|()| keys));
-        keys.map_err(|e| self.error(Why::Malformed(e)))
+        keys.map_err(|e| self.error(AgentErrorKind::Malformed(e)))
     }
 
     /// Requests a signature of `data` with the key `blob` and the signature `algorithm`
@@ -204,15 +205,15 @@ impl Agent {
         let request = SignRequest { blob, data, flags };
         let reply = self.ask(&request.to_bytes(), SIGN_TIMEOUT)?;
         match reply.first() {
-            Some(&FAILURE) => Err(self.error(Why::Refused)),
+            Some(&FAILURE) => Err(self.error(AgentErrorKind::Refused)),
             _ => {
                 let response = SignResponse::decode(&reply);
-                let response = response.map_err(|e| self.error(Why::Malformed(e)))?;
+                let response = response.map_err(|e| self.error(AgentErrorKind::Malformed(e)))?;
                 // An agent without support for RFC 8332 returns a SHA-1 signature.
                 let made = Reader::new(response.signature).string();
-                let made = made.map_err(|e| self.error(Why::Malformed(e)))?;
+                let made = made.map_err(|e| self.error(AgentErrorKind::Malformed(e)))?;
                 if made != algorithm.as_bytes() {
-                    return Err(self.error(Why::OtherAlgorithm(made.to_vec())));
+                    return Err(self.error(AgentErrorKind::OtherAlgorithm(made.to_vec())));
                 }
                 Ok(response.signature.to_vec())
             }
@@ -239,8 +240,8 @@ impl Agent {
         match reply.first() {
             Some(&SUCCESS) => Ok(true),
             Some(&(FAILURE | EXTENSION_FAILURE)) => Ok(false),
-            Some(&other) => Err(self.error(Why::Unexpected(other))),
-            None => Err(self.error(Why::TooLong(0))),
+            Some(&other) => Err(self.error(AgentErrorKind::Unexpected(other))),
+            None => Err(self.error(AgentErrorKind::TooLong(0))),
         }
     }
 
@@ -249,31 +250,35 @@ impl Agent {
             .map_err(|why| self.error(why))
     }
 
-    fn exchange(&mut self, message: &[u8], timeout: Duration) -> Result<Vec<u8>, Why> {
+    fn exchange(&mut self, message: &[u8], timeout: Duration) -> Result<Vec<u8>, AgentErrorKind> {
         if message.len() > MAX_MESSAGE {
-            return Err(Why::TooLong(message.len()));
+            return Err(AgentErrorKind::TooLong(message.len()));
         }
         self.stream
             .set_write_timeout(Some(LIST_TIMEOUT))
-            .map_err(Why::Io)?;
+            .map_err(AgentErrorKind::Io)?;
         self.stream
             .set_read_timeout(Some(timeout))
-            .map_err(Why::Io)?;
+            .map_err(AgentErrorKind::Io)?;
         let mut framed = Vec::with_capacity(4 + message.len());
         message.write(&mut framed);
-        self.stream.write_all(&framed).map_err(Why::Io)?;
+        self.stream.write_all(&framed).map_err(AgentErrorKind::Io)?;
         let mut length = [0; 4];
-        self.stream.read_exact(&mut length).map_err(Why::Io)?;
+        self.stream
+            .read_exact(&mut length)
+            .map_err(AgentErrorKind::Io)?;
         let length = u32::from_be_bytes(length) as usize;
         if length == 0 || length > MAX_MESSAGE {
-            return Err(Why::TooLong(length));
+            return Err(AgentErrorKind::TooLong(length));
         }
         let mut reply = vec![0; length];
-        self.stream.read_exact(&mut reply).map_err(Why::Io)?;
+        self.stream
+            .read_exact(&mut reply)
+            .map_err(AgentErrorKind::Io)?;
         Ok(reply)
     }
 
-    fn error(&self, why: Why) -> AgentError {
+    fn error(&self, why: AgentErrorKind) -> AgentError {
         AgentError::new(&self.path, why)
     }
 }
@@ -288,7 +293,7 @@ pub fn signature_algorithm(algorithm: &str) -> &str {
 }
 
 impl AgentError {
-    fn new(path: &Path, why: Why) -> Self {
+    fn new(path: &Path, why: AgentErrorKind) -> Self {
         Self {
             path: path.to_owned(),
             why,
@@ -298,7 +303,7 @@ impl AgentError {
     /// True if the agent works and refused: the key is locked, not confirmed, or not permitted for
     /// this host.
     pub fn is_refusal(&self) -> bool {
-        matches!(self.why, Why::Refused)
+        matches!(self.why, AgentErrorKind::Refused)
     }
 }
 
@@ -306,36 +311,36 @@ impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = escape::path(&self.path);
         match &self.why {
-            Why::Io(e)
+            AgentErrorKind::Io(e)
                 if matches!(
                     e.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                 ) =>
             {
-                write!(f, "the agent at {at} did not answer in time")
+                write!(f, "ssh-agent {at}: no answer in time")
             }
-            Why::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                write!(f, "the agent at {at} closed the connection")
+            AgentErrorKind::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                write!(f, "ssh-agent {at}: the agent closed the connection")
             }
-            Why::Io(e) => write!(f, "the agent at {at} cannot be reached: {e}"),
-            Why::TooLong(n) => write!(
+            AgentErrorKind::Io(e) => {
+                write!(f, "ssh-agent {at}: cannot connect: {e} (SSH_AUTH_SOCK)")
+            }
+            AgentErrorKind::TooLong(n) => write!(
                 f,
-                "a message of {n} bytes to or from the agent at {at}; 1 to {MAX_MESSAGE} are \
-                 possible"
+                "ssh-agent {at}: a message of {n} bytes; 1 to {MAX_MESSAGE} are allowed"
             ),
-            Why::Malformed(e) => write!(f, "the agent at {at} answered malformed: {e}"),
-            Why::TooManyKeys(n) => {
+            AgentErrorKind::Malformed(e) => write!(f, "ssh-agent {at}: malformed answer: {e}"),
+            AgentErrorKind::TooManyKeys(n) => {
                 write!(
                     f,
-                    "the agent at {at} says that it holds {n} keys; at most {MAX_KEYS} are \
-                           listed"
+                    "ssh-agent {at}: it holds {n} keys; at most {MAX_KEYS} are supported"
                 )
             }
-            Why::Refused => write!(f, "the agent at {at} refused the operation"),
-            Why::Unexpected(n) => write!(f, "the agent at {at} answered with message {n}"),
-            Why::OtherAlgorithm(name) => write!(
+            AgentErrorKind::Refused => write!(f, "ssh-agent {at}: the agent refused to sign"),
+            AgentErrorKind::Unexpected(n) => write!(f, "ssh-agent {at}: unexpected message {n}"),
+            AgentErrorKind::OtherAlgorithm(name) => write!(
                 f,
-                "the agent at {at} signed with {} instead of what the server takes",
+                "ssh-agent {at}: it signed with {}, which the server does not accept",
                 escape::name(name)
             ),
         }
@@ -345,8 +350,8 @@ impl fmt::Display for AgentError {
 impl std::error::Error for AgentError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.why {
-            Why::Io(e) => Some(e),
-            Why::Malformed(e) => Some(e),
+            AgentErrorKind::Io(e) => Some(e),
+            AgentErrorKind::Malformed(e) => Some(e),
             _ => None,
         }
     }

@@ -21,7 +21,7 @@ const LINE: &str = "longhaul-place ";
 
 /// A binary on the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlacedBinary {
+pub struct InstalledBinary {
     /// The SHA-256 of the binary in hexadecimal.
     pub sum: String,
     /// True if this run sent the binary.
@@ -64,18 +64,20 @@ pub fn place(
     host: HostId,
     connect: &dyn Connect,
     cancel: &CancelToken,
-) -> Result<PlacedBinary, String> {
+) -> Result<InstalledBinary, String> {
     let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
-    let (sum, path) = own.map_err(|e| format!("this program cannot be read: {e}"))?;
+    let (sum, path) = own.map_err(|e| format!("cannot read this program's own file: {e}"))?;
     let found = look(host, connect, cancel, &sum)?;
     if found.has == "yes" {
-        return Ok(PlacedBinary { sum, sent: false });
+        return Ok(InstalledBinary { sum, sent: false });
     }
     send(host, connect, cancel, (path, &sum), found.folder)?;
     match look(host, connect, cancel, &sum)?.has.as_str() {
         // Without sha256sum, the program verifies itself when it is started.
-        "yes" | "unknown" => Ok(PlacedBinary { sum, sent: true }),
-        _ => Err("what arrived is not what was sent".to_owned()),
+        "yes" | "unknown" => Ok(InstalledBinary { sum, sent: true }),
+        _ => {
+            Err("the checksum of the installed program is wrong: run the command again".to_owned())
+        }
     }
 }
 
@@ -89,7 +91,9 @@ pub fn remove(host: HostId, connect: &dyn Connect, cancel: &CancelToken) -> Resu
     let said = Questions::new(connect.connect(host, None, cancel)?).ask(script)?;
     match said.lines().any(|line| line == "longhaul-removed") {
         true => Ok(()),
-        false => Err("the far end did not say that it was removed".to_owned()),
+        false => Err(
+            "the host did not confirm the removal: does the account permit commands?".to_owned(),
+        ),
     }
 }
 
@@ -100,20 +104,43 @@ fn look(
     sum: &str,
 ) -> Result<RemotePlatform, String> {
     let said = Questions::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
-    let found = read(&said).ok_or("the far end runs no commands that could tell its platform")?;
+    let found = read(&said)
+        .ok_or("the host runs no commands for this account, so its platform is unknown")?;
     match found.state.as_str() {
         "ok" => {}
-        "mkdir" => return Err("no folder for it can be made there".to_owned()),
-        "symlink" => return Err("the folder for it is a symbolic link there".to_owned()),
-        "owner" => return Err("the folder for it is somebody else's there".to_owned()),
-        "noexec" => return Err("nothing can be started from the account's home there".to_owned()),
-        _ => return Err("the folder for it cannot be written to there".to_owned()),
+        "mkdir" => {
+            return Err(
+                "cannot create ~/.cache/longhaul/bin there: is the home full or read-only?"
+                    .to_owned(),
+            );
+        }
+        "symlink" => return Err(
+            "~/.cache/longhaul/bin there is or contains a symbolic link, which is not followed: \
+             replace it with a directory"
+                .to_owned(),
+        ),
+        "owner" => {
+            return Err(
+                "~/.cache/longhaul/bin there belongs to another user: remove it there".to_owned(),
+            );
+        }
+        "noexec" => return Err(
+            "programs cannot be started from the home there (mounted noexec?): install longhaul \
+             on its PATH instead"
+                .to_owned(),
+        ),
+        _ => {
+            return Err(
+                "cannot write to ~/.cache/longhaul/bin there: is the home full or read-only?"
+                    .to_owned(),
+            );
+        }
     }
     let ours = platform();
     match found.platform == ours {
         true => Ok(found),
         false => Err(format!(
-            "it is for {ours}, and the far end is {}",
+            "this program is for {ours}, the host is {}: install longhaul there by other means",
             found.platform
         )),
     }
@@ -182,7 +209,7 @@ fn send(
     match (summary.outcome, first) {
         (Outcome::Complete, _) => Ok(()),
         (Outcome::NoConnection(why), _) => Err(why),
-        (_, Some(failure)) => Err(format!("it cannot be sent there: {}", failure.reason)),
+        (_, Some(failure)) => Err(format!("cannot send the program there: {}", failure.reason)),
         (_, None) => Err("interrupted".to_owned()),
     }
 }

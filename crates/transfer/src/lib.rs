@@ -23,6 +23,7 @@ pub mod sample;
 pub mod session;
 pub mod sums;
 pub mod sync;
+pub mod timeline;
 pub mod walk;
 
 pub use private_dir::{PrivateDir, UserDir};

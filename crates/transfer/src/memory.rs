@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use schedule::{Direction, Learned, Refusals};
+use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,8 @@ use crate::private_dir::{PrivateDir, UserDir};
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The lifetime of refusals, which may depend on a server's settings.
 const REFUSED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The lifetime of what logins cost.
+const LOGINS_REFUSED_FOR: Duration = Duration::from_secs(24 * 3600);
 /// The maximum size of a file; larger files were not written by longhaul.
 const MAX_FILE: u64 = 256 * 1024;
 /// The number of remembered paths of a host.
@@ -78,7 +80,7 @@ pub struct HostMemory {
     pub rtt_us: Option<u32>,
     /// The numbers of connections and channels that paid, at most one record per direction.
     #[serde(default)]
-    pub learned: Vec<Learned>,
+    pub learned: Vec<LearnedConcurrency>,
     /// The record of a longhaul at the far end.
     #[serde(default)]
     pub far: Option<RemoteMemory>,
@@ -95,6 +97,9 @@ pub struct HostMemory {
     /// Operations that the SFTP server was found to refuse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusalMemory>,
+    /// What further logins cost, if that is unusual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logins: Option<LoginMemory>,
     /// Hashes of paths that look like directories but name files, latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
@@ -124,6 +129,16 @@ pub struct RefusalMemory {
     pub at: u64,
     /// The refused operations.
     pub refusals: Refusals,
+}
+
+/// What further logins cost, and when that was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoginMemory {
+    /// The time of the record, in seconds since 1970.
+    pub at: u64,
+    /// The cost.
+    pub cost: LoginCost,
 }
 
 impl RemoteMemory {
@@ -176,14 +191,42 @@ impl HostMemory {
         });
     }
 
+    /// Returns what further logins are expected to cost. Refusals count for a day, since others may
+    /// have logged in at that moment.
+    pub fn login_cost(&self, now: SystemTime) -> LoginCost {
+        let age = |l: &LoginMemory| seconds(now).checked_sub(l.at).map(Duration::from_secs);
+        let holds = |l: &LoginMemory| age(l).is_some_and(|age| age <= LOGINS_REFUSED_FOR);
+        let known = self.logins.filter(holds);
+        known.map(|known| known.cost).unwrap_or_default()
+    }
+
+    /// Records what further logins cost. A refusal is kept, since a copy that asked for few
+    /// connections says nothing about more.
+    pub fn note_login_cost(&mut self, cost: LoginCost, now: SystemTime) {
+        let known = self.login_cost(now);
+        let refused = cost.refused_connection || cost.refused_login;
+        let at = match self.logins {
+            Some(logins) if !refused && known != LoginCost::default() => logins.at,
+            _ => seconds(now),
+        };
+        self.logins = Some(LoginMemory {
+            at,
+            cost: LoginCost {
+                start_up_ms: cost.start_up_ms,
+                refused_connection: known.refused_connection || cost.refused_connection,
+                refused_login: known.refused_login || cost.refused_login,
+            },
+        });
+    }
+
     /// Returns the figures learned from transfers in this direction.
-    pub fn learned(&self, direction: Direction) -> Option<Learned> {
-        let this_way = |l: &&Learned| l.direction == direction;
+    pub fn learned(&self, direction: Direction) -> Option<LearnedConcurrency> {
+        let this_way = |l: &&LearnedConcurrency| l.direction == direction;
         self.learned.iter().find(this_way).copied()
     }
 
     /// Replaces the figures of a direction.
-    pub fn learn(&mut self, learned: Learned) {
+    pub fn learn(&mut self, learned: LearnedConcurrency) {
         self.learned.retain(|l| l.direction != learned.direction);
         self.learned.push(learned);
     }
@@ -218,7 +261,7 @@ pub struct AcceptedKey {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredMemory {
     format: u32,
     // Stored in clear, so that users can see which host a file is about, and a collision of file
     // names cannot mix two hosts.
@@ -265,7 +308,7 @@ impl MemoryStore {
         (host, port, user): (&str, u16, &str),
         now: SystemTime,
     ) -> Option<(HostMemory, Duration)> {
-        let mut stored: Stored = read(&self.folder, &file_of(host, port, user))?;
+        let mut stored: StoredMemory = read(&self.folder, &file_of(host, port, user))?;
         let ours = stored.format == FORMAT
             && stored.host == host
             && stored.port == port
@@ -285,7 +328,7 @@ impl MemoryStore {
         memory: &HostMemory,
         now: SystemTime,
     ) -> io::Result<()> {
-        let stored = Stored {
+        let stored = StoredMemory {
             format: FORMAT,
             host: host.into(),
             port,
@@ -410,11 +453,26 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_login_is_remembered_for_a_day() {
+        let mut memory = memory();
+        let now = SystemTime::now();
+        let refused = LoginCost {
+            refused_connection: true,
+            ..LoginCost::default()
+        };
+        memory.note_login_cost(refused, now);
+        memory.note_login_cost(LoginCost::default(), now);
+        assert!(memory.login_cost(now).refused_connection);
+        let later = now + LOGINS_REFUSED_FOR + Duration::from_secs(1);
+        assert_eq!(memory.login_cost(later), LoginCost::default());
+    }
+
+    #[test]
     fn what_was_learned_is_kept_for_each_direction() {
         let dir = tempfile::tempdir().unwrap();
         let memories = MemoryStore::at(dir.path().into());
         let now = SystemTime::now();
-        let record = |direction, connections| Learned {
+        let record = |direction, connections| LearnedConcurrency {
             direction,
             connections,
             channels: 2,

@@ -45,11 +45,11 @@ pub struct Destination {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandError {
     operand: Vec<u8>,
-    why: Why,
+    why: OperandErrorKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Why {
+enum OperandErrorKind {
     Empty,
     NoHost,
     Host,
@@ -74,10 +74,10 @@ impl Operand {
             why,
         };
         if bytes.is_empty() {
-            return Err(fail(Why::Empty));
+            return Err(fail(OperandErrorKind::Empty));
         }
         if bytes.contains(&0) {
-            return Err(fail(Why::Nul));
+            return Err(fail(OperandErrorKind::Nul));
         }
         let schemes = [b"scp://".as_slice(), b"sftp://"];
         if let Some(rest) = schemes.iter().find_map(|s| bytes.strip_prefix(*s)) {
@@ -121,7 +121,7 @@ fn colon(bytes: &[u8]) -> Option<usize> {
 
 /// Parses the part after `scp://` (misc.c `parse_uri`): the path is relative to the home directory,
 /// so that an absolute path needs two slashes.
-fn uri(rest: &[u8]) -> Result<Remote, Why> {
+fn uri(rest: &[u8]) -> Result<Remote, OperandErrorKind> {
     let (authority, path) = match rest.iter().position(|b| *b == b'/') {
         Some(slash) => (&rest[..slash], &rest[slash + 1..]),
         None => (rest, &[][..]),
@@ -135,7 +135,7 @@ fn uri(rest: &[u8]) -> Result<Remote, Why> {
     let user = user.map(|u| u.split(|b| *b == b';').next().unwrap_or_default());
     let user = user.map(percent_decode).transpose()?;
     if user.as_ref().is_some_and(Vec::is_empty) {
-        return Err(Why::NoUser);
+        return Err(OperandErrorKind::NoUser);
     }
     let (host, port) = host_and_port(host)?;
     let destination = Destination::checked(user.as_deref(), host, port)?;
@@ -163,7 +163,7 @@ impl Destination {
             why,
         };
         if bytes.is_empty() {
-            return Err(fail(Why::Empty));
+            return Err(fail(OperandErrorKind::Empty));
         }
         if let Some(rest) = bytes.strip_prefix(b"ssh://".as_slice()) {
             let rest = rest.strip_suffix(b"/").unwrap_or(rest);
@@ -174,30 +174,34 @@ impl Destination {
             None => (None, bytes),
         };
         if user.is_some_and(<[u8]>::is_empty) {
-            return Err(fail(Why::NoUser));
+            return Err(fail(OperandErrorKind::NoUser));
         }
         let (host, port) = host_and_port(host).map_err(fail)?;
         Self::checked(user, host, port).map_err(fail)
     }
 
-    fn checked(user: Option<&[u8]>, host: &[u8], port: Option<u16>) -> Result<Self, Why> {
+    fn checked(
+        user: Option<&[u8]>,
+        host: &[u8],
+        port: Option<u16>,
+    ) -> Result<Self, OperandErrorKind> {
         let host = match host {
             [b'[', inner @ .., b']'] => inner,
             other => other,
         };
         if host.contains(&b'[') || host.contains(&b']') {
-            return Err(Why::Brackets);
+            return Err(OperandErrorKind::Brackets);
         }
         if host.is_empty() {
-            return Err(Why::NoHost);
+            return Err(OperandErrorKind::NoHost);
         }
-        let host = std::str::from_utf8(host).map_err(|_| Why::Host)?;
+        let host = std::str::from_utf8(host).map_err(|_| OperandErrorKind::Host)?;
         if !valid_host(host) {
-            return Err(Why::Host);
+            return Err(OperandErrorKind::Host);
         }
         let user = match user.map(std::str::from_utf8) {
             Some(Ok(user)) if valid_user(user) => Some(user.to_owned()),
-            Some(_) => return Err(Why::User),
+            Some(_) => return Err(OperandErrorKind::User),
             None => None,
         };
         Ok(Self {
@@ -210,15 +214,18 @@ impl Destination {
 
 /// Parses `host`, `host:port`, `[address]` or `[address]:port`; a bare address with several colons
 /// has no port.
-fn host_and_port(text: &[u8]) -> Result<(&[u8], Option<u16>), Why> {
+fn host_and_port(text: &[u8]) -> Result<(&[u8], Option<u16>), OperandErrorKind> {
     let colons = text.iter().filter(|b| **b == b':').count();
     let (host, port) = if text.first() == Some(&b'[') {
-        let end = text.iter().position(|b| *b == b']').ok_or(Why::Brackets)?;
+        let end = text
+            .iter()
+            .position(|b| *b == b']')
+            .ok_or(OperandErrorKind::Brackets)?;
         let (host, rest) = text.split_at(end + 1);
         match rest {
             [] => (host, None),
             [b':', port @ ..] => (host, Some(port)),
-            _ => return Err(Why::Brackets),
+            _ => return Err(OperandErrorKind::Brackets),
         }
     } else if colons == 1 {
         let at = text.iter().position(|b| *b == b':').unwrap_or_default();
@@ -233,11 +240,11 @@ fn host_and_port(text: &[u8]) -> Result<(&[u8], Option<u16>), Why> {
     let number = std::str::from_utf8(port).ok().and_then(|p| p.parse().ok());
     match number {
         Some(number @ 1..) if digits => Ok((host, Some(number))),
-        _ => Err(Why::Port),
+        _ => Err(OperandErrorKind::Port),
     }
 }
 
-fn percent_decode(text: &[u8]) -> Result<Vec<u8>, Why> {
+fn percent_decode(text: &[u8]) -> Result<Vec<u8>, OperandErrorKind> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.iter();
     while let Some(byte) = bytes.next() {
@@ -247,12 +254,14 @@ fn percent_decode(text: &[u8]) -> Result<Vec<u8>, Why> {
         }
         let mut digit = || {
             let digit = bytes.next().and_then(|b| char::from(*b).to_digit(16));
-            digit.and_then(|d| u8::try_from(d).ok()).ok_or(Why::Percent)
+            digit
+                .and_then(|d| u8::try_from(d).ok())
+                .ok_or(OperandErrorKind::Percent)
         };
         let byte = digit()? << 4 | digit()?;
         // An encoded NUL would truncate the path at the far end.
         if byte == 0 {
-            return Err(Why::Percent);
+            return Err(OperandErrorKind::Percent);
         }
         out.push(byte);
     }
@@ -327,30 +336,30 @@ impl fmt::Display for OperandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let operand = escape::name(&self.operand);
         match self.why {
-            Why::Empty => f.write_str("an empty operand names no file"),
-            Why::NoHost => write!(f, "{operand}: there is no host name before the colon"),
-            Why::Host => write!(
+            OperandErrorKind::Empty => f.write_str("an operand is empty"),
+            OperandErrorKind::NoHost => write!(f, "{operand}: no host name before the colon"),
+            OperandErrorKind::Host => write!(
                 f,
-                "{operand}: the host name starts with '-' or has characters that no host name \
-                 has; write ./NAME for a local file"
+                "{operand}: not a valid host name; write ./NAME for a local file with a colon"
             ),
-            Why::User => write!(
+            OperandErrorKind::User => write!(
                 f,
-                "{operand}: the user name starts with '-' or has characters that a shell could \
-                 run"
+                "{operand}: the user name starts with '-' or contains shell metacharacters"
             ),
-            Why::NoUser => write!(f, "{operand}: there is no user name before the '@'"),
-            Why::Port => write!(f, "{operand}: the port is not a number from 1 to 65535"),
-            Why::Percent => write!(
+            OperandErrorKind::NoUser => write!(f, "{operand}: no user name before the '@'"),
+            OperandErrorKind::Port => {
+                write!(f, "{operand}: the port is not a number from 1 to 65535")
+            }
+            OperandErrorKind::Percent => write!(
                 f,
                 "{operand}: '%' must be followed by two hexadecimal digits other than 00; write \
                  %25 for a percent sign"
             ),
-            Why::Brackets => write!(
+            OperandErrorKind::Brackets => write!(
                 f,
-                "{operand}: brackets go around an address, as in [2001:db8::1]:path"
+                "{operand}: malformed brackets: write an IPv6 address as [2001:db8::1]:path"
             ),
-            Why::Nul => write!(f, "{operand}: a path cannot hold a NUL byte"),
+            OperandErrorKind::Nul => write!(f, "{operand}: a path cannot contain a NUL byte"),
         }
     }
 }

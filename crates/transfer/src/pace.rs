@@ -30,14 +30,14 @@ pub fn learn(memories: &MemoryStore, elapsed: Duration) {
         ciphers: measure(),
     };
     if let Err(e) = processors.store(&model, &known) {
-        debug!("what this processor can do cannot be remembered: {e}");
+        debug!("cannot save the processor's measurements: {e}");
     }
 }
 
 /// Returns the bytes per second that one core seals, for each AEAD cipher.
 pub fn measure() -> Vec<(String, u64)> {
     let aead = CIPHERS.iter().filter(|cipher| cipher.is_aead());
-    let mut benches: Vec<Bench> = aead.filter_map(Bench::new).collect();
+    let mut benches: Vec<CipherBench> = aead.filter_map(CipherBench::new).collect();
     for _ in 0..TURNS {
         for bench in &mut benches {
             bench.turn();
@@ -49,7 +49,7 @@ pub fn measure() -> Vec<(String, u64)> {
         .collect()
 }
 
-struct Bench {
+struct CipherBench {
     name: &'static str,
     key: SealingKey,
     packet: Vec<u8>,
@@ -57,7 +57,7 @@ struct Bench {
     best: f64,
 }
 
-impl Bench {
+impl CipherBench {
     fn new(cipher: &CipherSpec) -> Option<Self> {
         let mut keys = KeyMaterial {
             iv: vec![0; cipher.iv_len],

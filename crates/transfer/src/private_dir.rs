@@ -89,14 +89,14 @@ impl PrivateDir {
     }
 
     fn reach(path: &Path, make: bool) -> io::Result<Self> {
-        let fd = Walk::to(path, make)?;
+        let fd = PrivatePathWalk::to(path, make)?;
         let stat = fstat(&fd)?;
         let loose = WRITABLE_BY_OTHERS | WRITABLE_BY_GROUP;
         if stat.st_uid != own_uid() {
             return Err(distrusted(path, "belongs to another user"));
         }
         if stat.st_mode & loose != 0 {
-            let why = "can be written by other users; take that away with chmod go-w";
+            let why = "is writable by other users: run chmod go-w on it";
             return Err(distrusted(path, why));
         }
         let path = path.to_path_buf();
@@ -126,8 +126,8 @@ impl PrivateDir {
         let why = match () {
             () if !meta.is_file() => "is not a regular file",
             () if meta.uid() != own_uid() => "belongs to another user",
-            () if meta.nlink() != 1 => "has another name: it is a hard link",
-            () if loose => "can be written by other users; take that away with chmod go-w",
+            () if meta.nlink() != 1 => "has more than one hard link",
+            () if loose => "is writable by other users: run chmod go-w on it",
             () => return Ok(file),
         };
         Err(distrusted(&self.path.join(name), why))
@@ -161,7 +161,7 @@ impl PrivateDir {
 }
 
 /// Walks to a folder, component by component.
-struct Walk {
+struct PrivatePathWalk {
     dir: OwnedFd,
     /// The path of `dir`, for messages.
     at: PathBuf,
@@ -170,7 +170,7 @@ struct Walk {
     make: bool,
 }
 
-impl Walk {
+impl PrivatePathWalk {
     fn to(path: &Path, make: bool) -> io::Result<OwnedFd> {
         // A home directory that only HOME names is checked from `/` on.
         let listed = crate::config::LocalUser::current().home;
@@ -229,7 +229,10 @@ impl Walk {
 
     fn follow(&mut self, name: &OsStr, path: &Path, stat: &Stat) -> io::Result<()> {
         if !is_trusted(stat.st_uid) {
-            return Err(distrusted(path, "is a symlink of another user's"));
+            return Err(distrusted(
+                path,
+                "is a symlink that belongs to another user",
+            ));
         }
         self.symlinks += 1;
         if self.symlinks > MAX_SYMLINKS {
@@ -277,7 +280,7 @@ fn check_directory(path: &Path, dir: &OwnedFd) -> io::Result<()> {
         return Ok(());
     }
     if mode & WRITABLE_BY_OTHERS != 0 {
-        return Err(distrusted(path, "can be written by every user"));
+        return Err(distrusted(path, "is writable by every user"));
     }
     if mode & WRITABLE_BY_GROUP != 0 && !group::is_private(dir.as_fd(), stat.st_gid) {
         let why =
@@ -369,7 +372,7 @@ mod tests {
             let said = opened(&path);
             assert_eq!(said.is_err(), refused, "{folder:?} {bits:o}: {said:?}");
             if let Err(said) = said {
-                assert!(said.contains("can be written by"), "{said}");
+                assert!(said.contains("is writable by"), "{said}");
                 assert!(PrivateDir::create(&path).is_err());
             }
             mode(folder, 0o755);
@@ -468,7 +471,7 @@ mod tests {
         assert!(
             opened(&link)
                 .unwrap_err()
-                .ends_with("is a symlink of another user's")
+                .ends_with("is a symlink that belongs to another user")
         );
     }
 

@@ -57,8 +57,8 @@ impl fmt::Display for PromptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unavailable(why) => f.write_str(why),
-            Self::Cancelled => f.write_str("the question was not answered"),
-            Self::Io(e) => write!(f, "the question could not be asked: {e}"),
+            Self::Cancelled => f.write_str("the prompt was cancelled"),
+            Self::Io(e) => write!(f, "cannot ask the question: {e}"),
         }
     }
 }
@@ -72,7 +72,7 @@ pub struct NoPrompt;
 impl Prompt for NoPrompt {
     fn ask(&mut self, _: &str, _: EchoMode) -> Result<Answer, PromptError> {
         Err(PromptError::Unavailable(
-            "nobody may be asked in batch mode (-B, BatchMode)",
+            "questions are off in batch mode (-B, BatchMode)",
         ))
     }
 
@@ -126,7 +126,7 @@ impl TerminalPrompt {
             .spawn()
             .map_err(|e| {
                 let program = escape::os(&self.program);
-                PromptError::Io(io::Error::other(format!("{program} cannot be run: {e}")))
+                PromptError::Io(io::Error::other(format!("cannot run {program}: {e}")))
             })?;
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_ANSWER + 1));
         let read = match child.stdout.take() {
@@ -151,8 +151,8 @@ impl Prompt for TerminalPrompt {
             Ok(terminal) => ask_terminal(terminal, question, kind),
             Err(_) if self.askpass == Askpass::WithoutTerminal => self.ask_program(question),
             Err(_) => Err(PromptError::Unavailable(
-                "there is no terminal to ask on, and SSH_ASKPASS is not in use (it needs DISPLAY \
-                 or SSH_ASKPASS_REQUIRE=force)",
+                "no terminal to ask on, and SSH_ASKPASS is not used (it needs DISPLAY or \
+                 SSH_ASKPASS_REQUIRE=force)",
             )),
         }
     }

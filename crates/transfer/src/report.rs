@@ -16,7 +16,7 @@ use schedule::FileState;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-pub use decision::{Choice, CipherOrder, Decision, Guessed, Origin, Sample, ZlibWhy};
+pub use decision::{Choice, CipherOrder, Decision, KexGuessKind, Origin, Sample, ZlibWhy};
 pub use session::{FarEnd, FarEndDepth, SessionReport};
 
 use crate::sums::Algorithm;

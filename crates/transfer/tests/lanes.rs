@@ -11,6 +11,7 @@ use std::time::Instant;
 use mio::{Registry, Token};
 use sftp::Output;
 use transfer::cancel::CancelToken;
+use transfer::connect::{ConnectCheck, ConnectError};
 use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId, TransferEstimate};
 use transfer::report::{Outcome, Progress};
 use transfer::session::{
@@ -161,10 +162,11 @@ impl Connect for Over {
         _: HostId,
         _: Option<TransferEstimate>,
         _: &CancelToken,
-    ) -> std::result::Result<Session, String> {
-        let link = self.link.lock().map_err(|e| e.to_string())?.take();
-        let link = link.ok_or("connected twice")?;
-        Session::start(Box::new(link), self.options.clone()).map_err(|e| e.to_string())
+    ) -> std::result::Result<Session, ConnectError> {
+        let failed = |why| ConnectError::this_machine(ConnectCheck::Session, why);
+        let link = self.link.lock().map_err(|e| failed(e.to_string()))?.take();
+        let link = link.ok_or_else(|| failed("connected twice".to_owned()))?;
+        Session::start(Box::new(link), self.options.clone()).map_err(|e| failed(e.to_string()))
     }
 
     fn name(&self, _: HostId) -> String {

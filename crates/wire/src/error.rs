@@ -36,16 +36,16 @@ impl fmt::Display for WireError {
             Self::Truncated { needed, left } => {
                 write!(
                     f,
-                    "message ends early: a field needs {needed} bytes, {left} are left"
+                    "truncated message: a field needs {needed} bytes, {left} remain"
                 )
             }
             Self::Trailing { left } => write!(f, "{left} bytes after the last field"),
             Self::BadMpint => f.write_str("an mpint is not in its shortest form"),
-            Self::BadNameList => f.write_str("a name-list holds an empty or non-printable name"),
+            Self::BadNameList => f.write_str("a name-list contains an empty or non-printable name"),
             Self::WrongMessage { expected, got } => {
                 write!(f, "message {got} where {expected} was expected")
             }
-            Self::NotPacked => f.write_str("packed bytes are not what they claim"),
+            Self::NotPacked => f.write_str("compressed data is malformed"),
         }
     }
 }

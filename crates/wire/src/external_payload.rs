@@ -12,7 +12,7 @@ pub trait ExternalSource: Any + Send + Sync + fmt::Debug {
 
     /// Returns a sentence for the user that says that the bytes are no longer available.
     fn missed(&self) -> String {
-        "what was to be sent is not there any more".to_owned()
+        "the data to send was removed from the file".to_owned()
     }
 
     /// Calls `to` with the `len` bytes at offset `at`, followed by `more` arbitrary bytes of

@@ -16,7 +16,7 @@ use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
 use ssh::msg::*;
 use ssh::transport::{Transport, TransportEvent};
-use ssh::{Connection, ConnectionConfig, Early, Error, Event, PeerMisbehaved, Role};
+use ssh::{Connection, ConnectionConfig, EarlyMessages, Error, Event, PeerMisbehaved, Role};
 use wire::{PacketBuf, Pool, Reader};
 use zeroize::Zeroizing;
 
@@ -77,7 +77,7 @@ struct World {
     now: Instant,
     key: PrivateKey,
     auth: AuthConfig,
-    early: Early,
+    early: EarlyMessages,
     approved: bool,
     key_shown: bool,
     service_accepted: bool,
@@ -128,10 +128,10 @@ impl World {
             key,
             auth,
             early: *u.choose(&[
-                Early::Nothing,
-                Early::Nothing,
-                Early::Opening(9),
-                Early::Everything,
+                EarlyMessages::Nothing,
+                EarlyMessages::Nothing,
+                EarlyMessages::Opening(9),
+                EarlyMessages::Everything,
             ])?,
             approved: false,
             key_shown: false,
@@ -200,7 +200,7 @@ impl World {
                     // The server has lost track of its own keys because of earlier invalid
                     // messages.
                     Err(error) => {
-                        let early = self.early != Early::Nothing;
+                        let early = self.early != EarlyMessages::Nothing;
                         assert!(
                             early || self.let_in || !is_of_channels(&error),
                             "{error} before it was let in"
@@ -260,7 +260,7 @@ impl World {
             UserauthInfoResponse::NUMBER => self.asked = Asked::Entry,
             80.. if number < 192 => {
                 assert!(
-                    self.let_in || self.early != Early::Nothing,
+                    self.let_in || self.early != EarlyMessages::Nothing,
                     "message {number} before it was let in"
                 );
             }

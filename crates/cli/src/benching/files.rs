@@ -82,7 +82,7 @@ impl LocalBenchFiles {
     pub(super) fn memory(&self) -> String {
         match self.memory {
             Some(_) => format!("files in {MEMORY}"),
-            None => format!("files on disk, as {MEMORY} has no room"),
+            None => format!("files on disk, as {MEMORY} has too little free space"),
         }
     }
 

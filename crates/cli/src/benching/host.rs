@@ -48,7 +48,7 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
     let (first, at_once) = (cancel.clone(), Arc::clone(&console));
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
-        console.warning(&format!("signals can't be caught: {error}"));
+        console.warning(&format!("cannot handle signals: {error}"));
     }
     let told = |EarlyStop(why, exit): EarlyStop| {
         console.error(&why);
@@ -67,9 +67,7 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
     drop(watch);
     let (bench, kept) = driver.finish();
     if let Err(why) = kept {
-        console.warning(&format!(
-            "what was measured can't be kept for copies: {why}"
-        ));
+        console.warning(&format!("cannot save the result for later copies: {why}"));
     }
     if let Some(why) = &bench.partial {
         console.error(why);
@@ -98,7 +96,7 @@ impl<'a> HostBench<'a> {
         cancel: &CancelToken,
     ) -> Result<Self, EarlyStop> {
         let host: Destination = high.hosts.first().cloned().ok_or_else(|| {
-            let what = "a host is needed, not a path of this machine";
+            let what = "HOST is a local path: give [user@]host";
             EarlyStop(what.to_owned(), Exit::Usage)
         })?;
         let start = Instant::now();
@@ -130,16 +128,18 @@ impl<'a> HostBench<'a> {
             true => EarlyStop("interrupted".to_owned(), Exit::Interrupted),
             false => EarlyStop(why, Exit::NoConnection),
         };
-        let session = hosts.connect(HostId(0), None, cancel).map_err(lost)?;
+        let session = hosts.connect(HostId(0), None, cancel);
+        let session = session.map_err(|e| lost(e.into()))?;
         let (far, room) = RemoteFiles::look(session);
         let facts = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(facts) = facts else {
-            let why = far.why().unwrap_or("there was no login").to_owned();
+            let why = far.why().unwrap_or("the login failed").to_owned();
             return Err(lost(why));
         };
         if facts.asked {
             return Err(lost(format!(
-                "{}: each run is a login, and this one takes a person: use a key or an agent",
+                "{}: the login needs a password or a code, and each run logs in again: use a \
+                 key or an agent",
                 hosts.name(HostId(0))
             )));
         }
@@ -168,8 +168,8 @@ impl<'a> HostBench<'a> {
         let time = units::duration(Duration::from_secs_f64(self.bench.limit_seconds));
         let settings = self.bench.rows.len();
         format!(
-            "{name}: measuring {settings} settings for up to {time} (--time changes it; Ctrl-C shows what \
-             was measured)"
+            "{name}: measuring {settings} settings for up to {time} (--time changes this; \
+             Ctrl-C ends early with partial results)"
         )
     }
 
@@ -189,7 +189,8 @@ impl<'a> HostBench<'a> {
         let (settings, _) = bench::matrix::settings(&offer, &wanted);
         let Some(plain) = settings.into_iter().next() else {
             let name = self.hosts.name(HostId(0));
-            let why = format!("{name}: no cipher that is to be measured is on both ends");
+            let why =
+                format!("{name}: the host supports none of the ciphers to measure; see --ciphers");
             return Err(local(why));
         };
         self.far
@@ -355,16 +356,19 @@ impl<'a> HostBench<'a> {
             .as_ref()
             .is_some_and(|cipher| *cipher != setting.cipher)
         {
-            let why = format!("{} was agreed on instead", cipher.unwrap_or_default());
+            let why = format!(
+                "the server negotiated {} instead",
+                cipher.unwrap_or_default()
+            );
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
         let zlib = setting.compression == Compression::Zlib;
         if zlib && copied.facts.as_ref().is_some_and(|facts| !facts.compressed) {
-            let why = "zlib was not agreed on".to_owned();
+            let why = "the server did not negotiate zlib".to_owned();
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
         if setting.both_ours && depth(&copied) == FarEndDepth::Stock {
-            let why = "no longhaul served at the other end".to_owned();
+            let why = "longhaul at the far end did not serve this run".to_owned();
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
         Ok(BenchRun {

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use measure::CopyDirection;
 use measure::bench::{self, Bench, BenchRow, Compression, FilePlace};
 use schedule::Direction;
-use transfer::memory::findings::{CipherRate, Compressed, Data, Findings, Method};
+use transfer::memory::findings::{CipherRate, CompressionResult, Data, Findings, Method};
 use transfer::memory::processor;
 
 /// Extracts the findings of a measurement in the form in which copies read them.
@@ -54,7 +54,7 @@ fn cipher(row: &BenchRow) -> Option<CipherRate> {
     })
 }
 
-fn compressed(bench: &Bench, rows: &[&BenchRow], row: &BenchRow) -> Option<Compressed> {
+fn compressed(bench: &Bench, rows: &[&BenchRow], row: &BenchRow) -> Option<CompressionResult> {
     let s = &row.setting;
     let method = match s.compression {
         Compression::None => return None,
@@ -70,7 +70,7 @@ fn compressed(bench: &Bench, rows: &[&BenchRow], row: &BenchRow) -> Option<Compr
         .filter(alike)
         .filter_map(|row| rate(row))
         .max()?;
-    Some(Compressed {
+    Some(CompressionResult {
         data: match s.data {
             bench::Data::Random => Data::Random,
             bench::Data::Text => Data::Text,

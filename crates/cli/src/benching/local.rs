@@ -31,7 +31,7 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
     let (first, at_once) = (cancel.clone(), Arc::clone(&console));
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched {
-        console.warning(&format!("signals can't be caught: {error}"));
+        console.warning(&format!("cannot handle signals: {error}"));
     }
     let watch = BenchProgress::new(&console, world, args.login.quiet);
     let mut bench = super::begun(limit.as_secs_f64());
@@ -45,9 +45,9 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
         1 => vec![1],
         cores => vec![1, cores],
     };
-    let mut rows: Vec<bench::Primitive> = Vec::new();
+    let mut rows: Vec<bench::PrimitiveResult> = Vec::new();
     for threads in &threads {
-        rows.extend(all.iter().map(|primitive| bench::Primitive {
+        rows.extend(all.iter().map(|primitive| bench::PrimitiveResult {
             kind: primitive.group().to_owned(),
             name: primitive.name(),
             what: primitive.what().to_owned(),
@@ -94,7 +94,7 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
 
 /// Stores single-core sealing rates, by which copies order the ciphers that they offer.
 fn keep(bench: &Bench, console: &Console) {
-    let sealed = |p: &&bench::Primitive| p.what == "seal" && p.threads == 1;
+    let sealed = |p: &&bench::PrimitiveResult| p.what == "seal" && p.threads == 1;
     let mut ciphers: Vec<(String, u64)> = Vec::new();
     for row in bench.primitives.iter().filter(sealed) {
         let cipher = row.name.split(' ').next().unwrap_or_default();
@@ -115,8 +115,6 @@ fn keep(bench: &Bench, console: &Console) {
         && let Some(memories) = MemoryStore::of_user()
         && let Err(error) = memories.processors().store(&processor::model(), &processor)
     {
-        console.warning(&format!(
-            "what was measured can't be kept for copies: {error}"
-        ));
+        console.warning(&format!("cannot save the result for later copies: {error}"));
     }
 }

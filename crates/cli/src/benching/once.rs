@@ -140,7 +140,7 @@ impl CopyResult {
             Outcome::Partial => {
                 let first = self.summary.failures.first();
                 Some(first.map_or_else(
-                    || "the copy was not complete".to_owned(),
+                    || "the copy is incomplete".to_owned(),
                     |failure| format!("{}: {}", failure.path, failure.reason),
                 ))
             }

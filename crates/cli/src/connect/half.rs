@@ -1,4 +1,4 @@
-use transfer::connect::RemoteCommand;
+use transfer::connect::{ConnectError, RemoteCommand};
 use transfer::copy::HostId;
 
 use super::Hosts;
@@ -8,10 +8,10 @@ impl Hosts {
     ///
     /// # Errors
     /// One sentence with the host.
-    pub(crate) fn start_half(&self, host: HostId) -> Result<RemoteCommand, String> {
+    pub(crate) fn start_half(&self, host: HostId) -> Result<RemoteCommand, ConnectError> {
         // Prompts share the terminal.
         let _hold = self.output.console().hold();
-        let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
+        let destination = self.host(host)?;
         let (config, around) = self.prepare(destination)?;
         RemoteCommand::half(config, &around)
     }

@@ -5,12 +5,12 @@ use transfer::prompt::{Answer, EchoMode, Prompt, PromptError, TerminalPrompt};
 use crate::output::Output;
 
 /// Asks the user, and keeps the progress display off the terminal meanwhile.
-pub(super) struct Questions {
+pub(super) struct ConsolePrompt {
     person: TerminalPrompt,
     output: Arc<Output>,
 }
 
-impl Questions {
+impl ConsolePrompt {
     pub(super) fn new(output: Arc<Output>) -> Self {
         Self {
             person: TerminalPrompt::from_env(),
@@ -19,7 +19,7 @@ impl Questions {
     }
 }
 
-impl Prompt for Questions {
+impl Prompt for ConsolePrompt {
     fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
         let _hold = self.output.console().hold();
         self.person.ask(question, kind)

@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
-use crate::flags::flag::{Flag, Scp, ValueKind};
+use crate::flags::flag::{Flag, ScpCompatibility, ValueKind};
 use crate::flags::table::{
     bench_rows, bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
     sync_copy_rows, sync_rows, wrap_rows,
@@ -456,7 +456,7 @@ fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
         .help(flag.help)
         .help_heading(flag.group.heading())
         .hide(flag.refused().is_some())
-        .hide_short_help(matches!(flag.scp, Scp::NoEffect(_)))
+        .hide_short_help(matches!(flag.scp, ScpCompatibility::NoEffect(_)))
         .overrides_with_all(flag.overrides);
     // `--help` and the man page show `doc`; `-h` shows the one line.
     arg = arg.long_help(flag.doc);

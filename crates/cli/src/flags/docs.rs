@@ -12,7 +12,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::exit;
 use crate::flags::command::{command, stands_for};
-use crate::flags::flag::{Flag, Group, Scp};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility};
 use crate::flags::table::{
     bench_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, sync_rows,
     wrap_rows,
@@ -167,10 +167,10 @@ fn scp_section(roff: &mut Roff) {
     roff.control("SH", ["DIFFERENCES FROM SCP"]);
     for flag in rows() {
         let note = match flag.scp {
-            Scp::Differs(note) => format!("{note}."),
-            Scp::NoEffect(reason) => format!("Has no effect: {reason}."),
-            Scp::Refused(reason) => format!("Refused: {reason}."),
-            Scp::Same | Scp::Ours => continue,
+            ScpCompatibility::Differs(note) => format!("{note}."),
+            ScpCompatibility::NoEffect(reason) => format!("Has no effect: {reason}."),
+            ScpCompatibility::Refused(reason) => format!("Refused: {reason}."),
+            ScpCompatibility::Same | ScpCompatibility::Ours => continue,
         };
         item(roff, &flag.spelled(), &capital(&note));
     }
@@ -537,7 +537,7 @@ pub(crate) fn flags_markdown() -> String {
         "# Flags of `longhaul cp`\n\n\
          Generated from the tables in crates/cli/src/flags/table by `make man`; do not edit.\n",
     );
-    for group in Group::ALL {
+    for group in FlagGroup::ALL {
         if !rows().any(|flag| flag.group == group && flag.refused().is_none()) {
             continue;
         }
@@ -547,10 +547,10 @@ pub(crate) fn flags_markdown() -> String {
         ));
         for flag in rows().filter(|flag| flag.group == group && flag.refused().is_none()) {
             let scp = match flag.scp {
-                Scp::Same => "the same".to_owned(),
-                Scp::Differs(note) => format!("differs: {note}"),
-                Scp::NoEffect(reason) => format!("no effect: {reason}"),
-                Scp::Refused(_) | Scp::Ours => "-".to_owned(),
+                ScpCompatibility::Same => "the same".to_owned(),
+                ScpCompatibility::Differs(note) => format!("differs: {note}"),
+                ScpCompatibility::NoEffect(reason) => format!("no effect: {reason}"),
+                ScpCompatibility::Refused(_) | ScpCompatibility::Ours => "-".to_owned(),
             };
             text.push_str(&format!(
                 "| {} | {} | {scp} |\n",
@@ -626,7 +626,7 @@ fn groups_markdown<Args: 'static, Rows: Iterator<Item = &'static Flag<Args>>>(
     text: &mut String,
     rows: impl Fn() -> Rows,
 ) {
-    for group in Group::ALL {
+    for group in FlagGroup::ALL {
         let rows: Vec<_> = rows().filter(|flag| flag.group == group).collect();
         if rows.is_empty() {
             continue;

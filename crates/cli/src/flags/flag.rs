@@ -16,9 +16,9 @@ pub(crate) struct Flag<Args: 'static = CopyArgs> {
     /// Whole sentences for the man page and `--help`.
     pub(crate) doc: &'static str,
     /// Compatibility with scp's flag of the same letter.
-    pub(crate) scp: Scp,
+    pub(crate) scp: ScpCompatibility,
     /// The heading that the flag is listed under.
-    pub(crate) group: Group,
+    pub(crate) group: FlagGroup,
     /// Long names of earlier flags that this flag cancels.
     pub(crate) overrides: &'static [&'static str],
     /// Stores the input in the arguments. An error says why a value is invalid.
@@ -58,7 +58,7 @@ pub(crate) struct FlagInput {
 
 /// Compatibility of a flag with scp's flag of the same letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scp {
+pub(crate) enum ScpCompatibility {
     /// scp has the flag with the same meaning.
     Same,
     /// scp has the flag with another meaning; the text describes the difference.
@@ -73,7 +73,7 @@ pub(crate) enum Scp {
 
 /// The headings of `--help` and of the man page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Group {
+pub(crate) enum FlagGroup {
     /// Comparing, filtering and deleting.
     Syncing,
     /// Selecting files, and writing them.
@@ -107,7 +107,7 @@ pub(crate) enum Group {
 impl<Args: 'static> Flag<Args> {
     /// A row that scp has no counterpart for, with a long name only.
     pub(crate) const fn ours(
-        group: Group,
+        group: FlagGroup,
         (long, takes): (&'static str, ValueKind),
         help: &'static str,
         doc: &'static str,
@@ -119,7 +119,7 @@ impl<Args: 'static> Flag<Args> {
             takes,
             help,
             doc,
-            scp: Scp::Ours,
+            scp: ScpCompatibility::Ours,
             group,
             overrides: &[],
             set,
@@ -147,7 +147,7 @@ impl<Args: 'static> Flag<Args> {
     /// The reason for refusing the flag, if it is refused.
     pub(crate) fn refused(&self) -> Option<&'static str> {
         match self.scp {
-            Scp::Refused(reason) => Some(reason),
+            ScpCompatibility::Refused(reason) => Some(reason),
             _ => None,
         }
     }
@@ -190,7 +190,7 @@ fn utf8(value: OsString) -> Result<String, String> {
         .map_err(|_| "is not valid UTF-8".to_owned())
 }
 
-impl Group {
+impl FlagGroup {
     /// All headings, in the order of display.
     pub(crate) const ALL: [Self; 14] = [
         Self::Syncing,

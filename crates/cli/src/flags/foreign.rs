@@ -1,26 +1,25 @@
 //! Flags and commands of rsync, scp, rclone and cp that longhaul lacks, with the alternative here.
 
 /// Spellings of a flag or command, and the alternative.
-struct Foreign {
+struct ForeignSpelling {
     spellings: &'static [&'static str],
     advice: &'static str,
 }
 
-const fn row(spellings: &'static [&'static str], advice: &'static str) -> Foreign {
-    Foreign { spellings, advice }
+const fn row(spellings: &'static [&'static str], advice: &'static str) -> ForeignSpelling {
+    ForeignSpelling { spellings, advice }
 }
 
 const CHOOSE: &str = "use longhaul sync, which selects files by pattern, size, time and list";
 const NO_DELETE: &str = "longhaul cp never removes files at the target that the source does not have: use longhaul sync";
 const ALWAYS_RESUMES: &str =
     "an interrupted copy is kept and resumed by the same command; --no-resume starts over";
-const NOT_SKIPPED: &str =
-    "longhaul cp copies every named file: use longhaul sync, which compares first";
+const NOT_SKIPPED: &str = "longhaul cp copies every named file: use longhaul sync to compare first";
 const SYMLINKS: &str = "-r follows symlinks, -a keeps them";
 const PROCESSES: &str = "use --connections and --channels";
 
 /// Flags of other programs for `longhaul cp`.
-const FLAGS: &[Foreign] = &[
+const FLAGS: &[ForeignSpelling] = &[
     row(
         &[
             "-z",
@@ -107,11 +106,11 @@ const FLAGS: &[Foreign] = &[
     ),
     row(
         &["-e", "--rsh"],
-        "the host is reached as ssh_config says: use -P PORT, -i KEY, -J HOST, -o OPTION, or -S PROGRAM",
+        "longhaul reads ssh_config: use -P PORT, -i KEY, -J HOST, -o OPTION, or -S PROGRAM",
     ),
     row(
         &["--rsync-path"],
-        "use --sftp-server or --far-end for the far end's program",
+        "use --far-end to choose the program at the far end",
     ),
     row(
         &["--stats", "--itemize-changes"],
@@ -169,10 +168,6 @@ const FLAGS: &[Foreign] = &[
         "longhaul cp keeps no backup of the files that it replaces: use longhaul sync",
     ),
     row(
-        &["--temp-dir"],
-        "a file is written to a temporary next to it; --inplace writes directly to the file",
-    ),
-    row(
         &["--timeout", "--contimeout"],
         "use -o ConnectTimeout=N and -o ServerAliveInterval=N",
     ),
@@ -188,7 +183,7 @@ const FLAGS: &[Foreign] = &[
     ),
     row(
         &["--preallocate", "--fuzzy", "-y", "--inc-recursive"],
-        "longhaul cp has no equivalent: leave it out",
+        "longhaul cp has no such option: leave it out",
     ),
     row(&["--immutable", "--metadata"], "use -a to keep metadata"),
     row(
@@ -200,7 +195,7 @@ const FLAGS: &[Foreign] = &[
 ];
 
 /// Commands of other programs.
-const COMMANDS: &[Foreign] = &[
+const COMMANDS: &[ForeignSpelling] = &[
     row(
         &[
             "copy", "scp", "sftp", "get", "put", "upload", "download", "push", "pull",
@@ -243,7 +238,7 @@ pub(crate) fn for_command(command: &str) -> Option<&'static str> {
     find(COMMANDS, command)
 }
 
-fn find(rows: &'static [Foreign], spelling: &str) -> Option<&'static str> {
+fn find(rows: &'static [ForeignSpelling], spelling: &str) -> Option<&'static str> {
     let row = rows.iter().find(|row| row.spellings.contains(&spelling));
     row.map(|row| row.advice)
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schedule::TempDir;
 use tracing::level_filters::LevelFilter;
 use transfer::copy::{CopyOptions, CopyRequest, HostId, Place};
 use transfer::operand::{Destination, Operand};
@@ -135,6 +136,10 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
         preserve: args.preserve || args.archive || args.acls,
         archive: args.archive,
         inplace: args.inplace,
+        temp_dir: args
+            .temp_dir
+            .as_ref()
+            .map(|dir| TempDir::new(dir.as_encoded_bytes())),
         fsync: args.fsync,
         journal: true,
         afresh: args.no_resume,

@@ -19,10 +19,10 @@ use transfer::connect::RemoteServerUse;
 use transfer::copy::DeltaUse;
 use transfer::sums::WantedDigest;
 
-pub(crate) use self::benching::{BenchArgs, Places};
+pub(crate) use self::benching::{BenchArgs, BenchStorage};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::syncing::{FilterSource, SyncArgs, wrong as sync_usage};
-pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
+pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, FlagInput, ValueKind};
 use crate::flags::foreign;
@@ -77,6 +77,7 @@ pub(crate) struct CopyArgs {
     pub(crate) preserve: bool,
     pub(crate) archive: bool,
     pub(crate) inplace: bool,
+    pub(crate) temp_dir: Option<OsString>,
     pub(crate) fsync: bool,
     pub(crate) numeric_ids: bool,
     pub(crate) xattrs: bool,
@@ -124,6 +125,8 @@ pub(crate) struct CopyArgs {
     pub(crate) progress: When,
     pub(crate) json: bool,
     pub(crate) explain: bool,
+    /// Record and print the steps of the copy (`--explain=timeline`).
+    pub(crate) timeline: bool,
     pub(crate) color: When,
     pub(crate) sources: Vec<OsString>,
     pub(crate) destination: OsString,
@@ -140,6 +143,8 @@ impl CopyArgs {
 /// The flags of `longhaul lab`, and its command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabArgs {
+    /// Size of a copy of which the time is predicted, instead of running a command.
+    pub(crate) estimate: Option<u64>,
     pub(crate) path: Option<String>,
     /// Options of the path: (long name, value).
     pub(crate) options: Vec<(&'static str, String)>,
@@ -234,7 +239,7 @@ pub(crate) enum RelayAction {
     Check(PathBuf),
     /// `top ADDRESS:PORT`: shows a relay's status in the terminal.
     Top(String),
-    /// `half`: runs one half of a pair that was started over ssh.
+    /// `half`: runs the relay of a pair that was started over ssh.
     Half,
     /// `rules`: prints or changes the kernel's rules for the relay that the other words describe.
     Rules(Rules),
@@ -338,7 +343,9 @@ pub(crate) fn parse(
         Some(("wrap", matches)) => Ok(LowArgs::Wrap(Box::new(wrapping::wrap(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),
-            None => Err(UsageError("error: which shell?\n".to_owned())),
+            None => Err(UsageError(
+                "error: no shell given: use bash, zsh, fish, elvish or powershell\n".to_owned(),
+            )),
         },
         Some(("man", matches)) => Ok(LowArgs::Man {
             command: matches.get_one::<String>("COMMAND").cloned(),
@@ -401,7 +408,9 @@ fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     args.sources = operands.cloned().collect();
     args.destination = args.sources.pop().unwrap_or_default();
     if args.sources.is_empty() {
-        return Err(usage("a source and a destination are needed"));
+        return Err(usage(
+            "no destination given: name at least one source and a destination",
+        ));
     }
     if args
         .sources
@@ -409,7 +418,9 @@ fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
         .chain([&args.destination])
         .any(|operand| operand == OsStr::new(""))
     {
-        return Err(usage("an operand is empty"));
+        return Err(usage(
+            "an operand is empty (\"\"); name a file, or host: for a home directory",
+        ));
     }
     match contradiction(&args) {
         Some(what) => Err(usage(what)),
@@ -428,7 +439,7 @@ fn bootstrap_args(matches: &ArgMatches) -> Result<LowArgs, UsageError> {
     }
     if args.program.is_some() || args.sftp_server.is_some() {
         return Err(wrong(
-            "-S and -D lead to a program of their own: leave them out",
+            "-S and -D cannot be combined with bootstrap, which needs longhaul's own SSH client",
         ));
     }
     args.sources = vec![host];
@@ -445,43 +456,47 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
     let several = |n: Option<u32>| n.is_some_and(|n| n > 1);
     let foreign = args.program.is_some() || args.sftp_server.is_some();
     if args.limit.is_some() && args.limit_kbit.is_some() {
-        return Some("-l and --limit both set the rate: leave one out");
+        return Some("-l and --limit cannot be combined: both set the rate");
+    }
+    if args.inplace && args.temp_dir.is_some() {
+        return Some("--inplace creates no temporaries: leave --temp-dir out");
     }
     if args.hash.is_some() && args.manifest.is_none() {
-        return Some("--hash says how the sums of --manifest are made: give both");
+        return Some("--hash needs --manifest: it chooses the checksum of the manifest");
     }
     if foreign && (several(args.connections) || several(args.channels)) {
         return Some(
-            "a program of -S or -D is one connection with one channel: leave --connections and \
-             --channels out",
+            "--connections and --channels cannot be combined with -S or -D: such a program is \
+             one connection with one channel",
         );
     }
     if foreign && args.congestion.is_some() {
-        return Some("a program of -S or -D has sockets of its own: leave --congestion out");
+        return Some(
+            "--congestion cannot be combined with -S or -D: the program opens its own sockets",
+        );
     }
     if foreign && args.renounced != DisabledProtection::Nothing {
         return Some(
-            "a program of -S or -D has a cipher of its own: leave --insecure-none-cipher and \
-             --insecure-none-mac out",
+            "--insecure-none-cipher and --insecure-none-mac cannot be combined with -S or -D: \
+             the program encrypts itself",
         );
     }
     if foreign && matches!(args.far, RemoteServerUse::Exec | RemoteServerUse::Direct) {
         return Some(
-            "a program of -S or -D is the far end itself, or leads to one that nothing can be \
-             asked of: leave --far-end out",
+            "--far-end cannot be combined with -S or -D: no command can be run at the far end",
         );
     }
     if foreign && args.bootstrap {
-        return Some("a program of -S or -D is none to be sent ahead to: leave --bootstrap out");
+        return Some("--bootstrap cannot be combined with -S or -D");
     }
     if foreign && args.background {
         return Some(
-            "a program of -S or -D has sockets of its own, whose queues can't be seen: leave \
-             --background out",
+            "--background cannot be combined with -S or -D: longhaul cannot see the queues of \
+             the program's sockets",
         );
     }
     if several(args.connections) && args.background {
-        return Some("--background stays at one connection: leave --connections out");
+        return Some("--background cannot be combined with --connections: it uses one connection");
     }
     None
 }
@@ -510,8 +525,16 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
     args.command = words.cloned().collect();
     let wrong = match &args {
         LabArgs { list: true, .. } => None,
+        LabArgs {
+            estimate: Some(_),
+            command,
+            ..
+        } if !command.is_empty() => Some("--estimate runs no command"),
+        LabArgs {
+            estimate: Some(_), ..
+        } => None,
         LabArgs { shell, command, .. } if !shell && command.is_empty() => {
-            Some("a command is needed, or --shell")
+            Some("no command given: name one, or use --shell")
         }
         LabArgs { shell, command, .. } if *shell && !command.is_empty() => {
             Some("--shell takes no command")
@@ -539,7 +562,11 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     match words.as_slice() {
         [] => {}
         [check, file] if *check == "check" => args.check = Some(PathBuf::from(file)),
-        _ => return Err(serve_usage("the only words it takes are: check FILE")),
+        _ => {
+            return Err(serve_usage(
+                "unexpected operand: the only form with operands is longhaul serve check FILE",
+            ));
+        }
     }
     if args.check.is_some() {
         return Ok(args);
@@ -548,43 +575,45 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     let listens = args.listen.is_some() || args.config.is_some();
     if args.once {
         let wrong = match () {
-            () if args.stdio || listens => "--once excludes --stdio, --listen and --config",
-            () if args.renounced != DisabledProtection::Nothing => {
-                "--insecure-none-cipher goes with --listen: with --once, all is encrypted"
+            () if args.stdio || listens => {
+                "--once cannot be combined with --stdio, --listen or --config"
             }
-            () if !args.allow.is_empty() => "--allow goes with --listen",
-            () if args.old_clients => "--old-clients goes with --listen",
+            () if args.renounced != DisabledProtection::Nothing => {
+                "--insecure-none-cipher needs --listen: --once always encrypts"
+            }
+            () if !args.allow.is_empty() => "--allow needs --listen",
+            () if args.old_clients => "--old-clients needs --listen",
             () if of_listen => {
-                "--authorized-keys and --host-key go with --listen: with --once, the client and \
-                 this end make keys of their own"
+                "--authorized-keys and --host-key need --listen: with --once, both ends create \
+                 keys for the copy"
             }
             () => return Ok(args),
         };
         return Err(serve_usage(wrong));
     }
     if args.ports.is_some() {
-        return Err(serve_usage("--port-range goes with --once"));
+        return Err(serve_usage("--port-range needs --once"));
     }
     match (args.stdio, listens) {
         (true, _) if args.config.is_some() => {
-            Err(serve_usage("--stdio and --config exclude each other"))
+            Err(serve_usage("--stdio cannot be combined with --config"))
         }
-        (true, true) => Err(serve_usage("--stdio and --listen exclude each other")),
+        (true, true) => Err(serve_usage("--stdio cannot be combined with --listen")),
         (false, false) => Err(serve_usage(
-            "how clients come is to be said: --stdio, --once, --listen or --config",
+            "no mode given: use --listen ADDR, --config FILE or --stdio",
         )),
-        (false, true) if args.marker.is_some() => Err(serve_usage("--marker goes with --stdio")),
+        (false, true) if args.marker.is_some() => Err(serve_usage("--marker needs --stdio")),
         (true, false) if args.renounced != DisabledProtection::Nothing => Err(serve_usage(
-            "--insecure-none-cipher goes with --listen: with --stdio, sshd has the cipher",
+            "--insecure-none-cipher needs --listen: with --stdio, sshd encrypts",
         )),
         (true, false) if !args.allow.is_empty() => Err(serve_usage(
-            "--allow goes with --listen: with --stdio, sshd runs programs",
+            "--allow needs --listen: with --stdio, sshd runs programs",
         )),
         (true, false) if args.old_clients => Err(serve_usage(
-            "--old-clients goes with --listen: with --stdio, sshd says what is offered",
+            "--old-clients needs --listen: with --stdio, sshd chooses the algorithms",
         )),
         (true, false) if of_listen => Err(serve_usage(
-            "--authorized-keys and --host-key go with --listen: with --stdio, sshd has them",
+            "--authorized-keys and --host-key need --listen: with --stdio, sshd handles keys",
         )),
         _ => Ok(args),
     }
@@ -603,8 +632,16 @@ fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
         [check, file] if check == "check" => args.instead = Some(RelayAction::Check(file.into())),
         [top, address] if top == "top" => args.instead = Some(RelayAction::Top(address.clone())),
         [half] if half == "half" => args.instead = Some(RelayAction::Half),
-        [word, ..] if word == "check" => return Err(relay_usage("check goes with FILE alone")),
-        [word, ..] if word == "top" => return Err(relay_usage("top goes with ADDRESS:PORT alone")),
+        [word, ..] if word == "check" => {
+            return Err(relay_usage(
+                "check takes one operand: longhaul relay check FILE",
+            ));
+        }
+        [word, ..] if word == "top" => {
+            return Err(relay_usage(
+                "top takes one operand: longhaul relay top ADDRESS:PORT",
+            ));
+        }
         [rules, what, entrance, targets @ ..] if rules == "rules" && args.config.is_none() => {
             args.instead = Some(RelayAction::Rules(match what.as_str() {
                 "print" => Rules::Print,
@@ -621,7 +658,7 @@ fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
         }
         [] => {
             return Err(relay_usage(
-                "where connections come in is needed, and where they go",
+                "no LISTEN and TARGET given, such as: longhaul relay 9022 host:22",
             ));
         }
         [entrance, targets @ ..] => {
@@ -633,19 +670,22 @@ fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
 }
 
 /// The message for an incomplete `rules` command.
-const RULES: &str = "rules goes with print, add or remove, and LISTEN with its flags";
+const RULES: &str =
+    "rules takes an action and LISTEN: longhaul relay rules print|add|remove [flags] LISTEN";
 
 /// Refuses words and flags that describe a single relay, since the file of `--config` does that.
 fn only_of_all(words: &[String], matches: &ArgMatches) -> Result<(), String> {
     if let Some(word) = words.first() {
         let word = word.escape_debug();
-        return Err(format!("'{word}': with --config, the file says it"));
+        return Err(format!(
+            "'{word}' cannot be combined with --config: set it in the file"
+        ));
     }
     let mut rows = relay_rows().filter(|flag| !flag.group.is_of_all());
     match rows.find(|flag| given(flag, matches).is_some()) {
         None => Ok(()),
         Some(flag) => Err(format!(
-            "{}: with --config, the file says it",
+            "{} cannot be combined with --config: set it in the file",
             flag.spelled()
         )),
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::flags::flag::Scp;
+use crate::flags::flag::ScpCompatibility;
 
 fn cp(args: &[&str]) -> Result<CopyArgs, String> {
     let words = ["longhaul", "cp"].iter().chain(args).map(OsString::from);
@@ -108,7 +108,7 @@ fn verbosity_counts() {
 #[test]
 fn each_refused_flag_gives_its_reason_even_without_operands() {
     for flag in rows() {
-        let Scp::Refused(reason) = flag.scp else {
+        let ScpCompatibility::Refused(reason) = flag.scp else {
             continue;
         };
         let letter = flag.spelled();
@@ -125,7 +125,7 @@ fn each_refused_flag_gives_its_reason_even_without_operands() {
 fn flags_without_effect_change_nothing() {
     let plain = cp(&["a", "b:"]).unwrap();
     for flag in rows() {
-        if let Scp::NoEffect(_) = flag.scp {
+        if let ScpCompatibility::NoEffect(_) = flag.scp {
             assert_eq!(cp(&[&flag.spelled(), "a", "b:"]).unwrap(), plain);
         }
     }
@@ -141,9 +141,18 @@ fn values_that_cannot_be_are_named() {
         (&["--dscp", "CS9", "a", "b:"], "--dscp: 'CS9' is neither"),
         (&["-P", "\u{1b}[2J", "a", "b:"], "-P: '\\u{1b}[2J'"),
         (&["--nonsense", "a", "b:"], "--nonsense"),
-        (&["a"], "a source and a destination are needed"),
-        (&[], "a source and a destination are needed"),
-        (&["", "b:"], "an operand is empty"),
+        (
+            &["a"],
+            "no destination given: name at least one source and a destination",
+        ),
+        (
+            &[],
+            "no destination given: name at least one source and a destination",
+        ),
+        (
+            &["", "b:"],
+            "an operand is empty (\"\"); name a file, or host: for a home directory",
+        ),
     ] {
         let error = cp(words).unwrap_err();
         assert!(error.contains(part), "{words:?}: {error}");
@@ -211,7 +220,7 @@ fn options_of_the_path_are_kept_in_order() {
 #[test]
 fn labs_that_cannot_be_are_named() {
     for (words, part) in [
-        (&[][..], "a command is needed, or --shell"),
+        (&[][..], "no command given: name one, or use --shell"),
         (&["--shell", "true"], "--shell takes no command"),
         (
             &["--sshd-option", "A=1", "true"],

@@ -44,7 +44,7 @@ impl FromStr for Rate {
             .unwrap_or(bare.len());
         let (number, unit) = bare.split_at(end);
         if unit.ends_with('b') {
-            return Err("leaves open whether it means bits (Mbit) or bytes (MB)".to_owned());
+            return Err("is ambiguous: write Mbit for bits or MB for bytes".to_owned());
         }
         let number: f64 = number.parse().map_err(|_| wrong())?;
         let same = |name: &str| name.eq_ignore_ascii_case(unit);
@@ -52,7 +52,7 @@ impl FromStr for Rate {
         let (_, bits) = unit.ok_or_else(wrong)?;
         let bytes = (number * bits / 8.0).round();
         if !(1.0..=MOST as f64).contains(&bytes) {
-            return Err("is not between 1 byte and 1000 GB a second".to_owned());
+            return Err("is not between 1 byte and 1000 GB per second".to_owned());
         }
         Ok(Self(bytes as u64))
     }

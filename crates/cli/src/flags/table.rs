@@ -117,7 +117,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::flags::flag::{Group, Scp};
+    use crate::flags::flag::{FlagGroup, ScpCompatibility};
 
     #[test]
     fn clap_accepts_the_table() {
@@ -179,7 +179,11 @@ mod tests {
                 "{name}: help"
             );
             // Rows of the path have their form and default in the line.
-            let longest = if flag.group == Group::Path { 90 } else { 76 };
+            let longest = if flag.group == FlagGroup::Path {
+                90
+            } else {
+                76
+            };
             assert!(
                 flag.help.len() <= longest,
                 "{name}: help is longer than a line"
@@ -207,12 +211,12 @@ mod tests {
         for letter in SCP.chars() {
             let flag = rows().find(|flag| flag.short == Some(letter));
             let flag = flag.unwrap_or_else(|| panic!("-{letter} of scp is missing"));
-            assert!(flag.scp != Scp::Ours, "-{letter} is scp's");
+            assert!(flag.scp != ScpCompatibility::Ours, "-{letter} is scp's");
             if let Some(reason) = flag.refused() {
                 assert!(reason.len() > 20, "-{letter} needs a reason");
             }
         }
-        for flag in rows().filter(|flag| flag.scp != Scp::Ours) {
+        for flag in rows().filter(|flag| flag.scp != ScpCompatibility::Ours) {
             let letter = flag.short.unwrap_or('?');
             assert!(SCP.contains(letter), "-{letter} is not scp's");
         }

@@ -30,7 +30,7 @@ pub(crate) fn line(summary: &Summary) -> String {
     }
     if summary.unfinished > 0 {
         text.push_str(&format!(
-            ", and {} of files that are not complete,",
+            ", and {} of unfinished files,",
             units::size(summary.unfinished)
         ));
     }
@@ -41,7 +41,7 @@ pub(crate) fn line(summary: &Summary) -> String {
     }
     if summary.reused > 0 {
         text.push_str(&format!(
-            ", {} of it from what was there",
+            ", {} of it taken from existing files",
             units::size(summary.reused)
         ));
     }
@@ -68,12 +68,10 @@ pub(crate) fn next_step(summary: &Summary) -> Option<String> {
     );
     if summary.journal.is_some() {
         let command = command(std::env::args_os());
-        return Some(format!("to go on where it ended: {command}"));
+        return Some(format!("to resume: {command}"));
     }
-    (stopped && summary.unfinished > 0).then(|| {
-        "nothing is kept of files that are not complete: the same command copies them again"
-            .to_owned()
-    })
+    (stopped && summary.unfinished > 0)
+        .then(|| "unfinished files were removed: the same command copies them again".to_owned())
 }
 
 /// Names the server at the far ends, if it is more than the stock one or less than expected.
@@ -82,13 +80,16 @@ fn far(summary: &Summary) -> Option<String> {
     let said = summary.far_ends.iter().filter_map(|far| {
         let software = far.software.as_deref().unwrap_or_default();
         let what = match (far.depth, &far.reason) {
-            (FarEndDepth::Direct, _) => format!("straight to longhaul {software} at the far end"),
+            (FarEndDepth::Direct, _) => format!("directly to longhaul {software} at the far end"),
             (FarEndDepth::Exec, Some(reason)) if far.less => {
-                format!("by longhaul {software} at the far end, not straight to it since {reason}")
+                format!(
+                    "by longhaul {software} at the far end, without a direct connection: \
+                     {reason}"
+                )
             }
             (FarEndDepth::Exec, _) => format!("by longhaul {software} at the far end"),
             (FarEndDepth::Stock, Some(reason)) if far.less => {
-                format!("by the server's own SFTP server, since {reason}")
+                format!("by the server's own SFTP server: {reason}")
             }
             _ => return None,
         };
@@ -104,11 +105,11 @@ fn far(summary: &Summary) -> Option<String> {
 /// The line about an interrupted run that is resumed: files done, bytes of partial ones.
 pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
     let mut text = format!(
-        "going on where an earlier run ended: {} done",
+        "resuming an interrupted copy: {} already copied",
         units::files(done)
     );
     if partial > 0 {
-        text.push_str(&format!(", {} of {partial} more", units::size(bytes)));
+        text.push_str(&format!(", and {} of {partial} more", units::size(bytes)));
     }
     text
 }
@@ -168,7 +169,10 @@ fn proof(summary: &Summary, verified: &Verified) -> String {
     let program = verified.program.as_ref().zip(verified.algorithm);
     match program.filter(|_| verified.read_back < verified.files) {
         Some((program, algorithm)) => {
-            text.push_str(&format!(" by {program} there ({})", algorithm.name()));
+            text.push_str(&format!(
+                " by {program} at the far end ({})",
+                algorithm.name()
+            ));
             if verified.read_back > 0 {
                 text.push_str(&format!(", {} by reading back", verified.read_back));
             }
@@ -176,14 +180,14 @@ fn proof(summary: &Summary, verified: &Verified) -> String {
         None => text.push_str(" by reading back"),
     }
     if let Some(reason) = &verified.reason {
-        text.push_str(&format!(" since {reason}"));
+        text.push_str(&format!(" ({reason})"));
     }
     text.push_str(match verified.download {
         true => {
-            "; the source may have been read from memory, and what was written here was summed on \
-             its way and not read again"
+            "; the source may have been read from the page cache, and the written data were not \
+             read back from disk"
         }
-        false => "; it may have been read from memory and not from the disk",
+        false => "; the far end may have read it from the page cache, not from disk",
     });
     text
 }
@@ -203,7 +207,7 @@ pub(crate) fn failures(summary: &Summary) -> Vec<String> {
         .collect();
     let more = summary.failed.saturating_sub(summary.failures.len() as u64);
     if more > 0 {
-        all.push(format!("{more} more failed; --json names every one"));
+        all.push(format!("{more} more failed; --json lists all of them"));
     }
     all.extend(lost.cloned());
     all
@@ -352,8 +356,7 @@ mod tests {
             less: true,
             ..stock.clone()
         };
-        let said =
-            "renamed; by the server's own SFTP server, since there is no longhaul at the far end";
+        let said = "renamed; by the server's own SFTP server: there is no longhaul at the far end";
         assert!(with(less).ends_with(said));
         let exec = FarEnd {
             host: Name(b"h".to_vec()),
@@ -388,24 +391,24 @@ mod tests {
         assert_eq!(
             ending(program.clone()).as_deref(),
             Some(
-                "verified by xxhsum there (XXH128); it may have been read from memory and not \
-                 from the disk"
+                "verified by xxhsum at the far end (XXH128); the far end may have read it from \
+                 the page cache, not from disk"
             )
         );
         let back = Verified {
             files: 2,
             repaired: 1,
             read_back: 2,
-            reason: Some("the server runs no command".to_owned()),
+            reason: Some("the server does not run commands".to_owned()),
             download: true,
             ..program
         };
         assert_eq!(
             ending(back).as_deref(),
             Some(
-                "2 verified (1 repaired) by reading back since the server runs no command; the \
-                 source may have been read from memory, and what was written here was summed on \
-                 its way and not read again"
+                "2 verified (1 repaired) by reading back (the server does not run commands); \
+                 the source may have been read from the page cache, and the written data were \
+                 not read back from disk"
             )
         );
     }
@@ -451,7 +454,7 @@ mod tests {
             failures(&summary),
             [
                 "bad\\x1b[2Jname: permission denied",
-                "3 more failed; --json names every one"
+                "3 more failed; --json lists all of them"
             ]
         );
     }
@@ -476,8 +479,7 @@ mod tests {
         };
         assert_eq!(
             line(&summary),
-            "interrupted: copied 0 files, and 99 MB of files that are not complete, in 10.0 s \
-             (9.9 MB/s)"
+            "interrupted: copied 0 files, and 99 MB of unfinished files, in 10.0 s (9.9 MB/s)"
         );
         let again = next_step(&summary).unwrap_or_default();
         assert!(again.contains("the same command"), "{again}");
@@ -486,7 +488,7 @@ mod tests {
             ..summary
         };
         let again = next_step(&kept).unwrap_or_default();
-        assert!(again.starts_with("to go on where it ended: "), "{again}");
+        assert!(again.starts_with("to resume: "), "{again}");
         assert_eq!(next_step(&three()), None);
     }
 

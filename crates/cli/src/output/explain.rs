@@ -4,8 +4,8 @@ use serde::Serialize;
 use transfer::copy::DeltaUse;
 use transfer::escape;
 use transfer::report::{
-    Choice, CipherOrder, Decision, FarEnd, FarEndDepth, Guessed, Name, Origin, Sample, Verified,
-    ZlibWhy,
+    Choice, CipherOrder, Decision, FarEnd, FarEndDepth, KexGuessKind, Name, Origin, Sample,
+    Verified, ZlibWhy,
 };
 
 use crate::output::limiter::lanes;
@@ -55,11 +55,11 @@ impl DecisionEvent {
         let host = self.host.as_ref().filter(|_| several);
         let host = host.map_or_else(String::new, |host| format!("{host}: "));
         let from = match (self.from, &self.source, self.age) {
-            ("flag" | "config", Some(source), _) => format!("as {source} says"),
-            ("memory", _, Some(age)) => format!("known for {}", known_for(age)),
-            ("measured", ..) => "seen in this run".to_owned(),
-            ("peer", ..) => "as the far end has it".to_owned(),
-            _ => "by itself".to_owned(),
+            ("flag" | "config", Some(source), _) => format!("from {source}"),
+            ("memory", _, Some(age)) => format!("remembered for {}", known_for(age)),
+            ("measured", ..) => "measured in this run".to_owned(),
+            ("peer", ..) => "set by the far end".to_owned(),
+            _ => "automatic".to_owned(),
         };
         let Self {
             what,
@@ -103,7 +103,7 @@ fn chosen(choice: &Choice) -> (&'static str, String) {
         Choice::Dscp(0) => ("DSCP", "none".to_owned()),
         Choice::Dscp(mark) => ("DSCP", mark.to_string()),
         Choice::Congestion { name, .. } => {
-            let own = || "the system's own".to_owned();
+            let own = || "the system's default".to_owned();
             ("congestion control", name.clone().unwrap_or_else(own))
         }
         Choice::Files { cut, whole, .. } => ("files", files(*cut, *whole)),
@@ -114,9 +114,9 @@ fn chosen(choice: &Choice) -> (&'static str, String) {
 
 fn zstd(tried: u64, became: u64, moved: u64) -> String {
     match tried {
-        0 => format!("none of {} packed", units::size(moved)),
+        0 => format!("none of {} compressed", units::size(moved)),
         _ => format!(
-            "{} of {} tried, which became {}",
+            "{} of {} tried, compressed to {}",
             units::size(tried),
             units::size(moved),
             units::size(became)
@@ -129,32 +129,34 @@ fn far_end(far: &FarEnd) -> String {
     match far.depth {
         FarEndDepth::Stock => "the server's own SFTP server".to_owned(),
         FarEndDepth::Exec => format!("longhaul {software}, started through the SSH server"),
-        FarEndDepth::Direct => format!("longhaul {software}, straight to it"),
-        FarEndDepth::Server => "longhaul is the server".to_owned(),
+        FarEndDepth::Direct => format!("longhaul {software}, over direct connections"),
+        FarEndDepth::Server => "longhaul is the SSH server".to_owned(),
     }
 }
 
 fn files(cut: u64, whole: u64) -> String {
     match (cut, whole) {
-        (0, 0) => "one after the other, each as a whole".to_owned(),
-        (cut, 0) => format!("{} cut into parts", units::files(cut)),
+        (0, 0) => "each file whole, one after the other".to_owned(),
+        (cut, 0) => format!("{} split into ranges", units::files(cut)),
         (0, whole) => format!("{} in one request each", units::files(whole)),
-        (cut, whole) => format!("{cut} cut into parts, {whole} in one request each"),
+        (cut, whole) => format!("{cut} split into ranges, {whole} in one request each"),
     }
 }
 
 fn delta(mode: DeltaUse, reused: u64) -> String {
     match (mode, reused) {
         (DeltaUse::Never, _) => "off".to_owned(),
-        (_, 0) => "nothing taken from what was there".to_owned(),
-        (_, reused) => format!("{} taken from what was there", units::size(reused)),
+        (_, 0) => "nothing taken from existing files".to_owned(),
+        (_, reused) => format!("{} taken from existing files", units::size(reused)),
     }
 }
 
 fn verify(verified: Option<&Verified>) -> String {
     let program = verified.and_then(|v| v.program.as_ref().zip(v.algorithm));
     match (program, verified) {
-        (Some((program, algorithm)), _) => format!("by {program} there ({})", algorithm.name()),
+        (Some((program, algorithm)), _) => {
+            format!("by {program} at the far end ({})", algorithm.name())
+        }
         (None, Some(_)) => "by reading back".to_owned(),
         (None, None) => "nothing to verify".to_owned(),
     }
@@ -165,28 +167,28 @@ fn evidence(choice: &Choice) -> String {
     match choice {
         Choice::Cipher { name, order } => order_of_ciphers(name, order),
         Choice::KeyExchange { guess, .. } => match guess {
-            Guessed::Remembered => "guessed, since the server preferred it the last time",
-            Guessed::ByVersion => "guessed from the server's version",
-            Guessed::No => "not guessed, or not rightly",
+            KexGuessKind::Remembered => "guessed, because the server chose it last time",
+            KexGuessKind::ByVersion => "guessed from the server's version",
+            KexGuessKind::No => "not guessed, or guessed wrongly",
         }
         .to_owned(),
         Choice::Zlib { why, .. } => zlib(why),
         Choice::Zstd { pack, tried, .. } => match (pack, tried) {
-            (PackingMode::Always, _) => "wherever it makes data smaller",
-            (PackingMode::Never, _) => "it was not to be used",
+            (PackingMode::Always, _) => "block by block, where it makes data smaller",
+            (PackingMode::Never, _) => "it was turned off",
             (PackingMode::Auto, 0) => {
-                "the path moves as much as packing does, or nothing was to be packed"
+                "the path is as fast as the compression, or no data was suitable"
             }
             (PackingMode::Auto, _) => {
-                "where the path is long, or tries with and without showed that it pays"
+                "the path is long, or trials with and without it showed that it pays"
             }
         }
         .to_owned(),
         Choice::FarEnd(far) => match (&far.reason, far.depth) {
             (Some(reason), _) => reason.clone(),
-            (None, FarEndDepth::Stock) => "nothing else was asked for".to_owned(),
-            (None, FarEndDepth::Server) => "its identification or its extensions say so".to_owned(),
-            (None, _) => "it has answered".to_owned(),
+            (None, FarEndDepth::Stock) => "no other server was requested".to_owned(),
+            (None, FarEndDepth::Server) => "its version string or its extensions say so".to_owned(),
+            (None, _) => "longhaul answered there".to_owned(),
         },
         Choice::Lanes {
             limiter,
@@ -194,45 +196,50 @@ fn evidence(choice: &Choice) -> String {
             learned,
             ..
         } => {
-            let begun =
-                learned.map(|(c, n)| format!("begun with what paid before: {}", lanes(c, n)));
+            let begun = learned
+                .map(|(c, n)| format!("started with the number that paid before: {}", lanes(c, n)));
             let tried = tried.map(brought);
             let limited = limiter.map(|l| format!("limited by {l}"));
             let all: Vec<String> = begun.into_iter().chain(tried).chain(limited).collect();
             match all.is_empty() {
-                true => "it was over before more could have paid".to_owned(),
+                true => "the copy ended before more could have paid".to_owned(),
                 false => all.join("; "),
             }
         }
-        Choice::Dscp(0) => "some networks hold marked packets to a trickle".to_owned(),
-        Choice::Dscp(_) => "packets of this end have this mark".to_owned(),
+        Choice::Dscp(0) => "some networks slow marked packets down".to_owned(),
+        Choice::Dscp(_) => "packets from this machine carry this mark".to_owned(),
         Choice::Congestion { losses: true, .. } => {
-            "packets were lost on the way up, and it does not slow down for each".to_owned()
+            "packets were lost during the upload, and it does not slow down at each loss".to_owned()
         }
-        Choice::Congestion { .. } => "no losses on the way up spoke for another".to_owned(),
+        Choice::Congestion { .. } => "no losses during an upload called for another".to_owned(),
         Choice::Files { from, .. } => format!(
-            "files of {} and more are cut where there can be several lanes, and one request for a \
-             small file needs a longhaul there",
+            "files of {} or more are split if several lanes are possible; one request for a \
+             small file needs longhaul at the far end",
             units::size(*from)
         ),
         Choice::Delta { mode, .. } => match mode {
             DeltaUse::Auto => {
-                "with a longhaul there, where an older form stands and sending takes longer"
+                "used with longhaul at the far end, if an older version exists and sending it \
+                 whole takes longer"
             }
-            DeltaUse::Always => "with a longhaul there, wherever an older form stands",
+            DeltaUse::Always => {
+                "used with longhaul at the far end, wherever an older version exists"
+            }
             DeltaUse::Never => "files are sent whole",
         }
         .to_owned(),
         Choice::Verify(verified) => match verified.as_ref().and_then(|v| v.reason.clone()) {
             Some(reason) => reason,
-            None => "sums were made of what passed and of what is there".to_owned(),
+            None => {
+                "checksums of the transferred data and of the stored files were compared".to_owned()
+            }
         },
     }
 }
 
 fn order_of_ciphers(name: &str, order: &CipherOrder) -> String {
     match order {
-        CipherOrder::Chosen => "the first of those chosen that the server has".to_owned(),
+        CipherOrder::Chosen => "the first of the given ones that the server supports".to_owned(),
         CipherOrder::Instructions(true) => "this processor has instructions for AES".to_owned(),
         CipherOrder::Instructions(false) => "this processor has no instructions for AES".to_owned(),
         CipherOrder::Measured {
@@ -256,27 +263,28 @@ fn order_of_ciphers(name: &str, order: &CipherOrder) -> String {
 
 fn zlib(why: &ZlibWhy) -> String {
     match why {
-        ZlibWhy::Set => "as it was set".to_owned(),
-        ZlibWhy::Refused => "the server has none".to_owned(),
-        ZlibWhy::BlocksInstead => "a longhaul there packs by blocks, and once is enough".to_owned(),
-        ZlibWhy::NotAsked => "it could not bring anything here".to_owned(),
-        ZlibWhy::Failed => "a connection with it failed before".to_owned(),
-        ZlibWhy::PathUnknown => "how much the path moves is not known yet".to_owned(),
-        ZlibWhy::PathFast(rate) => {
-            format!(
-                "the path moved {}/s, which zlib does not",
-                units::size(*rate)
-            )
+        ZlibWhy::Set => "as requested".to_owned(),
+        ZlibWhy::Refused => "the server does not support it".to_owned(),
+        ZlibWhy::BlocksInstead => {
+            "longhaul at the far end compresses block by block instead".to_owned()
         }
-        ZlibWhy::Unseen => "there are no data at this end to look at beforehand".to_owned(),
+        ZlibWhy::NotAsked => "it cannot help here".to_owned(),
+        ZlibWhy::Failed => "a connection with it failed before".to_owned(),
+        ZlibWhy::PathUnknown => "the rate of the path is not known yet".to_owned(),
+        ZlibWhy::PathFast(rate) => {
+            format!("the path ({}/s) is faster than zlib", units::size(*rate))
+        }
+        ZlibWhy::Unseen => {
+            "the data are at the far end and cannot be sampled beforehand".to_owned()
+        }
         ZlibWhy::Several => {
-            "of several files in one stream, lengths tell of one what another holds: \
+            "with several files, compressed lengths can reveal contents of one through another: \
              --compress=auto allows it"
                 .to_owned()
         }
         ZlibWhy::Little(total) => {
             let total = units::size(*total);
-            format!("there are {total} to send, and it costs a round trip")
+            format!("only {total} to send, and it costs a round trip")
         }
         ZlibWhy::Looked {
             path,
@@ -287,8 +295,8 @@ fn zlib(why: &ZlibWhy) -> String {
                 files, bytes, left, ..
             } = sample;
             format!(
-                "the path moved {}/s; of {} at the beginning of {} {:.0} % are left, deflated at \
-                 {}/s: {}/s are to be expected with it",
+                "the path moves {}/s; a sample of {} from the start of {} shrinks to {:.0} %, \
+                 at {}/s: expected rate with zlib {}/s",
                 units::size(*path),
                 units::size(*bytes),
                 units::files((*files).into()),
@@ -298,7 +306,7 @@ fn zlib(why: &ZlibWhy) -> String {
             )
         }
         ZlibWhy::Found(row) => format!(
-            "such data moved at {}/s with it and {}/s without when that was measured",
+            "such data moved at {}/s with it and {}/s without in an earlier measurement",
             units::size(row.rate),
             units::size(row.plain)
         ),
@@ -309,10 +317,10 @@ fn brought(tried: TrialResult) -> String {
     let percent = (tried.gain - 1.0) * 100.0;
     match tried.connections > tried.had {
         true => format!(
-            "{} connections brought {percent:+.0} % over {}",
+            "{} connections changed the rate by {percent:+.0} % over {}",
             tried.connections, tried.had
         ),
-        false => format!("more channels brought {percent:+.0} %"),
+        false => format!("more channels changed the rate by {percent:+.0} %"),
     }
 }
 
@@ -336,12 +344,12 @@ mod tests {
         };
         assert_eq!(
             line(cipher(CipherOrder::Instructions(true)), Origin::Default),
-            "cipher: aes128-gcm@openssh.com (by itself): this processor has instructions for AES"
+            "cipher: aes128-gcm@openssh.com (automatic): this processor has instructions for AES"
         );
         assert_eq!(
             line(cipher(CipherOrder::Chosen), Origin::Config(None)),
-            "cipher: aes128-gcm@openssh.com (as ssh_config says): the first of those chosen that \
-             the server has"
+            "cipher: aes128-gcm@openssh.com (from ssh_config): the first of the given ones that \
+             the server supports"
         );
         let rates = [("a", 1_000_000), ("aes128-gcm@openssh.com", 2_000_000)];
         let measured = CipherOrder::Measured {
@@ -351,7 +359,7 @@ mod tests {
         };
         assert_eq!(
             line(cipher(measured), Origin::Memory(Duration::from_secs(7300))),
-            "cipher: aes128-gcm@openssh.com (known for 2 hours): aes128-gcm@openssh.com 2.0 MB/s, \
+            "cipher: aes128-gcm@openssh.com (remembered for 2 hours): aes128-gcm@openssh.com 2.0 MB/s, \
              a 1.0 MB/s on this processor, measured by a test"
         );
         let lanes = Choice::Lanes {
@@ -368,12 +376,12 @@ mod tests {
         };
         assert_eq!(
             line(lanes, Origin::Measured),
-            "connections: 4 connections (seen in this run): 4 connections brought +50 % over 2; \
-             limited by the path"
+            "connections: 4 connections (measured in this run): 4 connections changed the rate \
+             by +50 % over 2; limited by the path"
         );
         assert_eq!(
             line(Choice::Dscp(8), Origin::Flag("--dscp")),
-            "DSCP: 8 (as --dscp says): packets of this end have this mark"
+            "DSCP: 8 (from --dscp): packets from this machine carry this mark"
         );
     }
 
@@ -383,7 +391,7 @@ mod tests {
         decision.host = Some(Name(b"h\x07".to_vec()));
         let line = DecisionEvent::new(&decision).line(true);
         assert!(
-            line.starts_with("h\\x07: DSCP: none (by itself): "),
+            line.starts_with("h\\x07: DSCP: none (automatic): "),
             "{line}"
         );
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use transfer::report::{Name, Summary};
+use transfer::timeline::TimelineMark;
 
 use crate::exit::Exit;
 use crate::output::explain::DecisionEvent;
@@ -46,6 +47,8 @@ pub(crate) enum RunEvent<'a> {
     Host(HostInfo),
     /// A decision, at the end, with `--explain`.
     Decision(DecisionEvent),
+    /// A step of the copy, at the end, with `--explain=timeline`.
+    Timeline(TimelineMark),
     /// The progress, every second.
     Progress {
         bytes_done: u64,

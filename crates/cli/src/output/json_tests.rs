@@ -7,6 +7,7 @@ use serde_json::Value;
 use transfer::report::{
     Change, Choice, Decision, Event, Failure, FarEnd, Origin, Outcome, SessionReport, Verified,
 };
+use transfer::timeline::{ConnectionState, FileStep, StallCause, TimelineMark, TimelineStep};
 
 use super::*;
 
@@ -204,6 +205,22 @@ fn examples() -> Vec<String> {
             host: Some(name()),
             ..Decision::new(Choice::Dscp(0), Origin::Memory(Duration::from_secs(5)))
         })),
+        RunEvent::Timeline(TimelineMark {
+            at: Duration::from_millis(114),
+            connection: Some(1),
+            step: TimelineStep::State(ConnectionState {
+                waits: Some(StallCause::Answers),
+                ..ConnectionState::default()
+            }),
+        }),
+        RunEvent::Timeline(TimelineMark {
+            at: Duration::from_millis(900),
+            connection: None,
+            step: TimelineStep::File(FileStep {
+                job: 1,
+                state: FileState::Renamed,
+            }),
+        }),
         RunEvent::progress(Snapshot::default()),
         RunEvent::progress(Snapshot {
             remaining: Some(Duration::from_secs(5)),

@@ -14,17 +14,17 @@ const OTHERS: f64 = 0.3;
 /// A thread that runs or waits for a processor for this share of the time is at its limit.
 const HELD: f64 = 0.85;
 
-type Detail = fn(&SessionReport) -> Option<String>;
+type LimiterDetail = fn(&SessionReport) -> Option<String>;
 
 /// The text after the name of each limiter.
-const DETAILS: &[(Limiter, Detail)] = &[
+const DETAILS: &[(Limiter, LimiterDetail)] = &[
     (Limiter::Path, |r| tried(r).or_else(|| queue(r))),
     (Limiter::Loss, |r| {
         Some(format!("{} of the packets", percent(r.evidence.loss)))
     }),
     (Limiter::ServerWindow, |r| {
         let share = percent(r.evidence.window_blocked);
-        Some(format!("data waited for them {share} of the time"))
+        Some(format!("data waited for them for {share} of the time"))
     }),
     (Limiter::Server, server),
     (Limiter::LocalCpu, |r| {
@@ -32,13 +32,13 @@ const DETAILS: &[(Limiter, Detail)] = &[
         let cpu = r.evidence.cpu;
         if r.evidence.wanted_cpu > HELD && cpu < OTHERS {
             return Some(format!(
-                "longhaul used {cpu:.1} cores and waited for a processor, or for the quota of its \
-                 cgroup, in the rest of the time"
+                "longhaul used {cpu:.1} cores and waited for a processor or its cgroup quota \
+                 for the rest of the time"
             ));
         }
         Some(match cpu < OTHERS {
-            true => format!("others keep it busy, {idle} of it is idle"),
-            false => format!("{idle} of it idle, {cpu:.1} cores used by longhaul"),
+            true => format!("other programs keep it busy; {idle} is idle"),
+            false => format!("{idle} idle, longhaul used {cpu:.1} cores"),
         })
     }),
     (Limiter::LocalDisk, |_| None),
@@ -50,13 +50,13 @@ const DETAILS: &[(Limiter, Detail)] = &[
     (Limiter::OtherTraffic, |_| None),
     (Limiter::Lanes, |r| {
         let why = match r.fixed {
-            true => "as it was set",
-            false => "the server refused more, or each would need you to log in",
+            true => "as requested",
+            false => "the server refused more, or each login needs your input",
         };
         Some(why.to_owned())
     }),
     (Limiter::Startup, |_| {
-        Some("it was over before it was at full speed".to_owned())
+        Some("the copy ended before it reached full speed".to_owned())
     }),
 ];
 
@@ -103,9 +103,12 @@ fn server(r: &SessionReport) -> Option<String> {
     let e = &r.evidence;
     let answers = e.server >= Duration::from_millis(2);
     Some(match e.held > 1_000_000 {
-        true if !answers => format!("{:.1} MB lay there unanswered", e.held as f64 / 1e6),
+        true if !answers => format!(
+            "{:.1} MB were waiting there unanswered",
+            e.held as f64 / 1e6
+        ),
         false if !answers && e.silent > 0.1 => {
-            format!("it was silent for {} of the time", percent(e.silent))
+            format!("it sent nothing for {} of the time", percent(e.silent))
         }
         _ => format!("answers took {} beyond the round trip", ms(e.server)),
     })
@@ -114,7 +117,7 @@ fn server(r: &SessionReport) -> Option<String> {
 fn tried(r: &SessionReport) -> Option<String> {
     let tried = r.tried.filter(|t| !t.paid())?;
     let more = tried.connections > r.connections;
-    more.then(|| format!("{} brought no more", tried.connections))
+    more.then(|| format!("{} did not raise the rate", tried.connections))
 }
 
 fn queue(r: &SessionReport) -> Option<String> {
@@ -129,7 +132,7 @@ fn sysctl(r: &SessionReport) -> Option<String> {
         true => format!(" on {}", r.host),
         false => String::new(),
     };
-    Some(format!("`sysctl {name}`{place} would lift it"))
+    Some(format!("raise it with `sysctl {name}`{place}"))
 }
 
 fn percent(share: f64) -> String {
@@ -201,7 +204,7 @@ mod tests {
             (
                 Limiter::ServerWindow,
                 "limited by the server's channel windows (4 connections, 2 channels each): data \
-                 waited for them 71 % of the time",
+                 waited for them for 71 % of the time",
             ),
             (
                 Limiter::Server,
@@ -210,8 +213,8 @@ mod tests {
             ),
             (
                 Limiter::LocalCpu,
-                "limited by this machine's processor (4 connections, 2 channels each): 2.0 % of it \
-                 idle, 1.9 cores used by longhaul",
+                "limited by this machine's processor (4 connections, 2 channels each): 2.0 % \
+                 idle, longhaul used 1.9 cores",
             ),
             (
                 Limiter::LocalDisk,
@@ -220,22 +223,22 @@ mod tests {
             (
                 Limiter::SendBuffer,
                 "limited by this machine's TCP send buffer (4 connections, 2 channels each): \
-                 `sysctl net.ipv4.tcp_wmem` would lift it",
+                 raise it with `sysctl net.ipv4.tcp_wmem`",
             ),
             (
                 Limiter::FarReceiveBuffer,
                 "limited by the server's TCP receive buffer (4 connections, 2 channels each): \
-                 `sysctl net.ipv4.tcp_rmem` on h\\x07 would lift it",
+                 raise it with `sysctl net.ipv4.tcp_rmem` on h\\x07",
             ),
             (
                 Limiter::ReceiveBuffer,
                 "limited by this machine's TCP receive buffer (4 connections, 2 channels each): \
-                 `sysctl net.ipv4.tcp_rmem` would lift it",
+                 raise it with `sysctl net.ipv4.tcp_rmem`",
             ),
             (
                 Limiter::FarSendBuffer,
                 "limited by the server's TCP send buffer (4 connections, 2 channels each): \
-                 `sysctl net.ipv4.tcp_wmem` on h\\x07 would lift it",
+                 raise it with `sysctl net.ipv4.tcp_wmem` on h\\x07",
             ),
             (
                 Limiter::UserLimit,
@@ -249,12 +252,12 @@ mod tests {
             (
                 Limiter::Lanes,
                 "limited by the number of connections (4 connections, 2 channels each): the \
-                 server refused more, or each would need you to log in",
+                 server refused more, or each login needs your input",
             ),
             (
                 Limiter::Startup,
-                "limited by TCP's slow start (4 connections, 2 channels each): it was over before \
-                 it was at full speed",
+                "limited by TCP's slow start (4 connections, 2 channels each): the copy ended before \
+                 it reached full speed",
             ),
         ];
         for limiter in Limiter::all() {
@@ -274,11 +277,11 @@ mod tests {
             channels: 0,
             gain: 1.01,
         });
-        let said = "limited by the path (4 connections): 5 brought no more";
+        let said = "limited by the path (4 connections): 5 did not raise the rate";
         assert_eq!(after(vec![tried]).as_deref(), Some(said));
         let mut fixed = report(Limiter::Lanes);
         (fixed.connections, fixed.channels, fixed.fixed) = (1, 1, true);
-        let said = "limited by the number of connections (1 connection): as it was set";
+        let said = "limited by the number of connections (1 connection): as requested";
         assert_eq!(after(vec![fixed]).as_deref(), Some(said));
     }
 

@@ -18,13 +18,13 @@ pub(crate) const OPERANDS: [(&str, &str, &str); 2] = [
     (
         "listen",
         "\"LISTEN\"",
-        "Where connections come in, as on the command line: \"9022\", \"*:9022/tls\", \
-         \"unix:PATH\". There must be one.",
+        "The address to listen on, as on the command line: \"9022\", \"*:9022/tls\", \
+         \"unix:PATH\". Required.",
     ),
     (
         "targets",
         "\"TARGET\" or a list of them",
-        "Where they go, to the first that answers.",
+        "The targets of connections; the first that answers is used.",
     ),
 ];
 
@@ -118,8 +118,8 @@ impl ConfigReader {
                     }
                 }
             }
-            Some((at, _)) => self.wrong(&at, "relays are [[relay]] tables"),
-            None => self.wrong(&(0..0), "there is no [[relay]]"),
+            Some((at, _)) => self.wrong(&at, "relay must be a [[relay]] table"),
+            None => self.wrong(&(0..0), "the file has no [[relay]] table"),
         }
         Configuration { all, relays }
     }
@@ -127,7 +127,7 @@ impl ConfigReader {
     /// Reads a `[[relay]]`; keys above the first one are defaults for all.
     fn relay(&mut self, all: &RelayArgs, table: &Spanned<DeValue<'_>>) -> Option<RelayArgs> {
         let DeValue::Table(rows) = table.get_ref() else {
-            self.wrong(&table.span(), "relays are [[relay]] tables");
+            self.wrong(&table.span(), "relay must be a [[relay]] table");
             return None;
         };
         let mut args = all.clone();
@@ -137,15 +137,19 @@ impl ConfigReader {
             match flag(name) {
                 _ if name == "listen" => match value.get_ref() {
                     DeValue::String(text) => args.entrance = text.clone().into_owned(),
-                    _ => self.wrong(&value.span(), "listen is a text"),
+                    _ => self.wrong(&value.span(), "listen must be a string"),
                 },
                 _ if name == "targets" => match texts(value) {
                     Some(texts) => args.targets = texts,
-                    None => self.wrong(&value.span(), "targets are texts"),
+                    None => self.wrong(
+                        &value.span(),
+                        "targets must be a string or a list of strings",
+                    ),
                 },
                 Some(flag) if is_for_file(flag, false) => self.set(flag, &mut args, value),
                 Some(_) => {
-                    let what = format!("{name} is of all relays: it stands above the first");
+                    let what =
+                        format!("{name} concerns all relays: move it above the first [[relay]]");
                     self.wrong(&key.span(), what);
                 }
                 None => self.wrong(
@@ -155,7 +159,10 @@ impl ConfigReader {
             }
         }
         if args.entrance.is_empty() {
-            self.wrong(&table.span(), "a [[relay]] says where it listens: listen");
+            self.wrong(
+                &table.span(),
+                "[[relay]] has no listen option, which is required",
+            );
         }
         // Report one mistake once.
         (self.wrongs.len() == before).then_some(args)
@@ -163,17 +170,20 @@ impl ConfigReader {
 
     fn once(&mut self, relays: &[RelayArgs], relay: &RelayArgs, at: &Range<usize>) {
         let place = |args: &RelayArgs| {
-            let parsed: Result<relay::Entrance, _> = args.entrance.parse();
+            let parsed: Result<relay::ListenSpec, _> = args.entrance.parse();
             parsed.map(|entrance| entrance.place).ok()
         };
         let own = place(relay);
         if own == Some(relay::Endpoint::Streams) {
-            self.wrong(at, "standard streams are for the command line");
+            self.wrong(
+                at,
+                "listen: standard input and output (-) can be used on the command line only",
+            );
         }
         if own.is_some() && relays.iter().any(|other| place(other) == own) {
             self.wrong(
                 at,
-                format!("another relay listens at {} too", relay.entrance),
+                format!("listen: another relay listens on {} too", relay.entrance),
             );
         }
     }
@@ -211,13 +221,13 @@ fn given(
     let values = match (flag.takes, value.get_ref()) {
         (ValueKind::Nothing, DeValue::Boolean(true)) => Vec::new(),
         (ValueKind::Nothing, DeValue::Boolean(false)) => return Ok(None),
-        (ValueKind::Nothing, _) => return Err("it is true or false"),
-        (ValueKind::Values(_), _) => texts(value).ok_or("it is a text or a list of texts")?,
+        (ValueKind::Nothing, _) => return Err("must be true or false"),
+        (ValueKind::Values(_), _) => texts(value).ok_or("must be a string or a list of strings")?,
         (ValueKind::Choice(_, choices), _) => {
             let text = text(value).filter(|text| choices.contains(&text.as_str()));
-            vec![text.ok_or("it is none of those there are")?]
+            vec![text.ok_or("is not one of the possible values; see longhaul-relay.conf(5)")?]
         }
-        _ => vec![text(value).ok_or("it is a text or a number")?],
+        _ => vec![text(value).ok_or("must be a string or a number")?],
     };
     Ok(Some(FlagInput {
         long: flag.long.unwrap_or_default(),
@@ -280,28 +290,32 @@ mod tests {
     fn each_mistake_has_its_line() {
         let relay = "[[relay]]\nlisten = \"1\"\ntargets = \"h:2\"\n";
         for (text, line, word) in [
-            ("", 1, "no [[relay]]"),
-            ("relay = 3\n", 1, "[[relay]] tables"),
-            ("\nrelay = [3]\n", 2, "[[relay]] tables"),
+            ("", 1, "has no [[relay]] table"),
+            ("relay = 3\n", 1, "must be a [[relay]] table"),
+            ("\nrelay = [3]\n", 2, "must be a [[relay]] table"),
             ("[[relay]]\nlisten = \"1\nx", 3, "key with no value"),
-            ("[[relay]]\ntargets = \"h:1\"\n", 1, "says where it listens"),
+            ("[[relay]]\ntargets = \"h:1\"\n", 1, "has no listen option"),
             (&format!("{relay}bufer = 1\n"), 4, "unknown key `bufer`"),
             (
                 &format!("{relay}buffer = \"much\"\n"),
                 4,
                 "buffer: 'much' is not a size",
             ),
-            (&format!("{relay}buffer = true\n"), 4, "a text or a number"),
+            (
+                &format!("{relay}buffer = true\n"),
+                4,
+                "a string or a number",
+            ),
             (&format!("{relay}mptcp = 1\n"), 4, "true or false"),
             (
                 &format!("{relay}tls-min = \"1.1\"\n"),
                 4,
-                "none of those there are",
+                "not one of the possible values",
             ),
             (
                 &format!("{relay}status = \"127.0.0.1:1\"\n"),
                 4,
-                "of all relays",
+                "concerns all relays",
             ),
             (
                 &format!("{relay}config = \"x\"\n"),
@@ -318,8 +332,12 @@ mod tests {
                 1,
                 "unknown key `listen`",
             ),
-            (&format!("{relay}{relay}"), 4, "another relay listens at 1"),
-            ("[[relay]]\nlisten = \"-\"\n", 1, "standard streams"),
+            (&format!("{relay}{relay}"), 4, "another relay listens on 1"),
+            (
+                "[[relay]]\nlisten = \"-\"\n",
+                1,
+                "standard input and output",
+            ),
         ] {
             let wrongs = parse(text, |_| Ok(())).expect_err(text);
             let found: Vec<_> = wrongs

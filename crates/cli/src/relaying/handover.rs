@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use relay::{Handle, ListeningSocket};
+use relay::{ListeningSocket, RelayControl};
 use rustix::net::sockopt::socket_peercred;
 use tracing::{info, warn};
 use transfer::connect::{pass_socket, passed_socket};
@@ -37,7 +37,12 @@ pub(super) struct Predecessor(UnixStream);
 /// # Errors
 /// The process belongs to another user, or does not hand its sockets over.
 pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<ListeningSocket>)>, String> {
-    let named = |e: io::Error| format!("{}: nothing is handed over: {e}", path.display());
+    let named = |e: io::Error| {
+        format!(
+            "{}: cannot take over the sockets of the running relay: {e}",
+            path.display()
+        )
+    };
     let mut stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
         Err(e) if is_nobody(&e) => return Ok(None),
@@ -84,7 +89,9 @@ fn is_own(stream: &UnixStream) -> io::Result<()> {
     let other = socket_peercred(stream)?.uid;
     match other == rustix::process::geteuid() || other.is_root() {
         true => Ok(()),
-        false => Err(io::Error::other("another user is at the other end")),
+        false => Err(io::Error::other(
+            "the other process belongs to another user",
+        )),
     }
 }
 
@@ -99,7 +106,9 @@ impl Predecessor {
         released.or_else(|e| match has_ended(path) {
             // A signal ended it meanwhile: it keeps its connections, and new ones are ours.
             true => Ok(()),
-            false => Err(format!("the predecessor does not let go: {e}")),
+            false => Err(format!(
+                "the previous relay did not confirm the handover: {e}"
+            )),
         })
     }
 }
@@ -137,7 +146,7 @@ impl HandoverOffer {
 /// Another process waits at this path, or it cannot be created.
 pub(super) fn offer(
     path: &Path,
-    handle: Handle,
+    handle: RelayControl,
     end: impl FnOnce() + Send + 'static,
 ) -> io::Result<HandoverOffer> {
     let listener = sys::listen_unix(path, 4)?;
@@ -152,10 +161,10 @@ pub(super) fn offer(
             let mut stream = UnixStream::from(OwnedFd::from(stream));
             match hand_over(&mut stream, &handle) {
                 Ok(()) => break stream,
-                Err(e) => warn!("nothing was handed over: {e}"),
+                Err(e) => warn!("handover failed, this relay keeps its sockets: {e}"),
             }
         };
-        info!("a successor listens");
+        info!("handed the listening sockets over to a new relay");
         HANDED_OVER.store(true, Ordering::Release);
         // The successor creates its own socket there next.
         let _ = fs::remove_file(&path);
@@ -167,7 +176,7 @@ pub(super) fn offer(
     Ok(HandoverOffer(thread))
 }
 
-fn hand_over(stream: &mut UnixStream, handle: &Handle) -> io::Result<()> {
+fn hand_over(stream: &mut UnixStream, handle: &RelayControl) -> io::Result<()> {
     is_own(stream)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use relay::status::StatusMonitor;
-use relay::{Endpoint, Handle, InheritedSockets, RelaySettings, Relays};
+use relay::{Endpoint, InheritedSockets, RelayControl, RelaySettings, Relays};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
@@ -64,8 +64,8 @@ impl MergedSettings {
         let metrics = args.metrics.clone().or(all.metrics);
         if metrics.as_deref().is_some_and(|at| !is_nearby(at)) {
             return Err(
-                "metrics: it is an address of this machine alone, as 127.0.0.1:9100, or the path \
-                 of a UNIX socket"
+                "metrics: needs a loopback address such as 127.0.0.1:9100, or the path of a \
+                 UNIX socket"
                     .to_owned(),
             );
         }
@@ -73,8 +73,8 @@ impl MergedSettings {
         let status = status.map(|text| {
             let address: Option<SocketAddr> = text.parse().ok();
             address.filter(|at| at.ip().is_loopback()).ok_or(
-                "status: it is an address of this machine alone, as 127.0.0.1:9090: who is \
-                 elsewhere can come by ssh -L",
+                "status: needs a loopback address such as 127.0.0.1:9090; from other machines \
+                 use ssh -L",
             )
         });
         Ok(Self {
@@ -157,7 +157,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
         relay.limits.connections.saturating_mul(legs)
     });
     raise_descriptors(connections.fold(0, usize::saturating_add));
-    let wrong = |e: io::Error| format!("the relay cannot start: {e}");
+    let wrong = |e: io::Error| format!("cannot start the relay: {e}");
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = told.threads.unwrap_or(cores);
     let predecessor = match &told.handover {
@@ -169,7 +169,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
             (Some(predecessor), InheritedSockets::ByPredecessor(sockets))
         }
         None => {
-            let wrong = |e: io::Error| format!("the sockets of systemd: {e}");
+            let wrong = |e: io::Error| format!("cannot use the sockets from systemd: {e}");
             let sockets = systemd::listeners().map_err(wrong)?;
             (None, InheritedSockets::ByStarter(sockets))
         }
@@ -180,13 +180,13 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
         .collect();
     let relays = Relays::start(told.relays, threads, handed_on).map_err(|e| e.to_string())?;
     for fingerprint in keys {
-        info!("our key for pairs is {fingerprint}");
+        info!("the key of this relay for --pair-allow of its peers is {fingerprint}");
     }
     let succeeds = predecessor.is_some();
     if let (Some(predecessor), Some(path)) = (predecessor, &told.handover) {
         predecessor.release(path)?;
     }
-    let ending = Ending {
+    let ending = ShutdownHandler {
         handle: relays.handle(),
         after: told.drain_timeout,
     };
@@ -211,7 +211,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
         offered.map_err(|e| format!("{}: {e}", path.display()))
     };
     let offered = told.handover.as_ref().map(offer).transpose()?;
-    let reloading = Arc::new(Reloading {
+    let reloading = Arc::new(ReloadHandler {
         args: args.clone(),
         handle: relays.handle(),
         files: Mutex::new(told.files),
@@ -233,7 +233,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
     let mut lines: Vec<String> = relays
         .listening()
         .iter()
-        .map(|at| format!("listening at {at}\n"))
+        .map(|at| format!("listening on {at}\n"))
         .collect();
     lines.extend(shown.map(|at| format!("status at http://{at}/\n")));
     let said = out.write_all(lines.concat().as_bytes());
@@ -257,7 +257,7 @@ fn raise_descriptors(connections: usize) {
     if limit.current.is_some_and(|current| current < wanted) {
         limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
         if let Err(e) = setrlimit(Resource::Nofile, limit) {
-            warn!("the limit of descriptors stays as it is: {e}");
+            warn!("cannot raise the limit of open files: {e}");
         }
     }
 }
@@ -271,7 +271,7 @@ fn tell(
     if status.is_none() && metrics.is_none() {
         return Ok(Vec::new());
     }
-    let wrong = |e: io::Error| format!("what goes on cannot be shown: {e}");
+    let wrong = |e: io::Error| format!("cannot serve status or metrics: {e}");
     let watch = relays.handle().watch().map_err(wrong)?;
     let mut all = Vec::new();
     if let Some(address) = status {
@@ -296,13 +296,13 @@ pub(super) fn figures(watch: &StatusMonitor) -> HttpResponse {
 
 /// Drains the relays at a signal or a successor.
 #[derive(Clone)]
-struct Ending {
-    handle: Handle,
+struct ShutdownHandler {
+    handle: RelayControl,
     /// Time after which remaining connections are reset.
     after: Option<Duration>,
 }
 
-impl Ending {
+impl ShutdownHandler {
     fn begin(self, succeeded: bool) {
         systemd::notify("STOPPING=1");
         match succeeded {
@@ -318,19 +318,19 @@ impl Ending {
             self.handle.cut_off();
         });
         if let Err(e) = started {
-            warn!("everybody is served to the end: {e}");
+            warn!("cannot start the timer of --drain-timeout, so open connections may finish: {e}");
         }
     }
 }
 
 /// Reloads configuration and keys.
-struct Reloading {
+struct ReloadHandler {
     args: RelayArgs,
-    handle: Handle,
+    handle: RelayControl,
     files: Mutex<Vec<FileStamp>>,
 }
 
-impl Reloading {
+impl ReloadHandler {
     /// Applies the current files to connections from now on, if they are valid.
     fn reload(&self) {
         systemd::reloading();
@@ -342,9 +342,9 @@ impl Reloading {
         match told {
             Ok(files) => {
                 *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
-                info!("configuration, keys and certificates were read again");
+                info!("configuration, keys and certificates reloaded");
             }
-            Err(why) => warn!("everything stays as it was: {why}"),
+            Err(why) => warn!("reload failed, the previous configuration stays in use: {why}"),
         }
         systemd::notify("READY=1");
     }

@@ -42,7 +42,7 @@ fn page(status: &Status) -> String {
     }
     let all = match status.connections.checked_sub(status.listed.len()) {
         None | Some(0) => String::new(),
-        Some(more) => format!("<p class=quiet>and {more} more that move less</p>"),
+        Some(more) => format!("<p class=quiet>and {more} more with lower rates</p>"),
     };
     let since = duration(Duration::from_secs_f64(status.seconds.max(0.0)));
     format!(

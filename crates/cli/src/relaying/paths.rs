@@ -1,4 +1,4 @@
-//! Remembers the paths to the other halves of pairs, in the same store as host memories.
+//! Remembers the paths to peer relays, in the same store as host memories.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use relay::strategy::{self, PathMemory};
-use schedule::{Direction, Learned};
+use schedule::{Direction, LearnedConcurrency};
 use transfer::memory::MemoryStore;
 
 /// Pseudo login name that no account can have: it separates memories of pairs from those of logins.
@@ -17,7 +17,7 @@ const USER: &str = "pair:";
 pub(super) struct LearnedStripes {
     memories: Option<MemoryStore>,
     /// Values loaded or learned since the start.
-    known: Mutex<BTreeMap<String, Option<Learned>>>,
+    known: Mutex<BTreeMap<String, Option<LearnedConcurrency>>>,
 }
 
 impl LearnedStripes {
@@ -28,7 +28,7 @@ impl LearnedStripes {
         }
     }
 
-    fn load(&self, target: &str, rtt: Duration) -> Option<Learned> {
+    fn load(&self, target: &str, rtt: Duration) -> Option<LearnedConcurrency> {
         let (host, port) = split(target)?;
         let memory = self.memories.as_ref()?;
         let mut memory = memory.load(host, port, USER, SystemTime::now())?;
@@ -38,7 +38,11 @@ impl LearnedStripes {
 }
 
 impl PathMemory for LearnedStripes {
-    fn recall(&self, target: &str, rtt: Duration) -> Option<(strategy::Learned, Duration)> {
+    fn recall(
+        &self,
+        target: &str,
+        rtt: Duration,
+    ) -> Option<(strategy::LearnedStripeCount, Duration)> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.entry(target.to_owned());
         let known = known.or_insert_with(|| self.load(target, rtt));
@@ -49,7 +53,7 @@ impl PathMemory for LearnedStripes {
         }
         let learned = (*known)?;
         let holds = learned.holds(now, rtt).then_some(learned)?;
-        let found = strategy::Learned {
+        let found = strategy::LearnedStripeCount {
             legs: usize::try_from(holds.connections).ok()?,
             rate: holds.rate,
             rtt: Duration::from_micros(holds.rtt_us),
@@ -57,8 +61,8 @@ impl PathMemory for LearnedStripes {
         Some((found, learned.age(now)?))
     }
 
-    fn keep(&self, target: &str, found: strategy::Learned) {
-        let learned = Learned {
+    fn keep(&self, target: &str, found: strategy::LearnedStripeCount) {
+        let learned = LearnedConcurrency {
             direction: Direction::Up,
             connections: u32::try_from(found.legs).unwrap_or(1),
             channels: 1,
@@ -110,7 +114,7 @@ mod tests {
             known: Mutex::default(),
         };
         let rtt = Duration::from_millis(114);
-        let found = strategy::Learned {
+        let found = strategy::LearnedStripeCount {
             legs: 4,
             rate: 84_000_000,
             rtt,

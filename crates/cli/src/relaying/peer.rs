@@ -34,7 +34,8 @@ pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
     }
     let is_empty = known.is_empty();
     if args.accept_new {
-        let path = file_of_known.ok_or("there is no home for known_pairs: use --pair-allow")?;
+        let path = file_of_known
+            .ok_or("cannot find the home directory, which holds known_pairs: use --pair-allow")?;
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         }
@@ -44,8 +45,8 @@ pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
     let mut facing = facing.map_err(|why| format!("{}: {why}", file.display()))?;
     if is_empty && !args.accept_new {
         return Err(format!(
-            "no key of another half is known: say whose with --pair-allow SHA256:... (the other \
-             half says it as it starts; ours, for its --pair-allow, is {})",
+            "no key of a peer relay is known: give the fingerprint that the peer logs at its \
+             start as --pair-allow SHA256:... (for the --pair-allow of the peer, ours is {})",
             facing.fingerprint()
         ));
     }
@@ -69,16 +70,16 @@ fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String>
             .map(|folder| folder.join("pair_key"))
     };
     let file = named.map(Path::to_owned).or_else(usual);
-    let file = file.ok_or("there is no home to keep a key in: --pair-key names a file")?;
+    let file = file.ok_or("cannot find the home directory for a key: use --pair-key FILE")?;
     if !file.exists() {
-        let made = serve::listen::keep_new(&file, new_key()?.as_bytes());
-        made.map_err(|e| format!("{}: a key cannot be made: {e}", file.display()))?;
+        let made = serve::sshd::keep_new(&file, new_key()?.as_bytes());
+        made.map_err(|e| format!("{}: cannot create a key: {e}", file.display()))?;
     }
     let wrong = |e: io::Error| format!("{}: {e}", file.display());
     let mode = fs::metadata(&file).map_err(wrong)?.permissions().mode();
     if mode & 0o077 != 0 {
         return Err(format!(
-            "{}: others than its owner may read this key: chmod 600",
+            "{}: other users can read this key: run chmod 600 on it",
             file.display()
         ));
     }
@@ -92,7 +93,10 @@ fn add(known: &mut KnownPeers, text: &str) -> Result<(), String> {
         return known.add(text);
     }
     let lines = fs::read_to_string(text).map_err(|e| {
-        format!("--pair-allow: '{text}' is no fingerprint such as SHA256:..., and as a file: {e}")
+        format!(
+            "--pair-allow: '{text}' is neither a fingerprint (SHA256:...) nor a readable file: \
+             {e}"
+        )
     })?;
     known.add(&lines).map_err(|why| format!("{text}: {why}"))
 }

@@ -9,11 +9,11 @@ use wire::escape::{name, steers_terminal};
 pub(super) fn text(status: &Status) -> String {
     let mut text = MetricsText::default();
     let relays = &status.relays;
-    text.family("accepted_total", "counter", "Connections taken.");
+    text.family("accepted_total", "counter", "Connections accepted.");
     text.each(relays, &[], |relay| relay.accepted);
-    text.family("turned_away_total", "counter", "Connections turned away.");
+    text.family("turned_away_total", "counter", "Connections refused.");
     text.each(relays, &[], |relay| relay.turned_away);
-    text.family("connections", "gauge", "Connections now.");
+    text.family("connections", "gauge", "Connections open now.");
     text.each(relays, &[], |relay| relay.connections);
     text.family(
         "bytes_total",
@@ -25,7 +25,7 @@ pub(super) fn text(status: &Status) -> String {
     text.family(
         "retransmissions_total",
         "counter",
-        "Segments sent again on connections that have ended.",
+        "Segments retransmitted on connections that have ended.",
     );
     text.each(relays, &[("leg", "client")], |relay| {
         relay.retransmissions[0]
@@ -36,7 +36,7 @@ pub(super) fn text(status: &Status) -> String {
     text.family(
         "ended_total",
         "counter",
-        "Connections that have ended, and how.",
+        "Connections that have ended, by outcome.",
     );
     for relay in relays {
         for (how, count) in &relay.ends {
@@ -46,7 +46,7 @@ pub(super) fn text(status: &Status) -> String {
     text.family(
         "target_up",
         "gauge",
-        "Whether a target answered when it was asked last.",
+        "1 if the target answered the last check, else 0.",
     );
     for relay in relays {
         for target in &relay.targets {

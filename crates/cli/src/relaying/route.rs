@@ -1,4 +1,4 @@
-//! Routes through relay halves that are started over ssh: `ssh://HOST/TARGET` and `--via`.
+//! Routes through relays that are started over ssh: `ssh://HOST/TARGET` and `--via`.
 //! docs/design/0018-splitting.md.
 
 pub(super) mod half;
@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use relay::control::StartHalf;
+use relay::control::StartConfig;
 use relay::peer::{KnownPeers, PeerConfig, StripeCount, new_key};
 use relay::{Endpoint, Host, Target};
 use tracing::{info, warn};
@@ -21,7 +21,7 @@ use transfer::copy::HostId;
 use transfer::operand::Destination;
 use zeroize::Zeroizing;
 
-use self::near::{Backoff, LegCarrier, MonitoredHalf, RemoteHalf, patience, say_alive};
+use self::near::{Backoff, MonitoredRelay, RemoteRelay, StripeTunnel, patience, say_alive};
 use crate::connect::Hosts;
 use crate::flags::low::{CopyArgs, RelayArgs};
 use crate::output::Output;
@@ -51,7 +51,7 @@ pub(super) struct Route {
 
 /// The first leg of a route: its target and the pair's settings.
 #[derive(Clone, Debug)]
-pub(super) struct FirstLeg {
+pub(super) struct FirstHop {
     pub(super) target: Target,
     pub(super) facing: PeerConfig,
 }
@@ -65,7 +65,7 @@ static KEY: LazyLock<Result<Zeroizing<String>, String>> = LazyLock::new(new_key)
 
 struct StartedRoute {
     route: Route,
-    way: FirstLeg,
+    way: FirstHop,
 }
 
 fn begun() -> MutexGuard<'static, Vec<StartedRoute>> {
@@ -93,8 +93,8 @@ impl Route {
         }
         let [target] = args.targets.as_slice() else {
             return Err(match args.targets.is_empty() {
-                true => "--via: it goes with one TARGET".to_owned(),
-                false => "a way over ssh has one TARGET".to_owned(),
+                true => "--via needs exactly one TARGET".to_owned(),
+                false => "--via and ssh:// need exactly one TARGET".to_owned(),
             });
         };
         let mut hosts = Vec::new();
@@ -103,18 +103,20 @@ impl Route {
         }
         let mut target = target.as_str();
         if let Some(rest) = target.strip_prefix("ssh://") {
-            let wrong =
-                "is ssh://[USER@]HOST[:PORT]/TARGET, where TARGET is what the host connects to";
+            let wrong = "is not ssh://[USER@]HOST[:PORT]/TARGET, where TARGET is the address that HOST \
+                 connects to";
             let (host, inner) = rest
                 .split_once('/')
-                .ok_or_else(|| format!("{target}: it {wrong}"))?;
+                .ok_or_else(|| format!("TARGET: '{target}' {wrong}"))?;
             hosts.push(Destination::parse(host).map_err(|e| format!("{target}: {e}"))?);
             target = inner;
         }
         if hosts.len() > MOST_HOSTS {
-            return Err(format!("--via: more than {MOST_HOSTS} hosts"));
+            return Err(format!("--via: more than {MOST_HOSTS} hosts given"));
         }
-        let parsed: Target = target.parse().map_err(|e| format!("{target}: it {e}"))?;
+        let parsed: Target = target
+            .parse()
+            .map_err(|e| format!("TARGET: '{target}' {e}"))?;
         super::no_words(target, &parsed.words, &["proxy", "proxy1", "proxy2"])?;
         Ok(Some(Self {
             hosts,
@@ -131,7 +133,7 @@ impl Route {
     }
 
     /// The first leg, if the route is running.
-    pub(super) fn way(&self) -> Option<FirstLeg> {
+    pub(super) fn way(&self) -> Option<FirstHop> {
         let begun = begun();
         let of = begun.iter().find(|begun| begun.route == *self);
         of.map(|begun| begun.way.clone())
@@ -142,7 +144,8 @@ impl Route {
     /// # Errors
     /// A host cannot be reached, or has no longhaul: one sentence.
     pub(super) fn begin(&self) -> Result<(), String> {
-        let carrier = LegCarrier::start().map_err(|e| format!("legs cannot be taken: {e}"))?;
+        let carrier = StripeTunnel::start()
+            .map_err(|e| format!("cannot accept stripes on this machine: {e}"))?;
         let chain = self.set_up(&carrier, false)?;
         begun().push(StartedRoute {
             route: self.clone(),
@@ -151,15 +154,15 @@ impl Route {
         let route = self.clone();
         let thread = thread::Builder::new().name("route".to_owned());
         let started = thread.spawn(move || route.keep(&carrier, chain));
-        started.map_err(|e| format!("no thread to look after it: {e}"))?;
+        started.map_err(|e| format!("cannot start a thread for the route: {e}"))?;
         Ok(())
     }
 
-    fn keep(&self, carrier: &Arc<LegCarrier>, mut chain: HalfChain) {
+    fn keep(&self, carrier: &Arc<StripeTunnel>, mut chain: RelayChain) {
         let mut pause = Backoff::new();
         loop {
             let why = chain.follow();
-            warn!("{why}: it is started again");
+            warn!("{why}; restarting it");
             carrier.lead_to(None);
             drop(chain);
             chain = loop {
@@ -178,8 +181,8 @@ impl Route {
         }
     }
 
-    /// Starts the halves, and connects each to the next.
-    fn set_up(&self, carrier: &Arc<LegCarrier>, again: bool) -> Result<HalfChain, String> {
+    /// Starts the relays, and connects each to the next.
+    fn set_up(&self, carrier: &Arc<StripeTunnel>, again: bool) -> Result<RelayChain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
         let own = PeerConfig::new(key.as_bytes(), KnownPeers::default())?;
         let own = own.fingerprint().to_owned();
@@ -195,7 +198,7 @@ impl Route {
             let Some(half) = halves.get_mut(nth) else {
                 continue;
             };
-            let begin = StartHalf {
+            let begin = StartConfig {
                 allow: [Some(own.clone()), before].into_iter().flatten().collect(),
                 target: next.0.clone(),
                 target_key: next.1.clone(),
@@ -209,7 +212,7 @@ impl Route {
                 // Skip this host: the route begins behind it, over the ssh connection that passes
                 // it.
                 Err(why) if nth + 1 < self.hosts.len() => {
-                    warn!("{why}: data pass it over ssh");
+                    warn!("{why}; data pass this host over ssh");
                     first.0 = nth + 1;
                     break;
                 }
@@ -219,7 +222,7 @@ impl Route {
             let Some(port) = port else {
                 if nth > 0 {
                     warn!(
-                        "{}: nothing but ssh reaches it: data pass the hosts before it so",
+                        "{}: reachable over ssh only; data to it pass over ssh",
                         half.name
                     );
                 }
@@ -239,12 +242,12 @@ impl Route {
     /// Finds a way to the first half: direct, or inside the ssh connection.
     fn lead(
         &self,
-        halves: Vec<RemoteHalf>,
+        halves: Vec<RemoteRelay>,
         (nth, port): (usize, Option<u16>),
-        carrier: &Arc<LegCarrier>,
-    ) -> Result<HalfChain, String> {
+        carrier: &Arc<StripeTunnel>,
+    ) -> Result<RelayChain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
-        let half = halves.first().ok_or("there is no half")?;
+        let half = halves.first().ok_or("no peer relay was started")?;
         let mut known = KnownPeers::default();
         known.add(&half.key)?;
         let mut facing = PeerConfig::new(key.as_bytes(), known)?;
@@ -265,22 +268,27 @@ impl Route {
                     .map_err(|why| format!("port {port}: {why}"))
             }
             (_, None) if nth == 0 => Err(match self.ports {
-                None => "the half there has no port that others reach".to_owned(),
-                Some((a, b)) => format!("none of the ports {a} to {b} can be had there"),
+                None => {
+                    "the relay there could not open a port that is reachable from here".to_owned()
+                }
+                Some((a, b)) => format!("none of the ports {a} to {b} is free there"),
             }),
-            _ if nth > 0 => Err("it is passed by way of others".to_owned()),
-            _ => Err("its address is not known, behind ProxyJump or ProxyCommand".to_owned()),
+            _ if nth > 0 => Err("it is reached through other hosts".to_owned()),
+            _ => Err(
+                "its address is unknown because ssh_config has ProxyJump or ProxyCommand"
+                    .to_owned(),
+            ),
         };
         let at = match direct {
             Ok(at) => {
                 info!(
-                    "{name}: longhaul {} is the other half, at {at}",
+                    "{name}: longhaul {} is the peer relay, at {at}",
                     half.software
                 );
                 at
             }
             Err(why) => {
-                warn!("{name}: data go over the ssh connection itself: {why}");
+                warn!("{name}: data go over the ssh connection: {why}");
                 // Further stripes would share the one ssh connection.
                 facing.stripes = StripeCount::Fixed(1);
                 carrier.lead_to(Some(Arc::clone(&half.voice)));
@@ -290,10 +298,10 @@ impl Route {
         let (tell, gone) = mpsc::channel();
         let followed = halves.into_iter().map(|half| half.follow(tell.clone()));
         let followed = followed.collect::<Result<_, _>>();
-        Ok(HalfChain {
+        Ok(RelayChain {
             halves: followed.map_err(|e| format!("{name}: {e}"))?,
             gone,
-            way: FirstLeg {
+            way: FirstHop {
                 target: self.target_at(at),
                 facing,
             },
@@ -310,10 +318,10 @@ impl Route {
         }
     }
 
-    /// Starts the half at host `nth`, which is reached through the hosts before it.
-    fn start(&self, nth: usize, again: bool) -> Result<RemoteHalf, String> {
+    /// Starts the relay at host `nth`, which is reached through the hosts before it.
+    fn start(&self, nth: usize, again: bool) -> Result<RemoteRelay, String> {
         let (before, from) = self.hosts.split_at(nth);
-        let host = from.first().ok_or("there is no such host")?;
+        let host = from.first().ok_or("internal error: no host given")?;
         let jump: Vec<String> = before.iter().map(Destination::to_string).collect();
         let flags = CopyArgs {
             config: self.ssh_config.clone(),
@@ -333,25 +341,27 @@ impl Route {
         );
         let hosts = Hosts::new(vec![host.clone()], flags, Arc::new(output));
         let command = hosts.start_half(HostId(0))?;
-        RemoteHalf::meet(&host.to_string(), command)
+        RemoteRelay::meet(&host.to_string(), command)
     }
 }
 
-/// Connected halves.
-struct HalfChain {
-    halves: Vec<MonitoredHalf>,
+/// Connected relays.
+struct RelayChain {
+    halves: Vec<MonitoredRelay>,
     gone: Receiver<String>,
-    way: FirstLeg,
+    way: FirstHop,
 }
 
-impl HalfChain {
-    /// Waits until one of the halves is gone, and returns the reason.
+impl RelayChain {
+    /// Waits until one of the relays is gone, and returns the reason.
     fn follow(&self) -> String {
         loop {
             match self.gone.recv_timeout(ALIVE) {
                 Ok(why) => return why,
                 Err(RecvTimeoutError::Timeout) => say_alive(&self.halves),
-                Err(RecvTimeoutError::Disconnected) => return "the halves are gone".to_owned(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return "the relays on the hosts have ended".to_owned();
+                }
             }
         }
     }

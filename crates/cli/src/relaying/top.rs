@@ -32,7 +32,7 @@ pub(super) fn run(address: &str) -> Exit {
     let Ok(address) = address.parse() else {
         let shown = escape::name(address.as_bytes());
         return failed(&format!(
-            "{shown} is not ADDRESS:PORT, as a relay was given with --status"
+            "{shown} is not ADDRESS:PORT; use the address of the relay's --status"
         ));
     };
     let told = match io::stdout().is_terminal() {
@@ -59,7 +59,7 @@ fn watch(address: SocketAddr) -> Result<(), String> {
         OVER.store(true, Ordering::Release);
         waiting.unpark();
     };
-    signals::watch(first, || show(END)).map_err(|e| format!("signals can't be caught: {e}"))?;
+    signals::watch(first, || show(END)).map_err(|e| format!("cannot handle signals: {e}"))?;
     let mut last = status(address)?;
     let mut gone: Option<String> = None;
     show(BEGIN);
@@ -101,7 +101,9 @@ fn status(address: SocketAddr) -> Result<Status, String> {
     let body = told.split_once("\r\n\r\n").map(|(_, body)| body);
     let body = body.filter(|_| told.starts_with("HTTP/1.1 200 "));
     let status = body.and_then(|body| serde_json::from_str(body).ok());
-    status.ok_or_else(|| format!("{address} is no status of a relay of this version"))
+    status.ok_or_else(|| {
+        format!("{address} does not serve the status of a longhaul relay of this version")
+    })
 }
 
 /// Formats the status within a number of columns and rows.
@@ -115,7 +117,7 @@ fn text(status: &Status, columns: usize, rows: usize) -> String {
         });
         let targets = targets.collect::<Vec<_>>().join(", ");
         lines.push(format!(
-            "{} > {targets}: {} connections, {} so far, {} turned away, {up} up, {down} down  {}",
+            "{} > {targets}: {} connections, {} so far, {} refused, {up} up, {down} down  {}",
             relay.relay,
             relay.connections,
             relay.accepted,
@@ -126,7 +128,7 @@ fn text(status: &Status, columns: usize, rows: usize) -> String {
     lines.push(String::new());
     lines.push(format!(
         "{:>6} {:<24} {:<32} {:>12} {:>8} {:>8} {:>13} {:>9}  RATES",
-        "No.", "CLIENT", "SERVER", "AGE", "UP", "DOWN", "RTT ms", "SENT AGAIN"
+        "No.", "CLIENT", "SERVER", "AGE", "UP", "DOWN", "RTT ms", "RETRANS"
     ));
     lines.extend(status.listed.iter().map(line));
     let left = rows.saturating_sub(2);

@@ -4,13 +4,18 @@ use std::path::{Component, Path};
 
 use serve::Access;
 
-use super::options::KeyOptions;
+use super::options::{KeyOptions, OptionName};
 use crate::flags::low::ServeArgs;
+use crate::setting_error::{SettingError, quoted};
 
 /// The reasons why a `[[key]]` contradicts the flags.
-pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<String> {
-    let name = key.fingerprint.as_deref().unwrap_or_default();
+pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<SettingError> {
+    let owner = key.fingerprint.as_deref().unwrap_or_default();
+    let owner = wire::escape::name(owner.as_bytes());
     let mut all = Vec::new();
+    let mut wrong = |name: OptionName, value: String, problem: String| {
+        all.push(SettingError::option(name.as_str(), value, problem));
+    };
     if let (Some(flag), Some(access)) = (args.access, key.access)
         && access != flag
     {
@@ -19,17 +24,23 @@ pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<String> {
             Access::WriteOnly => "--write-only",
             Access::Full => "the command line",
         };
-        all.push(format!(
-            "the access of [[key]] {name} goes beyond {flag}, which bounds all keys"
-        ));
+        let value = match access {
+            Access::Full => "full",
+            Access::ReadOnly => "read-only",
+            Access::WriteOnly => "write-only",
+        };
+        let problem = format!("the key {owner} conflicts with {flag}, which bounds all keys");
+        wrong(KeyOptions::NAMES.access, quoted(value), problem);
     }
     if let (Some(flag), Some(root)) = (&args.root, &key.root)
         && !is_beneath(root, flag)
     {
-        all.push(format!(
-            "the root of [[key]] {name} is not beneath --root {}, which bounds all keys",
+        let problem = format!(
+            "the key {owner} conflicts with --root {}, which bounds all keys",
             flag.display()
-        ));
+        );
+        let value = quoted(root.as_os_str().as_encoded_bytes());
+        wrong(KeyOptions::NAMES.root, value, problem);
     }
     all
 }

@@ -1,19 +1,15 @@
 //! Reads and checks a configuration file, and reports each mistake with its line.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serve::listen::{Algorithms, is_fingerprint};
 use toml::Spanned;
 
-use super::address::is_address;
-use super::bounds;
 use super::options::{KeyOptions, Options};
-use super::paths::is_absolute;
 use super::validate;
-use crate::config_file::{self, ConfigFileError, is_nearby};
+use crate::config_file::{self, ConfigFileError};
 use crate::flags::low::ServeArgs;
 
 /// Reads a configuration file for a server with these flags.
@@ -33,7 +29,13 @@ fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<ConfigFileError>> 
         wrongs.sort_by_key(|wrong| wrong.at);
         wrongs
     })?;
-    let wrongs = contradictions(&options, args, text);
+    let wrongs: Vec<ConfigFileError> = validate::mistakes(&options, args)
+        .into_iter()
+        .map(|mistake| ConfigFileError {
+            at: mistake.offset(text),
+            what: mistake.to_string(),
+        })
+        .collect();
     match wrongs.is_empty() {
         true => Ok(options),
         false => Err(wrongs),
@@ -63,160 +65,6 @@ fn unknown(text: &str) -> Vec<ConfigFileError> {
             ),
         })
         .collect()
-}
-
-/// Finds well-formed values that are out of range or contradict others.
-fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<ConfigFileError> {
-    let mut wrongs = Vec::new();
-    let mut wrong = |name: &str, nth: usize, what: String| {
-        let at = place_of(text, name, nth);
-        wrongs.push(ConfigFileError { at, what });
-    };
-    for (name, number) in [
-        ("connections", options.connections),
-        ("strangers", options.strangers),
-        ("strangers-per-source", options.strangers_per_source),
-        ("connections-per-user", options.connections_per_user),
-        ("connections-per-second", options.connections_per_second),
-    ] {
-        if number == Some(0) {
-            wrong(name, 0, format!("{name} = 0 would let nobody in"));
-        }
-    }
-    if let Some(Err(why)) = options
-        .source_block
-        .as_deref()
-        .map(str::parse::<sys::SourceBlock>)
-    {
-        wrong("source-block", 0, format!("source-block {why}"));
-    }
-    if options.users.as_ref().is_some_and(Vec::is_empty) {
-        let what = "a list without names would let nobody in".to_owned();
-        wrong("users", 0, what);
-    }
-    for (name, seconds) in [
-        ("login-time", options.login_time),
-        ("idle-time", options.idle_time),
-        ("slow-time", options.slow_time),
-    ] {
-        // At most a year: longer times are mistakes, and would overflow eventually.
-        if seconds.is_some_and(|s| s == 0 || s > 31_536_000) {
-            wrong(name, 0, format!("{name} is between a second and a year"));
-        }
-    }
-    if let Some(listen) = &options.listen
-        && !is_address(listen)
-    {
-        let what = "listen is \"PORT\", \"HOST:PORT\" or \":PORT\"";
-        wrong("listen", 0, what.to_owned());
-    }
-    let all = Algorithms::default();
-    for (name, algorithms) in [
-        (
-            "key-exchange",
-            options.key_exchange.clone().map(|key_exchange| Algorithms {
-                key_exchange,
-                ..all.clone()
-            }),
-        ),
-        (
-            "ciphers",
-            options.ciphers.clone().map(|ciphers| Algorithms {
-                ciphers,
-                ..all.clone()
-            }),
-        ),
-        (
-            "macs",
-            options.macs.clone().map(|macs| Algorithms {
-                macs,
-                ..all.clone()
-            }),
-        ),
-    ] {
-        if let Some(Err(what)) = algorithms.map(|algorithms| algorithms.check()) {
-            wrong(name, 0, what);
-        }
-    }
-    let relative = |path: &PathBuf| !is_absolute(path);
-    if options.root.as_ref().is_some_and(relative) {
-        wrong("root", 0, "root is an absolute path".to_owned());
-    }
-    // The server changes its folder, so a relative path would change its meaning.
-    if options
-        .host_keys
-        .iter()
-        .flatten()
-        .any(|path| path.is_relative())
-    {
-        let what = "host-keys are absolute paths";
-        wrong("host-keys", 0, what.to_owned());
-    }
-    if options
-        .allow
-        .as_ref()
-        .is_some_and(|names| !names.is_empty())
-        && let Some(what) = options.narrower()
-    {
-        wrong("allow", 0, why_not_allowed(what));
-    }
-    if options
-        .trusted_user_ca_keys
-        .as_ref()
-        .is_some_and(|path| path.is_relative())
-    {
-        let what = "trusted-user-ca-keys is an absolute path";
-        wrong("trusted-user-ca-keys", 0, what.to_owned());
-    }
-    if let Some(metrics) = &options.metrics
-        && !is_nearby(metrics)
-    {
-        let what = "metrics is an address of this machine alone, as 127.0.0.1:9100, or the path \
-                    of a UNIX socket";
-        wrong("metrics", 0, what.to_owned());
-    }
-    for (nth, key) in options.key.iter().flatten().enumerate() {
-        let fingerprint = key.fingerprint.as_deref().unwrap_or_default();
-        if !is_fingerprint(fingerprint) {
-            let what = "a [[key]] has a fingerprint, as ssh-keygen -l tells it: \"SHA256:...\"";
-            wrong("[[key]]", nth, what.to_owned());
-        }
-        let mut above = options.key.iter().flatten().take(nth);
-        if key.fingerprint.is_some() && above.any(|other| other.fingerprint == key.fingerprint) {
-            let what = format!("there is another [[key]] for {fingerprint} above");
-            wrong("[[key]]", nth, what);
-        }
-        if key.root.as_ref().is_some_and(relative) {
-            wrong("[[key]]", nth, "root is an absolute path".to_owned());
-        }
-        for what in bounds::beyond(key, args) {
-            wrong("[[key]]", nth, what);
-        }
-    }
-    for (name, nth, what) in validate::missing(options, args) {
-        wrong(name, nth, what);
-    }
-    wrongs
-}
-
-/// The reason why `allow` excludes any restriction of the served files.
-pub(super) fn why_not_allowed(what: &str) -> String {
-    format!(
-        "programs cannot be allowed together with {what}: what they see is all that the account sees"
-    )
-}
-
-/// Offset of the `nth` line that begins with `name`.
-fn place_of(text: &str, name: &str, nth: usize) -> usize {
-    let mut at = 0;
-    let mut found = text.split_inclusive('\n').filter_map(|line| {
-        let here = at;
-        at += line.len();
-        let rest = line.trim_start().strip_prefix(name)?;
-        let whole = rest.trim_start().starts_with(['=', '#', '\n']) || rest.trim().is_empty();
-        whole.then_some(here)
-    });
-    found.nth(nth).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -263,36 +111,36 @@ mod tests {
             ("access = \"none\"\n", 1, "unknown variant"),
             ("listen = \":22\nroot = 1", 1, "invalid basic string"),
             ("listen=\":1\"\nlisten=\":2\"\n", 2, "duplicate key"),
-            ("strangers = 0\n", 1, "let nobody in"),
-            ("\nusers = []\n", 2, "let nobody in"),
+            ("strangers = 0\n", 1, "would admit no one"),
+            ("\nusers = []\n", 2, "would admit no one"),
             (
                 "\nstrangers-per-source = 0\nstrangers = 1\n",
                 2,
-                "let nobody in",
+                "would admit no one",
             ),
-            ("idle-time = 0\n", 1, "between a second and a year"),
+            ("idle-time = 0\n", 1, "between 1 second and a year"),
             (
                 "login-time = 99999999999\n",
                 1,
-                "between a second and a year",
+                "between 1 second and a year",
             ),
-            ("#\nmetrics = \"0.0.0.0:9100\"\n", 2, "this machine alone"),
+            ("#\nmetrics = \"0.0.0.0:9100\"\n", 2, "a loopback address"),
             ("root = \"srv\"\n", 1, "absolute"),
             (
                 "root = \"/srv\"\nallow = [\"rsync\"]\n",
                 2,
-                "together with a root",
+                "cannot be combined with a root",
             ),
             (
                 "allow = [\"rsync\"]\naccess = \"read-only\"\n",
                 1,
-                "together with less than full access",
+                "cannot be combined with limited access",
             ),
             (
                 "allow = [\"rsync\"]\n[[key]]\nroot = \"/srv\"\n\
                  fingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n",
                 1,
-                "together with a root",
+                "cannot be combined with a root",
             ),
             ("trusted-user-ca-keys = \"ca\"\n", 1, "absolute"),
             ("host-keys = [\"key\"]\n", 1, "absolute"),
@@ -301,18 +149,26 @@ mod tests {
             (
                 "\nciphers = [\"3des-cbc\"]\n",
                 2,
-                "3des-cbc is not a cipher known here",
+                "3des-cbc is not a supported cipher",
             ),
-            ("macs = []\n", 1, "no MAC is left to offer"),
+            ("macs = []\n", 1, "no MAC left to offer"),
             ("connections = -1\n", 1, "expected a whole number"),
             ("connections = \"x\"\n", 1, "expected a whole number"),
             ("listen = \"2022x\"\n", 1, "HOST:PORT"),
-            ("\nroot = \"/no/such\"\n", 2, "/no/such is not there"),
-            ("root = \"/dev/null\"\n", 1, "/dev/null is no directory"),
-            ("root = \"/srv/%d\"\n", 1, "%d stands for nothing"),
-            ("authorized-keys = \"%k\"\n", 1, "%k stands for nothing"),
-            ("host-keys = [\"/no/such\"]\n", 1, "is not there"),
-            ("trusted-user-ca-keys = \"/no/such\"\n", 1, "is not there"),
+            (
+                "\nroot = \"/no/such\"\n",
+                2,
+                "root = \"/no/such\": is not there",
+            ),
+            (
+                "root = \"/dev/null\"\n",
+                1,
+                "root = \"/dev/null\": is no directory",
+            ),
+            ("root = \"/srv/%d\"\n", 1, "unknown token %d"),
+            ("authorized-keys = \"%k\"\n", 1, "unknown token %k"),
+            ("host-keys = [\"/no/such\"]\n", 1, "does not exist"),
+            ("trusted-user-ca-keys = \"/no/such\"\n", 1, "does not exist"),
             (
                 "allow = [\"nosuchprogram\"]\n",
                 1,
@@ -321,12 +177,12 @@ mod tests {
             (
                 "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSu!!\"\n",
                 1,
-                "a [[key]] has a fingerprint",
+                "is not a fingerprint",
             ),
             (
                 "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n",
                 3,
-                "another [[key]] for SHA256:47DEQ",
+                "is in another [[key]] above",
             ),
         ] {
             let found = wrongs(text);

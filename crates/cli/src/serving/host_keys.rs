@@ -59,16 +59,17 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
         });
     }
     let folder = UserDir::State.path();
-    let folder = folder.ok_or("there is no home to keep a host key in: --host-key names one")?;
+    let folder =
+        folder.ok_or("cannot find the home directory for a host key: use --host-key FILE")?;
     // A user who can write there could replace the key.
     PrivateDir::create(&folder).map_err(|e| {
         let why = os_words(&e);
-        format!("{}: a host key cannot be made: {why}", folder.display())
+        format!("{}: cannot create a host key: {why}", folder.display())
     })?;
     let file = folder.join("host_key");
     if !file.exists() {
-        let made = serve::listen::generate(&file);
-        made.map_err(|e| format!("{}: a host key cannot be made: {e}", file.display()))?;
+        let made = serve::sshd::generate(&file);
+        made.map_err(|e| format!("{}: cannot create a host key: {e}", file.display()))?;
     }
     Ok(all(vec![read(&file)?]))
 }
@@ -129,7 +130,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let files = ["a", "b"].map(|name| folder.path().join(name));
         for file in &files {
-            serve::listen::generate(file).expect("a key");
+            serve::sshd::generate(file).expect("a key");
         }
         let [a, b] = files;
         let keys = load(&[a.clone(), b.clone(), a], false).expect("keys");

@@ -5,9 +5,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serve::listen::{
-    AccessPolicy, AllowedProgram, FullOffer, Limits, Rules, ServedFiles, Settings,
-};
+use serve::sshd::{AccessPolicy, AllowedProgram, FullOffer, Limits, Rules, ServedFiles, Settings};
 use serve::{Access, Export};
 use ssh::key::host_key_algorithms;
 use ssh::transport::DisabledProtection;
@@ -15,7 +13,7 @@ use tracing::info;
 
 use super::host_keys::HostKeys;
 use super::options::Options;
-use super::validate::{is_pattern, known_tokens};
+use super::validate::{is_pattern, known_tokens, why_not_allowed};
 use super::{config, host_keys};
 use crate::flags::low::ServeArgs;
 use crate::http::HttpEndpoint;
@@ -55,17 +53,18 @@ impl MergedServeSettings {
         };
         let less = match (&args.root, args.access) {
             (Some(_), _) => Some("a root"),
-            (None, Some(_)) => Some("less than full access (read-only, write-only)"),
+            (None, Some(_)) => Some("limited access (read-only, write-only)"),
             (None, None) => options.narrower(),
         };
         if let (false, Some(what)) = (names.is_empty(), less) {
-            return Err(config::why_not_allowed(what));
+            return Err(why_not_allowed(what));
         }
         let path = env::var_os("PATH");
         let allowed = names
             .iter()
             .map(|name| AllowedProgram::find(name, path.as_deref()));
-        let allowed = allowed.collect::<Result<_, _>>()?;
+        let allowed = allowed.collect::<Result<_, _>>();
+        let allowed = allowed.map_err(|e| e.to_string())?;
         Ok(Self {
             allowed,
             root: args.root.clone().or_else(|| options.root.clone()),
@@ -158,7 +157,10 @@ impl MergedServeSettings {
         for key in &left_out {
             let public = key.public();
             let (kind, fingerprint) = (public.key_type(), public.fingerprint());
-            info!("host key {kind} {fingerprint} is not shown: --old-clients would");
+            info!(
+                "host key {kind} {fingerprint} is not offered; --old-clients or --host-key \
+                 would offer it"
+            );
         }
         let all_keys = shown.iter().chain(&left_out).map(|key| key.public());
         let to_old_clients = (!self.old_clients).then(|| FullOffer {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serve::Access;
-use serve::listen::Algorithms;
+use serve::sshd::Algorithms;
 
 /// The documentation of an option.
 pub(crate) struct OptionDoc {
@@ -17,8 +17,18 @@ pub(crate) struct OptionDoc {
     pub(crate) doc: &'static str,
 }
 
+/// Name of an option in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OptionName(&'static str);
+
+impl OptionName {
+    pub(crate) fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
 macro_rules! options {
-    ($(#[$meta:meta])* $name:ident { $($field:ident ($key:literal): $type:ty = $takes:literal, $doc:literal;)* }) => {
+    ($(#[$meta:meta])* $name:ident, $names:ident { $($field:ident ($key:literal): $type:ty = $takes:literal, $doc:literal;)* }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
         #[serde(deny_unknown_fields, default)]
@@ -31,13 +41,22 @@ macro_rules! options {
             pub(crate) const ROWS: &[OptionDoc] = &[
                 $(OptionDoc { name: $key, takes: $takes, doc: $doc },)*
             ];
+
+            /// The names of the options.
+            pub(crate) const NAMES: $names = $names { $($field: OptionName($key)),* };
+        }
+
+        /// The names of the options, each in the field that holds its value.
+        #[allow(dead_code, reason = "only those are named whose values are checked")]
+        pub(crate) struct $names {
+            $(pub(crate) $field: OptionName,)*
         }
     };
 }
 
 options! {
     /// The content of a configuration file.
-    Options {
+    Options, OptionNames {
         listen("listen"): String = "\"PORT\", \"HOST:PORT\" or \":PORT\"",
             "The address to listen on, as in --listen, which takes precedence.";
         host_keys("host-keys"): Vec<PathBuf> = "list of files",
@@ -130,7 +149,7 @@ options! {
 
 options! {
     /// The settings of one key, which override the general ones.
-    KeyOptions {
+    KeyOptions, KeyOptionNames {
         fingerprint("fingerprint"): String = "\"SHA256:...\"",
             "The fingerprint of the key, as ssh-keygen -l prints it. Required. The fingerprint of \
              an authority applies to the certificates that it has signed, unless there is an entry \
@@ -152,7 +171,7 @@ impl Options {
         match () {
             () if self.root.is_some() || keys().any(|k| k.root.is_some()) => Some("a root"),
             () if less(self.access) || keys().any(|k| less(k.access)) => {
-                Some("less than full access (read-only, write-only)")
+                Some("limited access (read-only, write-only)")
             }
             () => None,
         }

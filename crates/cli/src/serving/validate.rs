@@ -1,80 +1,382 @@
-//! Checks that the files named in a configuration exist, if a server with these flags needs them.
+//! Checks values of the configuration file that are well-formed: their range, what they conflict
+//! with, and whether the files that they name exist.
 
 use std::env;
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use serve::listen::{AllowedProgram, unknown_token};
+use serve::sshd::{Algorithms, AllowedProgram, is_fingerprint, unknown_token};
 
-use super::options::Options;
+use super::address::is_address;
+use super::bounds;
+use super::options::{KeyOptions, OptionName, Options};
+use super::paths::is_absolute;
+use crate::config_file::is_nearby;
 use crate::flags::low::ServeArgs;
+use crate::setting_error::{SettingError, quoted};
 
-/// Lists missing files: the option, its index among options of that name, and a sentence. A file
-/// that this process may not access is passed over, since the server may run as another user.
-pub(super) fn missing(options: &Options, args: &ServeArgs) -> Vec<(&'static str, usize, String)> {
+/// A mistake in the file: the line that it is reported for, and the error.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    line: Line,
+    error: SettingError,
+}
+
+/// Line of the file that a mistake is reported for.
+#[derive(Clone, Copy, Debug)]
+enum Line {
+    /// The line that sets this option.
+    Option(OptionName),
+    /// The line `[[key]]` with this index.
+    Key(usize),
+}
+
+impl Mistake {
+    /// Offset in the file of the line with the mistake, 0 if there is no such line.
+    pub(super) fn offset(&self, text: &str) -> usize {
+        let (name, nth) = match self.line {
+            Line::Option(name) => (name.as_str(), 0),
+            Line::Key(nth) => ("[[key]]", nth),
+        };
+        let mut at = 0;
+        let mut found = text.split_inclusive('\n').filter_map(|line| {
+            let here = at;
+            at += line.len();
+            let rest = line.trim_start().strip_prefix(name)?;
+            let whole = rest.trim_start().starts_with(['=', '#', '\n']) || rest.trim().is_empty();
+            whole.then_some(here)
+        });
+        found.nth(nth).unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+/// A rule about one option.
+struct Rule {
+    name: OptionName,
+    check: Check,
+}
+
+/// Check of an option's value, which the function takes from the options.
+enum Check {
+    /// A limit is not 0.
+    Limit(fn(&Options) -> Option<usize>),
+    /// A time is between a second and a year.
+    Seconds(fn(&Options) -> Option<u64>),
+    /// A file's path is absolute, because the server changes its folder.
+    Absolute(fn(&Options) -> Vec<&Path>),
+    /// Names of algorithms are known, and there is one.
+    Algorithms(fn(&Options) -> Option<(&[String], Algorithms)>),
+    /// Returns the value and what is wrong with it.
+    Other(fn(&Options) -> Option<(String, String)>),
+}
+
+impl Rule {
+    const fn new(name: OptionName, check: Check) -> Self {
+        Self { name, check }
+    }
+
+    /// Values that break the rule, and the problem with each.
+    fn broken(&self, options: &Options) -> Vec<(String, String)> {
+        match self.check {
+            Check::Limit(of) => {
+                let zero = of(options).filter(|number| *number == 0);
+                let problem = |number: usize| {
+                    (
+                        number.to_string(),
+                        "would admit no one; remove it for no limit".into(),
+                    )
+                };
+                zero.map(problem).into_iter().collect()
+            }
+            // At most a year: longer times are mistakes, and would overflow eventually.
+            Check::Seconds(of) => {
+                let wrong = of(options).filter(|seconds| !(1..=31_536_000).contains(seconds));
+                let problem = |seconds: u64| {
+                    let problem = "must be between a second and a year".to_owned();
+                    (seconds.to_string(), problem)
+                };
+                wrong.map(problem).into_iter().collect()
+            }
+            Check::Absolute(of) => {
+                let relative = of(options).into_iter().filter(|path| !path.is_absolute());
+                let problem = |path| (shown(path), "must be an absolute path".to_owned());
+                relative.map(problem).collect()
+            }
+            Check::Algorithms(of) => {
+                let problem = of(options).and_then(|(names, algorithms)| {
+                    let why = algorithms.check().err()?;
+                    Some((list(names), why.to_string()))
+                });
+                problem.into_iter().collect()
+            }
+            Check::Other(of) => of(options).into_iter().collect(),
+        }
+    }
+}
+
+/// The rules about options above the first `[[key]]`, in the order in which they are reported.
+const RULES: &[Rule] = {
+    const NAMES: super::options::OptionNames = Options::NAMES;
+    &[
+        Rule::new(NAMES.connections, Check::Limit(|o| o.connections)),
+        Rule::new(NAMES.strangers, Check::Limit(|o| o.strangers)),
+        Rule::new(
+            NAMES.strangers_per_source,
+            Check::Limit(|o| o.strangers_per_source),
+        ),
+        Rule::new(
+            NAMES.connections_per_user,
+            Check::Limit(|o| o.connections_per_user),
+        ),
+        Rule::new(
+            NAMES.connections_per_second,
+            Check::Limit(|o| o.connections_per_second),
+        ),
+        Rule::new(NAMES.source_block, Check::Other(source_block)),
+        Rule::new(NAMES.users, Check::Other(users)),
+        Rule::new(NAMES.login_time, Check::Seconds(|o| o.login_time)),
+        Rule::new(NAMES.idle_time, Check::Seconds(|o| o.idle_time)),
+        Rule::new(NAMES.slow_time, Check::Seconds(|o| o.slow_time)),
+        Rule::new(NAMES.listen, Check::Other(listen)),
+        Rule::new(NAMES.key_exchange, Check::Algorithms(key_exchange)),
+        Rule::new(NAMES.ciphers, Check::Algorithms(ciphers)),
+        Rule::new(NAMES.macs, Check::Algorithms(macs)),
+        Rule::new(NAMES.root, Check::Other(root)),
+        Rule::new(
+            NAMES.host_keys,
+            Check::Absolute(|o| o.host_keys.iter().flatten().map(AsRef::as_ref).collect()),
+        ),
+        Rule::new(NAMES.allow, Check::Other(allow)),
+        Rule::new(
+            NAMES.trusted_user_ca_keys,
+            Check::Absolute(|o| o.trusted_user_ca_keys.as_deref().into_iter().collect()),
+        ),
+        Rule::new(NAMES.metrics, Check::Other(metrics)),
+    ]
+};
+
+fn source_block(options: &Options) -> Option<(String, String)> {
+    let text = options.source_block.as_deref()?;
+    let why = text.parse::<sys::SourceBlock>().err()?;
+    Some((quoted(text), why.to_string()))
+}
+
+fn users(options: &Options) -> Option<(String, String)> {
+    let none = options.users.as_ref()?.is_empty();
+    let problem = "would admit no one; remove it to admit all accounts";
+    none.then(|| ("[]".to_owned(), problem.to_owned()))
+}
+
+fn listen(options: &Options) -> Option<(String, String)> {
+    let address = options.listen.as_ref().filter(|text| !is_address(text))?;
+    let problem = "must be \"PORT\", \"HOST:PORT\" or \":PORT\"";
+    Some((quoted(address), problem.to_owned()))
+}
+
+fn key_exchange(options: &Options) -> Option<(&[String], Algorithms)> {
+    let names = options.key_exchange.as_ref()?;
+    let algorithms = Algorithms {
+        key_exchange: names.clone(),
+        ..Algorithms::default()
+    };
+    Some((names, algorithms))
+}
+
+fn ciphers(options: &Options) -> Option<(&[String], Algorithms)> {
+    let names = options.ciphers.as_ref()?;
+    let algorithms = Algorithms {
+        ciphers: names.clone(),
+        ..Algorithms::default()
+    };
+    Some((names, algorithms))
+}
+
+fn macs(options: &Options) -> Option<(&[String], Algorithms)> {
+    let names = options.macs.as_ref()?;
+    let algorithms = Algorithms {
+        macs: names.clone(),
+        ..Algorithms::default()
+    };
+    Some((names, algorithms))
+}
+
+fn root(options: &Options) -> Option<(String, String)> {
+    let root = options.root.as_ref().filter(|path| !is_absolute(path))?;
+    Some((shown(root), "must be an absolute path".to_owned()))
+}
+
+fn allow(options: &Options) -> Option<(String, String)> {
+    let names = options.allow.as_ref().filter(|names| !names.is_empty())?;
+    Some((list(names), why_not_allowed(options.narrower()?)))
+}
+
+fn metrics(options: &Options) -> Option<(String, String)> {
+    let metrics = options.metrics.as_ref().filter(|at| !is_nearby(at))?;
+    let problem = "must be an address of this machine alone, such as 127.0.0.1:9100, or the path \
+                   of a UNIX socket";
+    Some((quoted(metrics), problem.to_owned()))
+}
+
+/// The reason why `allow` excludes any restriction of the served files.
+pub(super) fn why_not_allowed(restriction: &str) -> String {
+    format!(
+        "programs cannot be allowed together with {restriction}: what they see is all that the \
+         account sees"
+    )
+}
+
+/// Finds the mistakes in a file for a server with these flags.
+pub(super) fn mistakes(options: &Options, args: &ServeArgs) -> Vec<Mistake> {
     let mut all = Vec::new();
-    if args.host_keys.is_empty() {
-        let files = options.host_keys.iter().flatten();
-        let wrongs = files.filter_map(|file| file_or_why("host-keys", file).err());
-        all.extend(wrongs.map(|what| ("host-keys", 0, what)));
-    }
-    if let Some(file) = &options.trusted_user_ca_keys {
-        let name = "trusted-user-ca-keys";
-        all.extend(file_or_why(name, file).err().map(|what| (name, 0, what)));
-    }
-    if let (None, Some(file)) = (&args.authorized_keys, &options.authorized_keys) {
-        let name = "authorized-keys";
-        let wrong = known_tokens(name, file).err();
-        all.extend(wrong.map(|what| (name, 0, what)));
-    }
-    if let (None, Some(root)) = (&args.root, &options.root) {
-        all.extend(root_or_why(root).err().map(|what| ("root", 0, what)));
+    for rule in RULES {
+        let broken = rule.broken(options).into_iter();
+        all.extend(broken.map(|(value, problem)| Mistake {
+            line: Line::Option(rule.name),
+            error: SettingError::option(rule.name.as_str(), value, problem),
+        }));
     }
     for (nth, key) in options.key.iter().flatten().enumerate() {
-        let wrong = key.root.as_ref().and_then(|root| root_or_why(root).err());
-        all.extend(wrong.map(|what| ("[[key]]", nth, what)));
+        let above = options.key.iter().flatten().take(nth);
+        let errors = wrong_key(key, above, args);
+        all.extend(errors.into_iter().map(|error| Mistake {
+            line: Line::Key(nth),
+            error,
+        }));
+    }
+    all.extend(missing(options, args));
+    all
+}
+
+/// Mistakes in a `[[key]]`.
+fn wrong_key<'k>(
+    key: &KeyOptions,
+    mut above: impl Iterator<Item = &'k KeyOptions>,
+    args: &ServeArgs,
+) -> Vec<SettingError> {
+    const NAMES: super::options::KeyOptionNames = KeyOptions::NAMES;
+    let mut all = Vec::new();
+    let mut wrong = |name: OptionName, value: String, problem: &str| {
+        all.push(SettingError::option(name.as_str(), value, problem));
+    };
+    let fingerprint = key.fingerprint.as_deref().unwrap_or_default();
+    if !is_fingerprint(fingerprint) {
+        let problem = "is not a fingerprint, which a [[key]] must have: ssh-keygen -l prints it as \
+                       SHA256:...";
+        wrong(NAMES.fingerprint, quoted(fingerprint), problem);
+    }
+    if key.fingerprint.is_some() && above.any(|other| other.fingerprint == key.fingerprint) {
+        let problem = "is in another [[key]] above";
+        wrong(NAMES.fingerprint, quoted(fingerprint), problem);
+    }
+    if let Some(root) = key.root.as_ref().filter(|root| !is_absolute(root)) {
+        wrong(NAMES.root, shown(root), "must be an absolute path");
+    }
+    all.extend(bounds::beyond(key, args));
+    all
+}
+
+/// Finds files that do not exist. A file that this process may not access is passed over, since the
+/// server may run as another user.
+fn missing(options: &Options, args: &ServeArgs) -> Vec<Mistake> {
+    const NAMES: super::options::OptionNames = Options::NAMES;
+    let mut all = Vec::new();
+    let mut add = |name: OptionName, value: String, problem: Option<String>| {
+        all.extend(problem.map(|problem| Mistake {
+            line: Line::Option(name),
+            error: SettingError::option(name.as_str(), value, problem),
+        }));
+    };
+    if args.host_keys.is_empty() {
+        for file in options.host_keys.iter().flatten() {
+            add(NAMES.host_keys, shown(file), no_file(file));
+        }
+    }
+    if let Some(file) = &options.trusted_user_ca_keys {
+        add(NAMES.trusted_user_ca_keys, shown(file), no_file(file));
+    }
+    if let (None, Some(file)) = (&args.authorized_keys, &options.authorized_keys) {
+        add(NAMES.authorized_keys, shown(file), meaningless_token(file));
+    }
+    if let (None, Some(root)) = (&args.root, &options.root) {
+        add(NAMES.root, shown(root), no_root(root));
     }
     if args.allow.is_empty() {
         let path = env::var_os("PATH");
-        let names = options.allow.iter().flatten();
-        let wrongs = names.filter_map(|name| AllowedProgram::find(name, path.as_deref()).err());
-        all.extend(wrongs.map(|what| ("allow", 0, what)));
+        for name in options.allow.iter().flatten() {
+            let found = AllowedProgram::find(name, path.as_deref());
+            add(
+                NAMES.allow,
+                quoted(name),
+                found.err().map(|e| e.to_string()),
+            );
+        }
+    }
+    for (nth, key) in options.key.iter().flatten().enumerate() {
+        let root = key.root.as_ref();
+        let wrong = root.and_then(|root| Some((root, no_root(root)?)));
+        all.extend(wrong.map(|(root, problem)| Mistake {
+            line: Line::Key(nth),
+            error: SettingError::option(KeyOptions::NAMES.root.as_str(), shown(root), problem),
+        }));
     }
     all
 }
 
-/// Checks that the pattern contains only known tokens.
+fn shown(path: &Path) -> String {
+    quoted(path.as_os_str().as_encoded_bytes())
+}
+
+fn list(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(quoted).collect();
+    format!("[{}]", names.join(", "))
+}
+
+/// Checks that the pattern of a setting contains only known tokens.
+///
+/// # Errors
+/// One sentence with the name of the setting.
 pub(super) fn known_tokens(name: &str, pattern: &Path) -> Result<(), String> {
-    match unknown_token(pattern) {
+    match meaningless_token(pattern) {
         None => Ok(()),
-        Some(token) => Err(format!(
-            "{name}: {} stands for nothing in {}: there are %h, %u, and %% for %",
-            wire::escape::name(token.as_bytes()),
-            pattern.display()
-        )),
+        Some(problem) => Err(format!("{name} {}: {problem}", pattern.display())),
     }
 }
 
-fn root_or_why(root: &Path) -> Result<(), String> {
-    known_tokens("root", root)?;
-    let wrong = |why: &str| Err(format!("root: {} {why}", root.display()));
-    match fs::metadata(root) {
-        _ if is_pattern(root) || root.is_relative() => Ok(()),
-        Ok(meta) if !meta.is_dir() => wrong("is no directory"),
-        Err(e) if is_missing(e.kind()) => wrong("is not there"),
-        _ => Ok(()),
-    }
+/// The problem of a pattern with an unknown token.
+fn meaningless_token(pattern: &Path) -> Option<String> {
+    let token = unknown_token(pattern)?;
+    let token = wire::escape::name(token.as_bytes());
+    Some(format!(
+        "{token} stands for nothing: there are %h, %u, and %% for %"
+    ))
 }
 
-fn file_or_why(name: &str, file: &Path) -> Result<(), String> {
-    let wrong = |why: &str| Err(format!("{name}: {} {why}", file.display()));
-    match fs::metadata(file) {
-        _ if file.is_relative() => Ok(()),
-        Ok(meta) if meta.is_dir() => wrong("is a directory"),
-        Err(e) if is_missing(e.kind()) => wrong("is not there"),
-        _ => Ok(()),
-    }
+fn no_root(root: &Path) -> Option<String> {
+    let problem = match fs::metadata(root) {
+        _ if is_pattern(root) || root.is_relative() => None,
+        Ok(meta) if !meta.is_dir() => Some("is not a directory"),
+        Err(e) if is_missing(e.kind()) => Some("does not exist"),
+        _ => None,
+    };
+    meaningless_token(root).or(problem.map(str::to_owned))
+}
+
+fn no_file(file: &Path) -> Option<String> {
+    let problem = match fs::metadata(file) {
+        _ if file.is_relative() => None,
+        Ok(meta) if meta.is_dir() => Some("is a directory"),
+        Err(e) if is_missing(e.kind()) => Some("does not exist"),
+        _ => None,
+    };
+    problem.map(str::to_owned)
 }
 
 fn is_missing(kind: ErrorKind) -> bool {

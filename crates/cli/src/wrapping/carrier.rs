@@ -24,7 +24,7 @@ use sys::Tuning;
 use transfer::connect::{pass_socket, passed_socket};
 
 use self::pump::{DirectionStats, Pump, PumpEnd};
-use super::events::{self, CarriedWaits, CarryReason, Connection};
+use super::events::{self, CarriedConnection, CarriedWaits, CarryReason};
 
 /// Time limit for a message to arrive, and for a connection after its announcement.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -315,7 +315,7 @@ impl Shared {
         let Some(file) = &self.report else {
             return;
         };
-        let connection = Connection {
+        let connection = CarriedConnection {
             program: &lead.program,
             pid: lead.pid,
             peer: lead.letter.peer,

@@ -46,7 +46,7 @@ pub(super) struct WaitMicros {
 }
 
 /// The carrier's facts about a connection.
-pub(super) struct Connection<'a> {
+pub(super) struct CarriedConnection<'a> {
     pub(super) program: &'a str,
     pub(super) pid: u32,
     pub(super) peer: SocketAddr,
@@ -61,7 +61,7 @@ pub(super) struct Connection<'a> {
 pub(super) fn append(
     file: &Path,
     line: Option<&[u8]>,
-    connection: &Connection<'_>,
+    connection: &CarriedConnection<'_>,
     tcp: Option<&sys::TcpInfo>,
     carried: &CarriedWaits,
 ) {
@@ -75,7 +75,7 @@ pub(super) fn append(
 
 fn whole(
     line: Option<&[u8]>,
-    connection: &Connection<'_>,
+    connection: &CarriedConnection<'_>,
     tcp: Option<&sys::TcpInfo>,
     carried: &CarriedWaits,
 ) -> Option<String> {

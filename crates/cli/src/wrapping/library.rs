@@ -37,15 +37,15 @@ pub(super) fn find() -> Result<PathBuf, String> {
         .any(|b| matches!(b, b':' | b' '))
     {
         return Err(format!(
-            "{shown}: the loader takes no library whose path has a colon or a space: name \
-             another place with XDG_CACHE_HOME"
+            "{shown}: the loader cannot load a library whose path has a colon or a space: set \
+             XDG_CACHE_HOME to another directory"
         ));
     }
     let mount = statvfs(&path).map_err(|e| format!("{shown}: {e}"))?;
     if mount.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         return Err(format!(
-            "{shown}: the file system is mounted noexec, and no library can be loaded from it: \
-             name another place with XDG_CACHE_HOME"
+            "{shown}: libraries cannot be loaded from a file system mounted noexec: set \
+             XDG_CACHE_HOME to another directory"
         ));
     }
     Ok(path)
@@ -57,7 +57,7 @@ fn named(path: &Path) -> Result<PathBuf, String> {
     match fs::metadata(&path) {
         Ok(file) if file.is_file() => Ok(path),
         Ok(_) => Err(format!(
-            "LONGHAUL_WRAP_LIB: {} is no file",
+            "LONGHAUL_WRAP_LIB: {} is not a file",
             escape::path(&path)
         )),
         Err(e) => Err(format!("LONGHAUL_WRAP_LIB: {}: {e}", escape::path(&path))),
@@ -66,7 +66,7 @@ fn named(path: &Path) -> Result<PathBuf, String> {
 
 /// Writes our library to the user's cache, unless it is there already.
 fn kept() -> Result<PathBuf, String> {
-    let held = HELD.ok_or("longhaul wrap needs Linux on a machine of 64 bits")?;
+    let held = HELD.ok_or("longhaul wrap needs 64-bit Linux")?;
     let room = room()?;
     let path = room.join(format!("liblonghaul_wrap-{:016x}.so", name(held)));
     if fs::read(&path).is_ok_and(|there| there == held) {
@@ -74,7 +74,7 @@ fn kept() -> Result<PathBuf, String> {
     }
     let fail = |e: io::Error| {
         let path = escape::path(&path);
-        format!("{path}: the library cannot be written: {e}")
+        format!("{path}: cannot write the library: {e}")
     };
     // Write a new file and rename it: another longhaul may be writing too, and programs may have
     // the existing one mapped.
@@ -100,7 +100,7 @@ fn kept() -> Result<PathBuf, String> {
 /// The folder cannot be created; a sentence.
 pub(super) fn room() -> Result<PathBuf, String> {
     let cache = UserDir::Cache.path().ok_or(
-        "there is no place for the library: set HOME or XDG_CACHE_HOME, or name a library with \
+        "no directory for the library: set HOME or XDG_CACHE_HOME, or name a library with \
          LONGHAUL_WRAP_LIB",
     )?;
     let room = cache.join("wrap");
@@ -108,7 +108,7 @@ pub(super) fn room() -> Result<PathBuf, String> {
     let made = PrivateDir::create(&room);
     made.map(|_| room.clone()).map_err(|e| {
         format!(
-            "{}: there is no place for the library: {}; name another place with XDG_CACHE_HOME",
+            "{}: cannot store the library: {}; set XDG_CACHE_HOME to another directory",
             escape::path(&room),
             os_words(&e)
         )

@@ -57,7 +57,7 @@ pub(super) fn find(name: &OsStr) -> Result<ProgramFile, String> {
     let mut files = env::split_paths(&path).map(|folder| folder.join(name));
     match files.find(runs) {
         Some(path) => Ok(ProgramFile { path }),
-        None => Err(format!("there is no program {shown} on the PATH")),
+        None => Err(format!("{shown}: no such program on the PATH")),
     }
 }
 
@@ -72,37 +72,34 @@ fn look_at(path: &Path, depth: u32) -> WrapCheck {
     let (head, own, file) = match read {
         Ok(read) => read,
         Err(e) => {
-            return WrapCheck::No(format!(
-                "cannot be read, so that nothing is known of it: {e}"
-            ));
+            return WrapCheck::No(format!("cannot be read and checked: {e}"));
         }
     };
     let why = match look(&head, &own) {
-        Program::Script { .. } if depth == 0 => "has too many interpreters",
+        Program::Script { .. } if depth == 0 => "has too many nested interpreters",
         Program::Script {
             interpreter,
             argument,
         } => return script(interpreter, argument, depth),
         Program::Foreign => {
-            "is for another processor, or for 32 bits, and takes no library of this one"
+            "is built for another processor or for 32 bits and cannot load the library"
         }
-        Program::Unknown => "is no program that a library can be put before",
+        Program::Unknown => "is not an ELF program and cannot load a library",
         Program::Static { go: true } | Program::Dynamic { go: true, .. } => {
-            "is made by Go, whose programs call the kernel without the C library"
+            "is written in Go and bypasses the C library"
         }
         Program::Static { .. } | Program::Dynamic { .. } if is_go(path) => {
-            "is made by Go, whose programs call the kernel without the C library"
+            "is written in Go and bypasses the C library"
         }
-        Program::Static { go: false } => "is linked statically, and takes no library",
+        Program::Static { go: false } => "is statically linked and cannot load a library",
         Program::Dynamic { .. } if gains(path, &file) => {
-            "gains rights when it is run (setuid, setgid or capabilities), and the loader puts no \
-             library of a user's before it"
+            "is privileged (setuid, setgid or capabilities), so the loader ignores LD_PRELOAD"
         }
         Program::Dynamic { loader, .. } => {
             let musl = loader.windows(7).any(|part| part == b"ld-musl");
             let of = if musl { "musl" } else { "glibc" };
             let loader = escape::name(loader);
-            return WrapCheck::Yes(format!("it is linked dynamically, with {of} ({loader})"));
+            return WrapCheck::Yes(format!("it is dynamically linked with {of} ({loader})"));
         }
     };
     WrapCheck::No(format!("{why}: {INSTEAD}"))
@@ -141,7 +138,7 @@ fn head(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let file = File::open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a file"));
     }
     file.take(HEAD as u64).read_to_end(&mut head)?;
     Ok(head)

@@ -10,7 +10,7 @@ use crate::output::units;
 
 /// The fields of a report line that are shown.
 #[derive(Deserialize)]
-struct Line {
+struct ReportEntry {
     program: String,
     pid: u32,
     peer: std::net::SocketAddr,
@@ -55,15 +55,15 @@ struct ReportedWait {
 /// Formats each line. Invalid ones are skipped: the last may be cut if a program was killed.
 pub(super) fn shown(lines: &[u8]) -> String {
     let lines = lines.split(|b| *b == b'\n');
-    let read = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok());
+    let read = lines.filter_map(|line| serde_json::from_slice::<ReportEntry>(line).ok());
     let text: String = read.map(|line| line.shown() + "\n").collect();
     match text.is_empty() {
-        true => "longhaul wrap: no connection was made, or none was seen\n".to_owned(),
+        true => "longhaul wrap: no connections seen\n".to_owned(),
         false => text,
     }
 }
 
-impl Line {
+impl ReportEntry {
     fn shown(&self) -> String {
         let Self {
             program, pid, peer, ..
@@ -71,14 +71,14 @@ impl Line {
         let program = escape::name(program.as_bytes());
         let mut text = format!("{program}[{pid}] {peer}");
         if let Some(via) = self.via {
-            text.push_str(&format!(" by {via}"));
+            text.push_str(&format!(" via {via}"));
         }
         let lasted = seconds(self.lasted_us);
         match &self.tcp {
-            None => text.push_str(&format!(": {lasted}, closed where nobody saw it")),
+            None => text.push_str(&format!(": {lasted}, closed unnoticed (by exit or exec)")),
             Some(tcp) => text.push_str(&format!(
-                ": {} sent, {} received in {lasted}, round trip {} (lowest {}), {} segments sent \
-                 again",
+                ": {} sent, {} received in {lasted}, round trip {} (lowest {}), {} segments \
+                 retransmitted",
                 units::size(tcp.sent),
                 units::size(tcp.received),
                 ms(tcp.rtt_us.into()),
@@ -87,13 +87,13 @@ impl Line {
             )),
         }
         if let Some(dscp) = self.dscp {
-            text.push_str(&format!("; wanted the mark {}", Dscp::new(dscp)));
+            text.push_str(&format!("; the program requested DSCP {}", Dscp::new(dscp)));
             if self.kept_off > 0 {
-                text.push_str(&format!(" (kept off {} times)", self.kept_off));
+                text.push_str(&format!(" (suppressed {} times)", self.kept_off));
             }
         }
         match self.changed.is_empty() {
-            true => text.push_str("; left alone"),
+            true => text.push_str("; unchanged"),
             false => text.push_str(&format!("; changed {}", self.changed.join(", "))),
         }
         for (waited, what) in [
@@ -113,13 +113,13 @@ impl CarriedWaits {
     fn shown(&self) -> String {
         let how = match self.how {
             CarryReason::Filter => "filtered",
-            CarryReason::Socks => "led to the proxy",
+            CarryReason::Socks => "redirected to the proxy",
             CarryReason::Direct => "refused by the proxy",
         };
         let waited = [
             ("the program to write", self.program_wrote),
-            ("the network to take that", self.network_took),
-            ("bytes of the network", self.network_sent),
+            ("the network to accept them", self.network_took),
+            ("data from the network", self.network_sent),
             ("the program to read them", self.program_read),
         ];
         let waited = waited.map(|(what, waited)| {
@@ -195,12 +195,12 @@ mod tests {
         let text = shown(&lines);
         assert_eq!(text.lines().count(), 1, "{text}");
         for part in [
-            "ssh[7] [2001:db8::1]:22 by 127.0.0.1:9: 12 MB sent",
+            "ssh[7] [2001:db8::1]:22 via 127.0.0.1:9: 12 MB sent",
             "in 2.5 s, round trip 20.4 ms (lowest 20.0 ms), 3 segments",
-            "wanted the mark CS1 (kept off 2 times); changed dscp, congestion",
+            "requested DSCP CS1 (suppressed 2 times); changed dscp, congestion",
         ] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(shown(b"").contains("no connection"));
+        assert!(shown(b"").contains("no connections seen"));
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, St
             |why: &str| format!("--route: '{}' {why}", wire::escape::name(route.as_bytes()));
         let (to, via) = route
             .split_once('=')
-            .ok_or_else(|| wrong("is not DEST=VIA, where to and by which relay"))?;
+            .ok_or_else(|| wrong("is not DEST=VIA, such as host:80=localhost:9080"))?;
         let (scheme, via) = match via.strip_prefix(SOCKS) {
             Some(via) => (SOCKS, via),
             None => ("", via),
@@ -81,7 +81,7 @@ fn destinations(text: &str) -> Result<Vec<String>, String> {
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => (host, Some(port)),
-        Some(_) => return Err("has no destination that can be".to_owned()),
+        Some(_) => return Err("has an invalid destination".to_owned()),
         None => (text, None),
     };
     let shown = |ip: IpAddr| match (ip, port) {
@@ -101,14 +101,14 @@ fn relay(text: &str) -> Result<SocketAddr, String> {
     }
     let named = text.rsplit_once(':');
     let named = named.and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    let (host, port) = named.ok_or("has no relay that can be: HOST:PORT")?;
+    let (host, port) = named.ok_or("has an invalid relay: use HOST:PORT")?;
     // An IPv6 socket can reach IPv4, but not the reverse.
     let mut all: Vec<_> = resolve(host, port)?.collect();
     all.sort_by_key(SocketAddr::is_ipv6);
     let first = all.first().copied();
     first.ok_or_else(|| {
         format!(
-            "has a relay that has no address: {}",
+            "has a relay whose name has no address: {}",
             wire::escape::name(host.as_bytes())
         )
     })
@@ -118,7 +118,7 @@ fn resolve(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, St
     let found = (host, port).to_socket_addrs();
     found.map_err(|e| {
         format!(
-            "names {}, which cannot be found: {e}",
+            "names {}, which cannot be resolved: {e}",
             wire::escape::name(host.as_bytes())
         )
     })
@@ -187,10 +187,10 @@ mod tests {
     fn what_cannot_be_is_a_sentence() {
         for (route, says) in [
             ("x", "is not DEST=VIA"),
-            ("127.0.0.1:x=127.0.0.1:1", "has no destination"),
-            ("127.0.0.1=y", "has no relay"),
+            ("127.0.0.1:x=127.0.0.1:1", "has an invalid destination"),
+            ("127.0.0.1=y", "has an invalid relay"),
             ("127.0.0.1=127.0.0.1:0", "port 0"),
-            ("no-such-host.invalid=127.0.0.1:1", "cannot be found"),
+            ("no-such-host.invalid=127.0.0.1:1", "cannot be resolved"),
         ] {
             let why = built(&[route]).expect_err(route);
             assert!(why.contains(says), "{route}: {why}");
@@ -198,7 +198,7 @@ mod tests {
         assert!(
             built(&["*=127.0.0.1:1"; 40])
                 .unwrap_err()
-                .contains("too many")
+                .contains("exceeds the limit of routes")
         );
     }
 }

@@ -3,7 +3,7 @@ use crate::path::{Direction, Fraction, Loss, PathSpec};
 /// The uses of randomness. Each has its own stream in each direction, so that another impairment
 /// leaves the choices of the others unchanged.
 #[derive(Clone, Copy)]
-pub(super) enum Purpose {
+pub(super) enum RandomStream {
     Loss,
     Duplicate,
     Reorder,
@@ -17,7 +17,7 @@ pub(super) struct Random(u64);
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
-    pub(super) fn new(seed: u64, direction: Direction, purpose: Purpose) -> Self {
+    pub(super) fn new(seed: u64, direction: Direction, purpose: RandomStream) -> Self {
         let stream = direction as u64 * 16 + purpose as u64 + 1;
         Self(mix(seed ^ mix(stream.wrapping_mul(GOLDEN))))
     }
@@ -66,7 +66,7 @@ fn threshold(probability: f64) -> u64 {
 
 /// The random effects on a segment behind the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SegmentFate {
+pub(super) struct SegmentImpairment {
     pub(super) lost: bool,
     pub(super) duplicated: bool,
     pub(super) held: bool,
@@ -75,7 +75,7 @@ pub(super) struct SegmentFate {
 /// The fates of the segments that arrive at a link, in order, independent of free room in its
 /// queue: the nth segment has the same fate in every run with a seed.
 #[derive(Debug)]
-pub(super) struct SegmentFates {
+pub(super) struct SegmentImpairments {
     loss: Probability,
     /// Thresholds of entering and leaving the bad state, for loss in bursts.
     bursts: Option<[u64; 2]>,
@@ -84,16 +84,16 @@ pub(super) struct SegmentFates {
     reorder: Probability,
 }
 
-impl SegmentFates {
+impl SegmentImpairments {
     pub(super) fn new(path: &PathSpec, direction: Direction) -> Self {
         let random = |purpose| Random::new(path.seed, direction, purpose);
         let coin = |purpose, share: Fraction| Probability::new(random(purpose), share.get());
         Self {
-            loss: coin(Purpose::Loss, path.loss.share),
+            loss: coin(RandomStream::Loss, path.loss.share),
             bursts: bursts(path.loss),
             bad: false,
-            duplicate: coin(Purpose::Duplicate, path.duplicate),
-            reorder: coin(Purpose::Reorder, path.reorder.share),
+            duplicate: coin(RandomStream::Duplicate, path.duplicate),
+            reorder: coin(RandomStream::Reorder, path.reorder.share),
         }
     }
 
@@ -103,8 +103,8 @@ impl SegmentFates {
     }
 
     /// The fate of the next segment.
-    pub(super) fn draw(&mut self) -> SegmentFate {
-        SegmentFate {
+    pub(super) fn draw(&mut self) -> SegmentImpairment {
+        SegmentImpairment {
             lost: self.lost(),
             duplicated: self.duplicate.toss(),
             held: self.reorder.toss(),

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::chance::{Purpose, Random};
+use super::chance::{Random, RandomStream};
 use super::nanoseconds;
 use crate::path::{Direction, PathSpec};
 
@@ -34,7 +34,7 @@ impl Delay {
             // Falling by 2 * jitter within 4 * jitter, the delay at most doubles the rate of
             // packets.
             step: jitter.saturating_mul(4).max(nanoseconds(STEP)),
-            random: Random::new(path.seed, direction, Purpose::Jitter),
+            random: Random::new(path.seed, direction, RandomStream::Jitter),
         }
     }
 

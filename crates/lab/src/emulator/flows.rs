@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
-use crate::packet::{Headers, Reset, Tcp};
+use crate::packet::{Headers, ResetSegment, TcpHeader};
 use crate::path::Direction;
 
 /// Most connections that are tracked; others are not reset.
@@ -40,7 +40,7 @@ pub(super) enum PacketVerdict {
     Pass,
     Drop,
     /// Drop the packet, and send this reset back.
-    Answer(Reset),
+    Answer(ResetSegment),
 }
 
 impl Flows {
@@ -55,7 +55,7 @@ impl Flows {
         let Some((ends, tcp)) = ends(direction, headers) else {
             return PacketVerdict::Pass;
         };
-        if tcp.has(Tcp::SYN) && tcp.ack.is_none() {
+        if tcp.has(TcpHeader::SYN) && tcp.ack.is_none() {
             self.begin(ends);
         }
         let Entry::Occupied(mut entry) = self.flows.entry(ends) else {
@@ -63,16 +63,16 @@ impl Flows {
         };
         let flow = entry.get_mut();
         if flow.dead {
-            return match tcp.has(Tcp::RST) {
+            return match tcp.has(TcpHeader::RST) {
                 true => PacketVerdict::Drop,
                 false => PacketVerdict::Answer(answer(direction, &ends, &tcp, len)),
             };
         }
         let way = &mut flow.ways[direction as usize];
         later(&mut way.sent, tcp.next_seq(len));
-        way.finished |= tcp.has(Tcp::FIN);
+        way.finished |= tcp.has(TcpHeader::FIN);
         let over = flow.ways.iter().all(|way| way.finished);
-        if over || tcp.has(Tcp::RST) {
+        if over || tcp.has(TcpHeader::RST) {
             entry.remove();
         }
         PacketVerdict::Pass
@@ -97,7 +97,7 @@ impl Flows {
 
     /// Resets every connection. The resets go to each end that already takes part, in its
     /// direction.
-    pub(super) fn reset_all(&mut self) -> Vec<(Direction, Reset)> {
+    pub(super) fn reset_all(&mut self) -> Vec<(Direction, ResetSegment)> {
         let mut resets = Vec::new();
         for (ends, flow) in self.flows.iter_mut().filter(|(_, flow)| !flow.dead) {
             flow.dead = true;
@@ -109,7 +109,7 @@ impl Flows {
                 }
                 resets.push((
                     direction,
-                    Reset {
+                    ResetSegment {
                         from: ends[direction as usize],
                         to: ends[direction.opposite() as usize],
                         seq: there.arrived.unwrap_or(0),
@@ -138,8 +138,8 @@ impl Flows {
 
 /// The reset that a host without this connection sends (RFC 9293 section 3.10.7.1), back to the
 /// origin of `direction`.
-fn answer(direction: Direction, ends: &FlowEndpoints, tcp: &Tcp, len: usize) -> Reset {
-    Reset {
+fn answer(direction: Direction, ends: &FlowEndpoints, tcp: &TcpHeader, len: usize) -> ResetSegment {
+    ResetSegment {
         from: ends[direction.opposite() as usize],
         to: ends[direction as usize],
         seq: tcp.ack.unwrap_or(0),
@@ -148,7 +148,7 @@ fn answer(direction: Direction, ends: &FlowEndpoints, tcp: &Tcp, len: usize) -> 
 }
 
 /// The ends of a TCP packet's connection, near end first, and its TCP header.
-fn ends(direction: Direction, headers: &Headers) -> Option<(FlowEndpoints, Tcp)> {
+fn ends(direction: Direction, headers: &Headers) -> Option<(FlowEndpoints, TcpHeader)> {
     let (source, destination) = headers.addresses?;
     let (from, to) = headers.ports?;
     let mut ends = [(source, from), (destination, to)];

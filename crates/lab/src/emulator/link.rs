@@ -1,12 +1,12 @@
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use super::chance::{SegmentFate, SegmentFates};
+use super::chance::{SegmentImpairment, SegmentImpairments};
 use super::delay::Delay;
 use super::drain::LeakyBucket;
 use super::flight::{Flight, FrameInFlight};
 use super::nanoseconds;
-use crate::figures::{DirectionFigures, PacketCount};
+use crate::figures::{DirectionStatistics, PacketCount};
 use crate::packet::{Frame, Headers, Pool, Segments, clear_dscp, copy_segments, keep_segments};
 use crate::path::{Direction, Event, EventKind, PathSpec, Policer};
 
@@ -23,7 +23,7 @@ pub(super) struct Link {
     bleach: bool,
     queue: LeakyBucket,
     piece: u64,
-    fates: SegmentFates,
+    fates: SegmentImpairments,
     delay: Delay,
     held: u64,
     flight: Flight,
@@ -53,7 +53,7 @@ impl Link {
             bleach: path.bleach,
             queue: LeakyBucket::new(rate, path.queue_bytes(direction)),
             piece: rate.bytes_in(PIECE),
-            fates: SegmentFates::new(path, direction),
+            fates: SegmentImpairments::new(path, direction),
             delay: Delay::new(path, direction),
             held: nanoseconds(path.reorder.held),
             flight: Flight::default(),
@@ -69,7 +69,7 @@ impl Link {
         segments: &Segments,
         mut frame: Frame,
         pool: &mut Pool,
-        figures: &mut DirectionFigures,
+        figures: &mut DirectionStatistics,
     ) {
         if let Some(drops) = self.stops(now, headers, figures) {
             drops.add(segments.count as u64, segments.bytes(segments.all()));
@@ -110,7 +110,7 @@ impl Link {
         &self,
         now: u64,
         headers: &Headers,
-        figures: &'f mut DirectionFigures,
+        figures: &'f mut DirectionStatistics,
     ) -> Option<&'f mut PacketCount> {
         let blocked = |port: u16| self.block.iter().any(|ports| ports.contains(&port));
         if headers.ports.is_some_and(|(_, to)| blocked(to)) {
@@ -125,7 +125,13 @@ impl Link {
 
     /// Decides on each segment, and leaves those that pass in `parts`. Without randomness, several
     /// segments are decided at once if there is room for all.
-    fn admit(&mut self, now: u64, dscp: u8, segments: &Segments, figures: &mut DirectionFigures) {
+    fn admit(
+        &mut self,
+        now: u64,
+        dscp: u8,
+        segments: &Segments,
+        figures: &mut DirectionStatistics,
+    ) {
         self.parts.clear();
         self.queue.advance(now);
         let policer = self.policers.iter().position(|(class, _)| *class == dscp);
@@ -154,7 +160,7 @@ impl Link {
             next = range.end;
             let count = range.len() as u64;
             let fate = match self.fates.quiet() {
-                true => SegmentFate::default(),
+                true => SegmentImpairment::default(),
                 false => self.fates.draw(),
             };
 

@@ -10,8 +10,8 @@ mod link;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::figures::Figures;
-use crate::packet::{Frame, Headers, Pool, Reset, Segments, reset};
+use crate::figures::PathStatistics;
+use crate::packet::{Frame, Headers, Pool, ResetSegment, Segments, reset};
 use crate::path::{Direction, EventKind, PathSpec};
 use flows::{Flows, PacketVerdict};
 use link::Link;
@@ -33,7 +33,7 @@ use link::Link;
 pub struct Emulator {
     pool: Pool,
     links: [Link; 2],
-    figures: Figures,
+    figures: PathStatistics,
     /// Times of future resets, in order.
     resets: VecDeque<u64>,
     /// Set only if resets are configured.
@@ -53,7 +53,7 @@ impl Emulator {
         Self {
             pool: Pool::new(),
             links: Direction::BOTH.map(|direction| Link::new(path, direction)),
-            figures: Figures::default(),
+            figures: PathStatistics::default(),
             flows: (!resets.is_empty()).then(Flows::default),
             resets: resets.into(),
         }
@@ -139,7 +139,7 @@ impl Emulator {
     }
 
     /// The figures so far.
-    pub fn figures(&self) -> &Figures {
+    pub fn figures(&self) -> &PathStatistics {
         &self.figures
     }
 
@@ -164,7 +164,7 @@ impl Emulator {
         now
     }
 
-    fn inject(&mut self, now: u64, direction: Direction, packet: &Reset) {
+    fn inject(&mut self, now: u64, direction: Direction, packet: &ResetSegment) {
         if let Some(frame) = reset(&mut self.pool, packet) {
             self.links[direction as usize].inject(now, frame);
         }

@@ -21,12 +21,12 @@ pub struct Headers {
     /// Source and destination port of TCP or UDP; none in later fragments.
     pub ports: Option<(u16, u16)>,
     /// The TCP header, if it is complete.
-    pub tcp: Option<Tcp>,
+    pub tcp: Option<TcpHeader>,
 }
 
 /// Fields of a TCP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tcp {
+pub struct TcpHeader {
     /// Offset of the TCP header from the IP header.
     pub at: usize,
     /// Offset of the payload from the IP header.
@@ -39,7 +39,7 @@ pub struct Tcp {
     pub flags: u8,
 }
 
-impl Tcp {
+impl TcpHeader {
     pub(crate) const FIN: u8 = 0x01;
     pub(crate) const SYN: u8 = 0x02;
     pub(crate) const RST: u8 = 0x04;
@@ -80,7 +80,7 @@ impl Headers {
 
     /// Payload bytes of each segment but the last, if the frame is a TCP super-packet with
     /// consistent headers.
-    pub(super) fn segment_size(&self, frame: &[u8]) -> Option<(Tcp, usize)> {
+    pub(super) fn segment_size(&self, frame: &[u8]) -> Option<(TcpHeader, usize)> {
         let vnet = VnetHeader::read(frame)?;
         let tcp = self.tcp?;
         let len = frame.len() - VNET_LEN;
@@ -171,17 +171,17 @@ impl Headers {
     }
 }
 
-fn tcp(packet: &[u8], at: usize) -> Option<Tcp> {
+fn tcp(packet: &[u8], at: usize) -> Option<TcpHeader> {
     let fixed: &[u8; 20] = packet.get(at..)?.first_chunk()?;
     let payload_at = at + usize::from(fixed[12] >> 4) * 4;
     let number =
         |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
     let flags = fixed[13];
-    (payload_at >= at + 20 && payload_at <= packet.len()).then_some(Tcp {
+    (payload_at >= at + 20 && payload_at <= packet.len()).then_some(TcpHeader {
         at,
         payload_at,
         seq: number(4),
-        ack: (flags & Tcp::ACK != 0).then(|| number(8)),
+        ack: (flags & TcpHeader::ACK != 0).then(|| number(8)),
         flags,
     })
 }

@@ -10,9 +10,9 @@ mod split;
 mod vnet;
 
 pub use frame::{Frame, MAX_FRAME};
-pub use headers::{Headers, Tcp};
+pub use headers::{Headers, TcpHeader};
 pub use pool::Pool;
-pub use reset::{Reset, reset};
+pub use reset::{ResetSegment, reset};
 pub use vnet::{VNET_LEN, VnetHeader};
 
 pub(crate) use split::{Segments, clear_dscp, copy_segments, keep_segments};

@@ -1,11 +1,11 @@
 use std::net::IpAddr;
 
 use super::checksum::{checksum, sum};
-use super::{Frame, Pool, Tcp, VNET_LEN};
+use super::{Frame, Pool, TcpHeader, VNET_LEN};
 
 /// A TCP segment with RST set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reset {
+pub struct ResetSegment {
     /// Address and port of the apparent sender.
     pub from: (IpAddr, u16),
     /// Address and port of the receiver.
@@ -18,14 +18,19 @@ pub struct Reset {
 }
 
 /// The frame of a reset; `None` if the two addresses have different IP versions.
-pub fn reset(pool: &mut Pool, reset: &Reset) -> Option<Frame> {
+pub fn reset(pool: &mut Pool, reset: &ResetSegment) -> Option<Frame> {
     let mut tcp = [0; 20];
     tcp[0..2].copy_from_slice(&reset.from.1.to_be_bytes());
     tcp[2..4].copy_from_slice(&reset.to.1.to_be_bytes());
     tcp[4..8].copy_from_slice(&reset.seq.to_be_bytes());
     tcp[8..12].copy_from_slice(&reset.ack.unwrap_or(0).to_be_bytes());
     tcp[12] = 5 << 4;
-    tcp[13] = Tcp::RST | if reset.ack.is_some() { Tcp::ACK } else { 0 };
+    tcp[13] = TcpHeader::RST
+        | if reset.ack.is_some() {
+            TcpHeader::ACK
+        } else {
+            0
+        };
 
     let mut bytes = [0; VNET_LEN + 40 + 20];
     let packet = &mut bytes[VNET_LEN..];

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use super::checksum::{checksum, replace_in_sum, replace_word};
-use super::headers::{Headers, Tcp};
+use super::headers::{Headers, TcpHeader};
 use super::{Frame, Pool, VNET_LEN, VnetHeader};
 
 /// The division of a frame into segments as on a wire; an ordinary packet has one.
@@ -12,7 +12,7 @@ pub(crate) struct Segments {
     /// IP bytes of the whole frame, its headers counted once.
     len: usize,
     /// Set for a super-packet only.
-    tcp: Option<Tcp>,
+    tcp: Option<TcpHeader>,
     /// Bytes of IP and TCP headers, which each segment repeats; 0 for an ordinary packet.
     head: usize,
     /// Payload bytes of each segment but the last.
@@ -122,10 +122,10 @@ fn rewrite(frame: &mut [u8], segments: &Segments, range: &Range<usize>) {
     let skipped = range.start.wrapping_mul(segments.size) as u32;
     header[4..8].copy_from_slice(&tcp.seq.wrapping_add(skipped).to_be_bytes());
     if range.start > 0 {
-        header[13] &= !Tcp::CWR;
+        header[13] &= !TcpHeader::CWR;
     }
     if range.end < segments.count {
-        header[13] &= !(Tcp::FIN | Tcp::PSH);
+        header[13] &= !(TcpHeader::FIN | TcpHeader::PSH);
     }
     // A partial checksum is the sum of the pseudo header, in which only the length has changed.
     let (old, new) = (segments.len - tcp.at, len - tcp.at);

@@ -12,7 +12,8 @@ impl PathSpec {
         let one_way = self.rtt / 2;
         if self.jitter > one_way {
             return Err(PathError(format!(
-                "--jitter {:?} is more than the one-way delay, {one_way:?}: packets cannot arrive before they are sent",
+                "--jitter: {:?} is more than the one-way delay, {one_way:?}: packets cannot \
+                 arrive before they are sent",
                 self.jitter
             )));
         }
@@ -20,7 +21,7 @@ impl PathSpec {
             let queue = self.queue_bytes(direction);
             if queue < u64::from(self.mtu) {
                 return Err(PathError(format!(
-                    "--queue: {queue} bytes do not hold a single packet of {}",
+                    "--queue: {queue} bytes cannot hold one packet of {} bytes",
                     self.mtu
                 )));
             }
@@ -28,7 +29,8 @@ impl PathSpec {
         let under_way = self.under_way();
         if under_way > MOST_UNDER_WAY {
             return Err(PathError(format!(
-                "this path would have up to {:.1} GB under way, over the {:.1} GB that the emulator keeps; lower the rate, the delay or the queue",
+                "the path could hold up to {:.1} GB in flight, more than the {:.1} GB that the \
+                 emulator buffers: lower the rate, the delay or the queue",
                 under_way as f64 / 1e9,
                 MOST_UNDER_WAY as f64 / 1e9
             )));
@@ -38,7 +40,8 @@ impl PathSpec {
             let share = self.loss.share.get();
             if share > burst / (burst + 1.0) {
                 return Err(PathError(format!(
-                    "--loss: {}% cannot come in bursts of only {burst} packets with a packet between them",
+                    "--loss: {}% is not possible with bursts of {burst} packets: use longer \
+                     bursts",
                     share * 100.0
                 )));
             }
@@ -58,7 +61,7 @@ impl PathSpec {
         blackouts.sort();
         if let Some((at, _)) = blackouts.iter().find(|(_, length)| length.is_zero()) {
             return Err(PathError(format!(
-                "--at: the blackout at {at:?} lasts no time"
+                "--at: the blackout at {at:?} has no length"
             )));
         }
         let overlap = blackouts
@@ -66,7 +69,7 @@ impl PathSpec {
             .find(|pair| pair[0].0 + pair[0].1 > pair[1].0);
         match overlap {
             Some(pair) => Err(PathError(format!(
-                "--at: the blackout at {:?} is not over when the one at {:?} begins",
+                "--at: the blackout at {:?} overlaps with the one at {:?}",
                 pair[0].0, pair[1].0
             ))),
             None => Ok(()),

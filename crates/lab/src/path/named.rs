@@ -25,7 +25,7 @@ pub const NAMED: &[NamedPath] = &[
     },
     NamedPath {
         name: "policed-uplink",
-        about: "120 Mbit/s and 10 ms, with the class that ssh marks bulk data with, CS1, held to 10 Mbit/s",
+        about: "120 Mbit/s and 10 ms; CS1, with which ssh marks bulk data, is limited to 10 Mbit/s",
         options: &[
             ("rtt", "10ms"),
             ("rate", "120Mbit"),
@@ -34,7 +34,7 @@ pub const NAMED: &[NamedPath] = &[
     },
     NamedPath {
         name: "lossy-wifi",
-        about: "150 Mbit/s, 20 ms that wander by 5 ms, 1 % loss in bursts, some reordering",
+        about: "150 Mbit/s, 20 ms with 5 ms of jitter, 1 % loss in bursts, some reordering",
         options: &[
             ("rtt", "20ms"),
             ("jitter", "5ms"),
@@ -45,7 +45,7 @@ pub const NAMED: &[NamedPath] = &[
     },
     NamedPath {
         name: "satellite",
-        about: "300 Mbit/s and 600 ms, a geostationary one without an accelerator",
+        about: "300 Mbit/s and 600 ms, geostationary, without an accelerator",
         options: &[("rtt", "600ms"), ("rate", "300Mbit")],
     },
     NamedPath {

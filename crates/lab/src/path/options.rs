@@ -43,91 +43,93 @@ pub const OPTIONS: &[PathOption] = &[
         name: "rtt",
         value: "TIME",
         several: false,
-        help: "Round-trip time of the empty path, half of it each way [0]",
+        help: "Set the round-trip time of the empty path, half of it each way [0]",
         set: |path, text| set(&mut path.rtt, time(text)),
     },
     PathOption {
         name: "jitter",
         value: "TIME",
         several: false,
-        help: "How far the one-way delay wanders to both sides; order is kept [0]",
+        help: "Vary the one-way delay by up to this, without reordering [0]",
         set: |path, text| set(&mut path.jitter, time(text)),
     },
     PathOption {
         name: "rate",
         value: "RATE[/RATE]",
         several: false,
-        help: "IP bits a second, each way or near to far/far to near, as 1Gbit/100Mbit [10Gbit]",
+        help: "Limit the rate in IP bits per second; 1Gbit/100Mbit: near to far/far to near \
+             [10Gbit]",
         set: |path, text| set(&mut path.rate, rates(text)),
     },
     PathOption {
         name: "queue",
         value: "SIZE|TIME",
         several: false,
-        help: "What may wait for the link, as 2MB or 50ms [one bandwidth-delay product]",
+        help: "Set the queue of the link, such as 2MB or 50ms [one bandwidth-delay product]",
         set: |path, text| set(&mut path.queue, queue(text)),
     },
     PathOption {
         name: "loss",
         value: "SHARE[/BURST]",
         several: false,
-        help: "Packets lost, as 0.1%, or in bursts of a mean length, as 1%/4 [0]",
+        help: "Lose packets: 0.1%, or 1%/4 in bursts with a mean length of 4 [0]",
         set: |path, text| set(&mut path.loss, loss(text)),
     },
     PathOption {
         name: "reorder",
         value: "SHARE[/TIME]",
         several: false,
-        help: "Packets held back, so that others overtake them, by 1ms or as 0.1%/3ms [0]",
+        help: "Reorder packets: delay this share by 1 ms, or by the given time, as 0.1%/3ms [0]",
         set: |path, text| set(&mut path.reorder, reorder(text)),
     },
     PathOption {
         name: "duplicate",
         value: "SHARE",
         several: false,
-        help: "Packets that arrive twice [0]",
+        help: "Duplicate this share of packets, such as 0.1% [0]",
         set: |path, text| set(&mut path.duplicate, share(text)),
     },
     PathOption {
         name: "mtu",
         value: "BYTES",
         several: false,
-        help: "Longest IP packet, 576 to 65535; below 1280 there is no IPv6 [1500]",
+        help: "Set the MTU, 576 to 65535; IPv6 needs at least 1280 [1500]",
         set: |path, text| set(&mut path.mtu, number(text, 576..=65_535)),
     },
     PathOption {
         name: "police",
         value: "DSCP=RATE",
         several: true,
-        help: "Holds a class to a rate and drops the rest, as CS1=10Mbit",
+        help: "Limit a DSCP to a rate and drop the excess, such as CS1=10Mbit",
         set: police,
     },
     PathOption {
         name: "bleach",
         value: "",
         several: false,
-        help: "Clears the DSCP of every packet, behind the policers",
+        help: "Clear the DSCP of every packet, behind the policers",
         set: |path, _| set(&mut path.bleach, Ok(true)),
     },
     PathOption {
         name: "seed",
         value: "NUMBER",
         several: false,
-        help: "Of all that is random: the same seed loses the same packets [1]",
+        help: "Seed the random events: the same seed loses the same packets [1]",
         set: |path, text| set(&mut path.seed, number(text, 0..=u64::MAX)),
     },
     PathOption {
         name: "block",
         value: "PORTS",
         several: true,
-        help: "Drops packets to these TCP and UDP ports, both ways, as 80,8000-8010",
+        help: "Drop packets to these TCP and UDP ports, both ways, such as 80,8000-8010",
         set: block,
     },
     PathOption {
         name: "at",
         value: "EVENT",
         several: true,
-        help: "What happens when: '5s blackout=3s' cuts the link, '5s reset' resets TCP connections",
+        help: "Schedule an event: '5s blackout=3s' cuts the link, '5s reset' resets TCP \
+             connections",
         set: |path, text| {
             path.events.push(event::parse(text)?);
             Ok(())
@@ -137,14 +139,15 @@ pub const OPTIONS: &[PathOption] = &[
         name: "tcp",
         value: "stock|tuned",
         several: false,
-        help: "TCP buffers as of an untouched Linux or of a data-transfer node [this machine's]",
+        help: "Set TCP buffers: stock (Linux defaults) or tuned (data-transfer node) [this \
+             machine's]",
         set: |path, text| set(&mut path.tcp, tcp(text)),
     },
     PathOption {
         name: "cc",
         value: "NAME",
         several: false,
-        help: "TCP's congestion control, such as cubic or bbr [this machine's]",
+        help: "Set the TCP congestion control, such as cubic or bbr [this machine's]",
         set: |path, text| set(&mut path.congestion_control, congestion_control(text)),
     },
 ];
@@ -162,7 +165,7 @@ impl PathSpec {
                 let known: Vec<_> = NAMED.iter().map(|path| path.name).collect();
                 let known = known.join(", ");
                 return Err(PathError(format!(
-                    "there is no path called {name:?}; known are {known}"
+                    "no path named {name:?}; known are {known}"
                 )));
             };
             for (option, value) in named.options {
@@ -178,7 +181,7 @@ impl PathSpec {
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), PathError> {
         let Some(option) = OPTIONS.iter().find(|option| option.name == name) else {
-            return Err(PathError(format!("a path has no option --{name}")));
+            return Err(PathError(format!("unknown path option --{name}")));
         };
         (option.set)(self, value.trim())
             .map_err(|why| PathError(format!("--{name}: {value:?} {why}")))
@@ -203,7 +206,7 @@ fn loss(text: &str) -> Result<Loss, InvalidValue> {
         Some((part, burst)) => {
             let packets = positive(burst)
                 .filter(|packets| (1.0..=1e6).contains(packets))
-                .ok_or("has no burst of 1 or more packets after the stroke, such as 1%/4")?;
+                .ok_or("has no burst length of 1 or more packets after the slash, such as 1%/4")?;
             (part, Some(packets))
         }
     };
@@ -228,10 +231,10 @@ fn reorder(text: &str) -> Result<Reorder, InvalidValue> {
 fn police(path: &mut PathSpec, text: &str) -> Result<(), InvalidValue> {
     let (class, limit) = text
         .split_once('=')
-        .ok_or("is not a class and its rate, such as CS1=10Mbit")?;
+        .ok_or("is not DSCP=RATE, such as CS1=10Mbit")?;
     let dscp: Dscp = class
         .parse()
-        .map_err(|why| format!("names no class: {class:?} {why}"))?;
+        .map_err(|why| format!("has an unknown DSCP: {class:?} {why}"))?;
     let limit = rate(limit)?;
     path.police.retain(|policer| policer.dscp != dscp);
     path.police.push(Policer { dscp, rate: limit });
@@ -265,7 +268,7 @@ fn congestion_control(text: &str) -> Result<Option<String>, InvalidValue> {
     let named = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     match (1..16).contains(&text.len()) && text.bytes().all(named) {
         true => Ok(Some(text.to_owned())),
-        false => Err("is not a name of a congestion control such as cubic or bbr".to_owned()),
+        false => Err("is not the name of a congestion control such as cubic or bbr".to_owned()),
     }
 }
 

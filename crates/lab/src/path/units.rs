@@ -101,7 +101,7 @@ pub(super) fn time(text: &str) -> Result<Duration, InvalidValue> {
     let time = Duration::from_nanos(nanoseconds);
     match time <= LONGEST {
         true => Ok(time),
-        false => Err("is over a day".to_owned()),
+        false => Err("is more than a day".to_owned()),
     }
 }
 
@@ -119,8 +119,8 @@ pub(super) fn rate(text: &str) -> Result<Rate, InvalidValue> {
     };
     let bits = scaled(&bits, &RATE_UNITS, "a rate such as 1Gbit or 120Mbit")?;
     match bits {
-        0 => Err("is no rate at all: a link must carry something".to_owned()),
-        bits if bits > Rate::MAX.bits() => Err(format!("is over {}", Rate::MAX)),
+        0 => Err("is zero: a link needs a rate".to_owned()),
+        bits if bits > Rate::MAX.bits() => Err(format!("is more than {}", Rate::MAX)),
         bits => Ok(Rate(bits)),
     }
 }
@@ -139,13 +139,12 @@ pub(super) fn rates(text: &str) -> Result<[Rate; 2], InvalidValue> {
 pub(super) fn share(text: &str) -> Result<Fraction, InvalidValue> {
     let Some(number) = text.strip_suffix('%') else {
         return match text.parse::<f64>() {
-            Ok(_) => Err(format!("lacks its unit: {text}%")),
-            Err(_) => Err("is not a share such as 0.1%".to_owned()),
+            Ok(_) => Err(format!("has no unit: write {text}%")),
+            Err(_) => Err("is not a percentage such as 0.1%".to_owned()),
         };
     };
-    let percent = positive(number.trim_end()).ok_or("is not a share such as 0.1%")?;
-    Fraction::new(percent / 100.0)
-        .ok_or_else(|| "would leave nothing: it must be below 100%".into())
+    let percent = positive(number.trim_end()).ok_or("is not a percentage such as 0.1%")?;
+    Fraction::new(percent / 100.0).ok_or_else(|| "must be below 100%".into())
 }
 
 /// Parses a number in plain digits that is neither negative, infinite nor NaN.
@@ -165,13 +164,13 @@ fn scaled(text: &str, units: &[(u64, &str)], wanted: &str) -> Result<u64, Invali
     let same_letters = |name: &str| name.eq_ignore_ascii_case(unit);
     let Some((factor, _)) = units.iter().find(|(_, name)| same_letters(name)) else {
         return Err(match unit {
-            "" => format!("lacks its unit: {wanted}"),
+            "" => format!("has no unit: use {wanted}"),
             _ => format!("is not {wanted}"),
         });
     };
     let product = (number * *factor as f64).round();
     match product < 9.0e18 {
         true => Ok(product as u64),
-        false => Err("is too much".to_owned()),
+        false => Err("is too large".to_owned()),
     }
 }

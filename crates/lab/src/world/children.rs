@@ -46,7 +46,7 @@ pub(super) struct Children {
 impl Children {
     pub(super) fn new() -> Result<Self, LabError> {
         let failed = |error| LabError::system("signals", error);
-        let ignored = || LabError("SIGCHLD is ignored, as it must not be".to_owned());
+        let ignored = || LabError("SIGCHLD is ignored, but the lab needs it".to_owned());
         let mut passed_on = Vec::new();
         for signal in [SIGTERM, SIGHUP] {
             passed_on.extend(SignalFd::new(signal).map_err(failed)?);
@@ -64,7 +64,7 @@ impl Children {
     pub(super) fn start(&mut self, role: ChildRole, command: &mut Command) -> Result<(), LabError> {
         let child = command
             .spawn()
-            .map_err(|error| LabError::system(format!("{} does not start", role.name()), error))?;
+            .map_err(|error| LabError::system(format!("cannot start {}", role.name()), error))?;
         self.alive.push((Pid::from_child(&child), role));
         Ok(())
     }
@@ -114,7 +114,7 @@ impl Children {
                         self.end(pid, ChildRole::Command, COMMAND_ENDS);
                         let how = told(status);
                         return Err(LabError(format!(
-                            "{} {how}, and the path with it: the command was ended",
+                            "{} {how}, so the path is down: the command was stopped",
                             role.name()
                         )));
                     }
@@ -203,7 +203,7 @@ fn code(status: WaitStatus) -> u8 {
 
 fn told(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => format!("ended with status {code}"),
+        (Some(code), _) => format!("exited with status {code}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),
         (None, None) => "ended".to_owned(),
     }

@@ -13,14 +13,13 @@ use crate::error::LabError;
 
 /// Enters a mount namespace, with a /proc of the lab's processes.
 pub(super) fn own_mounts() -> Result<(), LabError> {
-    sys::unshare(Namespace::Mounts).map_err(|error| {
-        LabError::system("the kernel refuses a mount namespace to the lab", error)
-    })?;
+    sys::unshare(Namespace::Mounts)
+        .map_err(|error| LabError::system("cannot create a mount namespace", error))?;
     mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
     )
-    .map_err(|error| LabError::system("the lab can't make its mounts private", error))?;
+    .map_err(|error| LabError::system("cannot make the lab's mounts private", error))?;
     mount(
         "proc",
         "/proc",
@@ -30,8 +29,8 @@ pub(super) fn own_mounts() -> Result<(), LabError> {
     )
     .map_err(|error| {
         LabError::system(
-            "the kernel refuses the lab a /proc of its own (a container that hides parts of /proc \
-             does not allow it: run the lab outside of it, or privileged)",
+            "cannot mount /proc in the lab (containers that hide parts of /proc forbid it: run \
+             the lab outside of the container, or privileged)",
             error,
         )
     })
@@ -115,7 +114,7 @@ fn show(scratch: &Path, name: &str, place: &str, text: &str) -> Result<(), LabEr
         .map_err(|error| LabError::system(file.display(), error))?;
     mount_bind(&file, place).map_err(|error| {
         LabError::system(
-            format!("the lab can't show its own {place} to the command"),
+            format!("cannot mount the lab's {place} for the command"),
             error,
         )
     })

@@ -6,14 +6,14 @@ use std::fs;
 
 /// The port to wait for.
 #[derive(Clone, Debug)]
-pub(super) enum Port {
+pub(super) enum AwaitedPort {
     /// This port.
     Number(u16),
     /// Any port except these.
     Other(BTreeSet<u16>),
 }
 
-impl Port {
+impl AwaitedPort {
     /// Returns true if the port is listened on, in this thread's network namespace.
     pub(super) fn listens(&self) -> bool {
         let now = ports();

@@ -23,7 +23,7 @@ use crate::scratch::Scratch;
 use crate::sshd::{self, SshdKeys};
 use crate::{CANNOT_RUN, Lab, NOT_FOUND, files, privilege};
 use children::{ChildRole, Children};
-use listening::Port;
+use listening::AwaitedPort;
 use side::{FAR, NEAR, NamespaceSide};
 
 /// The hidden subcommand that calls [`crate::emulate`].
@@ -50,7 +50,7 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
     let mut far = NamespaceSide::new(FAR, NEAR, &lab.path)?;
     let mut children = Children::new()?;
     privilege::limit_children(!lab.allow_cc.is_empty())
-        .map_err(|error| LabError::system("the lab can't drop its capabilities", error))?;
+        .map_err(|error| LabError::system("cannot drop the lab's capabilities", error))?;
     check_congestion_controls(lab)?;
     let keys = servers(lab, scratch, &mut children)?;
     // Started last, so that its clock starts with the command.
@@ -58,7 +58,7 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
     children.start(ChildRole::Emulator, &mut emulator)?;
     let ready = scratch.join(files::EMULATOR_READY);
     if !children.wait_for(ChildRole::Emulator, || ready.exists(), SERVER_STARTS)? {
-        return Err(LabError("the lab's emulator does not start".to_owned()));
+        return Err(LabError("cannot start the lab's emulator".to_owned()));
     }
 
     near.enter()?;
@@ -87,7 +87,7 @@ fn die_with_parent(scratch: &Path) -> Result<(), LabError> {
         return Ok(());
     }
     Err(LabError(
-        "this is a part of longhaul lab, which starts it and must be running".to_owned(),
+        "lab-run is internal to longhaul lab, which must be running".to_owned(),
     ))
 }
 
@@ -127,10 +127,10 @@ fn servers(
         children.start(ChildRole::Sshd, server.process_group(0))?;
         if !children.wait_for(
             ChildRole::Sshd,
-            || Port::Number(sshd::PORT).listens(),
+            || AwaitedPort::Number(sshd::PORT).listens(),
             SERVER_STARTS,
         )? {
-            return Err(LabError(format!("sshd did not come up: {}", new.log())));
+            return Err(LabError(format!("sshd did not start: {}", new.log())));
         }
         keys = Some(new);
     }
@@ -145,13 +145,14 @@ fn servers(
         let before = listening::ports();
         children.start(ChildRole::Far, &mut server)?;
         let (port, patience) = match lab.far_port {
-            Some(port) => (Port::Number(port), SERVER_STARTS),
-            None => (Port::Other(before), PERHAPS_LISTENS),
+            Some(port) => (AwaitedPort::Number(port), SERVER_STARTS),
+            None => (AwaitedPort::Other(before), PERHAPS_LISTENS),
         };
         let listens = children.wait_for(ChildRole::Far, || port.listens(), patience)?;
         if let (false, Some(port)) = (listens, lab.far_port) {
             return Err(LabError(format!(
-                "the far command does not listen on port {port}, {SERVER_STARTS:?} after its start"
+                "the command of --far does not listen on port {port} {SERVER_STARTS:?} after \
+                 its start"
             )));
         }
     }

@@ -64,9 +64,8 @@ impl NamespaceSide {
         peer: SideAddresses,
         path: &PathSpec,
     ) -> Result<Self, LabError> {
-        sys::unshare(Namespace::Network).map_err(|error| {
-            LabError::system("the kernel refuses a network namespace to the lab", error)
-        })?;
+        sys::unshare(Namespace::Network)
+            .map_err(|error| LabError::system("cannot create a network namespace", error))?;
         let namespace = File::open("/proc/thread-self/ns/net")
             .map_err(|error| LabError::system("/proc/thread-self/ns/net", error))?;
         let tun = sys::open_tun(DEVICE).map_err(no_tun)?;
@@ -82,7 +81,7 @@ impl NamespaceSide {
     /// Moves this thread to this side; child processes start there from now on.
     pub(super) fn enter(&self) -> Result<(), LabError> {
         sys::enter_network(&self.namespace)
-            .map_err(|error| LabError::system("the lab can't enter its own namespace", error))
+            .map_err(|error| LabError::system("cannot enter the lab's namespace", error))
     }
 
     /// Number of packets that the device of this thread's side dropped, which the emulator cannot
@@ -172,8 +171,8 @@ fn settings(path: &PathSpec) -> Result<(), LabError> {
 
 pub(super) fn no_congestion_control(name: &str) -> LabError {
     LabError(format!(
-        "this kernel has no congestion control {name:?} for the lab; it has {} (root may load \
-         more: modprobe tcp_{name})",
+        "--cc: the kernel has no congestion control {name:?} for the lab; it has {} (root can \
+         load more: modprobe tcp_{name})",
         available()
     ))
 }
@@ -187,16 +186,16 @@ pub(super) fn available() -> String {
 
 fn no_tun(error: io::Error) -> LabError {
     let remedy = match error.kind() {
-        io::ErrorKind::NotFound => "as root: modprobe tun (in a container: --device /dev/net/tun)",
-        io::ErrorKind::PermissionDenied => {
-            "run the lab as root, or as root: chmod 0666 /dev/net/tun (as most distributions have \
-             it)"
+        io::ErrorKind::NotFound => {
+            "load the module as root: modprobe tun (in a container: --device /dev/net/tun)"
         }
-        _ => "the kernel must have TUN devices, and grant them: run the lab as root",
+        io::ErrorKind::PermissionDenied => {
+            "run the lab as root, or permit it with: sudo chmod 0666 /dev/net/tun (the default \
+             of most distributions)"
+        }
+        _ => "the kernel must support TUN devices: run the lab as root",
     };
-    LabError(format!(
-        "the lab can't have a TUN device: /dev/net/tun: {error}; {remedy}"
-    ))
+    LabError(format!("cannot open /dev/net/tun: {error}; {remedy}"))
 }
 
 #[cfg(test)]

@@ -94,8 +94,9 @@ fn choose<'a>(all: &[&'a BenchRow]) -> Option<&'a BenchRow> {
         }
     }
     // Take the cheapest among equally fast ciphers, unless that row has a faster neighbour.
-    let like =
-        |row: &&&BenchRow| difference(&row.setting, &chosen.setting) == Some(Property::Cipher);
+    let like = |row: &&&BenchRow| {
+        difference(&row.setting, &chosen.setting) == Some(SettingProperty::Cipher)
+    };
     let mut like: Vec<&BenchRow> = all.iter().filter(like).copied().collect();
     like.push(chosen);
     let place = |row: &BenchRow| all.iter().position(|other| std::ptr::eq(*other, row));
@@ -118,7 +119,7 @@ fn plainness(setting: &Setting) -> (bool, bool, u32) {
 
 /// A property in which two settings may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Property {
+enum SettingProperty {
     Cipher,
     Compression,
     Lanes,
@@ -127,12 +128,12 @@ enum Property {
 
 /// The single property in which two settings differ; `None` if there is none or several. The kind
 /// of data is not one, since it does not matter without compression.
-fn difference(a: &Setting, b: &Setting) -> Option<Property> {
+fn difference(a: &Setting, b: &Setting) -> Option<SettingProperty> {
     let things = [
-        (Property::Cipher, a.protection() != b.protection()),
-        (Property::Compression, a.compression != b.compression),
-        (Property::Lanes, a.lanes() != b.lanes()),
-        (Property::Server, a.both_ours != b.both_ours),
+        (SettingProperty::Cipher, a.protection() != b.protection()),
+        (SettingProperty::Compression, a.compression != b.compression),
+        (SettingProperty::Lanes, a.lanes() != b.lanes()),
+        (SettingProperty::Server, a.both_ours != b.both_ours),
     ];
     let mut differ = things.iter().filter(|(_, differs)| *differs);
     match (differ.next(), differ.next()) {
@@ -215,7 +216,11 @@ fn mb(row: &BenchRow) -> String {
 }
 
 /// The fastest row that differs from `row` in this property only.
-fn neighbour<'a>(all: &[&'a BenchRow], row: &BenchRow, thing: Property) -> Option<&'a BenchRow> {
+fn neighbour<'a>(
+    all: &[&'a BenchRow],
+    row: &BenchRow,
+    thing: SettingProperty,
+) -> Option<&'a BenchRow> {
     let like = all.iter().copied();
     let like = like.filter(|other| difference(&other.setting, &row.setting) == Some(thing));
     like.max_by(|a, b| median(a).total_cmp(&median(b)))
@@ -230,12 +235,13 @@ fn verdict(best: &BenchRow, other: &BenchRow) -> &'static str {
 }
 
 fn about_ciphers(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
-    let second = neighbour(all, best, Property::Cipher)?;
+    let second = neighbour(all, best, SettingProperty::Cipher)?;
     let (name, other) = (best.setting.protection(), second.setting.protection());
     // A row with a lower median may be too uncertain to be called slower.
     let mut others = all.iter();
     let fastest = others.all(|row| {
-        difference(&row.setting, &best.setting) != Some(Property::Cipher) || faster(best, row)
+        difference(&row.setting, &best.setting) != Some(SettingProperty::Cipher)
+            || faster(best, row)
     });
     Some(match (fastest, cost(best) <= cost(second)) {
         (true, _) => format!(
@@ -253,7 +259,7 @@ fn about_ciphers(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
 fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
     let one = |setting: &Setting| setting.connections * setting.channels == 1;
     if one(&best.setting) {
-        let other = neighbour(all, best, Property::Lanes)?;
+        let other = neighbour(all, best, SettingProperty::Lanes)?;
         return Some(format!(
             "one connection with one channel is {} than {}: {} MB/s against {}",
             verdict(best, other),
@@ -263,7 +269,7 @@ fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
         ));
     }
     let single = all.iter().copied().find(|row| {
-        one(&row.setting) && difference(&row.setting, &best.setting) == Some(Property::Lanes)
+        one(&row.setting) && difference(&row.setting, &best.setting) == Some(SettingProperty::Lanes)
     })?;
     Some(format!(
         "{} connections with {} channels each are {} than one with one: {} MB/s against {}",
@@ -276,15 +282,15 @@ fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
 }
 
 fn about_the_server(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
-    let other = neighbour(all, best, Property::Server)?;
+    let other = neighbour(all, best, SettingProperty::Server)?;
     let (with, without) = match best.setting.both_ours {
         true => (best, other),
         false => (other, best),
     };
     let than = match best.setting.both_ours {
-        true => format!("a longhaul at the other end is {}", verdict(best, other)),
+        true => format!("longhaul at the far end is {}", verdict(best, other)),
         false => format!(
-            "the server's own SFTP server is {} than a longhaul there",
+            "the server's own SFTP server is {} than longhaul there",
             verdict(best, other)
         ),
     };
@@ -303,14 +309,14 @@ fn about_compression(
 ) -> Option<String> {
     let shrinks = |compression: Compression| match bench.ratio(data, compression) {
         Some(ratio) if ratio < SHRUNK => {
-            format!("; {data} data become {:.0} % of their size", ratio * 100.0)
+            format!("; {data} data shrinks to {:.0} %", ratio * 100.0)
         }
-        Some(_) => format!("; {data} data do not become smaller"),
+        Some(_) => format!("; {data} data does not shrink"),
         None => String::new(),
     };
     let chosen = best.setting.compression;
     if chosen != Compression::None {
-        let none = neighbour(all, best, Property::Compression)
+        let none = neighbour(all, best, SettingProperty::Compression)
             .filter(|row| row.setting.compression == Compression::None);
         return Some(match none {
             Some(none) => format!(
@@ -327,17 +333,18 @@ fn about_compression(
         let s = &row.setting;
         usable(row) && s.data == data && s.compression != Compression::None
     });
-    let like = measured
-        .filter(|row| difference(&row.setting, &best.setting) == Some(Property::Compression));
+    let like = measured.filter(|row| {
+        difference(&row.setting, &best.setting) == Some(SettingProperty::Compression)
+    });
     let with = like.max_by(|a, b| median(a).total_cmp(&median(b)));
     Some(match with {
         Some(with) => {
             let compression = with.setting.compression;
             let verdict = match faster(best, with) {
                 true => "compression does not pay",
-                false if !shrunk(bench, data, compression) => "compression brings nothing",
+                false if !shrunk(bench, data, compression) => "compression gains nothing",
                 false if median(with) > median(best) => "compression is not measurably faster",
-                false => "compression does not seem to pay, with few or uneven runs",
+                false => "compression does not seem to pay, from few or uneven runs",
             };
             format!(
                 "{verdict}: {} MB/s with {compression} against {} without it{}",

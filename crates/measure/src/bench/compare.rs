@@ -8,7 +8,7 @@ use crate::table::Table;
 
 /// The change of one figure.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct RateChange {
     /// Name of the figure.
     pub what: String,
     /// The figure before.
@@ -19,7 +19,7 @@ pub struct Change {
     pub sure: bool,
 }
 
-impl Change {
+impl RateChange {
     /// `now / before`: 2 is twice as fast.
     pub fn ratio(&self) -> f64 {
         self.now.median / self.before.median
@@ -27,13 +27,13 @@ impl Change {
 }
 
 /// Compares the figures that both results have.
-pub fn compare(before: &Bench, now: &Bench) -> Vec<Change> {
+pub fn compare(before: &Bench, now: &Bench) -> Vec<RateChange> {
     let rows = now.rows.iter().filter_map(|row| {
         let old = before.row(&row.setting)?.rate();
         change(name(&row.setting), old, row.rate())
     });
     let primitives = now.primitives.iter().filter_map(|new| {
-        let same = |old: &&super::Primitive| {
+        let same = |old: &&super::PrimitiveResult| {
             (&old.name, &old.what, old.threads) == (&new.name, &new.what, new.threads)
         };
         let old = before.primitives.iter().find(same)?.rate();
@@ -43,11 +43,11 @@ pub fn compare(before: &Bench, now: &Bench) -> Vec<Change> {
     primitives.chain(rows).collect()
 }
 
-fn change(what: String, before: Option<Interval>, now: Option<Interval>) -> Option<Change> {
+fn change(what: String, before: Option<Interval>, now: Option<Interval>) -> Option<RateChange> {
     let (before, now) = (before?, now?);
     // Two 95 % intervals lie apart by chance once in two hundred; a single value has no interval.
     let enough = before.count >= 5 && now.count >= 5;
-    Some(Change {
+    Some(RateChange {
         what,
         before,
         now,
@@ -56,7 +56,7 @@ fn change(what: String, before: Option<Interval>, now: Option<Interval>) -> Opti
 }
 
 /// The changes as a table; empty if there are none.
-pub fn shown(changes: &[Change]) -> String {
+pub fn shown(changes: &[RateChange]) -> String {
     if changes.is_empty() {
         return String::new();
     }

@@ -35,7 +35,7 @@ impl Interval {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let count = values.len();
-        let median = crate::Spread::of(values.iter().copied())?.median;
+        let median = crate::RunStatistics::of(values.iter().copied())?.median;
         // Cutting `each` values at both ends costs twice the probability that so few lie there.
         let (mut each, mut coverage) = (0, 1.0 - 2.0 * below(count, 0));
         while 2 * (each + 1) < count {
@@ -86,12 +86,12 @@ fn below(count: usize, most: usize) -> f64 {
 
 /// The ratio of two paired series.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Difference {
+pub struct PairedRatio {
     /// First by second; 1 means equal.
     pub ratio: Interval,
 }
 
-impl Difference {
+impl PairedRatio {
     /// Compares values that were measured alternately, one pair in each round. Influences on both,
     /// such as heat or another program, cancel out.
     pub fn paired(rounds: &[(f64, f64)]) -> Option<Self> {
@@ -157,7 +157,7 @@ mod tests {
                     (heat * ratio * time(&mut times), heat * time(&mut times))
                 })
                 .collect();
-            Difference::paired(&rounds).is_some_and(|d| d.is_sure())
+            PairedRatio::paired(&rounds).is_some_and(|d| d.is_sure())
         };
         (1..=TRIALS).filter(sure).count() as u64
     }
@@ -188,8 +188,8 @@ mod tests {
         assert!(five.coverage < USUAL && !five.is_narrow(0.1));
         assert!(Interval::of([1.0; 6], USUAL).unwrap().is_narrow(0.1));
         let rounds = [(1.1, 1.0); 7];
-        assert!(!Difference::paired(&rounds).unwrap().is_sure());
-        assert!(Difference::paired(&[(1.1, 1.0); 8]).unwrap().is_sure());
+        assert!(!PairedRatio::paired(&rounds).unwrap().is_sure());
+        assert!(PairedRatio::paired(&[(1.1, 1.0); 8]).unwrap().is_sure());
     }
 
     #[test]

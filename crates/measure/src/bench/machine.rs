@@ -81,8 +81,8 @@ pub fn before(
     let mut warnings = Vec::new();
     if busy > QUIET {
         warnings.push(format!(
-            "the machine is busy: before the first run others kept {busy:.1} of its {cores} \
-             processors at work (load {:.1})",
+            "the machine is busy: before the first run other programs used {busy:.1} of its \
+             {cores} processors (load {:.1})",
             then.load
         ));
     }
@@ -96,8 +96,8 @@ pub fn after(first: &MachineCounters, then: &MachineCounters, seconds: f64) -> V
     let stolen = (then.steal - first.steal) / all;
     if stolen > STEAL {
         warnings.push(format!(
-            "the hypervisor took {:.0} % of the processors' time: this is a virtual machine with \
-             busy neighbours",
+            "the hypervisor took {:.0} % of the processor time: this virtual machine has busy \
+             neighbours",
             stolen * 100.0
         ));
     }
@@ -105,13 +105,13 @@ pub fn after(first: &MachineCounters, then: &MachineCounters, seconds: f64) -> V
         && now < before * (1.0 - CLOCK)
     {
         warnings.push(format!(
-            "the processors' clock fell from {before:.0} to {now:.0} MHz: they were throttled"
+            "the processors were throttled from {before:.0} to {now:.0} MHz"
         ));
     }
     let held = then.throttled - first.throttled;
     if held > seconds * STEAL {
         warnings.push(format!(
-            "the container's quota of processor time held it back for {held:.1} s"
+            "the container's processor quota blocked this program for {held:.1} s"
         ));
     }
     warnings
@@ -126,7 +126,7 @@ pub fn beside(
 ) -> Option<String> {
     let others = then.cores_busy(first, seconds) - ours / seconds;
     (others > QUIET).then(|| {
-        format!("the machine is busy: others kept {others:.1} processors at work during the runs")
+        format!("the machine is busy: other programs used {others:.1} processors during the runs")
     })
 }
 
@@ -163,7 +163,7 @@ mod tests {
             idle: 0.5,
             ..first
         };
-        assert!(before(&first, &busy, 0.5, 2)[0].contains("others kept 1.0 of its 2"));
+        assert!(before(&first, &busy, 0.5, 2)[0].contains("other programs used 1.0 of its 2"));
         let quiet = MachineCounters {
             busy: 0.05,
             idle: 0.95,

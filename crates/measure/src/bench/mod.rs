@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use self::interval::{Interval, USUAL};
 use crate::result::{CopyDirection, Machine};
-use crate::stats::Spread;
+use crate::stats::RunStatistics;
 
 /// Version of the stored form, raised when a member changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
@@ -49,7 +49,7 @@ pub struct Bench {
     pub limit_seconds: f64,
     /// Measurements of this machine alone.
     #[serde(default)]
-    pub primitives: Vec<Primitive>,
+    pub primitives: Vec<PrimitiveResult>,
     /// Measurements between the two ends.
     #[serde(default)]
     pub rows: Vec<BenchRow>,
@@ -61,7 +61,7 @@ pub struct Bench {
     pub named: Vec<UnmeasuredAlgorithm>,
     /// Compression ratios of each kind of data.
     #[serde(default)]
-    pub ratios: Vec<Ratio>,
+    pub ratios: Vec<CompressionRatio>,
     /// Recommendations.
     #[serde(default)]
     pub advice: Vec<advice::Advice>,
@@ -242,7 +242,7 @@ impl BenchRow {
 
     /// Processor seconds for 10^9 bytes at this end, as a median.
     pub fn near_cpu(&self) -> Option<f64> {
-        Spread::of(self.counted().iter().map(|run| run.near_cpu)).map(|spread| spread.median)
+        RunStatistics::of(self.counted().iter().map(|run| run.near_cpu)).map(|spread| spread.median)
     }
 
     /// Processor seconds for 10^9 bytes at the other end, over all runs together, since the kernel
@@ -258,7 +258,7 @@ impl BenchRow {
 
 /// Measurements of a primitive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Primitive {
+pub struct PrimitiveResult {
     /// `cipher`, `compression` or `hash`.
     pub kind: String,
     /// Name in SSH, with that of the MAC.
@@ -271,7 +271,7 @@ pub struct Primitive {
     pub rates: Vec<f64>,
 }
 
-impl Primitive {
+impl PrimitiveResult {
     /// Interval of the rate, in bytes a second.
     pub fn rate(&self) -> Option<Interval> {
         Interval::of(self.rates.iter().copied(), USUAL)
@@ -291,7 +291,7 @@ pub struct UnmeasuredAlgorithm {
 
 /// The effect of a compression on a kind of data.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Ratio {
+pub struct CompressionRatio {
     /// The kind of data.
     pub data: Data,
     /// The compression.
@@ -315,8 +315,8 @@ impl Bench {
         noisy.sort_by(|a, b| b.0.total_cmp(&a.0));
         if let Some((wide, name)) = noisy.first() {
             self.warnings.push(format!(
-                "noise: {} of {} figures are not known within {:.0} %; {name} is the worst with \
-                 {:.0} %",
+                "noise: {} of {} figures have an interval wider than {:.0} %; the widest is \
+                 {name} with {:.0} %",
                 noisy.len(),
                 self.rows.len(),
                 NOISY * 100.0,
@@ -325,15 +325,15 @@ impl Bench {
         }
         if let Some(fell) = self.fall().filter(|fell| *fell > 0.05) {
             self.warnings.push(format!(
-                "all runs became slower by {:.0} % on the way: the machine was throttled, or \
-                 others began to work",
+                "later runs were slower by {:.0} %: the machine was throttled, or other \
+                 programs started",
                 fell * 100.0
             ));
         }
         let cold = self.rows.iter().filter(|row| row.is_cold()).count();
         if cold > 0 {
             self.warnings.push(format!(
-                "there was time for one run only of {cold} settings: a longer --time tells more"
+                "{cold} of the settings ran only once: use a longer --time"
             ));
         }
     }
@@ -364,7 +364,7 @@ impl Bench {
 
     /// Compressed size by original size, if known.
     pub fn ratio(&self, data: Data, compression: Compression) -> Option<f64> {
-        let is = |r: &&Ratio| r.data == data && r.compression == compression;
+        let is = |r: &&CompressionRatio| r.data == data && r.compression == compression;
         self.ratios.iter().find(is).map(|r| r.ratio)
     }
 }
@@ -375,13 +375,13 @@ impl Bench {
 /// The reason why this is no such result, without the file's name.
 pub fn read(text: &str) -> Result<Bench, String> {
     let value: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
+        serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     if value.get("kind").and_then(serde_json::Value::as_str) != Some(KIND) {
-        return Err("is no result of longhaul bench --json".to_owned());
+        return Err("is not a result of longhaul bench --json".to_owned());
     }
     let schema = value.get("schema").and_then(serde_json::Value::as_u64);
     if schema.is_none_or(|schema| schema > u64::from(SCHEMA)) {
-        return Err("is of a later longhaul".to_owned());
+        return Err("was written by a newer longhaul: upgrade this one".to_owned());
     }
     serde_json::from_value(value).map_err(|error| format!("is damaged: {error}"))
 }

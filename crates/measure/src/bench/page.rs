@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Bench, BenchRow, Compression, FilePlace, Primitive};
+use super::{Bench, BenchRow, Compression, FilePlace, PrimitiveResult};
 use super::{interval::Interval, text};
-use crate::Spread;
+use crate::RunStatistics;
 use crate::html::escaped;
 use crate::page::STYLE;
 use crate::plot::{BarPlot, BarRow, BarStyle, Svg};
@@ -31,8 +31,8 @@ pub fn page(bench: &Bench) -> String {
         let _ = writeln!(html, "<p class=\"note\">{}</p>", escaped(line));
     }
     html.push_str(
-        "<p class=\"note\">Bars are medians, whiskers the interval in which the median lies with 95 \
-         % where there were six runs or more. 1 MB is 10<sup>6</sup> bytes.</p>\n",
+        "<p class=\"note\">Bars are medians; whiskers are the 95 % confidence interval of the \
+         median, with six runs or more. 1 MB is 10<sup>6</sup> bytes.</p>\n",
     );
     if let Some(why) = &bench.partial {
         let _ = writeln!(html, "<p><strong>Partial: {}.</strong></p>", escaped(why));
@@ -98,11 +98,8 @@ fn plots(bench: &Bench) -> Vec<(String, BarPlot)> {
     };
     if let Some(first) = &first {
         for (way, title) in [
-            (CopyDirection::Up, "Ciphers, uncompressed, to the other end"),
-            (
-                CopyDirection::Down,
-                "Ciphers, uncompressed, from the other end",
-            ),
+            (CopyDirection::Up, "Ciphers, uncompressed, upload"),
+            (CopyDirection::Down, "Ciphers, uncompressed, download"),
         ] {
             let rows = of(bench, |s| {
                 s.way == way
@@ -127,7 +124,7 @@ fn plots(bench: &Bench) -> Vec<(String, BarPlot)> {
                 && (!s.both_ours || s.compression == Compression::Zstd)
         });
         add(
-            "Data and compression, to the other end",
+            "Data and compression, upload",
             bars(&rows, |row| {
                 format!("{}, {}", row.setting.data, row.setting.compression)
             }),
@@ -154,9 +151,9 @@ fn plots(bench: &Bench) -> Vec<(String, BarPlot)> {
         );
     }
     for (kind, title) in [
-        ("cipher", "Ciphers on one core, sealing"),
+        ("cipher", "Ciphers on one core, encryption"),
         ("compression", "Compression on one core"),
-        ("hash", "Sums on one core"),
+        ("hash", "Checksums on one core"),
     ] {
         let rows: Vec<BarRow> = bench
             .primitives
@@ -199,7 +196,7 @@ fn bars(rows: &[&BenchRow], label: impl Fn(&BenchRow) -> String) -> Vec<BarRow> 
 fn bar(label: String, rate: Option<Interval>, note: String) -> BarRow {
     BarRow {
         label,
-        value: rate.map(|rate| Spread {
+        value: rate.map(|rate| RunStatistics {
             min: rate.low / 1e6,
             median: rate.median / 1e6,
             max: rate.high / 1e6,
@@ -210,7 +207,7 @@ fn bar(label: String, rate: Option<Interval>, note: String) -> BarRow {
     }
 }
 
-fn primitive_label(p: &Primitive) -> String {
+fn primitive_label(p: &PrimitiveResult) -> String {
     match p.what.as_str() {
         "seal" => short(&p.name),
         what => format!("{} {what}", short(&p.name)),
@@ -244,7 +241,7 @@ fn named(html: &mut String, bench: &Bench) {
     if bench.named.is_empty() {
         return;
     }
-    html.push_str("<h2>Offered by the other end, and not measured</h2>\n<p>");
+    html.push_str("<h2>Offered by the far end, not measured</h2>\n<p>");
     let names: Vec<String> = bench
         .named
         .iter()

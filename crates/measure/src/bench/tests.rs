@@ -46,7 +46,7 @@ fn bench() -> Bench {
         }),
         seconds: 9.0,
         limit_seconds: 10.0,
-        primitives: vec![Primitive {
+        primitives: vec![PrimitiveResult {
             kind: "cipher".to_owned(),
             name: gcm.to_owned(),
             what: "seal".to_owned(),
@@ -62,12 +62,12 @@ fn bench() -> Bench {
         not_reached: 2,
         named: matrix::named("cipher", "3des-cbc", &[]),
         ratios: vec![
-            Ratio {
+            CompressionRatio {
                 data: Data::Text,
                 compression: Compression::Zlib,
                 ratio: 0.36,
             },
-            Ratio {
+            CompressionRatio {
                 data: Data::Gzipped,
                 compression: Compression::Zlib,
                 ratio: 1.001,
@@ -140,10 +140,10 @@ fn a_result_is_read_back_and_nothing_else_is() {
     let bench = bench();
     let text = serde_json::to_string(&bench).unwrap();
     assert_eq!(read(&text).unwrap(), bench);
-    assert!(read("{}").unwrap_err().contains("no result"));
-    assert!(read("[").unwrap_err().contains("no JSON"));
+    assert!(read("{}").unwrap_err().contains("not a result"));
+    assert!(read("[").unwrap_err().contains("not JSON"));
     let later = text.replace("\"schema\":1", "\"schema\":2");
-    assert!(read(&later).unwrap_err().contains("later"));
+    assert!(read(&later).unwrap_err().contains("newer"));
     for end in 0..text.len() {
         assert!(read(&text[..end]).is_err());
     }
@@ -189,7 +189,7 @@ fn noise_heat_and_haste_are_warned_of() {
     bench.judge();
     let said = bench.warnings.join("\n");
     assert!(said.contains("noise: 1 of 4"), "{said}");
-    assert!(said.contains("one run only of 1"), "{said}");
+    assert!(said.contains("1 of the settings ran only once"), "{said}");
     let mut hot = self::bench();
     for row in &mut hot.rows {
         for (number, run) in row.runs.iter_mut().enumerate() {
@@ -213,7 +213,7 @@ fn what_changed_is_told_from_what_did_not() {
     }
     let changes = compare::compare(&before, &now);
     assert_eq!(changes.len(), 5);
-    let sure: Vec<&compare::Change> = changes.iter().filter(|c| c.sure).collect();
+    let sure: Vec<&compare::RateChange> = changes.iter().filter(|c| c.sure).collect();
     assert_eq!(sure.len(), 1);
     assert!((sure[0].ratio() - 1.05).abs() < 1e-9);
     assert!(compare::shown(&changes).contains("within the spread"));

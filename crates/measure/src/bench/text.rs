@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::interval::Interval;
-use super::{Bench, BenchRow, Primitive, Setting, matrix};
+use super::{Bench, BenchRow, PrimitiveResult, Setting, matrix};
 use crate::shown;
 use crate::table::Table;
 
@@ -74,7 +74,7 @@ pub fn text(bench: &Bench) -> String {
         let _ = writeln!(text, "warning: {warning}");
     }
     if let Some(why) = &bench.partial {
-        let _ = writeln!(text, "\nPARTIAL: {why}. What is above was measured before.");
+        let _ = writeln!(text, "\nPARTIAL: {why}. The results above are from before.");
     }
     text
 }
@@ -92,7 +92,7 @@ pub fn head(bench: &Bench) -> String {
             Some(version) => format!(", longhaul {version} there"),
             None => String::new(),
         };
-        let _ = writeln!(text, "Other end: {} ({}{ours})", host.name, host.banner);
+        let _ = writeln!(text, "Far end: {} ({}{ours})", host.name, host.banner);
         let _ = writeln!(
             text,
             "memory: {} here, {} there. CPU there: {}.",
@@ -145,7 +145,7 @@ fn cells(row: &BenchRow) -> Option<Vec<String>> {
             .filter(|_| !s.carried)
             .map_or_else(|| "-".to_owned(), shown::number),
         row.far_cpu()
-            .map_or_else(|| "not known".to_owned(), shown::number),
+            .map_or_else(|| "unknown".to_owned(), shown::number),
         row.counted().len().to_string(),
     ])
 }
@@ -159,7 +159,7 @@ fn spread(rate: &Interval) -> String {
 }
 
 /// The table of primitives.
-pub fn primitives(all: &[Primitive]) -> String {
+pub fn primitives(all: &[PrimitiveResult]) -> String {
     let mut table = Table::new(&["what", "name", "", "threads", "MB/s", "+-%", "runs"]);
     for primitive in all {
         let Some(rate) = primitive.rate() else {
@@ -192,7 +192,8 @@ fn named(text: &mut String, bench: &Bench) {
         if !names.is_empty() {
             let _ = writeln!(
                 text,
-                "{what}s that the other end offers and longhaul does not have, not measured: {}.",
+                "{what}s that the far end offers and longhaul does not support, not measured: \
+                 {}.",
                 names.join(", ")
             );
         }

@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::html::escaped;
 use crate::result::Scenario;
 use crate::shown;
-use crate::stats::Spread;
+use crate::stats::RunStatistics;
 
-fn cell(spread: Option<Spread>) -> String {
+fn cell(spread: Option<RunStatistics>) -> String {
     spread.map_or_else(|| "-".to_owned(), |spread| shown::number(spread.median))
 }
 

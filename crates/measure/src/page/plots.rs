@@ -1,9 +1,9 @@
 //! The two plots of a scenario: figures by tool, and rates over time.
 
 use crate::plot::{BarPlot, BarRow, BarStyle, LinePlot, PlotLine};
-use crate::result::{Ending, Entry, Measure, Sample, Scenario};
+use crate::result::{Metric, RunOutcome, Sample, Scenario, ToolResult};
 use crate::shown;
-use crate::stats::Spread;
+use crate::stats::RunStatistics;
 
 /// The tool that the race is about.
 const OURS: &str = "longhaul";
@@ -31,7 +31,7 @@ pub(super) fn bars(scenario: &Scenario) -> BarPlot {
     }
 }
 
-fn row(scenario: &Scenario, entry: &Entry) -> BarRow {
+fn row(scenario: &Scenario, entry: &ToolResult) -> BarRow {
     let fill = match entry.tool.as_str() {
         OURS => BarStyle::Ours,
         name if name.starts_with("iperf3") => BarStyle::Reference,
@@ -54,7 +54,7 @@ fn row(scenario: &Scenario, entry: &Entry) -> BarRow {
         ),
         None => cut(&shown::trouble(scenario, entry).unwrap_or_default()),
     };
-    let value = stopped.and_then(|value| Spread::of([value]));
+    let value = stopped.and_then(|value| RunStatistics::of([value]));
     BarRow {
         label,
         value,
@@ -65,13 +65,13 @@ fn row(scenario: &Scenario, entry: &Entry) -> BarRow {
 
 /// The rate of a run until its time limit. It is drawn but not counted.
 fn so_far(scenario: &Scenario, sample: &Sample) -> Option<f64> {
-    let Ending::TimedOut { files, bytes } = &sample.ending else {
+    let RunOutcome::TimedOut { files, bytes } = &sample.ending else {
         return None;
     };
     let value = match scenario.measure {
-        Measure::Rate => *bytes as f64 / 1e6 / sample.seconds,
-        Measure::Files => *files as f64 / sample.seconds,
-        Measure::Seconds => sample.seconds,
+        Metric::Rate => *bytes as f64 / 1e6 / sample.seconds,
+        Metric::Files => *files as f64 / sample.seconds,
+        Metric::Seconds => sample.seconds,
     };
     (value > 0.0).then_some(value)
 }
@@ -87,7 +87,7 @@ fn cut(text: &str) -> String {
 /// The plot of rates over time, for the fastest tools and the slowest; `None` if no run is long
 /// enough.
 pub(super) fn rates(scenario: &Scenario) -> Option<LinePlot> {
-    let mut entries: Vec<(&Entry, &Sample)> = scenario
+    let mut entries: Vec<(&ToolResult, &Sample)> = scenario
         .entries
         .iter()
         .filter_map(|entry| Some((entry, shown_sample(entry)?)))
@@ -100,7 +100,7 @@ pub(super) fn rates(scenario: &Scenario) -> Option<LinePlot> {
     }
     // longhaul first, then scp as the well-known reference, then the others by time.
     entries.sort_by(|(a, one), (b, other)| {
-        let key = |entry: &Entry| match entry.tool.as_str() {
+        let key = |entry: &ToolResult| match entry.tool.as_str() {
             OURS => 0,
             "scp" => 1,
             _ => 2,
@@ -129,7 +129,7 @@ pub(super) fn rates(scenario: &Scenario) -> Option<LinePlot> {
     })
 }
 
-fn shown_sample(entry: &Entry) -> Option<&Sample> {
+fn shown_sample(entry: &ToolResult) -> Option<&Sample> {
     entry.middle().or_else(|| entry.samples.last())
 }
 

@@ -4,7 +4,7 @@ use super::axis;
 use super::scale::AxisScale;
 use super::svg::{Svg, TextAnchor};
 use crate::shown;
-use crate::stats::Spread;
+use crate::stats::RunStatistics;
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 170.0;
@@ -31,7 +31,7 @@ pub struct BarRow {
     /// Text on the left.
     pub label: String,
     /// Length of the bar, with whiskers from minimum to maximum; `None` for a row without a bar.
-    pub value: Option<Spread>,
+    pub value: Option<RunStatistics>,
     /// Text on the right; empty for the median.
     pub note: String,
     /// The look.

@@ -27,11 +27,11 @@ pub fn request(bytes: &[u8]) -> HeaderParse<Result<Target, Status>> {
     let Some(end) = within.windows(4).position(|end| end == b"\r\n\r\n") else {
         let printable = |b: &u8| matches!(b, b'\r' | b'\n' | b'\t' | 0x20..=0x7e | 0x80..);
         return if bytes.len() >= LONGEST {
-            HeaderParse::Wrong("the request has no end")
+            HeaderParse::Wrong("the HTTP request is too long or incomplete")
         } else if bytes.iter().all(printable) {
             HeaderParse::More
         } else {
-            HeaderParse::Wrong("what came is not HTTP")
+            HeaderParse::Wrong("the client did not send an HTTP request")
         };
     };
     let line = within.split(|b| *b == b'\r').next().unwrap_or_default();

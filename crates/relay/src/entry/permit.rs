@@ -134,7 +134,7 @@ impl FromStr for TargetRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "is not HOST:PORT, with * for any".to_owned();
+        let wrong = || "is not HOST:PORT (* stands for any host or port)".to_owned();
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let port = match port {
             "*" => None,

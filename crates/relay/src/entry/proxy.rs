@@ -41,7 +41,7 @@ pub fn parse(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
     let begin = bytes.len().min(line.len());
     let is_signature = bytes.first() == SIGNATURE.first() && bytes.len() < 2;
     if bytes.get(..begin) != line.get(..begin) && !is_signature {
-        return HeaderParse::Wrong("what came is no PROXY header");
+        return HeaderParse::Wrong("the client did not send a PROXY header");
     }
     let within = bytes
         .get(..bytes.len().min(LONGEST_LINE))
@@ -51,10 +51,12 @@ pub fn parse(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
             let line = within.get(..at).unwrap_or_default();
             match parse_line(line) {
                 Some(ends) => HeaderParse::Done(ends, at + 2),
-                None => HeaderParse::Wrong("the PROXY line makes no sense"),
+                None => HeaderParse::Wrong("the PROXY header is malformed"),
             }
         }
-        None if bytes.len() >= LONGEST_LINE => HeaderParse::Wrong("the PROXY line has no end"),
+        None if bytes.len() >= LONGEST_LINE => {
+            HeaderParse::Wrong("the PROXY header has no line end")
+        }
         None => HeaderParse::More,
     }
 }
@@ -103,9 +105,7 @@ fn parse_binary(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
         0x20 => true,
         0x21 => false,
         _ => {
-            return HeaderParse::Wrong(
-                "the PROXY header has a version or a command that is unknown",
-            );
+            return HeaderParse::Wrong("the PROXY header has an unknown version or command");
         }
     };
     let Some(body) = rest.get(..len) else {

@@ -29,7 +29,7 @@ pub fn greeting(bytes: &[u8]) -> HeaderParse<bool> {
         return HeaderParse::More;
     };
     if *version != 5 {
-        return HeaderParse::Wrong("what came is not SOCKS version 5");
+        return HeaderParse::Wrong("the client did not send a SOCKS 5 request");
     }
     let [count, methods @ ..] = rest else {
         return HeaderParse::More;
@@ -45,14 +45,14 @@ pub fn request(bytes: &[u8]) -> HeaderParse<Result<Target, SocksReply>> {
     let (command, kind, rest) = match bytes {
         [5, command, 0, kind, rest @ ..] => (*command, *kind, rest),
         [5, _, 0] | [5, _] | [5] | [] => return HeaderParse::More,
-        _ => return HeaderParse::Wrong("the request makes no sense"),
+        _ => return HeaderParse::Wrong("the SOCKS request is malformed"),
     };
     let len = match (kind, rest) {
         (1, _) => 4,
         (4, _) => 16,
         (3, []) => return HeaderParse::More,
         (3, [len, ..]) => 1 + usize::from(*len),
-        _ => return HeaderParse::Wrong("the request has an address of an unknown kind"),
+        _ => return HeaderParse::Wrong("the SOCKS request has an unknown address type"),
     };
     let (Some(address), Some(port)) = (rest.get(..len), rest.get(len..len + 2)) else {
         return HeaderParse::More;
@@ -61,7 +61,7 @@ pub fn request(bytes: &[u8]) -> HeaderParse<Result<Target, SocksReply>> {
     let host = match (kind, address) {
         (3, [_, name @ ..]) => match std::str::from_utf8(name).ok().and_then(Host::of_client) {
             Some(host) => host,
-            None => return HeaderParse::Wrong("the request has a name that is none"),
+            None => return HeaderParse::Wrong("the SOCKS request has an invalid host name"),
         },
         (1, _) => <[u8; 4]>::try_from(address).map_or(Host::All, |ip| Host::Address(ip.into())),
         _ => <[u8; 16]>::try_from(address).map_or(Host::All, |ip| Host::Address(ip.into())),
@@ -71,7 +71,7 @@ pub fn request(bytes: &[u8]) -> HeaderParse<Result<Target, SocksReply>> {
         return HeaderParse::Done(Err(SocksReply::NoSuchCommand), whole);
     }
     match port {
-        0 => HeaderParse::Wrong("the request has port 0"),
+        0 => HeaderParse::Wrong("the SOCKS request has port 0"),
         port => HeaderParse::Done(Ok(named(host, port)), whole),
     }
 }

@@ -12,7 +12,7 @@ use rustix::pipe::{SpliceFlags, splice};
 
 use super::pipes::Pipe;
 use super::stripe_set::StripeSet;
-use super::tls::{Plain, Tls};
+use super::tls::{DecryptedRead, Tls};
 use crate::tls::{TlsClient, TlsServer};
 
 /// One end of a relayed connection. Readiness is stored, since edge-triggered epoll reports only
@@ -22,23 +22,35 @@ pub(crate) struct Leg {
     channel: Channel,
     readable: bool,
     writable: bool,
-    /// The peer has shut down its sending side, so that a short read does not mean that the socket
-    /// is empty.
-    hung: bool,
-    /// Urgent data is pending, which splice(2) does not pass and at which reads stop short.
-    urgent: bool,
+    short_read: ShortRead,
+    transfer: Transfer,
     /// Error of a broken connection; there may still be data to read.
     failed: Option<io::Error>,
     /// The kernel may hold a partial segment back until more data follows.
     corked: bool,
-    /// splice(2) has refused this descriptor.
-    unspliceable: bool,
-    /// The descriptor is a regular file, which epoll does not support; it is always ready.
-    always: bool,
     tls: Option<Box<Tls>>,
     /// Errors are reported to the peer in a TLS alert, so that no reset may be sent, which would
     /// overtake the alert.
     alerts: bool,
+}
+
+/// Meaning of a read that returns fewer bytes than asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShortRead {
+    /// Nothing more is available now; epoll will report the next data.
+    Empty,
+    /// Nothing: the end of the stream was already reported, reads stop short at urgent data (tcp(7)),
+    /// or the descriptor is a regular file, which epoll does not support and which is always ready.
+    Unknown,
+}
+
+/// How bytes may be moved from and to a leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transfer {
+    /// With splice(2), if the leg has no TLS.
+    Splice,
+    /// Only through memory: splice(2) refuses the descriptor, or does not pass its urgent data.
+    Copy,
 }
 
 #[derive(Debug)]
@@ -82,7 +94,7 @@ impl Leg {
     /// Creates a leg from the stripes of a pair.
     pub(crate) fn pair(bundle: StripeSet) -> Self {
         Self {
-            unspliceable: true,
+            transfer: Transfer::Copy,
             ..Self::new(Channel::Pair(Box::new(bundle)))
         }
     }
@@ -100,12 +112,10 @@ impl Leg {
             channel,
             readable: true,
             writable: true,
-            hung: false,
-            urgent: false,
+            short_read: ShortRead::Empty,
+            transfer: Transfer::Splice,
             failed: None,
             corked: false,
-            unspliceable: false,
-            always: false,
             tls: None,
             alerts: false,
         }
@@ -127,7 +137,9 @@ impl Leg {
                 for added in [add(input, token, Interest::READABLE), told] {
                     match added {
                         // epoll_ctl(2) returns EPERM for regular files and directories.
-                        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => self.always = true,
+                        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                            self.short_read = ShortRead::Unknown;
+                        }
                         added => added?,
                     }
                 }
@@ -150,8 +162,12 @@ impl Leg {
     pub(crate) fn told(&mut self, event: &Event) {
         self.readable |= event.is_readable() || event.is_read_closed();
         self.writable |= event.is_writable() || event.is_write_closed();
-        self.hung |= event.is_read_closed();
-        self.urgent |= event.is_priority();
+        if event.is_read_closed() || event.is_priority() {
+            self.short_read = ShortRead::Unknown;
+        }
+        if event.is_priority() {
+            self.transfer = Transfer::Copy;
+        }
         // A pipe whose reader has closed reports an error too; the next write returns it.
         if event.is_error() && matches!(self.channel, Channel::Socket { .. }) {
             (self.readable, self.writable) = (true, true);
@@ -207,7 +223,7 @@ impl Leg {
     /// Reports if splice(2) can move bytes from or to this leg: no urgent data, no TLS, and not
     /// refused before.
     pub(crate) fn splices(&self) -> bool {
-        !self.urgent && !self.unspliceable && self.tls.is_none()
+        self.transfer == Transfer::Splice && self.tls.is_none()
     }
 
     /// Minimum buffer for reads from this leg, in bytes: a TLS record is decrypted as a whole.
@@ -327,9 +343,9 @@ impl Leg {
                 return self.receive_raw(into);
             };
             match tls.read(into) {
-                Ok(Plain::Bytes(n)) => return Ok(Received::Bytes(n)),
-                Ok(Plain::End) => return Ok(Received::End),
-                Ok(Plain::Empty) => match self.receive_cipher(into)? {
+                Ok(DecryptedRead::Bytes(n)) => return Ok(Received::Bytes(n)),
+                Ok(DecryptedRead::End) => return Ok(Received::End),
+                Ok(DecryptedRead::Empty) => match self.receive_cipher(into)? {
                     None => return Ok(Received::Nothing),
                     // A record without payload, such as a session ticket or a key update.
                     Some(0) => {}
@@ -353,9 +369,7 @@ impl Leg {
         match read {
             Ok(0) => self.end(),
             Ok(n) => {
-                // After a short read the socket is empty, except if the end of the stream was
-                // already reported, or at urgent data, where reads stop (tcp(7)).
-                if n < into.len() && !self.hung && !self.urgent && !self.always {
+                if n < into.len() && self.short_read == ShortRead::Empty {
                     self.readable = false;
                 }
                 Ok(Received::Bytes(n))
@@ -392,7 +406,7 @@ impl Leg {
                 Ok(Received::Nothing)
             }
             Err(Errno::INVAL) => {
-                self.unspliceable = true;
+                self.transfer = Transfer::Copy;
                 Ok(Received::Bytes(0))
             }
             Err(e) => Err(e.into()),
@@ -465,7 +479,7 @@ impl Leg {
                 Ok(n) => sent += n,
                 Err(Errno::AGAIN) => self.writable = false,
                 Err(Errno::INVAL) => {
-                    self.unspliceable = true;
+                    self.transfer = Transfer::Copy;
                     break;
                 }
                 Err(e) => return Err(e.into()),

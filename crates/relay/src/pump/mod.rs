@@ -51,17 +51,15 @@ pub(crate) struct Flow {
     held: HeldBytes,
     at: At,
     /// Bytes that were written to the sink.
-    pub(crate) bytes: u64,
-    /// Time at which the source ended.
-    pub(crate) ended: Option<Instant>,
+    bytes: u64,
+    ended: Option<Instant>,
     /// Number of the relay's own bytes, such as a PROXY header, among the bytes written.
     foreign: u64,
     /// The flow carries bulk data rather than single messages, and may be spliced.
     bulk: bool,
     /// Rate limit of this direction of this connection.
     bucket: Option<Box<TokenBucket>>,
-    /// Time until which the rate limit pauses the flow.
-    pub(crate) paused: Option<Instant>,
+    paused: Option<Instant>,
 }
 
 /// Bytes that were read and are not written yet.
@@ -121,6 +119,21 @@ impl Flow {
     /// Returns the bytes of the source that were written, without the relay's own.
     pub(crate) fn moved(&self) -> u64 {
         self.bytes.saturating_sub(self.foreign)
+    }
+
+    /// Returns all bytes that were written, the relay's own among them.
+    pub(crate) fn written(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the time at which the source ended.
+    pub(crate) fn ended_at(&self) -> Option<Instant> {
+        self.ended
+    }
+
+    /// Returns the time until which the rate limit pauses the flow.
+    pub(crate) fn paused_until(&self) -> Option<Instant> {
+        self.paused
     }
 
     /// Reports if the end of the stream was passed on.

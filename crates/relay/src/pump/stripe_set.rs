@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use mio::Registry;
 use mio::event::Event;
-use pair::{AbortReason, Config, Frame, LegId, Parser, StripeController, StripedConnection, TOKEN};
+use pair::{
+    AbortReason, Frame, Parser, SessionConfig, StripeController, StripeId, StripedConnection, TOKEN,
+};
 use socket2::SockRef;
 use sys::Tuning;
-
-use member::Stripe;
 
 use super::leg::{Leg, Received};
 use super::{TurnResult, WorkerResources};
 use crate::peer::PeerConfig;
 use crate::server::connection_limiter::ConnectionPermit;
-use crate::strategy::{self, Learned};
+use crate::strategy::{self, LearnedStripeCount};
 use crate::uplinks::Uplinks;
 
 /// Maximum number of stripes.
@@ -82,16 +82,54 @@ struct StripeOpener {
     not_before: Instant,
 }
 
+/// One stripe of a pair.
+#[derive(Debug)]
+struct Stripe {
+    id: StripeId,
+    leg: Leg,
+    parser: Parser,
+    /// The TLS handshake is complete.
+    open: bool,
+    /// Bytes have been received on this stripe.
+    heard: bool,
+    since: Instant,
+    /// Uplink by which the stripe leaves, if there are several.
+    uplink: Option<usize>,
+    /// Bytes of frames, both directions.
+    moved: u64,
+    _guest: Option<ConnectionPermit>,
+}
+
 /// Resources of the connection that a stripe set uses.
 pub(crate) struct StripeContext<'a> {
-    pub(crate) registry: &'a Registry,
-    pub(crate) means: &'a mut WorkerResources,
+    registry: &'a Registry,
+    means: &'a mut WorkerResources,
     /// Event token of the first stripe.
-    pub(crate) token: usize,
+    token: usize,
     /// Starts to connect to an address, optionally by one of several uplinks.
-    pub(crate) connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
-    pub(crate) timeout: Duration,
-    pub(crate) tuning: &'a Tuning,
+    connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
+    timeout: Duration,
+    tuning: &'a Tuning,
+}
+
+impl<'a> StripeContext<'a> {
+    /// Collects the event loop with the token of the first stripe, the way to connect to an address,
+    /// and the time for a handshake with the options of the sockets.
+    pub(crate) fn new(
+        (registry, token): (&'a Registry, usize),
+        means: &'a mut WorkerResources,
+        connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
+        (timeout, tuning): (Duration, &'a Tuning),
+    ) -> Self {
+        Self {
+            registry,
+            means,
+            token,
+            connect,
+            timeout,
+            tuning,
+        }
+    }
 }
 
 impl StripeSet {
@@ -109,9 +147,9 @@ impl StripeSet {
     ) -> io::Result<Self> {
         let mut token = [0; TOKEN];
         let random = aws_lc_rs::rand::fill(&mut token);
-        random.map_err(|_| io::Error::other("no random numbers can be had"))?;
+        random.map_err(|_| io::Error::other("the system has no random numbers"))?;
         let (growth, why) = strategy::begin(facing, &target, rtt, uplinks.leading(to.ip()));
-        explain(facing, &target, &format!("begins with {why}"));
+        explain(facing, &target, &format!("starts with {why}"));
         let asks = StripeOpener {
             to,
             target,
@@ -135,7 +173,7 @@ impl StripeSet {
         now: Instant,
     ) -> Self {
         Self {
-            session: StripedConnection::new(Config {
+            session: StripedConnection::new(SessionConfig {
                 most: facing.most as u64,
                 zstd: facing.zstd,
                 answers: asks.is_none(),
@@ -172,24 +210,15 @@ impl StripeSet {
             #[cfg(not(target_os = "linux"))]
             let _ = (SockRef::from(&tcp), DEAD);
         }
-        let id = LegId(self.count);
+        let id = StripeId(self.count);
         self.count += 1;
         if open {
             self.session.add(id);
             self.alone = None;
         }
         if let Some(place) = self.members.get_mut(nth) {
-            *place = Some(Box::new(Stripe {
-                id,
-                leg,
-                parser: begun,
-                open,
-                heard: false,
-                since: self.now,
-                uplink: None,
-                moved: 0,
-                _guest: guest,
-            }));
+            let since = self.now;
+            *place = Some(Box::new(Stripe::new((id, leg), begun, open, since, guest)));
         }
         Ok(())
     }
@@ -264,7 +293,7 @@ impl StripeSet {
         if !self.heard && self.asks.is_some() {
             return Err(not_let_in(&why, self.asks.as_ref()));
         }
-        tracing::debug!("a leg of a pair is gone: {why}");
+        tracing::debug!("a stripe of a pair was lost: {why}");
         if let (Some(asks), Some(member)) = (&mut self.asks, gone) {
             asks.lost(&member, &why, self.now);
         }
@@ -275,7 +304,10 @@ impl StripeSet {
         }
         if let Some(asks) = &mut self.asks {
             if alone && why.kind() == io::ErrorKind::ConnectionRefused {
-                return Err(io::Error::new(why.kind(), "the other half is gone"));
+                return Err(io::Error::new(
+                    why.kind(),
+                    "the peer relay closed the connection",
+                ));
             }
             if newly {
                 (asks.not_before, asks.retry) = (self.now, RETRY);
@@ -456,7 +488,7 @@ impl StripeSet {
         };
         explain(&asks.facing, &asks.target, &strategy::shown(&found));
         if let Some(paths) = &asks.facing.paths {
-            let learned = Learned {
+            let learned = LearnedStripeCount {
                 legs: found.legs,
                 rate: found.rate as u64,
                 rtt: asks.rtt,
@@ -471,7 +503,7 @@ impl StripeSet {
         let (wire, bytes) = self.session.carried();
         let by = self.shares();
         format!(
-            "pair, {legs} legs of {}, {bytes} bytes as {wire}{by}",
+            "pair, {legs} stripes of {}, {bytes} bytes sent as {wire}{by}",
             self.count
         )
     }
@@ -487,17 +519,16 @@ fn explain(facing: &PeerConfig, target: &str, what: &str) {
 
 fn cut_off(why: AbortReason) -> io::Error {
     let what = match why {
-        AbortReason::Broken => "the connection behind the other half broke",
-        AbortReason::Unknown => "the other half has begun anew",
-        AbortReason::Unreachable => "the other half reaches nobody",
-        AbortReason::Protocol => "the other half does not understand us",
+        AbortReason::Broken => "the connection behind the peer relay broke",
+        AbortReason::Unknown => "the peer relay was restarted",
+        AbortReason::Unreachable => "the peer relay could not reach its target",
+        AbortReason::Protocol => "the peer relay reported a protocol error",
     };
     io::Error::new(io::ErrorKind::ConnectionReset, what)
 }
 
 fn not_let_in(why: &io::Error, asks: Option<&StripeOpener>) -> io::Error {
-    let ours = asks.map_or("", |asks| asks.facing.fingerprint.as_str());
-    let what =
-        format!("the other half does not answer ({why}); does its --pair-allow have {ours}?");
+    let ours = asks.map_or("", |asks| asks.facing.fingerprint());
+    let what = format!("the peer relay does not answer ({why}); is {ours} in its --pair-allow?");
     io::Error::new(why.kind(), what)
 }

@@ -14,7 +14,7 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 
-use engine::{Engine, RecordPayload, TlsStep, wrong};
+use engine::{RecordPayload, TlsEngine, TlsStep, wrong};
 
 use super::pages::{LazyPages, lend};
 use crate::tls::{TlsClient, TlsServer, has_name};
@@ -36,7 +36,7 @@ thread_local! {
 /// TLS state of a leg.
 #[derive(Debug)]
 pub(super) struct Tls {
-    engine: Engine,
+    engine: TlsEngine,
     /// Received bytes that are not decrypted: a partial record.
     part: Vec<u8>,
     /// `part` may hold complete records: its bytes were received before TLS started.
@@ -52,7 +52,7 @@ pub(super) struct Tls {
     /// Number of bytes of `sealed` that were sent.
     sent: usize,
     /// End of the incoming stream: by close_notify, or without it.
-    end: Option<Ending>,
+    end: Option<CloseNotify>,
     /// Names of which the peer's certificate must contain one.
     names: Arc<[ServerName<'static>]>,
     checked: bool,
@@ -60,13 +60,13 @@ pub(super) struct Tls {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum CloseNotify {
     Said,
     Unsaid,
 }
 
 /// Result of a read of decrypted bytes.
-pub(super) enum Plain {
+pub(super) enum DecryptedRead {
     Bytes(usize),
     /// close_notify has been received.
     End,
@@ -76,19 +76,18 @@ pub(super) enum Plain {
 
 impl Tls {
     pub(super) fn server(server: &TlsServer) -> io::Result<Self> {
-        let config = Arc::clone(&server.config);
+        let (config, names) = server.settings();
         let engine = UnbufferedServerConnection::new(config).map_err(wrong)?;
-        Self::new(Engine::Server(Box::new(engine)), Arc::clone(&server.names))
+        Self::new(TlsEngine::Server(Box::new(engine)), names)
     }
 
     pub(super) fn client(client: &TlsClient, host: &str) -> io::Result<Self> {
         let name = client.name_for(host).map_err(io::Error::other)?;
-        let config = Arc::clone(&client.config);
-        let engine = UnbufferedClientConnection::new(config, name).map_err(wrong)?;
-        Self::new(Engine::Client(Box::new(engine)), Arc::new([]))
+        let engine = UnbufferedClientConnection::new(client.config(), name).map_err(wrong)?;
+        Self::new(TlsEngine::Client(Box::new(engine)), Arc::new([]))
     }
 
-    fn new(engine: Engine, names: Arc<[ServerName<'static>]>) -> io::Result<Self> {
+    fn new(engine: TlsEngine, names: Arc<[ServerName<'static>]>) -> io::Result<Self> {
         let mut tls = Self {
             engine,
             part: Vec::new(),
@@ -128,7 +127,7 @@ impl Tls {
     }
 
     /// Reads bytes that are already decrypted.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Plain> {
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<DecryptedRead> {
         let rest = self.plain.get(self.read..).unwrap_or_default();
         if let (Some((to, _)), Some((from, _))) = {
             let n = rest.len().min(into.len());
@@ -142,13 +141,14 @@ impl Tls {
                 // An idle connection keeps no memory for plaintext.
                 (self.plain, self.read) = (Vec::new(), 0);
             }
-            return Ok(Plain::Bytes(n));
+            return Ok(DecryptedRead::Bytes(n));
         }
         match self.end {
-            None => Ok(Plain::Empty),
-            Some(Ending::Said) => Ok(Plain::End),
-            Some(Ending::Unsaid) => {
-                let why = "it ended without close_notify, and may be cut off";
+            None => Ok(DecryptedRead::Empty),
+            Some(CloseNotify::Said) => Ok(DecryptedRead::End),
+            Some(CloseNotify::Unsaid) => {
+                let why =
+                    "the TLS connection ended without close_notify; the data may be truncated";
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
             }
         }
@@ -221,7 +221,7 @@ impl Tls {
             at += gone;
             match step {
                 Ok(TlsStep::On) => {}
-                Ok(TlsStep::Ended) => self.end = Some(Ending::Said),
+                Ok(TlsStep::Ended) => self.end = Some(CloseNotify::Said),
                 Ok(TlsStep::Still) => break,
                 Err(e) => {
                     // Let the library queue the alert for the peer.
@@ -254,14 +254,14 @@ impl Tls {
             true => Ok(()),
             false => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "its certificate has none of the names of --client-name",
+                "the client certificate has none of the names in --client-name",
             )),
         }
     }
 
     /// Records that the peer has closed its socket.
     pub(super) fn hung_up(&mut self) {
-        self.end.get_or_insert(Ending::Unsaid);
+        self.end.get_or_insert(CloseNotify::Unsaid);
     }
 
     /// Takes all of the bytes for sending. Unless `more` follow at once, they are sealed and passed

@@ -21,8 +21,8 @@ use super::running::{ListenAddresses, RunningRelay};
 use super::{RunningRelays, StartError, WorkerThreads, health};
 use crate::network::is_allowed;
 use crate::settings::RelaySettings;
-use crate::worker::connection::Client;
-use crate::worker::inbox::{Accepted, Inbox, Message};
+use crate::worker::connection::ClientAddress;
+use crate::worker::inbox::{Accepted, Inbox, WorkerMessage};
 
 const WAKE: Token = Token(usize::MAX);
 /// Connections accepted at one listener before the next one gets its turn.
@@ -173,7 +173,7 @@ impl Acceptor {
             if let Err(e) = self.poll.poll(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!("nobody is let in any more: {e}");
+                tracing::error!("cannot accept connections any more: {e}");
                 return self.close(false);
             }
             for event in &events {
@@ -245,9 +245,9 @@ impl Acceptor {
             }
         }
         let there: usize = self.crowds.iter().map(ConnectionLimiter::len).sum();
-        tracing::info!("nobody is let in any more, {there} connections are served to the end");
+        tracing::info!("shutting down: no new connections, finishing {there} connections");
         for inbox in &self.crew.0 {
-            inbox.put(Message::Drain);
+            inbox.put(WorkerMessage::Drain);
         }
     }
 
@@ -265,8 +265,11 @@ impl Acceptor {
                 }
                 Err(Errno::AGAIN) => listener.ready = false,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    self.complaints
-                        .tell(None, "no descriptor or memory is left for a connection");
+                    self.complaints.tell(
+                        None,
+                        "out of file descriptors or memory: cannot accept connections for \
+                             now",
+                    );
                     thread::sleep(EXHAUSTED);
                     return;
                 }
@@ -303,14 +306,14 @@ impl Acceptor {
         {
             listener.running.figures.turned_away();
             self.complaints
-                .tell(from, "turned away: --allow has no such address");
+                .tell(from, "refused: the address is not in --allow");
             return;
         }
         let guest = match listener.crowd.enter(ip, &relay.limits) {
             Ok(guest) => guest,
             Err(why) => {
                 listener.running.figures.turned_away();
-                self.complaints.tell(from, &format!("turned away: {why}"));
+                self.complaints.tell(from, &format!("refused: {why}"));
                 return;
             }
         };
@@ -338,13 +341,13 @@ impl Acceptor {
         listener.running.figures.accepted();
         let arrival = Accepted {
             relay: Arc::clone(&listener.running),
-            client: from.map_or(Client::Unix, Client::Tcp),
+            client: from.map_or(ClientAddress::Unix, ClientAddress::Tcp),
             input: socket,
             output: None,
             guest: guest.with(place),
         };
         if let Some(inbox) = self.crew.0.get(nth) {
-            inbox.put(Message::Arrived(Box::new(arrival)));
+            inbox.put(WorkerMessage::Arrived(Box::new(arrival)));
         }
     }
 }

@@ -8,10 +8,10 @@ use crate::settings::Limits;
 
 /// Counter of the current connections.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ConnectionLimiter(Arc<Mutex<Count>>);
+pub(crate) struct ConnectionLimiter(Arc<Mutex<ConnectionCount>>);
 
 #[derive(Debug, Default)]
-struct Count {
+struct ConnectionCount {
     all: usize,
     sources: HashMap<IpAddr, usize>,
 }
@@ -44,12 +44,12 @@ impl ConnectionLimiter {
         let source = from.map(|ip| limits.source_block.of(ip));
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count.all >= limits.connections {
-            return Err("there are as many connections as --max-connections lets in");
+            return Err("the limit of --max-connections is reached");
         }
         if let Some(source) = source {
             let here = count.sources.entry(source).or_default();
             if *here >= limits.per_source {
-                return Err("there are as many connections from there as --max-per-source lets in");
+                return Err("the limit of --max-per-source is reached for its address");
             }
             *here += 1;
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// End of a connection, as it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndKind {
+pub(crate) enum ConnectionOutcome {
     Closed,
     ClientReset,
     ServerReset,
@@ -17,7 +17,7 @@ pub(crate) enum EndKind {
     Joined,
 }
 
-impl EndKind {
+impl ConnectionOutcome {
     /// All kinds of ends with their labels in the statistics.
     pub(crate) const ALL: [(Self, &'static str); 9] = [
         (Self::Closed, "closed"),
@@ -34,17 +34,17 @@ impl EndKind {
 
 /// Counters of a relay since its start.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct RelayCounters {
     accepted: AtomicU64,
     turned_away: AtomicU64,
     /// Bytes to the server, and to the client.
     bytes: [AtomicU64; 2],
     /// Retransmitted segments to the client, and to the server.
     retransmissions: [AtomicU64; 2],
-    ends: [AtomicU64; EndKind::ALL.len()],
+    ends: [AtomicU64; ConnectionOutcome::ALL.len()],
 }
 
-impl Figures {
+impl RelayCounters {
     pub(crate) fn accepted(&self) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl Figures {
         add(&self.retransmissions, segments);
     }
 
-    pub(crate) fn ended(&self, kind: EndKind) {
+    pub(crate) fn ended(&self, kind: ConnectionOutcome) {
         if let Some(count) = self.ends.get(kind as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -84,8 +84,8 @@ impl Figures {
         self.retransmissions.each_ref().map(load)
     }
 
-    /// Returns the number of ends of each kind, in the order of [`EndKind::ALL`].
-    pub(crate) fn ends(&self) -> [u64; EndKind::ALL.len()] {
+    /// Returns the number of ends of each kind, in the order of [`ConnectionOutcome::ALL`].
+    pub(crate) fn ends(&self) -> [u64; ConnectionOutcome::ALL.len()] {
         self.ends.each_ref().map(load)
     }
 }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn kinds_are_counted_under_their_own_name() {
-        for (nth, (kind, _)) in EndKind::ALL.into_iter().enumerate() {
+        for (nth, (kind, _)) in ConnectionOutcome::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, nth, "{kind:?}");
         }
     }

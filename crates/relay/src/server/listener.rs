@@ -84,8 +84,9 @@ impl ListenAt {
         let name = socket.local_addr()?;
         let path = name.as_pathname().map(Path::to_path_buf);
         let at = name.as_socket().map(Self::Tcp);
-        at.or_else(|| path.map(Self::Unix))
-            .ok_or_else(|| io::Error::other("it is neither of TCP nor at a path"))
+        at.or_else(|| path.map(Self::Unix)).ok_or_else(|| {
+            io::Error::other("the socket is neither TCP nor a UNIX socket with a path")
+        })
     }
 }
 
@@ -143,14 +144,14 @@ impl Inherited {
     pub(super) fn new(sockets: Vec<ListeningSocket>) -> Result<Self, StartError> {
         let now = Instant::now();
         let named = sockets.into_iter().map(|handed| {
-            let wrong = |e: io::Error| StartError(format!("a socket that was handed on: {e}"));
+            let wrong = |e: io::Error| StartError(format!("cannot use an inherited socket: {e}"));
             match rustix::net::sockopt::socket_acceptconn(&handed.socket) {
                 Ok(true) => Ok(OpenedListener {
                     at: ListenAt::of(&handed.socket).map_err(wrong)?,
                     socket: handed.socket.into(),
                     retires: handed.retires_in.map(|left| now + left),
                 }),
-                _ => Err(wrong(io::Error::other("it does not listen"))),
+                _ => Err(wrong(io::Error::other("the socket does not listen"))),
             }
         });
         named.collect::<Result<_, _>>().map(Self)
@@ -191,14 +192,18 @@ pub(super) fn listen(
     inherited: &mut Inherited,
 ) -> Result<Vec<OpenedListener>, StartError> {
     let place = &running.relay.entrance.place;
-    let wrong = |e: io::Error| StartError(format!("{place} cannot be listened at: {e}"));
+    let wrong = |e: io::Error| StartError(format!("cannot listen on {place}: {e}"));
     sockets(&running.relay, inherited).map_err(wrong)
 }
 
 fn sockets(relay: &RelaySettings, inherited: &mut Inherited) -> io::Result<Vec<OpenedListener>> {
     let tuning = tuning(relay);
     let (addresses, several) = match &relay.entrance.place {
-        Endpoint::Streams => return Err(io::Error::other("standard streams are one connection")),
+        Endpoint::Streams => {
+            return Err(io::Error::other(
+                "standard input and output carry one connection",
+            ));
+        }
         Endpoint::Unix(path) => {
             let at = ListenAt::Unix(path.clone());
             let taken = inherited.take(std::slice::from_ref(&at)).pop();

@@ -18,8 +18,8 @@ use std::thread::JoinHandle;
 use crate::address::Endpoint;
 use crate::settings::RelaySettings;
 use crate::status::StatusMonitor;
-use crate::worker::connection::Client;
-use crate::worker::inbox::{Accepted, Inbox, Message};
+use crate::worker::connection::ClientAddress;
+use crate::worker::inbox::{Accepted, Inbox, WorkerMessage};
 use crate::worker::resolve::Resolver;
 use acceptor::{Acceptor, AcceptorOrder};
 pub(crate) use health::TargetHealth;
@@ -36,13 +36,13 @@ pub(crate) type RunningRelays = Arc<RwLock<Vec<Arc<RunningRelay>>>>;
 pub struct Relays {
     door: JoinHandle<()>,
     workers: Vec<JoinHandle<()>>,
-    handle: Handle,
+    handle: RelayControl,
     listening: Vec<String>,
 }
 
 /// Remote control of running relays; can be cloned and used from any thread.
 #[derive(Clone, Debug)]
-pub struct Handle {
+pub struct RelayControl {
     orders: Arc<acceptor::AcceptorHandle>,
     workers: Vec<Arc<Inbox>>,
     roll: RunningRelays,
@@ -71,7 +71,7 @@ impl std::error::Error for StartError {}
 
 impl From<io::Error> for StartError {
     fn from(e: io::Error) -> Self {
-        Self(format!("the relay cannot start: {e}"))
+        Self(format!("cannot start the relay: {e}"))
     }
 }
 
@@ -108,7 +108,7 @@ impl Relays {
         }
         let (door, orders, roll) = Acceptor::open(relays, inboxes.clone(), &mut inherited)?;
         if let (Some(at), true) = (inherited.left(), all) {
-            let why = format!("a socket was handed on that listens at {at}, which no relay does");
+            let why = format!("closed an inherited socket on {at}: no relay is configured for it");
             return Err(StartError(why));
         }
         let listening = door.listening();
@@ -118,7 +118,7 @@ impl Relays {
         Ok(Self {
             door,
             workers: threads,
-            handle: Handle {
+            handle: RelayControl {
                 orders,
                 workers: inboxes,
                 roll,
@@ -133,7 +133,7 @@ impl Relays {
     }
 
     /// Returns a handle that controls the relays.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> RelayControl {
         self.handle.clone()
     }
 
@@ -147,7 +147,7 @@ impl Relays {
     }
 }
 
-impl Handle {
+impl RelayControl {
     /// Stops accepting connections; existing ones run to their end.
     pub fn drain(&self) {
         self.orders.give(AcceptorOrder::Drain { succeeded: false });
@@ -162,7 +162,7 @@ impl Handle {
     /// Resets all remaining connections.
     pub fn cut_off(&self) {
         for inbox in &self.workers {
-            inbox.put(Message::CutOff);
+            inbox.put(WorkerMessage::CutOff);
         }
     }
 
@@ -198,7 +198,7 @@ impl Handle {
 }
 
 fn closed() -> StartError {
-    StartError("nobody is let in any more".to_owned())
+    StartError("shutting down: no new connections, finishing existing ones".to_owned())
 }
 
 /// Returns the running relays.
@@ -220,13 +220,13 @@ pub fn streams(relay: RelaySettings, input: OwnedFd, output: OwnedFd) -> Result<
     let guest = guest.map_err(|why| StartError(why.to_owned()))?;
     let arrival = Accepted {
         relay: Arc::clone(&running),
-        client: Client::Streams,
+        client: ClientAddress::Streams,
         input,
         output: Some(output),
         guest,
     };
-    inbox.put(Message::Arrived(Box::new(arrival)));
-    inbox.put(Message::Drain);
+    inbox.put(WorkerMessage::Arrived(Box::new(arrival)));
+    inbox.put(WorkerMessage::Drain);
     // A panic of the thread was already reported.
     let _ = thread.join();
     match running.failure() {

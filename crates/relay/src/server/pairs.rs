@@ -1,23 +1,32 @@
 //! Registry of pairs: an accepted stripe may belong to a connection of another worker.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pair::TOKEN;
 
-use crate::worker::inbox::Inbox;
+use crate::worker::inbox::ConnectionPlace;
 
 /// Registry of the whole process, so that a reload of relays keeps existing pairs.
 static PAIRS: Mutex<BTreeMap<[u8; TOKEN], PairSlot>> = Mutex::new(BTreeMap::new());
 
-/// Location of a pair: its worker and its slot there.
+/// A pair: its connection, and the key of the peer relay.
 #[derive(Clone, Debug)]
 pub(crate) struct PairSlot {
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) slot: usize,
-    pub(crate) serial: u64,
-    /// Key of the peer relay, which every stripe must present.
-    pub(crate) key: Vec<u8>,
+    connection: ConnectionPlace,
+    /// Key that every stripe must present.
+    key: Vec<u8>,
+}
+
+impl PairSlot {
+    pub(crate) fn new(connection: ConnectionPlace, key: Vec<u8>) -> Self {
+        Self { connection, key }
+    }
+
+    /// The connection that further stripes join.
+    pub(crate) fn connection(&self) -> &ConnectionPlace {
+        &self.connection
+    }
 }
 
 /// Registration of a pair that further stripes can join; removed on drop.

@@ -68,13 +68,13 @@ impl Acceptor {
         for slot in all.into_iter().filter(|slot| !wanted.contains(slot)) {
             let listener = self.take_off(slot);
             if listener.retires.is_none() {
-                tracing::info!("nobody is let in at {} any more", listener.at);
+                tracing::info!("no longer listening on {}", listener.at);
             }
             listener.close();
         }
         for slot in opened {
             if let Some(listener) = self.listeners.get(slot) {
-                tracing::info!("listening at {}", listener.at);
+                tracing::info!("listening on {}", listener.at);
             }
         }
         self.enrol();
@@ -88,7 +88,7 @@ impl Acceptor {
         opened: &mut Vec<usize>,
     ) -> Result<SocketChange, StartError> {
         let place = relay.entrance.place.clone();
-        let wrong = |e: io::Error| StartError(format!("{place} cannot be listened at: {e}"));
+        let wrong = |e: io::Error| StartError(format!("cannot listen on {place}: {e}"));
         let there = |(slot, l): (usize, &Listener)| {
             (l.running.relay.entrance.place == place && !opened.contains(&slot)).then_some(slot)
         };
@@ -192,7 +192,7 @@ impl Acceptor {
         // A Multipath TCP socket may not support this; any other socket at the address does.
         let mut same = all.filter(|listener| listener.at == *at);
         if !same.any(|listener| sys::steer_newcomers(&listener.socket, current.nth).is_ok()) {
-            tracing::debug!("newcomers at {at} are spread over the old sockets too");
+            tracing::debug!("{at}: new connections are also distributed to the old sockets");
         }
     }
 

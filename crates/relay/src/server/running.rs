@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use super::figures::Figures;
+use super::figures::RelayCounters;
 use super::health::TargetHealth;
 use socket2::Socket;
 
@@ -16,7 +16,7 @@ use crate::pump::TokenBucket;
 use crate::settings::RelaySettings;
 use crate::uplinks::Uplinks;
 use crate::worker::connection::EndReason;
-use crate::worker::dial::Goal;
+use crate::worker::dial::DialTarget;
 
 /// Running relay.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct RunningRelay {
     /// Connections of the relay itself, which a firewall rule may divert back to it.
     pub(crate) outgoing: OutgoingAddresses,
     /// Counters since the start.
-    pub(crate) figures: Arc<Figures>,
+    pub(crate) figures: Arc<RelayCounters>,
     /// Reason why the last failed connection failed.
     failure: Mutex<Option<String>>,
 }
@@ -139,10 +139,10 @@ impl RunningRelay {
     }
 
     /// Returns the targets in the order in which to try them.
-    pub(crate) fn goals(&self, now: Instant) -> VecDeque<Goal> {
+    pub(crate) fn goals(&self, now: Instant) -> VecDeque<DialTarget> {
         let order = self.health.order(now).into_iter();
         let goals = order.filter_map(|nth| {
-            Some(Goal {
+            Some(DialTarget {
                 target: Arc::clone(self.targets.get(nth)?),
                 nth: Some(nth),
             })

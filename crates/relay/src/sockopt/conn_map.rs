@@ -21,11 +21,11 @@ struct PatternList(Vec<MapPattern>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MapPattern {
     out: bool,
-    matches: Matches,
+    matches: ConnMapFilter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Matches {
+enum ConnMapFilter {
     All,
     /// Exact host name.
     Name(String),
@@ -53,8 +53,8 @@ impl ConnMap {
         };
         if parts.next().is_some() {
             return Err(
-                "has a map of more parts than PROTOCOL:DESTINATION:SOURCE (IPv6 addresses \
-                        stand in brackets)"
+                "has a map with more parts than PROTOCOL:DESTINATION:SOURCE (put IPv6 addresses \
+                 in brackets)"
                     .to_owned(),
             );
         }
@@ -105,7 +105,7 @@ impl PatternList {
     fn is_for_all(&self) -> bool {
         self.0
             .iter()
-            .all(|item| !item.out && item.matches == Matches::All)
+            .all(|item| !item.out && item.matches == ConnMapFilter::All)
     }
 
     fn has(&self, name: &str, ip: Option<IpAddr>) -> bool {
@@ -125,19 +125,21 @@ impl MapPattern {
         let name = text.trim_matches(['[', ']']).to_ascii_lowercase();
         let under = name.strip_prefix('*').unwrap_or(&name);
         let matches = if name == "*" {
-            Matches::All
+            ConnMapFilter::All
         } else if let Ok(network) = name.parse() {
-            Matches::Net(network)
+            ConnMapFilter::Net(network)
         } else if under.len() > 1 && under.starts_with('.') {
-            Matches::Under(under.to_owned())
+            ConnMapFilter::Under(under.to_owned())
         } else {
-            Matches::Name(name)
+            ConnMapFilter::Name(name)
         };
         match &matches {
-            Matches::Name(name) | Matches::Under(name) if !is_name(name) => Err(format!(
-                "has '{}' in its map, which is neither a name nor a network",
-                wire::escape::name(text.as_bytes())
-            )),
+            ConnMapFilter::Name(name) | ConnMapFilter::Under(name) if !is_name(name) => {
+                Err(format!(
+                    "has '{}' in its map, which is neither a host name nor a network",
+                    wire::escape::name(text.as_bytes())
+                ))
+            }
             _ => Ok(Self { out, matches }),
         }
     }
@@ -148,7 +150,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(letter)
 }
 
-impl Matches {
+impl ConnMapFilter {
     fn fit(&self, name: &str, ip: Option<IpAddr>) -> bool {
         match self {
             Self::All => true,

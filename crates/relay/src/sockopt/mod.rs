@@ -7,7 +7,7 @@ mod conn_map;
 use std::fs;
 use std::net::IpAddr;
 
-use sys::Buffers;
+use sys::SocketBuffers;
 
 pub use conn_map::ConnMap;
 
@@ -37,9 +37,9 @@ struct BuffSize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LegBuffers {
     /// Buffers of the leg to the client.
-    pub client: Buffers,
+    pub client: SocketBuffers,
     /// Buffers of the leg to the server.
-    pub server: Buffers,
+    pub server: SocketBuffers,
 }
 
 /// Maximum buffer size in bytes: the kernel doubles it in an int.
@@ -70,7 +70,7 @@ impl SockOpts {
         let is_size = matches!(name, "buffsize" | "bufsize");
         if let (false, Some(_)) = (is_size, value) {
             return Err(format!(
-                "has a value for {}, which takes none here",
+                "has a value for {}, which takes none",
                 wire::escape::name(name.as_bytes())
             ));
         }
@@ -91,14 +91,21 @@ impl SockOpts {
             // The relay's default behavior.
             "reuse" | "shut" | "connctrl" => Ok(()),
             "noshut" | "linger" | "nolinger" => Err(format!(
-                "has {name}: how a connection ends is the relay's to pass on, so that a broken \
-                 one never looks like an end"
+                "has {name}, which is not supported: a broken connection would look like a \
+                 complete one; leave it out"
             )),
-            "noconnctrl" => Err("has noconnctrl: give a long --connect-timeout instead".to_owned()),
-            "noreuse" => Err("has noreuse: a relay would not start again for minutes".to_owned()),
-            "" => Err("has an empty part".to_owned()),
+            "noconnctrl" => Err(
+                "has noconnctrl, which is not supported: use a long --connect-timeout".to_owned(),
+            ),
+            "noreuse" => Err(
+                "has noreuse, which is not supported: the relay could not restart for minutes; \
+                 leave it out"
+                    .to_owned(),
+            ),
+            "" => Err("has an empty option".to_owned()),
             _ => Err(format!(
-                "has '{}', which is none of buffsize, keepalive, share, reuse, shut, connctrl",
+                "has an unknown option '{}'; known are buffsize, keepalive, share, reuse, shut \
+                 and connctrl",
                 wire::escape::name(name.as_bytes())
             )),
         }
@@ -162,7 +169,7 @@ impl BuffSize {
         let (digits, letters) = size.split_at(end.unwrap_or(size.len()));
         let mut bytes: usize = digits.parse().map_err(|_| {
             format!(
-                "has '{}', which is no size",
+                "has '{}', which is not a size",
                 wire::escape::name(size.as_bytes())
             )
         })?;
@@ -171,8 +178,8 @@ impl BuffSize {
             let times = letters.matches(letter).count();
             if !"kiosc".contains(letter) || times > 1 {
                 return Err(format!(
-                    "has '{}': what follows the number is each of k (kilo), i (receive), o (send), \
-                     s (to the server), c (to the client) once at most",
+                    "has '{}': only k (kilo), i (receive), o (send), s (server) and c (client) \
+                     may follow the number, each once",
                     wire::escape::name(size.as_bytes())
                 ));
             }
@@ -182,7 +189,7 @@ impl BuffSize {
         }
         if bytes == 0 || bytes > LARGEST {
             return Err(format!(
-                "has {digits}: a buffer is between 1 byte and 1 GiB"
+                "has {digits}: a buffer must be between 1 byte and 1 GiB"
             ));
         }
         // Without letters for a direction or a leg, the size applies to both.
@@ -236,13 +243,13 @@ fn warning(
     let worse = auto.filter(|auto| given.saturating_mul(2) < *auto);
     let worse = worse.map(|auto| {
         format!(
-            ", and without one the kernel would tune it up to {} KiB by itself: leave it out",
+            "; without the option the kernel would tune it up to {} KiB: leave it out",
             auto / 2 / 1024
         )
     });
     if asked > limit {
         return Some(format!(
-            "a {verb} buffer of {} KiB is cut to {} KiB by net.core.{max}{}",
+            "the {verb} buffer of {} KiB is reduced to {} KiB by net.core.{max}{}",
             asked / 1024,
             limit / 1024,
             worse.unwrap_or_default(),
@@ -250,7 +257,7 @@ fn warning(
     }
     let worse = worse?;
     Some(format!(
-        "a {verb} buffer of {} KiB stays as small as that{worse}",
+        "the {verb} buffer is fixed at {} KiB{worse}",
         asked / 1024
     ))
 }

@@ -12,8 +12,8 @@ fn parsed(texts: &[&str]) -> SockOpts {
     sockopts
 }
 
-fn buffers(receive: Option<usize>, send: Option<usize>) -> Buffers {
-    Buffers { send, receive }
+fn buffers(receive: Option<usize>, send: Option<usize>) -> SocketBuffers {
+    SocketBuffers { send, receive }
 }
 
 #[test]
@@ -129,23 +129,23 @@ fn maps_say_for_which_connections() {
 #[test]
 fn what_is_not_understood_is_refused() {
     for (text, word) in [
-        ("", "empty part"),
+        ("", "empty option"),
         ("buffsize", "lacks the size"),
-        ("buffsize:", "no size"),
-        ("buffsize:k", "no size"),
+        ("buffsize:", "not a size"),
+        ("buffsize:k", "not a size"),
         ("buffsize:1m", "k (kilo)"),
-        ("buffsize:1kk", "once at most"),
+        ("buffsize:1kk", "each once"),
         ("buffsize:0", "between"),
         ("buffsize:2000000k", "between"),
-        ("buffsize:99999999999999999999999", "no size"),
-        ("buffsize:1+", "empty part"),
+        ("buffsize:99999999999999999999999", "not a size"),
+        ("buffsize:1+", "empty option"),
         ("buffsize:1:a:b:c:d", "more parts"),
-        ("buffsize:1::a b", "neither a name"),
+        ("buffsize:1::a b", "neither a host name"),
         ("linger:1", "takes none"),
         ("linger", "linger"),
         ("noshut", "noshut"),
         ("keepalive:7", "takes none"),
-        ("nodelay", "none of"),
+        ("nodelay", "unknown option"),
     ] {
         let refused = SockOpts::default().add(text).expect_err(text);
         assert!(refused.contains(word), "{text}: {refused}");
@@ -230,13 +230,13 @@ fn buffers_that_do_harm_are_told() {
     // Defaults of stock Linux.
     let both = told(1 << 20, 212_992, Some(6 << 20)).unwrap();
     assert!(
-        both.contains("cut to 208 KiB by net.core.rmem_max"),
+        both.contains("reduced to 208 KiB by net.core.rmem_max"),
         "{both}"
     );
-    assert!(both.contains("up to 3072 KiB by itself"), "{both}");
+    assert!(both.contains("up to 3072 KiB: leave it out"), "{both}");
     let small = told(8192, 212_992, Some(6 << 20)).unwrap();
     assert!(
-        small.starts_with("a receive buffer of 8 KiB stays"),
+        small.starts_with("the receive buffer is fixed at 8 KiB"),
         "{small}"
     );
     assert_eq!(told(4 << 20, 4 << 20, Some(6 << 20)), None);

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::history::History;
 use super::{ByteCounters, LISTED, RelayStatus, Status, TargetStatus};
-use crate::server::figures::EndKind;
+use crate::server::figures::ConnectionOutcome;
 use crate::server::{RunningRelay, RunningRelays, enrolled};
-use crate::worker::inbox::{Inbox, Message, Question};
+use crate::worker::inbox::{Inbox, StatusRequest, WorkerMessage};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Time limit for the workers' answers; a worker that is too busy is left out.
@@ -19,10 +19,10 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Handle of the monitoring thread, which ends with the last handle.
 #[derive(Clone, Debug)]
-pub struct StatusMonitor(Arc<Watching>);
+pub struct StatusMonitor(Arc<WatchState>);
 
 #[derive(Debug)]
-struct Watching {
+struct WatchState {
     workers: Vec<Arc<Inbox>>,
     roll: RunningRelays,
     since: Instant,
@@ -40,7 +40,7 @@ struct SeenConnection {
 impl StatusMonitor {
     pub(crate) fn start(workers: Vec<Arc<Inbox>>, roll: RunningRelays) -> io::Result<Self> {
         let (ends, ended) = mpsc::channel();
-        let watching = Arc::new(Watching {
+        let watching = Arc::new(WatchState {
             workers,
             roll,
             since: Instant::now(),
@@ -72,7 +72,7 @@ impl StatusMonitor {
         busiest.truncate(LISTED);
         let order = busiest.clone();
         let asked = Arc::new(busiest.into_iter().collect::<BTreeSet<u64>>());
-        let mut listed = watching.ask(|to| Question::About(Arc::clone(&asked), to));
+        let mut listed = watching.ask(|to| StatusRequest::About(Arc::clone(&asked), to));
         let place = |connection| order.iter().position(|own| *own == connection);
         listed.sort_by_key(|status| place(status.connection));
         let seen = watching.lock();
@@ -89,7 +89,7 @@ impl StatusMonitor {
     }
 }
 
-impl Watching {
+impl WatchState {
     fn lock(&self) -> MutexGuard<'_, SeenConnection> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,14 +105,14 @@ impl Watching {
     }
 
     fn moved(&self) -> Vec<ByteCounters> {
-        self.ask(Question::Moved)
+        self.ask(StatusRequest::Moved)
     }
 
     /// Asks all workers, and collects their answers.
-    fn ask<T>(&self, question: impl Fn(Sender<Vec<T>>) -> Question) -> Vec<T> {
+    fn ask<T>(&self, question: impl Fn(Sender<Vec<T>>) -> StatusRequest) -> Vec<T> {
         let (to, answers) = mpsc::channel();
         for inbox in &self.workers {
-            inbox.put(Message::Asked(question(to.clone())));
+            inbox.put(WorkerMessage::Asked(question(to.clone())));
         }
         drop(to);
         let until = Instant::now() + PATIENCE;
@@ -149,7 +149,7 @@ fn relay_status(running: &RunningRelay, seen: &SeenConnection) -> RelayStatus {
         accepted,
         turned_away,
         connections: accepted.saturating_sub(ends.iter().sum()),
-        ends: EndKind::ALL
+        ends: ConnectionOutcome::ALL
             .iter()
             .zip(ends)
             .map(|((_, name), count)| ((*name).to_owned(), count))

@@ -16,17 +16,17 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
-use super::dial::{DialContext, DialProgress, Dialled, Goal};
-use super::enter::{self, ClientProgress, Entering};
-use super::inbox::{Accepted, Inbox};
-use super::resolve::{Asker, ResolveResult, Resolver};
+use super::dial::{DialContext, DialProgress, DialState, DialTarget};
+use super::enter::{self, ClientHandshake, ClientProgress};
+use super::inbox::{Accepted, ConnectionPlace, Inbox};
+use super::resolve::{ResolveResult, Resolver};
 use crate::address::Target;
 use crate::entry::proxy::{self, ProxyAddresses};
 use crate::pump::stripe_set::MOST_LEGS;
 use crate::pump::{BrokenLeg, Flow, FlowLimits, Leg, TurnResult, WorkerResources};
 use crate::server::RunningRelay;
 use crate::server::connection_limiter::ConnectionPermit;
-use crate::server::figures::EndKind;
+use crate::server::figures::ConnectionOutcome;
 use crate::server::pairs::{PairSlot, RegisteredPair};
 use crate::server::running::OutgoingConnection;
 use crate::status::{ByteCounters, ConnectionStatus, LegStatus};
@@ -42,7 +42,7 @@ const FAR_LEGS: usize = NEAR_LEGS + MOST_LEGS;
 
 /// Kind and address of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Client {
+pub(crate) enum ClientAddress {
     Tcp(SocketAddr),
     Unix,
     Streams,
@@ -52,7 +52,7 @@ pub(crate) enum Client {
 #[derive(Debug)]
 pub(crate) struct Connection {
     running: Arc<RunningRelay>,
-    client: Client,
+    client: ClientAddress,
     serial: u64,
     near: Leg,
     stage: Stage,
@@ -83,7 +83,7 @@ pub(crate) struct Connection {
 
 #[derive(Debug)]
 enum Stage {
-    Enter(Box<Entering>),
+    Enter(Box<ClientHandshake>),
     Dial(Box<DialProgress>),
     Relay {
         far: Leg,
@@ -94,20 +94,39 @@ enum Stage {
 
 /// Resources of the worker that a connection uses.
 pub(crate) struct ConnectionContext<'a> {
-    pub(crate) registry: &'a Registry,
-    pub(crate) inbox: &'a Arc<Inbox>,
-    pub(crate) resolver: &'a Resolver,
-    pub(crate) means: &'a mut WorkerResources,
-    pub(crate) slot: usize,
+    registry: &'a Registry,
+    inbox: &'a Arc<Inbox>,
+    resolver: &'a Resolver,
+    means: &'a mut WorkerResources,
+    slot: usize,
+}
+
+impl<'a> ConnectionContext<'a> {
+    /// Collects what the connection in `slot` uses of its worker.
+    pub(crate) fn new(
+        registry: &'a Registry,
+        inbox: &'a Arc<Inbox>,
+        resolver: &'a Resolver,
+        means: &'a mut WorkerResources,
+        slot: usize,
+    ) -> Self {
+        Self {
+            registry,
+            inbox,
+            resolver,
+            means,
+            slot,
+        }
+    }
 }
 
 /// Reason for the end of a connection.
 #[derive(Debug)]
 pub(crate) enum EndReason {
     /// Both directions have ended; the side that ended first.
-    Closed(Side),
+    Closed(LegSide),
     /// One side reset the connection or failed.
-    Reset(Side, io::Error),
+    Reset(LegSide, io::Error),
     /// No target can be reached.
     NoTarget(String),
     /// The connection was refused.
@@ -126,24 +145,24 @@ pub(crate) enum EndReason {
 
 impl EndReason {
     /// Returns the kind by which the end is counted.
-    pub(crate) fn kind(&self) -> EndKind {
+    pub(crate) fn kind(&self) -> ConnectionOutcome {
         match self {
-            Self::Closed(_) => EndKind::Closed,
-            Self::Reset(Side::Client, _) => EndKind::ClientReset,
-            Self::Reset(Side::Server, _) => EndKind::ServerReset,
-            Self::NoTarget(_) => EndKind::NoTarget,
-            Self::Refused(_) => EndKind::Refused,
-            Self::Slow => EndKind::Slow,
-            Self::Idle(_) => EndKind::Idle,
-            Self::Failed(_) | Self::CutOff => EndKind::Failed,
-            Self::Joins(_) => EndKind::Joined,
+            Self::Closed(_) => ConnectionOutcome::Closed,
+            Self::Reset(LegSide::Client, _) => ConnectionOutcome::ClientReset,
+            Self::Reset(LegSide::Server, _) => ConnectionOutcome::ServerReset,
+            Self::NoTarget(_) => ConnectionOutcome::NoTarget,
+            Self::Refused(_) => ConnectionOutcome::Refused,
+            Self::Slow => ConnectionOutcome::Slow,
+            Self::Idle(_) => ConnectionOutcome::Idle,
+            Self::Failed(_) | Self::CutOff => ConnectionOutcome::Failed,
+            Self::Joins(_) => ConnectionOutcome::Joined,
         }
     }
 }
 
 /// One of the two legs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum LegSide {
     Client,
     Server,
 }
@@ -158,7 +177,7 @@ impl Connection {
         let now = around.means.now;
         let mut near = match arrival.output {
             None => {
-                let tcp = matches!(arrival.client, Client::Tcp(_));
+                let tcp = matches!(arrival.client, ClientAddress::Tcp(_));
                 Leg::socket(arrival.input, tcp)
             }
             Some(output) => Leg::streams(arrival.input, output),
@@ -169,7 +188,7 @@ impl Connection {
             client: arrival.client,
             serial,
             near,
-            stage: Stage::Enter(Box::new(Entering::new(&arrival.relay, now))),
+            stage: Stage::Enter(Box::new(ClientHandshake::new(&arrival.relay, now))),
             ends: None,
             rest: Vec::new(),
             up: Flow::new(rate, now),
@@ -242,35 +261,31 @@ impl Connection {
         }
         while let Stage::Dial(dial) = &mut self.stage {
             if let Some(why) = self.near.failure() {
-                return Err(EndReason::Reset(Side::Client, why.kind().into()));
+                return Err(EndReason::Reset(LegSide::Client, why.kind().into()));
             }
             let has_data = self.running.relay.fastopen
-                && has_data(&self.near).map_err(|e| EndReason::Reset(Side::Client, e))?;
+                && has_data(&self.near).map_err(|e| EndReason::Reset(LegSide::Client, e))?;
             let way = way(&self.running, self.client.ip(), has_data, around);
             match dial.turn(&way) {
-                Dialled::Waiting(until) => {
+                DialState::Waiting(until) => {
                     self.wake_by(until);
                     return Ok(TurnResult::Still);
                 }
-                Dialled::Ask(name) => {
-                    let asker = Asker {
-                        inbox: Arc::clone(around.inbox),
-                        slot: around.slot,
-                        serial: self.serial,
-                    };
-                    around.resolver.ask(&name, asker);
+                DialState::Ask(name) => {
+                    let place = ConnectionPlace::new(around.inbox, around.slot, self.serial);
+                    around.resolver.ask(&name, place);
                 }
-                Dialled::Forbidden(why) => {
+                DialState::Forbidden(why) => {
                     let reply = enter::not_allowed(self.running.relay.speaks.asks);
                     self.refuse(&reply);
                     return Err(EndReason::Refused(format!("refused: {why}")));
                 }
-                Dialled::Failed(why) => {
+                DialState::Failed(why) => {
                     let reply = enter::unreachable(self.running.relay.speaks.asks);
                     self.refuse(&reply);
                     return Err(EndReason::NoTarget(why));
                 }
-                Dialled::Connected {
+                DialState::Connected {
                     socket,
                     goal,
                     to,
@@ -299,7 +314,7 @@ impl Connection {
         match entered {
             Ok(ClientProgress::Waiting) if now >= deadline => Err(EndReason::Slow),
             Ok(ClientProgress::Waiting) => match self.near.failure() {
-                Some(why) => Err(EndReason::Reset(Side::Client, why.kind().into())),
+                Some(why) => Err(EndReason::Reset(LegSide::Client, why.kind().into())),
                 None => {
                     self.wake_by(deadline);
                     Ok(false)
@@ -333,7 +348,7 @@ impl Connection {
                 if self.near.alerts() {
                     self.refuse(&[]);
                 }
-                Err(EndReason::Reset(Side::Client, e))
+                Err(EndReason::Reset(LegSide::Client, e))
             }
         }
     }
@@ -361,7 +376,7 @@ impl Connection {
         let rest = std::mem::take(&mut self.rest);
         let header = target.proxy().map(|version| {
             let ends = self.ends.or_else(|| match self.client {
-                Client::Tcp(source) => Some(ProxyAddresses {
+                ClientAddress::Tcp(source) => Some(ProxyAddresses {
                     source,
                     destination: self.near.local()?,
                 }),
@@ -380,7 +395,8 @@ impl Connection {
         enter::answer(far, &header)?;
         if target.has_tls() {
             let client = relay.tls_client.as_ref();
-            let client = client.ok_or_else(|| io::Error::other("TLS is not set up"))?;
+            let client =
+                client.ok_or_else(|| io::Error::other("internal error: TLS is not configured"))?;
             let host = target.tls_name();
             far.ask_tls(client, &host)?;
         }
@@ -391,7 +407,7 @@ impl Connection {
     fn connected(
         &mut self,
         socket: OwnedFd,
-        goal: &Goal,
+        goal: &DialTarget,
         (to, uplink): (Option<SocketAddr>, Option<usize>),
         around: &ConnectionContext<'_>,
     ) -> io::Result<()> {
@@ -435,7 +451,7 @@ impl Connection {
         let Stage::Relay { far, .. } = &mut self.stage else {
             return Ok(TurnResult::Still);
         };
-        let before = self.up.bytes + self.down.bytes;
+        let before = self.up.written() + self.down.written();
         let said = [self.up.moved(), self.down.moved()];
         let relay = &self.running.relay;
         let buffer = relay.buffer;
@@ -467,7 +483,7 @@ impl Connection {
                 bundle.pass_on_end();
             }
         }
-        if self.up.bytes + self.down.bytes != before {
+        if self.up.written() + self.down.written() != before {
             self.progress = around.means.now;
             let after = [self.up.moved(), self.down.moved()];
             let more = [after[0] - said[0], after[1] - said[1]];
@@ -479,7 +495,7 @@ impl Connection {
         if let Some(end) = self.ended() {
             return Err(end);
         }
-        let paused = [self.up.paused, self.down.paused];
+        let paused = [self.up.paused_until(), self.down.paused_until()];
         for until in paused.into_iter().flatten() {
             self.wake_by(until);
         }
@@ -497,7 +513,7 @@ impl Connection {
             far.close_orderly();
             return Some(EndReason::Closed(first));
         }
-        let sides = [(Side::Client, &mut self.near), (Side::Server, far)];
+        let sides = [(LegSide::Client, &mut self.near), (LegSide::Server, far)];
         sides.into_iter().find_map(|(side, leg)| {
             let why = leg.failure()?;
             let why = io::Error::new(why.kind(), why.to_string());
@@ -508,17 +524,17 @@ impl Connection {
         })
     }
 
-    fn first_to_end(&self) -> Side {
-        match self.up.ended <= self.down.ended {
-            true => Side::Client,
-            false => Side::Server,
+    fn first_to_end(&self) -> LegSide {
+        match self.up.ended_at() <= self.down.ended_at() {
+            true => LegSide::Client,
+            false => LegSide::Server,
         }
     }
 
     /// Ends the connection if nothing has moved for too long, neither here nor in the kernel.
     fn check_progress(&mut self, now: Instant) -> Result<(), EndReason> {
         let relay = &self.running.relay;
-        let half = self.up.ended.is_some() || self.down.ended.is_some();
+        let half = self.up.ended_at().is_some() || self.down.ended_at().is_some();
         let limit = match (relay.idle_timeout, half) {
             (Some(idle), true) => idle.min(relay.half_timeout),
             (None, true) => relay.half_timeout,
@@ -670,14 +686,8 @@ fn way<'a>(
     has_data: bool,
     around: &'a ConnectionContext<'_>,
 ) -> DialContext<'a> {
-    DialContext {
-        running,
-        registry: around.registry,
-        token: around.slot * TOKENS + ATTEMPT,
-        source,
-        has_data,
-        now: around.means.now,
-    }
+    let at = (around.registry, around.slot * TOKENS + ATTEMPT);
+    DialContext::new(running, at, (source, has_data), around.means.now)
 }
 
 /// Reports if the client has sent data already. The kernel reports a reset only once: the caller
@@ -691,7 +701,7 @@ fn has_data(near: &Leg) -> io::Result<bool> {
     }
 }
 
-impl Client {
+impl ClientAddress {
     fn ip(self) -> Option<IpAddr> {
         match self {
             Self::Tcp(address) => Some(address.ip()),
@@ -700,7 +710,7 @@ impl Client {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
@@ -710,7 +720,7 @@ impl fmt::Display for Client {
     }
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for LegSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Client => "the client",
@@ -725,12 +735,16 @@ impl fmt::Display for EndReason {
             Self::Closed(side) => write!(f, "closed, {side} first"),
             Self::Reset(side, e) => write!(f, "reset: {side} broke the connection: {e}"),
             Self::Refused(why) => f.write_str(why),
-            Self::Joins(_) => f.write_str("a leg of a pair"),
-            Self::Slow => f.write_str("reset: what comes before the bytes has taken too long"),
-            Self::NoTarget(why) => write!(f, "refused: nobody answers: {why}"),
+            Self::Joins(_) => f.write_str("a stripe of a pair"),
+            Self::Slow => {
+                f.write_str("reset: the client did not finish its header in time (--entry-timeout)")
+            }
+            Self::NoTarget(why) => write!(f, "refused: no target answers: {why}"),
             Self::Idle(after) => write!(f, "reset: nothing moved for {} s", after.as_secs_f32()),
-            Self::Failed(e) => write!(f, "reset: the relay cannot go on: {e}"),
-            Self::CutOff => f.write_str("reset: the relay ends, and has waited for long enough"),
+            Self::Failed(e) => write!(f, "reset: an error in the relay: {e}"),
+            Self::CutOff => {
+                f.write_str("reset: the relay is shutting down and --drain-timeout has passed")
+            }
         }
     }
 }

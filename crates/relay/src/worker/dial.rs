@@ -27,18 +27,18 @@ const STAGGER: Duration = Duration::from_millis(250);
 pub(crate) const ATTEMPTS: usize = 4;
 
 /// Reason for refusing a connection to an address of this machine.
-const OWN: &str = "an address of this machine or its link, which only a --to that names it lets in";
+const OWN: &str = "an address of this machine or its link, which --to must name explicitly";
 
 /// Progress of connecting to a target.
 #[derive(Debug)]
 pub(crate) struct DialProgress {
     /// Targets not yet tried.
-    goals: VecDeque<Goal>,
+    goals: VecDeque<DialTarget>,
     /// Addresses of this machine are refused, unless a rule names them.
     elsewhere: bool,
     /// Target that is being tried.
-    goal: Option<Goal>,
-    addresses: VecDeque<Attempted>,
+    goal: Option<DialTarget>,
+    addresses: VecDeque<AttemptedAddress>,
     attempts: [Option<Attempt>; ATTEMPTS],
     /// Time at which the next address is tried too.
     next: Instant,
@@ -53,32 +53,32 @@ pub(crate) struct DialProgress {
 
 /// Target of a connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Goal {
+pub(crate) struct DialTarget {
     pub(crate) target: Arc<Target>,
     /// Index among the relay's targets; `None` if the client has named the target.
     pub(crate) nth: Option<usize>,
 }
 
 /// Address, and the uplink by which it is tried, if there are several.
-type Attempted = (SocketAddr, Option<usize>);
+type AttemptedAddress = (SocketAddr, Option<usize>);
 
 #[derive(Debug)]
 struct Attempt {
     socket: Socket,
-    to: Attempted,
+    to: AttemptedAddress,
     on_its_way: Option<OutgoingConnection>,
 }
 
 /// State of connecting.
 #[derive(Debug)]
-pub(crate) enum Dialled {
+pub(crate) enum DialState {
     /// Nothing to do until an event or this time.
     Waiting(Instant),
     /// The addresses of this name have to be resolved.
     Ask(String),
     Connected {
         socket: OwnedFd,
-        goal: Goal,
+        goal: DialTarget,
         to: Option<SocketAddr>,
         /// Uplink of the connection, if there are several.
         uplink: Option<usize>,
@@ -91,20 +91,40 @@ pub(crate) enum Dialled {
 
 /// Context of the connection that connecting needs.
 pub(crate) struct DialContext<'a> {
-    pub(crate) running: &'a RunningRelay,
-    pub(crate) registry: &'a Registry,
+    running: &'a RunningRelay,
+    registry: &'a Registry,
     /// Event token of the first attempt.
-    pub(crate) token: usize,
+    token: usize,
     /// Address of the client.
-    pub(crate) source: Option<IpAddr>,
+    source: Option<IpAddr>,
     /// The client has already sent data.
-    pub(crate) has_data: bool,
-    pub(crate) now: Instant,
+    has_data: bool,
+    now: Instant,
+}
+
+impl<'a> DialContext<'a> {
+    /// Collects what dialling uses: the relay, the event loop with the token of the first attempt,
+    /// and the client's address, if it is kept, and whether it has sent data already.
+    pub(crate) fn new(
+        running: &'a RunningRelay,
+        (registry, token): (&'a Registry, usize),
+        (source, has_data): (Option<IpAddr>, bool),
+        now: Instant,
+    ) -> Self {
+        Self {
+            running,
+            registry,
+            token,
+            source,
+            has_data,
+            now,
+        }
+    }
 }
 
 impl DialProgress {
     /// Starts to connect to the first of these targets that answers.
-    pub(crate) fn new(goals: VecDeque<Goal>, elsewhere: bool, now: Instant) -> Self {
+    pub(crate) fn new(goals: VecDeque<DialTarget>, elsewhere: bool, now: Instant) -> Self {
         Self {
             goals,
             elsewhere,
@@ -139,7 +159,7 @@ impl DialProgress {
     }
 
     /// Proceeds as far as possible.
-    pub(crate) fn turn(&mut self, way: &DialContext<'_>) -> Dialled {
+    pub(crate) fn turn(&mut self, way: &DialContext<'_>) -> DialState {
         loop {
             if let Some(connected) = self.look(way) {
                 return connected;
@@ -149,25 +169,25 @@ impl DialProgress {
                 self.fail(way, &format!("no answer within {after} s"));
             }
             if self.resolving {
-                return Dialled::Waiting(self.deadline);
+                return DialState::Waiting(self.deadline);
             }
             if self.is_busy() {
                 let free = self.attempts.iter().position(Option::is_none);
                 let more = free.filter(|_| !self.addresses.is_empty());
                 match more {
                     Some(_) if way.now < self.next => {
-                        return Dialled::Waiting(self.next.min(self.deadline));
+                        return DialState::Waiting(self.next.min(self.deadline));
                     }
                     Some(slot) => self.start(way, slot),
-                    None => return Dialled::Waiting(self.deadline),
+                    None => return DialState::Waiting(self.deadline),
                 }
                 continue;
             }
             let Some(goal) = self.goals.pop_front() else {
                 let why = std::mem::take(&mut self.failures);
                 return match self.forbidden {
-                    true => Dialled::Forbidden(why),
-                    false => Dialled::Failed(why),
+                    true => DialState::Forbidden(why),
+                    false => DialState::Failed(why),
                 };
             };
             self.goal = Some(goal.clone());
@@ -179,11 +199,11 @@ impl DialProgress {
                     ..
                 } => {
                     self.resolving = true;
-                    return Dialled::Ask(name.clone());
+                    return DialState::Ask(name.clone());
                 }
                 Endpoint::Unix(path) => match connect_unix(path) {
                     Ok(socket) => {
-                        return Dialled::Connected {
+                        return DialState::Connected {
                             socket: socket.into(),
                             goal,
                             to: None,
@@ -206,7 +226,7 @@ impl DialProgress {
     }
 
     /// Checks the running attempts: returns the connected one, and records failed ones.
-    fn look(&mut self, way: &DialContext<'_>) -> Option<Dialled> {
+    fn look(&mut self, way: &DialContext<'_>) -> Option<DialState> {
         for slot in 0..ATTEMPTS {
             let Some(attempt) = self.attempts.get_mut(slot).and_then(Option::take) else {
                 continue;
@@ -225,13 +245,13 @@ impl DialProgress {
                     self.failed(way, attempt.to, &e);
                 }
                 (None, Ok(_)) if is_itself(&attempt.socket) => {
-                    let e = io::Error::other("the port is our own");
+                    let e = io::Error::other("the port belongs to this relay");
                     self.failed(way, attempt.to, &e);
                 }
                 (None, Ok(_)) => {
                     let (to, uplink) = attempt.to;
                     way.running.uplinks.answered(uplink);
-                    return Some(Dialled::Connected {
+                    return Some(DialState::Connected {
                         socket: attempt.socket.into(),
                         goal: self.goal.take()?,
                         to: Some(to),
@@ -249,7 +269,7 @@ impl DialProgress {
         None
     }
 
-    fn failed(&mut self, way: &DialContext<'_>, (to, uplink): Attempted, e: &io::Error) {
+    fn failed(&mut self, way: &DialContext<'_>, (to, uplink): AttemptedAddress, e: &io::Error) {
         // The next attempt starts without the head start.
         self.next = way.now;
         way.running.uplinks.failed(uplink, way.now);
@@ -290,7 +310,7 @@ impl DialProgress {
                 Err(io::Error::other(OWN))
             }
             true => Err(io::Error::other(
-                "it would be a loop: that is this relay itself",
+                "refused: the target is this relay itself, which would be a loop",
             )),
             false => self.connect(way, slot, attempted),
         };
@@ -317,7 +337,7 @@ impl DialProgress {
         &self,
         way: &DialContext<'_>,
         slot: usize,
-        to: Attempted,
+        to: AttemptedAddress,
     ) -> io::Result<(Socket, Option<OutgoingConnection>)> {
         let goal = self.goal.as_ref();
         let (socket, on_its_way) = begin(way, goal.map_or("", |goal| goal.target.host_name()), to)?;
@@ -331,7 +351,7 @@ impl DialProgress {
 
 /// Combines each address with each uplink that can reach it, ordered so that neither a dead address
 /// nor a dead uplink is tried twice in a row.
-fn ways(all: &[SocketAddr], way: &DialContext<'_>) -> VecDeque<Attempted> {
+fn ways(all: &[SocketAddr], way: &DialContext<'_>) -> VecDeque<AttemptedAddress> {
     let uplinks = &way.running.uplinks;
     let turn = uplinks.turn();
     let orders: Vec<_> = all
@@ -374,7 +394,7 @@ pub(crate) fn begin(
     };
     if relay.keep_address && bind.is_none() {
         return Err(io::Error::other(
-            "the client has no address of that family to come from (--keep-address)",
+            "the client's address is not of the target's address family (--keep-address)",
         ));
     }
     let tuning = Tuning {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use pair::{Frame, Parser, TOKEN};
 
-use super::dial::Goal;
+use super::dial::DialTarget;
 use crate::address::{Host, Target};
 use crate::entry::permit::{TargetVerdict, verdict};
 use crate::entry::proxy::ProxyAddresses;
@@ -22,8 +22,8 @@ const PIECE: usize = 4096;
 
 /// State of a client before its payload.
 #[derive(Debug)]
-pub(crate) struct Entering {
-    at: At,
+pub(crate) struct ClientHandshake {
+    at: HandshakeStage,
     /// Received bytes that are not parsed yet.
     input: Vec<u8>,
     /// Time limit for everything before the payload.
@@ -33,7 +33,7 @@ pub(crate) struct Entering {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum HandshakeStage {
     Proxy,
     BeginTls,
     Tls,
@@ -53,7 +53,7 @@ pub(crate) enum ClientProgress {
     /// The payload begins.
     Inside {
         /// Target named by the client; `None` uses the relay's targets.
-        goals: Option<VecDeque<Goal>>,
+        goals: Option<VecDeque<DialTarget>>,
         /// Addresses of this machine are refused.
         elsewhere: bool,
         /// Payload that was received with the request.
@@ -71,16 +71,16 @@ pub(crate) enum ClientProgress {
     Refused(String),
 }
 
-impl Entering {
+impl ClientHandshake {
     pub(crate) fn new(running: &RunningRelay, now: Instant) -> Self {
         let mut entering = Self {
-            at: At::Proxy,
+            at: HandshakeStage::Proxy,
             input: Vec::new(),
             deadline: now + running.relay.entry_timeout,
             ends: None,
         };
         if !running.relay.speaks.proxy {
-            entering.at = At::BeginTls;
+            entering.at = HandshakeStage::BeginTls;
         }
         entering
     }
@@ -116,7 +116,7 @@ impl Entering {
             Received::Nothing => Ok(false),
             Received::End => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "it ended before it had said where it comes from or goes to",
+                "the client closed the connection before its header or request was complete",
             )),
         }
     }
@@ -124,29 +124,29 @@ impl Entering {
     fn step(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<Step> {
         let speaks = &running.relay.speaks;
         match self.at {
-            At::Proxy => match proxy::parse(&self.input) {
+            HandshakeStage::Proxy => match proxy::parse(&self.input) {
                 HeaderParse::More => return Ok(Step::More),
                 HeaderParse::Wrong(why) => return Ok(refused(why)),
                 HeaderParse::Done(ends, len) => {
                     self.ends = ends;
                     self.input.drain(..len);
-                    self.at = At::BeginTls;
+                    self.at = HandshakeStage::BeginTls;
                 }
             },
-            At::BeginTls => {
+            HandshakeStage::BeginTls => {
                 self.at = match &speaks.tls {
                     None => after_tls(speaks),
                     Some(server) => {
                         near.serve_tls(server, &std::mem::take(&mut self.input))?;
-                        At::Tls
+                        HandshakeStage::Tls
                     }
                 };
             }
-            At::Tls => match near.shake()? {
+            HandshakeStage::Tls => match near.shake()? {
                 true => self.at = after_tls(speaks),
                 false => return Ok(Step::Done(ClientProgress::Waiting)),
             },
-            At::Hello => {
+            HandshakeStage::Hello => {
                 let mut begun = Parser::default();
                 begun.push(&self.input);
                 return match begun.poll() {
@@ -158,25 +158,27 @@ impl Entering {
                             begun,
                         }))
                     }
-                    Ok(Some(_)) | Err(_) => Ok(refused("it is no half of a pair")),
+                    Ok(Some(_)) | Err(_) => Ok(refused("the client is not a peer relay")),
                 };
             }
-            At::Greeting => match socks::greeting(&self.input) {
+            HandshakeStage::Greeting => match socks::greeting(&self.input) {
                 HeaderParse::More => return Ok(Step::More),
                 HeaderParse::Wrong(why) => return Ok(refused(why)),
                 HeaderParse::Done(false, _) => {
                     answer(near, socks::NO_METHOD)?;
-                    return Ok(refused("it wants to authenticate, which is not done here"));
+                    return Ok(refused(
+                        "the SOCKS client requires authentication, which is not supported",
+                    ));
                 }
                 HeaderParse::Done(true, len) => {
                     self.input.drain(..len);
                     answer(near, socks::WELCOME)?;
-                    self.at = At::Request;
+                    self.at = HandshakeStage::Request;
                 }
             },
-            At::Request => return self.request(near, running),
-            At::Diverted => return Ok(diverted(near, running)),
-            At::Inside => {
+            HandshakeStage::Request => return self.request(near, running),
+            HandshakeStage::Diverted => return Ok(diverted(near, running)),
+            HandshakeStage::Inside => {
                 return Ok(Step::Done(ClientProgress::Inside {
                     goals: None,
                     elsewhere: false,
@@ -207,7 +209,10 @@ impl Entering {
             Ok(target) => target,
             Err(reply) => {
                 answer(near, &reply)?;
-                return Ok(refused("it asks for what is not done here"));
+                return Ok(refused(
+                    "the SOCKS client requests another command than CONNECT, which is not \
+                     supported",
+                ));
             }
         };
         let step = permitted(running, target, std::mem::take(&mut self.input));
@@ -222,7 +227,7 @@ impl Entering {
 fn permitted(running: &RunningRelay, target: Target, rest: Vec<u8>) -> Step {
     let verdict = verdict(&running.relay.permits, &target);
     if verdict == TargetVerdict::No {
-        return refused(&format!("--to has no such target as {target}"));
+        return refused(&format!("{target} is not in --to"));
     }
     Step::Done(ClientProgress::Inside {
         goals: Some([goal(target)].into()),
@@ -239,7 +244,10 @@ fn diverted(near: &Leg, running: &RunningRelay) -> Step {
         _ => None,
     };
     let Some(to) = to else {
-        return refused("no rule has led it here: where it wanted to go is not known");
+        return refused(
+            "the connection was not redirected by a rule, so its destination is unknown (see \
+             longhaul relay rules)",
+        );
     };
     let (ip, port) = (to.ip().to_canonical(), to.port());
     let from = near.tcp().and_then(|tcp| {
@@ -248,10 +256,12 @@ fn diverted(near: &Leg, running: &RunningRelay) -> Step {
     });
     let to = SocketAddr::new(ip, port);
     if running.would_be_a_loop(to) {
-        return refused("it came to this relay itself, and not on its way elsewhere");
+        return refused("the connection was made to this relay itself, not redirected to it");
     }
     if from.is_some_and(|from| running.outgoing.has(from, to)) {
-        return refused("it would be a loop: a rule leads what this relay sends back to it");
+        return refused(
+            "a rule redirects this relay's own connections back to it, which would be a loop",
+        );
     }
     permitted(running, named(Host::Address(ip), port), Vec::new())
 }
@@ -266,20 +276,20 @@ fn refused(why: &str) -> Step {
     Step::Done(ClientProgress::Refused(format!("refused: {why}")))
 }
 
-fn goal(target: Target) -> Goal {
-    Goal {
+fn goal(target: Target) -> DialTarget {
+    DialTarget {
         target: Arc::new(target),
         nth: None,
     }
 }
 
-fn after_tls(speaks: &ClientProtocols) -> At {
+fn after_tls(speaks: &ClientProtocols) -> HandshakeStage {
     match speaks.asks {
-        None if speaks.diverted.is_some() => At::Diverted,
-        None if speaks.pair => At::Hello,
-        None => At::Inside,
-        Some(ClientProtocol::Socks5) => At::Greeting,
-        Some(ClientProtocol::Http) => At::Request,
+        None if speaks.diverted.is_some() => HandshakeStage::Diverted,
+        None if speaks.pair => HandshakeStage::Hello,
+        None => HandshakeStage::Inside,
+        Some(ClientProtocol::Socks5) => HandshakeStage::Greeting,
+        Some(ClientProtocol::Http) => HandshakeStage::Request,
     }
 }
 
@@ -288,7 +298,7 @@ fn after_tls(speaks: &ClientProtocols) -> At {
 pub(crate) fn answer(near: &mut Leg, reply: &[u8]) -> io::Result<()> {
     match near.send(reply, false)? == reply.len() {
         true => Ok(()),
-        false => Err(io::Error::other("it does not take answers")),
+        false => Err(io::Error::other("the client does not read the reply")),
     }
 }
 

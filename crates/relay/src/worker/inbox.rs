@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mio::Waker;
 use pair::Parser;
 
-use super::connection::Client;
+use super::connection::ClientAddress;
 use super::resolve::ResolveResult;
 use crate::pump::Leg;
 use crate::server::RunningRelay;
@@ -18,7 +18,7 @@ use crate::status::{ByteCounters, ConnectionStatus};
 
 /// Message to a worker.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum WorkerMessage {
     /// New connection.
     Arrived(Box<Accepted>),
     /// Result of a DNS lookup.
@@ -40,23 +40,63 @@ pub(crate) enum Message {
     /// Reset all remaining connections.
     CutOff,
     /// Request for the state of connections.
-    Asked(Question),
+    Asked(StatusRequest),
 }
 
 /// Request for the state of connections; an answer that is no longer wanted is dropped.
 #[derive(Debug)]
-pub(crate) enum Question {
+pub(crate) enum StatusRequest {
     /// Byte counters of all connections.
     Moved(Sender<Vec<ByteCounters>>),
     /// Full status of these connections.
     About(Arc<BTreeSet<u64>>, Sender<Vec<ConnectionStatus>>),
 }
 
+/// Place of a connection: its worker's inbox, its slot there, and its serial number, which tells it
+/// from a later connection in the slot.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionPlace {
+    inbox: Arc<Inbox>,
+    slot: usize,
+    serial: u64,
+}
+
+impl ConnectionPlace {
+    pub(crate) fn new(inbox: &Arc<Inbox>, slot: usize, serial: u64) -> Self {
+        let inbox = Arc::clone(inbox);
+        Self {
+            inbox,
+            slot,
+            serial,
+        }
+    }
+
+    /// Passes the answer to a DNS lookup on to the connection.
+    pub(crate) fn resolved(&self, answer: ResolveResult) {
+        self.inbox.put(WorkerMessage::Resolved {
+            slot: self.slot,
+            serial: self.serial,
+            answer,
+        });
+    }
+
+    /// Passes a further stripe on to the pair of the connection, with what was received on it.
+    pub(crate) fn join(&self, leg: Leg, begun: Parser, guest: Option<ConnectionPermit>) {
+        self.inbox.put(WorkerMessage::Joined {
+            slot: self.slot,
+            serial: self.serial,
+            leg: Box::new(leg),
+            begun,
+            guest,
+        });
+    }
+}
+
 /// Accepted connection.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) relay: Arc<RunningRelay>,
-    pub(crate) client: Client,
+    pub(crate) client: ClientAddress,
     /// Input descriptor; the output is separate for standard streams only.
     pub(crate) input: OwnedFd,
     pub(crate) output: Option<OwnedFd>,
@@ -65,7 +105,7 @@ pub(crate) struct Accepted {
 
 /// Inbox of a worker.
 pub(crate) struct Inbox {
-    messages: Mutex<Vec<Message>>,
+    messages: Mutex<Vec<WorkerMessage>>,
     waker: Waker,
 }
 
@@ -84,7 +124,7 @@ impl Inbox {
     }
 
     /// Queues a message, and wakes the worker if the inbox was empty.
-    pub(crate) fn put(&self, message: Message) {
+    pub(crate) fn put(&self, message: WorkerMessage) {
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         messages.push(message);
         let first = messages.len() == 1;
@@ -96,7 +136,7 @@ impl Inbox {
     }
 
     /// Takes all messages.
-    pub(crate) fn take(&self) -> Vec<Message> {
+    pub(crate) fn take(&self) -> Vec<WorkerMessage> {
         std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

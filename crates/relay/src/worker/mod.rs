@@ -18,10 +18,10 @@ use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
 use crate::pump::{Pages, PipePool, SCRATCH, TurnResult, WorkerResources};
-use crate::server::figures::EndKind;
+use crate::server::figures::ConnectionOutcome;
 use connection::{Connection, ConnectionContext, EndReason, TOKENS};
 use dial::ATTEMPTS;
-use inbox::{Accepted, Inbox, Message, Question};
+use inbox::{Accepted, Inbox, StatusRequest, WorkerMessage};
 use resolve::Resolver;
 use timers::Timers;
 
@@ -86,7 +86,7 @@ impl Worker {
             if let Err(e) = self.poll.poll(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!("a worker ends, and its connections with it: {e}");
+                tracing::error!("a worker thread failed, and its connections with it: {e}");
                 return;
             }
             self.means.now = Instant::now();
@@ -128,15 +128,15 @@ impl Worker {
     fn read_inbox(&mut self) {
         for message in self.inbox.take() {
             match message {
-                Message::Arrived(arrival) => self.arrived(*arrival),
-                Message::Resolved {
+                WorkerMessage::Arrived(arrival) => self.arrived(*arrival),
+                WorkerMessage::Resolved {
                     slot,
                     serial,
                     answer,
                 } => self.tell(slot, serial, |connection, around| {
                     connection.resolved(&answer, around);
                 }),
-                Message::Joined {
+                WorkerMessage::Joined {
                     slot,
                     serial,
                     leg,
@@ -146,15 +146,15 @@ impl Worker {
                     // A stripe that cannot be used is reset; the peer relay opens another.
                     let _ = connection.add_leg(*leg, begun, guest, around);
                 }),
-                Message::Drain => self.draining = true,
-                Message::CutOff => {
+                WorkerMessage::Drain => self.draining = true,
+                WorkerMessage::CutOff => {
                     let all: Vec<usize> = self.connections.iter().map(|(slot, _)| slot).collect();
                     for slot in all {
                         let wake = self.connections.get(slot).and_then(|c| c.wake);
                         self.end(slot, wake, EndReason::CutOff);
                     }
                 }
-                Message::Asked(question) => self.answer(question),
+                WorkerMessage::Asked(question) => self.answer(question),
             }
         }
     }
@@ -166,13 +166,13 @@ impl Worker {
         serial: u64,
         told: impl FnOnce(&mut Connection, &ConnectionContext<'_>),
     ) {
-        let around = ConnectionContext {
-            registry: self.poll.registry(),
-            inbox: &self.inbox,
-            resolver: &self.resolver,
-            means: &mut self.means,
+        let around = ConnectionContext::new(
+            self.poll.registry(),
+            &self.inbox,
+            &self.resolver,
+            &mut self.means,
             slot,
-        };
+        );
         let connection = self.connections.get_mut(slot);
         if let Some(connection) = connection.filter(|c| c.serial() == serial) {
             told(connection, &around);
@@ -180,12 +180,12 @@ impl Worker {
         }
     }
 
-    fn answer(&self, question: Question) {
+    fn answer(&self, question: StatusRequest) {
         let all = self.connections.iter().map(|(_, connection)| connection);
         // A send error means that the requester no longer waits.
         match question {
-            Question::Moved(to) => drop(to.send(all.map(|c| c.moved()).collect())),
-            Question::About(which, to) => {
+            StatusRequest::Moved(to) => drop(to.send(all.map(|c| c.moved()).collect())),
+            StatusRequest::About(which, to) => {
                 let asked = all.filter(|c| which.contains(&c.serial()));
                 drop(to.send(asked.map(|c| c.status(self.means.now)).collect()));
             }
@@ -196,20 +196,20 @@ impl Worker {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let entry = self.connections.vacant_entry();
         let slot = entry.key();
-        let around = ConnectionContext {
-            registry: self.poll.registry(),
-            inbox: &self.inbox,
-            resolver: &self.resolver,
-            means: &mut self.means,
+        let around = ConnectionContext::new(
+            self.poll.registry(),
+            &self.inbox,
+            &self.resolver,
+            &mut self.means,
             slot,
-        };
+        );
         let client = arrival.client;
         match Connection::new(arrival, serial, &around) {
             Ok(connection) => {
                 entry.insert(Box::new(connection));
                 self.enqueue(slot);
             }
-            Err(e) => tracing::warn!(%client, "turned away: {e}"),
+            Err(e) => tracing::warn!(%client, "refused: {e}"),
         }
     }
 
@@ -219,13 +219,13 @@ impl Worker {
         };
         connection.queued = false;
         let old = connection.wake;
-        let mut around = ConnectionContext {
-            registry: self.poll.registry(),
-            inbox: &self.inbox,
-            resolver: &self.resolver,
-            means: &mut self.means,
+        let mut around = ConnectionContext::new(
+            self.poll.registry(),
+            &self.inbox,
+            &self.resolver,
+            &mut self.means,
             slot,
-        };
+        );
         match connection.turn(&mut around) {
             Ok(turn) => {
                 if connection.wake != old {
@@ -246,7 +246,10 @@ impl Worker {
         match end {
             EndReason::Joins(joins) => {
                 let (place, begun) = *joins;
-                connection.guest_of().figures.ended(EndKind::Joined);
+                connection
+                    .guest_of()
+                    .figures
+                    .ended(ConnectionOutcome::Joined);
                 connection.join(&place, begun, self.poll.registry());
             }
             end => {

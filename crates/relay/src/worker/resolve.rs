@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::inbox::{Inbox, Message};
+use super::inbox::ConnectionPlace;
 
 /// Maximum number of simultaneous lookups.
 const THREADS: usize = 16;
@@ -19,16 +19,6 @@ const KEPT: usize = 1024;
 /// Addresses of a name, or the reason of a failure.
 pub(crate) type ResolveResult = Result<Arc<[IpAddr]>, Arc<str>>;
 
-/// Connection that waits for an answer.
-#[derive(Debug)]
-pub(crate) struct Asker {
-    pub(crate) inbox: Arc<Inbox>,
-    /// Slot of the connection in the worker's list.
-    pub(crate) slot: usize,
-    /// Serial number of the connection.
-    pub(crate) serial: u64,
-}
-
 /// DNS resolver.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resolver(Arc<Mutex<State>>);
@@ -36,7 +26,7 @@ pub(crate) struct Resolver(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     /// Waiting connections by name; several that ask for one name share a lookup.
-    waiting: BTreeMap<String, Vec<Asker>>,
+    waiting: BTreeMap<String, Vec<ConnectionPlace>>,
     /// Names that no thread has taken yet.
     queue: Vec<String>,
     threads: usize,
@@ -46,7 +36,7 @@ struct State {
 
 impl Resolver {
     /// Starts a lookup; the answer goes to the asker's inbox.
-    pub(crate) fn ask(&self, name: &str, asker: Asker) {
+    pub(crate) fn ask(&self, name: &str, asker: ConnectionPlace) {
         let mut state = self.lock();
         let waiting = state.waiting.entry(name.to_owned()).or_default();
         waiting.push(asker);
@@ -61,7 +51,11 @@ impl Resolver {
                 Ok(_) => state.threads += 1,
                 Err(e) if state.threads == 0 => {
                     state.queue.clear();
-                    tell(&mut state, name, &Err(format!("no thread: {e}").into()));
+                    tell(
+                        &mut state,
+                        name,
+                        &Err(format!("cannot start a thread: {e}").into()),
+                    );
                 }
                 Err(_) => {}
             }
@@ -105,9 +99,7 @@ impl State {
             }
             Err(why) => match self.known.get(name) {
                 Some((at, ips)) if now.saturating_duration_since(*at) < STALE => {
-                    tracing::warn!(
-                        "{name} cannot be resolved now ({why}): what it was before counts"
-                    );
+                    tracing::warn!("cannot resolve {name} ({why}): using its previous addresses");
                     Ok(Arc::clone(ips))
                 }
                 _ => Err(why),
@@ -118,11 +110,7 @@ impl State {
 
 fn tell(state: &mut State, name: &str, answer: &ResolveResult) {
     for asker in state.waiting.remove(name).unwrap_or_default() {
-        asker.inbox.put(Message::Resolved {
-            slot: asker.slot,
-            serial: asker.serial,
-            answer: answer.clone(),
-        });
+        asker.resolved(answer.clone());
     }
 }
 
@@ -140,7 +128,7 @@ fn look_up(name: &str) -> ResolveResult {
                 false => Ok(alternate(ips).into()),
             }
         }
-        Err(e) => Err(format!("the name cannot be resolved: {e}").into()),
+        Err(e) => Err(format!("cannot resolve the name: {e}").into()),
     }
 }
 

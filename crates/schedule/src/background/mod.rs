@@ -64,7 +64,7 @@ pub struct BackgroundSample {
 
 /// Rate and window until the next sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Allowance {
+pub struct BackgroundAllowance {
     /// Maximum rate in bytes per second.
     pub rate: f64,
     /// Maximum number of bytes in requests without an answer.
@@ -140,7 +140,7 @@ impl Background {
     }
 
     /// Handles a sample and returns the allowance until the next one.
-    pub fn sample(&mut self, sample: BackgroundSample) -> Allowance {
+    pub fn sample(&mut self, sample: BackgroundSample) -> BackgroundAllowance {
         let now = sample.now;
         let seen = [
             self.round_trips.queueing(now, sample.round_trip),
@@ -260,9 +260,9 @@ impl Background {
         FLOOR * self.round_trip()
     }
 
-    fn allowance(&self) -> Allowance {
+    fn allowance(&self) -> BackgroundAllowance {
         let rate = self.window / self.round_trip();
-        Allowance {
+        BackgroundAllowance {
             rate: (PACING * rate).max(FLOOR),
             in_flight: self.window as u64,
         }

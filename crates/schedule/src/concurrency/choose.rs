@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::trial::Trial;
 use super::{
-    ConcurrencyChange, ConcurrencyController, Direction, Evidence, Limiter, LimiterEvidence,
+    ConcurrencyChange, ConcurrencyController, Direction, Limiter, LimiterEvidence, RunMeasurements,
+    StartModel,
 };
 
 /// Cost of a new connection in round trips: the login, and the slow start after it.
@@ -60,7 +61,7 @@ pub(super) const LONG: Duration = Duration::from_millis(4);
 impl ConcurrencyController {
     /// Plans the number of connections and channels at the first sample, before anything is
     /// measured.
-    pub(super) fn plan(&mut self, evidence: &Evidence) {
+    pub(super) fn plan(&mut self, evidence: &RunMeasurements) {
         let rtt = self.trip();
         self.planned_for = rtt;
         let (mut connections, mut channels) = (1, 1);
@@ -68,6 +69,7 @@ impl ConcurrencyController {
             (self.config.buffer, evidence.remaining, rtt >= LONG)
         {
             connections = self.worth(buffer, left, rtt);
+            connections = connections.max(self.for_start(buffer, left, rtt));
             if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
                 channels = self.windows_of_buffer().clamp(1, 3);
             }
@@ -111,6 +113,30 @@ impl ConcurrencyController {
         );
     }
 
+    /// Returns the number of connections with which `left` bytes are copied soonest from the first
+    /// moment on, if logins are cheap and their files are large enough to be cut or shared.
+    fn for_start(&self, buffer: u64, left: u64, rtt: Duration) -> u32 {
+        let (files, bytes) = self.announced;
+        let small = files > 1 && bytes / files < super::start::SMALL;
+        let cost = self.config.login_cost;
+        let slow = self.start_up.max(cost.start_up()) > SLOW_START_UP;
+        let dear = self.config.interactive || self.config.one_machine || slow;
+        if small || dear || self.config.background || self.config.limit.is_some() {
+            return 1;
+        }
+        let buffer = buffer.min(STOCK_SEND_BUFFER);
+        let model = StartModel {
+            direction: self.config.direction,
+            bytes: left,
+            rtt,
+            rate: USUAL_RATE,
+            in_flight: (buffer as f64 * USABLE) as u64,
+            known: self.config.learned.is_some(),
+            start_up: self.start_up.max(cost.start_up()),
+        };
+        model.connections(cost.most_at_start().min(self.config.most_connections))
+    }
+
     /// Returns the number of connections that pay for `left` bytes, if only the size `buffer` of
     /// local buffers suggests more.
     pub(super) fn worth(&self, buffer: u64, left: u64, rtt: Duration) -> u32 {
@@ -137,7 +163,7 @@ impl ConcurrencyController {
     }
 
     /// Returns changes for planned connections and channels that are missing.
-    pub(super) fn carry_out(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
+    pub(super) fn carry_out(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         // Near the end, a connection that was closed for falling behind is not replaced.
         let over = self.rates.len() > 2 && self.lasts(evidence) < 2 * self.trip();
@@ -175,7 +201,7 @@ impl ConcurrencyController {
 
     /// Returns true if a connection will outgrow its channels' windows: in slow start it reaches
     /// them within three round trips, and twice the channels are ready in time if requested now.
-    pub(super) fn outgrows_window(&self, evidence: &Evidence) -> bool {
+    pub(super) fn outgrows_window(&self, evidence: &RunMeasurements) -> bool {
         let up = self.config.direction == Direction::Up;
         if !up || self.figures.lossy() || self.trip() < LONG {
             return false;
@@ -267,7 +293,7 @@ impl ConcurrencyController {
 
     /// Returns the time for the rest at the present rate. If the length is unknown, the rest is
     /// assumed to take as long as the copy so far.
-    pub(super) fn lasts(&self, evidence: &Evidence) -> Duration {
+    pub(super) fn lasts(&self, evidence: &RunMeasurements) -> Duration {
         let rate = self.figures.shown.rate;
         let elapsed = self.began.map_or(Duration::ZERO, |at| evidence.now - at);
         match evidence.remaining {
@@ -297,7 +323,7 @@ impl ConcurrencyController {
         }
     }
 
-    pub(super) fn choose(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
+    pub(super) fn choose(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         let now = evidence.now;
         let resting = self.rest_until.is_some_and(|at| now < at);
@@ -375,13 +401,13 @@ impl ConcurrencyController {
 
     /// Returns true if the login shell is slow to start the SFTP server, and either the last
     /// channel has not answered, since starts may delay each other, or the rest is done sooner.
-    fn awaits_start(&self, evidence: &Evidence) -> bool {
+    fn awaits_start(&self, evidence: &RunMeasurements) -> bool {
         let slow = self.start_up > SLOW_START_UP;
         slow && (evidence.starting > 0 || self.rest(evidence) < 2 * self.start_up)
     }
 
     /// Returns the time for the rest, at [`USUAL_RATE`] until a rate is known.
-    fn rest(&self, evidence: &Evidence) -> Duration {
+    fn rest(&self, evidence: &RunMeasurements) -> Duration {
         match evidence.remaining {
             Some(left) if self.figures.shown.rate <= 0.0 => {
                 Duration::from_secs_f64(left as f64 / USUAL_RATE)
@@ -400,7 +426,7 @@ impl ConcurrencyController {
     }
 
     /// Doubles the channels of each connection.
-    fn more_channels(&self, evidence: &Evidence, changes: &mut Vec<ConcurrencyChange>) {
+    fn more_channels(&self, evidence: &RunMeasurements, changes: &mut Vec<ConcurrencyChange>) {
         let most = self.most_channels();
         for c in &evidence.connections {
             let has = self.channels.get(&c.connection).copied().unwrap_or(0);

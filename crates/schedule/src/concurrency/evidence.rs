@@ -16,7 +16,7 @@ pub enum Direction {
 
 /// Measurements up to now; counters run from the beginning of each object.
 #[derive(Clone, Debug)]
-pub struct Evidence {
+pub struct RunMeasurements {
     /// Time of the sample.
     pub now: Instant,
     /// Bytes still to be moved, if known.

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{ConnectionSample, Direction, Evidence, LaneSample, LimiterEvidence};
+use super::{ConnectionSample, Direction, LaneSample, LimiterEvidence, RunMeasurements};
 use crate::{ConnectionId, LaneId};
 
 /// Turns counters into figures of the interval between two samples.
@@ -29,7 +29,7 @@ struct PreviousCounters {
 
 /// Figures of one interval.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct IntervalFigures {
+pub(super) struct IntervalRates {
     /// Bytes per second, with a weight for each finished job: the figure that more lanes should
     /// raise.
     pub(super) work: f64,
@@ -40,7 +40,7 @@ pub(super) struct IntervalFigures {
     pub(super) server_share: f64,
     /// Lowest response time of any lane, beyond the round trip.
     quickest: Duration,
-    /// See [`Evidence::bears_losses`].
+    /// See [`RunMeasurements::bears_losses`].
     bears_losses: bool,
 }
 
@@ -70,7 +70,11 @@ const SILENT: f64 = 0.3;
 
 impl CounterDeltas {
     /// Returns the figures since the last sample; `None` at the first.
-    pub(super) fn take(&mut self, direction: Direction, e: &Evidence) -> Option<IntervalFigures> {
+    pub(super) fn take(
+        &mut self,
+        direction: Direction,
+        e: &RunMeasurements,
+    ) -> Option<IntervalRates> {
         for c in &e.connections {
             if let Some(tcp) = c.tcp
                 && tcp.min_rtt > Duration::ZERO
@@ -109,9 +113,9 @@ impl CounterDeltas {
             None => moved,
         };
         let done = e.done.saturating_sub(last.done) as f64 / over;
-        let mut figures = IntervalFigures {
+        let mut figures = IntervalRates {
             work: rate + done * JOB,
-            ..IntervalFigures::default()
+            ..IntervalRates::default()
         };
         let min_rtt = self.min_rtt.unwrap_or_default();
         figures.shown = LimiterEvidence {
@@ -152,7 +156,7 @@ impl CounterDeltas {
 }
 
 /// Returns the bytes through the sockets since the last sample, if a kernel counts them.
-fn sockets(e: &Evidence, last: &PreviousCounters) -> Option<u64> {
+fn sockets(e: &RunMeasurements, last: &PreviousCounters) -> Option<u64> {
     let counted = e.connections.iter().filter(|c| c.tcp.is_some());
     let since = counted.filter_map(|c| {
         let then = last.connections.get(&c.connection)?;
@@ -163,7 +167,7 @@ fn sockets(e: &Evidence, last: &PreviousCounters) -> Option<u64> {
 
 /// Returns the number of bytes that the far end's TCP has acknowledged and its SFTP server has not
 /// answered.
-fn held(e: &Evidence) -> u64 {
+fn held(e: &RunMeasurements) -> u64 {
     let lanes = e.lanes.iter();
     let sent: u64 = lanes.map(|l| l.in_flight.saturating_sub(l.unsent)).sum();
     let tcp = e.connections.iter().filter_map(|c| c.tcp);
@@ -171,8 +175,13 @@ fn held(e: &Evidence) -> u64 {
     sent.saturating_sub(under_way)
 }
 
-impl IntervalFigures {
-    fn take_connections(&mut self, direction: Direction, e: &Evidence, last: &PreviousCounters) {
+impl IntervalRates {
+    fn take_connections(
+        &mut self,
+        direction: Direction,
+        e: &RunMeasurements,
+        last: &PreviousCounters,
+    ) {
         let (mut sent, mut again, mut rtts) = (0u64, 0u64, Vec::new());
         let (mut busy, mut rwnd, mut sndbuf) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for c in &e.connections {
@@ -213,7 +222,13 @@ impl IntervalFigures {
         }
     }
 
-    fn take_lanes(&mut self, e: &Evidence, last: &PreviousCounters, over: f64, trip: Duration) {
+    fn take_lanes(
+        &mut self,
+        e: &RunMeasurements,
+        last: &PreviousCounters,
+        over: f64,
+        trip: Duration,
+    ) {
         let (mut blocked, mut stalls, mut counted) = (0.0, 0, 0u32);
         let mut latency = Duration::ZERO;
         let mut quickest = Duration::MAX;

@@ -7,7 +7,7 @@ use super::Direction;
 /// Result of a run for a destination, from which the next run starts. The caller keeps one per
 /// destination and direction, and uses it only while it is recent and the path is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Learned {
+pub struct LearnedConcurrency {
     /// Direction of the transfer.
     pub direction: Direction,
     /// Number of connections that paid.
@@ -25,7 +25,7 @@ pub struct Learned {
 /// Age after which a record is assumed to describe another network.
 const EXPIRES: Duration = Duration::from_secs(30 * 24 * 3600);
 
-impl Learned {
+impl LearnedConcurrency {
     /// Returns the age at `now` (seconds since 1970); `None` if expired or in the future.
     pub fn age(&self, now: u64) -> Option<Duration> {
         // After the clock was set back, the record seems to be from the future.
@@ -48,7 +48,7 @@ impl Learned {
 mod tests {
     use super::*;
 
-    const RECORD: Learned = Learned {
+    const RECORD: LearnedConcurrency = LearnedConcurrency {
         direction: Direction::Up,
         connections: 5,
         channels: 2,

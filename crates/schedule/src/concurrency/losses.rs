@@ -2,7 +2,7 @@
 //! few packets there, independent of the others, so each brings as much as the first.
 
 use super::trial::Trial;
-use super::{ConcurrencyChange, ConcurrencyController, Evidence, Limiter};
+use super::{ConcurrencyChange, ConcurrencyController, Limiter, RunMeasurements};
 
 /// Rise of the loss (factor and summand) from which connections are assumed to crowd each other
 /// out; random loss stays constant.
@@ -34,7 +34,7 @@ impl ConcurrencyController {
     }
 
     /// Starts to add connections because of losses.
-    pub(super) fn meet_losses(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
+    pub(super) fn meet_losses(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let changes = self.more_for_losses(evidence);
         if !changes.is_empty() {
             let mut trial = Trial::new(evidence.now, &changes, self.work(), self.counts.0);
@@ -47,7 +47,7 @@ impl ConcurrencyController {
 
     /// Adds as many connections as may log in at once while the evidence holds: waiting each time
     /// until the last ones are judged took five of ten seconds.
-    pub(super) fn more_for_losses(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
+    pub(super) fn more_for_losses(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         let holds = self.loses_at_random() && self.config.connections.is_none();
         if holds && self.has_cpu() && self.lasts(evidence) > self.costs() {

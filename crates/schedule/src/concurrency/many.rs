@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, Direction,
-    Evidence, TcpSample,
+    RunMeasurements, TcpSample,
 };
 use crate::ConnectionId;
 
@@ -44,7 +44,7 @@ pub fn begins_with(
         min_rtt: rtt,
         ..TcpSample::default()
     };
-    let changes = growth.sample(&Evidence {
+    let changes = growth.sample(&RunMeasurements {
         now,
         remaining: Some(bytes),
         moved: 0,
@@ -71,6 +71,7 @@ impl ConcurrencyController {
     /// Announces `files` files with `bytes` bytes; if the plan changes, the next sample is due at
     /// once.
     pub fn expect(&mut self, files: u64, bytes: u64) {
+        self.announced = self.announced.max((files, bytes));
         if files < FILES {
             return;
         }
@@ -141,7 +142,7 @@ mod tests {
         for (files, bytes) in announced {
             growth.expect(*files, *bytes);
         }
-        growth.sample(&Evidence {
+        growth.sample(&RunMeasurements {
             now: testkit::sftp_model::epoch(),
             remaining: Some(0),
             moved: 0,
@@ -220,7 +221,7 @@ mod tests {
         let begins =
             |config, coming, rtt| begins_with(config, coming, rtt, testkit::sftp_model::epoch());
         assert_eq!(begins(config, (100_000, 400 << 20), long), 5);
-        assert_eq!(begins(config, (1, 4 << 30), long), 5, "it is cut");
+        assert_eq!(begins(config, (1, 4 << 30), long), 6, "it is cut");
         assert_eq!(begins(config, (2_000, 8 << 20), long), 1);
         assert_eq!(begins(config, (0, 0), long), 1);
         let short = Duration::from_micros(200);

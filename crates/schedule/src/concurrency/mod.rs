@@ -7,6 +7,7 @@ mod learned;
 mod limiter;
 mod losses;
 mod many;
+mod start;
 mod trial;
 mod verdict;
 
@@ -15,15 +16,16 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use self::figures::{CounterDeltas, IntervalFigures};
+use self::figures::{CounterDeltas, IntervalRates};
 use self::trial::Trial;
 use crate::{ConnectionId, LaneId};
 
 pub use choose::USUAL_RATE;
-pub use evidence::{ConnectionSample, Direction, Evidence, LaneSample, TcpSample};
-pub use learned::Learned;
+pub use evidence::{ConnectionSample, Direction, LaneSample, RunMeasurements, TcpSample};
+pub use learned::LearnedConcurrency;
 pub use limiter::{Limiter, LimiterEvidence};
 pub use many::begins_with;
+pub use start::{LoginCost, MOST_AT_START, StartModel};
 pub use trial::TrialResult;
 pub use verdict::LimiterLog;
 
@@ -56,7 +58,9 @@ pub struct ConcurrencyConfig {
     /// The copy yields to other traffic, which is what throttles it.
     pub background: bool,
     /// Result of an earlier run, and the present time in seconds since 1970.
-    pub learned: Option<(Learned, u64)>,
+    pub learned: Option<(LearnedConcurrency, u64)>,
+    /// What further logins cost on this server in earlier runs.
+    pub login_cost: LoginCost,
 }
 
 impl ConcurrencyConfig {
@@ -76,6 +80,7 @@ impl ConcurrencyConfig {
             limit: None,
             background: false,
             learned: None,
+            login_cost: LoginCost::default(),
         }
     }
 }
@@ -120,7 +125,7 @@ pub struct ConcurrencyController {
     next: Option<Instant>,
     /// Work of the last intervals, latest first.
     rates: Vec<f64>,
-    figures: IntervalFigures,
+    figures: IntervalRates,
     /// Number of samples since the path's queue was seen to fill.
     since_queue: u32,
     /// Number of samples since packets were lost.
@@ -160,11 +165,15 @@ pub struct ConcurrencyController {
     channels: BTreeMap<ConnectionId, u32>,
     /// Bytes announced for the session in advance.
     expected: u64,
+    /// Largest announced number of files, and their bytes.
+    announced: (u64, u64),
     /// [`Evidence::start_up`] at the last sample, and [`Evidence::starting`].
     start_up: Duration,
     starting: u32,
     /// Bytes per second of the last intervals, latest first.
     goodput: Vec<f64>,
+    /// Refusals of this run.
+    login_cost: LoginCost,
 }
 
 /// Number of logins that may be in progress at an unknown server: MaxStartups drops from ten on,
@@ -187,7 +196,7 @@ impl ConcurrencyController {
             began: None,
             next: None,
             rates: Vec::new(),
-            figures: IntervalFigures::default(),
+            figures: IntervalRates::default(),
             since_queue: u32::MAX,
             since_loss: u32::MAX,
             trial: None,
@@ -211,9 +220,11 @@ impl ConcurrencyController {
             tried: None,
             channels: BTreeMap::new(),
             expected: 0,
+            announced: (0, 0),
             start_up: Duration::ZERO,
             starting: 0,
             goodput: Vec::new(),
+            login_cost: LoginCost::default(),
         }
     }
 
@@ -235,7 +246,7 @@ impl ConcurrencyController {
 
     /// Handles a sample and returns the changes to make; first called when the first connection is
     /// authenticated.
-    pub fn sample(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
+    pub fn sample(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let now = evidence.now;
         let figures = self.measure.take(self.config.direction, evidence);
         self.next = Some(now + self.interval());
@@ -325,6 +336,7 @@ impl ConcurrencyController {
                 }
             }
             Refusal::Connection => {
+                self.login_cost.refused_connection = true;
                 self.opening.pop();
                 self.at_once = 1;
                 // Further refusals of connections requested together with a refused one say nothing
@@ -338,6 +350,7 @@ impl ConcurrencyController {
             }
             // Another attempt could lead to a penalty or a locked account.
             Refusal::Login => {
+                self.login_cost.refused_login = true;
                 self.opening.pop();
                 self.refusals += 1;
                 self.no_connections = true;
@@ -351,6 +364,14 @@ impl ConcurrencyController {
         self.throttled = throttled;
     }
 
+    /// Returns what further logins cost in this run, to remember for the next.
+    pub fn login_cost(&self) -> LoginCost {
+        LoginCost {
+            start_up_ms: u32::try_from(self.start_up.as_millis()).unwrap_or(u32::MAX),
+            ..self.login_cost
+        }
+    }
+
     /// Returns true while the last addition is on trial.
     pub fn is_trying(&self) -> bool {
         self.trial.is_some()
@@ -362,7 +383,7 @@ impl ConcurrencyController {
     }
 
     /// Returns the result to remember for the next run, at `now` seconds since 1970.
-    pub fn learned(&self, now: u64) -> Option<Learned> {
+    pub fn learned(&self, now: u64) -> Option<LearnedConcurrency> {
         let rtt = self.measure.trip()?;
         let (mut connections, mut channels) = self.counts;
         // The last addition has not been judged yet.
@@ -373,7 +394,7 @@ impl ConcurrencyController {
             }
         }
         let over = self.rates.len() >= 3;
-        over.then(|| Learned {
+        over.then(|| LearnedConcurrency {
             direction: self.config.direction,
             connections,
             channels,
@@ -395,7 +416,7 @@ impl ConcurrencyController {
         self.measure.trip().unwrap_or_default()
     }
 
-    fn count(&mut self, evidence: &Evidence) {
+    fn count(&mut self, evidence: &RunMeasurements) {
         self.channels.clear();
         for lane in &evidence.lanes {
             *self.channels.entry(lane.lane.connection).or_default() += 1;

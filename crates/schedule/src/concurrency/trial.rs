@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{BACKOFF, ConcurrencyChange, ConcurrencyController, Evidence};
+use super::{BACKOFF, ConcurrencyChange, ConcurrencyController, RunMeasurements};
 use crate::{ConnectionId, LaneId};
 
 /// A change whose effect is being measured.
@@ -100,7 +100,7 @@ impl Trial {
 }
 
 /// Returns changes that retire `count` connections, newest first; one always stays.
-fn retire(evidence: &Evidence, count: u32) -> Vec<ConcurrencyChange> {
+fn retire(evidence: &RunMeasurements, count: u32) -> Vec<ConcurrencyChange> {
     let spare = evidence.connections.len().saturating_sub(1);
     let newest = evidence.connections.iter().rev();
     let those = newest.take((count as usize).min(spare));
@@ -114,7 +114,7 @@ impl ConcurrencyController {
     pub(super) fn judge(
         &mut self,
         mut trial: Trial,
-        evidence: &Evidence,
+        evidence: &RunMeasurements,
     ) -> Vec<ConcurrencyChange> {
         let now = evidence.now;
         let rtt = self.trip();
@@ -207,7 +207,7 @@ impl ConcurrencyController {
         missed
     }
 
-    fn give_back(&self, trial: &Trial, evidence: &Evidence) -> Vec<ConcurrencyChange> {
+    fn give_back(&self, trial: &Trial, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let mut changes = retire(evidence, trial.connections);
         let mut lanes: Vec<LaneId> = evidence.lanes.iter().map(|l| l.lane).collect();
         for connection in &trial.channels {
@@ -253,7 +253,7 @@ mod tests {
             stalls_disk: 0,
             stalls_depth: 0,
         };
-        let evidence = Evidence {
+        let evidence = RunMeasurements {
             now,
             remaining: None,
             moved: 0,

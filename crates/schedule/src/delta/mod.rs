@@ -2,16 +2,16 @@
 //! bytes in, ranges out.
 //!
 //! The basis file is known by its block sums ([`sftp::blocks`]). [`compare`] finds blocks at their
-//! own offset, from the sums of that range only; [`Basis::search`] searches the basis file for the
+//! own offset, from the sums of that range only; [`BasisIndex::search`] searches the basis file for the
 //! remaining bytes at any offset, as rsync does (docs/design/0009-delta.md).
 
 mod search;
 
 use std::collections::VecDeque;
 
-use sftp::blocks::{BlockSum, Strong, SumKey, strong};
+use sftp::blocks::{BlockSum, StrongSum, SumKey, strong};
 
-pub use self::search::{Basis, MatchedRange};
+pub use self::search::{BasisIndex, MatchedRange};
 
 /// Minimum file size in bytes: for smaller files a delta saves less than its extra round trip.
 pub const LEAST: u64 = 1 << 20;
@@ -96,15 +96,15 @@ pub(crate) fn is_hopeless(seen: u64, found: u64, all: u64, size: u64) -> bool {
 
 /// Result of [`compare`] for a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Compared {
+pub struct DeltaMatches {
     /// Sums of the blocks in the range.
-    pub own: Vec<Strong>,
+    pub own: Vec<StrongSum>,
     /// Ranges that differ from the basis file, as first byte and first byte after the range; in
     /// order and not adjacent.
     pub differs: Vec<(u64, u64)>,
 }
 
-impl Compared {
+impl DeltaMatches {
     /// Appends the result of the following range.
     pub fn append(&mut self, mut behind: Self) {
         self.own.append(&mut behind.own);
@@ -122,8 +122,8 @@ impl Compared {
 
 /// Compares the `bytes` at `offset`, which start with a block, with the sums `basis` of that range
 /// in wire form, empty beyond the end of the basis file.
-pub fn compare(key: &SumKey, block: u32, offset: u64, bytes: &[u8], basis: &[u8]) -> Compared {
-    let mut found = Compared::default();
+pub fn compare(key: &SumKey, block: u32, offset: u64, bytes: &[u8], basis: &[u8]) -> DeltaMatches {
+    let mut found = DeltaMatches::default();
     let mut theirs = BlockSum::read_all(basis);
     let mut at = offset;
     for bytes in bytes.chunks(block.max(1) as usize) {

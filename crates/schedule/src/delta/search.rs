@@ -1,15 +1,15 @@
 use std::sync::OnceLock;
 
-use sftp::blocks::{BlockSum, SumKey, Window, strong};
+use sftp::blocks::{BlockSum, RollingSum, SumKey, strong};
 
 /// Index of a basis file: its block sums.
 #[derive(Debug)]
-pub struct Basis {
+pub struct BasisIndex {
     key: SumKey,
     block: usize,
     size: u64,
     sums: Vec<BlockSum>,
-    index: OnceLock<Index>,
+    index: OnceLock<RollingSumIndex>,
 }
 
 /// A range of the file that the basis file has as well.
@@ -25,7 +25,7 @@ pub struct MatchedRange {
 
 /// Index from rolling sums to blocks.
 #[derive(Debug)]
-struct Index {
+struct RollingSumIndex {
     /// Bit filter that rejects most sums that no block has.
     filter: Vec<u64>,
     filter_shift: u32,
@@ -45,7 +45,7 @@ const BYTES_PER_MISS: usize = 512;
 /// Number of misses that every search may have.
 const MISSES: usize = 64;
 
-impl Basis {
+impl BasisIndex {
     /// Creates the index of a basis file of `size` bytes, from the `sums` of its blocks of `block`
     /// bytes in order; the last block may be shorter.
     pub fn new(key: SumKey, block: u32, size: u64, sums: Vec<BlockSum>) -> Self {
@@ -58,7 +58,7 @@ impl Basis {
         }
     }
 
-    /// Returns the number of bytes after a range that [`Basis::search`] needs, if they exist.
+    /// Returns the number of bytes after a range that [`BasisIndex::search`] needs, if they exist.
     pub fn ahead(&self) -> usize {
         self.block - 1
     }
@@ -67,8 +67,10 @@ impl Basis {
     /// start in the first `len` bytes and may end after them. `ends` means that the file ends with
     /// `bytes`.
     pub fn search(&self, at: u64, bytes: &[u8], len: usize, ends: bool) -> Vec<MatchedRange> {
-        let index = self.index.get_or_init(|| Index::new(self.whole_blocks()));
-        let mut search = Search {
+        let index = self
+            .index
+            .get_or_init(|| RollingSumIndex::new(self.whole_blocks()));
+        let mut search = BlockSearch {
             basis: self,
             index,
             at,
@@ -91,16 +93,16 @@ impl Basis {
     }
 }
 
-struct Search<'a> {
-    basis: &'a Basis,
-    index: &'a Index,
+struct BlockSearch<'a> {
+    basis: &'a BasisIndex,
+    index: &'a RollingSumIndex,
     at: u64,
     bytes: &'a [u8],
     found: Vec<MatchedRange>,
     misses: usize,
 }
 
-impl Search<'_> {
+impl BlockSearch<'_> {
     fn run(&mut self, len: usize) {
         let block = self.basis.block;
         let (mut from, mut next) = (0, None);
@@ -124,7 +126,7 @@ impl Search<'_> {
     fn slide(&mut self, from: &mut usize, len: usize) -> Option<usize> {
         let block = self.basis.block;
         let (first, coming) = self.bytes.get(*from..)?.split_at_checked(block)?;
-        let mut window = Window::new(first);
+        let mut window = RollingSum::new(first);
         if let Some(is) = self.look_up(window.sum(), *from) {
             return Some(is);
         }
@@ -204,7 +206,7 @@ impl Search<'_> {
     }
 }
 
-impl Index {
+impl RollingSumIndex {
     /// Filter bits per block.
     const BITS: u32 = 4;
 

@@ -39,7 +39,7 @@ fn rebuild(basis: &[u8], source: &[u8], block: u32, segment: usize) -> Rebuilt {
         same = to as usize;
     }
     let all = BlockSum::read_all(&known).collect();
-    let basis_of = Basis::new(KEY, block, basis.len() as u64, all);
+    let basis_of = BasisIndex::new(KEY, block, basis.len() as u64, all);
     for (from, to) in differs {
         let (from, to) = (from as usize, to as usize);
         for at in (from..to).step_by(segment) {
@@ -161,11 +161,11 @@ fn sums_that_lie_cost_a_bounded_search() {
     });
     let claimed: Vec<BlockSum> = claimed.collect();
     let size = claimed.len() as u64 * 64;
-    let basis = Basis::new(KEY, 64, size, claimed);
+    let basis = BasisIndex::new(KEY, 64, size, claimed);
     assert_eq!(basis.search(0, &source, source.len(), true), []);
     // Fewer sums than the size says, and more.
     let few = vec![BlockSum::of(&KEY, &source[..64])];
-    let basis = Basis::new(KEY, 64, u64::MAX, few.clone());
+    let basis = BasisIndex::new(KEY, 64, u64::MAX, few.clone());
     let found = basis.search(5, &source, source.len(), true);
     assert_eq!(
         found,
@@ -175,7 +175,7 @@ fn sums_that_lie_cost_a_bounded_search() {
             len: 64
         }]
     );
-    let basis = Basis::new(KEY, 64, 0, few);
+    let basis = BasisIndex::new(KEY, 64, 0, few);
     assert_eq!(basis.search(0, &source, source.len(), true), []);
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sftp::blocks::{Strong, SumKey};
+use sftp::blocks::{StrongSum, SumKey};
 use sftp::{Handle, Reply, Request, StatusCode};
 
 use super::core::{LaneContext, RequestTag};
@@ -18,7 +18,7 @@ use super::messages;
 use super::put::Put;
 use super::put_owner::OwnerOutcome;
 use super::task::{Misprediction, TaskStep};
-use crate::delta::{Basis, MatchedRange};
+use crate::delta::{BasisIndex, MatchedRange};
 use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent, PutOptions};
 
 /// Rebuilds a file at the far end beside its basis file, which keeps its name until the end.
@@ -44,7 +44,7 @@ pub(super) struct DeltaUpload {
     block: u32,
     basis: OldSums,
     /// Block sums of the source, by segment offset.
-    own: BTreeMap<u64, Vec<Strong>>,
+    own: BTreeMap<u64, Vec<StrongSum>>,
     differs: BTreeMap<u64, u64>,
     search: Option<Search>,
     copies: VecDeque<MatchedRange>,
@@ -99,7 +99,7 @@ struct OldSums {
 /// Search of the whole basis file for ranges that did not match at their own offset.
 #[derive(Debug)]
 struct Search {
-    basis: Arc<Basis>,
+    basis: Arc<BasisIndex>,
     todo: VecDeque<(u64, u64)>,
     running: usize,
     /// Results by start offset, handled in order, since a match may extend into the next range.

@@ -1,7 +1,7 @@
 //! Downloads a file in one request: get-file@longhaul.
 
 use sftp::packed::LEAST_FILE;
-use sftp::{Reply, Status, StatusCode, WholeFile};
+use sftp::{GetFileReply, Reply, Status, StatusCode};
 
 use super::core::LaneContext;
 use super::get::Get;
@@ -51,7 +51,7 @@ impl Get {
         }
     }
 
-    fn on_file(&mut self, core: &mut LaneContext, file: WholeFile) {
+    fn on_file(&mut self, core: &mut LaneContext, file: GetFileReply) {
         let attrs = attributes(&file.attrs);
         let Some(data) = file.data else {
             self.plain = true;

@@ -25,9 +25,10 @@ impl Put {
             }
             UploadTarget::Direct(flags) => (self.path.clone(), flags),
             _ => {
+                let place = self.options.temporary_place(&self.path);
                 let temp = match &self.options.keep {
-                    Some(keep) => keep.temporary(&self.path, self.tries),
-                    None => temp_name(&self.path, &mut *core.config.random),
+                    Some(keep) => keep.temporary(&place, self.tries),
+                    None => temp_name(&place, &mut *core.config.random),
                 };
                 self.attempt.temp = Some(temp.clone());
                 let last = match self.unexclusive || core.refusals.exclusive {

@@ -5,7 +5,9 @@ use wire::Block;
 
 use super::Refusals;
 use super::core::{LaneContext, RequestTag};
-use super::messages::{self, CREATING, READ_ONLY, RENAMING, refused};
+use super::messages::{
+    self, CREATING, CREATING_IN_TEMP_DIR, READ_ONLY, RENAMING, RENAMING_FROM_TEMP_DIR, refused,
+};
 use super::put::{Attempt, Put, ReplacedAttributes, RetryReason, UploadPart, UploadTarget};
 use super::replace::{Replace, ReplaceProgress};
 use super::task::TaskStep;
@@ -59,7 +61,7 @@ impl Put {
             }
         }
         if std::mem::take(&mut self.waits) && !self.given_up() {
-            if core.refusals.in_place() {
+            if core.refusals.in_place() && self.options.temp_dir.is_none() {
                 self.again(RetryReason::InPlace);
                 core.tell_in_place(self.id);
             } else {
@@ -140,7 +142,8 @@ impl Put {
         // A symlink that is to be replaced is looked at first, since its target must not be
         // overwritten.
         let looks = self.options.replace_link && !self.options.fresh;
-        if !core.refusals.in_place() || decided || looks || self.is_piece() {
+        let has_dir = self.options.temp_dir.is_some();
+        if !core.refusals.in_place() || has_dir || decided || looks || self.is_piece() {
             return;
         }
         self.target = UploadTarget::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC);
@@ -190,6 +193,7 @@ impl Put {
         // OpenSSH knows every flag, and reports a full disk as FAILURE.
         let known = core.server.in_order;
         let exclusive = !self.unexclusive && !core.refusals.exclusive;
+        let in_temp_dir = self.options.temp_dir.is_some();
         match (self.target, status.code) {
             (UploadTarget::Direct(_), _) => self.fail(refused(CREATING, status)),
             (_, StatusCode::OP_UNSUPPORTED) if exclusive => self.create_plainly(),
@@ -198,13 +202,22 @@ impl Put {
                 self.again(RetryReason::NewName);
             }
             (_, StatusCode::FAILURE | StatusCode::NO_SUCH_FILE) if known => {
-                self.fail(refused(CREATING, status));
+                let what = match in_temp_dir {
+                    true => CREATING_IN_TEMP_DIR,
+                    false => CREATING,
+                };
+                self.fail(refused(what, status));
+            }
+            // The user wants no file that is written under its final name.
+            (_, StatusCode::PERMISSION_DENIED | StatusCode::NO_SUCH_FILE) if in_temp_dir => {
+                self.fail(refused(CREATING_IN_TEMP_DIR, status));
             }
             // Overwriting the old file would only truncate it.
             _ if messages::says_full(status) => self.fail(refused(CREATING, status)),
             (_, StatusCode::FAILURE | StatusCode::BAD_MESSAGE) if exclusive && !known => {
                 self.create_plainly();
             }
+            _ if in_temp_dir => self.fail(refused(CREATING_IN_TEMP_DIR, status)),
             // The server may admit the final name but no others, or an existing file in a directory
             // that is not writable: scp would have overwritten it.
             _ => {
@@ -352,6 +365,9 @@ impl Put {
     fn rename_refused(&mut self, core: &mut LaneContext, status: &Status, always: bool) {
         if self.is_link || messages::says_full(status) {
             return self.fail(refused(RENAMING, status));
+        }
+        if self.options.temp_dir.is_some() {
+            return self.fail(refused(RENAMING_FROM_TEMP_DIR, status));
         }
         if always {
             let found = Refusals {

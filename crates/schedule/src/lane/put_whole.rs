@@ -23,6 +23,7 @@ impl Put {
         core.server.put_file
             && !self.plain
             && self.options.beyond.xattrs.is_none()
+            && self.options.temp_dir.is_none()
             && matches!(self.part, UploadPart::Whole { .. })
             && matches!(self.target, UploadTarget::Unknown | UploadTarget::New)
             && self.hops == 0

@@ -130,6 +130,15 @@ impl Replace {
         moves.then_some(self.aside.as_slice())
     }
 
+    /// Returns the path beside which the old file is moved: the final one, but in the directory of
+    /// the temporary, since the server may admit no other name in that of the file.
+    fn place(&self) -> Vec<u8> {
+        let name_at = |path: &[u8]| path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+        let dir = self.from.get(..name_at(&self.from)).unwrap_or_default();
+        let name = self.to.get(name_at(&self.to)..).unwrap_or_default();
+        [dir, name].concat()
+    }
+
     /// Returns true if posix-rename@openssh.com is in flight.
     pub(super) fn is_atomic(&self) -> bool {
         self.stage == ReplaceStage::Atomic
@@ -138,7 +147,7 @@ impl Replace {
     fn rename(&mut self, core: &mut LaneContext, job: JobId, stage: ReplaceStage) {
         self.stage = stage;
         if matches!(stage, ReplaceStage::Aside | ReplaceStage::Probe) {
-            self.aside = temp_name(&self.to, &mut *core.config.random);
+            self.aside = temp_name(&self.place(), &mut *core.config.random);
         }
         let (from, to) = match stage {
             ReplaceStage::Aside => (&self.to, &self.aside),

@@ -211,7 +211,8 @@ impl Scheduler {
     fn share(&self) -> u64 {
         let queued = self.large.iter().map(|q| q.hint.size.unwrap_or(0));
         let left = super::total(queued.chain(self.files.values().map(SplitFile::left)));
-        left / (self.lanes.working().max(1) as u64 * PIECES)
+        let lanes = self.lanes.working().max(self.expected.lanes).max(1);
+        left / (lanes as u64 * PIECES)
     }
 
     fn give_range(&mut self, mut lane: LaneId, id: JobId) {

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
 
 use super::meter::RateMeter;
@@ -51,6 +52,8 @@ const LEAST_DEPTH: u64 = 4 << 20;
 /// Budget in bytes of a lane with unknown rate.
 const UNKNOWN_BUDGET: u64 = 1 << 20;
 const LEAST_BUDGET: u64 = 512 << 10;
+/// [`LEAST_BUDGET`] of a lane with unknown rate.
+const LEAST_UNKNOWN: u64 = 64 << 10;
 
 impl LaneState {
     pub(super) fn new(now: Instant, listing: bool, report: LaneReport) -> Self {
@@ -126,9 +129,14 @@ impl LaneState {
         let moves = rate.map_or(UNKNOWN_BUDGET, |rate| (3.0 * rate) as u64);
         let busy = 3.0 * self.report.latency.as_secs_f64() + 0.25;
         let busy = rate.map_or(0, |rate| (busy * rate) as u64);
+        // A file that was cut small for lanes that are still logging in is not taken by the first.
+        let least = match rate {
+            None => LEAST_BUDGET.min(self.share.max(LEAST_UNKNOWN)),
+            Some(_) => LEAST_BUDGET,
+        };
         moves
             .min(self.share.max(busy))
-            .clamp(LEAST_BUDGET, 2 * self.report.depth.max(LEAST_DEPTH))
+            .clamp(least, 2 * self.report.depth.max(LEAST_DEPTH))
     }
 
     /// Returns true if the lane is open and has nothing to do.
@@ -217,6 +225,21 @@ impl LaneState {
         self.lasts(more, rate)
     }
 
+    /// Returns the time after which the lane will have finished its work. In slow start its rate
+    /// doubles with each answer: at the rate seen so far, every lane of a copy of 16 MiB over 114 ms
+    /// looked slow, so twice the file was sent and the rename waited for all of it.
+    pub(super) fn ends_after(&self, now: Instant, usual: f64) -> Duration {
+        let steady = self.takes(now, 0, usual);
+        let trip = self.report.latency.as_secs_f64();
+        let silent = now.saturating_duration_since(self.heard) > 2 * self.report.latency;
+        let Some(rate) = self.meter.growing().filter(|_| !silent && trip > 0.0) else {
+            return steady;
+        };
+        let trips = (self.load as f64 * LN_2 / (rate * trip).max(1.0)).ln_1p() / LN_2;
+        let doubling = Duration::try_from_secs_f64((trips + 1.0) * trip).unwrap_or(steady);
+        steady.min(doubling)
+    }
+
     /// Returns the time for the lane's current work at its observed rate, if there is one.
     pub(super) fn drains(&self, now: Instant) -> Option<Duration> {
         let rate = self.slowed(now, self.meter.so_far()?);
@@ -300,5 +323,38 @@ impl Lanes {
     pub(super) fn working(&self) -> usize {
         let works = |l: &&LaneState| l.is_open() && !l.listing;
         self.by_id.values().filter(works).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: lanes in slow start looked slow, so other lanes sent their data once more.
+    #[test]
+    fn a_lane_in_slow_start_ends_sooner_than_its_rate_says() {
+        let mut now = testkit::sftp_model::epoch();
+        let report = LaneReport {
+            latency: Duration::from_millis(100),
+            ..LaneReport::default()
+        };
+        let mut lane = LaneState::new(now, false, report);
+        let job = JobId(1);
+        lane.gets(now, job, 8 << 20);
+        let mut moves = |lane: &mut LaneState, bytes| {
+            for _ in 0..25 {
+                now += Duration::from_millis(10);
+                lane.moved(now, job, bytes);
+            }
+            now
+        };
+        for bytes in [10_000, 40_000] {
+            moves(&mut lane, bytes);
+        }
+        let at = moves(&mut lane, 160_000);
+        assert!(lane.takes(at, 0, 1e6) > Duration::from_millis(400));
+        assert!(lane.ends_after(at, 1e6) < Duration::from_millis(300));
+        let silent = at + Duration::from_millis(300);
+        assert_eq!(lane.ends_after(silent, 1e6), lane.takes(silent, 0, 1e6));
     }
 }

@@ -22,7 +22,13 @@ pub(super) struct RateMeter {
     all_bytes: u64,
     rate: Option<f64>,
     known: bool,
+    /// Rate of the last averaging time alone, and if it was well above the one before.
+    last: f64,
+    grows: bool,
 }
+
+/// Ratio of two successive rates above which a lane is still in slow start.
+const GROWS: f64 = 1.3;
 
 impl RateMeter {
     /// Records that the lane has, or no longer has, bytes to move; idle time does not count.
@@ -45,6 +51,8 @@ impl RateMeter {
         self.all_time += self.time;
         self.all_bytes = self.all_bytes.saturating_add(self.bytes);
         (self.time, self.bytes) = (Duration::ZERO, 0);
+        self.grows = self.last > 0.0 && rate > GROWS * self.last;
+        self.last = rate;
         let before = self.rate.unwrap_or(rate);
         self.rate = Some((before + rate) / 2.0);
         self.known = self.all_bytes >= KNOWN || self.all_time >= KNOWN_AFTER;
@@ -53,6 +61,11 @@ impl RateMeter {
     /// Returns the rate; `None` until it is known.
     pub(super) fn rate(&self) -> Option<f64> {
         self.rate.filter(|_| self.known)
+    }
+
+    /// Returns the latest rate while it grows from one averaging time to the next, as in slow start.
+    pub(super) fn growing(&self) -> Option<f64> {
+        (self.known && self.grows).then_some(self.last)
     }
 
     /// Returns the rate so far, which for a fast lane is known before the first averaging time
@@ -137,6 +150,20 @@ mod tests {
         let rate = meter.so_far().expect("it has moved 5 MiB") / MB as f64;
         assert!((99.0..101.0).contains(&rate), "{rate} MiB/s");
         assert_eq!(meter.rate(), None);
+    }
+
+    #[test]
+    fn a_lane_in_slow_start_grows_until_its_rate_is_level() {
+        let mut now = testkit::sftp_model::epoch();
+        let mut meter = RateMeter::default();
+        meter.works(now, true);
+        for bytes in [10_000, 40_000, 160_000] {
+            move_on(&mut meter, &mut now, 25, bytes);
+        }
+        let rate = meter.growing().expect("it grows fourfold in each span");
+        assert!((15e6..17e6).contains(&rate), "{rate}");
+        move_on(&mut meter, &mut now, 25, 160_000);
+        assert_eq!(meter.growing(), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod asides;
 mod assign;
 mod dirs;
 mod events;
+mod expected;
 mod file;
 mod lanes;
 mod meter;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use self::asides::MovedAsideFiles;
 use self::dirs::PendingDirs;
+use self::expected::ExpectedLanes;
 use self::file::SplitFile;
 use self::lanes::{LaneState, Lanes};
 use self::orphaned_temps::OrphanedTemps;
@@ -226,6 +228,7 @@ pub struct Scheduler {
     syncs: VecDeque<(JobId, JobKind, JobId)>,
     /// Bytes of journaled files that were answered since the last sync.
     fresh: u64,
+    expected: ExpectedLanes,
     strays: OrphanedTemps,
     asides: MovedAsideFiles,
     /// Bytes of journaled files that were answered but not reported.
@@ -308,6 +311,7 @@ impl Scheduler {
             leaving: false,
             syncs: VecDeque::new(),
             fresh: 0,
+            expected: ExpectedLanes::none(options),
             strays: OrphanedTemps::default(),
             asides: MovedAsideFiles::default(),
             untold: 0,

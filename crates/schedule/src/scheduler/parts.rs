@@ -2,6 +2,7 @@
 
 use super::file::{AfterDisk, SplitFile, SplitStage};
 use super::spans::ByteRanges;
+use super::split_record::NOT_CONTINUED;
 use super::{Assigned, LaneOrder, Queued, Scheduler, SchedulerEvent};
 use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, JobKind, LaneEvent};
 
@@ -138,6 +139,12 @@ impl Scheduler {
                 let part = file.part_over(part, false);
                 self.tell_safe(id, part.map(|part| part.from));
                 self.go_on(id);
+            }
+            // A server that takes data in order only, as into an object store, continues no file.
+            LaneEvent::Failed(_, fault) if file.starts_anew_after(&fault) => {
+                file.part_over(part, false);
+                self.tell(LaneEvent::Warning(id, NOT_CONTINUED.to_owned()));
+                self.do_whole(id);
             }
             // Even if others have completed the range: no request of a file may have been refused
             // when it gets its name.

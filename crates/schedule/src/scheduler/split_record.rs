@@ -26,6 +26,8 @@ const SYNC_AFTER: Duration = Duration::from_secs(5);
 const SYNC_BEFORE_NAME: u64 = 64 << 20;
 const RESTARTED: &str = "what an earlier run had copied of it is gone or has changed: it is \
                          begun anew";
+pub(super) const NOT_CONTINUED: &str = "the server does not continue a file that an earlier run has \
+     begun: it is sent from the start";
 /// Maximum number of ranges in one report.
 const MOST: usize = crate::journal::MOST_RANGES;
 
@@ -77,6 +79,13 @@ impl SplitFile {
     pub(super) fn sync_before_name(&self) -> bool {
         let can = !self.is_put() || self.keeping.durable;
         self.is_kept() && can && self.size() >= SYNC_BEFORE_NAME
+    }
+
+    /// Returns true if a part's failure may be the server's refusal to continue the temporary of an
+    /// earlier run, so that the upload is worth another try from the start.
+    pub(super) fn starts_anew_after(&self, fault: &Fault) -> bool {
+        let resumes = self.is_put() && self.one_handle && self.keeping.adopted;
+        resumes && fault.remote && self.stage == SplitStage::Moving
     }
 
     /// Takes over the ranges of an earlier run.
@@ -134,7 +143,7 @@ impl Scheduler {
         };
         let kind = JobKind::AdoptTemp {
             target: target.clone(),
-            temp: RemotePath(keep.temporary(&target.0, 0)),
+            temp: RemotePath(keep.temporary(&options.temporary_place(&target.0), 0)),
             left,
             replace_link: options.replace_link,
         };
@@ -175,7 +184,7 @@ impl Scheduler {
         } = &file.job.kind
             && let Some(keep) = &options.keep
         {
-            let old = RemotePath(keep.temporary(&target.0, 0));
+            let old = RemotePath(keep.temporary(&options.temporary_place(&target.0), 0));
             file.another_name();
             self.clear(id, old);
             self.tell_restarted(id);

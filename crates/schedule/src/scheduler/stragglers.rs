@@ -74,7 +74,7 @@ impl Scheduler {
                     continue;
                 };
                 let len = running.to.min(file.size()).saturating_sub(running.from);
-                let theirs = slow.takes(self.now, 0, usual);
+                let theirs = slow.ends_after(self.now, usual);
                 // The other lane must repeat the whole range (doubled, as the estimate is rough),
                 // and data in flight to the slow lane must drain before the rename.
                 let drains = match slow.rate(self.now) {
@@ -82,7 +82,10 @@ impl Scheduler {
                     None => Duration::ZERO,
                 };
                 let share = (len / idle.max(1)).max(unit.min(len));
-                let again = fast.takes(self.now, share, usual).saturating_mul(2);
+                // A lane that has answered nothing yet is as far away as the slow one.
+                let far = slow.report.latency.saturating_sub(fast.report.latency);
+                let again = fast.takes(self.now, share, usual).saturating_add(far);
+                let again = again.saturating_mul(2);
                 let ours = again.saturating_add(drains + COMPARE);
                 if theirs > ours && worst.as_ref().is_none_or(|(most, ..)| theirs > *most) {
                     worst = Some((theirs, *id, *part, running.lane));

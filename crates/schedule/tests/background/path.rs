@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use schedule::{Allowance, Background, BackgroundSample};
+use schedule::{Background, BackgroundAllowance, BackgroundSample};
 
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 const PACKET: f64 = 1448.0;
@@ -41,7 +41,7 @@ pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) background: Background,
     start: Instant,
-    allowance: Allowance,
+    allowance: BackgroundAllowance,
     next: Instant,
     queue: f64,
     credit: f64,

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, Evidence, LaneId, LaneSample, Learned, Limiter, TcpSample,
+    Direction, LaneId, LaneSample, LearnedConcurrency, Limiter, RunMeasurements, TcpSample,
 };
 
 const RTT: Duration = Duration::from_millis(100);
 const LOOK: u64 = 200;
 
 /// One connection at 2 MB/s whose requests take three round trips.
-fn evidence(look: u64, retransmitted: u64, bears_losses: bool, remaining: u64) -> Evidence {
+fn evidence(look: u64, retransmitted: u64, bears_losses: bool, remaining: u64) -> RunMeasurements {
     let bytes = 400_000 * look;
     let tcp = TcpSample {
         rtt: RTT,
@@ -23,7 +23,7 @@ fn evidence(look: u64, retransmitted: u64, bears_losses: bool, remaining: u64) -
         ..TcpSample::default()
     };
     let connection = ConnectionId(0);
-    Evidence {
+    RunMeasurements {
         now: testkit::sftp_model::epoch() + Duration::from_millis(LOOK * look),
         remaining: Some(remaining),
         moved: bytes,
@@ -111,7 +111,7 @@ fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
 
 /// Returns evidence from loopback with a share `idle` of the processors; the requests take as long
 /// as on a long path.
-fn near(look: u64, idle: f64) -> Evidence {
+fn near(look: u64, idle: f64) -> RunMeasurements {
     let mut evidence = evidence(look, 0, false, 1 << 30);
     evidence.idle = Some(idle);
     for on in &mut evidence.connections {
@@ -146,7 +146,7 @@ fn a_busy_machine_is_no_long_path() {
 #[test]
 fn a_short_path_is_begun_with_few_whatever_was_learned() {
     let mut config = ConcurrencyConfig::new(Direction::Up);
-    let learned = Learned {
+    let learned = LearnedConcurrency {
         direction: Direction::Up,
         connections: 13,
         channels: 2,
@@ -211,7 +211,7 @@ fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
 
 /// Returns the limiter of a transfer with [`evidence`] modified by `change`, over a path of 20 ms;
 /// more connections bring nothing in any case.
-fn named(direction: Direction, change: impl Fn(&mut Evidence, u64)) -> Limiter {
+fn named(direction: Direction, change: impl Fn(&mut RunMeasurements, u64)) -> Limiter {
     let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(direction));
     for look in 1..60 {
         let mut evidence = evidence(look, 0, false, 1 << 30);

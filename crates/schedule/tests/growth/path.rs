@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, Evidence, LaneId, LaneSample, Learned, Limiter, Refusal, TcpSample,
+    Direction, LaneId, LaneSample, LearnedConcurrency, Limiter, Refusal, RunMeasurements,
+    TcpSample,
 };
 use testkit::sftp_model::Rng;
 
@@ -118,7 +119,7 @@ pub(crate) struct Outcome {
     /// Number of logins that the server refused.
     pub(crate) refused: u32,
     /// Record from which the next run starts.
-    pub(crate) learned: Option<Learned>,
+    pub(crate) learned: Option<LearnedConcurrency>,
 }
 
 impl Run {
@@ -355,7 +356,7 @@ impl Run {
         }
     }
 
-    fn evidence(&self, now: Instant) -> Evidence {
+    fn evidence(&self, now: Instant) -> RunMeasurements {
         let there = self
             .flows
             .iter()
@@ -381,7 +382,7 @@ impl Run {
                 });
             }
         }
-        Evidence {
+        RunMeasurements {
             now,
             remaining: Some((self.total - self.moved).max(0.0) as u64),
             moved: self.moved as u64,

@@ -1,4 +1,4 @@
-use schedule::{ConcurrencyChange, ConcurrencyConfig, Direction, Learned, Limiter};
+use schedule::{ConcurrencyChange, ConcurrencyConfig, Direction, LearnedConcurrency, Limiter};
 
 use crate::path::{Outcome, Path, Run, transatlantic};
 
@@ -141,7 +141,7 @@ fn a_gigabyte_crosses_the_ocean_at_nearly_the_paths_rate() {
         );
         // The second run starts from the first one's result.
         let mut config = config(&path);
-        let learned = Learned {
+        let learned = LearnedConcurrency {
             direction,
             connections: out.connections as u32,
             channels: out.channels,
@@ -229,7 +229,7 @@ fn numbers_beyond_reason_are_no_hindrance() {
     let path = satellite(Direction::Up);
     let mut config = config(&path);
     config.limit = Some(u64::MAX);
-    let learned = Learned {
+    let learned = LearnedConcurrency {
         direction: Direction::Up,
         connections: u32::MAX,
         channels: u32::MAX,
@@ -280,7 +280,7 @@ fn what_was_learned_makes_no_later_copy_slower() {
                         ..transatlantic(direction)
                     };
                     let first = Run::new(path, config(&path), total, 5).run();
-                    let few = |connections, channels| Learned {
+                    let few = |connections, channels| LearnedConcurrency {
                         direction,
                         connections,
                         channels,

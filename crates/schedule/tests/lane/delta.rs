@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schedule::{FileState, JobId, JobKind, LaneEvent, PutOptions};
-use testkit::sftp_model::{Act, Inject, Kind, Personality};
+use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality};
 
 use crate::disk::Source;
 use crate::world::{Mode, RTT, World, bytes, config, link, remote};
@@ -78,6 +78,29 @@ fn only_what_changed_is_sent_and_the_file_is_the_source() {
             })
             .sum();
         assert_eq!(total, new.len() as u64);
+        nothing_is_left(&w);
+    }
+}
+
+/// The decision of a copy without `--delta`, by the round trip. Over real processes a busy machine
+/// answered late enough for a long path.
+#[test]
+fn between_near_machines_a_file_is_sent_whole() {
+    for (rtt, reused) in [(100, true), (11, true), (9, false), (1, false)] {
+        let old = bytes(SIZE, 5);
+        let new = changed(&old);
+        let link = LinkOptions {
+            delay: Duration::from_millis(rtt) / 2,
+            ..link()
+        };
+        let mut config = config(Mode::Predicting, 1);
+        config.remembered = None;
+        let mut w = World::with(config, Personality::ours(), link, 1);
+        w.place("old", &old, 0o640);
+        let id = put(&mut w, &new, PutOptions::default());
+        w.run();
+        let done = (w.done(id), w.model.copied > 0, abandoned(&w, id));
+        assert_eq!(done, (reused, reused, !reused), "{rtt} ms: {:?}", w.events);
         nothing_is_left(&w);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use schedule::delta::compare;
 use schedule::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId, StoredTarget};
-use sftp::packed::{Packer, Unpacker};
+use sftp::packed::{BlockCompressor, BlockDecompressor};
 use testkit::sftp_model::Rng;
 
 pub(crate) struct Disk {
@@ -239,7 +239,7 @@ impl Disk {
                 }
                 if pack.is_some_and(|least| !eof || taken as u64 >= least) {
                     let (data, mut smaller) = (first.to_vec(), Vec::new());
-                    let mut packer = Packer::new().expect("memory");
+                    let mut packer = BlockCompressor::new().expect("memory");
                     if packer.pack(&data, &mut smaller) {
                         packed = Some(data.len() as u64);
                         first.clear();
@@ -311,7 +311,9 @@ impl Disk {
                 let data = source.data.get(offset as usize..).unwrap_or_default();
                 let data = data.get(..len).unwrap_or(data);
                 let mut packed = Vec::new();
-                let smaller = Packer::new().expect("memory").pack(data, &mut packed);
+                let smaller = BlockCompressor::new()
+                    .expect("memory")
+                    .pack(data, &mut packed);
                 let taken = block.append(if smaller { &packed } else { data });
                 block.truncate(taken);
                 DiskReply::Packed {
@@ -327,7 +329,10 @@ impl Disk {
                 offset,
                 len,
                 packed,
-            } => match Unpacker::new().expect("memory").unpack(&packed, len) {
+            } => match BlockDecompressor::new()
+                .expect("memory")
+                .unpack(&packed, len)
+            {
                 Some(bytes) => self.write(job, offset, &[bytes.into()]),
                 None => {
                     let file = self.joined.get(&job).copied().unwrap_or(job);
@@ -384,7 +389,7 @@ impl Disk {
                 } else if self.targets.contains_key(&file) {
                     self.joined.insert(job, file);
                 } else {
-                    return failed(job, "the file is not open any more");
+                    return failed(job, "the file is no longer open");
                 }
                 DiskReply::Joined { job }
             }
@@ -486,7 +491,7 @@ impl Disk {
                     return failed(job, "finish without create");
                 };
                 if target.incomplete {
-                    return failed(job, "not all of it could be written");
+                    return failed(job, "only part of the data could be written");
                 }
                 target.data.resize(size as usize, 0);
                 self.files.insert(target.path, (target.data, attributes));
@@ -502,7 +507,7 @@ impl Disk {
             } => {
                 let mut data: Vec<u8> = pieces.concat();
                 if let Some(len) = packed {
-                    let mut unpacker = Unpacker::new().expect("memory");
+                    let mut unpacker = BlockDecompressor::new().expect("memory");
                     match unpacker.unpack(&data, len) {
                         Some(bytes) => data = bytes,
                         None => return failed(job, "it does not unpack"),

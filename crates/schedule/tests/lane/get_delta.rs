@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use schedule::{Attributes, FileState, JobId, JobKind, LaneEvent, PutOptions};
-use testkit::sftp_model::{Act, Inject, Kind, Personality};
+use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality};
 
 use crate::world::{Mode, RTT, World, bytes, config, link, remote};
 
@@ -57,6 +57,29 @@ fn nothing_is_left(w: &World) {
 
 fn abandoned(w: &World, id: JobId) -> bool {
     w.at(&LaneEvent::Abandoned(id)).is_some()
+}
+
+/// The decision of a copy without `--delta`, by the round trip. Over real processes a busy machine
+/// answered late enough for a long path.
+#[test]
+fn between_near_machines_a_file_is_read_whole() {
+    for (rtt, rebuilt) in [(100, true), (11, true), (9, false), (1, false)] {
+        let old = bytes(SIZE, 5);
+        let link = LinkOptions {
+            delay: Duration::from_millis(rtt) / 2,
+            ..link()
+        };
+        let mut config = config(Mode::Predicting, 1);
+        config.remembered = None;
+        let mut w = World::with(config, Personality::ours(), link, 1);
+        older(&mut w, &old);
+        w.place("new", &changed(&old), 0o640);
+        let id = get(&mut w);
+        w.run();
+        let done = (w.done(id), abandoned(&w, id));
+        assert_eq!(done, (rebuilt, !rebuilt), "{rtt} ms: {:?}", w.events);
+        nothing_is_left(&w);
+    }
 }
 
 fn moved(w: &World) -> (u64, u64) {

@@ -14,6 +14,7 @@ mod packing;
 mod puts;
 mod refusing;
 mod round_trips;
+mod stages;
 mod sums;
 mod surprises;
 mod trees;

@@ -38,6 +38,8 @@ pub(crate) struct World {
     down: Link,
     next_job: u64,
     until: Option<Instant>,
+    /// Number of further steps of the run, if limited.
+    steps: Option<usize>,
 }
 
 /// Server and prediction settings of a test.
@@ -112,6 +114,7 @@ impl World {
             down: Link::new(link, seed + 1),
             next_job: 0,
             until: None,
+            steps: None,
         }
     }
 
@@ -198,6 +201,14 @@ impl World {
         self.until = None;
     }
 
+    /// Runs for a number of steps, each up to the next arrival; returns true if the run is over
+    /// before.
+    pub(crate) fn run_steps(&mut self, steps: usize) -> bool {
+        self.steps = Some(steps);
+        self.run();
+        self.steps.take().is_some_and(|left| left > 0)
+    }
+
     /// Runs until every job is done, the lane is over, or nothing more happens.
     pub(crate) fn run(&mut self) -> &mut Self {
         for _ in 0..5_000_000 {
@@ -228,6 +239,12 @@ impl World {
             };
             if self.until.is_some_and(|until| next > until) {
                 return self;
+            }
+            if let Some(left) = &mut self.steps {
+                let Some(fewer) = left.checked_sub(1) else {
+                    return self;
+                };
+                *left = fewer;
             }
             self.now = self.now.max(next);
             self.deliver();

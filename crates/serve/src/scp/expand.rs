@@ -2,10 +2,9 @@
 
 use sftp::{Request, StatusCode};
 
-use super::files::Files;
+use super::files::{FileError, Files, Unsuitable};
 use super::joined;
 use super::pattern::Pattern;
-use crate::error::RequestError;
 use crate::words::Word;
 
 /// Most bytes of paths that all words of a command may expand to.
@@ -20,7 +19,7 @@ const LISTINGS: usize = 4096;
 const LONGEST_PATH: usize = 4096;
 
 /// Path that failed, and the reason.
-pub(super) type Failed = (Vec<u8>, RequestError);
+pub(super) type Failed = (Vec<u8>, FileError);
 
 /// Expands words step by step, because the client has other channels.
 pub(super) struct Expansion {
@@ -105,11 +104,8 @@ impl RemainingLimits {
     ///
     /// # Errors
     /// The limit is exceeded.
-    fn take(of: &mut usize, n: usize) -> Result<(), RequestError> {
-        *of = of.checked_sub(n).ok_or_else(|| {
-            let words = "it stands for more names than this server looks through";
-            RequestError::new(StatusCode::FAILURE, words)
-        })?;
+    fn take(of: &mut usize, n: usize) -> Result<(), FileError> {
+        *of = of.checked_sub(n).ok_or(Unsuitable::Pattern)?;
         Ok(())
     }
 }
@@ -117,7 +113,7 @@ impl RemainingLimits {
 /// Replaces a leading `~` with the home directory, and returns the positions of the wildcards in
 /// the result.
 fn at_home(word: Word, files: &mut Files<'_>) -> (Vec<u8>, Vec<usize>) {
-    let Word { text, wild, home } = word;
+    let (text, wild, home) = word.into_parts();
     let slash = text.iter().position(|byte| *byte == b'/');
     let end = slash.unwrap_or(text.len());
     // A user's name cannot be a pattern.
@@ -175,7 +171,7 @@ impl PatternWalk {
         &mut self,
         left: &mut RemainingLimits,
         files: &mut Files<'_>,
-    ) -> Result<Option<Vec<Vec<u8>>>, RequestError> {
+    ) -> Result<Option<Vec<Vec<u8>>>, FileError> {
         if let Some((path, handle)) = self.open.take() {
             self.listed(path, handle, left, files)?;
             return Ok(None);
@@ -206,7 +202,7 @@ impl PatternWalk {
                     Ok(handle) => self.open = Some((path, handle)),
                     // As in a shell, a directory that does not exist or cannot be read has no
                     // matches.
-                    Err(e) if is_nothing(e.code) => {}
+                    Err(e) if e.code().is_some_and(is_nothing) => {}
                     Err(e) => return Err(e),
                 }
                 None
@@ -225,7 +221,7 @@ impl PatternWalk {
         handle: Vec<u8>,
         left: &mut RemainingLimits,
         files: &mut Files<'_>,
-    ) -> Result<(), RequestError> {
+    ) -> Result<(), FileError> {
         let names = files.names(Request::Readdir { handle: &handle })?;
         if names.is_empty() {
             // The directory was only read, so an error of CLOSE does not matter.
@@ -245,7 +241,7 @@ impl PatternWalk {
         Ok(())
     }
 
-    fn keep(&mut self, path: Vec<u8>, left: &mut RemainingLimits) -> Result<(), RequestError> {
+    fn keep(&mut self, path: Vec<u8>, left: &mut RemainingLimits) -> Result<(), FileError> {
         RemainingLimits::take(&mut left.room, path.len() + OVERHEAD)?;
         self.further.push(path);
         Ok(())

@@ -1,31 +1,112 @@
 //! File operations of scp's old protocol, and the messages about their errors.
 
+use std::fmt;
+use std::io::IoSliceMut;
+
 use bytes::Bytes;
+use rustix::io::Errno;
 use sftp::{Attrs, MetadataFlags, Request, RequestId, Response, StatusCode, Told};
 use wire::Pool;
 
-use crate::Export;
-use crate::answer::Session;
-use crate::answers::{AnswerChunk, AnswerQueue};
-use crate::error::RequestError;
-use crate::handles::Allowance;
+use crate::sftp::Allowance;
+use crate::sftp::Session;
+use crate::sftp::{AnswerChunk, AnswerQueue, RequestError};
+use crate::{Export, TransferCounters};
 
 /// Injected errors for tests.
 #[cfg(test)]
-pub(super) type Fails = fn(&Request<'_>) -> Option<rustix::io::Errno>;
+pub(super) type Fails = fn(&Request<'_>) -> Option<Errno>;
 
 /// The SFTP session that carries out file operations, and the output to the client.
 pub(super) struct Files<'e> {
-    pub(super) session: Session<'e>,
+    session: Session<'e>,
     /// Answer to the current request.
     asked: AnswerQueue,
     /// Output to the client.
-    pub(super) out: AnswerQueue,
+    out: AnswerQueue,
     /// An operation failed, so the exit status is not 0.
-    pub(super) failed: bool,
+    failed: bool,
     /// Simulates file systems that the tests do not have.
     #[cfg(test)]
     pub(super) fails: Option<Fails>,
+}
+
+/// Error of a file operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FileError {
+    /// A request failed with this status.
+    Status(StatusCode, String),
+    /// The answer to a request is of another kind, or cannot be read.
+    Answer(&'static str),
+    /// scp's old protocol, or this server's part of it, cannot transfer this.
+    Unsuitable(Unsuitable),
+    /// The file is complete, but its mode or times could not be set.
+    NoAttributes(Box<Self>),
+    /// The file could not be written in place; this temporary has all of it.
+    KeptAs(Box<Self>, String),
+}
+
+/// Reason why something is not transferred with scp's old protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsuitable {
+    LongPath,
+    Newline,
+    DeepTree,
+    NotRegular,
+    Directory,
+    /// A pattern stands for too many names.
+    Pattern,
+}
+
+impl FileError {
+    /// Code of the status that is the cause, if there is one.
+    pub(super) fn code(&self) -> Option<StatusCode> {
+        match self {
+            Self::Status(code, _) => Some(*code),
+            Self::NoAttributes(why) | Self::KeptAs(why, _) => why.code(),
+            Self::Answer(_) | Self::Unsuitable(_) => None,
+        }
+    }
+
+    /// True if a request failed with one of these errors, judged by the code and text of the
+    /// answer.
+    pub(super) fn is_one_of(&self, errors: &[Errno]) -> bool {
+        let mut errors = errors
+            .iter()
+            .map(|errno| Self::from(RequestError::from(*errno)));
+        errors.any(|error| error == *self)
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(_, text) => f.write_str(text),
+            Self::Answer(what) => f.write_str(what),
+            Self::Unsuitable(why) => f.write_str(match why {
+                Unsuitable::LongPath => "the path is too long",
+                Unsuitable::Newline => "scp's old protocol has no way to say a name with a newline",
+                Unsuitable::DeepTree => "the tree is too deep",
+                Unsuitable::NotRegular => "not a regular file",
+                Unsuitable::Directory => "Is a directory",
+                Unsuitable::Pattern => "it stands for more names than this server looks through",
+            }),
+            Self::NoAttributes(why) => write!(f, "it is there without its mode or times: {why}"),
+            Self::KeptAs(why, kept) => write!(f, "{why}; all of it is kept as {kept}"),
+        }
+    }
+}
+
+impl From<RequestError> for FileError {
+    fn from(refused: RequestError) -> Self {
+        Self::Status(refused.code(), refused.text().into_owned())
+    }
+}
+
+impl From<Unsuitable> for FileError {
+    fn from(why: Unsuitable) -> Self {
+        Self::Unsuitable(why)
+    }
 }
 
 /// Result of a request.
@@ -41,7 +122,7 @@ impl<'e> Files<'e> {
     pub(super) fn new(pool: Pool, slot: usize, export: &'e Export, handles: Allowance) -> Self {
         let mut session = Session::new(export, handles);
         // Report which files have several names.
-        session.told = Told::LINKS;
+        session.tell(Told::LINKS);
         Self {
             session,
             asked: AnswerQueue::new(pool.clone(), slot),
@@ -57,14 +138,14 @@ impl<'e> Files<'e> {
         &mut self,
         request: Request<'_>,
         data: &[Bytes],
-    ) -> Result<FileResult, RequestError> {
+    ) -> Result<FileResult, FileError> {
         #[cfg(test)]
         if let Some(errno) = self.fails.and_then(|fails| fails(&request)) {
-            return Err(errno.into());
+            return Err(RequestError::from(errno).into());
         }
         self.session
             .answer(RequestId(0), request, data, &mut self.asked);
-        let mut got = Err(RequestError::bad_message("there was no answer"));
+        let mut got = Err(FileError::Answer("there was no answer"));
         let Ok(()) = self.asked.take(|answer| {
             if let AnswerChunk::Bytes(bytes) = answer {
                 got = read_answer(bytes);
@@ -74,21 +155,21 @@ impl<'e> Files<'e> {
         got
     }
 
-    pub(super) fn done(&mut self, request: Request<'_>) -> Result<(), RequestError> {
+    pub(super) fn done(&mut self, request: Request<'_>) -> Result<(), FileError> {
         self.ask(request, &[]).map(|_| ())
     }
 
-    pub(super) fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, RequestError> {
+    pub(super) fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, FileError> {
         match self.ask(request, &[])? {
             FileResult::Handle(handle) => Ok(handle),
-            _ => Err(RequestError::bad_message("there was no handle")),
+            _ => Err(FileError::Answer("there was no handle")),
         }
     }
 
-    pub(super) fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, RequestError> {
+    pub(super) fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, FileError> {
         match self.ask(request, &[])? {
             FileResult::Attrs(attrs) => Ok(attrs),
-            _ => Err(RequestError::bad_message("there were no attributes")),
+            _ => Err(FileError::Answer("there were no attributes")),
         }
     }
 
@@ -103,11 +184,11 @@ impl<'e> Files<'e> {
     }
 
     /// Names in the answer to `request`; empty at the end of a directory.
-    pub(super) fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, RequestError> {
+    pub(super) fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, FileError> {
         match self.ask(request, &[]) {
             Ok(FileResult::Names(names)) => Ok(names),
-            Ok(_) => Err(RequestError::bad_message("there were no names")),
-            Err(refused) if refused.code == StatusCode::EOF => Ok(Vec::new()),
+            Ok(_) => Err(FileError::Answer("there were no names")),
+            Err(refused) if refused.code() == Some(StatusCode::EOF) => Ok(Vec::new()),
             Err(refused) => Err(refused),
         }
     }
@@ -117,12 +198,57 @@ impl<'e> Files<'e> {
             .is_ok_and(|attrs| attrs.is_dir())
     }
 
+    /// Output to the client.
+    pub(super) fn out(&mut self) -> &mut AnswerQueue {
+        &mut self.out
+    }
+
+    /// Bytes of output that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Records that an operation failed, here or at the client.
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    /// The exit status.
+    pub(super) fn status(&self) -> u32 {
+        u32::from(self.failed)
+    }
+
+    /// Reads an open file into `slices`, up to the end of the file; returns the number of bytes.
+    pub(super) fn read_to(
+        &mut self,
+        handle: &[u8],
+        offset: u64,
+        slices: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, FileError> {
+        Ok(self.session.read_to(handle, offset, slices)?)
+    }
+
+    /// Closes all handles.
+    pub(super) fn close_all(&mut self) {
+        self.session.close_all();
+    }
+
+    /// True if a file or directory is open.
+    pub(super) fn has_open(&self) -> bool {
+        self.session.has_open()
+    }
+
+    /// Transfer counters so far.
+    pub(super) fn moved(&self) -> TransferCounters {
+        self.session.moved()
+    }
+
     pub(super) fn acknowledge(&mut self) {
         self.out.bytes().push(0);
     }
 
     /// Reports an error to the client's user.
-    pub(super) fn complain(&mut self, of: &[u8], why: &str) {
+    pub(super) fn complain(&mut self, of: &[u8], why: impl fmt::Display) {
         self.failed = true;
         let out = self.out.bytes();
         out.extend_from_slice(b"\x01scp: ");
@@ -135,15 +261,15 @@ impl<'e> Files<'e> {
     }
 }
 
-fn read_answer(bytes: &[u8]) -> Result<FileResult, RequestError> {
+fn read_answer(bytes: &[u8]) -> Result<FileResult, FileError> {
     let body = bytes.get(4..).unwrap_or_default();
-    let (_, response) = Response::decode(body)
-        .map_err(|_| RequestError::bad_message("an answer makes no sense"))?;
+    let (_, response) =
+        Response::decode(body).map_err(|_| FileError::Answer("an answer makes no sense"))?;
     match response {
         Response::Status { code, .. } if code == StatusCode::OK => Ok(FileResult::Nothing),
         Response::Status { code, text } => {
-            let words = String::from_utf8_lossy(text.message).into_owned();
-            Err(RequestError::new(code, words))
+            let text = String::from_utf8_lossy(text.message).into_owned();
+            Err(FileError::Status(code, text))
         }
         Response::Handle { handle } => Ok(FileResult::Handle(handle.to_vec())),
         Response::Name { names } => {

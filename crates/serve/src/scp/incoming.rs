@@ -5,10 +5,9 @@ use rustix::io::Errno;
 use sftp::{Attrs, OpenFlags, Request, StatusCode, temp_name};
 use tracing::{info, warn};
 
-use super::files::Files;
+use super::files::{FileError, Files, Unsuitable};
 use super::joined;
 use crate::beneath::split;
-use crate::error::RequestError;
 use wire::escape::field;
 
 /// Mode bits that a file may get without -p.
@@ -37,7 +36,7 @@ pub(super) struct Incoming {
     exact: bool,
     attrs: Attrs,
     at: u64,
-    trouble: Option<RequestError>,
+    trouble: Option<FileError>,
 }
 
 impl Incoming {
@@ -50,7 +49,7 @@ impl Incoming {
         mode: u32,
         exact: bool,
         files: &mut Files<'_>,
-    ) -> Result<Self, (Vec<u8>, RequestError)> {
+    ) -> Result<Self, (Vec<u8>, FileError)> {
         let path = followed(path, files);
         let mut new = Self {
             path,
@@ -76,13 +75,13 @@ impl Incoming {
         }
     }
 
-    fn open(&mut self, asked: u32, files: &mut Files<'_>) -> Result<(), RequestError> {
+    fn open(&mut self, asked: u32, files: &mut Files<'_>) -> Result<(), FileError> {
         let Ok(old) = files.attrs(Request::Stat { path: &self.path }) else {
             return self.make(asked, files);
         };
         let mode = old.permissions.unwrap_or_default();
         if old.is_dir() {
-            return Err(RequestError::new(StatusCode::FAILURE, "Is a directory"));
+            return Err(Unsuitable::Directory.into());
         }
         let kind = mode & 0o170_000;
         self.regular = kind == 0o100_000;
@@ -107,7 +106,9 @@ impl Incoming {
                 self.there = Some(handle);
                 None
             }
-            Err(e) if !self.regular || e.code == StatusCode::PERMISSION_DENIED => return Err(e),
+            Err(e) if !self.regular || e.code() == Some(StatusCode::PERMISSION_DENIED) => {
+                return Err(e);
+            }
             // A running program cannot be opened for writing, but can be replaced.
             Err(e) => Some(e),
         };
@@ -137,7 +138,7 @@ impl Incoming {
     }
 
     /// Creates the temporary.
-    fn make(&mut self, mode: u32, files: &mut Files<'_>) -> Result<(), RequestError> {
+    fn make(&mut self, mode: u32, files: &mut Files<'_>) -> Result<(), FileError> {
         let temporary = temp_name(&self.path, &mut |bytes| {
             // The kernel's generator does not fail.
             let _ = aws_lc_rs::rand::fill(bytes);
@@ -158,7 +159,7 @@ impl Incoming {
         files.beyond(temporary) == files.beyond(&self.path)
     }
 
-    fn attrs_of_made(&self, files: &mut Files<'_>) -> Result<Attrs, RequestError> {
+    fn attrs_of_made(&self, files: &mut Files<'_>) -> Result<Attrs, FileError> {
         let handle = self.handle.as_deref().unwrap_or_default();
         files.attrs(Request::Fstat { handle })
     }
@@ -201,14 +202,14 @@ impl Incoming {
     }
 
     /// Gives the file its mode, times and name.
-    pub(super) fn finish(mut self, files: &mut Files<'_>) -> Result<(), (Vec<u8>, RequestError)> {
+    pub(super) fn finish(mut self, files: &mut Files<'_>) -> Result<(), (Vec<u8>, FileError)> {
         let done = self.ended(files);
         let path = self.path.clone();
         self.abandon(files);
         done.map_err(|refused| (path, refused))
     }
 
-    fn ended(&mut self, files: &mut Files<'_>) -> Result<(), RequestError> {
+    fn ended(&mut self, files: &mut Files<'_>) -> Result<(), FileError> {
         if let Some(refused) = self.trouble.take() {
             return Err(refused);
         }
@@ -227,8 +228,8 @@ impl Incoming {
             });
             match (renamed, &self.there) {
                 (Ok(()), _) => self.temporary = None,
-                (Err(why), Some(there)) if is_of(&why, &IN_PLACE) => {
-                    let (path, why) = (field(&self.path), why.words);
+                (Err(why), Some(there)) if why.is_one_of(&IN_PLACE) => {
+                    let path = field(&self.path);
                     info!(%path, "written in place: it cannot be replaced: {why}");
                     if let Err(why) = copy(temporary, there, self.at, files) {
                         return Err(self.keep(why));
@@ -244,20 +245,16 @@ impl Incoming {
             }
         }
         // The file is complete nevertheless.
-        set.map_err(|why| {
-            let words = format!("it is there without its mode or times: {}", why.words);
-            RequestError::new(why.code, words)
-        })
+        set.map_err(|why| FileError::NoAttributes(Box::new(why)))
     }
 
     /// Keeps the temporary after writing in place has failed: the old contents are partly
     /// overwritten, and only the temporary has the whole file.
-    fn keep(&mut self, why: RequestError) -> RequestError {
+    fn keep(&mut self, why: FileError) -> FileError {
         let kept = self.temporary.take().unwrap_or_default();
         let kept = wire::escape::name(&kept).to_string();
-        warn!(kept, "it could not be written in place: {}", why.words);
-        let words = format!("{}; all of it is kept as {kept}", why.words);
-        RequestError::new(why.code, words)
+        warn!(kept, "it could not be written in place: {why}");
+        FileError::KeptAs(Box::new(why), kept)
     }
 
     pub(super) fn abandon(mut self, files: &mut Files<'_>) {
@@ -285,7 +282,7 @@ fn followed(mut path: Vec<u8>, files: &mut Files<'_>) -> Vec<u8> {
     path
 }
 
-fn cut(handle: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), RequestError> {
+fn cut(handle: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), FileError> {
     let attrs = Attrs {
         size: Some(size),
         ..Attrs::default()
@@ -293,21 +290,15 @@ fn cut(handle: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), RequestErr
     set(handle, attrs, files)
 }
 
-fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), RequestError> {
+fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), FileError> {
     match attrs.is_empty() {
         true => Ok(()),
         false => files.done(Request::Fsetstat { handle, attrs }),
     }
 }
 
-/// True if the error is one of `errors`, judged by the code and text of the answer.
-fn is_of(why: &RequestError, errors: &[Errno]) -> bool {
-    let mut said = errors.iter().map(|errno| RequestError::from(*errno));
-    said.any(|one| one.code == why.code && one.words == why.words)
-}
-
 /// Copies a temporary into the open file `to`, which then has `size` bytes.
-fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), RequestError> {
+fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), FileError> {
     let from = files.handle(Request::Open {
         path: temporary,
         flags: OpenFlags::READ,

@@ -12,16 +12,17 @@ mod pattern;
 mod sink;
 mod source;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wire::Pool;
 
 use crate::Export;
-use crate::answer::TransferCounters;
-use crate::answers::AnswerChunk;
-use crate::handles::Allowance;
-use crate::words::{self, Word};
+use crate::TransferCounters;
+use crate::sftp::Allowance;
+use crate::sftp::AnswerChunk;
+use crate::words::{self, CommandError, Word};
 use expand::Expansion;
 use files::Files;
 use sink::Sink;
@@ -59,8 +60,8 @@ impl ScpCommand {
     /// Parses a command; `None` if it calls another program.
     ///
     /// # Errors
-    /// The command is not that of a far end, or needs a shell; one sentence.
-    pub fn parse(command: &[u8]) -> Option<Result<Self, String>> {
+    /// The command is not that of a far end, or needs a shell.
+    pub fn parse(command: &[u8]) -> Option<Result<Self, ScpCommandError>> {
         let name = command
             .split(|byte| b" \t".contains(byte))
             .find(|w| !w.is_empty());
@@ -69,16 +70,15 @@ impl ScpCommand {
         (name == Some(b"scp")).then(|| Self::of(command))
     }
 
-    fn of(command: &[u8]) -> Result<Self, String> {
-        let words = words::words(command)
-            .map_err(|why| format!("this server has no shell, and runs no scp that {why}"))?;
+    fn of(command: &[u8]) -> Result<Self, ScpCommandError> {
+        let words = words::words(command).map_err(ScpCommandError::Shell)?;
         let mut words = words.into_iter().skip(1).peekable();
         let (mut how, mut takes) = (ScpFlags::default(), None);
-        while let Some(flags) = words.next_if(|w| w.text.len() > 1 && w.text[0] == b'-') {
-            if flags.text == b"--" {
+        while let Some(flags) = words.next_if(|w| is_flags(w.text())) {
+            if flags.text() == b"--" {
                 break;
             }
-            for flag in &flags.text[1..] {
+            for flag in &flags.text()[1..] {
                 match flag {
                     b't' => takes = Some(true),
                     b'f' => takes = Some(false),
@@ -87,24 +87,57 @@ impl ScpCommand {
                     b'd' => how.into_directory = true,
                     // The flags concern only output on a terminal.
                     b'v' | b'q' => {}
-                    flag => {
-                        let flag = wire::escape::name(std::slice::from_ref(flag));
-                        return Err(format!("this server's scp does not know -{flag}"));
-                    }
+                    flag => return Err(ScpCommandError::Flag(*flag)),
                 }
             }
         }
-        let takes = takes.ok_or(
-            "this server runs no scp but the far end of one (scp -t, scp -f): it starts no copies \
-             of its own",
-        )?;
+        let takes = takes.ok_or(ScpCommandError::NotFarEnd)?;
         let paths: Vec<Word> = words.collect();
         match (takes, paths.len()) {
             (true, 1) | (false, 1..) => Ok(Self { takes, how, paths }),
-            _ => Err("this server's scp was not told where the files are".to_owned()),
+            _ => Err(ScpCommandError::NoPath),
         }
     }
 }
+
+/// True for a word that is flags: a dash with more behind it.
+fn is_flags(word: &[u8]) -> bool {
+    word.len() > 1 && word.starts_with(b"-")
+}
+
+/// Reason why a command that calls scp is not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScpCommandError {
+    /// The command needs a shell.
+    Shell(CommandError),
+    /// The server's scp has no such flag.
+    Flag(u8),
+    /// The command does not start the far end of a copy.
+    NotFarEnd,
+    /// The command names no path, or several targets.
+    NoPath,
+}
+
+impl fmt::Display for ScpCommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shell(why) => {
+                write!(f, "this server has no shell, and runs no scp that {why}")
+            }
+            Self::Flag(flag) => {
+                let flag = wire::escape::name(std::slice::from_ref(flag));
+                write!(f, "this server's scp does not know -{flag}")
+            }
+            Self::NotFarEnd => f.write_str(
+                "this server runs no scp but the far end of one (scp -t, scp -f): it starts no \
+                 copies of its own",
+            ),
+            Self::NoPath => f.write_str("this server's scp was not told where the files are"),
+        }
+    }
+}
+
+impl std::error::Error for ScpCommandError {}
 
 /// The scp server of one client.
 pub struct Scp<'e> {
@@ -155,7 +188,7 @@ impl<'e> Scp<'e> {
     /// Handles received bytes until much output waits; the rest stays in `received`.
     pub fn handle(&mut self, received: &mut Bytes) {
         let until = Instant::now() + TURN;
-        while self.files.out.len() < GATHERED && !self.is_over() && Instant::now() < until {
+        while self.files.waiting() < GATHERED && !self.is_over() && Instant::now() < until {
             let before = received.len();
             let more = match &mut self.side {
                 Side::Starting(_) => self.start(),
@@ -179,7 +212,7 @@ impl<'e> Scp<'e> {
         if let Side::Sink(sink) = &mut self.side {
             sink.abandon(&mut self.files);
         }
-        self.files.session.handles.clear();
+        self.files.close_all();
     }
 
     /// Continues the expansion of the paths.
@@ -196,7 +229,7 @@ impl<'e> Scp<'e> {
                 }
             }
             Err((path, refused)) => {
-                self.files.complain(&path, &refused.words);
+                self.files.complain(&path, refused);
                 self.side = Side::Over;
             }
         }
@@ -210,7 +243,7 @@ impl<'e> Scp<'e> {
             Side::Source(source) => source.has_more(),
             Side::Sink(_) | Side::Over => false,
         };
-        goes_on || self.files.out.len() > 0 || self.is_over()
+        goes_on || self.files.waiting() > 0 || self.is_over()
     }
 
     /// Passes the waiting output to `to`.
@@ -221,7 +254,7 @@ impl<'e> Scp<'e> {
         &mut self,
         to: impl FnMut(AnswerChunk<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.files.out.take(to)
+        self.files.out().take(to)
     }
 
     /// True if files are received.
@@ -240,7 +273,7 @@ impl<'e> Scp<'e> {
 
     /// The exit status, once the server has ended.
     pub fn status(&self) -> Option<u32> {
-        self.is_over().then_some(u32::from(self.files.failed))
+        self.is_over().then_some(self.files.status())
     }
 
     /// Ends the session after the client's EOF and returns the exit status. A file whose last byte
@@ -252,20 +285,22 @@ impl<'e> Scp<'e> {
             Side::Starting(_) => false,
             Side::Over => true,
         };
-        self.files.failed |= !between;
+        if !between {
+            self.files.fail();
+        }
         self.let_go();
         self.side = Side::Over;
-        u32::from(self.files.failed)
+        self.files.status()
     }
 
     /// Transfer counters so far.
     pub fn moved(&self) -> TransferCounters {
-        self.files.session.moved
+        self.files.moved()
     }
 
     /// True if a file or directory is open.
     pub fn has_open(&self) -> bool {
-        self.files.session.handles.has_open()
+        self.files.has_open()
     }
 }
 

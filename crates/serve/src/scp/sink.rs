@@ -89,7 +89,7 @@ impl Sink {
     fn finish(file: Incoming, files: &mut Files<'_>) {
         match file.finish(files) {
             Ok(()) => files.acknowledge(),
-            Err((path, why)) => files.complain(&path, &why.words),
+            Err((path, why)) => files.complain(&path, why),
         }
     }
 
@@ -130,7 +130,7 @@ impl Sink {
                     return true;
                 }
                 file.abandon(files);
-                files.failed = true;
+                files.fail();
                 match verdict {
                     // The message of a warning is one line.
                     1 => files.acknowledge(),
@@ -155,10 +155,10 @@ impl Sink {
         let (kind, rest) = line.split_first().unwrap_or((&b'\n', &[]));
         match kind {
             // The client has reported the error to its user, and continues.
-            1 => files.failed = true,
+            1 => files.fail(),
             // A fatal error of the client.
             2 => {
-                files.failed = true;
+                files.fail();
                 self.state = State::Over;
             }
             b'T' => match times(rest) {
@@ -208,7 +208,7 @@ impl Sink {
                     attrs: Attrs::with_permissions(mode & PERMISSIONS | OWN),
                 };
                 if let Err(refused) = files.done(made) {
-                    return files.complain(&path, &refused.words);
+                    return files.complain(&path, refused);
                 }
                 if mode & OWN != OWN && attrs.permissions.is_none() {
                     // Permissions that this process's umask has left.
@@ -244,7 +244,7 @@ impl Sink {
                 self.state = State::Data(file, size);
                 files.acknowledge();
             }
-            Err((path, refused)) => files.complain(&path, &refused.words),
+            Err((path, refused)) => files.complain(&path, refused),
         }
     }
 

@@ -6,10 +6,9 @@ use std::io::IoSliceMut;
 use bytes::Bytes;
 use sftp::{Attrs, OpenFlags, Request};
 
-use super::files::Files;
+use super::files::{FileError, Files, Unsuitable};
 use super::{ClientProgress, ScpFlags, joined, take_line};
-use crate::answer::LONGEST_DATA;
-use crate::error::RequestError;
+use crate::sftp::LONGEST_DATA;
 
 /// Longest path in a tree that is sent.
 const LONGEST_PATH: usize = 4096;
@@ -108,7 +107,7 @@ impl Source {
                 }
                 Some(ClientProgress::Well) => self.go_on(then, files),
                 Some(ClientProgress::Trouble) => {
-                    files.failed = true;
+                    files.fail();
                     match then {
                         NextAction::Next => {}
                         NextAction::Entry(item) | NextAction::Content(item) => item.close(files),
@@ -116,7 +115,7 @@ impl Source {
                     State::Next
                 }
                 Some(ClientProgress::Over) => {
-                    files.failed = true;
+                    files.fail();
                     State::Over
                 }
             },
@@ -185,12 +184,12 @@ impl Source {
                             self.waiting += more.iter().map(Vec::len).sum::<usize>();
                             names = more.into();
                         }
-                        Err(refused) => files.complain(&path, &refused.words),
+                        Err(refused) => files.complain(&path, refused),
                     }
                     if names.is_empty() {
                         // The handle was only read.
                         let _ = files.done(Request::Close { handle: &handle });
-                        files.out.bytes().extend_from_slice(b"E\n");
+                        files.out().bytes().extend_from_slice(b"E\n");
                         return State::Listening(NextAction::Next);
                     }
                 }
@@ -211,21 +210,19 @@ impl Source {
         match self.begin(&path, files) {
             Ok(state) => state,
             Err(refused) => {
-                files.complain(&path, &refused.words);
+                files.complain(&path, refused);
                 State::Next
             }
         }
     }
 
     /// Opens an entry and sends its times, if requested, or its line.
-    fn begin(&self, path: &[u8], files: &mut Files<'_>) -> Result<State, RequestError> {
+    fn begin(&self, path: &[u8], files: &mut Files<'_>) -> Result<State, FileError> {
         if path.len() > LONGEST_PATH {
-            return Err(RequestError::bad_message("the path is too long"));
+            return Err(Unsuitable::LongPath.into());
         }
         if path.contains(&b'\n') {
-            return Err(RequestError::bad_message(
-                "scp's old protocol has no way to say a name with a newline",
-            ));
+            return Err(Unsuitable::Newline.into());
         }
         let attrs = files.attrs(Request::Stat { path })?;
         let kind = attrs.permissions.unwrap_or_default() & 0o170_000;
@@ -236,10 +233,10 @@ impl Source {
                 attrs: Attrs::default(),
             },
             0o040_000 if self.how.trees && self.waiting > MOST_WAITING => {
-                return Err(RequestError::bad_message("the tree is too deep"));
+                return Err(Unsuitable::DeepTree.into());
             }
             0o040_000 if self.how.trees => Request::Opendir { path },
-            _ => return Err(RequestError::bad_message("not a regular file")),
+            _ => return Err(Unsuitable::NotRegular.into()),
         };
         let handle = files.handle(open)?;
         // Use the attributes of the opened file, since the name may have changed its file.
@@ -248,7 +245,7 @@ impl Source {
         let Some(attrs) = attrs.ok().filter(is_kind) else {
             // The handle was only read.
             let _ = files.done(Request::Close { handle: &handle });
-            return Err(RequestError::bad_message("not a regular file"));
+            return Err(Unsuitable::NotRegular.into());
         };
         let path = path.to_vec();
         let item = SourceItem {
@@ -258,7 +255,7 @@ impl Source {
         };
         if let (true, Some((accessed, modified))) = (self.how.times, item.attrs.times) {
             let line = format!("T{modified} 0 {accessed} 0\n");
-            files.out.bytes().extend_from_slice(line.as_bytes());
+            files.out().bytes().extend_from_slice(line.as_bytes());
             return Ok(State::Listening(NextAction::Entry(item)));
         }
         Ok(item.announce(files))
@@ -278,7 +275,7 @@ impl SourceItem {
         let kind = if self.attrs.is_dir() { 'D' } else { 'C' };
         let mode = self.attrs.permissions.unwrap_or_default() & 0o7777;
         let line = format!("{kind}{mode:04o} {} ", self.size());
-        let out = files.out.bytes();
+        let out = files.out().bytes();
         out.extend_from_slice(line.as_bytes());
         let name = self
             .path
@@ -303,7 +300,7 @@ impl Outgoing {
         let left = self.size - self.at;
         if left == 0 {
             match &self.trouble {
-                None => files.out.bytes().push(0),
+                None => files.out().bytes().push(0),
                 Some(why) => files.complain(&self.item.path, why),
             }
             self.item.close(files);
@@ -311,13 +308,11 @@ impl Outgoing {
         }
         let most = LONGEST_DATA as usize;
         let len = usize::try_from(left).map_or(most, |left| left.min(most));
-        let mut block = files.out.block(len);
+        let mut block = files.out().block(len);
         let slices = block.grow(len).into_iter();
         let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
         let read = match self.trouble {
-            None => files
-                .session
-                .read_to(&self.item.handle, self.at, &mut slices),
+            None => files.read_to(&self.item.handle, self.at, &mut slices),
             Some(_) => Ok(0),
         };
         let mut sent = len;
@@ -328,14 +323,14 @@ impl Outgoing {
                 slices.iter_mut().for_each(|slice| slice.fill(0));
                 let why = match done {
                     Ok(_) => "the file became shorter while it was read".to_owned(),
-                    Err(refused) => refused.words.into_owned(),
+                    Err(refused) => refused.to_string(),
                 };
                 self.trouble.get_or_insert(why);
             }
         }
         drop(slices);
         block.truncate(sent);
-        files.out.push(block);
+        files.out().push(block);
         self.at += sent as u64;
         State::Data(self)
     }

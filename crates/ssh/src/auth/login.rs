@@ -9,7 +9,7 @@ use bytes::Bytes;
 use wire::{Field, NameList, Reader};
 
 use super::request::{CONNECTION, HOSTBOUND};
-use super::{AuthMessage, Claim, Proof};
+use super::{AuthMessage, Proof, ProofContext};
 use super::{PUBLICKEY, SERVICE};
 use crate::error::{Error, PeerMisbehaved};
 use crate::key::PublicKey;
@@ -205,7 +205,7 @@ impl Login {
         };
         let user = self.user.clone().unwrap_or_default();
         let key = offer.key;
-        let claim = Claim {
+        let claim = ProofContext {
             session_id: &self.session_id,
             host_key: &self.host_key,
             user: &user,

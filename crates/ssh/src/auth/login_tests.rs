@@ -111,7 +111,7 @@ fn a_key_of_any_kind_lets_in_whoever_signs_with_it() {
             };
             assert_eq!(whose, public);
             // Another verifier comes to the same result, and only for this account.
-            let claim = |user| Claim {
+            let claim = |user| ProofContext {
                 session_id: &config.session_id,
                 host_key: &config.host_key,
                 user,

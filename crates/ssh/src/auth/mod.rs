@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 pub use event::{AuthConfig, AuthEvent, Method, OfferedIdentity, Prompt};
 pub use login::{Login, LoginEvent};
 pub use message::AuthMessage;
-pub use proof::{Claim, Proof};
+pub use proof::{Proof, ProofContext};
 
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{
@@ -186,7 +186,7 @@ impl UserAuth {
             // RFC 4252 section 8: the password has expired and must be changed.
             (60, AwaitedReply::PasswordReply) => {
                 UserauthPasswdChangereq::decode(payload)?;
-                self.fail("the password has expired: log in with ssh once to change it")
+                self.fail("the password has expired: change it by logging in with ssh")
             }
             // Unsolicited success is CVE-2018-10933 seen from the client.
             _ => Err(PeerMisbehaved::Unexpected(number).into()),

@@ -18,7 +18,7 @@ pub struct Proof {
 
 /// Facts that a [`Proof`] must cover.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'a> {
+pub struct ProofContext<'a> {
     /// Session identifier: the first exchange hash of the connection.
     pub session_id: &'a [u8],
     /// Blob of the host key that the server presented.
@@ -36,7 +36,7 @@ impl Proof {
     ///
     /// # Errors
     /// The signature does not prove the claim.
-    pub fn check(&self, claim: Claim<'_>) -> Result<Option<SecurityKeyTouch>, KeyError> {
+    pub fn check(&self, claim: ProofContext<'_>) -> Result<Option<SecurityKeyTouch>, KeyError> {
         let mut data = Vec::new();
         true.write(&mut data);
         self.algorithm.as_bytes().write(&mut data);

@@ -530,9 +530,9 @@ impl Channels {
 /// Fails if more than [`MAX_CONTROL`] control messages are queued.
 fn bound_control(waiting: usize) -> Result<(), Error> {
     match waiting > MAX_CONTROL {
-        true => {
-            Err(crate::error::PeerMisbehaved::TooMany("requests without reading answers").into())
-        }
+        true => Err(
+            crate::error::PeerMisbehaved::TooMany("requests without reading the replies").into(),
+        ),
         false => Ok(()),
     }
 }

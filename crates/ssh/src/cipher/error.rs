@@ -19,10 +19,15 @@ impl fmt::Display for SealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadLayout { len } => {
-                write!(f, "{len} bytes to seal are not laid out as a packet")
+                write!(
+                    f,
+                    "internal error: {len} bytes to encrypt do not form a packet"
+                )
             }
-            Self::BadKeyMaterial => f.write_str("key material of a wrong length for the cipher"),
-            Self::Failed => f.write_str("the cipher library failed to seal a packet"),
+            Self::BadKeyMaterial => {
+                f.write_str("internal error: key material has the wrong length for the cipher")
+            }
+            Self::Failed => f.write_str("the cipher library failed to encrypt a packet"),
         }
     }
 }
@@ -60,19 +65,24 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Short { needed, got } => {
-                write!(f, "{got} bytes of a packet where {needed} are needed")
+                write!(
+                    f,
+                    "internal error: {got} bytes of a packet, {needed} needed"
+                )
             }
             Self::BadLength { packet_length } => {
                 write!(f, "the peer sent a packet with bad length {packet_length}")
             }
-            Self::BadTag => f.write_str("the peer sent a packet with a wrong authentication tag"),
+            Self::BadTag => {
+                f.write_str("MAC verification failed: the data was modified in transit")
+            }
             Self::BadPadding { padding_length } => {
                 write!(
                     f,
                     "the peer sent a packet with bad padding {padding_length}"
                 )
             }
-            Self::Failed => f.write_str("the cipher library failed to open a packet"),
+            Self::Failed => f.write_str("the cipher library failed to decrypt a packet"),
         }
     }
 }

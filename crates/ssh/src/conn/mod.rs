@@ -22,7 +22,7 @@ use self::proofs::Proofs;
 use crate::Role;
 use crate::auth::{AuthConfig, AuthEvent, Login, LoginEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
-use crate::crypto_offload::Helper;
+use crate::crypto_offload::CryptoHelpers;
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{GlobalRequest, UserauthFailure};
 use crate::transport::{
@@ -55,14 +55,14 @@ pub enum Event {
     /// Channel event.
     Channel(ChannelEvent),
     /// Authentication failed at the request with which a channel was opened early
-    /// ([`Early::Opening`]). The channel does not exist, and has no further events.
+    /// ([`EarlyMessages::Opening`]). The channel does not exist, and has no further events.
     Retracted,
 }
 
 /// Messages that a client sends before authentication has succeeded. With compression there are
 /// none, since both ends start it at the success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Early {
+pub enum EarlyMessages {
     /// Authentication messages only.
     #[default]
     Nothing,
@@ -103,7 +103,7 @@ pub struct Connection {
     asks_for_none: bool,
     /// True if the service request was sent before authentication started.
     asked_service: bool,
-    early: Early,
+    early: EarlyMessages,
     /// Number of channel messages sent before authentication succeeded.
     sent_early: u32,
     alive: KeepAlive,
@@ -155,7 +155,7 @@ impl Connection {
             authenticated: false,
             asks_for_none: false,
             asked_service: false,
-            early: Early::Nothing,
+            early: EarlyMessages::Nothing,
             sent_early: 0,
             alive: KeepAlive::new(config.alive_interval, config.alive_count),
             proofs: Proofs::default(),
@@ -198,7 +198,7 @@ impl Connection {
             authenticated: true,
             asks_for_none: false,
             asked_service: false,
-            early: Early::Nothing,
+            early: EarlyMessages::Nothing,
             sent_early: 0,
             alive,
             proofs: Proofs::default(),
@@ -319,7 +319,7 @@ impl Connection {
     }
 
     /// Lets helper threads open received packets.
-    pub fn set_helper(&mut self, helper: Helper) {
+    pub fn set_helper(&mut self, helper: CryptoHelpers) {
         self.transport.set_helper(helper);
     }
 
@@ -336,8 +336,8 @@ impl Connection {
 
     /// Discards the early channel messages after a refused authentication request.
     fn retract(&mut self) {
-        if let Early::Opening(_) = self.early {
-            self.early = Early::Nothing;
+        if let EarlyMessages::Opening(_) = self.early {
+            self.early = EarlyMessages::Nothing;
             self.transport
                 .forgive_unimplemented(std::mem::take(&mut self.sent_early));
             self.channels.retract();
@@ -402,7 +402,7 @@ impl Connection {
                 }
                 continue;
             }
-            if !self.authenticated && self.early == Early::Nothing {
+            if !self.authenticated && self.early == EarlyMessages::Nothing {
                 return Ok(None);
             }
             match self.channels.poll_packet() {
@@ -461,7 +461,7 @@ impl Connection {
 
     /// Starts authentication, with the messages of `early` sent before its success; the host key
     /// must have been accepted.
-    pub fn start_auth(&mut self, config: AuthConfig, early: Early) -> Result<(), Error> {
+    pub fn start_auth(&mut self, config: AuthConfig, early: EarlyMessages) -> Result<(), Error> {
         let mut auth = UserAuth::new(config);
         match self.asked_service {
             true => auth.start_after_service(),
@@ -475,7 +475,7 @@ impl Connection {
         if !compress {
             self.early = early;
         }
-        if let Early::Opening(bytes) = self.early {
+        if let EarlyMessages::Opening(bytes) = self.early {
             self.channels.set_assumed(Some(bytes));
         }
         self.drain_auth();
@@ -484,13 +484,13 @@ impl Connection {
 
     /// Returns true if all messages are sent before authentication has succeeded.
     pub fn is_early(&self) -> bool {
-        self.early == Early::Everything && !self.authenticated
+        self.early == EarlyMessages::Everything && !self.authenticated
     }
 
     /// Returns true if opening a channel, and nothing else, is sent before authentication has
     /// succeeded.
     pub fn is_opening(&self) -> bool {
-        matches!(self.early, Early::Opening(_)) && !self.authenticated
+        matches!(self.early, EarlyMessages::Opening(_)) && !self.authenticated
     }
 
     /// Returns a client's authentication, to answer its events.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use wire::{BorrowPolicy, OutputPart};
 
 use super::Connection;
-use crate::crypto_offload::{Batch, Helper, JobOrder};
+use crate::crypto_offload::{Batch, CryptoHelpers, JobOrder};
 use crate::error::{Error, Local};
 use crate::transport::{Output, SealedPacket};
 
@@ -23,7 +23,7 @@ const AHEAD: usize = 512 << 10;
 pub struct SealedQueue {
     packets: VecDeque<SealedPacket>,
     len: usize,
-    helper: Option<Helper>,
+    helper: Option<CryptoHelpers>,
     /// Batches being sealed by helpers, with the index of the next packet in each.
     ahead: VecDeque<(Arc<Batch<Output>>, usize)>,
     /// Bytes in those batches when they were handed out.
@@ -34,7 +34,7 @@ pub struct SealedQueue {
 
 impl SealedQueue {
     /// Lets helper threads seal packets.
-    pub fn set_helper(&mut self, helper: Helper) {
+    pub fn set_helper(&mut self, helper: CryptoHelpers) {
         self.helper = Some(helper);
     }
 
@@ -51,7 +51,7 @@ impl SealedQueue {
             };
         }
         let may = !conn.sends_clear();
-        if may && self.helper.as_ref().is_some_and(Helper::is_idle) {
+        if may && self.helper.as_ref().is_some_and(CryptoHelpers::is_idle) {
             self.give_out(conn, bytes)?;
         }
         while self.len < bytes && self.missed.is_none() {

@@ -209,7 +209,9 @@ impl Pair {
             max_prompts: 0,
         };
         // Channels are opened together with the request: early.
-        self.client.start_auth(config, Early::Everything).unwrap();
+        self.client
+            .start_auth(config, EarlyMessages::Everything)
+            .unwrap();
     }
 
     fn open(&mut self) -> ChannelId {

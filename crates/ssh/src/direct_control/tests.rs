@@ -6,7 +6,7 @@ fn key() -> PublicKey {
 }
 
 fn begin(version: u32, ports: (u32, u32), keys: &[u8]) -> Vec<u8> {
-    Begin {
+    StartRequest {
         version,
         first_port: ports.0,
         last_port: ports.1,
@@ -60,8 +60,8 @@ fn the_older_end_is_named() {
         let message = Refused { version, why: b"" }.to_bytes();
         ServerMessage::decode(&message).unwrap_err().to_string()
     };
-    assert!(text(0).contains("the other end has to be upgraded"));
-    assert!(text(2).contains("this end has to be upgraded"));
+    assert!(text(0).contains("upgrade the far end"));
+    assert!(text(2).contains("upgrade this end"));
     // A later version may have any fields behind its version number.
     let later = [&[1, 0, 0, 0, 9][..], b"something else"].concat();
     assert_eq!(
@@ -79,7 +79,7 @@ fn messages_are_found_behind_what_a_login_says() {
         stream.extend_from_slice(&framed(&message));
         // However the stream is cut.
         for step in [1, 3, stream.len()] {
-            let mut frames = Frames::of_server();
+            let mut frames = FrameSplitter::of_server();
             let mut found = Vec::new();
             for part in stream.chunks(step) {
                 frames.push(part).unwrap();
@@ -93,10 +93,10 @@ fn messages_are_found_behind_what_a_login_says() {
 
 #[test]
 fn noise_and_lengths_have_their_bounds() {
-    let mut frames = Frames::of_server();
+    let mut frames = FrameSplitter::of_server();
     let pushed = (0..=MOST_NOISE / 1024).try_for_each(|_| frames.push(&[b'x'; 1024]));
     assert_eq!(pushed, Err(OnceError::Noise));
-    let mut frames = Frames::of_client();
+    let mut frames = FrameSplitter::of_client();
     frames.push(&[0xff; 4]).unwrap();
     assert!(matches!(frames.next_message(), Err(OnceError::TooLong(_))));
 }
@@ -105,7 +105,7 @@ fn noise_and_lengths_have_their_bounds() {
 fn a_server_without_a_port_or_key_is_none() {
     let host_key = key();
     let told = |port, host_key: &[u8]| {
-        let message = Listening {
+        let message = ListeningReply {
             version: VERSION,
             port,
             user: b"u",

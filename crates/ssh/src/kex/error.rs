@@ -25,13 +25,15 @@ impl fmt::Display for KexError {
         match self {
             Self::WrongLength { expected, got } => write!(
                 f,
-                "the peer's half of the key exchange has {got} bytes instead of {expected}"
+                "the peer's key exchange value has {got} bytes instead of {expected}"
             ),
             Self::BadPoint => f.write_str("the peer's key exchange value is not a valid point"),
             Self::BadEncapsulation => {
                 f.write_str("the peer's post-quantum key exchange value is not valid")
             }
-            Self::Local => f.write_str("the cipher library failed to make a key for the exchange"),
+            Self::Local => {
+                f.write_str("the cipher library failed to create a key for the key exchange")
+            }
         }
     }
 }

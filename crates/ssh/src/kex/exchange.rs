@@ -10,10 +10,10 @@ use super::{KexError, KexMethod, SharedSecret};
 /// Client side of a key exchange that waits for the server's reply.
 pub struct ClientExchange {
     method: &'static KexMethod,
-    half: Half,
+    half: ClientShare,
 }
 
-enum Half {
+enum ClientShare {
     Ecdh(EphemeralKey),
     Hybrid(Box<Hybrid>),
 }
@@ -25,11 +25,11 @@ impl ClientExchange {
         let (half, init) = match &method.agreement {
             Agreement::Ecdh(curve) => {
                 let (ephemeral, public) = EphemeralKey::generate(curve)?;
-                (Half::Ecdh(ephemeral), public)
+                (ClientShare::Ecdh(ephemeral), public)
             }
             Agreement::Hybrid(kem) => {
                 let (hybrid, init) = Hybrid::start(*kem)?;
-                (Half::Hybrid(Box::new(hybrid)), init)
+                (ClientShare::Hybrid(Box::new(hybrid)), init)
             }
         };
         Ok((Self { method, half }, init))
@@ -53,8 +53,8 @@ impl ClientExchange {
     /// Computes the secret from the server's public value in KEX_ECDH_REPLY (Q_S, S_REPLY).
     pub fn finish(self, reply: &[u8]) -> Result<SharedSecret, KexError> {
         match self.half {
-            Half::Ecdh(ephemeral) => Ok(SharedSecret::from_mpint(&ephemeral.agree(reply)?)),
-            Half::Hybrid(hybrid) => Ok(hashed(self.method, &hybrid.finish(reply)?)),
+            ClientShare::Ecdh(ephemeral) => Ok(SharedSecret::from_mpint(&ephemeral.agree(reply)?)),
+            ClientShare::Hybrid(hybrid) => Ok(hashed(self.method, &hybrid.finish(reply)?)),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Certificate {
         let kind = match r.u32()? {
             1 => CertificateKind::User,
             2 => CertificateKind::Host,
-            _ => return Err(KeyError::Malformed("it is neither a user's nor a host's")),
+            _ => return Err(KeyError::Malformed("its type is neither user nor host")),
         };
         let key_id = String::from_utf8_lossy(r.string()?).into_owned();
         let principals = read_principals(r.string()?)?;
@@ -207,7 +207,9 @@ fn read_authority(blob: &[u8]) -> Result<PublicKey, KeyError> {
     let key_type = utf8(Reader::new(blob).string()?)?;
     // The type is checked before the key is decoded, which prevents deeply nested certificates.
     if super::table::certified_type(&key_type).is_some() {
-        return Err(KeyError::Malformed("its authority is itself a certificate"));
+        return Err(KeyError::Malformed(
+            "its signing key is itself a certificate",
+        ));
     }
     PublicKey::from_blob(blob)
 }
@@ -217,7 +219,7 @@ fn read_principals(list: &[u8]) -> Result<Vec<String>, KeyError> {
     let mut principals = Vec::new();
     while r.left() > 0 {
         if principals.len() == MAX_PRINCIPALS {
-            return Err(KeyError::Malformed("it has over 256 principals"));
+            return Err(KeyError::Malformed("it has more than 256 principals"));
         }
         principals.push(utf8(r.string()?)?);
     }

@@ -47,7 +47,7 @@ impl fmt::Display for KeyError {
             Self::Malformed(what) => write!(f, "the key is malformed: {what}"),
             Self::RsaSize { bits } => write!(
                 f,
-                "an RSA key of {bits} bits is not used; 2048 to 8192 bits are"
+                "an RSA key of {bits} bits is not supported; 2048 to 8192 bits are"
             ),
             Self::Unsupported { key_type } => {
                 write!(
@@ -58,14 +58,14 @@ impl fmt::Display for KeyError {
             }
             Self::WrongAlgorithm { algorithm } => write!(
                 f,
-                "algorithm {} does not go with the key",
+                "signature algorithm {} does not match the key type",
                 escape(algorithm.as_bytes())
             ),
-            Self::BadSignature => f.write_str("the signature does not verify"),
+            Self::BadSignature => f.write_str("the signature is wrong"),
             Self::BadPrivateKey => {
-                f.write_str("the private key is damaged or does not fit its public key")
+                f.write_str("the private key is damaged or does not match its public key")
             }
-            Self::Local => f.write_str("the cipher library failed to sign or make a key"),
+            Self::Local => f.write_str("the cipher library failed to sign or to create a key"),
         }
     }
 }
@@ -120,15 +120,12 @@ impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the certificate ")?;
         match self {
-            Self::NotAHost => f.write_str("is a user's and not a host's"),
-            Self::NotAUser => f.write_str("is a host's and not a user's"),
+            Self::NotAHost => f.write_str("is a user certificate, not a host certificate"),
+            Self::NotAUser => f.write_str("is a host certificate, not a user certificate"),
             Self::UntrustedAuthority { fingerprint } => {
-                write!(
-                    f,
-                    "is signed by an authority that is not trusted, {fingerprint}"
-                )
+                write!(f, "is signed by an untrusted authority, {fingerprint}")
             }
-            Self::BadSignature(error) => write!(f, "is not properly signed: {error}"),
+            Self::BadSignature(error) => write!(f, "has an invalid signature: {error}"),
             Self::NotYetValid { valid_after } => {
                 write!(f, "is not valid before {valid_after} seconds since 1970")
             }
@@ -137,21 +134,21 @@ impl fmt::Display for CertificateError {
             }
             Self::NoPrincipals => f.write_str("names no principal"),
             Self::OtherPrincipals { name } => {
-                write!(f, "does not name {}", escape(name.as_bytes()))
+                write!(
+                    f,
+                    "does not list {} as a principal",
+                    escape(name.as_bytes())
+                )
             }
             Self::CriticalOption { name } => {
                 write!(
                     f,
-                    "has the critical option {}, which cannot be honoured here",
+                    "has the unsupported critical option {}",
                     escape(name.as_bytes())
                 )
             }
             Self::MalformedOption { name } => {
-                write!(
-                    f,
-                    "has the option {}, which cannot be read",
-                    escape(name.as_bytes())
-                )
+                write!(f, "has the malformed option {}", escape(name.as_bytes()))
             }
         }
     }

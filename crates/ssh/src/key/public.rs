@@ -91,7 +91,7 @@ impl PublicKey {
         authority: &Self,
     ) -> Result<Self, KeyError> {
         let parts = blob.split_at_checked(covered);
-        let (signed, rest) = parts.ok_or(KeyError::Malformed("it is not as long as is said"))?;
+        let (signed, rest) = parts.ok_or(KeyError::Malformed("its length is wrong"))?;
         let mut r = Reader::new(rest);
         let signature = r.string()?;
         r.finish()?;
@@ -100,7 +100,7 @@ impl PublicKey {
         match key.certificate() {
             Some(found) if found.signed_is(signed) && found.authority() == authority => Ok(key),
             _ => Err(KeyError::Malformed(
-                "it is not the certificate it was said to be",
+                "its type differs from the expected one",
             )),
         }
     }
@@ -234,18 +234,18 @@ impl Plain {
 
 fn read_ed25519(r: &mut Reader<'_>) -> Result<[u8; 32], KeyError> {
     <[u8; 32]>::try_from(r.string()?)
-        .map_err(|_| KeyError::Malformed("an ed25519 key has 32 bytes"))
+        .map_err(|_| KeyError::Malformed("its Ed25519 key does not have 32 bytes"))
 }
 
 fn read_point(r: &mut Reader<'_>, curve: &Curve) -> Result<Vec<u8>, KeyError> {
     if r.string()? != curve.name.as_bytes() {
-        return Err(KeyError::Malformed("its curve is not that of its type"));
+        return Err(KeyError::Malformed("its curve does not match its type"));
     }
     let point = r.string()?;
     if curve.accepts(point) {
         Ok(point.to_vec())
     } else {
-        Err(KeyError::Malformed("its point is not an uncompressed one"))
+        Err(KeyError::Malformed("its point is not uncompressed"))
     }
 }
 
@@ -265,7 +265,9 @@ fn check_rsa(e: &[u8], n: &[u8]) -> Result<(), KeyError> {
     if exponent_ok {
         Ok(())
     } else {
-        Err(KeyError::Malformed("its RSA exponent is even, 1 or huge"))
+        Err(KeyError::Malformed(
+            "its RSA exponent is even, 1 or too large",
+        ))
     }
 }
 

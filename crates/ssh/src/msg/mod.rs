@@ -35,7 +35,7 @@ pub enum Phase {
 
 /// Phases in which a message is legal; a column of [`TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum LegalPhases {
     /// Legal at any time, even in a strict first key exchange.
     Always,
     /// Legal at any time except in a strict first key exchange (Terrapin, CVE-2023-48795).
@@ -54,7 +54,7 @@ pub enum When {
 
 /// Side that may send a message; a column of [`TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
+pub enum LegalSender {
     /// The client only.
     Client,
     /// The server only.
@@ -65,25 +65,25 @@ pub enum Sender {
 
 /// Properties of a message, an entry of [`TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct MessageSpec {
     /// The message number, the first byte of the payload.
     pub number: u8,
     /// Name of the message without `SSH_MSG_`.
     pub name: &'static str,
     /// Phases in which the message is legal.
-    pub when: When,
+    pub when: LegalPhases,
     /// Side that may send the message.
-    pub from: Sender,
+    pub from: LegalSender,
 }
 
 macro_rules! table {
     ($($number:literal $name:ident $when:ident $from:ident : $ty:ident;)*) => {
         /// All messages by number.
-        pub const TABLE: &[Entry] = &[$(Entry {
+        pub const TABLE: &[MessageSpec] = &[$(MessageSpec {
             number: $number,
             name: stringify!($name),
-            when: When::$when,
-            from: Sender::$from,
+            when: LegalPhases::$when,
+            from: LegalSender::$from,
         }),*];
         $(const _: () = assert!($ty::NUMBER == $number);)*
     };
@@ -133,7 +133,7 @@ table! {
 }
 
 /// Returns the table entry of a message number.
-pub fn lookup(number: u8) -> Option<&'static Entry> {
+pub fn lookup(number: u8) -> Option<&'static MessageSpec> {
     TABLE
         .binary_search_by_key(&number, |entry| entry.number)
         .ok()
@@ -154,9 +154,9 @@ impl fmt::Display for Phase {
 
 /// Message number that is displayed by name, for errors and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number(pub u8);
+pub struct MessageName(pub u8);
 
-impl fmt::Display for Number {
+impl fmt::Display for MessageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match lookup(self.0) {
             Some(entry) => f.write_str(entry.name),
@@ -183,24 +183,24 @@ pub fn legal(number: u8, phase: Phase, from: Role) -> Result<(), Error> {
         };
     };
     let now = match entry.when {
-        When::Always => true,
-        When::NotInStrict => phase != Phase::StrictKeyExchange,
+        LegalPhases::Always => true,
+        LegalPhases::NotInStrict => phase != Phase::StrictKeyExchange,
         // A second KEXINIT within an exchange is illegal; in the first exchange the transport
         // counts.
-        When::Exchange => phase != Phase::Rekey,
-        When::KeyExchange => matches!(
+        LegalPhases::Exchange => phase != Phase::Rekey,
+        LegalPhases::KeyExchange => matches!(
             phase,
             Phase::KeyExchange | Phase::StrictKeyExchange | Phase::Rekey
         ),
-        When::Keyed => matches!(phase, Phase::Auth | Phase::Connection),
-        When::Auth => phase == Phase::Auth,
-        When::Connection => phase == Phase::Connection,
+        LegalPhases::Keyed => matches!(phase, Phase::Auth | Phase::Connection),
+        LegalPhases::Auth => phase == Phase::Auth,
+        LegalPhases::Connection => phase == Phase::Connection,
     };
     if !now {
         return Err(out_of_phase());
     }
     match (entry.from, from) {
-        (Sender::Client, Role::Server) | (Sender::Server, Role::Client) => {
+        (LegalSender::Client, Role::Server) | (LegalSender::Server, Role::Client) => {
             Err(PeerMisbehaved::WrongSide(number).into())
         }
         _ => Ok(()),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::keys::KeySet;
 use super::proposal::{EXT_INFO_C, Negotiated, Proposal, STRICT_C, STRICT_S, negotiate};
-use super::{Ident, KexGuess, Offers, Transport, TransportEvent};
+use super::{Ident, KexGuess, PeerOffers, Transport, TransportEvent};
 use crate::Role;
 use crate::cipher::OpeningKey;
 use crate::error::{Error, Local, PeerIncompatible, PeerMisbehaved};
@@ -32,18 +32,18 @@ pub(super) enum Exchange {
 
 pub(super) struct InitSent {
     ours: Vec<u8>,
-    guess: Option<Started>,
+    guess: Option<StartedExchange>,
 }
 
 /// Client side of an exchange whose public value was sent.
-struct Started {
+struct StartedExchange {
     method: &'static KexMethod,
     exchange: ClientExchange,
     public: Vec<u8>,
 }
 
 /// Unused ephemeral key of a client, generated in advance.
-pub(super) struct Prepared {
+pub(super) struct PreparedKey {
     exchange: ClientExchange,
     public: Vec<u8>,
 }
@@ -55,7 +55,7 @@ pub(super) struct AwaitReply {
     chosen: Negotiated,
     ours: Vec<u8>,
     theirs: Bytes,
-    started: Started,
+    started: StartedExchange,
 }
 
 pub(super) struct AwaitInit {
@@ -128,7 +128,7 @@ impl Transport {
         Ok(())
     }
 
-    pub(super) fn prepare_kex(&self) -> Result<Option<Prepared>, Error> {
+    pub(super) fn prepare_kex(&self) -> Result<Option<PreparedKey>, Error> {
         let mut offered = self.config.proposal.kex.iter();
         let Some(method) = offered
             .find(|n| n.starts_with(SLOW))
@@ -138,10 +138,10 @@ impl Transport {
         };
         let (exchange, public) =
             ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?;
-        Ok(Some(Prepared { exchange, public }))
+        Ok(Some(PreparedKey { exchange, public }))
     }
 
-    fn send_public(&mut self, method: &'static KexMethod) -> Result<Started, Error> {
+    fn send_public(&mut self, method: &'static KexMethod) -> Result<StartedExchange, Error> {
         let prepared = self.prepared.take().and_then(|prepared| {
             let exchange = prepared.exchange.renamed(method)?;
             Some((exchange, prepared.public))
@@ -151,7 +151,7 @@ impl Transport {
             None => ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?,
         };
         self.send_message(&KexEcdhInit { public: &public }.to_bytes())?;
-        Ok(Started {
+        Ok(StartedExchange {
             method,
             exchange,
             public,
@@ -215,7 +215,7 @@ impl Transport {
         self.events.push_back(TransportEvent::Negotiated {
             chosen: chosen.clone(),
             favourites: (favourite(theirs.kex), favourite(theirs.host_key)),
-            offers: Offers {
+            offers: PeerOffers {
                 ciphers: theirs.cipher_c2s.as_str().to_owned(),
                 macs: theirs.mac_c2s.as_str().to_owned(),
                 compression: theirs.compression_c2s.as_str().to_owned(),

@@ -113,7 +113,7 @@ impl Transport {
     fn bound_answers(&self) -> Result<(), Error> {
         let bytes: usize = self.ready.iter().map(Output::len).sum();
         match self.ready.len() > MAX_ANSWERS || bytes > MAX_ANSWER_BYTES {
-            true => Err(PeerMisbehaved::TooMany("pings without reading the answers").into()),
+            true => Err(PeerMisbehaved::TooMany("pings without reading the replies").into()),
             false => Ok(()),
         }
     }

@@ -36,11 +36,11 @@ pub use seal::{Output, SealJob, SealedPacket};
 pub use version::Ident;
 
 use crate::Role;
-use crate::crypto_offload::Helper;
+use crate::crypto_offload::CryptoHelpers;
 use crate::error::Error;
 use crate::key::HostKey;
 use crate::msg::{Disconnect, Ignore, Ping};
-use exchange::{Exchange, Prepared};
+use exchange::{Exchange, PreparedKey};
 use handover::CurrentKeys;
 use open::Inbound;
 use seal::Outbound;
@@ -100,7 +100,7 @@ pub enum TransportEvent {
         /// match.
         favourites: (String, String),
         /// Further algorithms that the peer offers.
-        offers: Offers,
+        offers: PeerOffers,
     },
     /// Client only: the server has proven that it owns this key. Nothing more is sent until
     /// [`Transport::accept_host_key`].
@@ -120,7 +120,7 @@ pub enum TransportEvent {
 
 /// Name-lists of the peer's KEXINIT for the direction from client to server, as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Offers {
+pub struct PeerOffers {
     /// List of ciphers.
     pub ciphers: String,
     /// List of MACs.
@@ -156,7 +156,7 @@ pub struct Transport {
     /// Cookie of the first KEXINIT.
     cookie: [u8; 16],
     /// Ephemeral key for the guess, generated while waiting for the peer.
-    prepared: Option<Prepared>,
+    prepared: Option<PreparedKey>,
     /// Session identifier: the exchange hash of the first key exchange.
     session_id: Option<Bytes>,
     /// Server's signature over the first exchange hash, for the agent's session-bind.
@@ -346,7 +346,7 @@ impl Transport {
     }
 
     /// Lets helper threads open received packets.
-    pub fn set_helper(&mut self, helper: Helper) {
+    pub fn set_helper(&mut self, helper: CryptoHelpers) {
         self.inbound.set_helper(helper);
     }
 

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::cipher::{MAX_PACKET_LENGTH, OpenError, OpeningKey, Position};
 use crate::compress::Inflate;
-use crate::crypto_offload::{Batch, Helper, Job, JobOrder};
+use crate::crypto_offload::{Batch, CryptoHelpers, Job, JobOrder};
 use crate::error::{Error, Local, PeerMisbehaved};
 
 /// Job to open a whole packet, on any thread.
@@ -62,7 +62,7 @@ pub(crate) struct Inbound {
     /// Length on the wire of the arriving packet, kept so that its length field is decrypted once.
     whole: Option<usize>,
     inflate: Option<Inflate>,
-    helper: Option<Helper>,
+    helper: Option<CryptoHelpers>,
     /// Packets being opened ahead, and the index of the next one.
     ahead: Option<(Arc<Batch<OpenJob>>, usize)>,
     /// Error found behind the packets being opened ahead.
@@ -83,7 +83,7 @@ impl Inbound {
         }
     }
 
-    pub(crate) fn set_helper(&mut self, helper: Helper) {
+    pub(crate) fn set_helper(&mut self, helper: CryptoHelpers) {
         self.helper = Some(helper);
     }
 
@@ -96,7 +96,7 @@ impl Inbound {
         if self.key.is_free() {
             return;
         }
-        if !self.helper.as_ref().is_some_and(Helper::is_idle) {
+        if !self.helper.as_ref().is_some_and(CryptoHelpers::is_idle) {
             return;
         }
         let mut jobs = Vec::new();

@@ -64,6 +64,12 @@ impl Ident {
         self.is_longhaul() || self.software().contains("hpn")
     }
 
+    /// Returns true if the server can serve one SFTP channel on a connection only, although it opens
+    /// more: ProFTPD's mod_sftp 1.1.1 corrupts its memory.
+    pub fn takes_one_channel(&self) -> bool {
+        self.software().starts_with("mod_sftp")
+    }
+
     /// Returns true if host keys should be announced to the peer (hostkeys-00@openssh.com).
     /// Excluded are longhaul, which leaves known_hosts to ssh (docs/out-of-scope.md), and clients
     /// that fail on it, which OpenSSH's compat.c marks with SSH_BUG_HOSTKEYS.

@@ -21,7 +21,7 @@ pub(super) fn make_transparent(socket: &Socket, address: SocketAddr) -> io::Resu
     set.map_err(|e| match e.kind() {
         io::ErrorKind::PermissionDenied => io::Error::new(
             e.kind(),
-            "addresses of others may be used only with CAP_NET_ADMIN (IP_TRANSPARENT)",
+            "using the client's address needs CAP_NET_ADMIN (IP_TRANSPARENT)",
         ),
         _ => e,
     })
@@ -31,7 +31,7 @@ pub(super) fn make_transparent(socket: &Socket, address: SocketAddr) -> io::Resu
 pub(super) fn make_transparent(_: &Socket, _: SocketAddr) -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "addresses of others can be used on Linux only",
+        "using the client's address needs Linux",
     ))
 }
 

@@ -26,7 +26,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     let mut daemon = Daemon::start("longhaul", command, &log).expect("longhaul starts");
     let deadline = Instant::now() + Duration::from_secs(20);
     let port = daemon
-        .line_after("listening at 127.0.0.1:", deadline)
+        .line_after("listening on 127.0.0.1:", deadline)
         .and_then(|port| port.parse().ok())
         .unwrap_or_else(|| panic!("longhaul did not come up:\n{}", daemon.log()));
     Some(Started {

@@ -3,6 +3,7 @@
 mod dropbear;
 mod longhaul;
 mod openssh;
+mod proftpd;
 mod scripted;
 
 use std::ffi::OsString;
@@ -33,6 +34,8 @@ pub enum PeerKind {
     Paramiko,
     /// Python's asyncssh with its own SFTP server.
     Asyncssh,
+    /// ProFTPD with mod_sftp.
+    Proftpd,
     /// Go's x/crypto/ssh with pkg/sftp.
     Go,
     /// The C library libssh with OpenSSH's sftp-server.
@@ -51,6 +54,7 @@ impl PeerKind {
             Self::Dropbear => "dropbear",
             Self::Paramiko => "paramiko",
             Self::Asyncssh => "asyncssh",
+            Self::Proftpd => "proftpd",
             Self::Go => "go",
             Self::Libssh => "libssh",
             Self::Longhaul => "longhaul",
@@ -260,6 +264,7 @@ impl PeerBuilder {
                 openssh::start(&self, folder.path(), &keys)
             }
             PeerKind::Dropbear => dropbear::start(&self, folder.path(), &keys),
+            PeerKind::Proftpd => proftpd::start(&self, folder.path(), &keys),
             PeerKind::Longhaul => longhaul::start(&self, folder.path(), &keys),
             _ => scripted::start(&self, folder.path(), &keys),
         };

@@ -88,6 +88,7 @@ fn program(kind: PeerKind) -> Option<(Command, &'static str)> {
         | PeerKind::NewestOpenSsh
         | PeerKind::Hpn
         | PeerKind::Dropbear
+        | PeerKind::Proftpd
         | PeerKind::Longhaul => {
             unreachable!("these have files of their own")
         }

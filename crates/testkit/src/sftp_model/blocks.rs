@@ -1,7 +1,7 @@
 //! Extensions of longhaul's server that work on blocks of files.
 
 use sftp::blocks::{BlockSum, SumKind, strong};
-use sftp::packed::{Packer, Unpacker};
+use sftp::packed::{BlockCompressor, BlockDecompressor};
 use sftp::{HOLE, Request, RequestId, Response, StatusCode};
 use wire::{Field as _, Rest};
 
@@ -70,7 +70,7 @@ impl SftpModel {
                 data,
             } => {
                 self.packed += u64::from(len);
-                let bytes = Unpacker::new().and_then(|mut u| u.unpack(data, len));
+                let bytes = BlockDecompressor::new().and_then(|mut u| u.unpack(data, len));
                 let bytes = bytes.ok_or(StatusCode::BAD_MESSAGE)?;
                 let inode = self.inode(handle, true)?;
                 let written = self.fs.write(inode, offset, &bytes);
@@ -88,7 +88,7 @@ impl SftpModel {
                     return Err(StatusCode::EOF);
                 }
                 let mut packed = Vec::new();
-                if !Packer::new().is_some_and(|mut p| p.pack(&data, &mut packed)) {
+                if !BlockCompressor::new().is_some_and(|mut p| p.pack(&data, &mut packed)) {
                     self.say(id, &Response::Data { data: &data });
                     return Ok(());
                 }

@@ -16,6 +16,8 @@ pub struct Inject {
 pub enum Act {
     /// The request is not carried out, and this status is the answer.
     Status(StatusCode),
+    /// The request is not carried out; the answer is FAILURE with the words of ENOSPC.
+    Full,
     /// The handle in the answer is not the one in the server's table.
     OtherHandle,
     /// The answer has the id of a request that was never made.

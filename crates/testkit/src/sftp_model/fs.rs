@@ -1,12 +1,15 @@
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use sftp::{Attrs, StatusCode};
+
+use super::power::Unsynced;
 
 /// File system in memory. Names refer to inodes, so that open files survive a rename.
 #[derive(Clone, Debug)]
 pub struct Fs {
-    names: BTreeMap<Vec<u8>, u64>,
-    inodes: BTreeMap<u64, Node>,
+    pub(super) names: BTreeMap<Vec<u8>, u64>,
+    pub(super) inodes: BTreeMap<u64, Node>,
     next: u64,
     /// Maximum total size of all files, in bytes.
     pub capacity: u64,
@@ -18,6 +21,8 @@ pub struct Fs {
     pub only_group: Option<u32>,
     /// Permission bits are ignored, as for root.
     pub ignores_modes: bool,
+    /// Changes that a power loss undoes, if they are recorded ([`Fs::lose_power`]).
+    pub(super) unsynced: Option<Unsynced>,
 }
 
 /// An inode.
@@ -87,6 +92,7 @@ impl Default for Fs {
             clock: 1_000_000,
             only_group: None,
             ignores_modes: false,
+            unsynced: None,
         };
         for dir in [b"/".as_slice(), b"/home", HOME, b"/dev"] {
             fs.link(dir.to_vec(), Kind::Dir, 0o755);
@@ -97,6 +103,17 @@ impl Default for Fs {
 }
 
 impl Fs {
+    /// Sets or removes a name, which a power loss may undo.
+    fn name(&mut self, path: Vec<u8>, inode: Option<u64>) {
+        let before = match inode {
+            Some(inode) => self.names.insert(path.clone(), inode),
+            None => self.names.remove(&path),
+        };
+        if let Some(unsynced) = &mut self.unsynced {
+            unsynced.renamed(path, before);
+        }
+    }
+
     fn link(&mut self, path: Vec<u8>, kind: Kind, mode: u32) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -107,7 +124,7 @@ impl Fs {
             times: (self.clock, self.clock),
         };
         self.inodes.insert(id, node);
-        self.names.insert(path, id);
+        self.name(path, Some(id));
         id
     }
 
@@ -197,16 +214,19 @@ impl Fs {
         Some(&self.inodes.get(self.names.get(path)?)?.kind)
     }
 
-    pub(super) fn lookup(&self, path: &[u8], follow: bool) -> Result<u64, Errno> {
+    /// Returns the inode at a path.
+    pub fn lookup(&self, path: &[u8], follow: bool) -> Result<u64, Errno> {
         let path = self.resolve(path, follow)?;
         self.names.get(&path).copied().ok_or(Errno::NoEnt)
     }
 
-    pub(super) fn node(&mut self, inode: u64) -> Result<&mut Node, Errno> {
+    /// Returns an inode by its number.
+    pub fn node(&mut self, inode: u64) -> Result<&mut Node, Errno> {
         self.inodes.get_mut(&inode).ok_or(Errno::NoEnt)
     }
 
-    pub(super) fn stat(&self, inode: u64) -> Result<Attrs, Errno> {
+    /// Returns the attributes of an inode.
+    pub fn stat(&self, inode: u64) -> Result<Attrs, Errno> {
         let node = self.inodes.get(&inode).ok_or(Errno::NoEnt)?;
         let (kind, size) = match &node.kind {
             Kind::File(data) => (0o100_000, data.len()),
@@ -237,7 +257,8 @@ impl Fs {
         Ok(path)
     }
 
-    pub(super) fn open(
+    /// Opens a file by the flags CREAT, TRUNC and EXCL.
+    pub fn open(
         &mut self,
         path: &[u8],
         write: bool,
@@ -267,11 +288,20 @@ impl Fs {
         }
     }
 
-    pub(super) fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    /// Writes bytes to a file and sets its modification time.
+    pub fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let end = offset as usize + bytes.len();
-        let used: u64 = self.inodes.values().map(Node::size).sum();
-        let capacity = self.capacity;
-        match &mut self.node(inode)?.kind {
+        let (capacity, clock) = (self.capacity, self.clock);
+        let used: u64 = match capacity {
+            u64::MAX => 0,
+            _ => self.inodes.values().map(Node::size).sum(),
+        };
+        if let Some(unsynced) = &mut self.unsynced {
+            unsynced.wrote(inode, offset, end as u64);
+        }
+        let node = self.node(inode)?;
+        node.times.1 = clock;
+        match &mut node.kind {
             Kind::File(data) => {
                 let grows = end.saturating_sub(data.len()) as u64;
                 if used + grows > capacity {
@@ -293,7 +323,8 @@ impl Fs {
         }
     }
 
-    pub(super) fn set(&mut self, inode: u64, attrs: &Attrs) -> Result<(), Errno> {
+    /// Sets attributes.
+    pub fn set(&mut self, inode: u64, attrs: &Attrs) -> Result<(), Errno> {
         let only = self.only_group;
         let node = self.node(inode)?;
         if let (Some(only), Some((user, group))) = (only, attrs.owner)
@@ -312,7 +343,8 @@ impl Fs {
         Ok(())
     }
 
-    pub(super) fn make(&mut self, path: &[u8], kind: Kind, mode: u32) -> Result<(), Errno> {
+    /// Makes a directory or a symlink.
+    pub fn make(&mut self, path: &[u8], kind: Kind, mode: u32) -> Result<(), Errno> {
         if self.lookup(path, false).is_ok() {
             return Err(Errno::Exist);
         }
@@ -322,7 +354,8 @@ impl Fs {
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, path: &[u8], dir: bool) -> Result<(), Errno> {
+    /// Removes a file or an empty directory.
+    pub fn remove(&mut self, path: &[u8], dir: bool) -> Result<(), Errno> {
         let inode = self.lookup(path, false)?;
         let is_dir = self.node(inode)?.kind == Kind::Dir;
         match (dir, is_dir) {
@@ -334,11 +367,12 @@ impl Fs {
         if dir && !self.list(&path).is_empty() {
             return Err(Errno::NotEmpty);
         }
-        self.names.remove(&path);
+        self.name(path, None);
         Ok(())
     }
 
-    pub(super) fn rename(&mut self, from: &[u8], to: &[u8], replace: bool) -> Result<(), Errno> {
+    /// Renames an entry.
+    pub fn rename(&mut self, from: &[u8], to: &[u8], replace: bool) -> Result<(), Errno> {
         let inode = self.lookup(from, false)?;
         let (from, to) = (self.place_for(from, false)?, self.place_for(to, false)?);
         match self.kind(&to) {
@@ -348,31 +382,47 @@ impl Fs {
         }
         // rename(2) does nothing if both names refer to one file.
         if self.names.get(&to) != Some(&inode) {
-            self.names.remove(&from);
-            self.names.insert(to, inode);
+            if let Some(unsynced) = &mut self.unsynced {
+                unsynced.begin(2);
+            }
+            self.name(from, None);
+            self.name(to, Some(inode));
         }
         Ok(())
     }
 
-    pub(super) fn hard_link(&mut self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+    /// Makes another name of a file.
+    pub fn hard_link(&mut self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
         let inode = self.lookup(from, false)?;
         let to = self.place_for(to, false)?;
         match self.names.contains_key(&to) {
             true => Err(Errno::Exist),
             false => {
-                self.names.insert(to, inode);
+                self.name(to, Some(inode));
                 Ok(())
             }
         }
     }
 
     /// Returns the names in a directory.
-    pub(super) fn list(&self, dir: &[u8]) -> Vec<Vec<u8>> {
-        self.names
-            .keys()
-            .filter(|name| name.as_slice() != b"/" && parent(name) == dir)
-            .filter_map(|name| name.rsplit(|b| *b == b'/').next().map(<[u8]>::to_vec))
+    pub fn list(&self, dir: &[u8]) -> Vec<Vec<u8>> {
+        let prefix = match dir {
+            b"/" => b"/".to_vec(),
+            dir => [dir, b"/"].concat(),
+        };
+        let above = (Bound::Excluded(&prefix), Bound::Unbounded);
+        let below = self.names.range::<Vec<u8>, _>(above);
+        below
+            .map_while(|(name, _)| name.strip_prefix(prefix.as_slice()))
+            .filter(|name| !name.contains(&b'/'))
+            .map(<[u8]>::to_vec)
             .collect()
+    }
+
+    /// Returns all names with their inodes, in order.
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], &Node)> {
+        let names = self.names.iter();
+        names.filter_map(|(name, inode)| Some((name.as_slice(), self.inodes.get(inode)?)))
     }
 }
 

@@ -8,6 +8,7 @@ mod fs;
 mod handles;
 mod link;
 mod ours;
+mod power;
 mod serve;
 mod server;
 mod witness;

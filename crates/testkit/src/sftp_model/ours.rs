@@ -1,6 +1,6 @@
 //! Extensions of `longhaul serve` beyond stock SFTP.
 
-use sftp::packed::Packer;
+use sftp::packed::BlockCompressor;
 use sftp::{
     Attrs, Name, PutFlags, RequestId, Response, StatusCode, StatusText, TreeFlags, TreeStep,
     tagged_name,
@@ -55,6 +55,9 @@ impl SftpModel {
         };
         let written = self.fs.write(inode, 0, data);
         let set = written.and_then(|()| self.fs.set(inode, &attrs));
+        if flags.contains(PutFlags::FSYNC) {
+            self.fs.sync(inode);
+        }
         if let Err(e) = set.and_then(|()| self.fs.rename(&temporary, path, true)) {
             self.fs.remove(&temporary, false).map_err(Errno::status)?;
             return Err(e.status());
@@ -85,7 +88,7 @@ impl SftpModel {
         }
         let mut packed = Vec::new();
         if let (true, Some(data)) = (pack, &data)
-            && Packer::new().is_some_and(|mut p| p.pack(data, &mut packed))
+            && BlockCompressor::new().is_some_and(|mut p| p.pack(data, &mut packed))
         {
             self.packed += data.len() as u64;
             let len = data.len() as u32 + u32::from(self.lies_about_lengths);
@@ -166,7 +169,7 @@ impl SftpModel {
         }
         let mut packed = Vec::new();
         if self.packed_trees.contains(&tree)
-            && Packer::new().is_some_and(|mut packer| packer.pack(&body, &mut packed))
+            && BlockCompressor::new().is_some_and(|mut packer| packer.pack(&body, &mut packed))
         {
             let len = u32::try_from(body.len()).expect("some steps");
             body.clear();

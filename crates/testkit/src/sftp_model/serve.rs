@@ -1,6 +1,6 @@
 //! Execution of each request.
 
-use sftp::packed::Unpacker;
+use sftp::packed::BlockDecompressor;
 use sftp::{Attrs, Limits, NameEntry, Names, OpenFlags, Request, RequestId, Response, StatusCode};
 use wire::{Field, Rest};
 
@@ -84,7 +84,8 @@ impl SftpModel {
                 done(self.fs.rename(from, to, true))
             }
             Request::Fsync { handle } if self.has(&request) => {
-                self.inode(handle, true)?;
+                let inode = self.inode(handle, true)?;
+                self.fs.sync(inode);
                 Err(StatusCode::OK)
             }
             Request::Limits {} if self.has(&request) => {
@@ -124,7 +125,7 @@ impl SftpModel {
                 data,
             } if self.has(&request) => {
                 self.packed += u64::from(len);
-                match Unpacker::new().and_then(|mut u| u.unpack(data, len)) {
+                match BlockDecompressor::new().and_then(|mut u| u.unpack(data, len)) {
                     Some(data) => self.put_file(id, (path, flags), (tag, mode), &attrs, &data),
                     None => Err(StatusCode::BAD_MESSAGE),
                 }
@@ -138,7 +139,10 @@ impl SftpModel {
             {
                 self.serve_blocks(id, request)
             }
-            Request::FsyncSet { .. } if self.has(&request) => Err(StatusCode::OK),
+            Request::FsyncSet { .. } if self.has(&request) => {
+                self.fs.sync_all();
+                Err(StatusCode::OK)
+            }
             Request::Attributes { .. } if self.has(&request) => Err(StatusCode::OK),
             Request::Hardlink { from, to } if self.has(&request) => {
                 done(self.fs.hard_link(from, to))

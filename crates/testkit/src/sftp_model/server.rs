@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use sftp::{
-    Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, RequestId, Response, Splitter,
+    Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request, RequestId, Response, SplitOutput, Splitter,
     StatusCode, StatusText, TreeStep, Version, frame,
 };
 use wire::{Field, Rest};
@@ -223,7 +223,7 @@ impl SftpModel {
         let mut answers: Vec<Vec<u8>> = Vec::new();
         let before = std::mem::take(&mut self.out);
         while let Some(piece) = self.splitter.next(&mut input).expect("sound lengths") {
-            if let Piece::Message(message) = piece {
+            if let SplitOutput::Message(message) = piece {
                 self.message(&message);
                 answers.push(std::mem::take(&mut self.out));
             }
@@ -276,6 +276,12 @@ impl SftpModel {
                 }
                 self.status(id, code);
             }
+            Some(Act::Full) => {
+                if let Request::Close { handle } = request {
+                    self.handles.remove(handle);
+                }
+                self.status_with(id, StatusCode::FAILURE, b"No space left on device");
+            }
             Some(Act::Reply(body)) => {
                 self.say(id, &Response::ExtendedReply { body: Rest(&body) });
             }
@@ -321,6 +327,10 @@ impl SftpModel {
             StatusCode::PERMISSION_DENIED => b"Permission denied",
             _ => b"Failure",
         };
+        self.status_with(id, code, message);
+    }
+
+    fn status_with(&mut self, id: RequestId, code: StatusCode, message: &[u8]) {
         self.say(
             id,
             &Response::Status {
@@ -357,7 +367,8 @@ fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
             out[start..start + 4].copy_from_slice(&len.to_be_bytes());
         }
         Act::Length(len) => out[start..start + 4].copy_from_slice(&len.to_be_bytes()),
-        Act::Status(_) | Act::Reply(_) | Act::Data(_) | Act::OtherId | Act::Silence => {}
+        Act::Status(_) | Act::Full | Act::Reply(_) | Act::Data(_) | Act::OtherId | Act::Silence => {
+        }
     }
 }
 

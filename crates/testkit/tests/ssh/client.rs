@@ -13,7 +13,7 @@ use ssh::auth::{AuthConfig, AuthEvent, Method, OfferedIdentity};
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
 use ssh::transport::{KexGuess, Proposal, TransportConfig, TransportEvent};
-use ssh::{Connection, ConnectionConfig, Early, Event};
+use ssh::{Connection, ConnectionConfig, EarlyMessages, Event};
 use testkit::sftp_model::Personality;
 use testkit::sim::Seeded;
 use wire::Pool;
@@ -251,9 +251,9 @@ impl Client {
         };
         let openssh = self.conn.peer().is_some_and(|p| p.openssh().is_some());
         let early = match openssh && !self.step_by_step {
-            true if self.setup.proven => Early::Everything,
-            true if self.setup.opening => Early::Opening(sftp::INIT.len() as u32),
-            _ => Early::Nothing,
+            true if self.setup.proven => EarlyMessages::Everything,
+            true if self.setup.opening => EarlyMessages::Opening(sftp::INIT.len() as u32),
+            _ => EarlyMessages::Nothing,
         };
         let identities = self.setup.keys.iter().map(|key| OfferedIdentity {
             blob: key.public_blob().to_vec(),

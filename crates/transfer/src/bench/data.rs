@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::time::Instant;
 
-use sftp::packed::Packer;
+use sftp::packed::BlockCompressor;
 use ssh::compress::Deflate;
 
 /// The number of bytes that are generated. Longer data repeat them, at a distance beyond the window
@@ -96,7 +96,7 @@ pub fn of_file(path: &std::path::Path) -> io::Result<Vec<u8>> {
         .take(PIECE as u64)
         .read_to_end(&mut bytes)?;
     match bytes.is_empty() {
-        true => Err(io::Error::other("it is empty")),
+        true => Err(io::Error::other("the file is empty")),
         false => Ok(bytes),
     }
 }
@@ -143,7 +143,7 @@ pub fn by_zlib(data: &[u8]) -> CompressionSample {
 /// Compresses with zstd, block by block, as two longhauls do; incompressible blocks count as sent
 /// unchanged.
 pub fn by_zstd(data: &[u8]) -> CompressionSample {
-    let mut packer = Packer::new();
+    let mut packer = BlockCompressor::new();
     let mut out = Vec::new();
     looked(data, BLOCK, |block| {
         let packed = packer

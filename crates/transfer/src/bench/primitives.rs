@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{Context, SHA256};
-use sftp::packed::Packer;
+use sftp::packed::BlockCompressor;
 use ssh::cipher::{
     CIPHERS, CipherSpec, Framing, KeyMaterial, MACS, MacSpec, OpeningKey, Position, SealingKey,
 };
@@ -168,7 +168,7 @@ impl Primitive {
                 })
             }
             Self::Zstd(kind) => {
-                let (mut packer, mut out) = (Packer::new(), Vec::new());
+                let (mut packer, mut out) = (BlockCompressor::new(), Vec::new());
                 each(kind, 4 * PACKET, move |block| match &mut packer {
                     Some(packer) => {
                         packer.pack(block, &mut out);
@@ -242,7 +242,7 @@ fn keys(cipher: &CipherSpec, mac: Option<&MacSpec>) -> KeyMaterial {
 }
 
 /// The packets of one direction, which are sealed and opened in turn.
-struct Packets {
+struct PacketBatch {
     framing: Framing,
     sealing: SealingKey,
     opening: OpeningKey,
@@ -250,7 +250,7 @@ struct Packets {
     at: Position,
 }
 
-impl Packets {
+impl PacketBatch {
     fn new(cipher: &CipherSpec, mac: Option<&MacSpec>) -> Option<Self> {
         let keys = keys(cipher, mac);
         let sealing = SealingKey::new(cipher, mac, &keys).ok()?;
@@ -297,14 +297,14 @@ impl Packets {
 }
 
 fn seal(cipher: &'static CipherSpec, mac: Option<&'static MacSpec>) -> MeasureStep {
-    match Packets::new(cipher, mac) {
+    match PacketBatch::new(cipher, mac) {
         Some(mut packets) => Box::new(move || timed(|| packets.seal())),
         None => Box::new(WorkDone::default),
     }
 }
 
 fn open(cipher: &'static CipherSpec, mac: Option<&'static MacSpec>) -> MeasureStep {
-    match Packets::new(cipher, mac) {
+    match PacketBatch::new(cipher, mac) {
         Some(mut packets) => Box::new(move || {
             packets.seal();
             timed(|| packets.open())

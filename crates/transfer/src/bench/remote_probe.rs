@@ -8,14 +8,14 @@ const LINE: &str = "longhaul-bench ";
 
 /// Places for files at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemotePlaces {
+pub struct RemoteStorage {
     /// A memory file system's folder and its free bytes.
     pub memory: Option<(Vec<u8>, u64)>,
 }
 
 /// Processor time of the SSH server including all its connections, ended ones too.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Used {
+pub struct ServerCpuTime {
     /// Processor time in seconds.
     pub seconds: f64,
     /// The number of the server's current processes.
@@ -38,7 +38,7 @@ impl RemoteProbe {
     ///
     /// # Errors
     /// The far end runs no commands; one sentence.
-    pub fn room(&mut self) -> Result<RemotePlaces, String> {
+    pub fn room(&mut self) -> Result<RemoteStorage, String> {
         let said = self.questions.ask(ROOM)?;
         read_room(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
@@ -48,7 +48,7 @@ impl RemoteProbe {
     ///
     /// # Errors
     /// The far end cannot report it; one clause.
-    pub fn used(&mut self) -> Result<Used, String> {
+    pub fn used(&mut self) -> Result<ServerCpuTime, String> {
         let said = self.questions.ask(USED)?;
         read_used(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
@@ -59,7 +59,7 @@ impl RemoteProbe {
     }
 }
 
-const NO_SHELL: &str = "it runs no commands that could tell";
+const NO_SHELL: &str = "the host runs no commands";
 
 /// Parses df's last line: device, blocks of 1024, used, free, percentage, folder.
 const ROOM: &str = "m=no; if [ -d /dev/shm ] && [ -w /dev/shm ]; then \
@@ -90,22 +90,22 @@ fn words<'a>(said: &'a str, of: &str) -> Option<Vec<&'a str>> {
         .map(|words| words.into_iter().skip(1).collect())
 }
 
-fn read_room(said: &str) -> Option<RemotePlaces> {
+fn read_room(said: &str) -> Option<RemoteStorage> {
     let words = words(said, "room")?;
     let free = words.first().and_then(|free| free.parse::<u64>().ok());
-    Some(RemotePlaces {
+    Some(RemoteStorage {
         memory: free.map(|kib| (b"/dev/shm".to_vec(), kib.saturating_mul(1024))),
     })
 }
 
-fn read_used(said: &str) -> Option<Used> {
+fn read_used(said: &str) -> Option<ServerCpuTime> {
     let words = words(said, "used")?;
     let [ticks, processes, each] = words.as_slice() else {
         return None;
     };
     let ticks: f64 = ticks.parse::<u64>().ok()? as f64;
     let each: f64 = each.parse::<u32>().ok().filter(|each| *each > 0)?.into();
-    Some(Used {
+    Some(ServerCpuTime {
         seconds: ticks / each,
         processes: processes.parse().ok()?,
     })

@@ -115,7 +115,7 @@ impl Algorithms {
         });
         if offer.is_empty() {
             return Err(ConfigError::new(format!(
-                "{} allows nothing that is supported here; supported are {}",
+                "{} names no supported algorithm; supported are {}",
                 chosen.option,
                 supported.join(",")
             )));

@@ -11,46 +11,44 @@ use super::{ConfigError, HostConfig, Query, given};
 use crate::escape;
 use crate::operand::{valid_host, valid_user};
 
-impl Query {
-    /// Refuses control characters in every value, and names with shell metacharacters.
-    ///
-    /// # Errors
-    /// One sentence with the flag and the value, escaped.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let os = |name, value| control(name, value);
-        if let Some(file) = &self.file {
-            os("-F", file.as_os_str())?;
-        }
-        for identity in &self.identities {
-            os("-i", identity.as_os_str())?;
-        }
-        for option in &self.options {
-            os("-o", option.as_ref())?;
-        }
-        for (name, value) in [("-J", &self.jump), ("-c", &self.cipher)] {
-            if let Some(value) = value {
-                os(name, value.as_ref())?;
-            }
-        }
-        host("host", &self.host)?;
-        if let Some(name) = &self.user {
-            user("user", name)?;
-        }
-        // ssh 10.1 and later refuses such a HostName itself, but only after evaluating the files.
-        for (keyword, value) in self.options.iter().filter_map(|o| given::split(o)) {
-            match keyword.as_str() {
-                "user" => user("-o User", value)?,
-                // Tokens stand for names that are checked themselves.
-                "hostname" => match value.replace("%%", "").replace("%h", "").replace("%n", "") {
-                    rest if rest.is_empty() => {}
-                    rest => host("-o HostName", &rest)?,
-                },
-                "hostkeyalias" => host("-o HostKeyAlias", value)?,
-                _ => {}
-            }
-        }
-        Ok(())
+/// Refuses control characters in every value, and names with shell metacharacters.
+///
+/// # Errors
+/// One sentence with the flag and the value, escaped.
+pub(super) fn query(query: &Query) -> Result<(), ConfigError> {
+    let os = |name, value| control(name, value);
+    if let Some(file) = &query.file {
+        os("-F", file.as_os_str())?;
     }
+    for identity in &query.identities {
+        os("-i", identity.as_os_str())?;
+    }
+    for option in &query.options {
+        os("-o", option.as_ref())?;
+    }
+    for (name, value) in [("-J", &query.jump), ("-c", &query.cipher)] {
+        if let Some(value) = value {
+            os(name, value.as_ref())?;
+        }
+    }
+    host("host", &query.host)?;
+    if let Some(name) = &query.user {
+        user("user", name)?;
+    }
+    // ssh 10.1 and later refuses such a HostName itself, but only after evaluating the files.
+    for (keyword, value) in query.options.iter().filter_map(|o| given::split(o)) {
+        match keyword.as_str() {
+            "user" => user("-o User", value)?,
+            // Tokens stand for names that are checked themselves.
+            "hostname" => match value.replace("%%", "").replace("%h", "").replace("%n", "") {
+                rest if rest.is_empty() => {}
+                rest => host("-o HostName", &rest)?,
+            },
+            "hostkeyalias" => host("-o HostKeyAlias", value)?,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Refuses names with shell metacharacters in the evaluated configuration.
@@ -65,7 +63,7 @@ fn control(name: &str, value: &OsStr) -> Result<(), ConfigError> {
     match value.as_bytes().iter().any(u8::is_ascii_control) {
         false => Ok(()),
         true => Err(ConfigError::new(format!(
-            "{name} {}: the value has a control character, which is not permitted",
+            "{name} {}: the value contains a control character",
             escape::os(value)
         ))),
     }
@@ -75,7 +73,7 @@ fn host(name: &str, value: &str) -> Result<(), ConfigError> {
     match valid_host(value) {
         true => Ok(()),
         false => Err(ConfigError::new(format!(
-            "{name} {}: it has characters that no host name has",
+            "{name} {}: not a valid host name",
             escape::name(value.as_bytes())
         ))),
     }
@@ -85,7 +83,8 @@ fn user(name: &str, value: &str) -> Result<(), ConfigError> {
     match valid_user(value) {
         true => Ok(()),
         false => Err(ConfigError::new(format!(
-            "{name} {}: it has characters that a user name on the command line may not have",
+            "{name} {}: the user name contains characters that are not allowed on the command \
+             line",
             escape::name(value.as_bytes())
         ))),
     }

@@ -17,8 +17,8 @@ pub(super) fn unused(evaluated: &EvaluatedConfig, config: &HostConfig) -> Option
     // The socket of a dead ssh process refuses connections.
     UnixStream::connect(&path).ok()?;
     Some(format!(
-        "{}: the open connection of ssh (ControlPath {}) is not used, and this is a login of its \
-         own; -S ssh uses it",
+        "{}: ControlMaster is not supported: logging in separately, not through {}; -S ssh \
+         would use it",
         escape::name(config.host.as_bytes()),
         escape::path(&path)
     ))

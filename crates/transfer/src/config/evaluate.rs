@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
-use super::{AddressFamily, ConfigError, EvaluatedConfig, Query, given};
+use super::{AddressFamily, ConfigError, EvaluatedConfig, Query};
 use crate::escape;
 
 /// Runs `ssh -G` to evaluate OpenSSH's configuration; `None` if ssh is not installed or too old for
@@ -36,7 +36,7 @@ pub(super) fn with_ssh(query: &Query) -> Result<Option<EvaluatedConfig>, ConfigE
     if !asked.status.success() {
         let said = complaints(&asked).join("; ");
         return Err(ConfigError::new(format!(
-            "{}: the configuration cannot be used: {said}",
+            "{}: error in the ssh configuration: {said}",
             escape::os(&program)
         )));
     }
@@ -72,7 +72,7 @@ fn unclean(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsStrin
 }
 
 fn not_run(program: &OsStr, error: &io::Error) -> ConfigError {
-    ConfigError::new(format!("{} cannot be run: {error}", escape::os(program)))
+    ConfigError::new(format!("cannot run {}: {error}", escape::os(program)))
 }
 
 /// Returns ssh's flags in scp's order, since the first value of an option wins.
@@ -116,23 +116,6 @@ fn arguments(query: &Query) -> Vec<OsString> {
     arguments.push("--".into());
     arguments.push(query.host.clone().into());
     arguments
-}
-
-impl Query {
-    /// Returns the `-o` options, including those for flags that scp turns into options. Lists of
-    /// algorithms are excluded, since longhaul parses them itself.
-    pub(super) fn all_options(&self) -> Vec<String> {
-        let mut options = Vec::new();
-        if self.batch {
-            options.push("BatchMode=yes".into());
-        }
-        if self.forward_agent {
-            options.push("ForwardAgent=yes".into());
-        }
-        let plain = self.options.iter().filter(|o| !given::is_list(o));
-        options.extend(plain.cloned());
-        options
-    }
 }
 
 fn lines(output: &Output) -> Vec<(String, String)> {

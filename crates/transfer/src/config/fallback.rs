@@ -22,7 +22,7 @@ pub(super) fn evaluate(query: &Query, user: &LocalUser) -> Result<EvaluatedConfi
             Err(e) if e.kind() == io::ErrorKind::NotFound && query.file.is_none() => {}
             Err(e) => {
                 return Err(ConfigError::new(format!(
-                    "{} cannot be read: {e}",
+                    "cannot read {}: {e}",
                     escape::path(&path)
                 )));
             }
@@ -107,14 +107,14 @@ fn parse(
     evaluated: &mut EvaluatedConfig,
 ) -> Result<Vec<(String, String)>, ConfigError> {
     let shown = path.map_or_else(
-        || "the command line's -o".into(),
+        || "-o on the command line".into(),
         |p| escape::path(p).to_string(),
     );
     let (text, had_match) = without_match(text);
     if had_match {
         evaluated.warnings.push(format!(
-            "{shown}: Match blocks are skipped, since OpenSSH's ssh, which evaluates them, is \
-             not installed"
+            "{shown}: skipping Match blocks: OpenSSH's ssh, which evaluates them, is not \
+             installed"
         ));
     }
     let mut config = SshConfig::default();
@@ -136,8 +136,8 @@ fn parse(
         .any(|k| k.eq_ignore_ascii_case("match"))
     {
         return Err(ConfigError::new(format!(
-            "{shown}: a file that it includes has Match blocks, which only OpenSSH's ssh can \
-             evaluate, and it is not installed; name another file with -F"
+            "{shown}: an included file has Match blocks, which need OpenSSH's ssh, and it is \
+             not installed: install it, or name another file with -F"
         )));
     }
     Ok(lines(&params))

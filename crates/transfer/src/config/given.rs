@@ -77,7 +77,7 @@ pub(super) fn read(
         let left_out = |l: &str| matches_pattern(name, l) || matches_pattern(l, name);
         if meant.is_empty() && sign != Some('-') && !LEFT_OUT.iter().any(|l| left_out(l)) {
             return Err(ConfigError::new(format!(
-                "{option}: {} is no algorithm that is known here; supported are {}",
+                "{option}: unknown algorithm {}; supported are {}",
                 escape::name(name.as_bytes()),
                 ours.join(",")
             )));

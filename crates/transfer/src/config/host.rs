@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bitflags::bitflags;
 use ssh::key::PublicKey;
 use wire::{Field, Mpint, Reader};
 
 use super::{Algorithms, Tokens};
 use crate::agent::AgentSocket;
+use crate::known_hosts::KnownHostsCommand;
 use crate::operand::Destination;
 use crate::report::Origin;
 
@@ -22,10 +24,10 @@ pub struct HostConfig {
     pub port: u16,
     /// User.
     pub user: String,
+    /// Options that are on or off.
+    pub switches: Switches,
     /// ProxyJump and ProxyCommand.
     pub proxy: Proxy,
-    /// ProxyUseFdpass: the ProxyCommand passes a connected socket and exits.
-    pub proxy_passes_socket: bool,
     /// AddressFamily.
     pub family: AddressFamily,
     /// BindAddress.
@@ -34,8 +36,6 @@ pub struct HostConfig {
     pub connect_timeout: Option<Duration>,
     /// ConnectionAttempts.
     pub connection_attempts: u32,
-    /// TCPKeepAlive.
-    pub tcp_keep_alive: bool,
     /// ServerAliveInterval; `None` disables keepalives.
     pub alive_interval: Option<Duration>,
     /// ServerAliveCountMax.
@@ -67,22 +67,14 @@ pub struct HostConfig {
 
     /// UserKnownHostsFile; new hosts are added to the first.
     pub user_known_hosts: Vec<PathBuf>,
-    /// True if the user has no home directory for the default files and has named no others: new
-    /// hosts are not recorded.
-    pub is_homeless: bool,
     /// GlobalKnownHostsFile.
     pub global_known_hosts: Vec<PathBuf>,
     /// StrictHostKeyChecking.
     pub strict: StrictHostKeyChecking,
-    /// HashKnownHosts.
-    pub hash_known_hosts: bool,
-    /// ExitOnForwardFailure: a host with a changed key is refused even with
-    /// StrictHostKeyChecking=no, since forwarding would be disabled.
-    pub exit_on_forward_failure: bool,
-    /// CheckHostIP.
-    pub check_host_ip: bool,
     /// HostKeyAlias.
     pub host_key_alias: Option<String>,
+    /// KnownHostsCommand.
+    pub known_hosts_command: Option<KnownHostsCommand>,
     /// RevokedHostKeys.
     pub revoked_host_keys: Vec<PathBuf>,
 
@@ -90,24 +82,14 @@ pub struct HostConfig {
     pub identity_files: Vec<IdentityFile>,
     /// CertificateFile, in order.
     pub certificate_files: Vec<PathBuf>,
-    /// IdentitiesOnly.
-    pub identities_only: bool,
     /// IdentityAgent.
     pub agent: AgentSocket,
     /// ForwardAgent.
     pub forward_agent: ForwardAgent,
     /// PreferredAuthentications, in order; `None` for longhaul's own order.
     pub preferred_authentications: Option<Vec<String>>,
-    /// PubkeyAuthentication.
-    pub pubkey_authentication: bool,
-    /// PasswordAuthentication.
-    pub password_authentication: bool,
-    /// KbdInteractiveAuthentication.
-    pub kbd_interactive_authentication: bool,
     /// NumberOfPasswordPrompts.
     pub password_prompts: u32,
-    /// BatchMode: no prompts.
-    pub batch_mode: bool,
 
     /// SendEnv: patterns of variable names.
     pub send_env: Vec<String>,
@@ -123,6 +105,37 @@ pub struct HostConfig {
     pub notes: Vec<String>,
     /// The values of `%h` and the other tokens.
     pub tokens: Tokens,
+}
+
+bitflags! {
+    /// Options of ssh_config(5) that are on or off.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Switches: u16 {
+        /// ProxyUseFdpass: the ProxyCommand passes a connected socket and exits.
+        const PROXY_USE_FDPASS = 1;
+        /// TCPKeepAlive.
+        const TCP_KEEP_ALIVE = 1 << 1;
+        /// The user has no home directory for the default UserKnownHostsFile and has named no
+        /// other: new hosts are not recorded.
+        const HOMELESS = 1 << 2;
+        /// HashKnownHosts.
+        const HASH_KNOWN_HOSTS = 1 << 3;
+        /// ExitOnForwardFailure: a host with a changed key is refused even with
+        /// StrictHostKeyChecking=no, since forwarding would be disabled.
+        const EXIT_ON_FORWARD_FAILURE = 1 << 4;
+        /// CheckHostIP.
+        const CHECK_HOST_IP = 1 << 5;
+        /// IdentitiesOnly.
+        const IDENTITIES_ONLY = 1 << 6;
+        /// PubkeyAuthentication.
+        const PUBKEY_AUTHENTICATION = 1 << 7;
+        /// PasswordAuthentication.
+        const PASSWORD_AUTHENTICATION = 1 << 8;
+        /// KbdInteractiveAuthentication.
+        const KBD_INTERACTIVE_AUTHENTICATION = 1 << 9;
+        /// BatchMode: no prompts.
+        const BATCH_MODE = 1 << 10;
+    }
 }
 
 /// The way to reach the host.
@@ -194,6 +207,11 @@ pub struct RekeyLimit {
 }
 
 impl HostConfig {
+    /// True if the option is on.
+    pub fn has(&self, switch: Switches) -> bool {
+        self.switches.contains(switch)
+    }
+
     /// Returns the name under which the host key is looked up and shown: HostKeyAlias, else
     /// HostName.
     pub fn host_key_name(&self) -> &str {
@@ -226,7 +244,7 @@ impl HostConfig {
         match bits {
             Some(bits) if bits >= self.required_rsa_size as usize => Ok(()),
             _ => Err(format!(
-                "is an RSA key of {} bits; RequiredRSASize demands {}",
+                "is an RSA key of {} bits; RequiredRSASize requires {}",
                 bits.unwrap_or_default(),
                 self.required_rsa_size
             )),

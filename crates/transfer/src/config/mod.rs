@@ -24,7 +24,8 @@ use std::path::PathBuf;
 
 pub use algorithms::Algorithms;
 pub use host::{
-    AddressFamily, ForwardAgent, HostConfig, IdentityFile, Proxy, RekeyLimit, StrictHostKeyChecking,
+    AddressFamily, ForwardAgent, HostConfig, IdentityFile, Proxy, RekeyLimit,
+    StrictHostKeyChecking, Switches,
 };
 pub use tokens::Tokens;
 pub use user::LocalUser;
@@ -63,6 +64,29 @@ pub struct Query {
 }
 
 impl Query {
+    /// Refuses control characters in every value, and names with shell metacharacters.
+    ///
+    /// # Errors
+    /// One sentence with the flag and the value, escaped.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        checked::query(self)
+    }
+
+    /// Returns the `-o` options, including those for flags that scp turns into options. Lists of
+    /// algorithms are excluded, since longhaul parses them itself.
+    fn all_options(&self) -> Vec<String> {
+        let mut options = Vec::new();
+        if self.batch {
+            options.push("BatchMode=yes".into());
+        }
+        if self.forward_agent {
+            options.push("ForwardAgent=yes".into());
+        }
+        let plain = self.options.iter().filter(|o| !given::is_list(o));
+        options.extend(plain.cloned());
+        options
+    }
+
     /// Returns the configuration for this host, including warnings for the user.
     pub fn resolve(&self, user: &LocalUser) -> Result<HostConfig, ConfigError> {
         self.check()?;

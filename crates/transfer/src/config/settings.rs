@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use super::value::{Parsed, boolean, number, paths, size, time, words};
 use super::{
     AddressFamily, Algorithms, ConfigError, EvaluatedConfig, ForwardAgent, HostConfig,
-    IdentityFile, LocalUser, Proxy, Query, RekeyLimit, StrictHostKeyChecking, Tokens, given,
+    IdentityFile, LocalUser, Proxy, Query, RekeyLimit, StrictHostKeyChecking, Switches, Tokens,
+    given,
 };
 use crate::agent::AgentSocket;
 use crate::escape;
+use crate::known_hosts::KnownHostsCommand;
 use crate::operand::Destination;
 use crate::report::Origin;
 
@@ -36,12 +38,12 @@ const SETTINGS: &[Setting] = settings! {
     "user" => |c, v| c.user = one(v)?.into();
     "proxyjump" => |c, v| if let Some(hops) = jump(one(v)?)? { c.proxy = Proxy::Jump(hops) };
     "proxycommand" => |c, v| if one(v)? != "none" { c.proxy = Proxy::Command(one(v)?.into()) };
-    "proxyusefdpass" => |c, v| c.proxy_passes_socket = boolean(one(v)?)?;
+    "proxyusefdpass" => |c, v| c.switches.set(Switches::PROXY_USE_FDPASS, boolean(one(v)?)?);
     "addressfamily" => |c, v| c.family = family(one(v)?)?;
     "bindaddress" => |c, v| c.bind_address = Some(one(v)?.into());
     "connecttimeout" => |c, v| c.connect_timeout = time(one(v)?)?;
     "connectionattempts" => |c, v| c.connection_attempts = number(one(v)?)?;
-    "tcpkeepalive" => |c, v| c.tcp_keep_alive = boolean(one(v)?)?;
+    "tcpkeepalive" => |c, v| c.switches.set(Switches::TCP_KEEP_ALIVE, boolean(one(v)?)?);
     "serveraliveinterval" => |c, v| c.alive_interval = time(one(v)?)?;
     "serveralivecountmax" => |c, v| c.alive_count_max = number(one(v)?)?;
     "requiredrsasize" => |c, v| c.required_rsa_size = number(one(v)?)?.max(MIN_RSA_BITS);
@@ -50,28 +52,29 @@ const SETTINGS: &[Setting] = settings! {
     "userknownhostsfile" => |c, v| c.user_known_hosts = all_paths(v);
     "globalknownhostsfile" => |c, v| c.global_known_hosts = all_paths(v);
     "stricthostkeychecking" => |c, v| c.strict = strict(one(v)?)?;
-    "hashknownhosts" => |c, v| c.hash_known_hosts = boolean(one(v)?)?;
-    "exitonforwardfailure" => |c, v| c.exit_on_forward_failure = boolean(one(v)?)?;
-    "checkhostip" => |c, v| c.check_host_ip = boolean(one(v)?)?;
+    "hashknownhosts" => |c, v| c.switches.set(Switches::HASH_KNOWN_HOSTS, boolean(one(v)?)?);
+    "exitonforwardfailure" => |c, v| c.switches.set(Switches::EXIT_ON_FORWARD_FAILURE, boolean(one(v)?)?);
+    "checkhostip" => |c, v| c.switches.set(Switches::CHECK_HOST_IP, boolean(one(v)?)?);
     "hostkeyalias" => |c, v| c.host_key_alias = Some(one(v)?.into());
+    "knownhostscommand" => |c, v| c.known_hosts_command = KnownHostsCommand::parse(one(v)?)?;
     "revokedhostkeys" => |c, v| c.revoked_host_keys = all_paths(v);
     "identityfile" => |c, v| c.identity_files = each_path(v).into_iter().map(explicit).collect();
     "certificatefile" => |c, v| c.certificate_files = each_path(v);
-    "identitiesonly" => |c, v| c.identities_only = boolean(one(v)?)?;
+    "identitiesonly" => |c, v| c.switches.set(Switches::IDENTITIES_ONLY, boolean(one(v)?)?);
     "identityagent" => |c, v| c.agent = agent(one(v)?);
     "forwardagent" => |c, v| c.forward_agent = forward(one(v)?);
     "preferredauthentications" => |c, v| c.preferred_authentications = Some(comma(one(v)?));
-    "pubkeyauthentication" => |c, v| c.pubkey_authentication = pubkey(one(v)?)?;
-    "passwordauthentication" => |c, v| c.password_authentication = boolean(one(v)?)?;
+    "pubkeyauthentication" => |c, v| c.switches.set(Switches::PUBKEY_AUTHENTICATION, pubkey(one(v)?)?);
+    "passwordauthentication" => |c, v| c.switches.set(Switches::PASSWORD_AUTHENTICATION, boolean(one(v)?)?);
     "kbdinteractiveauthentication" => |c, v| {
-        c.kbd_interactive_authentication = boolean(one(v)?)?
+        c.switches.set(Switches::KBD_INTERACTIVE_AUTHENTICATION, boolean(one(v)?)?)
     };
     "numberofpasswordprompts" => |c, v| c.password_prompts = number(one(v)?)?;
-    "batchmode" => |c, v| c.batch_mode = boolean(one(v)?)?;
+    "batchmode" => |c, v| c.switches.set(Switches::BATCH_MODE, boolean(one(v)?)?);
     "sendenv" => |c, v| c.send_env = send_env(v);
     // The option's name until OpenSSH 8.7.
     "challengeresponseauthentication" => |c, v| {
-        c.kbd_interactive_authentication = boolean(one(v)?)?
+        c.switches.set(Switches::KBD_INTERACTIVE_AUTHENTICATION, boolean(one(v)?)?)
     };
     "setenv" => |c, v| c.set_env = v.iter().flat_map(|v| set_env(v)).collect();
     "loglevel" => |c, v| c.log_level = one(v)?.to_ascii_uppercase();
@@ -145,7 +148,26 @@ pub(super) fn apply(
         .iter_mut()
         .for_each(|f| f.explicit = !usual);
     expand(query, user, evaluated, &mut config)?;
+    check_fingerprint_hash(evaluated, &config)?;
     Ok(config)
+}
+
+/// Refuses a KnownHostsCommand that is to search by another fingerprint than SHA256: it would miss a
+/// revoked key.
+fn check_fingerprint_hash(
+    evaluated: &EvaluatedConfig,
+    config: &HostConfig,
+) -> Result<(), ConfigError> {
+    let hash = evaluated.values("fingerprinthash").next();
+    let other = hash.is_some_and(|hash| !hash.eq_ignore_ascii_case("sha256"));
+    let command = config.known_hosts_command.as_ref();
+    match other && command.is_some_and(KnownHostsCommand::takes_fingerprint) {
+        true => Err(ConfigError::new(
+            "KnownHostsCommand has %f, and FingerprintHash is not SHA256, the only one supported: \
+             use %K in the command",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Records the origin of settings that a copy may otherwise choose itself.
@@ -189,13 +211,12 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
         host_name: query.host.clone(),
         port: query.port.unwrap_or(22),
         user: query.user.clone().unwrap_or_else(|| user.name.clone()),
+        switches: usual_switches(query),
         proxy: Proxy::Direct,
-        proxy_passes_socket: false,
         family: query.family,
         bind_address: None,
         connect_timeout: None,
         connection_attempts: 1,
-        tcp_keep_alive: true,
         alive_interval: None,
         alive_count_max: 3,
         ciphers: Algorithms::Ours,
@@ -210,27 +231,19 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
         ciphers_from: Origin::Default,
         compression_from: Origin::Default,
         user_known_hosts: ssh(&["known_hosts", "known_hosts2"]),
-        is_homeless: false,
         global_known_hosts: ["", "2"]
             .map(|n| PathBuf::from(format!("/etc/ssh/ssh_known_hosts{n}")))
             .into(),
         strict: StrictHostKeyChecking::Ask,
-        hash_known_hosts: false,
-        exit_on_forward_failure: false,
-        check_host_ip: false,
         host_key_alias: None,
+        known_hosts_command: None,
         revoked_host_keys: Vec::new(),
         identity_files: usual.into_iter().map(explicit).collect(),
         certificate_files: Vec::new(),
-        identities_only: false,
         agent: AgentSocket::Environment,
         forward_agent: ForwardAgent::No,
         preferred_authentications: None,
-        pubkey_authentication: true,
-        password_authentication: true,
-        kbd_interactive_authentication: true,
         password_prompts: 3,
-        batch_mode: query.batch,
         send_env: Vec::new(),
         set_env: Vec::new(),
         log_level: "INFO".into(),
@@ -238,6 +251,16 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
         notes: Vec::new(),
         tokens: Tokens::default(),
     }
+}
+
+/// Returns the options that are on without any setting.
+fn usual_switches(query: &Query) -> Switches {
+    let mut usual = Switches::TCP_KEEP_ALIVE
+        | Switches::PUBKEY_AUTHENTICATION
+        | Switches::PASSWORD_AUTHENTICATION
+        | Switches::KBD_INTERACTIVE_AUTHENTICATION;
+    usual.set(Switches::BATCH_MODE, query.batch);
+    usual
 }
 
 /// Expands tokens in paths and commands. `ssh -G` expands some options and leaves others as written
@@ -277,7 +300,8 @@ fn expand(
         let below_home = |path: &Path| path.starts_with("~");
         if !evaluated.is_chosen("userknownhostsfile") {
             config.user_known_hosts.retain(|path| !below_home(path));
-            config.is_homeless = config.user_known_hosts.is_empty();
+            let none = config.user_known_hosts.is_empty();
+            config.switches.set(Switches::HOMELESS, none);
         }
         if !evaluated.is_chosen("identityfile") {
             config.identity_files.retain(|file| !below_home(&file.path));
@@ -308,7 +332,10 @@ fn expand(
 }
 
 fn one<'a>(values: &[&'a str]) -> Parsed<&'a str> {
-    values.first().copied().ok_or_else(|| "has no value".into())
+    values
+        .first()
+        .copied()
+        .ok_or_else(|| "needs a value".into())
 }
 
 fn explicit(path: PathBuf) -> IdentityFile {
@@ -352,7 +379,7 @@ fn family(text: &str) -> Parsed<AddressFamily> {
         "any" => Ok(AddressFamily::Any),
         "inet" => Ok(AddressFamily::Inet),
         "inet6" => Ok(AddressFamily::Inet6),
-        _ => Err("is none of any, inet, inet6".into()),
+        _ => Err("is not any, inet or inet6".into()),
     }
 }
 
@@ -362,7 +389,7 @@ fn strict(text: &str) -> Parsed<StrictHostKeyChecking> {
         "accept-new" => Ok(StrictHostKeyChecking::AcceptNew),
         "yes" | "true" => Ok(StrictHostKeyChecking::Yes),
         "no" | "off" | "false" => Ok(StrictHostKeyChecking::No),
-        _ => Err("is none of ask, accept-new, yes, no".into()),
+        _ => Err("is not ask, accept-new, yes or no".into()),
     }
 }
 

@@ -28,14 +28,46 @@ pub struct Tokens {
 impl Tokens {
     /// Replaces `%` tokens. The error for an unknown token names `option`.
     pub fn percent(&self, option: &str, text: &str) -> Result<String, ConfigError> {
+        self.expand(option, text, &[], false)
+    }
+
+    /// Replaces `%` tokens, those in `own` too, and `${VARIABLE}`. Values are not expanded again.
+    pub fn percent_and_variables(
+        &self,
+        option: &str,
+        text: &str,
+        own: &[(char, String)],
+    ) -> Result<String, ConfigError> {
+        self.expand(option, text, own, true)
+    }
+
+    fn expand(
+        &self,
+        option: &str,
+        text: &str,
+        own: &[(char, String)],
+        variables: bool,
+    ) -> Result<String, ConfigError> {
         let mut out = String::with_capacity(text.len());
         let mut chars = text.chars();
         while let Some(c) = chars.next() {
+            if variables && c == '$' && chars.as_str().starts_with('{') {
+                let (value, rest) = variable(option, chars.as_str())?;
+                out.push_str(&value);
+                chars = rest.chars();
+                continue;
+            }
             if c != '%' {
                 out.push(c);
                 continue;
             }
-            match chars.next() {
+            let token = chars.next();
+            let found = own.iter().find(|(name, _)| Some(*name) == token);
+            if let Some((_, value)) = found {
+                out.push_str(value);
+                continue;
+            }
+            match token {
                 Some('%') => out.push('%'),
                 Some('C') => out.push_str(&self.connection_hash()),
                 Some('d') => out.push_str(&self.home(option)?.to_string_lossy()),
@@ -55,7 +87,11 @@ impl Tokens {
                         other.escape_default()
                     )));
                 }
-                None => return Err(ConfigError::new(format!("{option} ends in a lone %"))),
+                None => {
+                    return Err(ConfigError::new(format!(
+                        "{option} ends with a single %: write %% for a percent sign"
+                    )));
+                }
             }
         }
         Ok(out)
@@ -67,48 +103,24 @@ impl Tokens {
             // ssh_config cannot express tokens in a path that is not UTF-8.
             return Ok(text.to_owned());
         };
-        let text = self.variables(option, &self.percent(option, text)?)?;
+        let text = self.percent_and_variables(option, text, &[])?;
         match text.strip_prefix('~') {
             Some("") => Ok(self.home(option)?.to_owned()),
             Some(rest) if rest.starts_with('/') => {
                 Ok(self.home(option)?.join(rest.trim_start_matches('/')))
             }
             Some(_) => Err(ConfigError::new(format!(
-                "{option}: the home directory of another user (~NAME) is not looked up; write it \
-                 in full"
+                "{option}: the home of another user (~NAME) is not supported; write the full \
+                 path"
             ))),
             None => Ok(PathBuf::from(text)),
         }
     }
 
-    fn variables(&self, option: &str, text: &str) -> Result<String, ConfigError> {
-        let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once("${") {
-            out.push_str(before);
-            let Some((name, tail)) = after.split_once('}') else {
-                return Err(ConfigError::new(format!("{option}: '${{' is not closed")));
-            };
-            match std::env::var(name) {
-                Ok(value) => out.push_str(&value),
-                Err(_) => {
-                    return Err(ConfigError::new(format!(
-                        "{option}: the environment variable {} is not set",
-                        name.escape_default()
-                    )));
-                }
-            }
-            rest = tail;
-        }
-        out.push_str(rest);
-        Ok(out)
-    }
-
     fn home(&self, option: &str) -> Result<&Path, ConfigError> {
-        self.local
-            .home
-            .as_deref()
-            .ok_or_else(|| ConfigError::new(format!("{option}: this user has no home directory")))
+        self.local.home.as_deref().ok_or_else(|| {
+            ConfigError::new(format!("{option}: cannot find this user's home directory"))
+        })
     }
 
     /// Computes `%C` (misc.c `ssh_connection_hash`).
@@ -119,5 +131,21 @@ impl Tokens {
         );
         let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
         hash.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+    }
+}
+
+/// Returns the value of the environment variable whose name in braces is at the front of `text`,
+/// and the rest of `text`.
+fn variable<'a>(option: &str, text: &'a str) -> Result<(String, &'a str), ConfigError> {
+    let inner = text.strip_prefix('{').unwrap_or(text);
+    let Some((name, rest)) = inner.split_once('}') else {
+        return Err(ConfigError::new(format!("{option}: '${{' is not closed")));
+    };
+    match std::env::var(name) {
+        Ok(value) => Ok((value, rest)),
+        Err(_) => Err(ConfigError::new(format!(
+            "{option}: the environment variable {} is not set",
+            name.escape_default()
+        ))),
     }
 }

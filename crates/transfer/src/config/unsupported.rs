@@ -8,20 +8,18 @@ struct Unsupported {
     keyword: &'static str,
     /// Values that request nothing.
     harmless: &'static [&'static str],
-    how: How,
+    how: UnsupportedEffect,
 }
 
-enum How {
+enum UnsupportedEffect {
     /// The connection is weaker than or different from the request: warn once per run.
     Warn(&'static str),
-    /// Without the setting a host key might be accepted that it refuses: an error.
-    Refuse(&'static str),
     /// The setting has no use for a copy: a note for `-v`.
     Note(&'static str),
     /// scp disables the setting or has no use for it either: no message.
     Silent,
 }
-use How::{Note, Refuse, Silent, Warn};
+use UnsupportedEffect::{Note, Silent, Warn};
 
 const OFF: &[&str] = &["no", "false", "none", "0"];
 
@@ -34,25 +32,21 @@ macro_rules! table {
 const TABLE: &[Unsupported] = table! {
     "verifyhostkeydns" OFF => Warn("VerifyHostKeyDNS is not supported: host keys are checked \
         against known_hosts only");
-    "knownhostscommand" OFF => Refuse("KnownHostsCommand is not supported, and may know of another \
-        key of the host or revoke one: set it to none, or use OpenSSH's ssh (-S ssh)");
-    "nohostauthenticationforlocalhost" OFF => Warn("NoHostAuthenticationForLocalhost is not \
-        supported: the host key is checked all the same");
+    "nohostauthenticationforlocalhost" OFF => Warn("NoHostAuthenticationForLocalhost is not supported: the host key is checked");
     "pkcs11provider" OFF => Warn("PKCS11Provider is not supported: load its keys into an \
         ssh-agent (ssh-add -s)");
-    "bindinterface" OFF => Warn("BindInterface is not supported: the system chooses the \
-        interface; BindAddress is");
+    "bindinterface" OFF => Warn("BindInterface is not supported: use BindAddress");
     "tunnel" OFF => Warn("Tunnel is not supported: no tunnel device is opened");
     "permitlocalcommand" OFF => Warn("PermitLocalCommand is not supported: LocalCommand is not \
         run");
     "hostbasedauthentication" OFF => Note("HostbasedAuthentication is not supported");
-    "gssapiauthentication" OFF => Note("GSSAPIAuthentication is not supported; -S ssh uses the \
-        system's ssh, which may be able to");
+    "gssapiauthentication" OFF => Note("GSSAPIAuthentication is not supported; -S ssh uses the system's ssh, which may support \
+         it");
     "gssapikeyexchange" OFF => Note("GSSAPIKeyExchange is not supported");
     "updatehostkeys" OFF => Note("UpdateHostKeys is not supported: known_hosts is not updated");
     "addkeystoagent" OFF => Note("AddKeysToAgent is not supported");
-    "controlmaster" OFF => Note("ControlMaster is not used: this is a connection of its own");
-    "controlpath" OFF => Note("ControlPath is not used: this is a connection of its own");
+    "controlmaster" OFF => Note("ControlMaster is not supported: longhaul opens its own connection");
+    "controlpath" OFF => Note("ControlPath is not supported: longhaul opens its own connection");
     "visualhostkey" OFF => Note("VisualHostKey is not supported");
     "fingerprinthash" &["SHA256", "sha256"] => Note("FingerprintHash is not supported: \
         fingerprints are SHA256");
@@ -127,17 +121,11 @@ pub(super) fn judge(
             Some(known) if known.harmless.contains(&value.as_str()) => {}
             Some(known) => match known.how {
                 Warn(text) => config.warnings.push(text.into()),
-                Refuse(text) => {
-                    return Err(ConfigError::new(format!(
-                        "{}: {text}",
-                        escape::name(config.host.as_bytes())
-                    )));
-                }
                 Note(text) => config.notes.push(text.into()),
                 Silent => {}
             },
             None => config.notes.push(format!(
-                "{} is not known here",
+                "{} is not a known option",
                 escape::name(keyword.as_bytes())
             )),
         }

@@ -9,7 +9,7 @@ pub(super) fn boolean(text: &str) -> Parsed<bool> {
     match text.to_ascii_lowercase().as_str() {
         "yes" | "true" => Ok(true),
         "no" | "false" => Ok(false),
-        _ => Err("is neither yes nor no".into()),
+        _ => Err("is not yes or no".into()),
     }
 }
 

@@ -21,11 +21,11 @@ const MOST_WAITING: usize = 512 << 10;
 /// The forwarded agent and its open channels.
 pub(super) struct AgentChannels {
     socket: AgentSocket,
-    open: BTreeMap<u32, Forwarded>,
+    open: BTreeMap<u32, ForwardedChannel>,
     registered: Option<(Registry, Token)>,
 }
 
-struct Forwarded {
+struct ForwardedChannel {
     stream: UnixStream,
     token: Option<Token>,
     waiting: Vec<u8>,
@@ -62,17 +62,17 @@ impl AgentChannels {
             }
             Err(why) => {
                 debug!("agent forwarding: {why}");
-                channels.reject(id, "the agent cannot be reached");
+                channels.reject(id, "cannot connect to ssh-agent");
             }
         }
     }
 
-    fn connect(&self, binding: Option<(Bytes, Bytes, Bytes)>) -> Result<Forwarded, String> {
+    fn connect(&self, binding: Option<(Bytes, Bytes, Bytes)>) -> Result<ForwardedChannel, String> {
         if self.open.len() >= MOST {
-            return Err("too many channels to it".to_owned());
+            return Err("too many channels to ssh-agent".to_owned());
         }
         let agent = Agent::connect(&self.socket).map_err(|e| e.to_string())?;
-        let mut agent = agent.ok_or("there is none")?;
+        let mut agent = agent.ok_or("no ssh-agent is running (SSH_AUTH_SOCK is not set)")?;
         if let Some((session_id, host_key, signature)) = binding {
             agent
                 .bind(&host_key, &session_id, &signature, true)
@@ -95,7 +95,7 @@ impl AgentChannels {
                 token = Some(free);
             }
         }
-        Ok(Forwarded {
+        Ok(ForwardedChannel {
             stream,
             token,
             waiting: Vec::new(),
@@ -138,7 +138,7 @@ impl AgentChannels {
     }
 }
 
-impl Forwarded {
+impl ForwardedChannel {
     /// Moves data in both directions; false if the agent closed its socket or failed.
     fn turn(&mut self, id: ChannelId, channels: &mut Channels) -> bool {
         while !self.waiting.is_empty() {

@@ -11,7 +11,7 @@ use crate::session::ProbeResult;
 
 /// The values that bind the agent to a connection (session-bind@openssh.com).
 #[derive(Clone, Copy, Debug)]
-pub struct Binding<'a> {
+pub struct AgentBinding<'a> {
     /// The server's host key blob.
     pub host_key: &'a [u8],
     /// The exchange hash of the first key exchange.
@@ -35,7 +35,7 @@ pub trait AuthHandler: Send {
     }
 
     /// Returns user name, methods and keys, once the host key has been accepted.
-    fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String>;
+    fn credentials(&mut self, binding: AgentBinding<'_>) -> Result<Credentials, String>;
 
     /// Signs with the key at `identity` of [`Credentials::identities`]; `None` if that fails, and
     /// the next key is tried.
@@ -139,7 +139,7 @@ impl Credentials {
     /// Converts the credentials to the configuration of the SSH engine.
     pub(super) fn config(
         self,
-        binding: Binding<'_>,
+        binding: AgentBinding<'_>,
         extensions: &ssh::transport::Extensions,
     ) -> AuthConfig {
         AuthConfig {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use schedule::{Direction, Learned};
+use schedule::{Direction, LearnedConcurrency};
 use ssh::cipher::{cipher, preferred_order};
 
 use crate::memory::findings::{Findings, Method};
@@ -31,7 +31,7 @@ pub(super) type AgedValue<'a, T> = Option<(&'a T, Duration)>;
 
 /// An order of ciphers and its reason.
 #[derive(Clone, Debug)]
-pub(super) struct Ciphers {
+pub(super) struct CipherPreference {
     /// All supported ciphers.
     pub(super) names: Vec<&'static str>,
     pub(super) order: CipherOrder,
@@ -45,7 +45,7 @@ pub(super) fn ciphers(
     has_aes: bool,
     findings: AgedValue<'_, Findings>,
     processor: AgedValue<'_, Processor>,
-) -> Ciphers {
+) -> CipherPreference {
     let usual = preferred_order(has_aes);
     let between = findings.map(|(found, age)| {
         let rates = rates(&usual, |name| found.rate_of(name));
@@ -61,7 +61,7 @@ pub(super) fn ciphers(
         .chain(here)
         .find(|(rates, ..)| rates.len() > 1);
     match best {
-        Some((rates, by, both_ends, age)) => Ciphers {
+        Some((rates, by, both_ends, age)) => CipherPreference {
             names: fastest_first(usual, &rates),
             order: CipherOrder::Measured {
                 by,
@@ -70,7 +70,7 @@ pub(super) fn ciphers(
             },
             origin: Origin::Memory(age),
         },
-        None => Ciphers {
+        None => CipherPreference {
             names: usual,
             order: CipherOrder::Instructions(has_aes),
             origin: Origin::Default,
@@ -116,7 +116,7 @@ pub(super) struct ZlibCase<'a> {
     /// True if a longhaul is known at the far end, which compresses data in blocks instead.
     pub(super) blocks: bool,
     /// The path's rate as learned from earlier uploads to this host.
-    pub(super) path: AgedValue<'a, Learned>,
+    pub(super) path: AgedValue<'a, LearnedConcurrency>,
     /// The measured results for this host, such as compression rates.
     pub(super) findings: AgedValue<'a, Findings>,
     /// The age of the last connection failure while zlib was in use without a request by the user.
@@ -188,7 +188,7 @@ fn expected(path: u64, sample: Sample) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::findings::{CipherRate, Compressed, Data};
+    use crate::memory::findings::{CipherRate, CompressionResult, Data};
 
     const GCM128: &str = "aes128-gcm@openssh.com";
     const GCM256: &str = "aes256-gcm@openssh.com";
@@ -267,8 +267,8 @@ mod tests {
         assert_eq!(names, usual);
     }
 
-    fn path(rate: u64) -> Learned {
-        Learned {
+    fn path(rate: u64) -> LearnedConcurrency {
+        LearnedConcurrency {
             direction: Direction::Up,
             connections: 1,
             channels: 1,
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_for_such_data_decides() {
-        let row = |rate| Compressed {
+        let row = |rate| CompressionResult {
             data: Data::Text,
             method: Method::Zlib,
             direction: Direction::Up,

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::host::{Surroundings, establish, start};
+use super::error::{AtFault, ConnectCheck, ConnectError};
+use super::host::{SharedSettings, establish, start};
 use super::host_auth_handler::remembered;
 use super::jump;
 use super::remote_use;
@@ -40,24 +41,33 @@ impl RemoteCommand {
     /// # Errors
     /// The host cannot be reached or refuses to run a command. The error is one sentence with the
     /// host's name.
-    pub fn half(config: HostConfig, around: &Surroundings) -> Result<Self, String> {
+    pub fn half(config: HostConfig, around: &SharedSettings) -> Result<Self, ConnectError> {
         let name = config.host.clone();
         let host_name = config.host_name.clone();
         let memory = remembered(&config, around.memories.as_ref());
         let command = remote_use::command_half(remote_use::placed(memory.as_ref()));
-        let (mut link, _) = start(config, around, 0)?;
+        let mut link = start(config, around, 0)?.link;
         establish(&mut link, &name, false)?;
         let shown = escape::name(name.as_bytes()).to_string();
         let address = link.stream().address();
         let address = address.and_then(|address| address.parse().ok());
         let rtt = link.sample().tcp.map_or(Duration::ZERO, |tcp| tcp.rtt);
         let channel = link.open_exec(&command);
-        let channel =
-            channel.ok_or_else(|| format!("{shown}: there is no way to run a command"))?;
+        let host = |why: String| {
+            ConnectError::new(
+                AtFault::Host,
+                ConnectCheck::Session,
+                format!("{shown}: {why}"),
+            )
+        };
+        let channel = channel.ok_or_else(|| host("there is no way to run a command".to_owned()))?;
         // The channel request would otherwise wait for the first write, so it is sent here.
         link.flush(Instant::now())
-            .map_err(|e| format!("{shown}: {e}"))?;
-        let wrong = |e: std::io::Error| format!("{shown}: a command cannot be talked to: {e}");
+            .map_err(|e| host(e.into_words()))?;
+        let wrong = |e: std::io::Error| {
+            let why = format!("{shown}: cannot communicate with the remote command: {e}");
+            ConnectError::this_machine(ConnectCheck::Session, why)
+        };
         let (stream, local) = UnixStream::pair().map_err(wrong)?;
         local.set_nonblocking(true).map_err(wrong)?;
         let said = Arc::new(Mutex::new(String::new()));

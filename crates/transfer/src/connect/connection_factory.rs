@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use schedule::{Direction, Learned, Refusals};
+use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
 use ssh::transport::DisabledProtection;
 use sys::Tuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
 use super::direct::{Direct, DirectConfig};
-use super::host::{FirstHostKey, RequiredMatch, Surroundings, establish, start};
+use super::error::{ConnectCheck, ConnectError};
+use super::host::{FirstHostKey, RequiredMatch, SharedSettings, Started, establish, start};
 use super::host_auth_handler::SharedPrompt;
 use super::host_auth_handler::{memory_name, remembered};
 use super::preconnect::{self, Preconnect};
@@ -19,7 +20,7 @@ use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
 use super::ssh_link::{ConnectionFacts, SshLink};
-use crate::config::{HostConfig, Proxy};
+use crate::config::{HostConfig, Proxy, Switches};
 use crate::escape;
 use crate::memory::HostMemory;
 use crate::prompt::{EchoMode, Prompt, PromptError};
@@ -31,6 +32,9 @@ use crate::session::{ConnectionSource, DirectConnect, Link, NoMoreConnections};
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for one attempt to reconnect that may prompt the user.
 const ASKED_TIMEOUT: Duration = Duration::from_secs(100);
+/// The start time of an SFTP server, in milliseconds beyond a round trip, up to which it is not
+/// remembered.
+const USUAL_START_UP_MS: u32 = 250;
 /// The maximum number of connections to a host that is reached through other hosts, each of which
 /// sees a login per connection.
 const THROUGH_OTHERS: u32 = 4;
@@ -42,8 +46,8 @@ const THROUGH_OTHERS: u32 = 4;
 /// later. Otherwise the link returns authenticated.
 pub fn connect(
     config: HostConfig,
-    around: &Surroundings,
-) -> Result<(SshLink, ConnectionFactory), String> {
+    around: &SharedSettings,
+) -> Result<(SshLink, ConnectionFactory), ConnectError> {
     let first = Arc::new(OnceLock::new());
     let asked = Arc::new(AtomicBool::new(false));
     let asked_again = AtomicBool::new(false);
@@ -59,19 +63,19 @@ pub fn connect(
         ahead: None,
     };
     let opened = Arc::clone(&around.opened);
-    let around = Surroundings {
+    let around = SharedSettings {
         opened: Arc::new(move |facts: ConnectionFacts| {
             let _ = first.set(facts.clone());
             opened(facts);
         }),
-        prompt: Arc::new(Mutex::new(Watched {
+        prompt: Arc::new(Mutex::new(WatchedPrompt {
             inner: Arc::clone(&around.prompt),
             asked,
         })),
         ..around.clone()
     };
     let name = config.host.clone();
-    let (mut link, proven) = start(config, &around, 0)?;
+    let Started { mut link, proven } = start(config, &around, 0)?;
     again.ahead = again.begin_ahead(&link);
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
@@ -84,7 +88,7 @@ pub fn connect(
 /// a proxy command.
 fn direct(
     config: &HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     first: &Arc<OnceLock<ConnectionFacts>>,
 ) -> Option<Arc<Direct>> {
     let wanted = matches!(
@@ -100,7 +104,7 @@ fn direct(
     let memory = remembered(config, around.memories.as_ref());
     let barred = |m: &HostMemory| remote_use::is_barred(m, SystemTime::now());
     if !insisted && memory.as_ref().is_some_and(barred) {
-        debug!("{host}: no direct connection could be made within the last day");
+        debug!("{host}: no direct connection: it failed within the last day");
         return None;
     }
     let first = Arc::clone(first);
@@ -112,7 +116,7 @@ fn direct(
         name: escape::name(config.host.as_bytes()).to_string(),
         tuning: Tuning {
             dscp: around.dscp,
-            keepalive: config.tcp_keep_alive,
+            keepalive: config.has(Switches::TCP_KEEP_ALIVE),
             congestion: around.congestion.clone(),
             ..Tuning::default()
         },
@@ -136,7 +140,7 @@ fn direct(
         if remote_use::bar(&mut memory, why.is_some(), now)
             && let Err(e) = memories.store(&host, port, &user, &memory, now)
         {
-            debug!("{host}: cannot be remembered: {e}");
+            debug!("{host}: cannot save the host memory: {e}");
         }
     });
     let peer = Box::new(move || first.get()?.address.as_ref()?.parse().ok());
@@ -147,7 +151,7 @@ fn direct(
 /// connection is lost.
 pub struct ConnectionFactory {
     config: HostConfig,
-    around: Surroundings,
+    around: SharedSettings,
     /// Facts of the first connection, set once it is authenticated.
     first: Arc<OnceLock<ConnectionFacts>>,
     /// True if a secret was requested, perhaps by a jump host.
@@ -191,7 +195,7 @@ impl ConnectionFactory {
         };
         let (name, now) = (memory_name(&self.config), SystemTime::now());
         if let Err(e) = memories.change(name, now, change) {
-            debug!("{}: cannot be remembered: {e}", self.config.host);
+            debug!("{}: cannot save the host memory: {e}", self.config.host);
         }
     }
 
@@ -219,7 +223,7 @@ impl ConnectionFactory {
         brief: bool,
     ) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.open().is_none() {
-            let why = "another login would need the person again".to_owned();
+            let why = "another login would need your input again".to_owned();
             return Err(NoMoreConnections::Login(why));
         }
         self.connect_with(config, Arc::new(Mutex::new(SilentPrompt)), brief)
@@ -234,7 +238,7 @@ impl ConnectionFactory {
         let first = self.first.get();
         let address: Option<std::net::SocketAddr> =
             first.and_then(|f| f.address.as_ref()?.parse().ok());
-        let around = Surroundings {
+        let around = SharedSettings {
             beside: first.map(|first| RequiredMatch {
                 address: address.map(|a| a.ip()),
                 host_key: FirstHostKey::Known(first.host_key_blob.clone()),
@@ -250,11 +254,13 @@ impl ConnectionFactory {
     /// Opens a connection with the prompts of the first login, at most once.
     fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.asked_again.load(Ordering::SeqCst) {
-            let why = "the login was refused, and nobody is asked more than once".to_owned();
+            let why =
+                "the login was refused, and questions are asked for the first connection only"
+                    .to_owned();
             return Err(NoMoreConnections::Login(why));
         }
         let asked = Arc::new(AtomicBool::new(false));
-        let prompt = Arc::new(Mutex::new(Watched {
+        let prompt = Arc::new(Mutex::new(WatchedPrompt {
             inner: Arc::clone(&self.around.prompt),
             asked: Arc::clone(&asked),
         }));
@@ -326,7 +332,7 @@ impl ConnectionSource for ConnectionFactory {
         }
     }
 
-    fn learned(&self, direction: Direction) -> Option<Learned> {
+    fn learned(&self, direction: Direction) -> Option<LearnedConcurrency> {
         let mut memory = self.memory()?;
         self.take_path(&mut memory);
         memory.learned(direction)
@@ -334,11 +340,28 @@ impl ConnectionSource for ConnectionFactory {
 
     /// Stores the learned rates in addition to the facts stored at login; does nothing for a host
     /// without an entry.
-    fn learn(&self, learned: Learned) {
+    fn learn(&self, learned: LearnedConcurrency) {
         self.change(|memory| {
             self.take_path(memory);
             memory.learn(learned);
         });
+    }
+
+    fn login_cost(&self) -> LoginCost {
+        let memory = self.memory();
+        memory.map_or_else(LoginCost::default, |m| m.login_cost(SystemTime::now()))
+    }
+
+    fn note_login_cost(&self, cost: LoginCost) {
+        let noted = self.memory().and_then(|m| m.logins);
+        // A cost that is as usual needs no record.
+        let usual = LoginCost {
+            start_up_ms: cost.start_up_ms.min(USUAL_START_UP_MS),
+            ..LoginCost::default()
+        };
+        if noted.is_some() || cost != usual {
+            self.change(|memory| memory.note_login_cost(cost, SystemTime::now()));
+        }
     }
 
     fn refusals(&self) -> Refusals {
@@ -361,8 +384,8 @@ impl ConnectionSource for ConnectionFactory {
 }
 
 /// Returns the settings for a further connection, whose questions go to `prompt`.
-fn further(around: &Surroundings, prompt: SharedPrompt) -> Surroundings {
-    Surroundings {
+fn further(around: &SharedSettings, prompt: SharedPrompt) -> SharedSettings {
+    SharedSettings {
         prompt,
         opened: Arc::new(|_| {}),
         forward_agent: false,
@@ -374,27 +397,30 @@ fn further(around: &Surroundings, prompt: SharedPrompt) -> Surroundings {
 /// unauthenticated connections against MaxStartups and may drop it.
 pub(super) fn connect_authenticated(
     config: HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
 ) -> Result<Box<dyn Link>, NoMoreConnections> {
-    let (mut link, _) = start(config, around, 0).map_err(NoMoreConnections::Connection)?;
+    let started = start(config, around, 0);
+    let mut link = started
+        .map_err(|e| NoMoreConnections::Connection(e.into()))?
+        .link;
     link.try_once();
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
     match link.establish(false) {
         Ok(()) => Ok(Box::new(link)),
-        Err(e) if link.knows_host() => Err(NoMoreConnections::Login(e.into_words())),
-        Err(e) => Err(NoMoreConnections::Connection(e.into_words())),
+        Err(e) if e.check() == ConnectCheck::Login => Err(NoMoreConnections::Login(e.into())),
+        Err(e) => Err(NoMoreConnections::Connection(e.into())),
     }
 }
 
 /// A prompt that notes whether a login asked for a secret.
-struct Watched {
+struct WatchedPrompt {
     inner: SharedPrompt,
     asked: Arc<AtomicBool>,
 }
 
-impl Prompt for Watched {
+impl Prompt for WatchedPrompt {
     fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Zeroizing<String>, PromptError> {
         // Accepting a new host key is not a login question.
         if kind == EchoMode::Secret {
@@ -402,7 +428,9 @@ impl Prompt for Watched {
         }
         match self.inner.lock() {
             Ok(mut inner) => inner.ask(question, kind),
-            Err(_) => Err(PromptError::Unavailable("whoever asks has failed")),
+            Err(_) => Err(PromptError::Unavailable(
+                "the thread that asks questions has failed",
+            )),
         }
     }
 
@@ -419,7 +447,9 @@ struct SilentPrompt;
 
 impl Prompt for SilentPrompt {
     fn ask(&mut self, _: &str, _: EchoMode) -> Result<Zeroizing<String>, PromptError> {
-        Err(PromptError::Unavailable("nobody is asked a second time"))
+        Err(PromptError::Unavailable(
+            "questions are asked for the first connection only",
+        ))
     }
 
     fn show(&mut self, _: &str) {}

@@ -11,7 +11,7 @@ const LISTED: usize = 10;
 
 /// The facts about a refused login.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Denied<'a> {
+pub(super) struct DeniedLogin<'a> {
     pub(super) user: &'a str,
     pub(super) host: &'a str,
     /// Methods that the server accepts; empty if they are not known.
@@ -28,7 +28,7 @@ pub(super) struct Denied<'a> {
     pub(super) distrusted: bool,
 }
 
-impl Denied<'_> {
+impl DeniedLogin<'_> {
     /// Returns the message, several lines without the host as prefix.
     pub(super) fn text(&self) -> String {
         let (user, host) = (
@@ -36,7 +36,7 @@ impl Denied<'_> {
             escape::name(self.host.as_bytes()),
         );
         let mut text = match self.server {
-            [] => format!("{user}@{host} cannot log in"),
+            [] => format!("{user}@{host}: permission denied"),
             methods => {
                 let methods = escape::name(methods.join(", ").as_bytes()).to_string();
                 format!("permission denied for {user}@{host}; the server accepts: {methods}")
@@ -65,40 +65,39 @@ impl Denied<'_> {
         let interactive = tried(Method::Password) || tried(Method::KeyboardInteractive);
         let mut advice = Vec::new();
         if self.distrusted && asks {
-            advice.push(
-                "passwords and codes are not sent to a host whose key is not the known one".into(),
-            );
+            advice.push("passwords and codes are not sent because the host key has changed".into());
         } else if self.batch && (asks || !self.failed.is_empty()) {
             advice.push(
-                "batch mode (-B, BatchMode) asks for no password, code or passphrase: run without \
-                 it, or load the key into an agent with ssh-add"
+                "batch mode (-B, BatchMode) cannot ask for a password, code or passphrase: run \
+                 without it, or load the key into an agent with ssh-add"
                     .into(),
             );
         } else if asks && !interactive {
             advice.push(
-                "password and keyboard-interactive authentication are switched off here \
-                 (PasswordAuthentication, KbdInteractiveAuthentication, PreferredAuthentications)"
+                "password and keyboard-interactive authentication are disabled in ssh_config \
+                 (PasswordAuthentication, KbdInteractiveAuthentication, \
+                 PreferredAuthentications)"
                     .into(),
             );
         }
         if accepts("publickey") && !tried(Method::PublicKey) {
-            advice.push("keys are switched off here (PubkeyAuthentication)".into());
-        } else if accepts("publickey") && self.offered.is_empty() && self.failed.is_empty() {
             advice.push(
-                "there is no key to offer: name one with -i FILE, or load one with ssh-add".into(),
+                "public key authentication is disabled in ssh_config (PubkeyAuthentication)".into(),
             );
+        } else if accepts("publickey") && self.offered.is_empty() && self.failed.is_empty() {
+            advice.push("no key to offer: name one with -i FILE, or load one with ssh-add".into());
         } else if accepts("publickey") && !self.offered.is_empty() {
             advice.push(format!(
-                "is {} the right account, and is one of these keys in its authorized_keys there? \
-                 The server's log has its reason",
+                "check that {} is the right account and that its authorized_keys has one of \
+                 these keys; the server's log has the reason",
                 escape::name(self.user.as_bytes())
             ));
         }
         let ours = ["publickey", "password", "keyboard-interactive"];
         if !self.server.is_empty() && !self.server.iter().any(|s| ours.contains(&s.as_str())) {
             advice.push(
-                "none of these is supported here; -S ssh uses the system's ssh, which may support \
-                 them"
+                "longhaul supports none of these methods; -S ssh uses the system's ssh, which \
+                 may support them"
                     .into(),
             );
         }
@@ -116,13 +115,13 @@ mod tests {
         Method::Password,
     ];
 
-    fn denied<'a>(server: &'a [String]) -> Denied<'a> {
-        Denied {
+    fn denied<'a>(server: &'a [String]) -> DeniedLogin<'a> {
+        DeniedLogin {
             user: "alice",
             host: "h",
             server,
             methods: ALL,
-            ..Denied::default()
+            ..DeniedLogin::default()
         }
     }
 
@@ -133,7 +132,7 @@ mod tests {
     #[test]
     fn a_refused_login_names_account_keys_methods_and_what_to_do() {
         let server = names(&["publickey", "password"]);
-        let text = Denied {
+        let text = DeniedLogin {
             offered: names(&["/k/id (ED25519 SHA256:x)", "work (agent) (RSA SHA256:y)"]),
             failed: names(&["/k/locked: needs a passphrase"]),
             ..denied(&server)
@@ -154,14 +153,14 @@ mod tests {
     /// Regression test: `-B` with a key that needs a passphrase printed `permission denied ()`.
     #[test]
     fn batch_mode_with_a_locked_key_says_so() {
-        let text = Denied {
+        let text = DeniedLogin {
             methods: &[Method::PublicKey],
             failed: names(&["/k/locked: needs a passphrase"]),
             batch: true,
             ..denied(&[])
         }
         .text();
-        assert!(text.starts_with("alice@h cannot log in\n"), "{text}");
+        assert!(text.starts_with("alice@h: permission denied\n"), "{text}");
         assert!(
             text.contains("/k/locked") && text.contains("ssh-add"),
             "{text}"
@@ -182,7 +181,7 @@ mod tests {
     fn many_keys_are_not_all_listed() {
         let server = names(&["publickey"]);
         let offered = (0..30).map(|n| format!("key{n}")).collect();
-        let text = Denied {
+        let text = DeniedLogin {
             offered,
             ..denied(&server)
         }

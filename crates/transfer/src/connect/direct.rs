@@ -11,22 +11,23 @@ use std::time::{Duration, Instant};
 use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
-use ssh::direct_control::{self, Begin, Frames, MoreKeys, ServerMessage, VERSION};
+use ssh::direct_control::{self, FrameSplitter, MoreKeys, ServerMessage, StartRequest, VERSION};
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::transport::{DisabledProtection, KexGuess, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::debug;
 
 use self::gate::DirectAuthHandler;
+use super::error::ConnectError;
 use super::proposing::SecurityProposal;
 use super::remote_use;
-use super::ssh_link::{LinkConfig, SshLink};
+use super::ssh_link::{LinkConfig, LinkRole, SshLink};
 use super::stream::Stream;
 use super::tcp::{DialError, TcpDialer};
 use crate::config::RekeyLimit;
 use crate::escape;
 use crate::session::{
-    ControlMessage, DirectConnect, Heard, Link, LinkError, NoMoreConnections, RemoteKnowledge,
+    ControlMessage, DirectConnect, Heard, Link, NoMoreConnections, RemoteKnowledge,
 };
 
 /// The number of keys registered at first: a copy starts with at most that many connections.
@@ -77,14 +78,14 @@ pub(super) struct Direct {
     /// statement about its address is not used.
     peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
     noted: DirectOutcomeHook,
-    state: Mutex<State>,
+    state: Mutex<DirectServerState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct DirectServerState {
     outlet: Option<ControlMessage>,
-    frames: Option<Frames>,
+    frames: Option<FrameSplitter>,
     server: Option<ServerAt>,
     /// Keys that the far end has confirmed, with the time of registration.
     keys: Vec<(PrivateKey, Instant)>,
@@ -145,7 +146,7 @@ impl Direct {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DirectServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -188,7 +189,7 @@ impl Direct {
             .to_bytes(),
         );
         let outlet = state.outlet.as_ref();
-        outlet.ok_or("its control channel is gone")?(message);
+        outlet.ok_or("its control channel was closed")?(message);
         let until = Instant::now() + TAKEN;
         while !state.taken.remove(&number) {
             if let Some(why) = &state.failed {
@@ -213,17 +214,17 @@ impl Direct {
                 SocketAddr::V6(_) => dial.connect_to(&[address]),
                 SocketAddr::V4(_) => dial.connect(&host, port),
             };
-            stream.map(Stream::Tcp).map_err(|e| unreached(&e, address))
+            let failed = |e| ConnectError::unreachable(unreached(&e, address));
+            stream.map(Stream::Tcp).map_err(failed)
         });
         let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
         let config = self.link(&server, login);
         let gate = DirectAuthHandler::new(server.user, server.host_key, key);
-        let mut link =
-            SshLink::connect(config, open, Box::new(gate)).map_err(LinkError::into_words)?;
+        let mut link = SshLink::connect(config, open, Box::new(gate))?;
         link.try_once();
         // The host key was announced over the login connection, and the far end knows the client
         // key, so requests can follow authentication without waiting for its result.
-        link.establish(true).map_err(LinkError::into_words)?;
+        link.establish(true)?;
         Ok(link)
     }
 
@@ -274,13 +275,13 @@ impl Direct {
             timeout: Some(login),
             renounced: DisabledProtection::Nothing,
             window_poll: self.config.window_poll,
-            again: true,
+            role: LinkRole::Direct,
             serving: None,
-            straight: true,
             sends_much: false,
             chose_zlib: false,
             forward: None,
             opened: None,
+            track: None,
         }
     }
 
@@ -293,11 +294,11 @@ impl Direct {
                 software,
             } => {
                 let peer = (self.peer)();
-                let mut address = peer.ok_or("the address of the host is not known")?;
+                let mut address = peer.ok_or("the address of the host is unknown")?;
                 address.set_port(port);
                 let mut state = self.lock();
                 if state.server.is_some() {
-                    return Err("it answers twice".to_owned());
+                    return Err("it answered twice".to_owned());
                 }
                 debug!("{}: direct connections to {address}", self.config.name);
                 state.server = Some(ServerAt {
@@ -331,18 +332,18 @@ impl DirectConnect for Direct {
         let keys = (0..FIRST_KEYS).map(|_| new_key().map(|key| (key, Instant::now())));
         let keys: Vec<_> = keys.collect::<Result<_, _>>().ok()?;
         let blobs = direct_control::write_keys(keys.iter().map(|(key, _)| key.public_blob()));
-        let begin = Begin {
+        let begin = StartRequest {
             version: VERSION,
             first_port: 0,
             last_port: 0,
             bear_losses: self.config.bear_losses,
             keys: &blobs,
         };
-        *state = State {
+        *state = DirectServerState {
             outlet: Some(outlet),
-            frames: Some(Frames::of_server()),
+            frames: Some(FrameSplitter::of_server()),
             keys,
-            ..State::default()
+            ..DirectServerState::default()
         };
         let placed = self.config.placed.as_deref();
         Some((
@@ -387,7 +388,7 @@ impl DirectConnect for Direct {
     }
 
     fn lost(&self) {
-        *self.lock() = State::default();
+        *self.lock() = DirectServerState::default();
         self.changed.notify_all();
     }
 
@@ -417,13 +418,16 @@ fn unreached(e: &DialError, address: SocketAddr) -> String {
     let port = address.port();
     match e {
         DialError::TimedOut(after) => format!(
-            "port {port} did not answer within {:.1} s: a firewall, perhaps",
+            "port {port} did not answer within {:.1} s; a firewall may drop the packets",
             after.as_secs_f64()
         ),
         DialError::Unreachable(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-            format!("port {port} is closed on the way: a firewall, or address translation")
+            format!(
+                "port {port} refused the connection; a firewall or address translation may \
+                 block it"
+            )
         }
-        DialError::Unreachable(e) => format!("port {port} cannot be reached: {e}"),
+        DialError::Unreachable(e) => format!("cannot connect to port {port}: {e}"),
         DialError::NoAddress(why) => why.clone(),
     }
 }

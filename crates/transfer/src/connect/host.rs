@@ -1,5 +1,6 @@
 //! Opens a connection to a host as ssh_config and the command line describe it.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -10,43 +11,45 @@ use socket2::SockRef;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
-use ssh::transport::{DisabledProtection, TransportConfig};
+use ssh::transport::{DisabledProtection, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
+use super::error::{ConnectCheck, ConnectError};
 use super::host_auth_handler::{HostAuthHandler, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
 use super::preconnect::{ConnectionHold, PlannedUpload};
-use super::proposing::{propose, remembered};
+use super::proposing::{ProposalReasons, propose, remembered};
 use super::proxy_process::ProxyProcess;
 use super::remote_use::{self, RemoteServerUse};
 use super::segments;
 use super::serving::Serving;
-use super::ssh_link::{ConnectionFacts, LinkConfig, SocketOpener, SshLink};
+use super::ssh_link::{ConnectionFacts, LinkConfig, LinkRole, SocketOpener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Family, TcpDialer};
-use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy};
+use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy, Switches};
 use crate::escape;
-use crate::known_hosts::{KnownHosts, RevokedKeys};
+use crate::known_hosts::{HostName, KnownHosts, Lookup, RevokedKeys};
 use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
-use crate::session::{LinkError, RemoteKnowledge};
+use crate::session::RemoteKnowledge;
+use crate::timeline::Timeline;
 
 /// The maximum number of ProxyJump hops. OpenSSH has no limit; a loop in a configuration would
 /// never end.
 const MAX_HOPS: usize = 16;
 
 /// Finds the configuration of a host.
-pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
+pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, ConnectError> + Send + Sync;
 
 /// Samples the data that will be sent to a host; the error is the reason why that is impossible.
 pub type DataSampler = dyn Fn() -> Result<Sample, ZlibWhy> + Send + Sync;
 
 /// The settings that all hosts of a run share.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct SharedSettings {
     /// The prompt for questions to the user.
     pub prompt: SharedPrompt,
     /// The host memory; `None` disables it.
@@ -87,6 +90,8 @@ pub struct Surroundings {
     /// True if remembered and measured settings are ignored, because a connection with such a
     /// setting failed.
     pub plain: bool,
+    /// Record of the copy's steps, for `--explain=timeline`; not for jump hosts.
+    pub timeline: Option<Arc<Timeline>>,
 }
 
 /// The properties that a further connection must share with the first.
@@ -112,33 +117,36 @@ pub enum FirstHostKey {
     Awaited(Arc<ConnectionHold>),
 }
 
-pub(super) fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(), String> {
+pub(super) fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(), ConnectError> {
     let name = escape::name(host.as_bytes());
-    link.establish(early).map_err(|e| format!("{name}: {e}"))
+    link.establish(early).map_err(|e| e.about(name))
 }
 
+/// A link that is being opened to a host.
+pub(super) struct Started {
+    pub link: SshLink,
+    /// The host memory has a key that was accepted here before.
+    pub proven: bool,
+}
+
+/// Opens a connection to a host up to the TCP connection, `hops` ProxyJump hosts from the target.
 pub(super) fn start(
     config: HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     hops: usize,
-) -> Result<(SshLink, bool), String> {
+) -> Result<Started, ConnectError> {
     if hops > MAX_HOPS {
-        return Err(format!(
-            "{}: more than {MAX_HOPS} hops (ProxyJump)",
+        let text = format!(
+            "{}: more than {MAX_HOPS} jump hosts (ProxyJump)",
             config.host
-        ));
+        );
+        return Err(ConnectError::configuration(text));
     }
-    // The first connection has already shown warnings and notes.
-    let again = around.beside.is_some();
-    for warning in config.warnings.iter().filter(|_| !again) {
-        warn_user(&config, around, warning);
-    }
-    for note in config.notes.iter().filter(|_| !again) {
-        debug!("{note}");
-    }
+    tell_once(&config, around);
     let mut known = known_hosts(&config);
     if !config.revoked_host_keys.is_empty() {
-        known.revoke(RevokedKeys::load(&config.revoked_host_keys)?);
+        let revoked = RevokedKeys::load(&config.revoked_host_keys);
+        known.revoke(revoked.map_err(ConnectError::configuration)?);
     }
     let aged = around
         .memories
@@ -147,76 +155,34 @@ pub(super) fn start(
     let aged = aged.as_ref().map(|(memory, age)| (memory, *age));
     let trusted = aged.filter(|_| !around.plain);
     let look = around.look.as_ref().filter(|_| hops == 0 && !around.plain);
-    let (mut proposal, reasons) = propose(&config, &known, trusted, around, look)?;
-    let guess = reasons.guess;
+    let preferred = match hops {
+        // A further connection prefers the algorithms of the first one's key, see below.
+        0 if around.beside.is_some() => Cow::Borrowed(&known),
+        _ => with_command_output(
+            &config,
+            &known,
+            Lookup::Order,
+            &HostAuthHandler::name(&config),
+            None,
+        )
+        .map_err(ConnectError::configuration)?,
+    };
+    let (mut proposal, reasons) = propose(&config, &preferred, trusted, around, look)?;
+    drop(preferred);
     let memory = aged.map(|(memory, _)| memory.clone());
-    if let Some(beside) = around.beside.as_ref().filter(|_| hops == 0)
-        && let FirstHostKey::Known(blob) = &beside.host_key
-        && let Ok(key) = PublicKey::from_blob(blob)
-    {
-        // A host has keys of several types, and a further connection must see the first
-        // connection's key.
-        let plain_type = |name: &String| {
-            let row = HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name);
-            row.map(|a| a.plain_type)
-        };
-        let other = |name: &String| plain_type(name) != Some(key.key_type());
-        proposal.host_key.sort_by_key(other);
-    }
-    let rtt = match &around.beside {
-        Some(beside) if hops == 0 => beside.rtt,
-        _ => memory.as_ref().and_then(HostMemory::rtt),
-    };
-    let mss = segments::asked(guess, proposal.kex.first(), proposal.host_key.first(), rtt);
-    let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
-    let link = LinkConfig {
-        name: escape::name(config.host.as_bytes()).to_string(),
-        connection: ConnectionConfig {
-            transport: TransportConfig {
-                software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
-                proposal,
-                guess,
-                rekey_bytes: config.rekey.bytes,
-                rekey_time: config.rekey.time,
-                host_keys: Vec::new(),
-            },
-            channels: ChannelsConfig::default(),
-            alive_interval: config.alive_interval,
-            alive_count: config.alive_count_max,
-        },
-        remembered: memory.as_ref().and_then(remembered),
-        far: match hops {
-            0 => remote_use::known(
-                around.far,
-                around.absolute,
-                memory.as_ref(),
-                SystemTime::now(),
-            ),
-            _ => RemoteKnowledge::default(),
-        },
-        served_by: remote_use::command(remote_use::placed(memory.as_ref())),
-        env: environment(&config),
-        timeout: config.connect_timeout,
-        renounced: match hops {
-            0 => around.renounced,
-            _ => DisabledProtection::Nothing,
-        },
-        window_poll: around.window_poll,
-        again,
-        serving: around.beside.as_ref().map(|b| b.serving.clone()),
-        straight: false,
-        sends_much: hops == 0 && around.sends_much && !around.plain,
-        chose_zlib: reasons.chose_zlib(),
-        forward: match &config.forward_agent {
-            _ if !around.forward_agent || hops > 0 => None,
-            ForwardAgent::No => None,
-            ForwardAgent::Yes => Some(config.agent.clone()),
-            ForwardAgent::Socket(socket) => Some(socket.clone()),
-        },
-        opened: (hops == 0).then(|| reasons.told_to(&around.opened)),
-    };
-    let open = opener(&config, around, hops, mss)?;
     let beside = around.beside.as_ref().filter(|_| hops == 0);
+    if let Some(FirstHostKey::Known(blob)) = beside.map(|beside| &beside.host_key) {
+        prefer_type_of(blob, &mut proposal);
+    }
+    let rtt = match beside {
+        Some(beside) => beside.rtt,
+        None => memory.as_ref().and_then(HostMemory::rtt),
+    };
+    let (kex, host_key) = (proposal.kex.first(), proposal.host_key.first());
+    let mss = segments::asked(reasons.guess, kex, host_key, rtt);
+    let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
+    let link = link_config(&config, around, hops, memory.as_ref(), (proposal, reasons));
+    let open = opener(&config, around, hops, mss)?;
     let gate = HostAuthHandler::new(
         config,
         known,
@@ -225,20 +191,124 @@ pub(super) fn start(
         memory,
         beside.map(|b| b.host_key.clone()),
     );
-    let link = SshLink::connect(link, open, Box::new(gate)).map_err(LinkError::into_words)?;
-    Ok((link, proven))
+    let link = SshLink::connect(link, open, Box::new(gate))?;
+    Ok(Started { link, proven })
+}
+
+/// Shows the warnings and notes of the configuration, unless this is a further connection, whose
+/// first one has shown them.
+fn tell_once(config: &HostConfig, around: &SharedSettings) {
+    if around.beside.is_some() {
+        return;
+    }
+    for warning in &config.warnings {
+        warn_user(config, around, warning);
+    }
+    for note in &config.notes {
+        debug!("{note}");
+    }
+}
+
+/// Moves algorithms for this host key to the front: a host has keys of several types, and a further
+/// connection must see the first connection's key.
+fn prefer_type_of(blob: &[u8], proposal: &mut Proposal) {
+    let Ok(key) = PublicKey::from_blob(blob) else {
+        return;
+    };
+    let plain_type = |name: &String| {
+        let row = HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name);
+        row.map(|a| a.plain_type)
+    };
+    let other = |name: &String| plain_type(name) != Some(key.key_type());
+    proposal.host_key.sort_by_key(other);
+}
+
+/// Returns the settings of a link. A jump host gets none that concern the transfer.
+fn link_config(
+    config: &HostConfig,
+    around: &SharedSettings,
+    hops: usize,
+    memory: Option<&HostMemory>,
+    (proposal, reasons): (Proposal, ProposalReasons),
+) -> LinkConfig {
+    let target = hops == 0;
+    let far = || remote_use::known(around.far, around.absolute, memory, SystemTime::now());
+    LinkConfig {
+        name: escape::name(config.host.as_bytes()).to_string(),
+        connection: ConnectionConfig {
+            transport: TransportConfig {
+                software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
+                proposal,
+                guess: reasons.guess,
+                rekey_bytes: config.rekey.bytes,
+                rekey_time: config.rekey.time,
+                host_keys: Vec::new(),
+            },
+            channels: ChannelsConfig::default(),
+            alive_interval: config.alive_interval,
+            alive_count: config.alive_count_max,
+        },
+        remembered: memory.and_then(remembered),
+        far: match target {
+            true => far(),
+            false => RemoteKnowledge::default(),
+        },
+        served_by: remote_use::command(remote_use::placed(memory)),
+        env: environment(config),
+        timeout: config.connect_timeout,
+        renounced: match target {
+            true => around.renounced,
+            false => DisabledProtection::Nothing,
+        },
+        window_poll: around.window_poll,
+        role: match &around.beside {
+            Some(_) => LinkRole::Further,
+            None => LinkRole::First,
+        },
+        serving: around.beside.as_ref().map(|b| b.serving.clone()),
+        sends_much: target && around.sends_much && !around.plain,
+        chose_zlib: reasons.chose_zlib(),
+        forward: match &config.forward_agent {
+            _ if !around.forward_agent || !target => None,
+            ForwardAgent::No => None,
+            ForwardAgent::Yes => Some(config.agent.clone()),
+            ForwardAgent::Socket(socket) => Some(socket.clone()),
+        },
+        opened: target.then(|| reasons.told_to(&around.opened)),
+        track: around
+            .timeline
+            .as_ref()
+            .filter(|_| target)
+            .map(Timeline::connection),
+    }
 }
 
 /// Loads all known_hosts files.
 pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
     let mut known = KnownHosts::load(&config.user_known_hosts, &config.global_known_hosts);
-    if config.is_homeless {
+    if config.has(Switches::HOMELESS) {
         known.take_unrecorded();
     }
     known
 }
 
-fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {
+/// Returns `known` with what KnownHostsCommand prints for this lookup.
+pub(super) fn with_command_output<'a>(
+    config: &HostConfig,
+    known: &'a KnownHosts,
+    lookup: Lookup,
+    name: &HostName,
+    key: Option<&PublicKey>,
+) -> Result<Cow<'a, KnownHosts>, String> {
+    let Some(command) = &config.known_hosts_command else {
+        return Ok(Cow::Borrowed(known));
+    };
+    let mut both = known.clone();
+    both.add_command_output(&command.run(&config.tokens, lookup, name, key)?);
+    Ok(Cow::Owned(both))
+}
+
+fn warn_user(config: &HostConfig, around: &SharedSettings, text: &str) {
     warn!("{text}");
     if config.tells()
         && let Ok(mut prompt) = around.prompt.lock()
@@ -262,19 +332,19 @@ fn environment(config: &HostConfig) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Returns the function that opens the socket, and that can be called again for a new attempt.
 fn opener(
     config: &HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     hops: usize,
     mss: Option<u16>,
-) -> Result<SocketOpener, String> {
+) -> Result<SocketOpener, ConnectError> {
     let name = escape::name(config.host.as_bytes()).to_string();
     let (host, port) = (config.host_name.clone(), config.port);
     match config.proxy.clone() {
         Proxy::Direct => {
             let bind = match &config.bind_address {
-                Some(text) => Some(
-                    text.parse()
-                        .map_err(|_| format!("{name}: BindAddress {text} is no address"))?,
-                ),
+                Some(text) => Some(text.parse().map_err(|_| {
+                    let why = format!("{name}: BindAddress {text} is not an IP address");
+                    ConnectError::configuration(why)
+                })?),
                 None => None,
             };
             let dial = TcpDialer {
@@ -288,7 +358,7 @@ fn opener(
                 attempts: config.connection_attempts,
                 tuning: Tuning {
                     dscp: around.dscp,
-                    keepalive: config.tcp_keep_alive,
+                    keepalive: config.has(Switches::TCP_KEEP_ALIVE),
                     congestion: around.congestion.clone(),
                     mss,
                     ..Tuning::default()
@@ -301,15 +371,15 @@ fn opener(
             };
             Ok(Box::new(move || {
                 let stream = dial.connect(&host, port);
-                stream
-                    .map(Stream::Tcp)
-                    .map_err(|e| format!("cannot connect to {name} port {port}: {e}"))
+                stream.map(Stream::Tcp).map_err(|e| {
+                    ConnectError::unreachable(format!("cannot connect to {name} port {port}: {e}"))
+                })
             }))
         }
-        Proxy::Command(command) if config.proxy_passes_socket => {
+        Proxy::Command(command) if config.has(Switches::PROXY_USE_FDPASS) => {
             let tuning = Tuning {
                 dscp: around.dscp,
-                keepalive: config.tcp_keep_alive,
+                keepalive: config.has(Switches::TCP_KEEP_ALIVE),
                 congestion: around.congestion.clone(),
                 ..Tuning::default()
             };
@@ -332,8 +402,11 @@ fn opener(
 }
 
 /// Starts a ProxyCommand.
-fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), String> {
-    ProxyProcess::start(command).map_err(|e| format!("{name}: ProxyCommand cannot be run: {e}"))
+fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), ConnectError> {
+    ProxyProcess::start(command).map_err(|e| {
+        let why = format!("{name}: cannot run the ProxyCommand: {e}");
+        ConnectError::this_machine(ConnectCheck::Reach, why)
+    })
 }
 
 /// Runs a ProxyCommand with ProxyUseFdpass: the command connects a socket, passes it over and ends.
@@ -342,18 +415,20 @@ fn passed_by(
     command: &str,
     patience: Option<Duration>,
     tuning: &Tuning,
-) -> Result<Stream, String> {
+) -> Result<Stream, ConnectError> {
     let (ours, child) = run_proxy(name, command)?;
     let socket = passed_socket(&ours, patience).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::UnexpectedEof => child.why_ended(),
-            io::ErrorKind::InvalidData => "the ProxyCommand has sent something else".to_owned(),
-            io::ErrorKind::TimedOut => "none came in time (ConnectTimeout)".to_owned(),
+            io::ErrorKind::InvalidData => "the ProxyCommand did not pass a socket".to_owned(),
+            io::ErrorKind::TimedOut => "no socket arrived in time (ConnectTimeout)".to_owned(),
             _ => error.to_string(),
         };
         child.kill();
         let _ = child.wait();
-        format!("{name}: a socket was to be passed (ProxyUseFdpass): {why}")
+        ConnectError::unreachable(format!(
+            "{name}: cannot get a socket from the ProxyCommand (ProxyUseFdpass): {why}"
+        ))
     })?;
     // ssh blocks until the command exits; here a thread waits for it.
     std::thread::spawn(move || child.wait());
@@ -375,11 +450,12 @@ fn jump_through(
     hops: &[Destination],
     host: &str,
     port: u16,
-    around: &Surroundings,
+    around: &SharedSettings,
     depth: usize,
-) -> Result<Stream, String> {
+) -> Result<Stream, ConnectError> {
     let Some((last, before)) = hops.split_last() else {
-        return Err(format!("{host}: ProxyJump names no host"));
+        let why = format!("{host}: ProxyJump names no host");
+        return Err(ConnectError::configuration(why));
     };
     let mut config = (around.hop)(last)?;
     if !before.is_empty() {
@@ -387,7 +463,10 @@ fn jump_through(
         config.proxy = Proxy::Jump(before.to_vec());
     }
     let name = config.host.clone();
-    let (mut outer, _) = start(config, around, depth + 1)?;
+    let mut outer = start(config, around, depth + 1)?.link;
     establish(&mut outer, &name, false)?;
-    jump::through(outer, &name, host, port).map_err(|e| format!("{host}: {e}"))
+    jump::through(outer, &name, host, port).map_err(|e| {
+        let why = format!("{host}: {e}");
+        ConnectError::this_machine(ConnectCheck::Reach, why)
+    })
 }

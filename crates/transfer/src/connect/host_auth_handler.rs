@@ -1,5 +1,6 @@
 //! The authentication handler of a real host: known_hosts, keys, prompts and host memory.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,14 +11,14 @@ use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use super::auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
-use super::denied::Denied;
-use super::host::FirstHostKey;
+use super::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
+use super::denied::DeniedLogin;
+use super::host::{FirstHostKey, with_command_output};
 use super::remote_use;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Switches};
 use crate::escape;
 use crate::identity::{Identities, OfferableKey};
-use crate::known_hosts::{self, HostName, KnownHosts};
+use crate::known_hosts::{self, HostKeyVerdict, HostName, KnownHosts, Lookup};
 use crate::memory::{AcceptedKey, HostMemory, MemoryStore};
 use crate::prompt::{EchoMode, Prompt};
 use crate::session::ProbeResult;
@@ -118,11 +119,13 @@ impl HostAuthHandler {
     }
 
     fn methods(&self) -> Vec<Method> {
-        let asks = !self.config.batch_mode && !self.distrusted;
+        let asks = !self.config.has(Switches::BATCH_MODE) && !self.distrusted;
         let on = |method: &Method| match method {
-            Method::PublicKey => self.config.pubkey_authentication,
-            Method::KeyboardInteractive => self.config.kbd_interactive_authentication && asks,
-            Method::Password => self.config.password_authentication && asks,
+            Method::PublicKey => self.config.has(Switches::PUBKEY_AUTHENTICATION),
+            Method::KeyboardInteractive => {
+                self.config.has(Switches::KBD_INTERACTIVE_AUTHENTICATION) && asks
+            }
+            Method::Password => self.config.has(Switches::PASSWORD_AUTHENTICATION) && asks,
         };
         let all = [
             Method::PublicKey,
@@ -152,7 +155,7 @@ impl HostAuthHandler {
         match rows.any(|row| list.iter().any(|name| name == row.name)) {
             true => Ok(()),
             false => Err(format!(
-                "{why}; its bare key ({plain}) is not permitted by HostKeyAlgorithms"
+                "{why}; HostKeyAlgorithms does not permit its plain key ({plain})"
             )),
         }
     }
@@ -161,23 +164,34 @@ impl HostAuthHandler {
     fn checks_address(&self, key: &PublicKey, address: Option<IpAddr>) -> bool {
         let config = &self.config;
         address.is_some_and(|address| {
-            config.check_host_ip
+            config.has(Switches::CHECK_HOST_IP)
                 && key.certificate().is_none()
                 && !address.is_loopback()
                 && config.host_name != address.to_string()
         })
     }
 
+    /// Returns the known hosts with what KnownHostsCommand prints for this name and key.
+    fn consult(
+        &self,
+        lookup: Lookup,
+        name: &HostName,
+        key: &PublicKey,
+    ) -> Result<Cow<'_, KnownHosts>, String> {
+        with_command_output(&self.config, &self.known, lookup, name, Some(key))
+    }
+
     /// Adds a new host to the first known_hosts file and reports it.
     fn record(&self, name: &HostName, key: &PublicKey) {
         let Some(file) = self.config.user_known_hosts.first() else {
             self.show_error(
-                "Warning: the host key is not recorded: this user has no home directory, and \
-                 UserKnownHostsFile names no file",
+                "Warning: cannot record the host key: this user has no home directory; set \
+                 UserKnownHostsFile",
             );
             return;
         };
-        let result = known_hosts::record(file, name, key, self.config.hash_known_hosts);
+        let result =
+            known_hosts::record(file, name, key, self.config.has(Switches::HASH_KNOWN_HOSTS));
         let text = known_hosts::recorded(name, key, file, &result);
         match result {
             Ok(()) if self.config.tells() => self.show(&text),
@@ -198,7 +212,7 @@ impl HostAuthHandler {
         };
         let (host, port, user) = memory_name(&self.config);
         if let Err(e) = memories.store(host, port, user, memory, SystemTime::now()) {
-            debug!("{}: cannot be remembered: {e}", self.config.host);
+            debug!("{}: cannot save the host memory: {e}", self.config.host);
         }
     }
 
@@ -220,16 +234,16 @@ impl AuthHandler for HostAuthHandler {
         if let Some(FirstHostKey::Known(first)) = &self.beside {
             same_host(first, blob)?;
         }
-        let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
+        let key =
+            PublicKey::from_blob(blob).map_err(|e| format!("cannot parse the host key: {e}"))?;
         let size = self.config.check_size(&key);
-        size.map_err(|why| format!("its host key {} {why}", key.fingerprint()))?;
+        size.map_err(|why| format!("host key {} {why}", key.fingerprint()))?;
         let name = Self::name(&self.config);
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_secs());
-        let checked = self
-            .known
-            .check(&name, &key, now, &self.config.ca_algorithms);
+        let known = self.consult(Lookup::HostName, &name, &key)?;
+        let checked = known.check(&name, &key, now, &self.config.ca_algorithms);
         if let Some(why) = &checked.certificate {
             self.takes_bare(&key, why)?;
         }
@@ -243,9 +257,11 @@ impl AuthHandler for HostAuthHandler {
             &mut *lock(&self.prompt),
         )
         .map_err(|e| e.to_string())?;
-        if accepted.distrusted && self.config.exit_on_forward_failure {
+        if accepted.distrusted && self.config.has(Switches::EXIT_ON_FORWARD_FAILURE) {
             let why = accepted.warnings.join("\n");
-            return Err(format!("{why}\nExitOnForwardFailure ends it here"));
+            return Err(format!(
+                "{why}\nclosing the connection (ExitOnForwardFailure)"
+            ));
         }
         let mut names = Vec::new();
         names.extend(accepted.record.then(|| name.clone()));
@@ -254,13 +270,18 @@ impl AuthHandler for HostAuthHandler {
             && !accepted.distrusted
         {
             let ca = &self.config.ca_algorithms;
-            let checked = self.known.check(&address, &key, now, ca);
+            let known_by_command = matches!(
+                &checked.verdict,
+                HostKeyVerdict::Trusted(place) if place.is_command_output()
+            );
+            let known = self.consult(Lookup::Address, &address, &key)?;
+            let checked = known.check(&address, &key, now, ca);
             let strict = self.config.strict;
             let both = (&name, &address);
             let prompt = &mut *lock(&self.prompt);
-            if known_hosts::decide_address(strict, &checked, both, prompt)? {
-                names.push(address);
-            }
+            let is_new = known_hosts::decide_address(strict, &checked, both, prompt)?;
+            // As in ssh, no file changes for a host that KnownHostsCommand knows.
+            names.extend((is_new && !known_by_command).then_some(address));
         }
         // A changed host key that was accepted is an error; all other warnings are informational.
         let shown = match accepted.distrusted {
@@ -280,13 +301,13 @@ impl AuthHandler for HostAuthHandler {
         matches!(self.beside, Some(FirstHostKey::Awaited(_)))
     }
 
-    fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String> {
+    fn credentials(&mut self, binding: AgentBinding<'_>) -> Result<Credentials, String> {
         if let Some(FirstHostKey::Awaited(held)) = &self.beside {
             same_host(&held.wait()?, binding.host_key)?;
         }
         let mut identities = Identities::gather(&self.config);
         if let Some(agent) = identities.agent() {
-            let Binding {
+            let AgentBinding {
                 host_key,
                 session_id,
                 signature,
@@ -379,7 +400,7 @@ impl AuthHandler for HostAuthHandler {
             Ok(signature) => Some(signature),
             Err(e) => {
                 // In batch mode the text is part of the error for the refused login.
-                if !self.config.batch_mode {
+                if !self.config.has(Switches::BATCH_MODE) {
                     self.show_error(&e.to_string());
                 }
                 self.unsigned.push(e.to_string());
@@ -454,14 +475,14 @@ impl AuthHandler for HostAuthHandler {
                 .collect(),
             None => Vec::new(),
         };
-        Denied {
+        DeniedLogin {
             user: &self.config.user,
             host: &self.config.host,
             server,
             methods: &methods,
             offered,
             failed,
-            batch: self.config.batch_mode,
+            batch: self.config.has(Switches::BATCH_MODE),
             distrusted: self.distrusted,
         }
         .text()
@@ -471,7 +492,7 @@ impl AuthHandler for HostAuthHandler {
         let keys = self.offered.len();
         let many = if keys == 1 { "key" } else { "keys" };
         format!(
-            "as {} with {keys} {many} to offer (IdentitiesOnly=yes with -i FILE offers one)",
+            "as {} with {keys} {many} to offer (to offer one: -o IdentitiesOnly=yes -i FILE)",
             escape::name(self.config.user.as_bytes())
         )
     }
@@ -575,7 +596,11 @@ fn described(offer: &OfferableKey) -> String {
 fn same_host(first: &[u8], blob: &[u8]) -> Result<(), String> {
     match first == blob {
         true => Ok(()),
-        false => Err("another host answers under this name than the first time".to_owned()),
+        false => Err(
+            "the host key differs from that of the first connection: another host answers under \
+             this name"
+                .to_owned(),
+        ),
     }
 }
 

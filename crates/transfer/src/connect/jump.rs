@@ -35,7 +35,7 @@ pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> 
             debug!("jump: {}", escape::text(text.as_bytes()));
             // The first message is the reason.
             let _ = told.set(format!(
-                "{name} does not lead there: {}",
+                "{name} cannot connect to it: {}",
                 escape::text(text.as_bytes())
             ));
         });

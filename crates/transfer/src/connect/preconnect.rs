@@ -13,16 +13,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use schedule::{Direction, begins_with};
+use schedule::{ConcurrencyConfig, Direction, begins_with};
 use tracing::debug;
 
 use super::connection_factory::connect_authenticated;
-use super::host::{FirstHostKey, RequiredMatch, Surroundings, known_hosts};
+use super::host::{FirstHostKey, RequiredMatch, SharedSettings, known_hosts};
 use super::host_auth_handler::{HostAuthHandler, remembered};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
 use super::ssh_link::ConnectionFacts;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Switches};
 use crate::copy::TransferEstimate;
 use crate::identity::Identities;
 use crate::session::{self, Link, NoMoreConnections, RemoteKnowledge, SessionOptions};
@@ -77,7 +77,7 @@ impl ConnectionHold {
         let found = std::mem::replace(&mut *waits, WaitState::Over);
         drop(waits);
         let WaitState::Wanted(host_key) = found else {
-            return Err("there is no use for it".to_owned());
+            return Err("it is not needed".to_owned());
         };
         if let Some((serving, longest)) = &self.serving {
             serving.wait(*longest);
@@ -116,7 +116,7 @@ struct Waiting {
 /// The settings by which further connections are made.
 struct ConnectionMaker {
     config: HostConfig,
-    around: Surroundings,
+    around: SharedSettings,
     first: FirstConnection,
     until: Instant,
     serving: Option<(Serving, Duration)>,
@@ -143,7 +143,7 @@ impl Preconnect {
     /// directly to a longhaul at the far end.
     pub(super) fn begin(
         config: HostConfig,
-        around: Surroundings,
+        around: SharedSettings,
         first: FirstConnection,
         straight: bool,
     ) -> Option<Self> {
@@ -161,7 +161,18 @@ impl Preconnect {
         );
         let learned = memory.as_ref().and_then(|m| m.learned(Direction::Up));
         let (options, one_machine) = (&sends.options, first.one_machine);
-        let growth = session::growth_config(options, Direction::Up, learned, one_machine, None);
+        let cost = memory.as_ref().map(|m| m.login_cost(SystemTime::now()));
+        let growth = ConcurrencyConfig {
+            login_cost: cost.unwrap_or_default(),
+            ..session::growth_config(
+                options,
+                Direction::Up,
+                learned,
+                one_machine,
+                None,
+                &session::this_machine(),
+            )
+        };
         let (rtt, now) = (first.rtt, Instant::now());
         // If a longhaul is known at the far end, large files go directly to it without further
         // logins.
@@ -215,7 +226,7 @@ impl Preconnect {
             match waiting.link.recv() {
                 // A connection that sshd dropped because of MaxStartups while the first still
                 // counted may succeed now.
-                Ok(Err(NoMoreConnections::Connection(why))) => debug!("not ahead: {why}"),
+                Ok(Err(NoMoreConnections::Connection(why))) => debug!("not in advance: {why}"),
                 Ok(link) => return Some(link),
                 Err(mpsc::RecvError) => {}
             }
@@ -269,7 +280,7 @@ impl ConnectionMaker {
 
     /// True if a key appears to sign without user input.
     fn has_key(&self) -> bool {
-        if !self.config.pubkey_authentication {
+        if !self.config.has(Switches::PUBKEY_AUTHENTICATION) {
             return false;
         }
         let identities = Identities::gather(&self.config);
@@ -283,7 +294,7 @@ impl ConnectionMaker {
             until: self.until,
             serving: self.serving.clone(),
         });
-        let around = Surroundings {
+        let around = SharedSettings {
             beside: Some(RequiredMatch {
                 address: Some(self.first.address),
                 host_key: FirstHostKey::Awaited(Arc::clone(&held)),
@@ -297,7 +308,10 @@ impl ConnectionMaker {
         let (done, link) = mpsc::channel();
         let thread = thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {
-            debug!("{}: a further connection, ahead of its login", config.host);
+            debug!(
+                "{}: opening another connection before its login is needed",
+                config.host
+            );
             // The receiver may have been dropped.
             let _ = done.send(connect_authenticated(config, &around));
         });

@@ -11,16 +11,17 @@ use ssh::kex::KEX_METHODS;
 use ssh::key::HOST_KEY_ALGORITHMS;
 use ssh::transport::{KexGuess, Proposal};
 
-use super::choices::{self, Ciphers, ZlibCase};
-use super::host::{DataSampler, Surroundings};
+use super::choices::{self, CipherPreference, ZlibCase};
+use super::error::ConnectError;
+use super::host::{DataSampler, SharedSettings};
 use super::host_auth_handler::HostAuthHandler;
 use super::remote_use::RemoteServerUse;
 use super::ssh_link::ConnectionFacts;
-use crate::config::HostConfig;
+use crate::config::{ConfigError, HostConfig};
 use crate::known_hosts::KnownHosts;
 use crate::memory::processor::model;
 use crate::memory::{HostMemory, MemoryStore};
-use crate::report::{Choice, CipherOrder, Decision, Guessed, Origin, ZlibWhy};
+use crate::report::{Choice, CipherOrder, Decision, KexGuessKind, Origin, ZlibWhy};
 
 /// The reasons behind a proposal.
 pub(super) struct ProposalReasons {
@@ -56,9 +57,11 @@ impl ProposalReasons {
         let mut decided = Vec::new();
         if let Some(name) = facts.kex.clone() {
             let (guess, origin) = match (self.guess, self.remembered) {
-                _ if !facts.guessed => (Guessed::No, Origin::Default),
-                (KexGuess::Remembered, Some(age)) => (Guessed::Remembered, Origin::Memory(age)),
-                _ => (Guessed::ByVersion, Origin::Default),
+                _ if !facts.guessed => (KexGuessKind::No, Origin::Default),
+                (KexGuess::Remembered, Some(age)) => {
+                    (KexGuessKind::Remembered, Origin::Memory(age))
+                }
+                _ => (KexGuessKind::ByVersion, Origin::Default),
             };
             decided.push(Decision::new(Choice::KeyExchange { name, guess }, origin));
         }
@@ -85,10 +88,10 @@ pub(super) fn propose(
     config: &HostConfig,
     known: &KnownHosts,
     memory: Option<(&HostMemory, Duration)>,
-    around: &Surroundings,
+    around: &SharedSettings,
     look: Option<&Arc<DataSampler>>,
-) -> Result<(Proposal, ProposalReasons), String> {
-    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
+) -> Result<(Proposal, ProposalReasons), ConnectError> {
+    let text = |e: ConfigError| ConnectError::from(e).about(&config.host);
     let (host, age) = (memory.map(|(m, _)| m), memory.map(|(_, age)| age));
     let order = cipher_order(config, around, host);
     let SecurityProposal {
@@ -143,9 +146,9 @@ pub(super) fn propose(
 /// order.
 pub(super) fn cipher_order(
     config: &HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     memory: Option<&HostMemory>,
-) -> Ciphers {
+) -> CipherPreference {
     let now = SystemTime::now();
     let model = model();
     let findings = memory.and_then(|m| m.findings.as_ref());
@@ -166,7 +169,7 @@ pub(super) fn cipher_order(
 fn ask_for_zlib(
     config: &HostConfig,
     memory: Option<&HostMemory>,
-    around: &Surroundings,
+    around: &SharedSettings,
     look: Option<&Arc<DataSampler>>,
 ) -> (bool, ZlibWhy, Origin) {
     let now = SystemTime::now();
@@ -207,8 +210,11 @@ pub(super) struct SecurityProposal {
 
 /// Returns the algorithms by the user's KexAlgorithms, Ciphers and MACs; ciphers in the given order
 /// if the user set none.
-pub(super) fn secured(config: &HostConfig, order: &Ciphers) -> Result<SecurityProposal, String> {
-    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
+pub(super) fn secured(
+    config: &HostConfig,
+    order: &CipherPreference,
+) -> Result<SecurityProposal, ConnectError> {
+    let text = |e: ConfigError| ConnectError::from(e).about(&config.host);
     let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
     let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
     Ok(SecurityProposal {

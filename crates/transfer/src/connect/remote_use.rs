@@ -142,7 +142,7 @@ pub(super) fn known(
     );
     let far = match wanted {
         RemoteServerUse::Stock => {
-            return RemoteKnowledge::Never("it was not to be asked for (--far-end=stock)");
+            return RemoteKnowledge::Never("longhaul was not looked for there (--far-end=stock)");
         }
         RemoteServerUse::Auto
         | RemoteServerUse::Wanted
@@ -159,17 +159,16 @@ pub(super) fn known(
                     .is_some_and(|age| age < AGAIN) =>
         {
             RemoteKnowledge::Never(match far.placed {
-                None => "there was no longhaul at the far end within the last day",
+                None => "longhaul was not found at the far end within the last day",
                 Some(_) => {
-                    "the longhaul that was sent there could not be started within the last day: \
-                     run longhaul bootstrap again"
+                    "the installed longhaul could not be started within the last day: run \
+                     longhaul bootstrap again"
                 }
             })
         }
-        // The remote longhaul was not looked for since the binary was sent, or never.
-        far if wanted == RemoteServerUse::Exec && absolute && far.is_none_or(|far| far.at == 0) => {
-            RemoteKnowledge::Hoped
-        }
+        // The user asks for one, whatever is remembered, so the copy waits for the result. Beside
+        // the stock server a small copy was over before the result was known.
+        _ if wanted == RemoteServerUse::Exec && absolute => RemoteKnowledge::Hoped,
         _ => RemoteKnowledge::Unknown { insists },
     }
 }
@@ -266,10 +265,9 @@ mod tests {
             RemoteKnowledge::Never(_)
         ));
         assert_eq!(asked(RemoteServerUse::Auto, 25), unknown);
-        assert_eq!(
-            asked(RemoteServerUse::Exec, 1),
-            RemoteKnowledge::Unknown { insists: true }
-        );
+        let insists = RemoteKnowledge::Unknown { insists: true };
+        assert_eq!(asked(RemoteServerUse::Wanted, 1), insists);
+        assert_eq!(asked(RemoteServerUse::Exec, 1), RemoteKnowledge::Hoped);
         assert!(matches!(
             asked(RemoteServerUse::Stock, 25),
             RemoteKnowledge::Never(_)

@@ -106,7 +106,7 @@ impl Stream {
     /// Announces to the worker threads that this connection will carry data.
     pub fn expect_data(&self) {
         if let Self::Tcp(s) = self {
-            sys::Workers::shared().expect(s);
+            sys::HelperThreads::shared().expect(s);
         }
     }
 

@@ -53,14 +53,14 @@ pub enum DialError {
 impl fmt::Display for DialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAddress(why) => write!(f, "the name cannot be resolved: {why}"),
+            Self::NoAddress(why) => write!(f, "cannot resolve the name: {why}"),
             Self::Unreachable(e) => match e.kind() {
                 io::ErrorKind::ConnectionRefused => {
                     f.write_str("connection refused: no SSH server listens there")
                 }
                 io::ErrorKind::TimedOut => f.write_str(
-                    "no answer before the system gave up: is the address right, and does a \
-                     firewall let it through? -o ConnectTimeout=SECONDS gives up sooner",
+                    "connection timed out: check the address, and if a firewall blocks the port \
+                     (-o ConnectTimeout=SECONDS gives up sooner)",
                 ),
                 _ => write!(f, "{e}"),
             },
@@ -87,7 +87,8 @@ impl TcpDialer {
     /// Connects to the first of these addresses that answers.
     pub fn connect_to(&self, addresses: &[SocketAddr]) -> Result<TcpStream, DialError> {
         let deadline = self.timeout.map(|t| Instant::now() + t);
-        let mut last = DialError::NoAddress("no address of this family".into());
+        let mut last =
+            DialError::NoAddress("the name has no address of the family chosen by -4 or -6".into());
         for attempt in 0..self.attempts.max(1) {
             if attempt > 0 {
                 // OpenSSH waits a second between attempts (sshconnect.c).
@@ -132,7 +133,7 @@ impl TcpDialer {
         }
         if order.is_empty() {
             return Err(DialError::NoAddress(
-                "it has no address of the wanted family".into(),
+                "it has no address of the family chosen by -4 or -6".into(),
             ));
         }
         Ok(order)

@@ -279,6 +279,7 @@ impl Engine<'_> {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.state = None;
             task.in_place = false;
+            task.synced = false;
             task.taken = 0;
             task.reused = 0;
             if let Some(temporary) = task.stranded.clone() {

@@ -1,12 +1,9 @@
 //! Local sources that change while they are copied.
 
-use std::fs;
-
 use schedule::Attributes;
 
 use super::engine::Engine;
 use super::file::FileId;
-use crate::walk::local_path;
 
 /// Warning for a copy that may mix two states of its source.
 const CHANGED: &str = "it changed while it was copied: the copy may be of two states";
@@ -15,6 +12,7 @@ impl Engine<'_> {
     /// True if a local source differs from the state in which it was opened (size or modification
     /// time). The data read may then mix two states that never existed together.
     pub(super) fn has_changed(&mut self, id: FileId) -> bool {
+        let local = self.local();
         let Some(task) = self.files.get_mut(&id) else {
             return false;
         };
@@ -26,8 +24,8 @@ impl Engine<'_> {
             (of.size, of.times.map(|(_, modified)| modified), nanoseconds)
         };
         // A removed file was complete when it was read.
-        let now = fs::metadata(local_path(&task.source));
-        now.is_ok_and(|now| state(crate::disk::attributes(&now)) != state(opened))
+        let now = local.stat(&task.source);
+        now.is_ok_and(|now| state(now.attributes) != state(opened))
     }
 
     /// Copies the file once more. Returns false after a warning if that was done already or is not
@@ -47,9 +45,7 @@ impl Engine<'_> {
         task.changed = true;
         self.progress.take_back(std::mem::take(&mut task.confirmed));
         task.begin_again();
-        if let Some(keep) = &mut task.keep {
-            keep.left = None;
-        }
+        self.forget_earlier(id);
         self.verify.forget(id);
         self.start_file(id);
         true

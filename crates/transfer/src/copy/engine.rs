@@ -1,15 +1,16 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Select, TryRecvError};
 use schedule::{Attributes, EntryKind, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::durable::Unsynced;
+use super::edge::{Connected, Edge, Heard, Remote, Wish, wait_for};
 use super::file::{FileId, FileTask, JobRole};
 use super::hard_links::HardLinks;
 use super::links::TopLevelLinks;
+use super::local_ops::LocalOps;
 use super::metadata::{MetadataLoss, MetadataSupport};
 use super::owner::OwnerMap;
 use super::pattern::Pattern;
@@ -18,14 +19,12 @@ use super::source::{ActiveWalks, SourceRoot, WalkId};
 use super::tree::{DirKey, HeldItem, TargetTree};
 use super::verify::Verification;
 use super::withheld::Withheld;
-use super::{Connect, CopyOptions, DeltaUse};
-use crate::cancel::CancelToken;
-use crate::disk::DirectoryCache;
+use super::{CopyOptions, CopyRequest, DeltaUse};
 use crate::report::{
     Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
     Summary,
 };
-use crate::session::{MOST_JOBS, Session, SessionEvent, SessionSummary};
+use crate::session::{MOST_JOBS, SessionEvent, SessionSummary};
 use crate::walk::DirId;
 
 /// Jobs in flight from which events may be batched.
@@ -49,7 +48,11 @@ pub(super) enum CopyEnd {
 
 /// Session with a remote end.
 pub(super) struct Side {
-    pub(super) session: Session,
+    pub(super) session: Box<dyn Remote>,
+    /// Number of the session in a [`Wish`].
+    pub(super) number: usize,
+    /// Files of this machine, as the session's jobs resolve them.
+    local: Rc<dyn LocalOps>,
     pub(super) name: String,
     /// Name of the account that logged in, if known.
     pub(super) login: Option<String>,
@@ -57,9 +60,17 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn new(session: Session, name: String, login: Option<String>) -> Self {
+    pub(super) fn new(connected: Connected, name: String) -> Self {
+        let Connected {
+            remote,
+            number,
+            local,
+            login,
+        } = connected;
         Self {
-            session,
+            session: remote,
+            number,
+            local,
             name,
             login,
             lost: false,
@@ -169,10 +180,9 @@ impl QueryAnswer {
 /// Runs a copy from one source end to the target end: keeps jobs in flight until nothing is left.
 pub(super) struct Engine<'a> {
     pub(super) options: &'a CopyOptions,
-    pub(super) connect: &'a dyn Connect,
+    pub(super) edge: &'a dyn Edge,
     pub(super) progress: &'a Progress,
     events: &'a mut dyn FnMut(Event),
-    pub(super) cancel: &'a CancelToken,
     pub(super) source: Option<Side>,
     pub(super) target: Option<Side>,
     /// Events taken from the sessions and not handled yet. They are handled one by one from this
@@ -194,8 +204,8 @@ pub(super) struct Engine<'a> {
     pub(super) links: TopLevelLinks,
     /// Target path as the user named it.
     pub(super) named: Vec<u8>,
-    /// Resolves the target's paths if no session does.
-    pub(super) own_directories: Arc<DirectoryCache>,
+    /// Files of this machine, if no session resolves the target's paths.
+    own_files: Rc<dyn LocalOps>,
     /// Bytes of names that patterns have matched so far.
     pub(super) matched_bytes: usize,
     pub(super) withheld: Withheld,
@@ -232,17 +242,15 @@ fn most_jobs(longest: usize) -> usize {
 impl<'a> Engine<'a> {
     pub(super) fn new(
         options: &'a CopyOptions,
-        connect: &'a dyn Connect,
+        edge: &'a dyn Edge,
         progress: &'a Progress,
         events: &'a mut dyn FnMut(Event),
-        cancel: &'a CancelToken,
     ) -> Self {
         Self {
             options,
-            connect,
+            edge,
             progress,
             events,
-            cancel,
             source: None,
             target: None,
             inbox: VecDeque::new(),
@@ -256,7 +264,7 @@ impl<'a> Engine<'a> {
             tree: TargetTree::default(),
             links: TopLevelLinks::default(),
             named: Vec::new(),
-            own_directories: Arc::default(),
+            own_files: edge.local(),
             matched_bytes: 0,
             withheld: Withheld::default(),
             walks: ActiveWalks::default(),
@@ -270,7 +278,7 @@ impl<'a> Engine<'a> {
             told_in_place: false,
             unsynced: Unsynced::default(),
             summary: Summary::default(),
-            verify: Verification::new(options, connect.ledger()),
+            verify: Verification::new(options, edge.ledger()),
             learned_place: None,
             lost: None,
             cancelled: false,
@@ -279,7 +287,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Copies the waiting roots. Returns when all is done or nothing more is possible.
-    pub(super) fn copy(&mut self) {
+    pub(super) async fn copy(&mut self) {
         loop {
             self.check_cancel();
             while !self.stopped() && self.has_room() && self.feed() {}
@@ -290,7 +298,7 @@ impl<'a> Engine<'a> {
             if over && !self.sync_names() {
                 return;
             }
-            if !self.wait() {
+            if !self.wait().await {
                 return;
             }
         }
@@ -301,8 +309,15 @@ impl<'a> Engine<'a> {
         self.lost.is_some() || self.cancelled
     }
 
-    /// Ends the sessions and returns the summary of the run.
-    pub(super) fn into_summary(mut self, elapsed: Duration) -> Summary {
+    /// Runs the copy to its end and returns the summary.
+    pub(super) async fn into_summary(mut self, request: CopyRequest) -> Summary {
+        let start = self.edge.now();
+        self.run(request).await;
+        self.finish(start)
+    }
+
+    /// Ends the sessions and returns the summary of a run that began at `start`.
+    pub(super) fn finish(mut self, start: Instant) -> Summary {
         self.end(CopyEnd::Source);
         self.end(CopyEnd::Target);
         self.end_manifest();
@@ -310,12 +325,12 @@ impl<'a> Engine<'a> {
         self.tell_withheld();
         let whole = self.summary.failed == 0 && !self.stopped();
         self.close_journal(whole);
-        self.summary.elapsed = elapsed;
+        self.summary.elapsed = self.edge.now().saturating_duration_since(start);
         self.summary.unfinished += self.files.values().map(|task| task.moved()).sum::<u64>();
         self.summary.synced = self.options.fsync && self.summary.files > 0;
         self.explain();
         self.summary.outcome = match self.lost {
-            _ if self.cancel.is_cancelled() => Outcome::Interrupted,
+            _ if self.edge.is_cancelled() => Outcome::Interrupted,
             Some(why) => Outcome::NoConnection(why),
             None if self.summary.failed > 0 => Outcome::Partial,
             None => Outcome::Complete,
@@ -358,21 +373,22 @@ impl<'a> Engine<'a> {
         self.inbox.retain(|(of, _)| *of != end);
         self.verify.end();
         let host = Name(name.into_bytes());
-        let reach = session.reach().cloned();
+        if end == CopyEnd::Target
+            && let Some((place, file)) = self.learned_place.take()
+        {
+            session.note_place(&place, file);
+        }
         let SessionSummary {
             report,
             far,
             decisions,
         } = session.finish();
-        if let (CopyEnd::Target, Some(reach)) = (end, reach)
-            && let Some((place, file)) = self.learned_place.take()
-        {
-            reach.note_place(&place, file);
-        }
         let files = self.next_file - 1;
         let of_host = |mut decision: Decision| {
-            // Lanes also download the far end's boot ID, which does not count as a copied file.
+            // A file may be begun twice, as below a target that turns out to be a file. Lanes also
+            // download the far end's boot ID, which does not count as a copied file.
             if let Choice::Files { cut, whole, .. } = &mut decision.choice {
+                *cut = (*cut).min(files);
                 *whole = (*whole).min(files.saturating_sub(*cut));
             }
             decision.host = Some(host.clone());
@@ -394,12 +410,12 @@ impl<'a> Engine<'a> {
     }
 
     /// Sends a request to `end` and waits for the answer, while all other work continues.
-    pub(super) fn ask(&mut self, end: CopyEnd, kind: JobKind) -> Result<QueryAnswer, String> {
-        self.ask_with(end, kind, QueryAnswer::default())
+    pub(super) async fn ask(&mut self, end: CopyEnd, kind: JobKind) -> Result<QueryAnswer, String> {
+        self.ask_with(end, kind, QueryAnswer::default()).await
     }
 
     /// Lists the directory at `path` at `end` and returns the names that match `wanted`.
-    pub(super) fn ask_names(
+    pub(super) async fn ask_names(
         &mut self,
         end: CopyEnd,
         path: Vec<u8>,
@@ -411,10 +427,10 @@ impl<'a> Engine<'a> {
             bytes: self.matched_bytes,
             ..QueryAnswer::default()
         };
-        self.ask_with(end, JobKind::List { path }, asked)
+        self.ask_with(end, JobKind::List { path }, asked).await
     }
 
-    fn ask_with(
+    async fn ask_with(
         &mut self,
         end: CopyEnd,
         kind: JobKind,
@@ -433,14 +449,14 @@ impl<'a> Engine<'a> {
                     _ => Ok(asked),
                 };
             }
-            if !self.wait() {
+            if !self.wait().await {
                 self.asks.remove(&id);
                 return Err(self.why_stopped());
             }
         }
     }
 
-    fn why_stopped(&self) -> String {
+    pub(super) fn why_stopped(&self) -> String {
         match &self.lost {
             Some(why) => why.clone(),
             None => "interrupted".to_owned(),
@@ -474,7 +490,7 @@ impl<'a> Engine<'a> {
         &mut self,
         end: CopyEnd,
         purpose: JobPurpose,
-        submit: impl FnOnce(&Session, JobId),
+        submit: impl FnOnce(&dyn Remote, JobId),
     ) -> Option<JobId> {
         if self.stopped() {
             return None;
@@ -484,7 +500,7 @@ impl<'a> Engine<'a> {
         if side.lost {
             return None;
         }
-        submit(&side.session, id);
+        submit(&*side.session, id);
         self.next_job += 1;
         self.jobs.insert(id, (end, purpose));
         Some(id)
@@ -494,6 +510,14 @@ impl<'a> Engine<'a> {
         match end {
             CopyEnd::Source => self.source.as_ref(),
             CopyEnd::Target => self.target.as_ref(),
+        }
+    }
+
+    /// Files of this machine, as jobs of the copy resolve them.
+    pub(super) fn local(&self) -> Rc<dyn LocalOps> {
+        match &self.source {
+            Some(side) => Rc::clone(&side.local),
+            None => Rc::clone(&self.own_files),
         }
     }
 
@@ -529,7 +553,7 @@ impl<'a> Engine<'a> {
     }
 
     pub(super) fn check_cancel(&mut self) {
-        if !self.cancel.is_cancelled() || self.cancelled {
+        if !self.edge.is_cancelled() || self.cancelled {
             return;
         }
         self.cancelled = true;
@@ -559,18 +583,17 @@ impl<'a> Engine<'a> {
     }
 
     /// Waits for events and handles them. Returns false if there is nothing to wait for.
-    fn wait(&mut self) -> bool {
-        self.take_events();
+    async fn wait(&mut self) -> bool {
+        let none = !self.take_events();
         self.write_out();
-        let none = self.inbox.is_empty();
         if std::mem::replace(&mut self.heard, !none) && none && self.jobs.len() >= MANY {
             // With many small files, some complete at any time, and waking for each costs more than
             // the files themselves.
-            std::thread::sleep(GATHERS);
+            wait_for(self.edge, Wish::pause(self.edge, GATHERS, false)).await;
             return true;
         }
         if none {
-            if self.is_quiet() || !self.wait_ready() {
+            if self.is_quiet() || !self.wait_ready().await {
                 return false;
             }
             self.start_written();
@@ -606,8 +629,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Appends new events of the sessions to the queue.
-    pub(super) fn take_events(&mut self) {
+    /// Appends new events of the sessions to the queue. Returns true if any are queued.
+    pub(super) fn take_events(&mut self) -> bool {
         for end in [CopyEnd::Source, CopyEnd::Target] {
             let side = match end {
                 CopyEnd::Source => &self.source,
@@ -617,42 +640,42 @@ impl<'a> Engine<'a> {
                 continue;
             };
             for _ in 0..BATCH {
-                match side.session.events().try_recv() {
-                    Ok(event) => self.inbox.push_back((end, Some(event))),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => {
+                match side.session.next_event() {
+                    Heard::Event(event) => self.inbox.push_back((end, Some(event))),
+                    Heard::Nothing => break,
+                    Heard::Over => {
                         self.inbox.push_back((end, None));
                         break;
                     }
                 }
             }
         }
+        !self.inbox.is_empty()
     }
 
-    /// Blocks until a session has an event or the run is cancelled. Returns false if cleaning up
+    /// Waits until a session has an event or the run is cancelled. Returns false if cleaning up
     /// after a cancel takes too long.
-    fn wait_ready(&self) -> bool {
-        let mut select = Select::new();
-        let mut any = false;
-        for side in [&self.source, &self.target].into_iter().flatten() {
-            if !side.lost {
-                select.recv(side.session.events());
-                any = true;
-            }
+    async fn wait_ready(&mut self) -> bool {
+        let sides = [&self.source, &self.target].into_iter().flatten();
+        let open = sides.filter(|side| !side.lost);
+        let mut wish = Wish {
+            sessions: open.map(|side| side.number).collect(),
+            journal: self.keeper.goes_on() && self.keeper.waiting() > 0,
+            ..Wish::default()
+        };
+        if wish.sessions.is_empty() {
+            return false;
         }
-        if let Some(log) = self.keeper.log().filter(|_| self.keeper.waiting() > 0) {
-            select.recv(log.bell());
+        if !self.cancelled {
+            wish.cancel = true;
+            wish.until = self.verify.deadline();
+            wait_for(self.edge, wish).await;
+            return true;
         }
-        if self.cancelled {
-            return any && select.ready_timeout(LONGEST_CLEANUP).is_ok();
-        }
-        select.recv(self.cancel.receiver());
-        match self.verify.deadline() {
-            Some(until) if any => drop(select.ready_deadline(until)),
-            None if any => drop(select.ready()),
-            _ => {}
-        }
-        any
+        let until = self.edge.now() + LONGEST_CLEANUP;
+        wish.until = Some(until);
+        wait_for(self.edge, wish).await;
+        self.take_events() || self.edge.now() < until
     }
 
     /// Notes the reason that later failures have in common, and drops all waiting work.

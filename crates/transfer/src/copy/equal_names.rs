@@ -5,11 +5,11 @@
 //! their files are compared by target path as they are found.
 
 use std::collections::hash_map::{Entry, HashMap, RandomState};
-use std::fs;
 use std::hash::BuildHasher;
 
 use super::HostId;
 use super::engine::{CopyEnd, Engine};
+use super::local_ops::LocalOps;
 use super::names::{Written, name_in_target, written};
 use super::pattern::{self, Component};
 use super::source::WalkId;
@@ -33,14 +33,14 @@ pub(super) struct Clash {
 
 impl Source {
     /// True if both are certainly the same file, so that nothing is lost.
-    fn is_same(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self, local: &dyn LocalOps) -> bool {
         if self.host != other.host {
             return false;
         }
         if plain(&self.path) == plain(&other.path) {
             return true;
         }
-        let real = |path: &[u8]| fs::canonicalize(local_path(path)).ok();
+        let real = |path: &[u8]| local.canonical(&local_path(path));
         self.host.is_none() && real(&self.path).is_some_and(|path| real(&other.path) == Some(path))
     }
 
@@ -88,7 +88,11 @@ fn plain(path: &[u8]) -> Vec<u8> {
 }
 
 /// Sources that have the name of an earlier one and are not the same file.
-fn clashes(sources: &[Source], name: impl Fn(&Source) -> Option<Vec<u8>>) -> Vec<Clash> {
+fn clashes(
+    local: &dyn LocalOps,
+    sources: &[Source],
+    name: impl Fn(&Source) -> Option<Vec<u8>>,
+) -> Vec<Clash> {
     let mut seen: HashMap<Vec<u8>, &Source> = HashMap::new();
     let mut clashes = Vec::new();
     for source in sources {
@@ -97,7 +101,7 @@ fn clashes(sources: &[Source], name: impl Fn(&Source) -> Option<Vec<u8>>) -> Vec
             Entry::Vacant(place) => {
                 place.insert(source);
             }
-            Entry::Occupied(first) if first.get().is_same(source) => {}
+            Entry::Occupied(first) if first.get().is_same(source, local) => {}
             Entry::Occupied(first) => clashes.push(Clash {
                 first: (*first.get()).clone(),
                 second: source.clone(),
@@ -157,7 +161,7 @@ impl Engine<'_> {
     /// Refuses operands whose names are equal whatever their patterns match. Returns false if there
     /// are any.
     pub(super) fn operands_differ(&mut self, sources: &[Source]) -> bool {
-        self.refuse(clashes(sources, Source::known_name))
+        self.refuse(clashes(&*self.local(), sources, Source::known_name))
     }
 
     /// Refuses sources whose names are equal after pattern expansion. Returns false if there are
@@ -167,7 +171,7 @@ impl Engine<'_> {
         if sources.len() > 1 && sources.iter().any(|source| name(source).is_none()) {
             self.walks.claims = Some(ClaimedTargets::default());
         }
-        self.refuse(clashes(sources, name))
+        self.refuse(clashes(&*self.local(), sources, name))
     }
 
     fn refuse(&mut self, clashes: Vec<Clash>) -> bool {
@@ -198,7 +202,7 @@ impl Engine<'_> {
     fn shown_source(&self, source: &Source) -> Name {
         match source.host {
             Some(host) => {
-                let host = self.connect.name(host);
+                let host = self.edge.name(host);
                 Name([host.as_bytes(), b":", source.path.as_slice()].concat())
             }
             None => Name(source.path.clone()),
@@ -209,7 +213,10 @@ impl Engine<'_> {
     pub(super) fn is_first(&mut self, named: &mut SeenNames, source: Source) -> bool {
         let name = name_in_target(&source.path).unwrap_or_default().to_vec();
         let others = named.0.entry(name).or_default();
-        if others.iter().any(|other| other.is_same(&source)) {
+        if others
+            .iter()
+            .any(|other| other.is_same(&source, &*self.local()))
+        {
             let name = self.shown_source(&source);
             self.warn(Some(name), "named twice, copied once".to_owned());
             return false;
@@ -253,7 +260,15 @@ impl Engine<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::cancel::CancelToken;
+    use crate::copy::this_machine::ThisMachine;
+
+    fn here_files() -> ThisMachine {
+        ThisMachine::new(Arc::default(), &CancelToken::default())
+    }
 
     fn here(path: &str) -> Source {
         Source {
@@ -292,7 +307,7 @@ mod tests {
             ([here("a/.."), here("..")], None),
             ([here("a/x"), here("a/X")], None),
         ] {
-            let found = clashes(&sources, Source::known_name);
+            let found = clashes(&here_files(), &sources, Source::known_name);
             let found = found.first().map(|clash| clash.name.clone());
             let name = name.map(|name| name.as_bytes().to_vec());
             assert_eq!(found, name, "{sources:?}");
@@ -307,7 +322,7 @@ mod tests {
             at(0, "3/out"),
             at(0, "3/in"),
         ];
-        let found = clashes(&sources, Source::known_name);
+        let found = clashes(&here_files(), &sources, Source::known_name);
         let pairs: Vec<_> = found.iter().map(|c| (&c.first, &c.second)).collect();
         assert_eq!(
             pairs,

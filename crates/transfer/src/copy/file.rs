@@ -1,23 +1,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rustix::fs::FileType;
 use schedule::journal::{ExistingFile, SourceId};
 use schedule::{
     Attributes, ExtraMetadata, Fault, FileState, JobKind, Keep, LocalPath, PutOptions, RemotePath,
     StoredTarget, UNWRITABLE,
 };
-use sftp::Link;
+use sftp::InodeId;
 
 use super::DeltaUse;
 use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::local;
+use super::local_ops::{CopySettings, LocalOps};
 use super::names::basename;
 use super::relayed::RelayTask;
 use super::resume::StartDecision;
 use super::target_kind::{RetryVerdict, TargetGuess, TargetIs};
 use super::tree::{DirKey, FailureScope, HeldItem};
-use crate::disk::kind_of;
 use crate::report::{Event, Name};
 use crate::sums::FileSums;
 use crate::walk::{join, local_path};
@@ -82,7 +80,7 @@ pub(super) struct FileTask {
     pub(super) beyond: ExtraMetadata,
     pub(super) xattrs_asked: bool,
     /// Identity of a file of which other names will be hard links to this copy.
-    link: Option<Link>,
+    link: Option<InodeId>,
 }
 
 /// Search for a file that an earlier run may have completed.
@@ -114,8 +112,9 @@ impl Engine<'_> {
     /// at once, on a guess.
     pub(super) fn begin_guessed(&mut self, item: HeldItem, target: Vec<u8>) {
         let name = basename(&item.entry.path).to_vec();
-        let reach = self.target.as_ref().and_then(|side| side.session.reach());
-        let guess = TargetGuess::new(&target, &name, reach.is_some_and(|r| r.was_file(&target)));
+        let side = self.target.as_ref();
+        let was_file = side.is_some_and(|side| side.session.was_file(&target));
+        let guess = TargetGuess::new(&target, &name, was_file);
         let path = place(guess, &target, &name);
         let stat = JobKind::Stat {
             path: RemotePath(target.clone()),
@@ -256,6 +255,7 @@ impl Engine<'_> {
             preserve: self.options.preserve || self.options.archive,
             special_bits: self.keeps_special_bits(),
             inplace: self.options.inplace,
+            temp_dir: self.options.temp_dir.clone(),
             fsync: self.options.fsync,
             fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
             replace_link: self.options.archive
@@ -269,7 +269,9 @@ impl Engine<'_> {
             (false, false) => self.copy_here(id),
             (false, true) => {
                 let size = task.size.unwrap_or(0);
-                let kind = put(self.options.delta, size, (source, target), options);
+                let local = self.local();
+                let delta = self.options.delta;
+                let kind = put(&*local, delta, size, (source, target), options);
                 self.submit_file(CopyEnd::Target, kind, id);
             }
             (true, false) => {
@@ -303,10 +305,8 @@ impl Engine<'_> {
         let left = keep.is_some_and(|keep| keep.left.is_some());
         let size = known.and_then(|known| known.size).unwrap_or(0);
         let rebuilds = || {
-            let older = self.directories().look(&target).ok().flatten();
-            let older = older.filter(|stat| kind_of(stat) == FileType::RegularFile);
-            let len = older.and_then(|stat| u64::try_from(stat.st_size).ok());
-            len.is_some_and(|len| schedule::delta::may_be_forms(size, len))
+            let older = self.local().look(&target).filter(|stat| stat.is_file());
+            older.is_some_and(|stat| schedule::delta::may_be_forms(size, stat.id.size))
         };
         let whole = options.inplace || left || size < schedule::delta::LEAST || !rebuilds();
         let delta = self.options.delta;
@@ -343,27 +343,24 @@ impl Engine<'_> {
         let Some(task) = self.files.get(&id) else {
             return;
         };
-        let source = local_path(&task.source);
         let target = self.target_path(&task.target);
-        let directories = self.directories();
+        let local = self.local();
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
         let progress = self.progress;
         let beyond = task.beyond.clone();
-        let meta = std::fs::metadata(&source);
-        task.opened = meta.ok().map(|meta| crate::disk::attributes(&meta));
+        task.opened = local.stat(&task.source).ok().map(|stat| stat.attributes);
+        let source = local_path(&task.source);
         progress.set_current(&task.source_name);
         task.sums = self.verify.sums();
         let sums = task.sums.clone();
-        let here = local::Here {
-            directories: &directories,
+        let settings = CopySettings {
             options: self.options,
-            cancel: self.cancel,
             sums: sums.as_ref(),
             beyond: &beyond,
         };
-        let result = local::copy_file(&source, &target, &here, &mut |n| {
+        let result = local.copy_file(&source, &target, &settings, &mut |n| {
             task.confirmed += n;
             progress.add_bytes(n);
         });
@@ -435,7 +432,7 @@ impl Engine<'_> {
                 self.progress.add_size(Some(task.confirmed - size));
                 task.size = Some(task.confirmed);
             }
-            self.verify.note_progress(n);
+            self.verify.note_progress(self.edge.now(), n);
             self.progress.set_current(&task.source_name);
         }
     }
@@ -612,6 +609,7 @@ impl Engine<'_> {
         self.summary.taken_over += taken;
         self.summary.reused += task.reused;
         self.note_done(&task);
+        let durable = self.is_durable(&task);
         if let Some(attributes) = &task.attributes {
             self.note_times(&task.source, attributes);
             let shown = || task.source_name.clone();
@@ -625,7 +623,7 @@ impl Engine<'_> {
             bytes: task.confirmed,
             state,
             in_place: task.in_place,
-            synced: self.options.fsync,
+            synced: self.options.fsync && durable,
             verified: self.options.verify,
         });
         self.link_others(task.link, &task.target);
@@ -647,9 +645,13 @@ impl FileTask {
         self.guess = None;
         self.state = None;
         self.in_place = false;
+        self.synced = false;
         self.stranded = None;
         self.sums = None;
         (self.taken, self.reused) = (0, 0);
+        if let Some(keep) = &mut self.keep {
+            keep.left = None;
+        }
         // The source may be a different file by now.
         self.attributes = None;
         self.identity = None;
@@ -659,6 +661,7 @@ impl FileTask {
 /// Creates the job of an upload: a delta against the file at the target if that may pay, otherwise
 /// the whole file.
 fn put(
+    local: &dyn LocalOps,
     delta: DeltaUse,
     size: u64,
     (source, target): (Vec<u8>, Vec<u8>),
@@ -670,7 +673,7 @@ fn put(
         .as_ref()
         .is_some_and(|keep| keep.left.is_some());
     // A file rebuilt from a delta has no holes.
-    let holes = || options.sparse && crate::disk::has_holes(&source);
+    let holes = || options.sparse && local.has_holes(&source);
     let whole =
         options.inplace || options.fresh || left || size < schedule::delta::LEAST || holes();
     match delta {

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use schedule::{FileState, JobKind, RemotePath};
-use sftp::Link;
+use sftp::InodeId;
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::local;
 use super::tree::HeldItem;
 use crate::report::Event;
 
@@ -41,13 +40,13 @@ impl HardLinks {
     }
 }
 
-fn key(link: &Link) -> (u64, u64) {
+fn key(link: &InodeId) -> (u64, u64) {
     (link.device, link.inode)
 }
 
 impl Engine<'_> {
     /// Identity of an item's file, if its other names will be hard links to the first.
-    pub(super) fn link_of(&self, item: &HeldItem) -> Option<Link> {
+    pub(super) fn link_of(&self, item: &HeldItem) -> Option<InodeId> {
         let link = item.entry.attributes.link?;
         (self.options.hard_links && link.names > 1).then_some(link)
     }
@@ -80,7 +79,7 @@ impl Engine<'_> {
     }
 
     /// Links the deferred names of a file to `target`, its first name.
-    pub(super) fn link_others(&mut self, link: Option<Link>, target: &[u8]) {
+    pub(super) fn link_others(&mut self, link: Option<InodeId>, target: &[u8]) {
         let Some(link) = link else { return };
         let Some(names) = self.hard_links.files.get_mut(&key(&link)) else {
             return;
@@ -97,7 +96,7 @@ impl Engine<'_> {
     }
 
     /// Copies the next name after the first one of a file failed.
-    pub(super) fn link_failed(&mut self, link: Option<Link>) {
+    pub(super) fn link_failed(&mut self, link: Option<InodeId>) {
         let Some(link) = link else { return };
         let Some(names) = self.hard_links.files.get_mut(&key(&link)) else {
             return;
@@ -120,7 +119,7 @@ impl Engine<'_> {
             return;
         }
         let (path, of) = (self.target_path(&item.target), self.target_path(&of));
-        let made = local::make_hard_link(&self.directories(), &path, &of);
+        let made = self.local().make_hard_link(&path, &of);
         self.hard_link_over(item, made);
     }
 

@@ -22,8 +22,8 @@ use wire::{Block, Pool};
 use super::CopyOptions;
 use crate::cancel::CancelToken;
 use crate::disk::{
-    CreateSettings, Directory, DirectoryCache, FinishSettings, Location, NotKept, create_target,
-    kind_of, open_source, os_words, set_xattrs, temp_name, timestamps,
+    CreateSettings, Directory, DirectoryCache, FinishSettings, Location, LostMetadata,
+    create_target, kind_of, open_source, os_words, set_xattrs, temp_name, timestamps,
 };
 use crate::sums::FileSums;
 
@@ -104,21 +104,21 @@ pub(super) fn finish_directory(
     created: bool,
     options: &CopyOptions,
     beyond: &ExtraMetadata,
-) -> Result<NotKept, String> {
+) -> Result<LostMetadata, String> {
     let preserve = options.preserve || options.archive;
     let lacks = |mode: u32| mode & OWNER != OWNER;
     let unfinished = created && attributes.mode.is_some_and(lacks);
     if !preserve && !unfinished && beyond.is_empty() {
-        return Ok(NotKept::new());
+        return Ok(LostMetadata::new());
     }
     let dir = directories.directory(path).map_err(|e| link_words(&e))?;
-    let mut not_kept = NotKept::new();
+    let mut not_kept = LostMetadata::new();
     if let Some((user, group)) = beyond.owner
         && let Err(e) = set_owner(&dir, "", user, group, AtFlags::EMPTY_PATH)
     {
         not_kept.push((Parts::OWNER, e));
     }
-    let set = |kinds, not_kept: &mut NotKept| {
+    let set = |kinds, not_kept: &mut LostMetadata| {
         if let Some(xattrs) = &beyond.xattrs {
             set_xattrs(dir.xattrs(), xattrs, kinds, not_kept);
         }

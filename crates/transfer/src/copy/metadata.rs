@@ -1,14 +1,12 @@
 //! File metadata beyond SFTP: abilities of both ends, and parts that were lost.
 
-use std::os::unix::fs::MetadataExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::Select;
 use schedule::{Attributes, JobKind, Parts, RemotePath};
 
 use super::DeltaUse;
+use super::edge::{Wish, wait_for};
 use super::engine::{CopyEnd, Engine};
-use crate::walk::local_path;
 
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -99,12 +97,12 @@ impl MetadataLoss {
 impl Engine<'_> {
     /// Waits until the servers at the far ends are known if the copy keeps more than stock servers
     /// can, so that all its files are treated alike.
-    pub(super) fn settle_far(&mut self) {
+    pub(super) async fn settle_far(&mut self) {
         if !self.options.settle {
             return;
         }
         for end in [CopyEnd::Source, CopyEnd::Target] {
-            self.settle_end(end);
+            self.settle_end(end).await;
         }
         self.can = self.find_out();
         self.tell_sent_whole();
@@ -162,7 +160,7 @@ impl Engine<'_> {
         }
     }
 
-    fn settle_end(&mut self, end: CopyEnd) {
+    async fn settle_end(&mut self, end: CopyEnd) {
         let settled = |engine: &Self| {
             let side = engine.side(end);
             side.is_none_or(|side| side.session.is_settled())
@@ -172,18 +170,21 @@ impl Engine<'_> {
         }
         // The session opens a channel only if it has a job.
         let path = RemotePath(b".".to_vec());
-        let _ = self.ask(end, JobKind::RealPath { path });
-        let until = Instant::now() + LONGEST;
+        let _ = self.ask(end, JobKind::RealPath { path }).await;
+        let until = self.edge.now() + LONGEST;
         while !settled(self) && !self.stopped() {
             let Some(side) = self.side(end) else { return };
-            let mut select = Select::new();
-            select.recv(side.session.events());
-            select.recv(self.cancel.receiver());
-            if select.ready_deadline(until).is_err() {
+            let wish = Wish {
+                sessions: vec![side.number],
+                cancel: true,
+                until: Some(until),
+                ..Wish::default()
+            };
+            wait_for(self.edge, wish).await;
+            self.check_cancel();
+            if !self.take_events() && self.edge.now() >= until {
                 return;
             }
-            self.check_cancel();
-            self.take_events();
             self.handle_events();
         }
     }
@@ -203,8 +204,8 @@ impl Engine<'_> {
         if self.source.is_some() || !keeps || !cut {
             return;
         }
-        let modified = std::fs::metadata(local_path(path)).map(|meta| meta.mtime());
-        if modified.is_ok_and(|at| u32::try_from(at).is_err()) {
+        let there = self.local().stat(path);
+        if there.is_ok_and(|stat| u32::try_from(stat.seconds).is_err()) {
             self.not_kept.note(Parts::TIMES, OUTSIDE);
         }
     }

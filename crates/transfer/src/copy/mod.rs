@@ -4,12 +4,14 @@
 mod answers;
 mod changed;
 mod durable;
+mod edge;
 mod engine;
 mod equal_names;
 mod file;
 mod hard_links;
 mod links;
 mod local;
+mod local_ops;
 mod metadata;
 mod names;
 mod owner;
@@ -20,10 +22,14 @@ mod resolve;
 mod resume;
 mod roots;
 mod self_copy;
+#[cfg(test)]
+mod sim;
 mod source;
 mod symlink;
 mod target_kind;
 mod target_path;
+mod this_machine;
+mod threads;
 mod transfer_estimate;
 mod tree;
 mod verify;
@@ -32,15 +38,19 @@ mod xattrs;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+
+use schedule::TempDir;
 
 use self::engine::Engine;
-pub(crate) use self::planned::{End, PlannedCopy};
+pub(crate) use self::local_ops::ReadAt;
+pub(crate) use self::planned::{End, PlannedCopy, with_edge};
+use self::threads::ThreadedEdge;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
+use crate::connect::ConnectError;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
-use crate::sums::Ledger;
+use crate::sums::SumLedger;
 
 /// Host of the run: an index into the caller's own table of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +82,8 @@ pub struct CopyOptions {
     pub archive: bool,
     /// Write under the final name at once.
     pub inplace: bool,
+    /// Directory at the receiving end for temporaries; it must be on the target's file system.
+    pub temp_dir: Option<TempDir>,
     /// Make each file durable before its rename.
     pub fsync: bool,
     /// Keep a journal, so that the same command resumes after an interruption.
@@ -135,16 +147,16 @@ pub trait Connect {
     ///
     /// # Errors
     ///
-    /// One sentence that says why there is no session.
+    /// Says why there is no session, and who can help.
     fn connect(
         &self,
         host: HostId,
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
-    ) -> Result<Session, String>;
+    ) -> Result<Session, ConnectError>;
 
     /// Ledger in which the sessions collect checksums of the data that passes.
-    fn ledger(&self) -> Option<Arc<Ledger>> {
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
         None
     }
 
@@ -171,9 +183,8 @@ pub fn run(
     events: &mut dyn FnMut(Event),
     cancel: &CancelToken,
 ) -> Summary {
-    let start = Instant::now();
     let options = request.options.clone();
-    let mut engine = Engine::new(&options, connect, progress, events, cancel);
-    engine.run(request);
-    engine.into_summary(start.elapsed())
+    let edge = ThreadedEdge::new(connect, cancel);
+    let engine = Engine::new(&options, &edge, progress, events);
+    edge.drive(engine.into_summary(request))
 }

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nix::unistd::{Gid, Group, Uid, User};
 use schedule::{Attributes, JobKind};
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
@@ -137,11 +136,8 @@ impl Engine<'_> {
             self.submit(CopyEnd::Source, kind, JobPurpose::OwnerNames);
             return;
         }
-        let user = User::from_uid(Uid::from_raw(user)).ok().flatten();
-        let group = Group::from_gid(Gid::from_raw(group)).ok().flatten();
-        let name = |name: Option<String>| vec![name.unwrap_or_default().into_bytes()];
-        let names = (name(user.map(|u| u.name)), name(group.map(|g| g.name)));
-        self.on_owner_names(names);
+        let (user, group) = self.local().owner_names(user, group);
+        self.on_owner_names((vec![user], vec![group]));
         self.on_names_over();
     }
 
@@ -162,9 +158,7 @@ impl Engine<'_> {
             self.submit(CopyEnd::Target, kind, JobPurpose::OwnerIds);
             return;
         }
-        let user = |name: &str| Some(User::from_name(name).ok()??.uid.as_raw());
-        let group = |name: &str| Some(Group::from_name(name).ok()??.gid.as_raw());
-        let ids = (ids(&users, user), ids(&groups, group));
+        let ids = self.local().owner_ids(&users, &groups);
         self.on_owner_ids(ids);
         self.on_ids_over();
     }
@@ -204,14 +198,6 @@ fn learn(known: &mut BTreeMap<u32, u32>, asked: &[u32], names: &[Vec<u8>], ids: 
         let found = ids.get(at).filter(|found| named && **found != u32::MAX);
         known.insert(*id, found.copied().unwrap_or(*id));
     }
-}
-
-fn ids(names: &[Vec<u8>], find: impl Fn(&str) -> Option<u32>) -> Vec<u32> {
-    let id = |name: &Vec<u8>| std::str::from_utf8(name).ok().and_then(&find);
-    names
-        .iter()
-        .map(|name| id(name).unwrap_or(u32::MAX))
-        .collect()
 }
 
 #[cfg(test)]

@@ -3,18 +3,21 @@
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
-use schedule::{JobKind, RemotePath};
+use schedule::{Attributes, Job, JobKind, RemotePath};
+use sftp::ServerInfo;
 
+use super::edge::{Edge, Heard, Wish, wait_for};
 use super::engine::{CopyEnd, Engine};
 use super::names::{Written, written};
 use super::source::TargetPath;
+use super::threads::ThreadedEdge;
 use super::{Connect, CopyOptions, CopyRequest, Place};
 use crate::cancel::CancelToken;
 use crate::disk::DirectoryCache;
 use crate::report::{Event, Name, Progress, Summary};
-use crate::session::Session;
+use crate::session::SessionEvent;
 use crate::walk::WalkEntry;
 
 /// Entries to copy, in the order of a walk: a directory before its contents, and its end after
@@ -26,6 +29,8 @@ pub(crate) struct PlannedCopy<'a> {
     engine: Engine<'a>,
     source: Vec<u8>,
     target: Vec<u8>,
+    start: Instant,
+    directories: Arc<DirectoryCache>,
 }
 
 /// One of the two ends of a planned copy.
@@ -44,30 +49,49 @@ impl From<End> for CopyEnd {
     }
 }
 
+/// Runs `work` with the edge of a real copy.
+pub(crate) fn with_edge<T>(
+    connect: &dyn Connect,
+    cancel: &CancelToken,
+    work: impl AsyncFnOnce(PlannedEdge<'_>) -> T,
+) -> T {
+    let edge = ThreadedEdge::new(connect, cancel);
+    edge.drive(work(PlannedEdge(&edge)))
+}
+
+/// World around a planned copy.
+#[derive(Clone, Copy)]
+pub(crate) struct PlannedEdge<'a>(&'a dyn Edge);
+
 impl<'a> PlannedCopy<'a> {
     /// Finds what an earlier run of this copy has left, and connects to the hosts of both ends.
     ///
     /// # Errors
     ///
     /// Returns the summary of the failed run.
-    pub(crate) fn begin(
+    pub(crate) async fn begin(
         request: &CopyRequest,
         options: &'a CopyOptions,
-        connect: &'a dyn Connect,
+        edge: PlannedEdge<'a>,
         progress: &'a Progress,
         events: &'a mut dyn FnMut(Event),
-        cancel: &'a CancelToken,
     ) -> Result<Self, Box<Summary>> {
-        let mut engine = Engine::new(options, connect, progress, events, cancel);
-        let begun = engine.begin_planned(request);
-        let paths = begun.then(|| engine.planned_paths(request)).flatten();
+        let start = edge.0.now();
+        let mut engine = Engine::new(options, edge.0, progress, events);
+        let begun = engine.begin_planned(request).await;
+        let paths = match begun {
+            true => engine.planned_paths(request).await,
+            false => None,
+        };
         match paths {
             Some((source, target)) => Ok(Self {
                 engine,
+                start,
                 source,
                 target,
+                directories: Arc::default(),
             }),
-            None => Err(Box::new(engine.into_summary(Duration::ZERO))),
+            None => Err(Box::new(engine.finish(start))),
         }
     }
 
@@ -79,9 +103,60 @@ impl<'a> PlannedCopy<'a> {
         }
     }
 
-    /// Returns the session with an end's host; `None` for this machine.
-    pub(crate) fn session(&self, end: End) -> Option<&Session> {
-        self.engine.side(end.into()).map(|side| &side.session)
+    /// True if an end is this machine.
+    pub(crate) fn is_local(&self, end: End) -> bool {
+        self.engine.side(end.into()).is_none()
+    }
+
+    /// Version and extensions of the server of an end, once known.
+    pub(crate) fn server(&self, end: End) -> Option<&ServerInfo> {
+        self.engine.side(end.into())?.session.far_info()
+    }
+
+    /// True if the server of an end lists whole trees, or is expected to.
+    pub(crate) fn lists_trees(&self, end: End) -> bool {
+        let side = self.engine.side(end.into());
+        side.is_some_and(|side| side.session.lists_trees())
+    }
+
+    /// Submits a job to the session of an end. The caller chooses its number, above those of the
+    /// copy.
+    pub(crate) fn submit(&self, end: End, job: Job) {
+        if let Some(side) = self.engine.side(end.into()) {
+            side.session.submit(job, None);
+        }
+    }
+
+    /// Takes the next event of an end's session; `None` if there is none now.
+    ///
+    /// # Errors
+    ///
+    /// The session is over, for this reason.
+    pub(crate) fn next_event(&self, end: End) -> Result<Option<SessionEvent>, String> {
+        let Some(side) = self.engine.side(end.into()) else {
+            return Ok(None);
+        };
+        match side.session.next_event() {
+            Heard::Event(SessionEvent::Lost(why)) => Err(format!("{}: {why}", side.name)),
+            Heard::Event(event) => Ok(Some(event)),
+            Heard::Nothing => Ok(None),
+            Heard::Over => Err(format!("{}: the session ended unexpectedly", side.name)),
+        }
+    }
+
+    /// Waits until a session has an event or the run is interrupted.
+    pub(crate) async fn wait(&self) {
+        let sides = [&self.engine.source, &self.engine.target];
+        let wish = Wish {
+            sessions: sides
+                .into_iter()
+                .flatten()
+                .map(|side| side.number)
+                .collect(),
+            cancel: true,
+            ..Wish::default()
+        };
+        wait_for(self.engine.edge, wish).await;
     }
 
     /// Formats a path of an end for messages.
@@ -91,7 +166,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// Cache that resolves paths of a target on this machine.
     pub(crate) fn directories(&self) -> Arc<DirectoryCache> {
-        self.engine.directories()
+        Arc::clone(&self.directories)
     }
 
     /// Local path below the target, in which no symlink is followed.
@@ -121,11 +196,11 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Sets the times of the target's root, whose path the user named.
-    pub(crate) fn set_root_times(&mut self, attributes: &schedule::Attributes) {
-        let times_only = schedule::Attributes {
+    pub(crate) async fn set_root_times(&mut self, attributes: &Attributes) {
+        let times_only = Attributes {
             times: attributes.times,
             nanoseconds: attributes.nanoseconds,
-            ..schedule::Attributes::default()
+            ..Attributes::default()
         };
         if self.engine.target.is_some() {
             let kind = JobKind::SetAttributes {
@@ -134,12 +209,9 @@ impl<'a> PlannedCopy<'a> {
                 follow: true,
                 xattrs: None,
             };
-            let _ = self.engine.ask(CopyEnd::Target, kind);
+            let _ = self.engine.ask(CopyEnd::Target, kind).await;
         } else if let Some(times) = crate::disk::timestamps(&times_only)
-            && let Ok(dir) = self
-                .engine
-                .directories()
-                .directory(&self.local_target(&self.target))
+            && let Ok(dir) = self.directories.directory(&self.local_target(&self.target))
         {
             let _ = rustix::fs::futimens(&*dir, &times);
         }
@@ -151,34 +223,34 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Copies the entries onto the target's root and waits until all are done.
-    pub(crate) fn copy(&mut self, entries: PlannedEntries) {
+    pub(crate) async fn copy(&mut self, entries: PlannedEntries) {
         let engine = &mut self.engine;
-        engine.ask_for_boot();
+        engine.ask_for_boot().await;
         engine.tell_resumed();
         if !engine.begin_manifest() {
             return;
         }
-        engine.settle_far();
+        engine.settle_far().await;
         let id = engine.walks.next_id();
         engine.name_root(id, &self.source);
         engine.walks.planned = Some((id, entries, self.target.clone()));
         engine.roots = VecDeque::new();
-        engine.copy();
+        engine.copy().await;
         engine.hard_links.forget();
         if !engine.stopped() {
-            engine.clear_leftovers();
+            engine.clear_leftovers().await;
         }
     }
 
     /// Ends the sessions and returns the summary.
-    pub(crate) fn finish(self, elapsed: Duration) -> Summary {
-        self.engine.into_summary(elapsed)
+    pub(crate) fn finish(self) -> Summary {
+        self.engine.finish(self.start)
     }
 }
 
 impl Engine<'_> {
-    fn begin_planned(&mut self, request: &CopyRequest) -> bool {
-        if !self.find_journal(request) {
+    async fn begin_planned(&mut self, request: &CopyRequest) -> bool {
+        if !self.find_journal(request).await {
             return false;
         }
         for end in [CopyEnd::Target, CopyEnd::Source] {
@@ -201,16 +273,18 @@ impl Engine<'_> {
         true
     }
 
-    fn planned_paths(&mut self, request: &CopyRequest) -> Option<(Vec<u8>, Vec<u8>)> {
-        let source = self.planned_path(CopyEnd::Source, request.sources.first()?)?;
-        let target = self.planned_path(CopyEnd::Target, &request.target)?;
+    async fn planned_paths(&mut self, request: &CopyRequest) -> Option<(Vec<u8>, Vec<u8>)> {
+        let source = self
+            .planned_path(CopyEnd::Source, request.sources.first()?)
+            .await?;
+        let target = self.planned_path(CopyEnd::Target, &request.target).await?;
         self.name_target(&TargetPath::Exactly(target.clone()));
         // Confines the journal of an earlier run to this target.
         let _ = self.onto_before(&target);
         Some((source, target))
     }
 
-    fn planned_path(&mut self, end: CopyEnd, place: &Place) -> Option<Vec<u8>> {
+    async fn planned_path(&mut self, end: CopyEnd, place: &Place) -> Option<Vec<u8>> {
         let path = match place {
             Place::Local(path) => return Some(path.as_os_str().as_bytes().to_vec()),
             Place::Remote { path, .. } => path,
@@ -218,43 +292,37 @@ impl Engine<'_> {
         match written(path) {
             Written::Plain(path) => Some(path),
             Written::Home { user, below } => {
-                let home = self.home_of(end, user)?;
+                let home = self.home_of(end, user).await?;
                 Some(super::resolve::in_home(&home, &below))
             }
         }
     }
 
     /// Asks an end for the attributes of its root; `None` if it does not exist.
-    pub(super) fn root_attributes(
-        &mut self,
-        end: CopyEnd,
-        path: &[u8],
-    ) -> Option<schedule::Attributes> {
+    async fn remote_root(&mut self, end: CopyEnd, path: &[u8]) -> Option<Attributes> {
         let kind = JobKind::Stat {
             path: RemotePath(path.to_vec()),
             follow: true,
         };
-        self.ask(end, kind).ok().and_then(|asked| asked.attributes)
+        self.ask(end, kind)
+            .await
+            .ok()
+            .and_then(|asked| asked.attributes)
     }
 }
 
 impl PlannedCopy<'_> {
     /// Returns the attributes of an end's root; `None` if it does not exist.
-    pub(crate) fn root_attributes(&mut self, end: End) -> Option<schedule::Attributes> {
+    pub(crate) async fn root_attributes(&mut self, end: End) -> Option<Attributes> {
         let path = self.root(end).to_vec();
-        match self.session(end) {
-            Some(_) => self.engine.root_attributes(end.into(), &path),
-            None => {
-                let path = crate::walk::local_path(&path);
-                let path = if path.as_os_str().is_empty() {
-                    std::path::PathBuf::from(".")
-                } else {
-                    path
-                };
-                std::fs::metadata(path)
-                    .ok()
-                    .map(|meta| crate::disk::attributes(&meta))
-            }
+        if !self.is_local(end) {
+            return self.engine.remote_root(end.into(), &path).await;
         }
+        let path = match path.is_empty() {
+            true => b".".to_vec(),
+            false => path,
+        };
+        let stat = self.engine.local().stat(&path);
+        stat.ok().map(|stat| stat.attributes)
     }
 }

@@ -1,21 +1,19 @@
 //! Resolves the sources and the target from the command line into roots.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use schedule::{JobKind, RemotePath};
 
 use super::engine::{CopyEnd, Engine, EntryFilter, MOST_MATCHED, Side};
 use super::equal_names::{SeenNames, Source};
+use super::local_ops::LocalStat;
 use super::names::{Written, written};
 use super::pattern::{self, Component};
 use super::source::{SelfCopyGuard, SourceRoot, TargetPath};
 use super::target_kind::{TargetIs, is_directory_by_name};
 use super::transfer_estimate;
 use super::{CopyRequest, HostId, Place};
-use crate::disk::os_words;
 use crate::report::Name;
 use crate::walk::{join, local_path, refused_name};
 
@@ -59,7 +57,7 @@ impl SourceGroup {
 
 impl Engine<'_> {
     /// Runs the whole request.
-    pub(super) fn run(&mut self, request: CopyRequest) {
+    pub(super) async fn run(&mut self, request: CopyRequest) {
         let many = request.sources.len() > 1;
         let mut groups = group(request.sources.clone());
         let operands = groups.iter().flat_map(|group| {
@@ -72,7 +70,7 @@ impl Engine<'_> {
         if many && !self.operands_differ(&operands.collect::<Vec<_>>()) {
             return;
         }
-        if !self.find_journal(&request) {
+        if !self.find_journal(&request).await {
             return;
         }
         let only_local = groups.iter().all(|g| g.host.is_none());
@@ -84,7 +82,7 @@ impl Engine<'_> {
                 let here = groups.iter().filter(|g| g.host.is_none());
                 let paths: Vec<Vec<u8>> = here.flat_map(|g| g.paths.clone()).collect();
                 let recursive = self.options.recursive || self.options.archive;
-                let counting = transfer_estimate::Counting::of(&paths, recursive);
+                let counting = self.edge.count(&paths, recursive);
                 match self.connect_to(*host, Some(counting.coming())) {
                     Ok(side) => {
                         self.target = Some(side);
@@ -99,13 +97,14 @@ impl Engine<'_> {
             }
             Place::Local(_) => None,
         };
-        self.ask_for_boot();
+        self.ask_for_boot().await;
         self.tell_resumed();
         if !self.begin_manifest() {
             return;
         }
-        if self.expand_all(&mut groups) {
-            self.copy_groups(&mut groups, &request.target, target_host, many);
+        if self.expand_all(&mut groups).await {
+            self.copy_groups(&mut groups, &request.target, target_host, many)
+                .await;
         }
         // End the sessions that only expanded patterns.
         for side in groups.into_iter().filter_map(|group| group.side) {
@@ -113,13 +112,13 @@ impl Engine<'_> {
             self.end(CopyEnd::Source);
         }
         if !self.stopped() {
-            self.clear_leftovers();
+            self.clear_leftovers().await;
         }
     }
 
     /// Expands the patterns of all sources before anything is copied. Returns false if there is
     /// nothing to copy.
-    fn expand_all(&mut self, groups: &mut Vec<SourceGroup>) -> bool {
+    async fn expand_all(&mut self, groups: &mut Vec<SourceGroup>) -> bool {
         let alone = groups.len() == 1;
         let mut named = SeenNames::default();
         for group in &mut *groups {
@@ -141,7 +140,7 @@ impl Engine<'_> {
             }
             for path in group.paths.clone() {
                 let matches = match group.host {
-                    Some(_) => self.expand(&path).unwrap_or_default(),
+                    Some(_) => self.expand(&path).await.unwrap_or_default(),
                     None => vec![path],
                 };
                 let host = group.host;
@@ -162,7 +161,7 @@ impl Engine<'_> {
         !all.is_empty() && self.names_differ(&all)
     }
 
-    fn copy_groups(
+    async fn copy_groups(
         &mut self,
         groups: &mut [SourceGroup],
         to: &Place,
@@ -194,12 +193,12 @@ impl Engine<'_> {
             }
             let resolved = match target.take() {
                 Some(target) => Some(target),
-                None => self.resolve(to, group, many),
+                None => self.resolve(to, group, many).await,
             };
             let Some(resolved) = resolved else { return };
-            self.avoid_target(&resolved, group.host, target_host);
-            self.settle_far();
-            self.copy_group(group, &resolved);
+            self.avoid_target(&resolved, group.host, target_host).await;
+            self.settle_far().await;
+            self.copy_group(group, &resolved).await;
             self.hard_links.forget();
             self.end(CopyEnd::Source);
             target = Some(resolved);
@@ -211,14 +210,13 @@ impl Engine<'_> {
         host: HostId,
         coming: Option<transfer_estimate::TransferEstimate>,
     ) -> Result<Side, String> {
-        let session = self.connect.connect(host, coming, self.cancel)?;
-        let login = self.connect.login(host);
-        Ok(Side::new(session, self.connect.name(host), login))
+        let connected = self.edge.connect(host, coming)?;
+        Ok(Side::new(connected, self.edge.name(host)))
     }
 
     fn fail_group(&mut self, host: HostId, group: &SourceGroup, why: &str) {
         for path in &group.paths {
-            let host = self.connect.name(host);
+            let host = self.edge.name(host);
             let name = Name([host.as_bytes(), b":", path.as_slice()].concat());
             self.fail(None, name, why.to_owned());
         }
@@ -228,19 +226,20 @@ impl Engine<'_> {
     /// connecting.
     fn some_source_is_there(&mut self, groups: &[SourceGroup]) -> bool {
         let paths: Vec<&Vec<u8>> = groups.iter().flat_map(|g| &g.paths).collect();
-        if paths.iter().any(|p| fs::metadata(local_path(p)).is_ok()) {
+        let local = self.local();
+        if paths.iter().any(|path| local.stat(path).is_ok()) {
             return true;
         }
         for path in paths {
-            if let Err(e) = fs::metadata(local_path(path)) {
+            if let Err(what) = local.stat(path) {
                 let name = self.shown(CopyEnd::Source, path);
-                self.fail(None, name, os_words(&e));
+                self.fail(None, name, what);
             }
         }
         false
     }
 
-    fn copy_group(&mut self, group: &SourceGroup, target: &ResolvedTarget) {
+    async fn copy_group(&mut self, group: &SourceGroup, target: &ResolvedTarget) {
         let mut roots = VecDeque::new();
         for found in &group.found {
             let onto = match group.host {
@@ -252,11 +251,11 @@ impl Engine<'_> {
                 path: path.clone(),
                 onto: onto.clone(),
             };
-            self.avoid_itself(found, &onto);
+            self.avoid_itself(found, &onto).await;
             roots.extend(found.iter().map(root));
         }
         self.roots = roots;
-        self.copy();
+        self.copy().await;
     }
 
     /// Decides the target of `found` matches. Several matches need a directory, which is made if
@@ -269,12 +268,9 @@ impl Engine<'_> {
                 } else if self.target.is_some() {
                     "several files match, and there is no such directory".to_owned()
                 } else {
-                    match fs::create_dir(local_path(path)) {
-                        Ok(()) => return Some(TargetPath::Into(path.clone())),
-                        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-                            return Some(TargetPath::Into(path.clone()));
-                        }
-                        Err(e) => format!("cannot create the directory: {}", os_words(&e)),
+                    match self.local().create_dir(&local_path(path)) {
+                        Ok(_) => return Some(TargetPath::Into(path.clone())),
+                        Err(what) => format!("cannot create the directory: {what}"),
                     }
                 };
                 let name = self.shown(CopyEnd::Target, path);
@@ -285,7 +281,7 @@ impl Engine<'_> {
         }
     }
 
-    fn resolve(
+    async fn resolve(
         &mut self,
         target: &Place,
         group: &SourceGroup,
@@ -293,7 +289,7 @@ impl Engine<'_> {
     ) -> Option<ResolvedTarget> {
         let path = match target {
             Place::Local(path) => path.as_os_str().as_bytes().to_vec(),
-            Place::Remote { path, .. } => self.written(CopyEnd::Target, path)?,
+            Place::Remote { path, .. } => self.written(CopyEnd::Target, path).await?,
         };
         if let Some(onto) = self.onto_before(&path) {
             self.name_target(&onto);
@@ -301,29 +297,28 @@ impl Engine<'_> {
             return Some(ResolvedTarget { onto, is_file });
         }
         let resolved = match target {
-            Place::Local(path) => self.resolve_local(path, many),
-            Place::Remote { .. } => self.resolve_remote(path, group, many),
+            Place::Local(_) => self.resolve_local(path, many),
+            Place::Remote { .. } => self.resolve_remote(path, group, many).await,
         }?;
         self.name_target(&resolved.onto);
         self.note_onto(&resolved.onto);
         Some(resolved)
     }
 
-    fn resolve_local(&mut self, path: &Path, many: bool) -> Option<ResolvedTarget> {
-        let bytes = path.as_os_str().as_bytes().to_vec();
-        let meta = fs::metadata(path);
-        let is_dir = meta.as_ref().is_ok_and(fs::Metadata::is_dir);
+    fn resolve_local(&mut self, bytes: Vec<u8>, many: bool) -> Option<ResolvedTarget> {
+        let there = self.local().stat(&bytes);
+        let is_dir = there.as_ref().is_ok_and(LocalStat::is_directory);
         if many && !is_dir {
-            let what = match meta {
+            let what = match there {
                 Ok(_) => "not a directory".to_owned(),
-                Err(e) => os_words(&e),
+                Err(what) => what,
             };
             let name = self.shown(CopyEnd::Target, &bytes);
             self.fail(None, name, what);
             return None;
         }
         Some(ResolvedTarget {
-            is_file: meta.is_ok() && !is_dir,
+            is_file: there.is_ok() && !is_dir,
             onto: if is_dir {
                 TargetPath::Into(bytes)
             } else {
@@ -332,7 +327,7 @@ impl Engine<'_> {
         })
     }
 
-    fn resolve_remote(
+    async fn resolve_remote(
         &mut self,
         path: Vec<u8>,
         group: &SourceGroup,
@@ -340,12 +335,12 @@ impl Engine<'_> {
     ) -> Option<ResolvedTarget> {
         if !many
             && let ([source], None) = (&group.paths[..], group.host)
-            && fs::metadata(local_path(source)).is_ok_and(|m| m.is_file())
+            && self.local().stat(source).is_ok_and(|stat| stat.is_file())
         {
             let (onto, is_file) = (TargetPath::Guess(path), false);
             return Some(ResolvedTarget { onto, is_file });
         }
-        let is = self.look_at(CopyEnd::Target, &path);
+        let is = self.look_at(CopyEnd::Target, &path).await;
         if self.stopped() {
             return None;
         }
@@ -358,7 +353,7 @@ impl Engine<'_> {
                     mode: 0o777,
                     follow: true,
                 };
-                if let Err(what) = self.ask(CopyEnd::Target, kind) {
+                if let Err(what) = self.ask(CopyEnd::Target, kind).await {
                     let name = self.shown(CopyEnd::Target, &path);
                     self.fail(None, name, format!("cannot create the directory: {what}"));
                     return None;
@@ -376,12 +371,12 @@ impl Engine<'_> {
         Some(ResolvedTarget { onto, is_file })
     }
 
-    pub(super) fn look_at(&mut self, end: CopyEnd, path: &[u8]) -> TargetIs {
+    pub(super) async fn look_at(&mut self, end: CopyEnd, path: &[u8]) -> TargetIs {
         let kind = JobKind::Stat {
             path: RemotePath(path.to_vec()),
             follow: true,
         };
-        match self.ask(end, kind) {
+        match self.ask(end, kind).await {
             Ok(asked) => match asked.attributes {
                 Some(attributes) => TargetIs::of(&attributes),
                 None => TargetIs::Missing,
@@ -391,11 +386,11 @@ impl Engine<'_> {
     }
 
     /// Returns the path to send to the server, which is only queried to expand `~user`.
-    fn written(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
+    async fn written(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
         match written(path) {
             Written::Plain(path) => Some(path),
             Written::Home { user, below } => {
-                let home = self.home_of(end, user)?;
+                let home = self.home_of(end, user).await?;
                 Some(in_home(&home, &below))
             }
         }
@@ -403,11 +398,11 @@ impl Engine<'_> {
 
     /// Asks the server for the home directory of `~user`. Only this part of a path is the server's
     /// to choose: an answer for the whole path would choose local names as well (CVE-2019-6111).
-    pub(super) fn home_of(&mut self, end: CopyEnd, user: Vec<u8>) -> Option<Vec<u8>> {
+    pub(super) async fn home_of(&mut self, end: CopyEnd, user: Vec<u8>) -> Option<Vec<u8>> {
         let kind = JobKind::RealPath {
             path: RemotePath(user.clone()),
         };
-        let answer = self.ask(end, kind).map(|asked| asked.path);
+        let answer = self.ask(end, kind).await.map(|asked| asked.path);
         let what = match answer {
             Ok(None) => return Some(user),
             Ok(Some(home)) if home.starts_with(b"/") && !home.contains(&0) => return Some(home),
@@ -420,7 +415,7 @@ impl Engine<'_> {
     }
 
     /// Notes a target on the source's host, so that a tree is not copied into itself.
-    fn avoid_target(
+    async fn avoid_target(
         &mut self,
         target: &ResolvedTarget,
         source: Option<HostId>,
@@ -438,17 +433,19 @@ impl Engine<'_> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.clone()),
         };
-        if let Ok(asked) = self.ask(CopyEnd::Target, kind) {
+        if let Ok(asked) = self.ask(CopyEnd::Target, kind).await {
             self.walks.avoid = asked.path.map(|path| SelfCopyGuard { path, into });
         }
     }
 
     /// Expands the patterns of a remote source. Returns `None`, after reporting it, if nothing
     /// matches.
-    fn expand(&mut self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
+    async fn expand(&mut self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
         let (home, path) = match written(path) {
             Written::Plain(path) => (None, path),
-            Written::Home { user, below } => (Some(self.home_of(CopyEnd::Source, user)?), below),
+            Written::Home { user, below } => {
+                (Some(self.home_of(CopyEnd::Source, user).await?), below)
+            }
         };
         // The server's answer is taken literally; only the user's part may have patterns.
         let literal = |path: &[u8]| match &home {
@@ -467,21 +464,21 @@ impl Engine<'_> {
                 Component::Name(name) => {
                     let below = found.into_iter().map(|dir| join(&dir, &name)).collect();
                     if matched {
-                        self.those_there(below)
+                        self.those_there(below).await
                     } else {
                         below
                     }
                 }
                 Component::Pattern(pattern) => {
                     matched = true;
-                    self.matches(found, &pattern, at < last)?
+                    self.matches(found, &pattern, at < last).await?
                 }
             };
         }
         if found.is_empty() && !self.stopped() {
             // Like GLOB_NOCHECK of glob(3): a file may have this literal name.
             let itself = literal(&path);
-            if self.look_at(CopyEnd::Source, &itself) != TargetIs::Missing {
+            if self.look_at(CopyEnd::Source, &itself).await != TargetIs::Missing {
                 return Some(vec![itself]);
             }
             let name = self.shown(CopyEnd::Source, &path);
@@ -493,7 +490,7 @@ impl Engine<'_> {
 
     /// Names in `dirs` that match `pattern`. Returns `None`, after reporting it, if a listing does
     /// not end.
-    fn matches(
+    async fn matches(
         &mut self,
         dirs: Vec<Vec<u8>>,
         pattern: &pattern::Pattern,
@@ -510,7 +507,8 @@ impl Engine<'_> {
                 pattern: pattern.clone(),
                 only_directories: only_dirs,
             };
-            let mut asked = match self.ask_names(CopyEnd::Source, path.clone(), wanted) {
+            let answer = self.ask_names(CopyEnd::Source, path.clone(), wanted).await;
+            let mut asked = match answer {
                 Ok(asked) => asked,
                 Err(what) if is_endless(&what) => {
                     let name = self.shown(CopyEnd::Source, &path);
@@ -554,12 +552,12 @@ impl Engine<'_> {
         false
     }
 
-    fn those_there(&mut self, paths: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    async fn those_there(&mut self, paths: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let mut there = Vec::new();
         for path in paths {
             // `pattern/` matches directories only.
             let by_name = is_directory_by_name(&path);
-            match self.look_at(CopyEnd::Source, &path) {
+            match self.look_at(CopyEnd::Source, &path).await {
                 TargetIs::Missing => {}
                 TargetIs::SomethingElse if by_name => {}
                 _ => there.push(path),

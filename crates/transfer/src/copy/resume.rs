@@ -10,32 +10,31 @@ mod worth;
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use schedule::journal::{Record, State};
 
 use patience::{Patience, Wait};
 use worth::ResumeValue;
 
+use super::edge::{Wish, wait_for};
 use super::engine::Engine;
 use super::file::FileId;
 use super::{CopyRequest, Place as Operand};
-use crate::disk::{TemporarySweep, os_words};
-use crate::journal::{
-    Devices, JournalLocation, JournalSearch, Log, SyncBatch, boot_here, read_journal,
-};
+use crate::disk::os_words;
+use crate::journal::{Devices, EarlierRun, JournalLog, JournalStore};
 use crate::report::Name;
 use crate::walk::local_path;
 
 /// Journal of a run.
 #[derive(Default)]
 pub(super) struct ResumeJournal {
-    place: Option<JournalLocation>,
+    place: Option<Box<dyn JournalStore>>,
     /// State left by an earlier run, minus the files already taken from it.
     state: State,
     /// Nothing is resumed from the earlier run.
     afresh: bool,
-    log: Option<Log>,
+    log: Option<Box<dyn JournalLog>>,
     /// The copy is large enough for the journal, so files wait until their records are written.
     waits: bool,
     /// The receiver was asked for its boot ID.
@@ -86,8 +85,8 @@ impl ResumeJournal {
     }
 
     /// The journal, if it exists.
-    pub(super) fn log(&self) -> Option<&Log> {
-        self.log.as_ref()
+    pub(super) fn log(&self) -> Option<&dyn JournalLog> {
+        self.log.as_deref()
     }
 
     /// True if files wait for their records and can be resumed.
@@ -135,7 +134,7 @@ impl ResumeJournal {
 impl Engine<'_> {
     /// Looks for the journal of an earlier run of this copy. Returns false if another process is
     /// running the same copy.
-    pub(super) fn find_journal(&mut self, request: &CopyRequest) -> bool {
+    pub(super) async fn find_journal(&mut self, request: &CopyRequest) -> bool {
         let remote = |place: &Operand| matches!(place, Operand::Remote { .. });
         let to = remote(&request.target);
         let one_way = request.sources.iter().all(|source| remote(source) != to);
@@ -146,19 +145,20 @@ impl Engine<'_> {
             Operand::Local(path) => Some(path.clone()),
             Operand::Remote { .. } => None,
         };
-        let place = JournalLocation::new(&self.identity(request), local.as_deref());
-        let found = self.find_unlocked(&place);
+        let identity = self.identity(request);
+        let place = self.edge.journal(&identity, local.as_deref());
+        let found = self.find_unlocked(&*place).await;
         self.keeper.target = local;
         self.keeper.afresh = self.options.afresh;
-        if let Some(beside) = place.beside().map(Name::from) {
+        if let Some(beside) = place.beside().as_deref().map(Name::from) {
             let why = "this journal of an older longhaul is not used: journals lie in the user's \
                        state folder now; remove it if no older longhaul needs it";
             self.warn(Some(beside), why.to_owned());
         }
         match found {
-            Ok(JournalSearch::Nothing) => {}
-            Ok(JournalSearch::Aside(why)) => self.warn(None, why),
-            Ok(JournalSearch::Busy(path)) => {
+            Ok(EarlierRun::Nothing) => {}
+            Ok(EarlierRun::Aside(why)) => self.warn(None, why),
+            Ok(EarlierRun::Busy(path)) => {
                 let what = format!(
                     "the same copy is already under way: another longhaul writes {}",
                     Name::from(&*path)
@@ -167,15 +167,10 @@ impl Engine<'_> {
                 self.fail(None, target, what);
                 return false;
             }
-            Ok(JournalSearch::Left {
-                file,
-                path,
-                mut state,
-                good,
-            }) => {
+            Ok(EarlierRun::Left(mut state)) => {
                 if let Some(target) = &self.keeper.target {
                     state.confine(target.as_os_str().as_bytes());
-                    state.started(boot_here());
+                    state.started(self.edge.boot());
                 }
                 if state.left_out() > 0 {
                     let text = format!(
@@ -185,8 +180,9 @@ impl Engine<'_> {
                     );
                     self.warn(None, text);
                 }
-                let flush = self.flush_of(&state);
-                match Log::start(file, path, good, flush) {
+                let here = self.keeper.target.is_some();
+                let files = state.soft_files().filter(|_| here).map(local_path);
+                match place.go_on(here, state.soft() as u64, files.collect()) {
                     Ok(log) => {
                         self.keeper.log = Some(log);
                         self.keeper.waits = true;
@@ -194,7 +190,8 @@ impl Engine<'_> {
                         self.keeper.worth = ResumeValue::of(&state);
                         self.keeper.state = *state;
                         if self.keeper.target.is_some() {
-                            self.keeper.write(Record::Run { boot: boot_here() });
+                            let boot = self.edge.boot();
+                            self.keeper.write(Record::Run { boot });
                         }
                     }
                     Err(e) => self.warn_of_journal(&os_words(&e)),
@@ -213,11 +210,11 @@ impl Engine<'_> {
 
     /// Reads the journal of an earlier run, waiting for the process that holds its lock: a killed
     /// process may take a moment to exit.
-    fn find_unlocked(&mut self, place: &JournalLocation) -> std::io::Result<JournalSearch> {
+    async fn find_unlocked(&mut self, place: &dyn JournalStore) -> std::io::Result<EarlierRun> {
         let mut patience = Patience::default();
         loop {
             let found = place.find();
-            if !matches!(found, Ok(JournalSearch::Busy(_))) {
+            if !matches!(found, Ok(EarlierRun::Busy(_))) {
                 return found;
             }
             match patience.next() {
@@ -226,8 +223,8 @@ impl Engine<'_> {
                         let what = "waiting for another longhaul that makes the same copy to end";
                         self.warn(None, what.to_owned());
                     }
-                    // The receiver gets a message when the run is interrupted.
-                    if self.cancel.receiver().recv_timeout(pause).is_ok() {
+                    self.pause(pause).await;
+                    if self.edge.is_cancelled() {
                         return found;
                     }
                 }
@@ -236,11 +233,17 @@ impl Engine<'_> {
         }
     }
 
-    /// Batch that makes the files of the earlier run and of this one durable.
-    fn flush_of(&self, state: &State) -> SyncBatch {
-        let here = self.keeper.target.is_some();
-        let files = state.soft_files().filter(|_| here).map(local_path);
-        SyncBatch::new(here).with_earlier(state.soft() as u64, files.collect())
+    /// Waits for `time`, or until the run is interrupted.
+    async fn pause(&self, time: Duration) {
+        let until = self.edge.now() + time;
+        while self.edge.now() < until && !self.edge.is_cancelled() {
+            let wish = Wish {
+                cancel: true,
+                until: Some(until),
+                ..Wish::default()
+            };
+            wait_for(self.edge, wish).await;
+        }
     }
 
     fn warn_of_journal(&mut self, why: &str) {
@@ -268,6 +271,10 @@ impl Engine<'_> {
         ] {
             identity.extend(flag.then_some(letter));
         }
+        if let Some(dir) = &self.options.temp_dir {
+            identity.push(b'T');
+            identity.extend_from_slice(dir.path());
+        }
         for place in request.sources.iter().chain([&request.target]) {
             identity.push(0);
             identity.extend_from_slice(&self.place_name(place).0);
@@ -283,7 +290,7 @@ impl Engine<'_> {
                 Name(path.as_os_str().as_bytes().to_vec())
             }
             Operand::Remote { host, path } => {
-                let host = self.connect.identity(*host);
+                let host = self.edge.identity(*host);
                 Name([host.as_bytes(), b":", path.as_slice()].concat())
             }
         }
@@ -291,32 +298,39 @@ impl Engine<'_> {
 
     /// Writes the collected records before the run waits for anything.
     pub(super) fn write_out(&mut self) {
-        if let Some(Err(e)) = self.keeper.log.as_mut().map(Log::write_out) {
+        if let Some(Err(e)) = self.keeper.log.as_mut().map(|log| log.write_out()) {
             self.warn_of_journal(&os_words(&e));
         }
     }
 
     /// True if the journal has nothing to resume. Removes local temporaries that it names. A lost
     /// server may keep some, which the same command removes.
-    fn is_worthless(&self, log: &Log) -> bool {
+    fn is_worthless(&self, log: &dyn JournalLog) -> bool {
         let makes = self.options.recursive || self.options.archive;
         let Some(target) = &self.keeper.target else {
             return !self.stopped() && self.keeper.worth.is_nothing(makes);
         };
-        if !self.keeper.worth.is_nothing(makes && target.is_dir()) {
+        if !self
+            .keeper
+            .worth
+            .is_nothing(makes && self.is_local_directory(target))
+        {
             return false;
         }
-        if let Ok(file) = std::fs::File::open(log.path())
-            && let Ok(Ok(mut left)) = read_journal(&file)
-        {
-            left.state.confine(target.as_os_str().as_bytes());
-            let directories = self.directories();
-            let mut sweep = TemporarySweep::new(&directories);
-            for (_, entry) in left.state.unfinished() {
-                sweep.remove(&self.target_path(&entry.target), entry.tag);
-            }
+        if let Some(mut left) = log.left() {
+            left.confine(target.as_os_str().as_bytes());
+            let files: Vec<_> = left
+                .unfinished()
+                .map(|(_, entry)| (self.target_path(&entry.target), entry.tag))
+                .collect();
+            self.local().sweep_temporaries(&files);
         }
         true
+    }
+
+    fn is_local_directory(&self, path: &Path) -> bool {
+        let there = self.local().stat(path.as_os_str().as_bytes());
+        there.is_ok_and(|stat| stat.is_directory())
     }
 
     /// Closes the journal at the end of the run. A complete copy needs none, and a small copy that
@@ -332,7 +346,7 @@ impl Engine<'_> {
         if small && !whole && self.keeper.target.is_some() {
             self.clear_unwritten();
         }
-        if whole || (small && !self.stopped()) || self.is_worthless(&log) {
+        if whole || (small && !self.stopped()) || self.is_worthless(&*log) {
             log.remove();
         } else if !small {
             self.summary.journal = Some(Name::from(log.path()));

@@ -1,33 +1,29 @@
 //! Starts each source: queries it, then starts a file or a walk.
 
-use std::fs;
-
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::local::identity;
+use super::local_ops::LocalStat;
 use super::owner::WaitingForOwner;
 use super::source::{Remote, SourceRoot, TargetPath, WalkId};
 use super::tree::HeldItem;
-use crate::disk::os_words;
-use crate::walk::{Entry, LocalWalk, NOT_REGULAR, RemoteWalk, local_path};
+use crate::walk::{Entry, NOT_REGULAR, RemoteWalk, local_path};
 
 impl Engine<'_> {
     pub(super) fn begin_local(&mut self, root: SourceRoot) {
         let path = local_path(&root.path);
-        let meta = match fs::metadata(&path) {
-            Ok(meta) => meta,
-            Err(e) => {
+        let stat = match self.local().stat(&root.path) {
+            Ok(stat) => stat,
+            Err(what) => {
                 let name = self.shown(CopyEnd::Source, &root.path);
-                return self.fail(None, name, os_words(&e));
+                return self.fail(None, name, what);
             }
         };
-        let attributes = crate::disk::attributes(&meta);
-        if meta.is_dir() {
+        if stat.is_directory() {
             if !self.may_recurse(&root.path) {
                 return;
             }
-            if self.target.is_none() && self.is_same_directory(&root, &meta) {
+            if self.target.is_none() && self.is_same_directory(&root, &stat) {
                 return;
             }
             if self.walks.same.contains(&root.path) {
@@ -36,26 +32,29 @@ impl Engine<'_> {
             let target = root.onto.target(&root.path);
             let id = self.walks.next_id();
             self.name_root(id, &root.path);
-            let mut walk = LocalWalk::new(path, !self.options.archive);
-            if self.target.is_none() {
-                walk.avoid(local_path(&target));
-            } else if let Some(avoid) = self.walks.avoid_for(&root.path) {
-                walk.avoid(local_path(&avoid));
-            }
+            let avoid = match self.target.is_none() {
+                true => Some(local_path(&target)),
+                false => self
+                    .walks
+                    .avoid_for(&root.path)
+                    .map(|path| local_path(&path)),
+            };
+            let walk = self.local().walk(path, !self.options.archive, avoid);
             self.walks.local = Some((id, walk, target));
-        } else if meta.is_file() && self.walks.same.contains(&root.path) {
+        } else if stat.is_file() && self.walks.same.contains(&root.path) {
             self.fail_same(&root, "the same file");
-        } else if meta.is_file() {
-            self.begin_owned(WaitingForOwner::Root(root, attributes));
+        } else if stat.is_file() {
+            self.begin_owned(WaitingForOwner::Root(root, stat.attributes));
         } else {
             let name = self.shown(CopyEnd::Source, &root.path);
             self.fail(None, name, NOT_REGULAR.to_owned());
         }
     }
 
-    fn is_same_directory(&mut self, root: &SourceRoot, meta: &fs::Metadata) -> bool {
+    fn is_same_directory(&mut self, root: &SourceRoot, stat: &LocalStat) -> bool {
         let target = root.onto.target(&root.path);
-        let same = fs::metadata(local_path(&target)).is_ok_and(|t| identity(&t) == identity(meta));
+        let there = self.local().stat(&target);
+        let same = there.is_ok_and(|there| there.is_same(stat));
         if same {
             self.fail_same(root, "the same directory");
         }

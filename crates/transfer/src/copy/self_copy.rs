@@ -14,17 +14,14 @@
 //! Between two hosts, condition 1 uses the paths that the servers report (REALPATH). A file system
 //! that two machines have under different paths is not recognized.
 
-use std::env;
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::User;
 use schedule::{JobKind, RemotePath};
 
 use super::engine::{CopyEnd, Engine};
-use super::local::identity;
+use super::local_ops::LocalOps;
 use super::names::name_in_target;
 use super::source::{SelfCopyGuard, TargetPath};
 use super::target_kind::TargetIs;
@@ -49,22 +46,25 @@ enum Overlap {
 impl Engine<'_> {
     /// Keeps walks out of a target that lies in one of `sources`, and notes the sources that are
     /// the target's own files.
-    pub(super) fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+    pub(super) async fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         if !self.is_recursive() && !self.options.inplace {
             return;
         }
         match (self.source.is_some(), self.target.is_some()) {
-            (true, false) => self.avoid_here(sources, onto),
-            (false, true) => self.avoid_there(sources, onto),
-            (true, true) if self.walks.avoid.is_none() => self.avoid_between(sources, onto),
+            (true, false) => self.avoid_here(sources, onto).await,
+            (false, true) => self.avoid_there(sources, onto).await,
+            (true, true) if self.walks.avoid.is_none() => {
+                self.avoid_between(sources, onto).await;
+            }
             _ => {}
         }
     }
 
     /// Checks a download, whose target is on this machine.
-    fn avoid_here(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+    async fn avoid_here(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
-        let Some((place, there)) = place_of(&local_path(path)) else {
+        let local = self.local();
+        let Some((place, there)) = place_of(&*local, &local_path(path)) else {
             return;
         };
         let relative = sources.iter().any(|source| !source.starts_with(b"/"));
@@ -87,7 +87,7 @@ impl Engine<'_> {
                     Err(_) => continue,
                 },
             };
-            if !self.is_one_directory(CopyEnd::Source, &seen, here) {
+            if !self.is_one_directory(CopyEnd::Source, &seen, here).await {
                 continue;
             }
             match overlap {
@@ -96,7 +96,7 @@ impl Engine<'_> {
                 }
                 // The walk compares with canonical paths of the server.
                 Overlap::Inside => {
-                    let Some(dir) = self.real_path(CopyEnd::Source, &seen) else {
+                    let Some(dir) = self.real_path(CopyEnd::Source, &seen).await else {
                         continue;
                     };
                     let way = place.strip_prefix(&there).unwrap_or_else(|_| Path::new(""));
@@ -111,14 +111,16 @@ impl Engine<'_> {
     }
 
     /// Checks an upload, whose target is on a host.
-    fn avoid_there(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+    async fn avoid_there(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
         let relative = !path.starts_with(b"/");
         let home = relative.then(|| self.home_there(CopyEnd::Target)).flatten();
-        let Some((place, there)) = as_here(path, home.as_deref()).and_then(|p| place_of(&p)) else {
+        let local = self.local();
+        let here = as_here(path, home.as_deref());
+        let Some((place, there)) = here.and_then(|path| place_of(&*local, &path)) else {
             return;
         };
-        let into = into || (matches!(onto, TargetPath::Guess(_)) && place.is_dir());
+        let into = into || (matches!(onto, TargetPath::Guess(_)) && is_dir(&*local, &place));
         // Existing directory, as the user wrote it.
         let seen = match there == place {
             true => path.clone(),
@@ -130,8 +132,12 @@ impl Engine<'_> {
             let Some((overlap, _)) = self.overlap(&local_path(source), &target) else {
                 continue;
             };
-            if !*is_one.get_or_insert_with(|| self.is_one_directory(CopyEnd::Target, &seen, &there))
-            {
+            let one = match is_one {
+                Some(one) => one,
+                None => self.is_one_directory(CopyEnd::Target, &seen, &there).await,
+            };
+            is_one = Some(one);
+            if !one {
                 return;
             }
             match overlap {
@@ -147,44 +153,47 @@ impl Engine<'_> {
     }
 
     /// Checks a copy between two logins, which may lead to one machine.
-    fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+    async fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
-        let Some(place) = self.real_target(CopyEnd::Target, path) else {
+        let Some(place) = self.real_target(CopyEnd::Target, path).await else {
             return;
         };
-        let inside = sources.len() <= ASKED && {
-            let real = sources.iter().filter_map(|source| {
-                self.real_path(CopyEnd::Source, source)
-                    .map(|real| (source, real))
-            });
-            let real: Vec<_> = real.collect();
-            real.iter().any(|(source, real)| {
-                let target = below(&local_path(&place), source, into);
-                target.starts_with(local_path(real))
-            })
+        let inside = match sources.len() <= ASKED {
+            true => self.some_holds(sources, &place, into).await,
+            false => self.parents_hold(sources, &place, into).await,
         };
-        let inside = inside || (sources.len() > ASKED && self.parents_hold(sources, &place, into));
         if !inside {
             return;
         }
         let parent = || local_path(&place).parent().map(Path::to_path_buf);
-        let there = match self.look_at(CopyEnd::Target, &place) {
+        let there = match self.look_at(CopyEnd::Target, &place).await {
             TargetIs::Directory => Some(local_path(&place)),
             _ => parent(),
         };
         let Some(there) = there else { return };
         let probe = join(there.as_os_str().as_bytes(), &temp_name(b"same-host"));
-        if self.make_probe(&probe) {
-            if self.is_there(CopyEnd::Source, &probe) {
+        if self.make_probe(&probe).await {
+            if self.is_there(CopyEnd::Source, &probe).await {
                 self.walks.avoid = Some(SelfCopyGuard { path: place, into });
             }
-            self.remove_probe(&probe);
+            self.remove_probe(&probe).await;
         }
+    }
+
+    /// True if the target lies in one of the sources, judged by their canonical paths.
+    async fn some_holds(&mut self, sources: &[Vec<u8>], place: &[u8], into: bool) -> bool {
+        let mut holds = false;
+        for source in sources {
+            let target = below(&local_path(place), source, into);
+            let real = self.real_path(CopyEnd::Source, source).await;
+            holds |= real.is_some_and(|real| target.starts_with(local_path(&real)));
+        }
+        holds
     }
 
     /// True if the target lies in one of many sources, judged by the canonical paths of their
     /// directories.
-    fn parents_hold(&mut self, sources: &[Vec<u8>], place: &[u8], into: bool) -> bool {
+    async fn parents_hold(&mut self, sources: &[Vec<u8>], place: &[u8], into: bool) -> bool {
         let place = local_path(place);
         let mut known: Option<(PathBuf, Option<PathBuf>)> = None;
         for source in sources {
@@ -197,7 +206,8 @@ impl Engine<'_> {
                 false => parent.to_path_buf(),
             };
             if known.as_ref().is_none_or(|(of, _)| *of != parent) {
-                let real = self.real_path(CopyEnd::Source, parent.as_os_str().as_bytes());
+                let path = parent.as_os_str().as_bytes();
+                let real = self.real_path(CopyEnd::Source, path).await;
                 known = Some((parent, real.map(|real| local_path(&real))));
             }
             if let Some((_, Some(real))) = &known
@@ -212,11 +222,12 @@ impl Engine<'_> {
     /// Returns how the target at the local path `target` overlaps the source at `source`, with the
     /// source's canonical path.
     fn overlap(&self, source: &Path, target: &Path) -> Option<(Overlap, PathBuf)> {
-        let source = fs::canonicalize(source).ok()?;
-        let meta = fs::metadata(&source).ok()?;
-        if meta.is_dir() {
-            let overlap = match fs::canonicalize(target) {
-                Ok(target) if target == source => Overlap::SameDirectory,
+        let local = self.local();
+        let source = local.canonical(source)?;
+        let stat = local.stat(source.as_os_str().as_bytes()).ok()?;
+        if stat.is_directory() {
+            let overlap = match local.canonical(target) {
+                Some(target) if target == source => Overlap::SameDirectory,
                 _ => Overlap::Inside,
             };
             let inside = self.is_recursive() && target.starts_with(&source)
@@ -224,8 +235,9 @@ impl Engine<'_> {
             return inside.then_some((overlap, source));
         }
         // Without --inplace the file is replaced by a copy of itself, and nothing is lost.
-        let there = fs::metadata(target).ok().filter(|_| self.options.inplace)?;
-        (identity(&there) == identity(&meta)).then_some((Overlap::SameFile, source))
+        let there = local.stat(target.as_os_str().as_bytes()).ok();
+        let there = there.filter(|_| self.options.inplace)?;
+        there.is_same(&stat).then_some((Overlap::SameFile, source))
     }
 
     fn is_recursive(&self) -> bool {
@@ -234,28 +246,23 @@ impl Engine<'_> {
 
     /// Local path of the home directory of the account that logged in at `end`.
     fn home_there(&self, end: CopyEnd) -> Option<PathBuf> {
-        let login = self.side(end).and_then(|side| side.login.clone());
-        let home = login.and_then(|login| User::from_name(&login).ok().flatten());
-        match home {
-            Some(user) if user.uid != nix::unistd::geteuid() => Some(user.dir),
-            Some(user) => env::var_os("HOME").map(PathBuf::from).or(Some(user.dir)),
-            None => env::var_os("HOME").map(PathBuf::from),
-        }
+        let login = self.side(end).and_then(|side| side.login.as_deref());
+        self.local().home(login)
     }
 
     /// Canonical path of an existing entry.
-    fn real_path(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
+    async fn real_path(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.to_vec()),
         };
-        let real = self.ask(end, kind).ok()?.path?;
+        let real = self.ask(end, kind).await.ok()?.path?;
         real.starts_with(b"/").then_some(real)
     }
 
     /// Canonical path of an entry that may not exist yet. Some servers only resolve its directory,
     /// so the name is appended.
-    fn real_target(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
-        if let Some(real) = self.real_path(end, path) {
+    async fn real_target(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
+        if let Some(real) = self.real_path(end, path).await {
             return Some(real);
         }
         let path = local_path(path);
@@ -264,46 +271,48 @@ impl Engine<'_> {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let parent = self.real_path(end, parent.as_os_str().as_bytes())?;
+        let parent = parent.as_os_str().as_bytes();
+        let parent = self.real_path(end, parent).await?;
         Some(join(&parent, name.as_bytes()))
     }
 
     /// True if `dir` on the host at `end` is the local directory `here`.
-    fn is_one_directory(&mut self, end: CopyEnd, dir: &[u8], here: &Path) -> bool {
+    async fn is_one_directory(&mut self, end: CopyEnd, dir: &[u8], here: &Path) -> bool {
         let name = temp_name(b"same-host");
         let (there, here) = (join(dir, &name), here.join(OsStr::from_bytes(&name)));
-        if fs::create_dir(&here).is_ok() {
-            let sees = self.is_there(end, &there);
-            let _ = fs::remove_dir(&here);
+        let local = self.local();
+        if local.create_dir(&here) == Ok(true) {
+            let sees = self.is_there(end, &there).await;
+            local.remove_dir(&here);
             return sees;
         }
         // This account cannot write there, but the one that logged in may.
-        if end != CopyEnd::Target || !self.make_probe(&there) {
+        if end != CopyEnd::Target || !self.make_probe(&there).await {
             return false;
         }
-        let seen = fs::symlink_metadata(&here).is_ok();
-        self.remove_probe(&there);
+        let seen = local.exists(&here);
+        self.remove_probe(&there).await;
         seen
     }
 
     /// Creates the probe, a symlink: it takes one request to make and one to remove, and holds no
     /// data.
-    fn make_probe(&mut self, path: &[u8]) -> bool {
+    async fn make_probe(&mut self, path: &[u8]) -> bool {
         let kind = JobKind::MakeSymlink {
             path: RemotePath(path.to_vec()),
             points_to: b".".to_vec(),
         };
-        self.ask(CopyEnd::Target, kind).is_ok()
+        self.ask(CopyEnd::Target, kind).await.is_ok()
     }
 
-    fn remove_probe(&mut self, path: &[u8]) {
+    async fn remove_probe(&mut self, path: &[u8]) {
         let path = RemotePath(path.to_vec());
         // A failure leaves nothing more to try.
-        let _ = self.ask(CopyEnd::Target, JobKind::Remove { path });
+        let _ = self.ask(CopyEnd::Target, JobKind::Remove { path }).await;
     }
 
-    fn is_there(&mut self, end: CopyEnd, path: &[u8]) -> bool {
-        self.look_at(end, path) != TargetIs::Missing
+    async fn is_there(&mut self, end: CopyEnd, path: &[u8]) -> bool {
+        self.look_at(end, path).await != TargetIs::Missing
     }
 }
 
@@ -332,9 +341,9 @@ fn below(place: &Path, source: &[u8], into: bool) -> PathBuf {
 
 /// Path of a target that may not exist yet, and the existing directory: the target itself or its
 /// parent. Both are canonical.
-fn place_of(path: &Path) -> Option<(PathBuf, PathBuf)> {
-    if let Ok(place) = fs::canonicalize(path) {
-        if place.is_dir() {
+fn place_of(local: &dyn LocalOps, path: &Path) -> Option<(PathBuf, PathBuf)> {
+    if let Some(place) = local.canonical(path) {
+        if is_dir(local, &place) {
             return Some((place.clone(), place));
         }
         let parent = place.parent()?.to_path_buf();
@@ -345,8 +354,13 @@ fn place_of(path: &Path) -> Option<(PathBuf, PathBuf)> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let parent = fs::canonicalize(parent).ok()?;
+    let parent = local.canonical(parent)?;
     Some((parent.join(name), parent))
+}
+
+fn is_dir(local: &dyn LocalOps, path: &Path) -> bool {
+    let there = local.stat(path.as_os_str().as_bytes());
+    there.is_ok_and(|stat| stat.is_directory())
 }
 
 /// Local interpretation of a remote path; a relative one begins in `home`.

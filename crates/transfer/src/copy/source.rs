@@ -4,11 +4,12 @@ use schedule::{Attributes, JobKind};
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::equal_names::ClaimedTargets;
+use super::local_ops::TreeWalk;
 use super::names::name_in_target;
 use super::owner::WaitingForOwner;
 use super::planned::PlannedEntries;
 use super::tree::{DirKey, HeldItem};
-use crate::walk::{DirId, Entry, ListAnswer, LocalWalk, RemoteWalk, WalkEntry, join};
+use crate::walk::{DirId, Entry, ListAnswer, RemoteWalk, WalkEntry, join};
 
 /// Number of trees walked at the same time; more would only use more memory.
 const WALKS: usize = 16;
@@ -57,7 +58,7 @@ impl TargetPath {
 #[derive(Default)]
 pub(super) struct ActiveWalks {
     next: u64,
-    pub(super) local: Option<(WalkId, LocalWalk, Vec<u8>)>,
+    pub(super) local: Option<(WalkId, Box<dyn TreeWalk>, Vec<u8>)>,
     /// Entries that were chosen before.
     pub(super) planned: Option<(WalkId, PlannedEntries, Vec<u8>)>,
     pub(super) remote: BTreeMap<WalkId, Remote>,

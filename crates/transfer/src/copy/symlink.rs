@@ -3,10 +3,8 @@
 use schedule::{Attributes, JobKind, RemotePath};
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::local;
 use super::tree::HeldItem;
 use crate::report::Event;
-use crate::walk::local_path;
 
 impl Engine<'_> {
     pub(super) fn begin_symlink(&mut self, held: HeldItem) {
@@ -19,16 +17,12 @@ impl Engine<'_> {
             );
             return;
         }
-        match std::fs::read_link(local_path(&held.entry.path)) {
+        match self.local().read_link(&held.entry.path) {
             Ok(path) => {
-                use std::os::unix::ffi::OsStringExt;
-                let points_to = Some(path.into_os_string().into_vec());
+                let points_to = Some(path);
                 self.make_symlink(HeldItem { points_to, ..held });
             }
-            Err(e) => {
-                let what = crate::disk::os_words(&e);
-                self.symlink_over(&held, Err(what), CopyEnd::Source);
-            }
+            Err(what) => self.symlink_over(&held, Err(what), CopyEnd::Source),
         }
     }
 
@@ -49,7 +43,7 @@ impl Engine<'_> {
             return;
         }
         let path = self.target_path(&held.target);
-        let made = local::make_symlink(&self.directories(), &path, &points_to, &attributes);
+        let made = self.local().make_symlink(&path, &points_to, &attributes);
         self.symlink_over(&held, made, CopyEnd::Target);
     }
 

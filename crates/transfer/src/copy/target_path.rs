@@ -1,13 +1,9 @@
 //! Paths below the local target, split into the part that the user named and the rest.
 
-use std::sync::Arc;
-
-use schedule::{LocalPath, directory_of};
+use schedule::LocalPath;
 
 use super::engine::Engine;
-use super::names::basename;
 use super::source::TargetPath;
-use crate::disk::{Destination, DirectoryCache, Location};
 use crate::walk::local_path;
 
 impl Engine<'_> {
@@ -37,26 +33,17 @@ impl Engine<'_> {
         let (TargetPath::Into(named) | TargetPath::Exactly(named) | TargetPath::Guess(named)) =
             onto;
         self.named = named.clone();
-    }
-
-    /// Locates the temporary `temp` of a file with the local target `target`. Returns `None` if
-    /// they are in different directories.
-    pub(super) fn temporary_of(&self, target: &[u8], temp: &[u8]) -> Option<Location> {
-        if directory_of(target) != directory_of(temp) {
-            return None;
-        }
-        let destination = self.directories().destination(&self.target_path(target));
-        match destination.ok()? {
-            Destination::At(at) => Some(at.beside(basename(temp))),
-            Destination::AsItIs(_) => None,
+        if let (None, Some(dir)) = (&self.target, &self.options.temp_dir) {
+            let path = local_path(dir.path());
+            self.local().keep_temporaries_in(path);
         }
     }
 
-    /// Cache that resolves paths of the target on this machine.
-    pub(super) fn directories(&self) -> Arc<DirectoryCache> {
-        match &self.source {
-            Some(side) => Arc::clone(side.session.directories()),
-            None => Arc::clone(&self.own_directories),
+    /// Returns the path beside which the temporary of `target` is created.
+    pub(super) fn temporary_place(&self, target: &[u8]) -> Vec<u8> {
+        match &self.options.temp_dir {
+            Some(dir) => dir.place_of(target),
+            None => target.to_vec(),
         }
     }
 }

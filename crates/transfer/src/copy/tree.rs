@@ -4,7 +4,6 @@ use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::FileId;
-use super::local;
 use super::source::WalkId;
 use crate::report::Event;
 use crate::walk::{DirId, Entry};
@@ -274,7 +273,7 @@ impl Engine<'_> {
         let target = dir.target.clone();
         let follow = self.options.keep_dirlinks && !self.has_linked(&target);
         let path = self.target_path(&target);
-        let made = local::make_directory(&self.directories(), &path, mode, follow);
+        let made = self.local().make_directory(&path, mode, follow);
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;
         };
@@ -467,15 +466,8 @@ impl Engine<'_> {
                 ..dir.attributes
             };
             let path = self.target_path(&target);
-            let (options, directories) = (self.options, self.directories());
-            let done = local::finish_directory(
-                &directories,
-                &path,
-                &attributes,
-                created,
-                options,
-                &beyond,
-            );
+            let (options, local) = (self.options, self.local());
+            let done = local.finish_directory(&path, &attributes, created, options, &beyond);
             let result = done.map(|not_kept| {
                 for (parts, why) in not_kept {
                     self.on_not_kept(parts, &why);

@@ -7,9 +7,7 @@ mod remote_sums;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,10 +20,11 @@ use self::remote_sums::RemoteSums;
 use super::CopyOptions;
 use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::FileId;
+use super::local_ops::ReadAt;
 use crate::disk::{ReadBackCheck, os_words};
 use crate::report::{Event, Name, Verified};
 use crate::session::RemoteCommandId;
-use crate::sums::{FileSums, FinishedSums, Ledger, Manifest};
+use crate::sums::{FileSums, FinishedSums, Manifest, SumLedger};
 use crate::walk::local_path;
 
 /// Files waiting for comparison from which no more files are started.
@@ -40,7 +39,7 @@ const REPEATS: u8 = 2;
 
 /// State of the files between copy and verification.
 pub(super) struct Verification {
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SumLedger>>,
     wanted: bool,
     manifest: Option<Manifest>,
     files: BTreeMap<FileId, Checking>,
@@ -56,7 +55,7 @@ pub(super) struct Verification {
 }
 
 impl Verification {
-    pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<Ledger>>) -> Self {
+    pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<SumLedger>>) -> Self {
         Self {
             wanted: options.verify && ledger.is_some(),
             ledger,
@@ -97,14 +96,14 @@ impl Verification {
     }
 
     /// Notes that `bytes` more have arrived at their target.
-    pub(super) fn note_progress(&mut self, bytes: u64) {
-        let (_, moved) = self.pace.get_or_insert_with(|| (Instant::now(), 0));
+    pub(super) fn note_progress(&mut self, now: Instant, bytes: u64) {
+        let (_, moved) = self.pace.get_or_insert((now, 0));
         *moved += bytes;
     }
 
     /// True if processors limit the copy, so that checksums of whole files are cheaper than those
     /// of ranges, which need a pipe.
-    fn compares_whole(&self) -> bool {
+    fn compares_whole(&self, now: Instant) -> bool {
         let Some((since, moved)) = self.pace else {
             return false;
         };
@@ -112,7 +111,8 @@ impl Verification {
         if self.far.program().is_some_and(|program| program.is_ours()) {
             return false;
         }
-        let took = since.elapsed().as_secs_f64().max(0.001);
+        let took = now.saturating_duration_since(since);
+        let took = took.as_secs_f64().max(0.001);
         let most = EARLY_RATE * f64::from(self.far.processors());
         let whole = moved as f64 / took > most;
         if let Some(ledger) = self.ledger.as_ref().filter(|_| whole) {
@@ -189,11 +189,18 @@ impl Engine<'_> {
         let Some(ledger) = self.verify.ledger.clone() else {
             return self.file_kept(id);
         };
+        if self.verify.wanted && self.stopped() {
+            // Nothing is asked any more, so it would wait for its comparison for ever.
+            return self.not_verified(id);
+        }
+        let local = self.local();
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
         let sums = task.sums.take();
         let mut seen = sums.as_ref().map(|sums| sums.finish()).unwrap_or_default();
+        // An earlier run may have sent other parts of the file, or all of it.
+        seen.grow_to(task.confirmed);
         let here = match (&self.source, &self.target) {
             (None, _) => Some(local_path(&task.source)),
             (Some(_), None) => Some(local_path(&task.target)),
@@ -201,7 +208,11 @@ impl Engine<'_> {
         };
         let (source, target) = (task.source.clone(), task.target.clone());
         let completed = match &here {
-            Some(path) => seen.complete(path, &ledger).map_err(|e| os_words(&e)),
+            Some(path) => {
+                let file = local.reader(path);
+                let complete = |file: Box<dyn ReadAt>| seen.complete(&*file, &ledger);
+                file.and_then(complete).map_err(|e| os_words(&e))
+            }
             None if !seen.holes().is_empty() => Err("not all of it passed".to_owned()),
             None => Ok(()),
         };
@@ -276,7 +287,8 @@ impl Engine<'_> {
             return self.unverified(id, "it has no sum".to_owned());
         };
         let path = local_path(&checking.path);
-        match feed(&path, &check) {
+        let file = self.local().reader(&path);
+        match file.and_then(|file| feed(&*file, &check)) {
             Ok(()) => self.judge_read_back(id),
             Err(e) => self.unverified(id, os_words(&e)),
         }
@@ -372,6 +384,7 @@ impl Engine<'_> {
         if again {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.begin_again();
+            self.forget_earlier(id);
             return self.start_file(id);
         }
         let end = from + len;
@@ -395,16 +408,18 @@ impl Engine<'_> {
 
     /// Fails all unverified files when the run ends early.
     pub(super) fn stop_verifying(&mut self) {
-        let why = match &self.lost {
-            Some(why) => why.clone(),
-            None => "interrupted".to_owned(),
-        };
         self.verify.far = RemoteSums::default();
         self.verify.moving.clear();
         for id in std::mem::take(&mut self.verify.files).into_keys() {
-            let what = format!("it was copied and not verified: {why}");
-            self.file_failed(id, CopyEnd::Target, what);
+            self.not_verified(id);
         }
+    }
+
+    /// Fails a file that was copied and that the ending run does not compare any more.
+    fn not_verified(&mut self, id: FileId) {
+        let why = self.why_stopped();
+        let what = format!("it was copied and not verified: {why}");
+        self.file_failed(id, CopyEnd::Target, what);
     }
 
     fn note_reason(&mut self, why: &str) {
@@ -414,15 +429,16 @@ impl Engine<'_> {
     }
 }
 
-fn feed(path: &Path, check: &ReadBackCheck) -> io::Result<()> {
-    let mut file = File::open(path)?;
+fn feed(file: &dyn ReadAt, check: &ReadBackCheck) -> io::Result<()> {
     let mut part = vec![0; 256 << 10];
+    let mut at = 0;
     loop {
-        match file.read(&mut part) {
-            Ok(0) => return Ok(()),
-            Ok(n) => check.take(&part[..n]),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+        match file.read_at(at, &mut part)? {
+            0 => return Ok(()),
+            n => {
+                check.take(&part[..n]);
+                at += n as u64;
+            }
         }
     }
 }

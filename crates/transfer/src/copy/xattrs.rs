@@ -8,8 +8,6 @@ use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::FileId;
 use super::metadata::STOCK;
 use super::tree::DirKey;
-use crate::disk::{os_words, xattrs_of};
-use crate::walk::local_path;
 
 impl Engine<'_> {
     /// Selects which of the two kinds are kept.
@@ -53,10 +51,10 @@ impl Engine<'_> {
             let kind = JobKind::GetXattrs { path, flags };
             return self.can.tell_xattrs && self.submit(CopyEnd::Source, kind, purpose).is_some();
         }
-        match (xattrs_of(&local_path(source), kinds), purpose) {
+        match (self.local().xattrs(source, kinds), purpose) {
             (Ok(list), JobPurpose::FileXattrs(id)) => self.on_file_xattrs(id, list),
             (Ok(list), JobPurpose::DirXattrs(key)) => self.on_dir_xattrs(key, list),
-            (Err(e), _) => self.on_no_xattrs(&os_words(&e)),
+            (Err(why), _) => self.on_no_xattrs(&why),
             (Ok(_), _) => {}
         }
         false

@@ -11,7 +11,7 @@ use schedule::{Keep, LocalPath};
 
 use super::LocalTarget;
 use super::directories::{Destination, Directory, DirectoryCache, Location, kind_of};
-use super::target::{Replaced, mtime};
+use super::target::{ReplacedAttributes, mtime};
 
 /// True if the file belongs to the effective user.
 fn is_ours(meta: &fs::Metadata) -> bool {
@@ -31,10 +31,11 @@ pub(crate) fn adopt_target(
     let Ok(Destination::At(target)) = directories.destination(path) else {
         return None;
     };
-    let at = target.beside(&keep.temporary(target.name_bytes(), 0));
+    let name = keep.temporary(target.name_bytes(), 0);
+    let at = directories.temporary(&target, &name).ok()?;
     let replaced = match target.look() {
         Ok(Some(stat)) => match kind_of(&stat) {
-            FileType::RegularFile => Some(Some(Replaced::of(&stat))),
+            FileType::RegularFile => Some(Some(ReplacedAttributes::of(&stat))),
             FileType::Symlink => Some(None),
             _ => None,
         },
@@ -73,7 +74,9 @@ pub(crate) fn remove_temporaries(directories: &DirectoryCache, path: &LocalPath,
         return;
     };
     for name in Keep::names(target.name_bytes(), tag) {
-        remove_own(&target.beside(&name));
+        if let Ok(at) = directories.temporary(&target, &name) {
+            remove_own(&at);
+        }
     }
 }
 
@@ -99,17 +102,20 @@ impl<'a> TemporarySweep<'a> {
         let Ok(Destination::At(target)) = self.directories.destination(path) else {
             return;
         };
-        let Ok(stat) = fstat(&target.dir) else { return };
+        let Ok(at) = self.directories.temporary(&target, target.name_bytes()) else {
+            return;
+        };
+        let Ok(stat) = fstat(&at.dir) else { return };
         let found = self
             .found
             .entry((stat.st_dev, stat.st_ino))
-            .or_insert_with(|| temporaries_in(&target.dir).unwrap_or_default());
+            .or_insert_with(|| temporaries_in(&at.dir).unwrap_or_default());
         if found.is_empty() {
             return;
         }
         for name in Keep::names(target.name_bytes(), tag) {
             if found.remove(&name) {
-                remove_own(&target.beside(&name));
+                remove_own(&at.beside(&name));
             }
         }
     }

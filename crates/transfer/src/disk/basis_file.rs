@@ -51,7 +51,7 @@ impl LocalTarget {
     /// Copies `len` bytes at `from` of the basis file to `at`; returns the number of bytes copied.
     pub(super) fn copy_older(&self, from: u64, at: u64, len: u64) -> io::Result<u64> {
         let Some(older) = &self.older else {
-            return Err(io::Error::other("no older form of it is open"));
+            return Err(io::Error::other("internal error: no basis file is open"));
         };
         let mut done = match self.sparse {
             true => 0,

@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use schedule::{DiskReply, DiskRequest, Fault, StoredTarget};
 
-use crate::sums::{Algorithm, Hasher, Sum};
+use crate::sums::{Algorithm, Hasher, RangeSum};
 
 /// A remote file that is read back for comparison: the target of a Get that is written nowhere.
 pub(crate) struct ReadBackCheck {
     by: Algorithm,
-    expected: Vec<Sum>,
+    expected: Vec<RangeSum>,
     size: u64,
     state: Mutex<State>,
 }
@@ -27,7 +27,7 @@ struct State {
 
 impl ReadBackCheck {
     /// Prepares the comparison of a file of `size` bytes with these sums by algorithm `by`.
-    pub(crate) fn new(expected: Vec<Sum>, size: u64, by: Algorithm) -> Self {
+    pub(crate) fn new(expected: Vec<RangeSum>, size: u64, by: Algorithm) -> Self {
         let hashers = expected.iter().map(|_| Some(Hasher::new(Some(by))));
         Self {
             state: Mutex::new(State {
@@ -44,7 +44,7 @@ impl ReadBackCheck {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn handle(&self, request: DiskRequest) -> DiskReply {
+    pub(crate) fn handle(&self, request: DiskRequest) -> DiskReply {
         let job = request.job();
         let finished = || {
             let stored = StoredTarget::default();
@@ -82,7 +82,7 @@ impl ReadBackCheck {
         }
         match state.next > self.size {
             true => Err(Fault {
-                what: "it is longer than what was copied".to_owned(),
+                what: "it is longer than the copied data".to_owned(),
                 remote: true,
             }),
             false => Ok(len),

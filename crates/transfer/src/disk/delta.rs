@@ -2,7 +2,7 @@
 
 use std::io;
 
-use schedule::delta::{Compared, compare};
+use schedule::delta::{DeltaMatches, compare};
 use schedule::{DiskReply, DiskRequest};
 use sftp::blocks::BlockSum;
 
@@ -17,7 +17,11 @@ pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Resul
     let source = match file {
         Some(JobFile::Source(source)) => &**source,
         Some(JobFile::Target(target)) if let Some(older) = &target.older => &older.file,
-        _ => return Err(io::Error::other("it was not open for reading")),
+        _ => {
+            return Err(io::Error::other(
+                "internal error: the file was not open for reading",
+            ));
+        }
     };
     match request {
         DiskRequest::Compare {
@@ -32,7 +36,7 @@ pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Resul
             let sums_of_piece = piece / block.max(1) as usize * BlockSum::LEN;
             let mut sums = basis.chunks(sums_of_piece);
             let mut bytes = Vec::with_capacity(piece);
-            let mut compared = Compared::default();
+            let mut compared = DeltaMatches::default();
             let mut done = 0;
             while done < len {
                 let at = offset + done as u64;
@@ -74,6 +78,8 @@ pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Resul
                 found,
             })
         }
-        _ => Err(io::Error::other("it is no question about a source")),
+        _ => Err(io::Error::other(
+            "internal error: not a request about a source",
+        )),
     }
 }

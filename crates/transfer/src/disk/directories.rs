@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::os_words;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, mkdirat, openat, renameat, statat, unlinkat,
 };
@@ -182,6 +183,8 @@ pub(crate) enum Destination {
 #[derive(Debug, Default)]
 pub struct DirectoryCache {
     state: Mutex<State>,
+    /// Directory for temporaries, if the user names one.
+    temporaries: OnceLock<PathBuf>,
 }
 
 #[derive(Debug, Default)]
@@ -190,13 +193,13 @@ struct State {
     /// place.
     named: Vec<(PathBuf, Arc<Directory>)>,
     /// Directories below the named ones, most recently used first.
-    below: VecDeque<Below>,
+    below: VecDeque<DirBelowTarget>,
 }
 
 /// An open directory, by the bytes of its path: comparing a deep path component by component takes
 /// longer than opening the directory.
 #[derive(Debug)]
-struct Below {
+struct DirBelowTarget {
     named: OsString,
     below: OsString,
     dirlinks: bool,
@@ -204,6 +207,43 @@ struct Below {
 }
 
 impl DirectoryCache {
+    /// Makes [`DirectoryCache::temporary`] name entries of this directory; the first call counts.
+    pub(crate) fn keep_temporaries_in(&self, path: PathBuf) {
+        let _ = self.temporaries.set(path);
+    }
+
+    /// True if the user names a directory for temporaries.
+    pub(crate) fn has_temp_dir(&self) -> bool {
+        self.temporaries.get().is_some()
+    }
+
+    /// Returns the place of the temporary `name` of `target`.
+    ///
+    /// # Errors
+    /// The directory for temporaries cannot be opened, or is on another file system than the
+    /// target, so that rename(2) would fail.
+    pub(crate) fn temporary(&self, target: &Location, name: &[u8]) -> io::Result<Location> {
+        let Some(path) = self.temporaries.get() else {
+            return Ok(target.beside(name));
+        };
+        let shown = crate::escape::path(path);
+        let dir = self.named(path).map_err(|e| {
+            let why = os_words(&e);
+            io::Error::new(e.kind(), format!("cannot use --temp-dir {shown}: {why}"))
+        })?;
+        let device = |dir: &Directory| rustix::fs::fstat(dir).map(|stat| stat.st_dev);
+        if device(&dir)? != device(&target.dir)? {
+            return Err(io::Error::other(format!(
+                "cannot use --temp-dir {shown}: it is on another file system than the target, and \
+                 no file can be renamed from there"
+            )));
+        }
+        Ok(Location {
+            dir,
+            name: OsStr::from_bytes(name).to_owned(),
+        })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,7 +256,7 @@ impl DirectoryCache {
         let Some((below, name)) = path.below_part().and_then(split) else {
             return match path.is_named() {
                 true => self.locate_named(path.named_part()),
-                false => Err(io::Error::other("it lies outside of the target")),
+                false => Err(io::Error::other("the path lies outside of the target")),
             };
         };
         let dir = self.below(path.named_part(), below, path.follows_dirlinks())?;
@@ -245,7 +285,7 @@ impl DirectoryCache {
     pub(crate) fn directory(&self, path: &LocalPath) -> io::Result<Arc<Directory>> {
         match path.below_part() {
             Some(below) => self.below(path.named_part(), below, path.follows_dirlinks()),
-            None => Err(io::Error::other("it lies outside of the target")),
+            None => Err(io::Error::other("the path lies outside of the target")),
         }
     }
 
@@ -289,7 +329,7 @@ impl DirectoryCache {
         };
         let mut state = self.state();
         let before = state.below.len();
-        let under = |known: &Below| known.below.as_os_str() == below.as_os_str();
+        let under = |known: &DirBelowTarget| known.below.as_os_str() == below.as_os_str();
         state.below.retain(|known| !under(known));
         before > state.below.len()
     }
@@ -320,7 +360,7 @@ impl DirectoryCache {
         }
         {
             let mut state = self.state();
-            let is = |known: &Below| {
+            let is = |known: &DirBelowTarget| {
                 known.below.as_os_str() == below.as_os_str()
                     && known.named.as_os_str() == named.as_os_str()
                     && known.dirlinks == dirlinks
@@ -334,7 +374,7 @@ impl DirectoryCache {
             }
         }
         let dir = Arc::new(self.named(named)?.below(below, dirlinks)?);
-        let known = Below {
+        let known = DirBelowTarget {
             named: named.as_os_str().to_owned(),
             below: below.as_os_str().to_owned(),
             dirlinks,

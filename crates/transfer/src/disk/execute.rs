@@ -12,7 +12,7 @@ use super::{
     CreateSettings, DirectoryCache, FinishSettings, LocalTarget, adopt_target, create_target,
     delta, holes, local_fault, open_source, packed,
 };
-use crate::sums::{Ledger, Ticket};
+use crate::sums::{SumLedger, SumTicket};
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
 
@@ -27,8 +27,8 @@ fn opened(target: LocalTarget) -> JobFile {
 pub(super) fn execute_on_files(
     request: DiskRequest,
     file: Option<JobFile>,
-    ticket: Option<Ticket>,
-    ledger: Option<&Ledger>,
+    ticket: Option<SumTicket>,
+    ledger: Option<&SumLedger>,
     directories: &DirectoryCache,
 ) -> Executed {
     let failed = |e: io::Error| (local_fault(&e), None);
@@ -314,9 +314,9 @@ pub(super) fn execute_on_files(
         (request, _) => {
             let what = match request {
                 DiskRequest::Read { .. } | DiskRequest::ReadPacked { .. } => {
-                    "it was not open for reading"
+                    "internal error: the file was not open for reading"
                 }
-                _ => "it was not open for writing",
+                _ => "internal error: the file was not open for writing",
             };
             Err(failed(io::Error::other(what)))
         }
@@ -324,7 +324,7 @@ pub(super) fn execute_on_files(
 }
 
 /// Adds a hole, which is not read, to the checksums.
-pub(super) fn keep_zeros(ticket: Option<Ticket>, len: u64) {
+pub(super) fn keep_zeros(ticket: Option<SumTicket>, len: u64) {
     if let Some(ticket) = ticket {
         let zeros = holes::zeros(len);
         ticket.keep(zeros.iter().map(AsRef::as_ref));

@@ -17,12 +17,12 @@ const GATHERED_FROM: u64 = 64 << 10;
 
 /// Writes to memory file systems that wait for adjacent data, by job.
 #[derive(Default)]
-pub(super) struct HeldWrites(RefCell<BTreeMap<JobId, OfJob>>);
+pub(super) struct PendingWrites(RefCell<BTreeMap<JobId, JobWrites>>);
 
 /// The waiting writes of a job and their target.
-type OfJob = (Option<Arc<LocalTarget>>, WriteCoalescer);
+type JobWrites = (Option<Arc<LocalTarget>>, WriteCoalescer);
 
-impl HeldWrites {
+impl PendingWrites {
     pub(super) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }

@@ -13,11 +13,11 @@ use super::directories::Location;
 use super::os_words;
 
 /// The metadata that could not be preserved, each with the reason.
-pub(crate) type NotKept = Vec<(Parts, String)>;
+pub(crate) type LostMetadata = Vec<(Parts, String)>;
 
 /// Sets owner and extended attributes. Must precede the mode: chown(2) clears setuid and file
 /// capabilities, and `user` attributes need the owner's write permission.
-pub(super) fn before_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut NotKept) {
+pub(super) fn before_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut LostMetadata) {
     if let Some((user, group)) = beyond.owner {
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
         let done = fchown(file, Some(user), Some(group));
@@ -57,7 +57,7 @@ pub(super) fn keep_attributes(
     file: &File,
     replaced: &Location,
     beyond: &ExtraMetadata,
-    not_kept: &mut NotKept,
+    not_kept: &mut LostMetadata,
 ) {
     let asked = beyond.xattrs.as_ref().map(|xattrs| xattrs.kinds);
     let asked = asked.unwrap_or_default();
@@ -98,7 +98,7 @@ fn is_kept_in_place(name: &[u8]) -> bool {
 }
 
 /// Sets access control lists. Must follow the mode, which would change their masks.
-pub(super) fn behind_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut NotKept) {
+pub(super) fn behind_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut LostMetadata) {
     if let Some(xattrs) = &beyond.xattrs {
         let of = XattrsOf::Open(file.as_fd());
         set_xattrs(of, xattrs, MetadataFlags::ACLS, not_kept);
@@ -110,7 +110,7 @@ pub(crate) fn set_xattrs(
     of: XattrsOf<'_>,
     xattrs: &Xattrs,
     kinds: MetadataFlags,
-    not_kept: &mut NotKept,
+    not_kept: &mut LostMetadata,
 ) {
     if !xattrs.kinds.contains(kinds) {
         return;

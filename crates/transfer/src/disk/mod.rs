@@ -28,11 +28,11 @@ pub use directories::DirectoryCache;
 pub(crate) use directories::{Destination, Directory, Location, kind_of};
 pub(crate) use error::failed_to;
 pub use error::{local_fault, os_words};
-pub(crate) use metadata::{NotKept, set_xattrs, xattrs_of};
+pub(crate) use metadata::{LostMetadata, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
 pub use relay::HostToHostBuffer;
 pub(crate) use source::{LocalSource, attributes, has_holes, identity, open_source};
 pub(crate) use target::{
-    CreateSettings, FinishSettings, LocalTarget, create_target, mtime, mtime_of, timestamps,
+    CreateSettings, FinishSettings, LocalTarget, create_target, mtime_of, timestamps,
 };
 pub(crate) use temp_name::temp_name;

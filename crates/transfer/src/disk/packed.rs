@@ -5,27 +5,27 @@ use std::io;
 
 use bytes::Bytes;
 use schedule::{DiskReply, DiskRequest, JobId};
-use sftp::packed::{Packer, Unpacker};
+use sftp::packed::{BlockCompressor, BlockDecompressor};
 use wire::Block;
 
 use super::LocalSource;
 use super::execute::keep_zeros;
-use crate::sums::Ticket;
+use crate::sums::SumTicket;
 
 /// The compressor, decompressor and buffers of a disk thread.
 #[derive(Default)]
-struct Bench {
-    packer: Option<Packer>,
-    unpacker: Option<Unpacker>,
+struct ZstdBuffers {
+    packer: Option<BlockCompressor>,
+    unpacker: Option<BlockDecompressor>,
     raw: Vec<u8>,
     packed: Vec<u8>,
 }
 
-impl Bench {
+impl ZstdBuffers {
     /// Compresses `raw` into `packed`; false if that does not pay.
     fn pack(&mut self) -> bool {
         if self.packer.is_none() {
-            self.packer = Packer::new();
+            self.packer = BlockCompressor::new();
         }
         let packer = self.packer.as_mut();
         packer.is_some_and(|packer| packer.pack(&self.raw, &mut self.packed))
@@ -33,7 +33,7 @@ impl Bench {
 }
 
 thread_local! {
-    static BENCH: RefCell<Bench> = RefCell::default();
+    static BENCH: RefCell<ZstdBuffers> = RefCell::default();
 }
 
 /// Executes a `ReadPacked` request.
@@ -42,7 +42,7 @@ pub(super) fn read(
     job: JobId,
     (offset, len): (u64, usize),
     mut block: Block,
-    ticket: Option<Ticket>,
+    ticket: Option<SumTicket>,
 ) -> io::Result<DiskReply> {
     if let Some(len) = source.hole(offset, len)? {
         keep_zeros(ticket, len);
@@ -112,11 +112,11 @@ pub(super) fn unpacked(mut request: DiskRequest) -> io::Result<DiskRequest> {
 fn unpack(packed: &[u8], len: u32) -> io::Result<Bytes> {
     let bytes = BENCH.with_borrow_mut(|bench| {
         if bench.unpacker.is_none() {
-            bench.unpacker = Unpacker::new();
+            bench.unpacker = BlockDecompressor::new();
         }
         bench.unpacker.as_mut()?.unpack(packed, len)
     });
-    bytes.map(Bytes::from).ok_or_else(|| {
-        io::Error::other("the server has sent a block that does not unpack to what it claims")
-    })
+    bytes
+        .map(Bytes::from)
+        .ok_or_else(|| io::Error::other("the server sent a compressed block that is malformed"))
 }

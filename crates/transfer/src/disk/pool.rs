@@ -6,15 +6,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use schedule::{DiskReply, DiskRequest, JobId};
-use sys::Workers;
+use sys::HelperThreads;
 
 use super::execute::execute_on_files;
-use super::inline_io::HeldWrites;
+use super::inline_io::PendingWrites;
 use super::write_coalescer::WriteCoalescer;
 use super::{
     DirectoryCache, HostToHostBuffer, LocalSource, LocalTarget, ReadBackCheck, local_fault, packed,
 };
-use crate::sums::{Ledger, Ticket};
+use crate::sums::{SumLedger, SumTicket};
 
 /// How long dropping a pool waits for an operation that does not end, such as a write to a FIFO
 /// without a reader. Temporaries are on regular file systems, where operations end.
@@ -28,7 +28,7 @@ const COMPANY: usize = 4;
 /// run concurrently. Dropping the pool removes the temporaries of all unfinished targets.
 pub struct DiskPool {
     pub(super) shared: Arc<Shared>,
-    pub(super) held: HeldWrites,
+    pub(super) held: PendingWrites,
     /// Returns true if a processor is idle.
     pub(super) spare: fn() -> bool,
 }
@@ -38,7 +38,7 @@ pub struct DiskPool {
 /// A mutex and condition variables are used because a channel that spins before it sleeps takes the
 /// processor from the server on a small machine: 7,000 sched_yield calls for 512 MiB.
 pub(super) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Signalled when a job may have a request to run.
     work: Condvar,
     /// Signalled when a thread has ended.
@@ -46,13 +46,13 @@ pub(super) struct Shared {
     replies: Mutex<Replies>,
     tell: Box<dyn Fn() + Send + Sync>,
     /// Collects checksums of the transferred data if they are wanted.
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SumLedger>>,
     /// Resolves the directories of targets.
     directories: Arc<DirectoryCache>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct PoolState {
     jobs: BTreeMap<JobId, Slot>,
     /// Jobs to check for work; a job may be listed once for each thread that may help.
     ready: VecDeque<JobId>,
@@ -97,7 +97,7 @@ struct Next {
     request: DiskRequest,
     file: Option<JobFile>,
     /// The place in the checksum order of a read.
-    ticket: Option<Ticket>,
+    ticket: Option<SumTicket>,
     /// The writes that were coalesced into this request.
     gathered: Option<WriteCoalescer>,
 }
@@ -108,7 +108,7 @@ impl DiskPool {
     /// resolves the targets.
     pub fn new(
         threads: usize,
-        ledger: Option<Arc<Ledger>>,
+        ledger: Option<Arc<SumLedger>>,
         directories: Arc<DirectoryCache>,
         tell: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
@@ -123,8 +123,8 @@ impl DiskPool {
         });
         let pool = Self {
             shared,
-            held: HeldWrites::default(),
-            spare: || Workers::shared().are_idle(),
+            held: PendingWrites::default(),
+            spare: || HelperThreads::shared().are_idle(),
         };
         for _ in 0..threads {
             let shared = Arc::clone(&pool.shared);
@@ -209,7 +209,7 @@ impl DiskPool {
     }
 }
 
-impl State {
+impl PoolState {
     /// Returns the next request of `job` that may run now.
     fn next(&mut self, job: JobId) -> Option<Next> {
         let slot = self.jobs.get_mut(&job)?;
@@ -309,7 +309,7 @@ impl Drop for DiskPool {
 }
 
 impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -372,7 +372,7 @@ impl Shared {
         self.ended.notify_all();
     }
 
-    fn done(&self, state: &mut State, job: JobId, shared: bool, kept: Option<JobFile>) {
+    fn done(&self, state: &mut PoolState, job: JobId, shared: bool, kept: Option<JobFile>) {
         let Some(slot) = state.jobs.get_mut(&job) else {
             return;
         };
@@ -431,7 +431,7 @@ impl Shared {
             return match self.file_of(file) {
                 Some(file) => (Some(DiskReply::Joined { job }), Some(file)),
                 None => {
-                    let fault = local_fault(&io::Error::other("the file is not open any more"));
+                    let fault = local_fault(&io::Error::other("the file is no longer open"));
                     (Some(DiskReply::Failed { job, fault }), None)
                 }
             };

@@ -226,7 +226,7 @@ fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()>
         (sealed, true),
     ] {
         let (told, tell) = unbounded();
-        let ledger = summed.then(Arc::<Ledger>::default);
+        let ledger = summed.then(Arc::<SumLedger>::default);
         let pool = DiskPool::new(3, ledger, Arc::default(), move || {
             let _ = told.send(());
         });

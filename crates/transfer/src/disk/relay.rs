@@ -17,13 +17,13 @@ const HELD: u64 = 64 << 20;
 /// A memory buffer between two hosts: the target of a Get in one session and the source of a Put in
 /// another. Bind it to both jobs ([`super::DiskPool::bind`]).
 pub struct HostToHostBuffer {
-    state: Mutex<State>,
+    state: Mutex<BufferState>,
     /// The checksums of the relayed data, if wanted.
     sums: Option<Arc<FileSums>>,
 }
 
 #[derive(Default)]
-struct State {
+struct BufferState {
     meta: FileMeta,
     /// Received and not yet read data, by offset.
     pieces: BTreeMap<u64, Bytes>,
@@ -60,9 +60,9 @@ impl HostToHostBuffer {
 
     /// Creates a relay that also computes checksums.
     pub(crate) fn summed(meta: FileMeta, sums: Option<Arc<FileSums>>) -> Arc<Self> {
-        let state = State {
+        let state = BufferState {
             meta,
-            ..State::default()
+            ..BufferState::default()
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -87,7 +87,7 @@ impl HostToHostBuffer {
         self.lock().reopened
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BufferState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,7 +174,7 @@ impl HostToHostBuffer {
             DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
                 // The request may come from the reader or the writer; both end the relay.
                 state.broken.get_or_insert_with(|| Fault {
-                    what: "the other host failed".to_owned(),
+                    what: "the other host of the copy failed".to_owned(),
                     remote: true,
                 });
                 state.abandon();
@@ -185,7 +185,7 @@ impl HostToHostBuffer {
     }
 }
 
-impl State {
+impl BufferState {
     /// Stores bytes of `job`; the answer `done` is sent when there is room for more.
     fn write(
         &mut self,
@@ -206,7 +206,7 @@ impl State {
         }
         if self.abandoned {
             let fault = Fault {
-                what: "the other host failed".to_owned(),
+                what: "the other host of the copy failed".to_owned(),
                 remote: true,
             };
             shared.reply(DiskReply::Failed { job, fault });

@@ -17,7 +17,7 @@ use crate::report::Name;
 const PIECE: usize = 1 << 20;
 
 /// A file that could not be replaced and was overwritten instead.
-pub(super) struct WrittenOver {
+pub(super) struct OverwrittenFile {
     pub(super) file: File,
     /// The reason why the rename failed.
     pub(super) why: String,
@@ -29,7 +29,7 @@ pub(super) struct WrittenOver {
 ///
 /// # Errors
 /// Both rename and overwrite failed; the text has both names and the reason.
-pub(super) fn replace(temporary: &Temporary, size: u64) -> io::Result<Option<WrittenOver>> {
+pub(super) fn replace(temporary: &Temporary, size: u64) -> io::Result<Option<OverwrittenFile>> {
     let (at, target) = (&temporary.at, &temporary.target);
     let refused = match at.rename(target) {
         Ok(()) => return Ok(None),
@@ -44,11 +44,14 @@ pub(super) fn replace(temporary: &Temporary, size: u64) -> io::Result<Option<Wri
         let file = File::from(to);
         let written = write_over(&from.into(), &file, size);
         written.map_err(|e| failed_to("write into it", &e))?;
-        return Ok(Some(WrittenOver { file, why }));
+        return Ok(Some(OverwrittenFile { file, why }));
     }
     let name = |name: &OsStr| Name::from(Path::new(name));
     let (from, to) = (name(&at.name), name(&target.name));
-    let words = format!("cannot rename {from} to {to}: {why}");
+    let mut words = format!("cannot rename {from} to {to}: {why}");
+    if refused == Errno::XDEV {
+        words.push_str("; --temp-dir must name a directory on the target's file system");
+    }
     Err(io::Error::new(io::Error::from(refused).kind(), words))
 }
 

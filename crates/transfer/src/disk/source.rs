@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::io::ReadWriteFlags;
 use schedule::journal::SourceId;
 use schedule::{Attributes, FileMeta};
-use sftp::Link;
-use sys::{IOV_MAX, Windows, is_in_memory};
+use sftp::InodeId;
+use sys::{IOV_MAX, MappedWindows, is_in_memory};
 use wire::Block;
 
 use super::target::mtime;
@@ -26,7 +26,7 @@ use crate::sums::FileSums;
 pub(crate) struct LocalSource {
     file: Arc<File>,
     /// Mappings from which parts are sent without a copy.
-    windows: Mutex<Windows>,
+    windows: Mutex<MappedWindows>,
     /// The size when the file was opened.
     size: u64,
     /// The checksums of the data read, if wanted.
@@ -283,7 +283,7 @@ pub(crate) fn attributes(meta: &Metadata) -> Attributes {
         owner: Some((meta.uid(), meta.gid())),
         times: Some((seconds(meta.atime()), seconds(meta.mtime()))),
         nanoseconds: Some((part(meta.atime_nsec()), part(meta.mtime_nsec()))),
-        link: (meta.is_file() && meta.nlink() > 1).then(|| Link {
+        link: (meta.is_file() && meta.nlink() > 1).then(|| InodeId {
             device: meta.dev(),
             inode: meta.ino(),
             names: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),

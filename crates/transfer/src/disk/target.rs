@@ -19,7 +19,7 @@ use schedule::{Attributes, ExtraMetadata, Keep, LocalPath, Parts, StoredTarget};
 use super::basis_file::BasisFile;
 use super::directories::{Destination, DirectoryCache, Location, kind_of};
 use super::metadata;
-use super::replace::{WrittenOver, replace};
+use super::replace::{OverwrittenFile, replace};
 use super::write_coalescer::piece_of;
 use super::{failed_to, holes, os_words, temp_name};
 use crate::sums::FileSums;
@@ -31,7 +31,7 @@ const PRIVATE: u32 = 0o600;
 #[derive(Debug)]
 pub(crate) struct LocalTarget {
     pub(super) file: File,
-    form: Form,
+    form: TargetForm,
     // The end of the furthest write, by which an older, longer file is truncated.
     pub(super) end: AtomicU64,
     // A write failed, so the file must not get its final name.
@@ -51,7 +51,7 @@ pub(crate) struct LocalTarget {
 }
 
 #[derive(Debug)]
-enum Form {
+enum TargetForm {
     /// A file beside the final name that is renamed to it.
     Temporary(Temporary),
     /// A regular file that is written under its final name: `created` by this run, and `unwritable`
@@ -72,7 +72,7 @@ pub(super) struct Temporary {
     pub(super) at: Location,
     pub(super) target: Location,
     // The file that the rename replaces.
-    replaced: Option<Replaced>,
+    replaced: Option<ReplacedAttributes>,
     // The temporary's own permission bits, if known.
     mode: Option<u32>,
     renamed: bool,
@@ -82,14 +82,14 @@ pub(super) struct Temporary {
 
 /// The properties of a replaced file that its successor keeps, as if the file had been overwritten.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Replaced {
+pub(super) struct ReplacedAttributes {
     mode: u32,
     owner: (u32, u32),
     /// The number of hard links.
     names: u64,
 }
 
-impl Replaced {
+impl ReplacedAttributes {
     #[allow(
         clippy::useless_conversion,
         reason = "the types differ between architectures"
@@ -183,14 +183,20 @@ impl CreateSettings<'_> {
             // The rename replaces the symlink by the file.
             Some((FileType::Symlink, _)) => self.temporary(at, None),
             Some((FileType::RegularFile, _)) if self.inplace => open_in_place(&at, false),
-            Some((FileType::RegularFile, stat)) => self.temporary(at, Some(Replaced::of(&stat))),
+            Some((FileType::RegularFile, stat)) => {
+                self.temporary(at, Some(ReplacedAttributes::of(&stat)))
+            }
             Some(_) => open_stream(|flags| at.open(flags, 0)),
             None if self.inplace => create_in_place(&at),
             None => self.temporary(at, None),
         }
     }
 
-    fn temporary(&self, target: Location, replaced: Option<Replaced>) -> io::Result<LocalTarget> {
+    fn temporary(
+        &self,
+        target: Location,
+        replaced: Option<ReplacedAttributes>,
+    ) -> io::Result<LocalTarget> {
         // The replaced file may be readable by its owner only.
         let mode = match (replaced, self.mode) {
             (None, Some(mode)) => mode,
@@ -201,7 +207,7 @@ impl CreateSettings<'_> {
                 Some((keep, _)) if tries < 3 => keep.temporary(target.name_bytes(), tries),
                 _ => temp_name(target.name_bytes()),
             };
-            let at = target.beside(&temp);
+            let at = self.directories.temporary(&target, &temp)?;
             match create_new(&at, mode) {
                 Ok(file) => {
                     let temporary = Temporary {
@@ -212,11 +218,15 @@ impl CreateSettings<'_> {
                         renamed: false,
                         stays: AtomicBool::new(self.keep.as_ref().is_some_and(|(_, stays)| *stays)),
                     };
-                    return Ok(LocalTarget::new(file, Form::Temporary(temporary)));
+                    return Ok(LocalTarget::new(file, TargetForm::Temporary(temporary)));
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 // A writable file in a directory that is not writable is overwritten, as scp does.
-                Err(e) if e.kind() == io::ErrorKind::PermissionDenied && replaced.is_some() => {
+                Err(e)
+                    if e.kind() == io::ErrorKind::PermissionDenied
+                        && replaced.is_some()
+                        && !self.directories.has_temp_dir() =>
+                {
                     return open_in_place(&target, true);
                 }
                 Err(e) => return Err(e),
@@ -244,11 +254,14 @@ fn open_as_it_is(path: &Path) -> io::Result<LocalTarget> {
 fn open_stream(open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<LocalTarget> {
     // O_NONBLOCK applies to the open only: a FIFO without a reader would block this thread forever.
     let fd = open(OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK).map_err(|e| match e {
-        Errno::NXIO => io::Error::other("nobody has this FIFO or device open for reading"),
+        Errno::NXIO => io::Error::other("no process has this FIFO or device open for reading"),
         e => e.into(),
     })?;
     rustix::io::ioctl_fionbio(&fd, false)?;
-    Ok(LocalTarget::new(fd.into(), Form::Stream(Mutex::default())))
+    Ok(LocalTarget::new(
+        fd.into(),
+        TargetForm::Stream(Mutex::default()),
+    ))
 }
 
 fn open_in_place(at: &Location, unwritable: bool) -> io::Result<LocalTarget> {
@@ -273,10 +286,10 @@ fn create_new(at: &Location, mode: u32) -> io::Result<File> {
 }
 
 impl LocalTarget {
-    fn new(file: File, form: Form) -> Self {
+    fn new(file: File, form: TargetForm) -> Self {
         let fresh = matches!(
             form,
-            Form::Temporary(_) | Form::InPlace { created: true, .. }
+            TargetForm::Temporary(_) | TargetForm::InPlace { created: true, .. }
         );
         Self {
             file,
@@ -293,7 +306,7 @@ impl LocalTarget {
     }
 
     fn in_place(file: File, created: bool, unwritable: bool, withheld: u32) -> Self {
-        let form = Form::InPlace {
+        let form = TargetForm::InPlace {
             created,
             unwritable,
             withheld,
@@ -306,7 +319,7 @@ impl LocalTarget {
         file: File,
         at: Location,
         target: Location,
-        replaced: Option<Replaced>,
+        replaced: Option<ReplacedAttributes>,
     ) -> Self {
         let end = file.metadata().map_or(0, |meta| meta.len());
         let temporary = Temporary {
@@ -317,7 +330,7 @@ impl LocalTarget {
             renamed: false,
             stays: AtomicBool::new(true),
         };
-        let mut adopted = Self::new(file, Form::Temporary(temporary));
+        let mut adopted = Self::new(file, TargetForm::Temporary(temporary));
         adopted.fresh = false;
         adopted.end.store(end, Ordering::Relaxed);
         adopted
@@ -325,7 +338,7 @@ impl LocalTarget {
 
     /// Makes the written data durable; returns the modification time in nanoseconds.
     pub(crate) fn sync(&self) -> io::Result<u64> {
-        if let Form::Stream(_) = self.form {
+        if let TargetForm::Stream(_) = self.form {
             return Ok(0);
         }
         self.file.sync_data()?;
@@ -334,28 +347,28 @@ impl LocalTarget {
 
     /// Keeps the temporary when the target is dropped.
     pub(crate) fn leave(&self) {
-        if let Form::Temporary(temporary) = &self.form {
+        if let TargetForm::Temporary(temporary) = &self.form {
             temporary.stays.store(true, Ordering::Relaxed);
         }
     }
 
     /// Removes the temporary.
     pub(crate) fn discard(self) {
-        if let Form::Temporary(temporary) = &self.form {
+        if let TargetForm::Temporary(temporary) = &self.form {
             temporary.stays.store(false, Ordering::Relaxed);
         }
     }
 
     /// True if the file is a temporary that a rename completes.
     pub(super) fn is_temporary(&self) -> bool {
-        matches!(self.form, Form::Temporary(_))
+        matches!(self.form, TargetForm::Temporary(_))
     }
 
     /// True if the target should have had a temporary, but its directory allows no new files.
     fn is_unwritable(&self) -> bool {
         matches!(
             self.form,
-            Form::InPlace {
+            TargetForm::InPlace {
                 unwritable: true,
                 ..
             }
@@ -364,7 +377,7 @@ impl LocalTarget {
 
     /// True if writes may come in any order.
     pub(crate) fn is_seekable(&self) -> bool {
-        !matches!(self.form, Form::Stream(_))
+        !matches!(self.form, TargetForm::Stream(_))
     }
 
     /// True if a write only copies within memory and cannot wait for a disk.
@@ -383,7 +396,7 @@ impl LocalTarget {
 
     /// Writes `bytes` at `offset`; the caller writes in order.
     pub(crate) fn write_slice(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if let Form::Stream(_) = &self.form {
+        if let TargetForm::Stream(_) = &self.form {
             return (&self.file).write_all(bytes);
         }
         if self.sparse {
@@ -419,7 +432,7 @@ impl LocalTarget {
 
     fn write_pieces(&self, offset: u64, pieces: Vec<Bytes>) -> io::Result<u64> {
         let len: u64 = pieces.iter().map(|p| p.len() as u64).sum();
-        if let Form::Stream(stream) = &self.form {
+        if let TargetForm::Stream(stream) = &self.form {
             let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
             stream.early.insert(offset, pieces);
             stream.drain(&self.file)?;
@@ -492,19 +505,19 @@ impl LocalTarget {
             unwritable: self.is_unwritable(),
             ..StoredTarget::default()
         };
-        if let Form::Stream(_) = self.form {
+        if let TargetForm::Stream(_) = self.form {
             return Ok(stored);
         }
         // The finish may have been queued before the write failed.
         if self.incomplete.load(Ordering::Relaxed) {
-            return Err(io::Error::other("not all of it could be written"));
+            return Err(io::Error::other("only part of the data could be written"));
         }
         let failed = |what: &'static str| move |e: io::Error| failed_to(what, &e);
         self.set_size(finish.size)
             .map_err(failed("set its length"))?;
         stored.belonged = self.keep_owner(&finish)?;
         metadata::before_mode(&self.file, &finish.beyond, &mut stored.not_kept);
-        if let Form::Temporary(Temporary {
+        if let TargetForm::Temporary(Temporary {
             replaced: Some(replaced),
             target,
             ..
@@ -524,18 +537,18 @@ impl LocalTarget {
             stored.not_kept.push((Parts::TIMES, os_words(&e.into())));
         }
         if finish.fsync {
-            self.file.sync_all().map_err(failed("make it durable"))?;
+            self.file.sync_all().map_err(failed("sync the file"))?;
         }
         let Self { file, mut form, .. } = self;
         close(file)?;
-        if let Form::Temporary(temporary) = &mut form {
+        if let TargetForm::Temporary(temporary) = &mut form {
             match replace(temporary, finish.size)? {
                 None => temporary.renamed = true,
                 Some(over) => finish_over(over, &finish, &mut stored)?,
             }
             if finish.fsync {
                 let synced = temporary.target.dir.sync();
-                synced.map_err(failed("make its name durable"))?;
+                synced.map_err(failed("sync its directory"))?;
             }
         }
         Ok(stored)
@@ -544,7 +557,7 @@ impl LocalTarget {
     /// Sets owner and group of the replaced file, unless others were requested. Returns them if
     /// they could not be set.
     fn keep_owner(&self, finish: &FinishSettings) -> io::Result<Option<(u32, u32)>> {
-        let Form::Temporary(Temporary {
+        let TargetForm::Temporary(Temporary {
             replaced: Some(replaced),
             ..
         }) = &self.form
@@ -568,7 +581,7 @@ impl LocalTarget {
     fn set_size(&self, size: u64) -> io::Result<()> {
         let exact = matches!(
             self.form,
-            Form::Temporary(_) | Form::InPlace { created: true, .. }
+            TargetForm::Temporary(_) | TargetForm::InPlace { created: true, .. }
         ) && self.end.load(Ordering::Relaxed) == size;
         if exact {
             Ok(())
@@ -582,12 +595,12 @@ impl LocalTarget {
         let new = source.unwrap_or(0o666) & 0o777;
         let mode = match (&self.form, source) {
             (_, Some(mode)) if finish.preserve => Some(mode & 0o7777),
-            (Form::Temporary(t), _) => Some(match t.replaced {
+            (TargetForm::Temporary(t), _) => Some(match t.replaced {
                 Some(old) => old.mode,
                 None => t.at.dir.created_mode(new),
             }),
             (
-                Form::InPlace {
+                TargetForm::InPlace {
                     created: true,
                     withheld,
                     ..
@@ -597,7 +610,7 @@ impl LocalTarget {
             _ => None,
         };
         let has = match &self.form {
-            Form::Temporary(temporary) => temporary.mode,
+            TargetForm::Temporary(temporary) => temporary.mode,
             _ => None,
         };
         if let Some(mode) = mode.filter(|_| mode != has) {
@@ -617,11 +630,11 @@ impl Temporary {
 /// Finishes a file that was overwritten instead of replaced; it keeps its own owner and access
 /// control list.
 fn finish_over(
-    over: WrittenOver,
+    over: OverwrittenFile,
     finish: &FinishSettings,
     stored: &mut StoredTarget,
 ) -> io::Result<()> {
-    let WrittenOver { file, why } = over;
+    let OverwrittenFile { file, why } = over;
     *stored = StoredTarget {
         in_place: true,
         written_over: Some(why),

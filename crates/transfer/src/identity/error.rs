@@ -12,11 +12,11 @@ use crate::prompt::PromptError;
 #[derive(Debug)]
 pub struct IdentityError {
     what: String,
-    kind: Kind,
+    kind: IdentityErrorKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum IdentityErrorKind {
     Missing,
     WrongPassphrase,
     Other,
@@ -25,62 +25,64 @@ enum Kind {
 impl IdentityError {
     pub(super) fn new(path: &Path, why: impl fmt::Display) -> Self {
         Self {
-            what: format!("{} {why}", escape::path(path)),
-            kind: Kind::Other,
+            what: format!("{}: {why}", escape::path(path)),
+            kind: IdentityErrorKind::Other,
         }
     }
 
     pub(super) fn io(path: &Path, error: &io::Error) -> Self {
         let kind = match error.kind() {
-            io::ErrorKind::NotFound => Kind::Missing,
-            _ => Kind::Other,
+            io::ErrorKind::NotFound => IdentityErrorKind::Missing,
+            _ => IdentityErrorKind::Other,
         };
         Self {
             kind,
-            ..Self::new(path, format_args!("cannot be read: {error}"))
+            ..Self::new(path, format_args!("cannot read the file: {error}"))
         }
     }
 
     pub(super) fn wrong_passphrase(path: &Path) -> Self {
         Self {
-            kind: Kind::WrongPassphrase,
-            ..Self::new(path, "stays locked: the passphrase is wrong")
+            kind: IdentityErrorKind::WrongPassphrase,
+            ..Self::new(path, "wrong passphrase")
         }
     }
 
     pub(super) fn no_passphrase(path: &Path) -> Self {
-        Self::new(path, "stays locked: no passphrase was given")
+        Self::new(path, "no passphrase given")
     }
 
     pub(super) fn not_asked(path: &Path, error: &PromptError) -> Self {
         Self::new(
             path,
-            format_args!("needs a passphrase, and {error}; ssh-add loads it into an agent"),
+            format_args!(
+                "the key needs a passphrase, but {error}; load it into an agent with ssh-add"
+            ),
         )
     }
 
     pub(super) fn agent(error: AgentError) -> Self {
         Self {
             what: error.to_string(),
-            kind: Kind::Other,
+            kind: IdentityErrorKind::Other,
         }
     }
 
     pub(super) fn no_such_offer() -> Self {
         Self {
-            what: "the key is no longer there".into(),
-            kind: Kind::Other,
+            what: "the key has disappeared".into(),
+            kind: IdentityErrorKind::Other,
         }
     }
 
     /// True if the file does not exist.
     pub fn is_missing(&self) -> bool {
-        self.kind == Kind::Missing
+        self.kind == IdentityErrorKind::Missing
     }
 
     /// True if the passphrase is wrong.
     pub fn is_wrong_passphrase(&self) -> bool {
-        self.kind == Kind::WrongPassphrase
+        self.kind == IdentityErrorKind::WrongPassphrase
     }
 }
 

@@ -12,7 +12,7 @@ use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
 use super::format::{self, KeyFileContents, LockedKey};
-use super::{Beside, IdentityError};
+use super::{AppendExtension, IdentityError};
 
 /// The maximum size of a key or certificate file (OpenSSH's MAX_KEY_FILE_SIZE is 1 MiB).
 const MAX_FILE: u64 = 1 << 20;
@@ -45,7 +45,9 @@ impl KeyFile {
                 return Ok(Self {
                     path: path.to_owned(),
                     public: Some(public),
-                    secret: Secret::Elsewhere("the private key is missing, and no agent holds it"),
+                    secret: Secret::Elsewhere(
+                        "the private key file is missing and no agent holds the key",
+                    ),
                 });
             }
             Err(e) => return Err(IdentityError::io(path, &e)),
@@ -54,7 +56,7 @@ impl KeyFile {
             return Ok(Self {
                 path: path.to_owned(),
                 public: Some(public),
-                secret: Secret::Elsewhere("it is a public key, and no agent holds the private one"),
+                secret: Secret::Elsewhere("it is a public key and no agent holds the private key"),
             });
         }
         // As in authfile.c `sshkey_perm_ok`: a private key that others can read is refused.
@@ -62,7 +64,8 @@ impl KeyFile {
             return Err(IdentityError::new(
                 path,
                 format_args!(
-                    "is left out: others can read it (mode {mode:04o}); chmod 600 makes it usable"
+                    "skipping the key: other users can read it (mode {mode:04o}); run chmod 600 \
+                     on it"
                 ),
             ));
         }
@@ -78,9 +81,7 @@ impl KeyFile {
             }
             KeyFileContents::Hardware(public) => (
                 Some(public),
-                Secret::Elsewhere(
-                    "it is a hardware key, which is used through an ssh-agent (ssh-add)",
-                ),
+                Secret::Elsewhere("it is a hardware key: load it into an ssh-agent (ssh-add)"),
             ),
         };
         Ok(Self {
@@ -128,7 +129,7 @@ impl KeyFile {
         {
             return Err(IdentityError::new(
                 &self.path,
-                "does not fit the .pub file beside it; ssh-keygen -y makes the right one",
+                "the key does not match its .pub file; recreate that with ssh-keygen -y",
             ));
         }
         self.public = Some(key.public().clone());
@@ -165,7 +166,7 @@ impl fmt::Debug for KeyFile {
 /// Reads a public key or certificate from a file of one line, with its comment.
 pub(super) fn read_public(path: &Path) -> Result<(PublicKey, Vec<u8>), IdentityError> {
     let (bytes, _) = read(path).map_err(|e| IdentityError::io(path, &e))?;
-    public_line(&bytes).ok_or_else(|| IdentityError::new(path, "does not hold a public key"))
+    public_line(&bytes).ok_or_else(|| IdentityError::new(path, "not a public key"))
 }
 
 /// Parses `type base64 comment`.
@@ -204,7 +205,7 @@ fn read(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Permissions)> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(room + 1024));
     file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE {
-        let why = "it has over 1 MiB, which no key has";
+        let why = "the file is larger than 1 MiB, so it is not a key";
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok((bytes, permissions))

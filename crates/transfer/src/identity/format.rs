@@ -4,7 +4,7 @@ use pkcs8::EncryptedPrivateKeyInfoRef;
 use ssh::key::{KeyError, PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use super::openssh::{Sealed, Unreadable};
+use super::openssh::{EncodedKey, Unreadable};
 use super::pem::Pem;
 use super::traditional;
 
@@ -20,35 +20,35 @@ pub(super) enum KeyFileContents {
 
 /// A private key that needs a passphrase.
 pub(super) enum LockedKey {
-    OpenSsh(Box<Sealed>),
+    OpenSsh(Box<EncodedKey>),
     Pkcs8(Zeroizing<Vec<u8>>),
-    Traditional(traditional::Sealed),
+    Traditional(traditional::EncryptedKey),
 }
 
 /// Reads a key file; the error continues the sentence that starts with its name.
 pub(super) fn read(bytes: &[u8]) -> Result<KeyFileContents, String> {
     if bytes.starts_with(b"PuTTY-User-Key-File-") {
         return Err(
-            "is a PuTTY key; puttygen KEY -O private-openssh -o NEW makes one that can be \
-                    read"
-                .into(),
+            "PuTTY keys are not supported; convert it with puttygen KEY -O private-openssh -o \
+             NEW"
+            .into(),
         );
     }
-    let pem = Pem::read(bytes).ok_or("is not a private key in a format that is known")?;
+    let pem = Pem::read(bytes).ok_or("not a private key in a known format")?;
     match pem.label.as_str() {
         "OPENSSH PRIVATE KEY" => openssh(&pem.der),
         "PRIVATE KEY" => plain(PrivateKey::from_pkcs8(&pem.der)),
         "ENCRYPTED PRIVATE KEY" => Ok(KeyFileContents::Locked(LockedKey::Pkcs8(pem.der), None)),
         "RSA PRIVATE KEY" => traditional(pem, PrivateKey::from_rsa_pkcs1),
         "EC PRIVATE KEY" => traditional(pem, PrivateKey::from_ec_der),
-        "DSA PRIVATE KEY" => Err("is a DSA key, which is too weak to be used".into()),
-        _ => Err("is not a private key in a format that is known".into()),
+        "DSA PRIVATE KEY" => Err("DSA keys are not supported, because they are weak".into()),
+        _ => Err("not a private key in a known format".into()),
     }
 }
 
 fn plain(key: Result<PrivateKey, KeyError>) -> Result<KeyFileContents, String> {
     key.map(KeyFileContents::Key)
-        .map_err(|e| format!("cannot be used: {e}"))
+        .map_err(|e| format!("cannot use the key: {e}"))
 }
 
 /// Reads a format for one kind of key, as OpenSSL wrote before PKCS#8.
@@ -59,7 +59,7 @@ fn traditional(
     match &pem.encryption {
         None => plain(read(&pem.der)),
         Some(dek_info) => {
-            let sealed = traditional::Sealed::new(dek_info, pem.der, read)?;
+            let sealed = traditional::EncryptedKey::new(dek_info, pem.der, read)?;
             Ok(KeyFileContents::Locked(
                 LockedKey::Traditional(sealed),
                 None,
@@ -71,16 +71,16 @@ fn traditional(
 fn openssh(bytes: &[u8]) -> Result<KeyFileContents, String> {
     let because = |e| match e {
         Unreadable::Because(why) => why,
-        Unreadable::Passphrase => "is damaged".to_owned(),
+        Unreadable::Passphrase => "the file is damaged".to_owned(),
     };
-    let sealed = Sealed::read(bytes).map_err(because)?;
+    let sealed = EncodedKey::read(bytes).map_err(because)?;
     let public = sealed.public.clone();
     if public.key_type().starts_with("sk-") {
         return Ok(KeyFileContents::Hardware(public));
     }
     if !public.is_usable() {
         let key_type = crate::escape::name(public.key_type().as_bytes()).to_string();
-        return Err(format!("is of type {key_type}, which is not supported"));
+        return Err(format!("keys of type {key_type} are not supported"));
     }
     if sealed.is_encrypted() {
         let locked = LockedKey::OpenSsh(Box::new(sealed));
@@ -101,15 +101,15 @@ impl LockedKey {
             Self::Traditional(sealed) => Ok(sealed.unlock(passphrase)),
             Self::Pkcs8(der) => {
                 let info = EncryptedPrivateKeyInfoRef::try_from(der.as_slice())
-                    .map_err(|e| format!("is damaged: {e}"))?;
+                    .map_err(|e| format!("the file is damaged: {e}"))?;
                 match info.decrypt(passphrase) {
                     Ok(plain) => match PrivateKey::from_pkcs8(plain.as_bytes()) {
                         Ok(key) => Ok(Some(key)),
-                        Err(e) => Err(format!("cannot be used: {e}")),
+                        Err(e) => Err(format!("cannot use the key: {e}")),
                     },
                     Err(pkcs8::Error::EncryptedPrivateKey(e)) if is_unsupported(&e) => Err(
-                        "is encrypted in a way that is not supported; ssh-keygen -p -f KEY \
-                         rewrites it in OpenSSH's own format"
+                        "the encryption of the key is not supported; convert it to OpenSSH's \
+                         format with ssh-keygen -p -f KEY"
                             .into(),
                     ),
                     // Wrong padding, or padding that is correct by chance around invalid data.

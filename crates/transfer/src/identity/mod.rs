@@ -15,7 +15,7 @@ use ssh::key::{PrivateKey, PublicKey};
 pub use error::IdentityError;
 
 use crate::agent::Agent;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Switches};
 use crate::escape;
 use crate::prompt::{EchoMode, Prompt, PromptError};
 use file::KeyFile;
@@ -120,7 +120,7 @@ impl Identities {
                 Ok((key, _)) if key.certificate().is_some() => {
                     certificates.push((key, path.clone()))
                 }
-                Ok(_) => warnings.push(format!("{} is not a certificate", escape::path(path))),
+                Ok(_) => warnings.push(format!("{}: not a certificate", escape::path(path))),
                 Err(e) => warnings.push(e.to_string()),
             }
         }
@@ -134,13 +134,13 @@ impl Identities {
             files: &files,
             certificates: &certificates,
             agent: &held,
-            identities_only: config.identities_only,
+            identities_only: config.has(Switches::IDENTITIES_ONLY),
         };
         let mut offers = order.offers(&mut warnings);
         offers.retain(
             |offer| match offer.public.as_ref().map(|k| config.check_size(k)) {
                 Some(Err(why)) => {
-                    warnings.push(format!("{} {why}", offer.label));
+                    warnings.push(format!("{}: {why}", offer.label));
                     false
                 }
                 _ => true,
@@ -251,11 +251,11 @@ fn unlock(file: &mut KeyFile, tries: u32, prompt: &mut dyn Prompt) -> Result<(),
 }
 
 /// Appends to a file name, where `Path::with_extension` would replace.
-trait Beside {
+trait AppendExtension {
     fn with_extension_appended(&self, ending: &str) -> PathBuf;
 }
 
-impl Beside for Path {
+impl AppendExtension for Path {
     fn with_extension_appended(&self, ending: &str) -> PathBuf {
         let mut name = self.as_os_str().to_owned();
         name.push(ending);

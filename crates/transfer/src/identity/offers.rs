@@ -32,7 +32,7 @@ impl KeySources<'_> {
                     label,
                     signer,
                 }),
-                None => warnings.push(format!("{label} is left out: its private key is nowhere")),
+                None => warnings.push(format!("skipping {label}: no matching private key found")),
             }
         }
         for file in self.files {
@@ -70,7 +70,7 @@ impl KeySources<'_> {
                     signer: Signer::File(index),
                 }),
                 Some(why) => {
-                    warnings.push(format!("{} is left out: {why}", escape::path(file.path())));
+                    warnings.push(format!("skipping {}: {why}", escape::path(file.path())));
                 }
             }
         }

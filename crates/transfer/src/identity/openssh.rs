@@ -16,7 +16,7 @@ const MAX_ROUNDS: u32 = 4096;
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 
 /// A key file whose private part is still encoded, and encrypted unless it has no passphrase.
-pub(super) struct Sealed {
+pub(super) struct EncodedKey {
     cipher: Cipher,
     kdf: Kdf,
     pub(super) public: PublicKey,
@@ -34,7 +34,7 @@ pub(super) enum Unreadable {
 
 impl Unreadable {
     fn damaged(why: impl std::fmt::Display) -> Self {
-        Self::Because(format!("is damaged: {why}"))
+        Self::Because(format!("the file is damaged: {why}"))
     }
 }
 
@@ -44,12 +44,12 @@ impl From<wire::WireError> for Unreadable {
     }
 }
 
-impl Sealed {
+impl EncodedKey {
     /// Reads the outer structure, whose public key is never encrypted.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
         let rest = bytes
             .strip_prefix(MAGIC)
-            .ok_or_else(|| Unreadable::damaged("it does not begin as a key does"))?;
+            .ok_or_else(|| Unreadable::damaged("wrong magic bytes"))?;
         let mut r = Reader::new(rest);
         let cipher = read_cipher(r.string()?)?;
         let kdf = read_kdf(r.string()?, r.string()?)?;
@@ -66,7 +66,7 @@ impl Sealed {
         };
         r.finish()?;
         if cipher.is_some() != kdf.is_some() || private.len() % cipher.block_size() != 0 {
-            return Err(Unreadable::damaged("its encryption makes no sense"));
+            return Err(Unreadable::damaged("malformed encryption parameters"));
         }
         Ok(Self {
             cipher,
@@ -94,7 +94,8 @@ impl Sealed {
 
     /// Returns the private key of an encrypted file.
     pub(super) fn unlock(&self, passphrase: &str) -> Result<PrivateKey, Unreadable> {
-        let failed = |e: ssh_key::Error| Unreadable::Because(format!("cannot be decrypted: {e}"));
+        let failed =
+            |e: ssh_key::Error| Unreadable::Because(format!("cannot decrypt the key: {e}"));
         let (key, iv) = self
             .kdf
             .derive_key_and_iv(self.cipher, passphrase)
@@ -109,7 +110,9 @@ impl Sealed {
     fn fits(&self, key: PrivateKey) -> Result<PrivateKey, Unreadable> {
         match key.public_blob() == self.public.blob() {
             true => Ok(key),
-            false => Err(Unreadable::damaged("its two halves are of different keys")),
+            false => Err(Unreadable::damaged(
+                "its public and private parts belong to different keys",
+            )),
         }
     }
 }
@@ -119,7 +122,7 @@ fn read_cipher(name: &[u8]) -> Result<Cipher, Unreadable> {
     known.and_then(|n| Cipher::new(n).ok()).ok_or_else(|| {
         let name = crate::escape::name(name);
         Unreadable::Because(format!(
-            "is encrypted with {name}, which is not supported; ssh-keygen -p -f KEY rewrites it"
+            "encryption with {name} is not supported; rewrite the key with ssh-keygen -p -f KEY"
         ))
     })
 }
@@ -133,13 +136,13 @@ fn read_kdf(name: &[u8], options: &[u8]) -> Result<Kdf, Unreadable> {
             r.finish()?;
             if rounds > MAX_ROUNDS {
                 return Err(Unreadable::Because(format!(
-                    "asks for {rounds} rounds of bcrypt, and {MAX_ROUNDS} are the most done here; \
-                     ssh-keygen -p -a 100 -f KEY lowers them"
+                    "the key uses {rounds} rounds of bcrypt; the limit is {MAX_ROUNDS}: lower \
+                     them with ssh-keygen -p -a 100 -f KEY"
                 )));
             }
             Ok(Kdf::Bcrypt { salt, rounds })
         }
-        _ => Err(Unreadable::damaged("how its passphrase is used is unknown")),
+        _ => Err(Unreadable::damaged("unknown key derivation function")),
     }
 }
 
@@ -177,16 +180,16 @@ fn read_private(bytes: &[u8], block: usize) -> Result<PrivateKey, Unreadable> {
         other => {
             let name = crate::escape::name(other);
             return Err(Unreadable::Because(format!(
-                "is of type {name}, which is not supported"
+                "keys of type {name} are not supported"
             )));
         }
     };
-    let key = key.map_err(|e| Unreadable::Because(format!("cannot be used: {e}")))?;
+    let key = key.map_err(|e| Unreadable::Because(format!("cannot use the key: {e}")))?;
     let _comment = r.string()?;
     let padding = r.rest();
     let counts = padding.iter().zip(1..=u8::MAX).all(|(b, n)| *b == n);
     if padding.len() >= block.max(1) || !counts {
-        return Err(Unreadable::damaged("it does not end as a key does"));
+        return Err(Unreadable::damaged("wrong padding"));
     }
     Ok(key)
 }
@@ -196,7 +199,7 @@ fn read_ecdsa(
     r: &mut Reader<'_>,
 ) -> Result<Result<PrivateKey, ssh::key::KeyError>, Unreadable> {
     if r.string()? != curve.as_bytes() {
-        return Err(Unreadable::damaged("its curve is not that of its type"));
+        return Err(Unreadable::damaged("its curve does not match its type"));
     }
     let (point, secret) = (r.string()?, r.string()?);
     Ok(PrivateKey::from_ecdsa(curve, secret, point))

@@ -18,7 +18,7 @@ const CIPHERS: &[(&str, usize, &Algorithm)] = &[
 const BLOCK: usize = 16;
 
 /// An encrypted key as read from the file.
-pub(super) struct Sealed {
+pub(super) struct EncryptedKey {
     cipher: &'static Algorithm,
     key_len: usize,
     iv: [u8; BLOCK],
@@ -26,7 +26,7 @@ pub(super) struct Sealed {
     read: fn(&[u8]) -> Result<PrivateKey, ssh::key::KeyError>,
 }
 
-impl Sealed {
+impl EncryptedKey {
     /// Prepares decryption from the value of DEK-Info, the contents, and a parser for the decrypted
     /// key.
     pub(super) fn new(
@@ -39,11 +39,11 @@ impl Sealed {
         let Some((_, key_len, cipher)) = known else {
             let name = crate::escape::name(name.as_bytes());
             return Err(format!(
-                "is encrypted in the old PEM way with {name}, which is not supported; ssh-keygen \
-                 -p -f KEY rewrites it in OpenSSH's own format"
+                "PEM encryption with {name} is not supported; convert the key to OpenSSH's \
+                 format with ssh-keygen -p -f KEY"
             ));
         };
-        let damaged = || "is damaged: its DEK-Info or its length is wrong".to_owned();
+        let damaged = || "the file is damaged: wrong DEK-Info or length".to_owned();
         let iv = unhex(iv.trim()).ok_or_else(damaged)?;
         if der.is_empty() || !der.len().is_multiple_of(BLOCK) {
             return Err(damaged());

@@ -2,13 +2,16 @@
 //!
 //! The format and the rules for trusting it: [`schedule::journal`], docs/journal.md.
 
+mod file;
 mod flush;
 mod log;
 #[cfg(test)]
 mod log_tests;
 mod place;
+mod store;
 mod syncs;
 
-pub(crate) use flush::{Devices, SyncBatch};
-pub(crate) use log::Log;
-pub(crate) use place::{JournalLocation, JournalSearch, boot_here, read_journal};
+pub(crate) use file::JournalFile;
+pub(crate) use flush::Devices;
+pub(crate) use place::boot_here;
+pub(crate) use store::{EarlierRun, JournalLog, JournalStore};

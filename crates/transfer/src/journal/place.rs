@@ -101,7 +101,7 @@ impl JournalLocation {
 
     fn read(&self, dir: &PrivateDir, file: File, path: PathBuf) -> io::Result<JournalSearch> {
         let why = if file.metadata()?.len() > LARGEST {
-            "it is too long for one".to_owned()
+            "the file is too large for a journal".to_owned()
         } else {
             match read_journal(&file)? {
                 Ok(left) if left.state.identity().is_empty() => {
@@ -117,7 +117,7 @@ impl JournalLocation {
                         good: left.good as u64,
                     });
                 }
-                Ok(_) => "it is of another copy".to_owned(),
+                Ok(_) => "the journal belongs to another copy".to_owned(),
                 Err(
                     why @ (UnusableJournal::Foreign
                     | UnusableJournal::Version(_)
@@ -131,19 +131,20 @@ impl JournalLocation {
         let aside = Name::from(&*dir.path().join(aside));
         let path = Name::from(&*path);
         Ok(JournalSearch::Aside(format!(
-            "{path}: {why}, so the copy starts afresh; what it said stays in {aside}"
+            "{path}: {why}: starting the copy from the beginning; the old journal was moved to \
+             {aside}"
         )))
     }
 
     /// Creates and locks the journal file.
     pub(crate) fn create(&self) -> io::Result<(File, PathBuf)> {
         let Some(folder) = &self.folder else {
-            let why =
-                "neither XDG_STATE_HOME, nor HOME, nor the password file names a folder for it";
+            let why = "no directory for it: XDG_STATE_HOME and HOME are not set, and the password \
+                 file has no home";
             return Err(io::Error::other(why));
         };
         let dir = PrivateDir::create(folder)?;
-        let taken = || io::Error::other("another longhaul has just begun the same copy");
+        let taken = || io::Error::other("another longhaul has just started the same copy");
         let file = match dir.create_file(&self.name) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(taken()),
             file => file?,
@@ -272,7 +273,7 @@ mod tests {
         fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
         let why = place.create().unwrap_err().to_string();
-        assert!(why.contains("can be written by"), "{why}");
+        assert!(why.contains("is writable by"), "{why}");
         let nowhere = JournalLocation {
             folder: None,
             ..place

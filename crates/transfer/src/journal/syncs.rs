@@ -125,7 +125,7 @@ impl JournalSyncs {
                 (asked.records, asked.len)
             };
             if let Err(e) = self.sync(file) {
-                debug!("the journal could not be synced: {e}");
+                debug!("cannot sync the journal: {e}");
                 self.asked().failed = Some(e);
                 return self.give_up();
             }

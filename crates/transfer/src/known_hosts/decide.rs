@@ -8,6 +8,7 @@ use ssh::key::PublicKey;
 
 use super::{Damage, HostKeyCheck, HostKeyVerdict, HostName, KnownHosts, KnownKey, LinePosition};
 use crate::config::StrictHostKeyChecking as Strict;
+use crate::disk::os_words;
 use crate::escape;
 use crate::prompt::{EchoMode, Prompt, PromptError};
 
@@ -95,7 +96,7 @@ pub fn decide(
     if let Some(why) = &checked.certificate {
         accepted
             .warnings
-            .push(format!("{host}: {why}; its bare key is checked instead"));
+            .push(format!("{host}: {why}; checking its plain key instead"));
     }
     match &checked.verdict {
         HostKeyVerdict::Trusted(_) | HostKeyVerdict::TrustedByCa(_) => {
@@ -143,20 +144,22 @@ pub fn decide(
             };
             if known.unrecorded {
                 return Err(unknown(
-                    "new hosts are refused where they cannot be recorded \
-                     (UserKnownHostsFile=none); name a file, or /dev/null"
+                    "new host keys cannot be recorded (UserKnownHostsFile=none) and are \
+                     refused: name a file, or /dev/null"
                         .into(),
                 ));
             }
             if !name.can_be_recorded() {
                 return Err(unknown(
-                    "its name cannot be written to known_hosts; give one with HostKeyAlias".into(),
+                    "the host name cannot be written to known_hosts: set HostKeyAlias".into(),
                 ));
             }
             match strict {
                 Strict::Yes => {
                     return Err(unknown(
-                        "StrictHostKeyChecking=yes refuses new hosts".into(),
+                        "StrictHostKeyChecking=yes refuses new host keys: add it to known_hosts \
+                         first"
+                            .into(),
                     ));
                 }
                 Strict::AcceptNew | Strict::No => {}
@@ -192,8 +195,10 @@ pub fn decide_address(
     let place = match &checked.verdict {
         HostKeyVerdict::Trusted(_) | HostKeyVerdict::TrustedByCa(_) => return Ok(false),
         HostKeyVerdict::Unknown => return Ok(true),
-        HostKeyVerdict::Changed(known) => format!("the address has another one, {}", known.place),
-        HostKeyVerdict::Revoked(place) => format!("it is revoked for the address, {place}"),
+        HostKeyVerdict::Changed(known) => {
+            format!("the address has a different key, {}", known.place)
+        }
+        HostKeyVerdict::Revoked(place) => format!("the key is revoked for the address, {place}"),
         HostKeyVerdict::Unreadable(damage) => damage.to_string(),
     };
     let (name, address) = (name.entry(), address.entry());
@@ -276,8 +281,9 @@ pub fn recorded(name: &HostName, key: &PublicKey, file: &Path, result: &io::Resu
             type_name(key.plain().key_type())
         ),
         Err(e) => format!(
-            "{}: the host key of {host} could not be added: {e}; it counts for this run only",
-            escape::path(file)
+            "{}: cannot add the host key of {host}: {}; it is trusted for this run only",
+            escape::path(file),
+            os_words(e)
         ),
     }
 }
@@ -306,13 +312,20 @@ impl fmt::Display for Damage {
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
-        write!(f, ": cannot be read: {}", self.why)
+        write!(f, ": cannot read it: {}", self.why)
     }
 }
 
 impl HostKeyError {
-    fn forget(host: &str, file: &Path) -> String {
-        format!("ssh-keygen -f \"{}\" -R \"{host}\"", escape::path(file))
+    /// Says how to remove a known key.
+    fn forget(host: &str, place: &LinePosition) -> String {
+        match place.is_command_output() {
+            true => "correct what KnownHostsCommand prints".to_owned(),
+            false => format!(
+                "remove the old one with\n  ssh-keygen -f \"{}\" -R \"{host}\"",
+                escape::path(&place.file)
+            ),
+        }
     }
 }
 
@@ -326,38 +339,35 @@ impl fmt::Display for HostKeyError {
                 shown,
             } => write!(
                 f,
-                "REMOTE HOST IDENTIFICATION HAS CHANGED: the host key of {host} is none of those \
-                 that are known.\n\
-                 Someone could be eavesdropping right now (man-in-the-middle attack), or the host \
-                 has been given a new key.\n  \
-                 shown now:  {shown_type} {shown}\n  \
-                 known:      {} {}, in {}\n\
-                 Ask the host's administrator. If the new key is right, remove the old one with\n  \
-                 {}",
+                "REMOTE HOST IDENTIFICATION HAS CHANGED: the host key of {host} is not the \
+                 known one.\nSomeone could be eavesdropping right now (man-in-the-middle \
+                 attack), or the host has a new key.\n  received:   {shown_type} {shown}\n  \
+                 known:      {} {}, in {}\nAsk the host's administrator. If the new key is \
+                 right, {}",
                 type_name(&known.key_type),
                 known.fingerprint,
                 known.place,
-                Self::forget(host, &known.place.file),
+                Self::forget(host, &known.place),
             ),
             Self::Revoked { host, place, shown } => write!(
                 f,
-                "the host key of {host} ({shown}) is revoked, by {place}: this may be someone who \
-                 has stolen it"
+                "the host key of {host} ({shown}) is revoked in {place}: the key may be stolen; \
+                 do not connect, and ask the host's administrator"
             ),
             Self::Unreadable { host, damage } => {
                 let says = match damage.revokes {
                     true => "revoke the host key",
-                    false => "name another host key",
+                    false => "list another host key",
                 };
                 write!(
                     f,
-                    "{damage}: it may {says} of {host}, so that none is accepted; "
+                    "{damage}: the entry may {says} of {host}, so no key is accepted; "
                 )?;
                 match damage.line {
                     Some(_) => f.write_str("correct or remove that line"),
                     None => f.write_str(
-                        "make it readable, or name other files \
-                         (UserKnownHostsFile, GlobalKnownHostsFile)",
+                        "make the file readable, or name other files (UserKnownHostsFile, \
+                         GlobalKnownHostsFile)",
                     ),
                 }
             }
@@ -368,9 +378,12 @@ impl fmt::Display for HostKeyError {
                 why,
             } => write!(
                 f,
-                "the {shown_type} host key of {host} ({shown}) is not known: {why}"
+                "unknown {shown_type} host key of {host} ({shown}): {why}"
             ),
-            Self::Declined { host } => write!(f, "the host key of {host} was not accepted"),
+            Self::Declined { host } => write!(
+                f,
+                "host key verification failed: the key of {host} was not accepted"
+            ),
         }
     }
 }

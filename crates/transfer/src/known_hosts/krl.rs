@@ -196,9 +196,9 @@ impl fmt::Display for KrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(e) => write!(f, "malformed: {e}"),
-            Self::Version(n) => write!(f, "format version {n} is not known"),
-            Self::Section(n) => write!(f, "section {n} is not known"),
-            Self::Extension => f.write_str("it has a critical extension that is not known"),
+            Self::Version(n) => write!(f, "unknown format version {n}"),
+            Self::Section(n) => write!(f, "unknown section {n}"),
+            Self::Extension => f.write_str("it has an unknown critical extension"),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::escape;
 /// OpenSSH ignores a line with a longer pattern (match.c `match_pattern_list`).
 const LONGEST_PATTERN: usize = 1022;
 
-const NUL: &str = "it has a NUL byte";
+const NUL: &str = "it contains a NUL byte";
 
 /// A parsed line of a file.
 #[derive(Clone, Debug, Default)]
@@ -111,7 +111,7 @@ impl KnownHostsLine {
         // OpenSSH reads the byte order mark as part of the first word.
         if let Some(behind) = front.strip_prefix(b"\xef\xbb\xbf") {
             parsed.unreadable = match read(behind, &place) {
-                Some(Ok(entry)) => entry.damaged("it begins with a byte order mark"),
+                Some(Ok(entry)) => entry.damaged("it starts with a byte order mark"),
                 Some(Err(unreadable)) => Some(unreadable),
                 None => None,
             };
@@ -168,9 +168,9 @@ fn read(text: &[u8], place: impl Fn() -> LinePosition) -> Option<Result<Entry, U
         Err(()) => LineMeaning::Unknown,
     };
     let why = match (&marker, &parsed_hosts, &key) {
-        (Err(()), ..) => "its marker is not known",
-        (_, None, _) => "its host names cannot be read",
-        (.., None) => "it has no key that can be read",
+        (Err(()), ..) => "unknown marker",
+        (_, None, _) => "malformed host names",
+        (.., None) => "no valid key",
         (Ok(marker), Some(_), Some(_)) => {
             let marker = *marker;
             let (Some(hosts), Some((key_type, blob, plain))) = (parsed_hosts, key) else {

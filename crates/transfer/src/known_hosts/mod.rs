@@ -1,5 +1,6 @@
 //! Reads known_hosts (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT) and checks host keys against it.
 
+mod command;
 mod decide;
 mod krl;
 mod line;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 
+pub use command::{KnownHostsCommand, Lookup};
 pub use decide::{Accepted, HostKeyError, decide, decide_address, recorded};
 pub use pattern::matches_pattern;
 pub use record::record;
@@ -77,10 +79,20 @@ impl HostName {
 /// The position of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinePosition {
-    /// The file.
+    /// The file, or [`COMMAND_OUTPUT`].
     pub file: PathBuf,
     /// The line number, from 1.
     pub line: usize,
+}
+
+/// The name, instead of a file's, of the output of a KnownHostsCommand.
+const COMMAND_OUTPUT: &str = "KnownHostsCommand";
+
+impl LinePosition {
+    /// True for a line that a KnownHostsCommand printed.
+    pub fn is_command_output(&self) -> bool {
+        self.file == Path::new(COMMAND_OUTPUT)
+    }
 }
 
 /// The result of looking up a host's key in the files.
@@ -181,6 +193,12 @@ impl KnownHosts {
         }
     }
 
+    /// Adds the lines that a KnownHostsCommand printed for one lookup. They decide like a file's,
+    /// except that a host on another port than 22 is not looked up in them without its port.
+    pub fn add_command_output(&mut self, output: &[u8]) {
+        self.add(Path::new(COMMAND_OUTPUT), output);
+    }
+
     /// Accepts new hosts although there is no file to record them in.
     pub fn take_unrecorded(&mut self) {
         self.unrecorded = false;
@@ -204,10 +222,14 @@ impl KnownHosts {
     ) -> HostKeyCheck {
         let bare = name.without_port();
         let names: Vec<&HostName> = [Some(name), bare.as_ref()].into_iter().flatten().collect();
-        let by_name: Vec<Vec<&Entry>> = names
-            .iter()
-            .map(|name| self.lines(name).collect())
-            .collect();
+        // A KnownHostsCommand was asked for `name` alone (sshconnect.c `check_host_key`).
+        let lines_of = |(at, name): (usize, &&HostName)| {
+            let of_command = |e: &&Entry| e.place.is_command_output();
+            self.lines(name)
+                .filter(|e| at == 0 || !of_command(e))
+                .collect()
+        };
+        let by_name: Vec<Vec<&Entry>> = names.iter().enumerate().map(lines_of).collect();
         let decided = |verdict| HostKeyCheck {
             verdict,
             certificate: None,
@@ -402,7 +424,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     if text.len() as u64 > MAX_FILE {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            "it has over 64 MiB",
+            "the file is larger than 64 MiB",
         ));
     }
     Ok(text)

@@ -71,7 +71,7 @@ fn contents(file: &mut File) -> io::Result<Vec<u8>> {
 
 fn hash(name: &str) -> io::Result<String> {
     let mut salt = [0; 20];
-    rand::fill(&mut salt).map_err(|_| io::Error::other("no random bytes for the salt"))?;
+    rand::fill(&mut salt).map_err(|_| io::Error::other("cannot read random bytes for the salt"))?;
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
     let hash = hmac::sign(&key, name.as_bytes());
     Ok(format!(

@@ -37,7 +37,7 @@ impl RevokedKeys {
                 // OpenSSH reads up to a NUL byte, and so may miss a key after one.
                 let Some(key) = revoked_key(line).filter(|_| !line.contains(&0)) else {
                     return Err(format!(
-                        "RevokedHostKeys {}:{}: not a public key, so that no host key can be \
+                        "RevokedHostKeys {}:{}: not a public key, so no host key can be \
                          trusted: correct or remove that line",
                         escape::path(file),
                         at + 1
@@ -74,7 +74,7 @@ impl RevokedKeys {
 
 fn refuse(file: &Path, error: &dyn fmt::Display) -> String {
     format!(
-        "RevokedHostKeys {}: cannot be read, so that no host key can be trusted: {error}",
+        "RevokedHostKeys {}: cannot read the file, so no host key can be trusted: {error}",
         escape::path(file)
     )
 }

@@ -35,7 +35,7 @@ pub struct Findings {
     pub ciphers: Vec<CipherRate>,
     /// The results of compression.
     #[serde(default)]
-    pub compression: Vec<Compressed>,
+    pub compression: Vec<CompressionResult>,
 }
 
 /// The rate of a cipher, memory to memory over one connection without compression.
@@ -60,7 +60,7 @@ pub struct CipherRate {
 /// The result of compressing one kind of data on this path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Compressed {
+pub struct CompressionResult {
     /// The kind of data.
     pub data: Data,
     /// The compression method.
@@ -99,7 +99,7 @@ pub enum Method {
     Zstd,
 }
 
-impl Compressed {
+impl CompressionResult {
     /// True if compression raised the rate noticeably.
     pub fn paid(&self) -> bool {
         self.rate.saturating_mul(100) > self.plain.saturating_mul(PAYS)
@@ -140,9 +140,9 @@ impl Findings {
         method: Method,
         direction: Direction,
         left: u32,
-    ) -> Option<&Compressed> {
+    ) -> Option<&CompressionResult> {
         const LIKE: u32 = 150;
-        let same = |row: &&Compressed| row.method == method && row.direction == direction;
+        let same = |row: &&CompressionResult| row.method == method && row.direction == direction;
         let rows = self.compression.iter().filter(same);
         rows.filter(|row| row.left.abs_diff(left) <= LIKE)
             .min_by_key(|row| row.left.abs_diff(left))
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn compression_is_known_for_data_that_were_like_it() {
-        let row = |left, rate| Compressed {
+        let row = |left, rate| CompressionResult {
             data: Data::Text,
             method: Method::Zlib,
             direction: Direction::Up,
@@ -223,7 +223,7 @@ mod tests {
             ..Findings::default()
         };
         let found = |left| findings.compressed(Method::Zlib, Direction::Up, left);
-        assert!(found(350).is_some_and(Compressed::paid));
+        assert!(found(350).is_some_and(CompressionResult::paid));
         assert!(found(990).is_some_and(|row| !row.paid()));
         assert_eq!(found(600), None);
         let down = findings.compressed(Method::Zlib, Direction::Down, 300);

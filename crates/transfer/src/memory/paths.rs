@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
-use schedule::Learned;
+use schedule::LearnedConcurrency;
 use serde::{Deserialize, Serialize};
 
 use super::HostMemory;
@@ -29,7 +29,7 @@ pub struct PathMemory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rtt_us: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    learned: Vec<Learned>,
+    learned: Vec<LearnedConcurrency>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     direct_failed: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ impl PathMemory {
     }
 }
 
-/// True if two round trips belong to one path, by the rule of [`Learned::holds`].
+/// True if two round trips belong to one path, by the rule of [`LearnedConcurrency::holds`].
 fn is_one_rtt(a: Duration, b: Duration) -> bool {
     let ratio = b.as_micros().max(1) as f64 / a.as_micros().max(1) as f64;
     a.abs_diff(b) < NEAR || (0.6..=1.7).contains(&ratio)
@@ -146,8 +146,8 @@ mod tests {
     const HOME: &str = "192.168.1.0/24";
     const OFFICE: &str = "10.7.3.0/24";
 
-    fn learned(rate: u64, rtt: Duration) -> Learned {
-        Learned {
+    fn learned(rate: u64, rtt: Duration) -> LearnedConcurrency {
+        LearnedConcurrency {
             direction: Direction::Up,
             connections: 4,
             channels: 2,

@@ -30,7 +30,7 @@ pub struct Processor {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredProcessor {
     format: u32,
     model: String,
     processor: Processor,
@@ -59,7 +59,7 @@ impl Processors {
 
     /// Returns the stored measurements of this processor model with their age.
     pub fn load(&self, model: &str, now: SystemTime) -> Option<(Processor, Duration)> {
-        let stored: Stored = read(&self.folder, &file_name(model))?;
+        let stored: StoredProcessor = read(&self.folder, &file_name(model))?;
         let age = seconds(now).checked_sub(stored.processor.at)?;
         let age = Duration::from_secs(age);
         let ours = stored.format == FORMAT && stored.model == model;
@@ -71,7 +71,7 @@ impl Processors {
     /// # Errors
     /// The file cannot be written.
     pub fn store(&self, model: &str, processor: &Processor) -> io::Result<()> {
-        let stored = Stored {
+        let stored = StoredProcessor {
             format: FORMAT,
             model: model.to_owned(),
             processor: processor.clone(),

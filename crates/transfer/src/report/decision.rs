@@ -8,7 +8,7 @@ use schedule::{Limiter, PackingMode, TrialResult};
 
 use super::{FarEnd, Name, Verified};
 use crate::copy::DeltaUse;
-use crate::memory::findings::Compressed;
+use crate::memory::findings::CompressionResult;
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +64,7 @@ pub enum Choice {
         /// The SSH name.
         name: String,
         /// How the key exchange was guessed before the server's proposal arrived.
-        guess: Guessed,
+        guess: KexGuessKind,
     },
     /// zlib compression of the SSH connection.
     Zlib {
@@ -148,7 +148,7 @@ pub enum CipherOrder {
 
 /// The kind of guess with which a key exchange began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guessed {
+pub enum KexGuessKind {
     /// A correct guess: the server's preference at the last visit.
     Remembered,
     /// A correct guess: the preference of servers of this version.
@@ -192,7 +192,7 @@ pub enum ZlibWhy {
         expected: u64,
     },
     /// The result of an earlier measurement with such data.
-    Found(Compressed),
+    Found(CompressionResult),
 }
 
 /// A quick sample of the beginnings of some files.

@@ -1,12 +1,11 @@
 //! `--background`: measures for [`schedule::Background`] and applies the rate that it allows.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use schedule::{Allowance, Background, BackgroundSample};
+use schedule::{Background, BackgroundAllowance, BackgroundSample};
+use sys::TcpInfo;
 use tracing::trace;
 
-use super::driver::SessionLoop;
-use super::lanes::MOST_IN_FLIGHT;
 use super::throttle::RateLimiter;
 
 /// Largest READ and WRITE in bytes during a background copy. On a slow path, one request of 255 KiB
@@ -19,8 +18,8 @@ pub(super) const LENGTH: u32 = 12 << 10;
 #[derive(Debug)]
 pub(super) struct BackgroundPacer {
     background: Background,
-    allowance: Allowance,
-    pub(super) throttle: RateLimiter,
+    allowance: BackgroundAllowance,
+    throttle: RateLimiter,
     next: Instant,
     /// Answered bytes, including a small overhead for each request.
     moved: u64,
@@ -56,8 +55,33 @@ impl BackgroundPacer {
         }
     }
 
-    fn look(&mut self, sample: BackgroundSample) {
-        let now = sample.now;
+    /// Counts answered bytes.
+    pub(super) fn answered(&mut self, bytes: u64) {
+        self.moved += bytes;
+    }
+
+    /// True if a sample is due.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.next <= now
+    }
+
+    /// Takes a sample: the shortest time to an answer since the last one, and the TCP state of the
+    /// connection. Behind a ProxyCommand or a jump host the kernel's TCP figures do not describe
+    /// the path, and `tcp` is `None`.
+    pub(super) fn sample(&mut self, now: Instant, answer: Option<Duration>, tcp: Option<TcpInfo>) {
+        let mut sample = BackgroundSample {
+            now,
+            round_trip: None,
+            answer,
+            moved: self.moved,
+            lost: 0,
+        };
+        if let Some(tcp) = tcp {
+            let heard = tcp.bytes_acked != self.acknowledged;
+            self.acknowledged = tcp.bytes_acked;
+            sample.round_trip = Some(tcp.rtt).filter(|rtt| heard && !rtt.is_zero());
+            sample.lost = u64::from(tcp.total_retrans) + u64::from(tcp.rcv_ooopack);
+        }
         self.allowance = self.background.sample(sample);
         self.next = now + self.background.interval();
         self.throttle.set_rate(now, self.allowance.rate as u64);
@@ -70,66 +94,28 @@ impl BackgroundPacer {
             sample.lost
         );
     }
-}
 
-impl SessionLoop {
-    /// Lets lanes request and send as much as other traffic leaves free.
-    pub(super) fn pace(&mut self, now: Instant) {
-        if self.spread.is_idle() {
-            return;
-        }
-        let Some(yielding) = &mut self.yielding else {
-            return;
-        };
-        let mut in_flight = 0;
-        for on in &mut self.lanes {
-            let (paced, flies) = (on.lane.paced(), on.lane.stats().bytes_in_flight);
-            let answered = paced.saturating_sub(flies);
-            yielding.moved += answered.saturating_sub(on.answered);
-            on.answered = answered.max(on.answered);
-            in_flight += flies;
-        }
-        if yielding.next <= now {
-            let answers = self.lanes.iter_mut();
-            let answer = answers.filter_map(|on| on.lane.take_answer_time()).min();
-            // Behind a ProxyCommand or a jump host the kernel's TCP figures do not describe the
-            // path.
-            let tcp = self.connections.first().and_then(|on| on.link.sample().tcp);
-            let mut sample = BackgroundSample {
-                now,
-                round_trip: None,
-                answer,
-                moved: yielding.moved,
-                lost: 0,
-            };
-            if let Some(tcp) = tcp {
-                let heard = tcp.bytes_acked != yielding.acknowledged;
-                yielding.acknowledged = tcp.bytes_acked;
-                sample.round_trip = Some(tcp.rtt).filter(|rtt| heard && !rtt.is_zero());
-                sample.lost = u64::from(tcp.total_retrans) + u64::from(tcp.rcv_ooopack);
-            }
-            yielding.look(sample);
-        }
-        let credit = yielding.throttle.credit(now) as u64;
-        let most = match self.spread.keeps() {
-            true => yielding.allowance.in_flight.min(MOST_IN_FLIGHT),
-            false => yielding.allowance.in_flight,
-        };
-        let mut left = credit.min(most.saturating_sub(in_flight));
-        let count = self.lanes.len();
-        for turn in 0..count {
-            // The rate may not suffice for all lanes, so a different lane is served first in each
-            // turn.
-            let on = &mut self.lanes[(self.first_served + turn) % count];
-            on.lane.set_pace(now, left);
-            let spent = on.lane.paced().saturating_sub(on.paced);
-            on.paced += spent;
-            yielding
-                .throttle
-                .spend(usize::try_from(spent).unwrap_or(usize::MAX));
-            left = left.saturating_sub(spent);
-        }
-        self.first_served = (self.first_served + 1) % count.max(1);
-        yielding.throttle.note(now, left == 0);
+    /// Bytes that may be requested or sent now, with `in_flight` bytes unanswered and at most
+    /// `most` of them.
+    pub(super) fn allowed(&mut self, now: Instant, in_flight: u64, most: u64) -> u64 {
+        let credit = self.throttle.credit(now) as u64;
+        let most = self.allowance.in_flight.min(most);
+        credit.min(most.saturating_sub(in_flight))
+    }
+
+    /// Counts bytes that were requested or sent.
+    pub(super) fn spend(&mut self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.throttle.spend(bytes);
+    }
+
+    /// Notes if lanes wait for the rate.
+    pub(super) fn note_waiting(&mut self, now: Instant, waits: bool) {
+        self.throttle.note(now, waits);
+    }
+
+    /// Share of the time since the last call in which lanes waited, 0 to 1.
+    pub(super) fn take_share(&mut self, now: Instant) -> f64 {
+        self.throttle.take_share(now)
     }
 }

@@ -1,22 +1,22 @@
 //! Number of connections and channels: collects the measurements for
 //! [`schedule::ConcurrencyController`] and carries out its decisions.
 
-use std::fs;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, Evidence, Job, JobKind, LaneSample, Learned, LimiterLog, Refusal, SchedulerStats,
-    TcpSample, USUAL_RATE,
+    Direction, Hint, Job, JobKind, LaneSample, LearnedConcurrency, LimiterLog, Refusal,
+    RunMeasurements, SchedulerStats, TcpSample, USUAL_RATE, begins_with,
 };
 use tracing::{debug, info, trace};
 
-use super::connections::Connection;
-use super::driver::SessionLoop;
-use super::lanes::LaneOnChannel;
-use super::{LinkSample, MOST_JOBS, NoMoreConnections, SessionEvent, SessionOptions, decisions};
+use super::connection::Connection;
+use super::direct::DirectConnections;
+use super::dispatcher::Dispatcher;
+use super::lane::LaneOnChannel;
+use super::machine::Machine;
+use super::pacing::Pacing;
+use super::{LinkSample, MOST_JOBS, NoMoreConnections, SessionOptions, decisions};
 use crate::report::{Name, SessionReport};
 
 /// Number of jobs in flight from which more jobs are assumed to follow.
@@ -30,11 +30,12 @@ const SLOW: u64 = 150_000_000;
 const SMALL: u64 = 256 << 10;
 
 /// Inputs and state of the concurrency controller in the session loop.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ConcurrencyInputs {
+    machine: Machine,
     growth: Option<ConcurrencyController>,
     /// Result of an earlier run with this host.
-    learned: Option<Learned>,
+    learned: Option<LearnedConcurrency>,
     /// Limiter found at each sample.
     log: LimiterLog,
     /// Direction of the transfer, known from the first file job.
@@ -60,6 +61,24 @@ pub(super) struct ConcurrencyInputs {
 }
 
 impl ConcurrencyInputs {
+    pub(super) fn new(machine: Machine) -> Self {
+        Self {
+            machine,
+            growth: None,
+            learned: None,
+            log: LimiterLog::default(),
+            direction: None,
+            expected: (0, 0),
+            foreseen: (0, 0),
+            ticks: None,
+            bears_losses: false,
+            was_slow: None,
+            logged_in: None,
+            trip: Duration::ZERO,
+            silent: Duration::ZERO,
+        }
+    }
+
     /// Takes the direction of the transfer from a job that was pushed.
     pub(super) fn note(&mut self, job: &Job) {
         let direction = match job.kind {
@@ -85,9 +104,9 @@ impl ConcurrencyInputs {
     }
 
     /// Result of an earlier run, with its age.
-    pub(super) fn learned(&self) -> Option<(Learned, Duration)> {
+    pub(super) fn learned(&self) -> Option<(LearnedConcurrency, Duration)> {
         let learned = self.learned?;
-        Some((learned, learned.age(seconds())?))
+        Some((learned, learned.age((self.machine.unix_seconds)())?))
     }
 
     /// Adds announced files and bytes whose jobs have not been submitted yet.
@@ -159,82 +178,12 @@ impl ConcurrencyInputs {
     }
 
     /// Idle share of this machine's processors since the last sample, 0 to 1.
-    fn idle(&mut self) -> Option<f64> {
-        let now = ticks()?;
+    fn idle(&mut self, now: Option<(u64, u64)>) -> Option<f64> {
+        let now = now?;
         let (idle, all) = self.ticks.replace(now)?;
         let all = now.1.checked_sub(all).filter(|all| *all > 0)?;
         Some(now.0.saturating_sub(idle) as f64 / all as f64)
     }
-}
-
-/// Idle ticks and total ticks of the processors that this process may use (/proc/stat, proc(5)).
-fn ticks() -> Option<(u64, u64)> {
-    static ALLOWED: OnceLock<Option<Vec<u32>>> = OnceLock::new();
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let allowed = ALLOWED.get_or_init(|| {
-        let status = fs::read_to_string("/proc/self/status").ok()?;
-        listed_processors(
-            status
-                .lines()
-                .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?,
-        )
-    });
-    ticks_of(&stat, allowed.as_deref())
-}
-
-/// Parses a processor list such as "0-2,5". Returns `None` for any other text.
-fn listed_processors(list: &str) -> Option<Vec<u32>> {
-    let mut all = Vec::new();
-    for part in list.trim().split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to) = (from.parse::<u32>().ok()?, to.parse::<u32>().ok()?);
-        all.extend(from..=to.min(from.saturating_add(4096)));
-    }
-    Some(all)
-}
-
-/// Sums idle and total ticks of the allowed processors, or of all if `allowed` is `None`.
-fn ticks_of(stat: &str, allowed: Option<&[u32]>) -> Option<(u64, u64)> {
-    let (mut idle, mut all, mut any) = (0, 0, false);
-    for line in stat.lines().take_while(|line| line.starts_with("cpu")) {
-        let (name, fields) = line.split_once(' ')?;
-        let number = name.strip_prefix("cpu")?.parse::<u32>().ok();
-        let counts = match (allowed, number) {
-            (None, number) => number.is_none(),
-            (Some(allowed), Some(number)) => allowed.contains(&number),
-            (Some(_), None) => false,
-        };
-        if counts {
-            let ticks: Vec<u64> = fields
-                .split_whitespace()
-                .filter_map(|f| f.parse().ok())
-                .collect();
-            // idle and iowait
-            idle += ticks.get(3)? + ticks.get(4)?;
-            all += ticks.iter().take(8).sum::<u64>();
-            any = true;
-        }
-    }
-    any.then_some((idle, all))
-}
-
-/// Time that this thread has run or was ready to run so far, including waits for a processor or for
-/// the quota of its cgroup (sched-stats, proc(5)).
-fn wanted_cpu() -> Option<Duration> {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let mut fields = text.split_whitespace().map(str::parse::<u64>);
-    let (ran, waited) = (fields.next()?.ok()?, fields.next()?.ok()?);
-    Some(Duration::from_nanos(ran.saturating_add(waited)))
-}
-
-/// Largest size in bytes to which the kernel may grow a TCP buffer of this end.
-fn buffer(direction: Direction) -> Option<u64> {
-    let name = match direction {
-        Direction::Up => "/proc/sys/net/ipv4/tcp_wmem",
-        Direction::Down => "/proc/sys/net/ipv4/tcp_rmem",
-    };
-    let text = fs::read_to_string(name).ok()?;
-    text.split_whitespace().nth(2)?.parse().ok()
 }
 
 /// Configuration of the concurrency controller for a host. `learned` is the result of an earlier
@@ -242,21 +191,22 @@ fn buffer(direction: Direction) -> Option<u64> {
 pub(crate) fn growth_config(
     options: &SessionOptions,
     direction: Direction,
-    learned: Option<Learned>,
+    learned: Option<LearnedConcurrency>,
     one_machine: bool,
     most: Option<u32>,
+    machine: &Machine,
 ) -> ConcurrencyConfig {
     let usual = ConcurrencyConfig::new(direction);
     ConcurrencyConfig {
         connections: options.connections,
         channels: options.channels,
-        processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-        buffer: buffer(direction),
+        processors: (machine.processors)(),
+        buffer: (machine.tcp_buffer)(direction),
         limit: options.limit,
         background: options.background,
         most_connections: most.unwrap_or(usual.most_connections),
         most_lossy: most.unwrap_or(usual.most_lossy),
-        learned: learned.map(|l| (l, seconds())),
+        learned: learned.map(|l| (l, (machine.unix_seconds)())),
         one_machine,
         ..usual
     }
@@ -267,135 +217,195 @@ pub(crate) fn are_small(files: u64, bytes: u64) -> bool {
     files > 1 && bytes < files.saturating_mul(SMALL)
 }
 
-fn seconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |d| d.as_secs())
+/// Parts of the session that the controller measures and changes.
+pub(super) struct Measured<'a> {
+    pub options: &'a SessionOptions,
+    pub dispatcher: &'a mut Dispatcher,
+    pub direct: &'a DirectConnections,
+    pub pacing: &'a mut Pacing,
 }
 
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
-    Duration::new(seconds, nanoseconds)
+/// Result of [`ConcurrencyInputs::look`].
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    pub changes: Vec<ConcurrencyChange>,
+    /// Line for the user.
+    pub warning: Option<&'static str>,
 }
 
-impl SessionLoop {
-    /// Time of the next sample.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        let growth = self.growing.growth.as_ref()?;
-        growth.next_sample().filter(|_| !self.spread.is_idle())
+impl ConcurrencyInputs {
+    /// Time of the next sample while jobs are unfinished.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.growth.as_ref()?.next_sample()
     }
 
-    /// Samples the transfer, and opens or retires connections and channels as the controller
-    /// decides.
-    pub(super) fn look(&mut self, now: Instant) {
-        if self.growing.logged_in.is_none()
-            && self.options.reach.as_ref().is_some_and(|r| r.is_open())
-        {
-            self.growing.logged_in = Some(now);
+    /// Samples the transfer, and returns the connections and channels to open or to retire.
+    pub(super) fn look(&mut self, now: Instant, mut of: Measured<'_>) -> Look {
+        let mut look = Look::default();
+        let open = of.options.reach.as_ref().is_some_and(|r| r.is_open());
+        if self.logged_in.is_none() && open {
+            self.logged_in = Some(now);
         }
-        let Some(direction) = self.growing.direction.filter(|_| !self.straight.holds()) else {
-            return;
+        let Some(direction) = self.direction.filter(|_| !of.direct.holds()) else {
+            return look;
         };
-        let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
-        let authenticated = greeted || self.options.reach.as_ref().is_some_and(|r| r.is_open());
-        let begins = self.growing.growth.is_none() && self.growing.expected.0 > 0;
-        if (self.spread.is_idle() && !begins) || !authenticated || self.connections.is_empty() {
-            return;
+        if !self.may_sample(&of, open) {
+            return look;
         }
-        // A single file that is rebuilt from a basis file sends little. Sampling starts when data
-        // is sent.
-        let one = self.growing.expected.0 <= 1 && self.spread.only_rebuilds_one();
-        if self.growing.growth.is_none() && one {
-            return;
-        }
-        if self.growing.growth.is_none() {
-            let config = self.growth_config(direction);
-            self.growing.learned = config.learned.map(|(learned, _)| learned);
-            self.warn_of_one_connection(&config);
+        if self.growth.is_none() {
+            let config = self.growth_config(direction, of.options, of.dispatcher);
+            self.learned = config.learned.map(|(learned, _)| learned);
+            look.warning = one_connection_warning(&config);
             let mut growth = ConcurrencyController::new(config);
-            for (files, bytes) in [self.growing.expected, self.growing.foreseen] {
+            for (files, bytes) in [self.expected, self.foreseen] {
                 growth.expect(files, bytes);
             }
-            self.growing.growth = Some(growth);
+            self.growth = Some(growth);
         }
         let due = |growth: &ConcurrencyController| growth.next_sample().is_none_or(|at| at <= now);
-        if !self.growing.growth.as_ref().is_some_and(due) {
-            return;
+        if !self.growth.as_ref().is_some_and(due) {
+            return look;
         }
-        let evidence = self.evidence(now, direction);
-        let Some(growth) = &mut self.growing.growth else {
-            return;
+        let evidence = self.evidence(now, direction, &mut of);
+        let Some(growth) = &mut self.growth else {
+            return look;
         };
         trace!("{:?}", evidence.lanes);
-        let yielding = self.yielding.as_mut().map(|y| &mut y.throttle);
-        let throttles = self.throttle.as_mut().into_iter().chain(yielding);
-        let shares = throttles.map(|t| t.take_share(now));
-        growth.set_throttled(shares.fold(0.0, f64::max) > 0.5);
-        let learned = self.growing.learned;
-        let changes = growth.sample(&evidence);
+        growth.set_throttled(of.pacing.take_share(now) > 0.5);
+        look.changes = growth.sample(&evidence);
         trace!(
             "{:?} left, {:.0} bytes a second",
             evidence.remaining,
             growth.limiter_evidence().rate
         );
         let limiter = growth.limiter();
-        self.growing
-            .log
-            .add(now, limiter, growth.limiter_evidence());
-        if !changes.is_empty() {
-            info!("{}", decisions::in_words(growth, &changes, learned));
+        self.log.add(now, limiter, growth.limiter_evidence());
+        if !look.changes.is_empty() {
+            info!(
+                "{}",
+                decisions::in_words(growth, &look.changes, self.learned)
+            );
             trace!("{:?}", growth.limiter_evidence());
         }
-        for change in changes {
-            self.change(now, change);
+        let lossy = limiter == schedule::Limiter::Loss || self.bears_losses;
+        if lossy && direction == Direction::Up && of.options.bear_losses {
+            self.bear_losses(of.dispatcher);
         }
-        let lossy = limiter == schedule::Limiter::Loss || self.growing.bears_losses;
-        if lossy && direction == Direction::Up && self.options.bear_losses {
-            self.bear_losses();
-        }
+        look
     }
 
-    /// Tells the user that `--connections` is ignored if each further login would need a prompt.
-    fn warn_of_one_connection(&mut self, config: &ConcurrencyConfig) {
-        let several = config.connections.is_some_and(|n| n > 1);
-        if several && config.interactive {
-            let line = "each further login would need you again: it stays at one connection";
-            self.telling.tell(SessionEvent::Says(line.to_owned()));
+    /// True if the state of the session allows a sample. `open` means that the login is complete.
+    fn may_sample(&self, of: &Measured<'_>, open: bool) -> bool {
+        let lanes = of.dispatcher.lanes();
+        let greeted = || lanes.iter().any(|on| on.lane().server_info().is_some());
+        let begins = self.growth.is_none() && self.expected.0 > 0;
+        let scheduler = of.dispatcher.scheduler();
+        if scheduler.is_idle() && !begins
+            || !(open || greeted())
+            || of.dispatcher.connections().is_empty()
+        {
+            return false;
         }
+        // A single file that is rebuilt from a basis file sends little. Sampling starts when data
+        // is sent.
+        let one = self.expected.0 <= 1 && scheduler.only_rebuilds_one();
+        self.growth.is_some() || !one
     }
 
     /// Switches all connections to BBR where the system allows it. CUBIC takes each lost packet for
     /// congestion: at 1 % loss and 100 ms, a connection moves 0.15 MB/s.
-    fn bear_losses(&mut self) {
-        for on in self.connections.iter_mut().filter(|on| !on.bears_losses) {
-            on.bears_losses = true;
-            if on.link.bear_losses() {
-                self.growing.bears_losses = true;
-                debug!("connection {}: BBR from now on", on.id.0);
+    fn bear_losses(&mut self, dispatcher: &mut Dispatcher) {
+        for on in dispatcher.connections_mut().iter_mut() {
+            if on.bear_losses() {
+                self.bears_losses = true;
+                debug!("connection {}: BBR from now on", on.id().0);
             }
         }
     }
 
-    fn growth_config(&self, direction: Direction) -> ConcurrencyConfig {
-        let reach = self.options.reach.as_deref();
+    /// Tells the scheduler how many lanes a single file will soon have, so that it is cut for them.
+    /// `begun` means that direct connections have begun.
+    pub(super) fn expect_lanes(
+        &self,
+        now: Instant,
+        (job, hint): (&Job, Hint),
+        options: &SessionOptions,
+        dispatcher: &mut Dispatcher,
+        begun: bool,
+    ) {
+        let size = match &job.kind {
+            JobKind::Put { .. } | JobKind::PutDelta { .. } => hint.size,
+            JobKind::Get { known, .. } | JobKind::GetDelta { known, .. } => {
+                known.and_then(|known| known.size)
+            }
+            _ => return,
+        };
+        let (files, _) = self.expected.max(self.foreseen);
+        let (Some(size), Some(direction)) = (size, self.direction) else {
+            return;
+        };
+        // False if a further login is known to be impossible or to need the user.
+        let again = options.reach.as_ref().is_some_and(|reach| !reach.asks()) && !begun;
+        let lanes = match files <= 1 && dispatcher.connections().len() == 1 && again {
+            true => self.lanes_at_start(now, (direction, size), options, dispatcher),
+            false => 1,
+        };
+        debug!("{size} bytes of {files} files: pieces for {lanes} connections");
+        dispatcher.scheduler_mut().expect_lanes(lanes, size);
+    }
+
+    fn lanes_at_start(
+        &self,
+        now: Instant,
+        (direction, size): (Direction, u64),
+        options: &SessionOptions,
+        dispatcher: &Dispatcher,
+    ) -> u32 {
+        let mut connections = dispatcher.connections().iter();
+        let Some(rtt) = connections.find_map(|on| Some(on.link().sample().tcp?.rtt)) else {
+            return 1;
+        };
+        let config = ConcurrencyConfig {
+            interactive: false,
+            ..self.growth_config(direction, options, dispatcher)
+        };
+        begins_with(config, (1, size), rtt, now)
+    }
+
+    fn growth_config(
+        &self,
+        direction: Direction,
+        options: &SessionOptions,
+        dispatcher: &Dispatcher,
+    ) -> ConcurrencyConfig {
+        let reach = options.reach.as_deref();
         let learned = reach.and_then(|r| r.learned(direction));
         let most = reach.and_then(|r| r.most());
-        let one_machine = self.connections.iter().any(|on| on.link.is_one_machine());
+        let mut connections = dispatcher.connections().iter();
+        let one_machine = connections.any(|on| on.link().is_one_machine());
         ConcurrencyConfig {
             interactive: !reach.is_some_and(|r| r.is_open()),
-            ..growth_config(&self.options, direction, learned, one_machine, most)
+            login_cost: reach.map(|r| r.login_cost()).unwrap_or_default(),
+            ..growth_config(
+                options,
+                direction,
+                learned,
+                one_machine,
+                most,
+                &self.machine,
+            )
         }
     }
 
     /// True if an earlier run found the path slower than compression (`SLOW`).
-    pub(super) fn was_slow(&mut self) -> bool {
-        let (Some(direction), Some(reach)) = (self.growing.direction, &self.options.reach) else {
+    pub(super) fn was_slow(&mut self, options: &SessionOptions) -> bool {
+        let (Some(direction), Some(reach)) = (self.direction, &options.reach) else {
             return false;
         };
-        *self.growing.was_slow.get_or_insert_with(|| {
+        let machine = self.machine;
+        *self.was_slow.get_or_insert_with(|| {
             let learned = reach.learned(direction);
-            let young = |l: &Learned| l.age(seconds()).is_some();
+            let young = |l: &LearnedConcurrency| l.age((machine.unix_seconds)()).is_some();
             learned.filter(young).is_some_and(|l| l.rate < SLOW)
         })
     }
@@ -403,163 +413,100 @@ impl SessionLoop {
     /// True if one round trip at login costs more than 0.4 % of the transfer, which holds for
     /// uploads (only small answers come back) and for downloads estimated to end within 256 round
     /// trips.
-    pub(super) fn is_brief(&self) -> bool {
-        let samples = self.connections.iter().map(|on| on.link.sample());
-        let rtt = samples.filter_map(|s| s.tcp).map(|tcp| tcp.min_rtt).min();
+    pub(super) fn is_brief(&self, dispatcher: &Dispatcher) -> bool {
+        let connections = dispatcher.connections().iter();
+        let tcp = connections.filter_map(|on| on.link().sample().tcp);
+        let rtt = tcp.map(|tcp| tcp.min_rtt).min();
         let within = rtt.unwrap_or_default().as_secs_f64() * 256.0;
-        let lasts = self.left().max(self.growing.foreseen()) as f64 / USUAL_RATE;
-        self.growing.direction == Some(Direction::Up) || lasts < within
+        let lasts = self.left(dispatcher).max(self.foreseen()) as f64 / USUAL_RATE;
+        self.direction == Some(Direction::Up) || lasts < within
     }
 
     /// Lower bound of the bytes still to move.
-    pub(super) fn left(&self) -> u64 {
-        let stats = self.spread.stats();
-        self.growing.to_come(&stats).max(self.spread.remaining())
+    pub(super) fn left(&self, dispatcher: &Dispatcher) -> u64 {
+        let scheduler = dispatcher.scheduler();
+        let to_come = self.to_come(&scheduler.stats());
+        to_come.max(scheduler.remaining())
     }
 
-    fn evidence(&mut self, now: Instant, direction: Direction) -> Evidence {
-        let stats = self.spread.stats();
-        let mut connections = Vec::new();
-        let counts = |on: &&Connection| !on.retiring && !self.only_controls(on);
-        for on in self.connections.iter().filter(counts) {
-            let sample = on.link.sample();
-            connections.push(ConnectionSample {
-                connection: on.id,
-                bytes: match direction {
-                    // `sent` includes data that may wait in the socket buffer for seconds.
-                    Direction::Up => sample.tcp.map_or(sample.sent, |tcp| tcp.bytes_acked),
-                    Direction::Down => sample.received,
-                },
-                tcp: tcp_sample(&sample),
-            });
-        }
+    fn evidence(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        of: &mut Measured<'_>,
+    ) -> RunMeasurements {
+        let stats = of.dispatcher.scheduler().stats();
+        let connections = connection_samples(direction, of);
         let rtts = connections.iter().filter_map(|on| Some(on.tcp?.rtt));
-        self.growing.trip = rtts.max().unwrap_or_default();
-        let mut lanes = Vec::new();
-        for on in self.lanes.iter().filter(|on| !on.listing && !on.retiring) {
-            let connection = on.id.connection;
-            let link = self.connections.iter_mut().find(|c| c.id == connection);
-            let (window, queued, deflates) = match link {
-                Some(on_it) => {
-                    let window = on_it.link.send_window(on.channel);
-                    let deflates = on_it.link.peer().is_some_and(|peer| peer.deflates);
-                    (window.largest, window.queued, deflates)
-                }
-                None => (0, 0, false),
-            };
-            let since = on.blocked_since.map(|at| now.saturating_duration_since(at));
-            let stats = on.lane.stats();
-            lanes.push(LaneSample {
-                lane: on.id,
-                bytes: on.bytes,
-                window,
-                window_blocked: on.blocked + since.unwrap_or_default(),
-                in_flight: stats.bytes_in_flight,
-                // Sizes before compression cannot be compared with the bytes that TCP holds.
-                unsent: match deflates || stats.packed.0 > 0 {
-                    true => stats.bytes_in_flight,
-                    false => queued,
-                },
-                depth: stats.bytes_depth,
-                latency: stats.latency.unwrap_or_default(),
-                stalls_disk: stats.stalls_disk,
-                stalls_depth: stats.stalls_depth,
-            });
-        }
-        Evidence {
+        self.trip = rtts.max().unwrap_or_default();
+        let machine = (self.machine.sample)();
+        let lanes = of.dispatcher.lanes().iter();
+        let starting = lanes.filter(|on| on.answered().1.is_none()).count() as u32;
+        RunMeasurements {
             now,
-            remaining: Some(self.growing.to_come(&stats).max(self.spread.remaining())),
+            remaining: Some(self.left(of.dispatcher)),
             moved: stats.moved,
             done: stats.done,
-            cpu: processor_time(),
-            idle: self.growing.idle(),
-            wanted_cpu: wanted_cpu(),
-            silent: self.growing.silent,
-            start_up: self.start_up(now),
-            starting: self.lanes.iter().filter(|on| on.greeted.is_none()).count() as u32,
-            bears_losses: self.growing.bears_losses,
+            cpu: machine.processor_time,
+            idle: self.idle(machine.ticks),
+            wanted_cpu: machine.wanted_cpu,
+            silent: self.silent,
+            start_up: self.start_up(now, of.dispatcher),
+            starting,
+            bears_losses: self.bears_losses,
             connections,
-            lanes,
+            lanes: lane_samples(now, of.dispatcher),
         }
     }
 
     /// Time beyond one round trip that the server took to start its SFTP server, measured on the
     /// first channel of each connection, whose requests do not queue behind data.
-    fn start_up(&self, now: Instant) -> Duration {
-        let Some(logged_in) = self.growing.logged_in else {
+    fn start_up(&self, now: Instant, dispatcher: &Dispatcher) -> Duration {
+        let Some(logged_in) = self.logged_in else {
             return Duration::ZERO;
         };
-        let first = || self.lanes.iter().filter(|on| on.id.channel == 0);
+        let lanes = dispatcher.lanes();
+        let first = || lanes.iter().filter(|on| on.id().channel == 0);
         let took = |on: &LaneOnChannel, until: Instant| {
-            let began = on.opened.max(logged_in);
+            let began = on.answered().0.max(logged_in);
             until.saturating_duration_since(began)
         };
-        let answered = first().filter_map(|on| Some(took(on, on.greeted?)));
+        let answered = first().filter_map(|on| Some(took(on, on.answered().1?)));
         // The minimum, because the others may have lost a packet.
         let least = answered.min();
         let waited = || first().map(|on| took(on, now)).max();
         let start_up = least.or_else(waited).unwrap_or_default();
-        start_up.saturating_sub(self.growing.trip)
+        start_up.saturating_sub(self.trip)
     }
 
-    fn change(&mut self, now: Instant, change: ConcurrencyChange) {
-        match change {
-            ConcurrencyChange::AddConnection => self.want_connection(now),
-            ConcurrencyChange::AddChannel(connection) => {
-                if self
-                    .open_lane(now, connection, self.predict, false)
-                    .is_none()
-                {
-                    self.note_channel_refused(now, connection);
-                }
-            }
-            ConcurrencyChange::RetireConnection(id) => {
-                if let Some(on) = self.connection(id) {
-                    on.retiring = true;
-                }
-                for on in self.lanes.iter_mut().filter(|on| on.id.connection == id) {
-                    on.retiring = true;
-                    self.spread.retire(on.id);
-                }
-            }
-            ConcurrencyChange::RetireLane(id) => {
-                if let Some(at) = self.lane_at(id) {
-                    self.lanes[at].retiring = true;
-                    self.spread.retire(id);
-                }
-            }
-        }
-    }
-
-    /// Handles the result of a requested connection.
+    /// Takes the result of a requested connection. Returns further connections and channels to open
+    /// or to retire.
     pub(super) fn note_joined(
         &mut self,
         now: Instant,
+        dispatcher: &mut Dispatcher,
         result: Result<ConnectionId, NoMoreConnections>,
-    ) {
-        let Some(growth) = &mut self.growing.growth else {
-            return;
+    ) -> Vec<ConcurrencyChange> {
+        let Some(growth) = &mut self.growth else {
+            return Vec::new();
         };
         match result {
             Ok(id) => {
                 let changes = growth.connection_opened(now, id);
                 // Switch before the slow start of the new connection meets its first loss.
-                if self.growing.bears_losses {
-                    self.bear_losses();
+                if self.bears_losses {
+                    self.bear_losses(dispatcher);
                 }
-                for change in changes {
-                    self.change(now, change);
-                }
+                changes
             }
             Err(why) => {
                 debug!("no further connection: {why}");
-                growth.refused(
-                    now,
-                    match why {
-                        NoMoreConnections::Connection(_) => Refusal::Connection,
-                        NoMoreConnections::Login(_) => Refusal::Login,
-                    },
-                );
+                let refusal = match why {
+                    NoMoreConnections::Connection(_) => Refusal::Connection,
+                    NoMoreConnections::Login(_) => Refusal::Login,
+                };
+                growth.refused(now, refusal);
+                Vec::new()
             }
         }
     }
@@ -567,47 +514,48 @@ impl SessionLoop {
     /// Notes that the server refused another channel on this connection (MaxSessions).
     pub(super) fn note_channel_refused(&mut self, now: Instant, connection: ConnectionId) {
         debug!("no further channel on connection {}", connection.0);
-        if let Some(growth) = &mut self.growing.growth {
+        if let Some(growth) = &mut self.growth {
             growth.refused(now, Refusal::Channel(connection));
         }
     }
 
     /// Reports the limiter and its evidence at the end of the session.
-    pub(super) fn account(&self) -> Option<SessionReport> {
-        let (limiter, evidence) = self.growing.log.verdict()?;
+    pub(super) fn account(&self, options: &SessionOptions) -> Option<SessionReport> {
+        let (limiter, evidence) = self.log.verdict()?;
+        let growth = self.growth.as_ref();
         Some(SessionReport {
             // The caller that connected fills in the host name.
             host: Name::default(),
-            direction: self.growing.direction?,
+            direction: self.direction?,
             connections: evidence.connections,
             channels: evidence.lanes.div_ceil(evidence.connections.max(1)),
-            fixed: self.options.connections.is_some() || self.options.channels.is_some(),
+            fixed: options.connections.is_some() || options.channels.is_some(),
             limiter,
-            measured: self.growing.log.lasted(),
+            measured: self.log.lasted(),
             evidence,
-            tried: self
-                .growing
-                .growth
-                .as_ref()
-                .and_then(ConcurrencyController::tried),
+            tried: growth.and_then(ConcurrencyController::tried),
         })
+    }
+
+    /// Stores in the host memory what further logins cost, if there were any.
+    pub(super) fn learn_login_cost(&self, options: &SessionOptions) {
+        if let (Some(growth), Some(reach)) = (&self.growth, &options.reach) {
+            reach.note_login_cost(growth.login_cost());
+        }
     }
 
     /// Stores the learned values in the host memory, unless the user fixed connections, channels or
     /// the rate.
-    pub(super) fn learn(&self) {
-        let options = &self.options;
+    pub(super) fn learn(&self, options: &SessionOptions, dispatcher: &Dispatcher) {
         let set = options.connections.is_some() || options.channels.is_some();
         if set || options.limit.is_some() {
             return;
         }
-        let learned = self
-            .growing
-            .growth
-            .as_ref()
-            .and_then(|g| g.learned(seconds()));
-        if let (Some(mut learned), Some(reach)) = (learned, &self.options.reach) {
-            let mut peers = self.connections.iter().filter_map(|on| on.link.peer());
+        let seconds = (self.machine.unix_seconds)();
+        let learned = self.growth.as_ref().and_then(|g| g.learned(seconds));
+        if let (Some(mut learned), Some(reach)) = (learned, &options.reach) {
+            let connections = dispatcher.connections().iter();
+            let mut peers = connections.filter_map(|on| on.link().peer());
             if peers.any(|peer| peer.deflates) {
                 // With SSH compression a processor may have been the limit, so a faster earlier
                 // rate is kept as the path's.
@@ -617,6 +565,54 @@ impl SessionLoop {
             reach.learn(learned);
         }
     }
+}
+
+/// Warns the user that `--connections` is ignored if each further login would need a prompt.
+fn one_connection_warning(config: &ConcurrencyConfig) -> Option<&'static str> {
+    let several = config.connections.is_some_and(|n| n > 1);
+    (several && config.interactive)
+        .then_some("each further login would need you again: it stays at one connection")
+}
+
+fn connection_samples(direction: Direction, of: &Measured<'_>) -> Vec<ConnectionSample> {
+    // A connection that carries the control channel of direct connections and no lanes counts as
+    // none.
+    let lanes = of.dispatcher.lanes();
+    let only_controls = |on: &Connection| of.direct.controls(on.id()) && !lanes.any_on(on.id());
+    let connections = of.dispatcher.connections().iter();
+    let counted = connections.filter(|on| !on.is_retiring() && !only_controls(on));
+    let sampled = counted.map(|on| {
+        let sample = on.link().sample();
+        ConnectionSample {
+            connection: on.id(),
+            bytes: match direction {
+                // `sent` includes data that may wait in the socket buffer for seconds.
+                Direction::Up => sample.tcp.map_or(sample.sent, |tcp| tcp.bytes_acked),
+                Direction::Down => sample.received,
+            },
+            tcp: tcp_sample(&sample),
+        }
+    });
+    sampled.collect()
+}
+
+fn lane_samples(now: Instant, dispatcher: &mut Dispatcher) -> Vec<LaneSample> {
+    let working = dispatcher.lanes().iter().filter(|on| on.is_working());
+    let ids: Vec<_> = working.map(|on| (on.id(), on.channel())).collect();
+    let mut samples = Vec::with_capacity(ids.len());
+    for (id, channel) in ids {
+        let link = dispatcher.connections_mut().get_mut(id.connection);
+        let (window, deflates) = match link {
+            Some(on) => {
+                let deflates = on.link().peer().is_some_and(|peer| peer.deflates);
+                (on.link_mut().send_window(channel), deflates)
+            }
+            None => (super::SendWindow::default(), false),
+        };
+        let lane = dispatcher.lanes().get(id);
+        samples.extend(lane.map(|on| on.sample(now, window, deflates)));
+    }
+    samples
 }
 
 fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
@@ -645,24 +641,9 @@ fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
 mod tests {
     use super::*;
 
-    /// Bug: with both ends pinned to one of several processors, the idle ones made the machine look
-    /// idle.
-    #[test]
-    fn only_processors_that_may_be_used_count_as_idle() {
-        let stat = "cpu  10 0 0 200 4 0 0 0 0 0\ncpu0 8 0 0 2 0 0 0 0 0 0\n\
-                    cpu1 2 0 0 198 4 0 0 0 0 0\nintr 5\n";
-        assert_eq!(ticks_of(stat, None), Some((204, 214)));
-        let allowed = listed_processors(" 0\n");
-        assert_eq!(allowed, Some(vec![0]));
-        assert_eq!(ticks_of(stat, allowed.as_deref()), Some((2, 10)));
-        assert_eq!(ticks_of(stat, Some(&[7])), None);
-        assert_eq!(listed_processors("0-2,5"), Some(vec![0, 1, 2, 5]));
-        assert_eq!(listed_processors("many"), None);
-    }
-
     #[test]
     fn what_was_announced_is_left_until_it_has_moved_and_is_not_doubled() {
-        let mut growing = ConcurrencyInputs::default();
+        let mut growing = ConcurrencyInputs::new(crate::session::tests::machine());
         growing.expect(Direction::Up, 100, 1000);
         growing.foresee(Direction::Up, 80, 900);
         let left = |growing: &ConcurrencyInputs, moved, jobs| {

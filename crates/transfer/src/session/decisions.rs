@@ -2,14 +2,16 @@
 
 use std::cmp::Ordering;
 
-use schedule::{ConcurrencyChange, ConcurrencyController, Learned, Limiter, TrialResult};
+use schedule::{
+    ConcurrencyChange, ConcurrencyController, LearnedConcurrency, Limiter, TrialResult,
+};
 
 /// Describes the changes of one sample in one sentence, with the values learned from an earlier run
 /// if there are any.
 pub(super) fn in_words(
     growth: &ConcurrencyController,
     changes: &[ConcurrencyChange],
-    learned: Option<Learned>,
+    learned: Option<LearnedConcurrency>,
 ) -> String {
     let count = |of: fn(&ConcurrencyChange) -> bool| changes.iter().filter(|c| of(c)).count();
     let more = [
@@ -36,7 +38,7 @@ pub(super) fn in_words(
     let (more, less) = (listed(more), listed(less));
     let mut text = state(growth);
     if let Some(more) = more {
-        let as_learned = |l: Learned| (l.connections as usize).cmp(&(count_added + 1));
+        let as_learned = |l: LearnedConcurrency| (l.connections as usize).cmp(&(count_added + 1));
         let why = match (growth.limiter(), learned.map(as_learned)) {
             (Limiter::Unknown, Some(Ordering::Equal)) => {
                 ": as many as paid the last time".to_owned()
@@ -101,7 +103,7 @@ fn some(count: usize, what: &str) -> String {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use schedule::{ConcurrencyConfig, ConnectionId, ConnectionSample, Direction, Evidence};
+    use schedule::{ConcurrencyConfig, ConnectionId, ConnectionSample, Direction, RunMeasurements};
 
     use super::*;
 
@@ -117,7 +119,7 @@ mod tests {
             in_words(&growth, &add, None),
             "adding 2 connections to begin with"
         );
-        let learned = Learned {
+        let learned = LearnedConcurrency {
             direction: Direction::Up,
             connections: 3,
             channels: 1,
@@ -130,7 +132,7 @@ mod tests {
             "adding 2 connections: as many as paid the last time"
         );
         for second in 0..3 {
-            growth.sample(&Evidence {
+            growth.sample(&RunMeasurements {
                 now,
                 remaining: Some(1 << 40),
                 moved: 4_500_000 * second,

@@ -9,10 +9,10 @@ use schedule::{ConnectionId, USUAL_RATE};
 use sftp::Output;
 use tracing::info;
 
-use super::connections::Connection;
-use super::driver::SessionLoop;
-use super::exec::{CONTROL, RemoteCommandEvent};
-use super::{ChannelId, Command, DirectConnect, NoMoreConnections};
+use super::connection::Connection;
+use super::dispatcher::Dispatcher;
+use super::remote_commands::{CONTROL, RemoteCommandEvent, RemoteCommands};
+use super::{ChannelId, ConnectionSource, DirectConnect, NoMoreConnections};
 use crate::report::{FarEnd, FarEndDepth};
 
 /// Time in which the command must start the direct server, in addition to `ROUND_TRIPS`. With
@@ -46,11 +46,21 @@ pub enum Heard {
     Failed(String),
 }
 
+/// Makes the channel through which the source of direct connections sends messages.
+pub(super) type Outlet = Arc<dyn Fn() -> ControlMessage + Send + Sync>;
+
+/// Direct connections of a session.
+pub(super) struct DirectConnections {
+    state: DirectState,
+    /// Further connections deferred until it is known if they will be direct.
+    wanted: usize,
+    reach: Option<Arc<dyn ConnectionSource>>,
+    outlet: Outlet,
+}
+
 /// State of the direct connections of a session.
-#[derive(Default)]
-pub(super) enum DirectState {
+enum DirectState {
     /// Nothing was started yet.
-    #[default]
     New,
     /// Direct connections are not available for this session.
     Off,
@@ -58,50 +68,127 @@ pub(super) enum DirectState {
     Asked(Running, Instant),
     /// The direct server listens, and the first connection is being made.
     Connecting(Running),
-    /// A direct connection exists or existed. Holds the time of the next keepalive, and true if the
-    /// lanes have left the connections of the SSH server.
-    Open(Running, Instant, bool),
+    /// A direct connection exists or existed.
+    Open(Running, Open),
     /// Direct connections failed for this reason; true if data was waiting for them.
     Failed(String, bool),
 }
 
+/// Direct server that is running, with its control channel.
 #[derive(Clone)]
-pub(super) struct Running {
+struct Running {
     with: Arc<dyn DirectConnect>,
     connection: ConnectionId,
     channel: ChannelId,
 }
 
-impl DirectState {
+/// Direct connections in use.
+#[derive(Clone, Copy)]
+struct Open {
+    /// Time of the next keepalive.
+    keepalive: Instant,
+    /// The lanes have left the connections of the SSH server.
+    replaces: bool,
+}
+
+/// Facts about a copy that decide if direct connections pay without a request by the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CopyFacts {
+    /// One connection is open, and no further one is being opened.
+    pub alone: bool,
+    /// Several connections may be opened at once, for many small files.
+    pub several: bool,
+    /// Bytes that are still to move.
+    pub left: u64,
+    /// Rate of the path in bytes per second, if known.
+    pub rate: Option<u64>,
+    /// Longest round trip of a connection.
+    pub rtt: Option<Duration>,
+    /// Packet loss limits a download.
+    pub loses: bool,
+}
+
+impl CopyFacts {
+    /// True if direct connections pay.
+    ///
+    /// Many small files benefit more from several connections at once: a further login starts a
+    /// round trip sooner than the far end answers, and its answer may queue behind data. For
+    /// 100,000 files over 114 ms, waiting cost 0.4 to 0.9 s of 6 s, and giving up logins for it
+    /// cost more. For a download with packet loss direct connections do pay, because the remote
+    /// longhaul sets a loss-tolerant congestion control and sshd does not.
+    fn pays(&self) -> bool {
+        let soon = self.alone && !self.several;
+        let lasts = lasts_for_straight(self.left, self.rate, self.rtt);
+        self.left >= WORTH && (soon && lasts || self.loses)
+    }
+}
+
+/// Consequence of news about direct connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DirectStep {
+    Nothing,
+    /// Open the first direct connection.
+    Connect,
+    /// Lanes on connections of the SSH server finish their work, and their measurements no longer
+    /// count.
+    Leave,
+}
+
+impl DirectConnections {
+    pub(super) fn new(reach: Option<Arc<dyn ConnectionSource>>, outlet: Outlet) -> Self {
+        Self {
+            state: DirectState::New,
+            wanted: 0,
+            reach,
+            outlet,
+        }
+    }
+
     /// True while data waits for the result.
     pub(super) fn holds(&self) -> bool {
-        match self {
-            Self::Asked(on, _) | Self::Connecting(on) => on.with.insists(),
+        match &self.state {
+            DirectState::Asked(on, _) | DirectState::Connecting(on) => on.with.insists(),
             _ => false,
         }
     }
 
-    fn running(&self) -> Option<&Running> {
-        match self {
-            Self::Asked(on, _) | Self::Connecting(on) | Self::Open(on, ..) => Some(on),
-            Self::New | Self::Off | Self::Failed(..) => None,
+    /// True if direct connections were tried.
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(self.state, DirectState::New | DirectState::Off)
+    }
+
+    /// True if a direct connection exists or existed.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, DirectState::Open(..))
+    }
+
+    /// True if the control channel of the direct server runs on this connection.
+    pub(super) fn controls(&self, id: ConnectionId) -> bool {
+        self.running().is_some_and(|on| on.connection == id)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match &self.state {
+            DirectState::Asked(_, at) => Some(*at),
+            DirectState::Open(_, open) => Some(open.keepalive),
+            _ => None,
         }
     }
 
     /// Writes the outcome to `far` at the end of the session. `several` means that more than one
     /// connection was open.
     pub(super) fn account(&self, far: &mut FarEnd, several: bool) {
-        match self {
-            Self::New if several && far.depth == FarEndDepth::Exec => {
+        match &self.state {
+            DirectState::New if several && far.depth == FarEndDepth::Exec => {
                 let why = "not straight to it: further logins had begun when that could be";
                 far.reason = Some(why.to_owned());
             }
-            Self::Open(on, ..) => {
+            DirectState::Open(on, _) => {
                 far.depth = FarEndDepth::Direct;
                 far.software = on.with.software();
                 far.reason = None;
             }
-            Self::Failed(why, insisted) if far.depth != FarEndDepth::Stock || *insisted => {
+            DirectState::Failed(why, insisted) if far.depth != FarEndDepth::Stock || *insisted => {
                 far.less = true;
                 far.reason = Some(why.clone());
             }
@@ -109,313 +196,267 @@ impl DirectState {
         }
     }
 
-    /// True if direct connections have replaced those of the SSH server.
-    fn has_left(&self) -> bool {
-        matches!(self, Self::Open(_, _, true))
-    }
-
-    /// True if a direct connection exists or existed.
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self, Self::Open(..))
-    }
-
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        match self {
-            Self::Asked(_, at) | Self::Open(_, at, _) => Some(*at),
-            _ => None,
+    fn running(&self) -> Option<&Running> {
+        match &self.state {
+            DirectState::Asked(on, _) | DirectState::Connecting(on) | DirectState::Open(on, _) => {
+                Some(on)
+            }
+            DirectState::New | DirectState::Off | DirectState::Failed(..) => None,
         }
     }
-}
 
-impl SessionLoop {
     /// Starts direct connections once the first connection is open, then sends keepalives and
-    /// watches the deadline.
-    pub(super) fn go_straight(&mut self, now: Instant) {
-        match &self.straight {
-            DirectState::New => self.begin_straight(now),
+    /// watches the deadline. `facts` describe the copy if a remote longhaul has answered.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        to: &mut Dispatcher,
+        commands: &mut RemoteCommands,
+        facts: impl FnOnce(&Dispatcher) -> Option<CopyFacts>,
+    ) {
+        match &mut self.state {
+            DirectState::New => self.begin(now, to, commands, facts),
             DirectState::Asked(_, until) if *until <= now => {
-                self.straight_failed("the far end does not answer");
+                self.fail(to, commands, "the far end does not answer");
             }
-            DirectState::Open(on, at, left) if *at <= now => {
-                let (on, left) = (on.clone(), *left);
-                self.say_straight(&on, on.with.life_sign());
-                self.straight = DirectState::Open(on, now + LIFE_SIGN, left);
+            DirectState::Open(on, open) if open.keepalive <= now => {
+                open.keepalive = now + LIFE_SIGN;
+                say(to, on, on.with.life_sign());
             }
             _ => {}
         }
-        self.reach_out_for_wanted(now);
     }
 
-    fn begin_straight(&mut self, now: Instant) {
-        let reach = self.options.reach.as_ref();
-        let Some(with) = reach.and_then(|r| r.straight()) else {
-            self.straight = DirectState::Off;
+    fn begin(
+        &mut self,
+        now: Instant,
+        to: &mut Dispatcher,
+        commands: &mut RemoteCommands,
+        facts: impl FnOnce(&Dispatcher) -> Option<CopyFacts>,
+    ) {
+        let Some(with) = self.reach.as_ref().and_then(|r| r.straight()) else {
+            self.state = DirectState::Off;
             return;
         };
         // Unless the user insists, wait for a longhaul to answer first and copy meanwhile.
-        if !(with.insists() || self.far.answered() && self.is_worth_straight()) {
+        if !(with.insists() || facts(to).is_some_and(|facts| facts.pays())) {
             return;
         }
-        let mut usable = self.connections.iter_mut();
-        let Some(on) = usable.find(|on| on.link.peer().is_some() && !on.retiring) else {
+        let usable = |on: &&Connection| on.link().peer().is_some() && !on.is_retiring();
+        let Some(connection) = to.connections().iter().find(usable).map(Connection::id) else {
             return;
         };
-        let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
-        let outlet = Box::new(move |bytes| {
-            // After the end of the session there is no receiver.
-            let _ = orders.send(Command::Straight(bytes));
-            bell.ring();
-        });
-        let Some((command, greeting)) = with.begin(outlet) else {
-            self.straight = DirectState::Off;
+        let Some((command, greeting)) = with.begin((self.outlet)()) else {
+            self.state = DirectState::Off;
             return;
         };
-        let connection = on.id;
-        let rtt = round_trip(on);
-        let Some(channel) = on.link.open_exec(&command) else {
+        let Some(on) = to.connections_mut().get_mut(connection) else {
+            return;
+        };
+        let rtt = on.round_trip();
+        let Some(channel) = on.link_mut().open_exec(&command) else {
             let why = "there is no way to run a command";
             with.over(why);
-            self.straight = DirectState::Failed(why.to_owned(), with.insists());
+            self.state = DirectState::Failed(why.to_owned(), with.insists());
             return;
         };
-        on.link.send(channel, Output::Bytes(greeting));
-        self.execs.begin(CONTROL, connection, channel);
+        on.link_mut().send(channel, Output::Bytes(greeting));
+        commands.begin(CONTROL, connection, channel);
         let until = now + PATIENCE + rtt * ROUND_TRIPS;
         let on = Running {
             with,
             connection,
             channel,
         };
-        self.straight = DirectState::Asked(on, until);
-        self.turns.stir();
+        self.state = DirectState::Asked(on, until);
+        to.note_change();
     }
 
-    /// True if starting direct connections pays without a request by the user.
-    ///
-    /// Many small files benefit more from several connections at once: a further login starts a
-    /// round trip sooner than the far end answers, and its answer may queue behind data. For
-    /// 100,000 files over 114 ms, waiting cost 0.4 to 0.9 s of 6 s, and giving up logins for it
-    /// cost more. For a download with packet loss direct connections do pay, because the remote
-    /// longhaul sets a loss-tolerant congestion control and sshd does not.
-    fn is_worth_straight(&self) -> bool {
-        let alone = self.connections.len() == 1 && self.reaching == 0;
-        let soon = alone && !self.growing.may_begin_with_several();
-        let left = self.left().max(self.growing.foreseen());
-        let loses = self.growing.loses_on_the_way_down();
-        let rtts = self.connections.iter().map(round_trip);
-        let lasts = lasts_for_straight(left, self.growing.known_rate(), rtts.max());
-        left >= WORTH && (soon && lasts || loses)
-    }
-
-    /// True if the next connection will probably be a direct one.
-    fn awaits_straight(&self) -> bool {
-        match &self.straight {
+    /// True if the next connection will probably be a direct one. `facts` describe the copy if a
+    /// remote longhaul is expected.
+    fn is_awaited(&self, facts: impl FnOnce() -> Option<CopyFacts>) -> bool {
+        match &self.state {
             DirectState::Asked(..) | DirectState::Connecting(_) => true,
             DirectState::New => {
                 let possible = || {
-                    let reach = self.options.reach.as_ref();
+                    let reach = self.reach.as_ref();
                     reach.is_some_and(|r| r.straight().is_some())
                 };
-                self.far.is_expected() && self.is_worth_straight() && possible()
+                facts().is_some_and(|facts| facts.pays()) && possible()
             }
             _ => false,
         }
     }
 
-    /// Requests a further connection, or defers it while a direct one is expected.
-    pub(super) fn want_connection(&mut self, now: Instant) {
-        match self.awaits_straight() {
-            true => self.wanted += 1,
-            false => self.reach_out(now),
-        }
+    /// Defers a further connection while a direct one is expected. Returns true if it is deferred.
+    pub(super) fn defers(&mut self, facts: impl FnOnce() -> Option<CopyFacts>) -> bool {
+        let awaited = self.is_awaited(facts);
+        self.wanted += usize::from(awaited);
+        awaited
     }
 
-    /// Opens the deferred connections once it is known if they will be direct.
-    fn reach_out_for_wanted(&mut self, now: Instant) {
-        if self.wanted == 0 || self.awaits_straight() {
-            return;
+    /// Number of deferred connections to open, once it is known if they will be direct.
+    pub(super) fn take_deferred(&mut self, facts: impl FnOnce() -> Option<CopyFacts>) -> usize {
+        if self.wanted == 0 || self.is_awaited(facts) {
+            return 0;
         }
         let wanted = std::mem::take(&mut self.wanted);
         // After the lanes moved to the first direct connection, the controller started over and
         // decides the number again.
-        if !self.straight.has_left() {
-            (0..wanted).for_each(|_| self.reach_out(now));
+        match &self.state {
+            DirectState::Open(_, open) if open.replaces => 0,
+            _ => wanted,
         }
     }
 
     /// Sends bytes to the direct server's control channel.
-    pub(super) fn straight_says(&mut self, bytes: Vec<u8>) {
-        if let Some(on) = self.straight.running().cloned() {
-            self.say_straight(&on, bytes);
-        }
-    }
-
-    fn say_straight(&mut self, to: &Running, bytes: Vec<u8>) {
-        if let Some(on) = self.connection(to.connection) {
-            on.link.send(to.channel, Output::Bytes(bytes));
-            self.turns.stir();
+    pub(super) fn say(&self, to: &mut Dispatcher, bytes: Vec<u8>) {
+        if let Some(on) = self.running() {
+            say(to, on, bytes);
         }
     }
 
     /// Handles output and end of the command that runs the direct server.
-    pub(super) fn straight_heard(&mut self, now: Instant, event: RemoteCommandEvent) {
-        let Some(on) = self.straight.running().cloned() else {
-            return;
+    pub(super) fn heard(
+        &mut self,
+        to: &mut Dispatcher,
+        commands: &mut RemoteCommands,
+        event: RemoteCommandEvent,
+    ) -> DirectStep {
+        let Some(on) = self.running().cloned() else {
+            return DirectStep::Nothing;
         };
         match event {
             RemoteCommandEvent::Output(bytes) => {
-                let rtt = self.connection(on.connection).map(|on| round_trip(on));
-                match on.with.heard(&bytes, rtt.unwrap_or_default()) {
+                let rtt = to.connections().get(on.connection);
+                let rtt = rtt.map(Connection::round_trip).unwrap_or_default();
+                match on.with.heard(&bytes, rtt) {
                     Heard::Nothing => {}
                     Heard::Listens => {
-                        self.straight = DirectState::Connecting(on);
-                        self.reach_out(now);
+                        self.state = DirectState::Connecting(on);
+                        return DirectStep::Connect;
                     }
-                    Heard::Failed(why) => self.straight_failed(&why),
+                    Heard::Failed(why) => self.fail(to, commands, &why),
                 }
             }
             RemoteCommandEvent::Over(how) => {
-                let answered = !matches!(self.straight, DirectState::Asked(..));
+                let answered = !matches!(self.state, DirectState::Asked(..));
                 let why = match how {
                     Err(why) => why,
                     Ok(_) if answered => "what was started at the far end has ended".to_owned(),
-                    Ok(_) => "no longhaul could be started at the far end: neither one on the PATH nor one \
-                              that longhaul bootstrap has sent"
+                    Ok(_) => "no longhaul could be started at the far end: neither one on the \
+                              PATH nor one that longhaul bootstrap has sent"
                         .to_owned(),
                 };
-                self.straight_failed(&why);
+                self.fail(to, commands, &why);
             }
         }
+        DirectStep::Nothing
     }
 
     /// Gives up direct connections; existing connections continue.
-    fn straight_failed(&mut self, why: &str) {
-        let Some(on) = self.straight.running().cloned() else {
+    fn fail(&mut self, to: &mut Dispatcher, commands: &mut RemoteCommands, why: &str) {
+        let Some(on) = self.running().cloned() else {
             return;
         };
         on.with.over(why);
         info!("no direct connection: {why}");
-        self.straight = DirectState::Failed(why.to_owned(), on.with.insists());
-        self.execs.forget(CONTROL);
-        if let Some(control) = self.connection(on.connection) {
-            control.link.close_channel(on.channel);
+        self.state = DirectState::Failed(why.to_owned(), on.with.insists());
+        commands.forget(CONTROL);
+        if let Some(control) = to.connections_mut().get_mut(on.connection) {
+            control.link_mut().close_channel(on.channel);
         }
-        self.turns.stir();
+        to.note_change();
     }
 
     /// True for an SSH login that completes after the lanes moved to direct connections, which
     /// makes it superfluous.
-    pub(super) fn is_late(&self, id: ConnectionId) -> bool {
-        let straight = |on: &Connection| on.id == id && on.straight;
-        let open =
-            matches!(&self.straight, DirectState::Open(on, _, true) if on.with.failed().is_none());
-        open && !self.connections.iter().any(straight)
+    pub(super) fn supersedes(&self, connection: &Connection) -> bool {
+        let replaced = matches!(
+            &self.state,
+            DirectState::Open(on, open) if open.replaces && on.with.failed().is_none()
+        );
+        replaced && !connection.is_direct()
     }
 
     /// Handles the early loss of a direct connection. If none is left, its login may have been
     /// refused while lanes were already open on it, so direct connections count as failed.
-    pub(super) fn straight_broken(&mut self, why: &str) {
-        if !self.connections.iter().any(|on| on.straight) {
-            self.straight_failed(why);
-        } else if let Some(on) = self.straight.running() {
+    pub(super) fn broken(&mut self, to: &mut Dispatcher, commands: &mut RemoteCommands, why: &str) {
+        if !to.connections().any_direct() {
+            self.fail(to, commands, why);
+        } else if let Some(on) = self.running() {
             on.with.over(why);
         }
     }
 
-    /// Handles the result of the first direct connection attempt.
-    pub(super) fn straight_joined(
+    /// Handles the result of a connection attempt; only that of the first direct connection
+    /// matters. `loses` means that packet loss limits a download.
+    pub(super) fn joined(
         &mut self,
         now: Instant,
+        to: &mut Dispatcher,
+        commands: &mut RemoteCommands,
         joined: &Result<ConnectionId, NoMoreConnections>,
-    ) {
-        let DirectState::Connecting(on) = &self.straight else {
-            return;
+        loses: bool,
+    ) -> DirectStep {
+        let DirectState::Connecting(on) = &self.state else {
+            return DirectStep::Nothing;
         };
         let on = on.clone();
         match joined {
-            Ok(id) if self.connection(*id).is_some_and(|on| on.straight) => {
+            Ok(id) if to.connections().is_direct(*id) => {
                 info!("data go over a direct connection");
-                let leaves = self.leaves_stock(&on);
-                self.straight = DirectState::Open(on, now + LIFE_SIGN, leaves);
-                match leaves {
-                    true => self.leave_stock(),
-                    // This connection counts as one of the deferred ones.
-                    false => self.wanted = self.wanted.saturating_sub(1),
+                let control = to.connections().get(on.connection);
+                let rtt = control.map(Connection::round_trip);
+                let replaces = on.with.insists() || loses || is_short(rtt);
+                let keepalive = now + LIFE_SIGN;
+                self.state = DirectState::Open(
+                    on,
+                    Open {
+                        keepalive,
+                        replaces,
+                    },
+                );
+                if replaces {
+                    return DirectStep::Leave;
                 }
+                // This connection counts as one of the deferred ones.
+                self.wanted = self.wanted.saturating_sub(1);
             }
             // This login at the SSH server was requested before the direct server listened.
             Ok(_) => {}
             Err(_) => {
                 if let Some(why) = on.with.failed() {
-                    self.straight_failed(&why);
+                    self.fail(to, commands, &why);
                 }
             }
         }
-    }
-
-    /// True if lanes move to the first direct connection as soon as it is open. On a long path they
-    /// stay on the existing connections too, because a slow start takes ten round trips in which
-    /// full-speed lanes would be idle: 30 MB over 60 ms took 2.2 s instead of 1.7 s. A download
-    /// with packet loss moves in any case, because only the remote longhaul sets a loss-tolerant
-    /// congestion control.
-    fn leaves_stock(&mut self, to: &Running) -> bool {
-        let rtt = self.connection(to.connection).map(|on| round_trip(on));
-        to.with.insists()
-            || rtt.is_none_or(|rtt| rtt < LONG)
-            || self.growing.loses_on_the_way_down()
-    }
-
-    /// Retires all lanes on connections of the SSH server.
-    fn leave_stock(&mut self) {
-        let straight = |on: &&Connection| on.straight;
-        let ids: Vec<_> = self
-            .connections
-            .iter()
-            .filter(straight)
-            .map(|on| on.id)
-            .collect();
-        for on in &mut self.lanes {
-            if !ids.contains(&on.id.connection) && !on.retiring {
-                on.retiring = true;
-                self.spread.retire(on.id);
-            }
-        }
-        // The measurements describe the old connections.
-        self.growing.begin_again();
-        self.turns.stir();
-    }
-
-    /// Usable connections in order of preference, direct ones first.
-    pub(super) fn preferred(&self, may: impl Fn(&Connection) -> bool) -> Vec<ConnectionId> {
-        let all = self.connections.iter().filter(|on| may(on));
-        let mut all: Vec<_> = all.collect();
-        all.sort_by_key(|on| !on.straight);
-        all.into_iter().map(|on| on.id).collect()
-    }
-
-    /// True for a direct connection.
-    pub(super) fn goes_straight(&self, id: ConnectionId) -> bool {
-        self.connections.iter().any(|on| on.id == id && on.straight)
-    }
-
-    /// True if the control channel of the direct server runs on this connection.
-    pub(super) fn controls(&self, id: ConnectionId) -> bool {
-        let running = self.straight.running();
-        running.is_some_and(|running| running.connection == id)
-    }
-
-    /// True if this connection carries the control channel and no lanes.
-    pub(super) fn only_controls(&self, on: &Connection) -> bool {
-        self.controls(on.id) && !self.lanes.iter().any(|lane| lane.id.connection == on.id)
+        DirectStep::Nothing
     }
 
     /// Resets the state after all connections were lost.
-    pub(super) fn straight_lost(&mut self) {
-        if let Some(on) = self.straight.running() {
+    pub(super) fn all_lost(&mut self, commands: &mut RemoteCommands) {
+        if let Some(on) = self.running() {
             on.with.lost();
-            self.execs.forget(CONTROL);
-            self.straight = DirectState::New;
+            commands.forget(CONTROL);
+            self.state = DirectState::New;
         }
+    }
+}
+
+/// True if lanes move to the first direct connection as soon as it is open. On a long path they
+/// stay on the existing connections too, because a slow start takes ten round trips in which
+/// full-speed lanes would be idle: 30 MB over 60 ms took 2.2 s instead of 1.7 s. A download with
+/// packet loss moves in any case, because only the remote longhaul sets a loss-tolerant congestion
+/// control.
+fn is_short(rtt: Option<Duration>) -> bool {
+    rtt.is_none_or(|rtt| rtt < LONG)
+}
+
+fn say(to: &mut Dispatcher, on: &Running, bytes: Vec<u8>) {
+    if let Some(connection) = to.connections_mut().get_mut(on.connection) {
+        connection.link_mut().send(on.channel, Output::Bytes(bytes));
+        to.note_change();
     }
 }
 
@@ -427,6 +468,71 @@ pub(crate) fn lasts_for_straight(bytes: u64, rate: Option<u64>, rtt: Option<Dura
     bytes as f64 / rate > takes
 }
 
-fn round_trip(on: &Connection) -> Duration {
-    on.link.sample().tcp.map_or(Duration::ZERO, |tcp| tcp.rtt)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy of 1 GiB over one connection with 1 ms.
+    fn large() -> CopyFacts {
+        CopyFacts {
+            alone: true,
+            several: false,
+            left: 1 << 30,
+            rate: None,
+            rtt: Some(Duration::from_millis(1)),
+            loses: false,
+        }
+    }
+
+    #[test]
+    fn a_large_copy_over_one_connection_goes_straight() {
+        assert!(large().pays());
+    }
+
+    #[test]
+    fn a_copy_that_is_over_before_a_direct_connection_is_ready_does_not() {
+        let left = WORTH - 1;
+        assert!(!CopyFacts { left, ..large() }.pays());
+    }
+
+    #[test]
+    fn further_logins_and_many_small_files_are_not_given_up_for_it() {
+        let busy = CopyFacts {
+            alone: false,
+            ..large()
+        };
+        let small = CopyFacts {
+            several: true,
+            ..large()
+        };
+        assert!(!busy.pays() && !small.pays());
+    }
+
+    #[test]
+    fn a_download_that_loses_packets_goes_straight_whatever_else_is_open() {
+        let loses = CopyFacts {
+            alone: false,
+            loses: true,
+            ..large()
+        };
+        assert!(loses.pays());
+    }
+
+    #[test]
+    fn a_fast_and_long_path_must_carry_enough_to_repay_the_round_trips() {
+        let rtt = Some(Duration::from_millis(100));
+        let fast = Some(1_000_000_000);
+        assert!(!lasts_for_straight(1_500_000_000, fast, rtt));
+        assert!(lasts_for_straight(2_500_000_000, fast, rtt));
+        assert!(
+            lasts_for_straight(1, fast, None),
+            "the round trip is not known"
+        );
+    }
+
+    #[test]
+    fn lanes_leave_the_servers_connections_only_on_a_short_path() {
+        assert!(is_short(None) && is_short(Some(Duration::from_millis(3))));
+        assert!(!is_short(Some(LONG)));
+    }
 }

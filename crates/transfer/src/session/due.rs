@@ -3,17 +3,13 @@
 //! The loop blocks only after a quiet turn: one before which nothing arrived, and in which nothing
 //! changed. Every step of a turn depends on the state and the time alone, so the next turn would be
 //! quiet as well until something arrives or a deadline passes. The order of the steps in
-//! [`SessionLoop::turn`] therefore decides how soon work is done, never whether it is done.
+//! [`super::core::SessionCore::turn`] therefore decides how soon work is done, never whether it is done.
 //!
 //! Bug: before this rule each step reported for itself if another turn was needed, and one step did
 //! not. A listing that was too long for a lane that predicts handles then waited for ever for the
 //! lane that the next turn would have opened.
 
 use std::time::{Duration, Instant};
-
-use super::background_pacer::BackgroundPacer;
-use super::driver::SessionLoop;
-use super::throttle::RateLimiter;
 
 /// While jobs are unfinished a turn is taken at least this often. It finds nothing to do unless a
 /// wake-up was lost, which debug builds treat as an error.
@@ -41,15 +37,18 @@ impl Due {
     }
 }
 
+/// Sum of the revisions of all components, and the number of other changes.
+pub(super) type Revision = (u64, u64);
+
 /// Findings of the last turn that decide when the next one is.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Input came from a connection, the disk or the handle.
     arrived: bool,
-    /// The driver itself wrote or changed something.
+    /// The session itself wrote or changed something.
     stirred: bool,
     /// Revisions of all components after the last turn.
-    revision: u64,
+    revision: Revision,
     /// Time at which the heartbeat wakes the loop if no deadline comes first.
     heartbeat: Option<Instant>,
     /// Earliest deadline of all components.
@@ -79,7 +78,7 @@ impl Turns {
 
     /// True if the turn that has just ended was quiet; `revision` is the sum of the components'
     /// revisions.
-    fn was_quiet(&mut self, revision: u64) -> bool {
+    fn was_quiet(&mut self, revision: Revision) -> bool {
         let revised = std::mem::replace(&mut self.revision, revision) != revision;
         let changed = std::mem::take(&mut self.stirred) || revised;
         let arrived = std::mem::take(&mut self.arrived);
@@ -90,60 +89,33 @@ impl Turns {
         debug_assert!(!lost, "the session had work, and nothing would wake it");
         !changed && !arrived
     }
-}
 
-impl SessionLoop {
-    /// Decides when the next turn is from the state after this one.
-    pub(super) fn due(&mut self) -> Due {
-        let revision = self.revision();
-        let quiet = self.turns.was_quiet(revision);
-        if self.over || !quiet || self.has_more() {
+    /// Decides when the next turn is, after one that ended at `now`. `busy` means that jobs are
+    /// unfinished, and `more` that a component holds output for another one.
+    pub(super) fn next(&mut self, now: Instant, after: AfterTurn) -> Due {
+        let quiet = self.was_quiet(after.revision);
+        if !quiet || after.more {
             return Due::Now;
         }
-        let deadline = self.deadline();
-        let beat = (!self.spread.is_idle()).then(|| Instant::now() + HEARTBEAT);
-        (self.turns.heartbeat, self.turns.deadline) = (beat, deadline);
+        let beat = after.busy.then(|| now + HEARTBEAT);
+        (self.heartbeat, self.deadline) = (beat, after.deadline);
         beat.into_iter()
-            .chain(deadline)
+            .chain(after.deadline)
             .min()
             .map_or(Due::Input, Due::At)
     }
+}
 
-    /// Sums the revisions of all components. Adding or removing a lane calls [`Turns::stir`]
-    /// instead.
-    fn revision(&self) -> u64 {
-        let lanes = self.lanes.iter().map(|on| on.lane.revision());
-        let asked = self.far.asked_lanes().map(|on| on.lane.revision());
-        let all = lanes.chain(asked).chain([self.spread.revision()]);
-        all.fold(0, u64::wrapping_add)
-    }
-
-    /// True if a component holds output for another one.
-    fn has_more(&self) -> bool {
-        self.spread.has_more() || self.lanes.iter().any(|on| on.lane.has_more())
-    }
-
+/// State of the components after a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AfterTurn {
+    pub revision: Revision,
+    /// A component holds output for another one.
+    pub more: bool,
+    /// Jobs are unfinished.
+    pub busy: bool,
     /// Earliest time at which a step is due even if nothing arrives.
-    fn deadline(&self) -> Option<Instant> {
-        let throttle = self.throttle.as_ref().filter(|_| self.throttled);
-        let yielding = self.yielding.as_ref().filter(|_| !self.spread.is_idle());
-        let links = self
-            .connections
-            .iter()
-            .filter_map(|c| c.link.poll_timeout());
-        links
-            .chain(throttle.map(RateLimiter::ready_at))
-            .chain(yielding.map(BackgroundPacer::poll_timeout))
-            .chain(self.spread.poll_timeout())
-            .chain(self.telling.poll_timeout())
-            .chain(self.backlog)
-            .chain(self.next_look())
-            .chain(self.straight.poll_timeout())
-            .chain(self.next_reconnect())
-            .chain(self.next_stall())
-            .chain(self.far_deadline())
-            .min()
-    }
+    pub deadline: Option<Instant>,
 }
 
 #[cfg(test)]
@@ -154,16 +126,16 @@ mod tests {
     fn a_turn_is_quiet_only_when_nothing_arrived_and_nothing_changed() {
         let now = Instant::now();
         let mut turns = Turns::default();
-        assert!(turns.was_quiet(0));
-        assert!(!turns.was_quiet(1), "a component has changed");
-        assert!(turns.was_quiet(1));
+        assert!(turns.was_quiet((0, 0)));
+        assert!(!turns.was_quiet((1, 0)), "a component has changed");
+        assert!(turns.was_quiet((1, 0)));
         turns.woken(now, true);
-        assert!(!turns.was_quiet(1), "a descriptor was ready");
+        assert!(!turns.was_quiet((1, 0)), "a descriptor was ready");
         turns.woken(now, false);
-        assert!(turns.was_quiet(1), "a deadline that changed nothing");
+        assert!(turns.was_quiet((1, 0)), "a deadline that changed nothing");
         turns.stir();
-        assert!(!turns.was_quiet(1));
-        assert!(turns.was_quiet(1));
+        assert!(!turns.was_quiet((1, 0)));
+        assert!(turns.was_quiet((1, 0)));
     }
 
     #[test]
@@ -176,6 +148,52 @@ mod tests {
             ..Turns::default()
         };
         turns.woken(now, false);
-        turns.was_quiet(1);
+        turns.was_quiet((1, 0));
+    }
+
+    fn after(busy: bool, deadline: Option<Instant>) -> AfterTurn {
+        AfterTurn {
+            revision: (0, 0),
+            more: false,
+            busy,
+            deadline,
+        }
+    }
+
+    #[test]
+    fn a_turn_that_changed_something_is_followed_at_once() {
+        let now = Instant::now();
+        let mut turns = Turns::default();
+        turns.stir();
+        assert_eq!(turns.next(now, after(false, None)), Due::Now);
+        assert_eq!(turns.next(now, after(false, None)), Due::Input);
+        let held = AfterTurn {
+            more: true,
+            ..after(false, None)
+        };
+        assert_eq!(turns.next(now, held), Due::Now, "output is held");
+    }
+
+    #[test]
+    fn a_change_that_leaves_the_sum_of_revisions_is_seen() {
+        let now = Instant::now();
+        let mut turns = Turns::default();
+        turns.next(now, after(false, None));
+        let removed = AfterTurn {
+            revision: (0, 1),
+            ..after(false, None)
+        };
+        assert_eq!(turns.next(now, removed), Due::Now);
+    }
+
+    #[test]
+    fn a_session_with_work_looks_every_second_or_at_its_deadline() {
+        let now = Instant::now();
+        let mut turns = Turns::default();
+        assert_eq!(turns.next(now, after(true, None)), Due::At(now + HEARTBEAT));
+        let soon = now + Duration::from_millis(20);
+        assert_eq!(turns.next(now, after(true, Some(soon))), Due::At(soon));
+        let late = now + Duration::from_secs(60);
+        assert_eq!(turns.next(now, after(false, Some(late))), Due::At(late));
     }
 }

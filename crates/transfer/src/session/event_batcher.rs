@@ -1,6 +1,6 @@
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
 use schedule::{JobId, LaneEvent};
 
 use super::SessionEvent;
@@ -8,34 +8,36 @@ use super::SessionEvent;
 /// Interval of progress events within a file.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Sends events to the handle and batches progress. An event for every write would wake the other
+/// Queues events for the handle and batches progress. An event for every write would wake the other
 /// thread 4,000 times per gigabyte.
 #[derive(Debug)]
 pub(super) struct EventBatcher {
-    events: Sender<SessionEvent>,
-    /// Progress not yet sent, and the time of the last progress event.
+    queue: VecDeque<SessionEvent>,
+    /// Progress not yet queued.
     progress: Option<(JobId, u64)>,
+    /// Time of the last progress event.
     told: Instant,
 }
 
 impl EventBatcher {
-    pub(super) fn new(events: Sender<SessionEvent>, now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
-            events,
+            queue: VecDeque::new(),
             progress: None,
             told: now,
         }
     }
 
-    pub(super) fn tell(&mut self, event: SessionEvent) {
+    /// Queues an event, behind all progress before it.
+    pub(super) fn tell(&mut self, now: Instant, event: SessionEvent) {
         if let SessionEvent::Lane(LaneEvent::Progress(id, n)) = event {
-            return self.tell_progress(id, n);
+            return self.tell_progress(now, id, n);
         }
         self.flush();
-        self.send(event);
+        self.queue.push_back(event);
     }
 
-    fn tell_progress(&mut self, id: JobId, n: u64) {
+    fn tell_progress(&mut self, now: Instant, id: JobId, n: u64) {
         match &mut self.progress {
             Some((same, sum)) if *same == id => *sum += n,
             _ => {
@@ -43,11 +45,12 @@ impl EventBatcher {
                 self.progress = Some((id, n));
             }
         }
-        let now = Instant::now();
-        if now.duration_since(self.told) >= INTERVAL {
-            self.told = now;
-            self.flush();
-        }
+        self.handle_timeout(now);
+    }
+
+    /// Returns the next event for the handle.
+    pub(super) fn poll_event(&mut self) -> Option<SessionEvent> {
+        self.queue.pop_front()
     }
 
     /// Time at which the held progress must be sent.
@@ -64,12 +67,12 @@ impl EventBatcher {
 
     fn flush(&mut self) {
         if let Some((id, n)) = self.progress.take() {
-            self.send(SessionEvent::Lane(LaneEvent::Progress(id, n)));
+            let progress = LaneEvent::Progress(id, n);
+            self.queue.push_back(SessionEvent::Lane(progress));
         }
     }
-
-    fn send(&self, event: SessionEvent) {
-        // The receiver is gone while the handle is being dropped.
-        let _ = self.events.send(event);
-    }
 }
+
+#[cfg(test)]
+#[path = "tests/event_batcher.rs"]
+mod tests;

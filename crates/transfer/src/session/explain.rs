@@ -1,9 +1,11 @@
 //! Decisions of a finished session, for [`crate::report::Decision`].
 
-use schedule::{LaneStats, PackingMode, SchedulerOptions};
+use schedule::{LaneStats, PackingMode};
 use sftp::ServerInfo;
 
-use super::driver::SessionLoop;
+use super::SessionOptions;
+use super::concurrency::ConcurrencyInputs;
+use super::dispatcher::Dispatcher;
 use crate::report::{Choice, Decision, FarEnd, FarEndDepth, Origin, SessionReport};
 
 /// Totals of the lanes that have ended.
@@ -22,21 +24,29 @@ impl EndedLanes {
     }
 }
 
-impl SessionLoop {
+/// A session at its end.
+pub(super) struct Finished<'a> {
+    pub options: &'a SessionOptions,
+    pub dispatcher: &'a Dispatcher,
+    pub concurrency: &'a ConcurrencyInputs,
+    /// Version and extensions of a remote longhaul that lanes use.
+    pub far_info: Option<&'a ServerInfo>,
+    /// The far end has answered in this session, which overrides the host memory.
+    pub far_measured: bool,
+}
+
+impl Finished<'_> {
     /// Lists the session's decisions. `far` describes the far end and `report` the measurements of
     /// the path.
-    pub(super) fn explain(&self, far: &FarEnd, report: Option<&SessionReport>) -> Vec<Decision> {
-        let mut all = self.gone;
-        for on in &self.lanes {
-            all.add(&on.lane.stats());
-        }
+    pub(super) fn decisions(&self, far: &FarEnd, report: Option<&SessionReport>) -> Vec<Decision> {
+        let all = self.dispatcher.lanes().totals();
         let mut decisions = vec![
             Decision::new(Choice::FarEnd(far.clone()), self.far_origin(far)),
             self.lanes_decision(report),
         ];
         decisions.extend(self.files_decision(&all));
         decisions.extend(self.zstd_decision(&all));
-        if self.growing.bears_losses() {
+        if self.concurrency.bears_losses() {
             let bears = Choice::Congestion {
                 name: Some("bbr".to_owned()),
                 losses: true,
@@ -50,14 +60,13 @@ impl SessionLoop {
         let reach = self.options.reach.as_ref();
         match far.depth {
             FarEndDepth::Server => Origin::Peer,
-            // The far end has answered in this session, which overrides the host memory.
-            _ if self.far.was_asked() || self.straight.is_open() => Origin::Measured,
+            _ if self.far_measured => Origin::Measured,
             _ => reach.map_or(Origin::Default, |reach| reach.far_origin()),
         }
     }
 
     fn lanes_decision(&self, report: Option<&SessionReport>) -> Decision {
-        let (set, learned) = (self.options.connections, self.growing.learned());
+        let (set, learned) = (self.options.connections, self.concurrency.learned());
         let tried = report.and_then(|r| r.tried);
         let begun = learned.map(|(l, _)| (l.connections, l.channels));
         let origin = match (set, self.options.channels) {
@@ -70,8 +79,8 @@ impl SessionLoop {
                 (None, None) => Origin::Default,
             },
         };
-        let lanes = self.lanes.iter().filter(|on| !on.listing).count() as u32;
-        let connections = self.connections.len() as u32;
+        let lanes = self.dispatcher.lanes().data_lanes() as u32;
+        let connections = self.dispatcher.connections().len() as u32;
         let choice = Choice::Lanes {
             connections: report.map_or(connections, |r| r.connections),
             channels: report.map_or_else(|| lanes.div_ceil(connections.max(1)), |r| r.channels),
@@ -83,10 +92,10 @@ impl SessionLoop {
     }
 
     fn files_decision(&self, all: &EndedLanes) -> Option<Decision> {
-        let stats = self.spread.stats();
+        let stats = self.dispatcher.scheduler().stats();
         let choice = Choice::Files {
             cut: stats.cut,
-            from: SchedulerOptions::default().split_from,
+            from: self.dispatcher.scheduler().split_from(),
             whole: all.whole,
         };
         (stats.moved > 0).then(|| Decision::new(choice, Origin::Default))
@@ -94,8 +103,9 @@ impl SessionLoop {
 
     fn zstd_decision(&self, all: &EndedLanes) -> Option<Decision> {
         let knows = |info: &ServerInfo| info.has("write-zstd@longhaul");
-        let mut lanes = self.lanes.iter().filter_map(|on| on.lane.server_info());
-        if !lanes.any(knows) && !self.far.announced().is_some_and(knows) {
+        let lanes = self.dispatcher.lanes().iter();
+        let mut lanes = lanes.filter_map(|on| on.lane().server_info());
+        if !lanes.any(knows) && !self.far_info.is_some_and(knows) {
             return None;
         }
         let origin = match self.options.pack {
@@ -106,7 +116,7 @@ impl SessionLoop {
             pack: self.options.pack,
             tried: all.tried,
             became: all.became,
-            moved: self.spread.stats().moved,
+            moved: self.dispatcher.scheduler().stats().moved,
         };
         Some(Decision::new(choice, origin))
     }

@@ -4,9 +4,15 @@
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flying {
     /// Bytes requested or sent and not answered yet.
-    pub(super) bytes: u64,
+    bytes: u64,
     /// Bytes that the lane would have in flight without a bound; zero if it has no work.
-    pub(super) wants: u64,
+    wants: u64,
+}
+
+impl Flying {
+    pub(super) fn new(bytes: u64, wants: u64) -> Self {
+        Self { bytes, wants }
+    }
 }
 
 /// Granularity of the shares in bytes: one request.
@@ -36,10 +42,7 @@ mod tests {
     use super::{Flying, STEP, level};
 
     fn lanes(of: &[(u64, u64)]) -> Vec<Flying> {
-        let lane = |&(bytes, wants)| Flying {
-            bytes: bytes * STEP,
-            wants: wants * STEP,
-        };
+        let lane = |&(bytes, wants)| Flying::new(bytes * STEP, wants * STEP);
         of.iter().map(lane).collect()
     }
 

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mio::{Registry, Token};
-use schedule::{Direction, Learned, Refusals};
+use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
 use sftp::{Output, ServerInfo};
 use wire::Pool;
 
 use super::direct::{ControlMessage, Heard};
 use crate::report::Origin;
+use crate::timeline::ConnectionTrack;
 
 /// Channel of a [`Link`]: one byte stream in each direction, with an SFTP server at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +95,11 @@ pub trait Link: Send {
     /// True if the first channel is expected to lead to a server that lists whole trees.
     fn expects_trees(&self) -> bool {
         false
+    }
+
+    /// Record of the connection's steps, if one is kept.
+    fn track(&self) -> Option<ConnectionTrack> {
+        None
     }
 
     /// Notes the SFTP server's version and extensions for the next session.
@@ -214,6 +220,14 @@ pub trait ConnectionSource: Send + Sync {
         false
     }
 
+    /// What further logins cost on this host in earlier runs.
+    fn login_cost(&self) -> LoginCost {
+        LoginCost::default()
+    }
+
+    /// Remembers what further logins cost in this run.
+    fn note_login_cost(&self, _: LoginCost) {}
+
     /// Opens a replacement for lost or silent connections. Gives up within seconds, and the caller
     /// tries again.
     fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
@@ -240,12 +254,12 @@ pub trait ConnectionSource: Send + Sync {
     }
 
     /// Values learned from this host by an earlier run, for a transfer in this direction.
-    fn learned(&self, _: Direction) -> Option<Learned> {
+    fn learned(&self, _: Direction) -> Option<LearnedConcurrency> {
         None
     }
 
     /// Stores learned values for the next run.
-    fn learn(&self, _: Learned) {}
+    fn learn(&self, _: LearnedConcurrency) {}
 
     /// Requests that the host's own SFTP server was found to refuse.
     fn refusals(&self) -> Refusals {

@@ -1,170 +1,103 @@
-use std::time::Instant;
+//! Decides what the end of a lane's channel means for the session.
 
-use std::collections::BTreeMap;
+use schedule::LaneError;
 
-use schedule::{ConnectionId, JobId, LaneError, LaneEvent, LaneId, RemotePath, SchedulerEvent};
+use super::lane::LaneRole;
 
-use super::SessionEvent;
-use super::driver::{STALLED, SessionLoop};
-use crate::report::Name;
+/// Reason given when this end closes a stalled lane.
+pub(super) const STALLED: &str = "it stood still while others moved";
 
 /// Number of times that the last lane may be replaced after the server closed it, before the
 /// session is given up.
 const RESTARTS: u32 = 4;
 
-/// Ended lane that still has requests at the disk.
-#[derive(Debug)]
-pub(super) struct Ending {
-    lane: LaneId,
-    temporaries: Vec<(JobId, RemotePath)>,
-    why: String,
+/// Counts lanes that ended, and decides about the rest of the session.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// Number of times that the last lane ended.
+    restarts: u32,
+    /// Error with which the last channel ended.
+    last: Option<LaneError>,
 }
 
-/// Handles the loss of lanes and connections.
-impl SessionLoop {
-    /// Handles the end of a lane's channel: another lane takes over its work.
-    pub(super) fn lane_ended(&mut self, now: Instant, at: usize, mut error: LaneError) {
-        let ours = matches!(&error, LaneError::Closed(why) if why == STALLED);
-        let falls_back = self.lanes[at].served && !ours && self.served_ended(at, &error);
-        if falls_back {
-            error = LaneError::Closed(error.to_string());
-        }
-        let announced = self.lanes[at].lane.server_info();
-        let other = self.lanes[at].served && announced != self.lanes[at].lane.remembered();
-        let (id, channel) = (self.lanes[at].id, self.lanes[at].channel);
-        let on = &self.lanes[at];
-        let (listing, greeted) = (on.listing, on.lane.server_info().is_some());
-        if let Some(on) = self.connection(id.connection) {
-            on.link.close_channel(channel);
-            on.one_channel |= listing && matches!(error, LaneError::Closed(_));
-        }
-        self.closed.insert((id.connection, channel), id);
-        if matches!(error, LaneError::Surprise(_)) && !other {
-            self.predict = false;
-        }
-        let last = self.lanes.iter().filter(|on| !on.listing).count() <= 1;
-        let refused = !greeted && !listing && !falls_back && matches!(error, LaneError::Closed(_));
-        self.lane_gone(now, at, error.clone());
+/// A lane that has ended, and what is left without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EndedLane {
+    pub role: LaneRole,
+    /// The server on the lane had answered.
+    pub answered: bool,
+    /// The stock server takes over from a longhaul that a command was to start.
+    pub falls_back: bool,
+    /// Lanes that carry files, this one included.
+    pub data_lanes: usize,
+    /// Another lane is open on the connection.
+    pub has_company: bool,
+}
+
+/// Consequence of the end of a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum AfterLane {
+    /// The session ends, for this reason.
+    GiveUp(String),
+    /// Other lanes, or the next one, take over the jobs.
+    GoOn {
+        /// The channel was one too many for its connection.
+        refused: bool,
+        /// The connection has no lane left, and others have.
+        bare: Option<BareConnection>,
+    },
+}
+
+/// Use of a connection whose last lane has ended while others work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BareConnection {
+    /// Open another lane on it, and drop it if that fails.
+    Reopen,
+    /// Drop it.
+    Drop,
+    /// Cut it, since its unsent data was sent again elsewhere.
+    Cut,
+}
+
+/// True if this end closed the lane because it had stalled.
+pub(super) fn is_stalled(error: &LaneError) -> bool {
+    matches!(error, LaneError::Closed(why) if why == STALLED)
+}
+
+impl Losses {
+    /// Takes the end of a lane.
+    pub(super) fn lane_ended(&mut self, lane: EndedLane, error: &LaneError) -> AfterLane {
+        let closed = matches!(error, LaneError::Closed(_));
+        let listing = lane.role == LaneRole::Listing;
+        let last = lane.data_lanes <= 1;
         self.restarts += u32::from(last);
-        if refused && !last {
-            // Other lanes work, so this channel was one too many.
-            self.note_channel_refused(now, id.connection);
-        }
         if self.restarts > RESTARTS || matches!(error, LaneError::Protocol(_)) {
-            self.lose(error.to_string());
-            return;
+            return AfterLane::GiveUp(error.to_string());
         }
-        if !last
-            && !self
-                .lanes
-                .iter()
-                .any(|on| on.id.connection == id.connection)
-        {
-            self.without_lanes(now, id.connection, &error, falls_back);
-        }
-        self.ended = Some(error);
-        self.recover(now);
-    }
-
-    /// Handles the end of the last lane on one of several connections.
-    fn without_lanes(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        error: &LaneError,
-        falls_back: bool,
-    ) {
-        if self.controls(id) {
-            return;
-        }
-        let again = falls_back || matches!(error, LaneError::Surprise(_));
-        let opened = again && self.open_lane(now, id, self.predict, false).is_some();
-        let others = self.connections.iter().any(|on| on.id != id);
-        let ours = matches!(error, LaneError::Closed(why) if why == STALLED);
-        match !opened && others {
-            true if ours => self.cut_connection(now, id),
-            true => self.drop_connection(now, id, error.to_string()),
-            false => {}
+        self.last = Some(error.clone());
+        let again = lane.falls_back || matches!(error, LaneError::Surprise(_));
+        AfterLane::GoOn {
+            // Other lanes work, so this channel was one too many.
+            refused: !lane.answered && !listing && !lane.falls_back && closed && !last,
+            bare: (!last && !lane.has_company).then_some(match again {
+                true => BareConnection::Reopen,
+                false if is_stalled(error) => BareConnection::Cut,
+                false => BareConnection::Drop,
+            }),
         }
     }
 
-    /// Removes a lane. The scheduler is told once the disk has released the lane's files.
-    pub(super) fn lane_gone(&mut self, now: Instant, at: usize, error: LaneError) {
-        self.drain_events(now, at);
-        let mut on = self.lanes.remove(at);
-        self.gone.add(&on.lane.stats());
-        while let Some(request) = on.lane.poll_disk() {
-            self.owed.asked(request.job(), Some(on.id));
-            self.disk.submit(request);
-        }
-        let left = on.lane.into_unfinished();
-        for request in left.releases {
-            self.owed.asked(request.job(), Some(on.id));
-            self.disk.submit(request);
-        }
-        self.turns.stir();
-        self.spread.retire(on.id);
-        self.ending.push(Ending {
-            lane: on.id,
-            temporaries: left.temporaries,
-            why: error.to_string(),
-        });
+    /// Error with which the last channel ended.
+    pub(super) fn last(&self) -> Option<&LaneError> {
+        self.last.as_ref()
     }
 
-    /// Returns the jobs of lost lanes to the scheduler once the disk has released their files.
-    pub(super) fn recover(&mut self, now: Instant) {
-        let mut at = 0;
-        while at < self.ending.len() {
-            if !self.owed.is_quit(self.ending[at].lane) {
-                at += 1;
-                continue;
-            }
-            let Ending {
-                lane,
-                temporaries,
-                why,
-            } = self.ending.remove(at);
-            self.spread.lane_lost(now, lane, temporaries, &why);
-        }
-    }
-
-    /// Ends the session with an error.
-    pub(super) fn lose(&mut self, why: String) {
-        if self.over {
-            return;
-        }
-        let now = Instant::now();
-        // Sent before the failures that follow from it, so that a receiver without other work stops
-        // waiting.
-        self.telling.tell(SessionEvent::Losing(why.clone()));
-        let mut left = BTreeMap::new();
-        for at in 0..self.lanes.len() {
-            self.drain_events(now, at);
-        }
-        for on in std::mem::take(&mut self.lanes) {
-            left.extend(on.lane.into_unfinished().temporaries);
-        }
-        self.spread.lose(now, &why);
-        while let Some(request) = self.spread.poll_disk() {
-            self.disk.submit(request);
-        }
-        while let Some(event) = self.spread.poll_event() {
-            let event = match event {
-                SchedulerEvent::Lane(LaneEvent::Failed(id, mut fault)) => {
-                    if let Some(path) = left.remove(&id) {
-                        let path = Name(path.0);
-                        fault
-                            .what
-                            .push_str(&format!("; {path} may be left at the far end"));
-                    }
-                    LaneEvent::Failed(id, fault)
-                }
-                SchedulerEvent::Lane(event) => event,
-                SchedulerEvent::Restarted(_) => continue,
-            };
-            self.telling.tell(SessionEvent::Lane(event));
-        }
-        self.telling.tell(SessionEvent::Lost(why));
-        self.over = true;
+    /// Starts counting anew, on a new connection.
+    pub(super) fn forgive(&mut self) {
+        self.restarts = 0;
     }
 }
+
+#[cfg(test)]
+#[path = "tests/losses.rs"]
+mod tests;

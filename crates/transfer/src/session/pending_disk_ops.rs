@@ -55,3 +55,42 @@ impl PendingDiskOps {
         self.relayed.remove(&id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use schedule::ConnectionId;
+
+    use super::*;
+
+    const LANE: LaneId = LaneId {
+        connection: ConnectionId(0),
+        channel: 2,
+    };
+
+    fn released(job: u64) -> DiskReply {
+        DiskReply::Released { job: JobId(job) }
+    }
+
+    #[test]
+    fn a_lane_is_quit_when_all_its_requests_were_answered() {
+        let mut pending = PendingDiskOps::default();
+        assert!(pending.is_quit(LANE));
+        pending.asked(JobId(1), Some(LANE));
+        pending.asked(JobId(2), Some(LANE));
+        assert_eq!(pending.replied(&released(1)), Some(Some(LANE)));
+        assert!(!pending.is_quit(LANE));
+        assert_eq!(pending.replied(&released(2)), Some(Some(LANE)));
+        assert!(pending.is_quit(LANE));
+        assert_eq!(pending.replied(&released(2)), None, "nothing was asked");
+    }
+
+    #[test]
+    fn a_reply_goes_to_whoever_asked_last_for_the_job() {
+        let mut pending = PendingDiskOps::default();
+        pending.asked(JobId(1), None);
+        assert_eq!(pending.replied(&released(1)), Some(None));
+        pending.set_relayed(JobId(1));
+        assert!(pending.ended(JobId(1)));
+        assert!(!pending.ended(JobId(1)), "a relay is released once");
+    }
+}

@@ -5,18 +5,20 @@
 //! on a channel beside it; lanes move there when it answers. If one answered in an earlier session,
 //! lanes start there. On any failure the stock server continues. docs/design/0008-both-ends.md.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::RemotePath;
-use schedule::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId, LaneReport};
-use sftp::{Absent, Greeting, MARKER_PROTOCOL, NotOurs, ServerInfo};
+use schedule::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId};
+use sftp::{Greeting, MARKER_PROTOCOL, MarkerError, RemoteBinaryState, ServerInfo};
 use tracing::{debug, info};
 
-use super::driver::SessionLoop;
-use super::lanes::LaneOnChannel;
-use super::{ChannelId, ProbeResult, RemoteKnowledge, SessionEvent};
+use super::connection::Connection;
+use super::dispatcher::Dispatcher;
+use super::lane::{LaneOnChannel, LaneRole, LaneServer};
+use super::server_facts::ServerFacts;
+use super::{ChannelId, ConnectionSource, Peer, ProbeResult, RemoteKnowledge};
 use crate::report::{FarEnd, FarEndDepth};
 
 /// Job id of the session's own REALPATH request for the directory at which relative paths begin.
@@ -29,21 +31,21 @@ const BYTES: u64 = 256 << 10;
 /// Time in which the remote longhaul must answer while other lanes work.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time in which the remote longhaul must answer while all work waits for it, in addition to
-/// `ROUND_TRIPS`.
-const HURRY: Duration = Duration::from_secs(2);
+/// `ROUND_TRIPS`. A login shell takes over two seconds on a busy machine.
+const HURRY: Duration = Duration::from_secs(5);
 const ROUND_TRIPS: u32 = 4;
 
 /// State of the longhaul at the far end.
 #[derive(Debug)]
-enum State {
+enum Probe {
     /// The server has not identified itself yet.
     New,
     /// The stock server is used, for this reason.
     Stock(String),
     /// The SSH server itself is longhaul.
     Server,
-    /// A longhaul may be probed; at once if true (the user insists).
-    Unknown(bool),
+    /// A longhaul may be probed; at once if the user insists.
+    Unknown { insists: bool },
     /// A longhaul is being probed.
     Asking,
     /// Lanes started on a longhaul because the user says that there is one.
@@ -55,9 +57,9 @@ enum State {
 }
 
 /// Knowledge of the session about the longhaul at the far end.
-#[derive(Debug)]
 pub(super) struct RemoteServer {
-    state: State,
+    probe: Probe,
+    /// Lanes to the longhaul that have not answered yet and that the scheduler does not know.
     asked: Vec<ProbedLane>,
     /// Software version of the longhaul.
     software: Option<String>,
@@ -69,9 +71,13 @@ pub(super) struct RemoteServer {
     less: bool,
     /// A longhaul was probed in this run.
     was_asked: bool,
+    /// Learns which server further connections should use.
+    reach: Option<Arc<dyn ConnectionSource>>,
+    /// Facts that the session's handle reads.
+    facts: Arc<ServerFacts>,
 }
 
-/// Lane to the longhaul that has not answered yet and that the scheduler does not know.
+/// Lane to the longhaul that has not answered yet.
 struct ProbedLane {
     on: LaneOnChannel,
     /// Lane that it will replace.
@@ -81,125 +87,22 @@ struct ProbedLane {
     since: Instant,
 }
 
-impl std::fmt::Debug for ProbedLane {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Asked")
-            .field("lane", &self.on.id)
-            .field("replaces", &self.replaces)
-            .finish_non_exhaustive()
-    }
-}
+/// A connection whose server refused another channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RefusedChannel(pub ConnectionId);
 
-impl Default for RemoteServer {
-    fn default() -> Self {
-        Self {
-            state: State::New,
-            asked: Vec::new(),
-            software: None,
-            stock_starts: None,
-            stock: None,
-            less: false,
-            was_asked: false,
-        }
-    }
-}
-
-impl RemoteServer {
-    /// True if new lanes go to the longhaul.
-    pub(super) fn is_ours(&self) -> bool {
-        matches!(self.state, State::Hoped) || self.announced().is_some()
-    }
-
-    /// Version and extensions of the longhaul, if new lanes go to it.
-    pub(super) fn announced(&self) -> Option<&ServerInfo> {
-        match &self.state {
-            State::Expected(info) | State::Serves(info) => Some(info),
-            _ => None,
-        }
-    }
-
-    /// True if the longhaul has answered in this session.
-    pub(super) fn answered(&self) -> bool {
-        matches!(self.state, State::Serves(_))
-    }
-
-    /// True if the longhaul answered in an earlier session and not yet in this one.
-    pub(super) fn is_expected(&self) -> bool {
-        matches!(self.state, State::Expected(_))
-    }
-
-    /// True if the longhaul was probed in this run.
-    pub(super) fn was_asked(&self) -> bool {
-        self.was_asked
-    }
-
-    /// Version and extensions of the stock server.
-    pub(super) fn stock(&self) -> Option<&ServerInfo> {
-        self.stock.as_ref()
-    }
-
-    pub(super) fn any_on(&self, connection: ConnectionId) -> bool {
-        self.asked.iter().any(|a| a.on.id.connection == connection)
-    }
-
-    /// Lanes to the longhaul that have not answered yet.
-    pub(super) fn asked_lanes(&self) -> impl Iterator<Item = &LaneOnChannel> {
-        self.asked.iter().map(|asked| &asked.on)
-    }
-
-    fn asked_on(&self, connection: ConnectionId, channel: ChannelId) -> Option<usize> {
-        let is = |a: &ProbedLane| a.on.id.connection == connection && a.on.channel == channel;
-        self.asked.iter().position(is)
-    }
-
-    /// Resets the state when the connection starts over without predictions.
-    pub(super) fn begin_again(&mut self) {
-        if !matches!(self.state, State::Stock(_) | State::Server) {
-            self.state = State::Unknown(false);
-        }
-        self.asked.clear();
-        self.stock_starts = None;
-    }
-
-    /// Notes a lane's answer to the question at which directory paths begin.
-    pub(super) fn note_starts(&mut self, event: LaneEvent) {
-        if let LaneEvent::Path(_, path) = event {
-            self.stock_starts = Some(path);
-        }
-    }
-
-    /// Describes the far end at the end of the session.
-    pub(super) fn account(&self) -> FarEnd {
-        let too_little = "too little was copied to ask for a longhaul there";
-        let (depth, reason) = match &self.state {
-            State::Serves(_) => (FarEndDepth::Exec, None),
-            State::Server => (FarEndDepth::Server, None),
-            State::Stock(why) => (FarEndDepth::Stock, Some(why.as_str())),
-            State::New => (FarEndDepth::Stock, None),
-            State::Unknown(_) => (FarEndDepth::Stock, Some(too_little)),
-            State::Asking | State::Hoped | State::Expected(_) => (
-                FarEndDepth::Stock,
-                Some("it was over before a longhaul there could answer"),
-            ),
-        };
-        FarEnd {
-            depth,
-            software: self
-                .software
-                .clone()
-                .filter(|_| depth != FarEndDepth::Stock),
-            reason: reason.map(str::to_owned),
-            less: self.less && depth == FarEndDepth::Stock,
-            ..FarEnd::default()
-        }
-    }
+/// Reason for which an asked lane is given up.
+struct GaveUp {
+    why: String,
+    /// The host is known to have no longhaul, and is not probed again soon.
+    absent: bool,
 }
 
 /// Error text for output that is not a longhaul's greeting.
-pub(super) fn not_ours(what: NotOurs) -> String {
+pub(super) fn not_ours(what: MarkerError) -> String {
     match what {
-        NotOurs::PlainSftp => "the server runs its own SFTP server whatever is asked for",
-        NotOurs::TooMuch => "what the command there prints is no longhaul's",
+        MarkerError::PlainSftp => "the server runs its own SFTP server whatever is asked for",
+        MarkerError::TooMuch => "what the command there prints is no longhaul's",
     }
     .to_owned()
 }
@@ -212,12 +115,12 @@ pub(super) fn not_ours(what: NotOurs) -> String {
 pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
     match greeting {
         Greeting::Absent { sent, .. } => Err(match sent {
-            Absent::NoneSent => "there is no longhaul at the far end",
-            Absent::Gone => {
+            RemoteBinaryState::NoneSent => "there is no longhaul at the far end",
+            RemoteBinaryState::Gone => {
                 "the longhaul that was sent there is gone or not executable: run longhaul bootstrap \
                  again"
             }
-            Absent::Altered => {
+            RemoteBinaryState::Altered => {
                 "the longhaul that was sent there was altered (its checksum differs) and is not \
                  started: run longhaul bootstrap again"
             }
@@ -234,391 +137,536 @@ pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
     }
 }
 
-impl SessionLoop {
-    /// Takes over the first connection's knowledge about a longhaul.
-    pub(super) fn learn_far(&mut self) {
-        if !matches!(self.far.state, State::New) {
-            return;
+impl RemoteServer {
+    /// `reach` learns which server handles the lanes, and `facts` are what the handle reads.
+    pub(super) fn new(reach: Option<Arc<dyn ConnectionSource>>, facts: Arc<ServerFacts>) -> Self {
+        Self {
+            probe: Probe::New,
+            asked: Vec::new(),
+            software: None,
+            stock_starts: None,
+            stock: None,
+            less: false,
+            was_asked: false,
+            reach,
+            facts,
         }
-        let first = self.connections.first();
-        let Some(known) = first.and_then(|on| on.link.peer()).map(|peer| peer.far) else {
+    }
+
+    /// True if new lanes go to the longhaul.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.probe, Probe::Hoped) || self.announced().is_some()
+    }
+
+    /// Version and extensions of the longhaul, if new lanes go to it.
+    pub(super) fn announced(&self) -> Option<&ServerInfo> {
+        match &self.probe {
+            Probe::Expected(info) | Probe::Serves(info) => Some(info),
+            _ => None,
+        }
+    }
+
+    /// True if the longhaul has answered in this session.
+    pub(super) fn answered(&self) -> bool {
+        matches!(self.probe, Probe::Serves(_))
+    }
+
+    /// True if the longhaul answered in an earlier session and not yet in this one.
+    pub(super) fn is_expected(&self) -> bool {
+        matches!(self.probe, Probe::Expected(_))
+    }
+
+    /// True if the longhaul was probed in this run.
+    pub(super) fn was_asked(&self) -> bool {
+        self.was_asked
+    }
+
+    /// Version and extensions that a new lane to `server` expects. Later lanes reuse the server's
+    /// extensions as the first lane received them, so their requests need not wait for the answer.
+    pub(super) fn remembered(&self, peer: &Peer, server: LaneServer) -> Option<ServerInfo> {
+        let heard = self.stock.as_ref();
+        let heard = heard.filter(|info| peer.openssh || info.is_ours());
+        match server {
+            LaneServer::Command => self.announced().cloned(),
+            LaneServer::Stock => peer.remembered.clone().or_else(|| heard.cloned()),
+        }
+    }
+
+    /// True if a lane on the connection has not answered yet.
+    pub(super) fn any_on(&self, connection: ConnectionId) -> bool {
+        let on = |asked: &ProbedLane| asked.on.connection() == connection;
+        self.asked.iter().any(on)
+    }
+
+    /// Sum of the revisions of lanes that have not answered yet.
+    pub(super) fn revision(&self) -> u64 {
+        let asked = self.asked.iter().map(|asked| asked.on.lane().revision());
+        asked.fold(0, u64::wrapping_add)
+    }
+
+    /// Resets the state when the connection starts over without predictions.
+    pub(super) fn begin_again(&mut self) {
+        if !matches!(self.probe, Probe::Stock(_) | Probe::Server) {
+            self.probe = Probe::Unknown { insists: false };
+        }
+        self.asked.clear();
+        self.stock_starts = None;
+    }
+
+    /// Notes the directory at which paths begin on the stock server's lanes.
+    pub(super) fn note_starts(&mut self, path: Vec<u8>) {
+        self.stock_starts = Some(path);
+    }
+
+    /// Describes the far end at the end of the session.
+    pub(super) fn account(&self) -> FarEnd {
+        let too_little = "too little was copied to ask for a longhaul there";
+        let (depth, reason) = match &self.probe {
+            Probe::Serves(_) => (FarEndDepth::Exec, None),
+            Probe::Server => (FarEndDepth::Server, None),
+            Probe::Stock(why) => (FarEndDepth::Stock, Some(why.as_str())),
+            Probe::New => (FarEndDepth::Stock, None),
+            Probe::Unknown { .. } => (FarEndDepth::Stock, Some(too_little)),
+            Probe::Asking | Probe::Hoped | Probe::Expected(_) => (
+                FarEndDepth::Stock,
+                Some("it was over before a longhaul there could answer"),
+            ),
+        };
+        FarEnd {
+            depth,
+            software: self
+                .software
+                .clone()
+                .filter(|_| depth != FarEndDepth::Stock),
+            reason: reason.map(str::to_owned),
+            less: self.less && depth == FarEndDepth::Stock,
+            ..FarEnd::default()
+        }
+    }
+
+    /// Takes over the first connection's knowledge about a longhaul.
+    pub(super) fn learn(&mut self, known: Option<RemoteKnowledge>) {
+        let (Probe::New, Some(known)) = (&self.probe, known) else {
             return;
         };
-        self.far.state = match known {
-            RemoteKnowledge::Never(why) => State::Stock(why.to_owned()),
-            RemoteKnowledge::Server => State::Server,
+        self.probe = match known {
+            RemoteKnowledge::Never(why) => Probe::Stock(why.to_owned()),
+            RemoteKnowledge::Server => Probe::Server,
             RemoteKnowledge::Unknown { insists } => {
-                self.far.less = insists;
-                State::Unknown(insists)
+                self.less = insists;
+                Probe::Unknown { insists }
             }
             RemoteKnowledge::Hoped => {
-                self.far.less = true;
-                self.far.was_asked = true;
-                State::Hoped
+                self.less = true;
+                self.was_asked = true;
+                Probe::Hoped
             }
-            RemoteKnowledge::Serves(info) => State::Expected(info),
+            RemoteKnowledge::Serves(info) => Probe::Expected(info),
         };
     }
 
-    /// Probes for a longhaul beside a working lane if there is enough work.
-    pub(super) fn ask_far(&mut self, now: Instant) {
-        let State::Unknown(insists) = self.far.state else {
+    /// Probes for a longhaul beside a working lane. `left` returns the bytes still to move: with
+    /// little work the copy ends before an answer would arrive.
+    pub(super) fn ask(
+        &mut self,
+        now: Instant,
+        to: &mut Dispatcher,
+        left: impl FnOnce(&Dispatcher) -> u64,
+    ) {
+        let Probe::Unknown { insists } = self.probe else {
             return;
         };
-        let enough = || {
-            let stats = self.spread.stats();
-            stats.jobs >= JOBS || stats.moved.max(self.left()) >= BYTES
-        };
-        let Some(at) = self.lanes.iter().position(|on| !on.listing && !on.retiring) else {
+        let Some(lane) = to.lanes().working().map(LaneOnChannel::id) else {
             return;
         };
+        let stats = to.scheduler().stats();
+        let enough = insists || stats.jobs >= JOBS || stats.moved.max(left(to)) >= BYTES;
         // A direct connection already leads to it.
-        let straight = self.straight.is_open() || self.goes_straight(self.lanes[at].id.connection);
-        if self.over || straight || !(insists || enough()) {
+        if !enough || to.connections().is_direct(lane.connection) {
             return;
         }
-        let connection = self.lanes[at].id.connection;
-        let replaces = self.lanes[at].id;
-        if !self.ask_on(now, connection, Some(replaces)) {
-            self.far.state = State::Stock("there is no way to run a command".to_owned());
+        if !self.ask_beside(now, to, lane) {
+            self.probe = Probe::Stock("there is no way to run a command".to_owned());
             return;
         }
-        self.far.state = State::Asking;
-        self.far.was_asked = true;
+        self.probe = Probe::Asking;
+        self.was_asked = true;
         let question = starts();
-        self.lanes[at].lane.push(now, question.clone());
-        if let Some(asked) = self.far.asked.last_mut() {
-            asked.on.lane.push(now, question);
+        to.ask_lane(now, lane, question.clone());
+        if let Some(asked) = self.asked.last_mut() {
+            asked.on.lane_mut().push(now, question);
         }
-        self.drain_asked(now);
+        self.send(to);
     }
 
-    /// Opens a lane to the longhaul that replaces another lane once it has answered.
-    fn ask_on(&mut self, now: Instant, on: ConnectionId, replaces: Option<LaneId>) -> bool {
-        let listing = replaces
-            .and_then(|id| self.lane_at(id))
-            .is_some_and(|at| self.lanes[at].listing);
-        let Some(on) = self.new_lane(now, on, self.predict && !listing, listing, true) else {
-            return false;
-        };
-        self.far.asked.push(ProbedLane {
+    /// Opens a lane to the longhaul that replaces `lane` once it has answered.
+    fn ask_beside(&mut self, now: Instant, to: &mut Dispatcher, lane: LaneId) -> bool {
+        let role = to
+            .lanes()
+            .get(lane)
+            .map_or(LaneRole::Data, LaneOnChannel::role);
+        let on = to.new_lane(now, lane.connection, role, LaneServer::Command, self);
+        let asked = on.map(|on| ProbedLane {
             on,
-            replaces,
+            replaces: Some(lane),
             starts: None,
             since: now,
         });
-        true
+        let opened = asked.is_some();
+        self.asked.extend(asked);
+        opened
     }
 
     /// Sends the output of lanes that have not answered yet, and gives up late ones.
-    pub(super) fn drain_asked(&mut self, now: Instant) {
+    pub(super) fn drain(&mut self, now: Instant, to: &mut Dispatcher) -> Vec<RefusedChannel> {
         let late = |a: &ProbedLane| now.saturating_duration_since(a.since) > PATIENCE;
-        while let Some(at) = self.far.asked.iter().position(late) {
-            self.asked_gone(now, at, "it took too long to answer".to_owned(), true);
+        let mut refused = Vec::new();
+        while let Some(at) = self.asked.iter().position(late) {
+            let late = GaveUp {
+                why: "it took too long to answer".to_owned(),
+                absent: true,
+            };
+            refused.extend(self.give_up(to, at, late));
         }
-        for asked in &mut self.far.asked {
-            let of = asked.on.id.connection;
-            let Some(on) = self.connections.iter_mut().find(|c| c.id == of) else {
+        self.send(to);
+        refused
+    }
+
+    fn send(&mut self, to: &mut Dispatcher) {
+        for asked in &mut self.asked {
+            let channel = asked.on.channel();
+            let connection = asked.on.connection();
+            let Some(on) = to.connections_mut().get_mut(connection) else {
                 continue;
             };
-            while let Some(output) = asked.on.lane.poll_output() {
-                on.link.send(asked.on.channel, output);
+            while let Some(output) = asked.on.lane_mut().poll_output() {
+                on.link_mut().send(channel, output);
             }
         }
     }
 
-    /// Handles data on the channel of a lane that has not answered yet. Returns false for any other
-    /// channel.
-    pub(super) fn asked_said(
+    fn asked_on(&self, connection: ConnectionId, channel: ChannelId) -> Option<usize> {
+        let is = |a: &ProbedLane| a.on.connection() == connection && a.on.channel() == channel;
+        self.asked.iter().position(is)
+    }
+
+    /// Handles data on the channel of a lane that has not answered yet. Returns `None` for any
+    /// other channel.
+    pub(super) fn heard_on_asked(
         &mut self,
         now: Instant,
-        connection: ConnectionId,
-        channel: ChannelId,
+        to: &mut Dispatcher,
+        (connection, channel): (ConnectionId, ChannelId),
         bytes: &Bytes,
-    ) -> bool {
-        let Some(at) = self.far.asked_on(connection, channel) else {
-            return false;
-        };
-        let asked = &mut self.far.asked[at];
+    ) -> Option<Vec<RefusedChannel>> {
+        let at = self.asked_on(connection, channel)?;
+        let asked = self.asked.get_mut(at)?;
         match asked.on.hear(now, bytes.clone()) {
-            Ok(Some(Greeting::Serves { software, .. })) => self.far.software = Some(software),
+            Ok(Some(Greeting::Serves { software, .. })) => self.software = Some(software),
             Ok(_) => {}
             Err(error) => {
-                self.asked_gone(now, at, in_words(&error), true);
-                return true;
+                let broken = GaveUp {
+                    why: in_words(&error),
+                    absent: true,
+                };
+                return Some(self.give_up(to, at, broken).into_iter().collect());
             }
         }
-        let asked = &mut self.far.asked[at];
-        while let Some(event) = asked.on.lane.poll_event() {
+        while let Some(event) = asked.on.lane_mut().poll_event() {
             match event {
                 LaneEvent::Path(STARTS, path) => asked.starts = Some(path),
                 LaneEvent::Failed(..) => asked.starts = Some(Vec::new()),
                 _ => {}
             }
         }
-        self.take_over(now);
-        true
+        Some(self.take_over(now, to))
     }
 
     /// Turns lanes that have answered into working lanes.
-    pub(super) fn take_over(&mut self, now: Instant) {
+    pub(super) fn take_over(&mut self, now: Instant, to: &mut Dispatcher) -> Vec<RefusedChannel> {
+        let mut refused = Vec::new();
         while let Some(at) = self.ready_to_take_over() {
-            let first = matches!(self.far.state, State::Asking);
-            let asked = &self.far.asked[at];
-            if first && asked.starts != self.far.stock_starts {
-                let shown = |path: &Option<Vec<u8>>| {
-                    sftp::printable(path.as_deref().unwrap_or_default(), 200)
-                };
-                let why = format!(
-                    "paths begin at {} there, and at {} on the server's own SFTP server",
-                    shown(&asked.starts),
-                    shown(&self.far.stock_starts),
-                );
-                self.asked_gone(now, at, why, true);
+            let first = matches!(self.probe, Probe::Asking);
+            let elsewhere = self.begins_elsewhere(at).filter(|_| first);
+            if let Some(why) = elsewhere {
+                let elsewhere = GaveUp { why, absent: true };
+                refused.extend(self.give_up(to, at, elsewhere));
                 continue;
             }
-            let ProbedLane { on, replaces, .. } = self.far.asked.remove(at);
-            let info = on.lane.server_info().cloned().unwrap_or_default();
-            let report = LaneReport::of(&on.lane);
-            self.spread.lane_opened(now, on.id, on.listing, report);
-            self.lanes.push(on);
-            self.turns.stir();
-            if let Some(at) = replaces.and_then(|id| self.lane_at(id)) {
-                self.lanes[at].retiring = true;
-                self.spread.retire(self.lanes[at].id);
+            let ProbedLane { on, replaces, .. } = self.asked.remove(at);
+            let info = on.lane().server_info().cloned().unwrap_or_default();
+            to.add_lane(now, on);
+            if let Some(replaced) = replaces {
+                to.retire_lane(replaced);
             }
             if first {
-                self.far_serves(info);
-                self.move_lanes(now);
+                self.serves(to, info);
+                self.move_lanes(now, to);
             }
         }
+        refused
     }
 
     fn ready_to_take_over(&self) -> Option<usize> {
-        let first = matches!(self.far.state, State::Asking);
-        let known =
-            |a: &ProbedLane| !first || a.starts.is_some() && self.far.stock_starts.is_some();
-        let ready = |a: &ProbedLane| a.on.lane.server_info().is_some() && known(a);
-        self.far.asked.iter().position(ready)
+        let first = matches!(self.probe, Probe::Asking);
+        let known = |a: &ProbedLane| !first || a.starts.is_some() && self.stock_starts.is_some();
+        let ready = |a: &ProbedLane| a.on.lane().server_info().is_some() && known(a);
+        self.asked.iter().position(ready)
+    }
+
+    /// Reason against a longhaul on which paths begin at another directory than on the stock
+    /// server.
+    fn begins_elsewhere(&self, at: usize) -> Option<String> {
+        let asked = self.asked.get(at)?;
+        let shown =
+            |path: &Option<Vec<u8>>| sftp::printable(path.as_deref().unwrap_or_default(), 200);
+        (asked.starts != self.stock_starts).then(|| {
+            format!(
+                "paths begin at {} there, and at {} on the server's own SFTP server",
+                shown(&asked.starts),
+                shown(&self.stock_starts),
+            )
+        })
     }
 
     /// Replaces the other stock lanes too.
-    fn move_lanes(&mut self, now: Instant) {
-        let stays = self.lanes.iter().filter(|on| !on.served && !on.retiring);
-        let stock: Vec<LaneId> = stays.map(|on| on.id).collect();
+    fn move_lanes(&mut self, now: Instant, to: &mut Dispatcher) {
+        let stays = to.lanes().iter();
+        let stays = stays.filter(|on| !on.is_served() && !on.is_retiring());
+        let stock: Vec<LaneId> = stays.map(LaneOnChannel::id).collect();
         for id in stock {
-            self.ask_on(now, id.connection, Some(id));
+            self.ask_beside(now, to, id);
         }
-        self.drain_asked(now);
+        self.send(to);
     }
 
     /// Notes that the longhaul has answered with this version and these extensions.
-    fn far_serves(&mut self, info: ServerInfo) {
-        let software = self.far.software.clone().unwrap_or_default();
+    fn serves(&mut self, to: &mut Dispatcher, info: ServerInfo) {
+        let software = self.software.clone().unwrap_or_default();
         info!("the far end runs longhaul {software}: lanes go there");
-        self.see_far(&ProbeResult::Serves {
+        let seen = ProbeResult::Serves {
             software,
             info: info.clone(),
-        });
-        let _ = self.ends.server.set(info.clone());
-        let _ = self.ends.far.ours.set(info.clone());
-        self.far.state = State::Serves(info);
+        };
+        see(to, &seen);
+        self.facts.note_ours(&info);
+        self.probe = Probe::Serves(info);
         self.note_serving(true);
     }
 
-    /// Sends [`SessionEvent::Settled`] once, as soon as it is known which server handles the lanes.
-    pub(super) fn tell_settled(&self) {
-        let far = &self.ends.far;
-        if far.settled.load(Ordering::Relaxed) {
-            return;
+    /// True once, as soon as it is known which server handles the lanes.
+    pub(super) fn settles(&self) -> bool {
+        if self.facts.is_settled() {
+            return false;
         }
-        let state = &self.far.state;
         let stays = matches!(
-            state,
-            State::Stock(_) | State::Server | State::Unknown(false)
+            self.probe,
+            Probe::Stock(_) | Probe::Server | Probe::Unknown { insists: false }
         );
         // Stock lanes that are about to be replaced still get jobs until then.
-        let moved = far.ours.get().is_some() && self.far.asked.is_empty();
-        if moved || stays && self.ends.server.get().is_some() {
-            far.settled.store(true, Ordering::Release);
-            let _ = self.ends.events.send(SessionEvent::Settled);
+        let moved = self.facts.ours().is_some() && self.asked.is_empty();
+        let settles = moved || stays && self.facts.first().is_some();
+        if settles {
+            self.facts.settle();
         }
+        settles
     }
 
     /// Tells the connection source which server the first lane of further connections should use.
     fn note_serving(&self, ours: bool) {
-        if let Some(reach) = &self.options.reach {
+        if let Some(reach) = &self.reach {
             reach.note_serving(ours);
         }
     }
 
-    fn see_far(&mut self, seen: &ProbeResult) {
-        if let Some(on) = self.connections.first_mut() {
-            on.link.far_seen(seen);
-        }
-    }
-
     /// Falls back to the stock server.
-    fn far_fails(&mut self, why: String, absent: bool) {
-        let expected = self.far.is_ours();
+    fn fails(&mut self, to: &mut Dispatcher, gave_up: GaveUp) {
+        let expected = self.is_ours();
+        let GaveUp { why, absent } = gave_up;
         info!("the server's own SFTP server is used: {why}");
-        self.far.less |= expected;
+        self.less |= expected;
         self.note_serving(false);
-        self.far.state = State::Stock(why);
+        self.probe = Probe::Stock(why);
         if absent {
-            self.see_far(&ProbeResult::Absent);
+            see(to, &ProbeResult::Absent);
         }
     }
 
-    /// Gives up a lane that will not answer. `absent` is remembered, so that the host is not probed
-    /// again soon.
-    fn asked_gone(&mut self, now: Instant, at: usize, why: String, absent: bool) {
-        let ProbedLane { on, .. } = self.far.asked.remove(at);
-        debug!("no lane to a longhaul there: {why}");
-        if let Some(of) = self.connection(on.id.connection) {
-            of.link.close_channel(on.channel);
-        }
-        self.turns.stir();
-        if matches!(self.far.state, State::Asking) {
-            self.far_fails(why, absent);
-        } else {
-            self.note_channel_refused(now, on.id.connection);
+    /// Gives up a lane that will not answer. Returns its connection if only this channel was one
+    /// too many.
+    fn give_up(
+        &mut self,
+        to: &mut Dispatcher,
+        at: usize,
+        gave_up: GaveUp,
+    ) -> Option<RefusedChannel> {
+        let ProbedLane { on, .. } = self.asked.remove(at);
+        debug!("no lane to a longhaul there: {}", gave_up.why);
+        close_channel(to, &on);
+        to.note_change();
+        match self.probe {
+            Probe::Asking => {
+                self.fails(to, gave_up);
+                None
+            }
+            _ => Some(RefusedChannel(on.connection())),
         }
     }
 
-    /// Handles the end or refusal of the channel of a lane that has not answered yet. Returns false
-    /// for any other channel.
+    /// Handles the end or refusal of the channel of a lane that has not answered yet; does nothing
+    /// for any other channel. A refusal says nothing about a longhaul.
     pub(super) fn asked_closed(
         &mut self,
-        now: Instant,
+        to: &mut Dispatcher,
         (connection, channel): (ConnectionId, ChannelId),
-        why: &str,
+        why: String,
         refused: bool,
-    ) -> bool {
-        let Some(at) = self.far.asked_on(connection, channel) else {
-            return false;
+    ) -> Option<RefusedChannel> {
+        let at = self.asked_on(connection, channel)?;
+        let closed = GaveUp {
+            why,
+            absent: !refused,
         };
-        self.asked_gone(now, at, why.to_owned(), !refused);
-        true
+        self.give_up(to, at, closed)
     }
 
     /// Drops the unanswered lanes of a lost connection. The server may have closed it because of
     /// the probe.
-    pub(super) fn asked_lost(&mut self, connection: ConnectionId) {
-        let before = self.far.asked.len();
-        self.far.asked.retain(|a| a.on.id.connection != connection);
-        if self.far.asked.len() < before && matches!(self.far.state, State::Asking) {
-            self.far_fails("the connection was lost meanwhile".to_owned(), true);
+    pub(super) fn connection_lost(&mut self, to: &mut Dispatcher, connection: ConnectionId) {
+        let before = self.asked.len();
+        self.asked.retain(|a| a.on.connection() != connection);
+        if self.asked.len() < before && matches!(self.probe, Probe::Asking) {
+            let lost = GaveUp {
+                why: "the connection was lost meanwhile".to_owned(),
+                absent: true,
+            };
+            self.fails(to, lost);
         }
     }
 
     /// Handles the answer on a lane that already works.
-    pub(super) fn far_heard(&mut self, at: usize, greeting: Option<Greeting>) {
+    pub(super) fn heard(&mut self, to: &mut Dispatcher, lane: LaneId, greeting: Option<Greeting>) {
         if let Some(Greeting::Serves { software, .. }) = greeting {
-            self.far.software = Some(software);
+            self.software = Some(software);
         }
-        let on = &self.lanes[at];
-        let info = on.lane.server_info();
-        if self.goes_straight(on.id.connection) {
-            // Facts about a direct server must not be remembered as the stock server's.
-            if let Some(info) = info {
-                let _ = self.ends.server.set(info.clone());
-                let _ = self.ends.far.ours.set(info.clone());
-            }
+        let on = to.lanes().get(lane);
+        let direct = to.connections().is_direct(lane.connection);
+        let Some((served, info)) =
+            on.and_then(|on| Some((on.is_served(), on.lane().server_info()?)))
+        else {
             return;
-        }
-        match (on.served, info) {
-            (true, Some(info)) if matches!(self.far.state, State::Hoped | State::Expected(_)) => {
-                let info = info.clone();
-                self.far_serves(info);
-            }
-            (false, Some(info)) if self.far.stock.is_none() => {
-                let info = info.clone();
-                let ours = info.is_ours();
-                self.far.stock = Some(info.clone());
-                if let Some(on) = self.connections.first_mut() {
-                    on.link.server_seen(&info);
-                }
-                let _ = self.ends.server.set(info);
-                if ours && matches!(self.far.state, State::Unknown(_) | State::Asking) {
-                    // The server's own SFTP server is already longhaul.
-                    self.far.state = State::Server;
-                    while !self.far.asked.is_empty() {
-                        self.drop_asked(0);
-                    }
-                }
-            }
-            _ => {}
+        };
+        let hoped = matches!(self.probe, Probe::Hoped | Probe::Expected(_));
+        if direct {
+            // Facts about a direct server must not be remembered as the stock server's.
+            self.facts.note_ours(info);
+        } else if served && hoped {
+            let info = info.clone();
+            self.serves(to, info);
+        } else if !served && self.stock.is_none() {
+            let info = info.clone();
+            self.stock_answers(to, info);
         }
     }
 
-    fn drop_asked(&mut self, at: usize) {
-        let ProbedLane { on, .. } = self.far.asked.remove(at);
-        if let Some(of) = self.connection(on.id.connection) {
-            of.link.close_channel(on.channel);
+    /// Takes the stock server's first answer.
+    fn stock_answers(&mut self, to: &mut Dispatcher, info: ServerInfo) {
+        if let Some(on) = to.connections_mut().first_mut() {
+            on.link_mut().server_seen(&info);
+        }
+        self.facts.note(&info);
+        let ours = info.is_ours();
+        self.stock = Some(info);
+        if ours && matches!(self.probe, Probe::Unknown { .. } | Probe::Asking) {
+            // The server's own SFTP server is already longhaul.
+            self.probe = Probe::Server;
+            for asked in std::mem::take(&mut self.asked) {
+                close_channel(to, &asked.on);
+            }
         }
     }
 
     /// Handles the end of a lane to the longhaul. Returns true if the stock server takes over.
-    pub(super) fn served_ended(&mut self, at: usize, error: &LaneError) -> bool {
-        let on = &self.lanes[at];
-        let greeted = on.preamble.is_none();
-        let works = matches!(self.far.state, State::Serves(_));
+    pub(super) fn lane_ended(
+        &mut self,
+        to: &mut Dispatcher,
+        lane: LaneId,
+        error: &LaneError,
+    ) -> bool {
+        let greeted = to.lanes().get(lane).is_some_and(|on| !on.awaits_greeting());
         match error {
             // The announced extensions or the handles differ from the prediction, so the next lane
             // asks without it.
             LaneError::Surprise(_) if greeted => return false,
-            _ if !greeted && works => return false,
+            _ if !greeted && self.answered() => return false,
             _ => {}
         }
-        if self.far.is_ours() {
+        if self.is_ours() {
             let why = match greeted {
                 true => format!("the longhaul there ended ({})", in_words(error)),
                 false => in_words(error),
             };
-            self.far_fails(why, !greeted);
+            let ended = GaveUp {
+                why,
+                absent: !greeted,
+            };
+            self.fails(to, ended);
         }
         true
     }
 
     /// Time at which an unanswered lane is given up.
-    pub(super) fn far_deadline(&self) -> Option<Instant> {
-        let lanes = self.lanes.iter().filter_map(|on| self.hurries(on));
-        let asked = self.far.asked.iter().map(|a| a.since + PATIENCE);
+    pub(super) fn poll_timeout(&self, of: &Dispatcher) -> Option<Instant> {
+        let lanes = of.lanes().iter().filter_map(|on| greeting_due(of, on));
+        let asked = self.asked.iter().map(|a| a.since + PATIENCE);
         lanes.chain(asked).min()
     }
 
-    fn hurries(&self, on: &LaneOnChannel) -> Option<Instant> {
-        let since = on.awaited.filter(|_| on.preamble.is_some())?;
-        let of = on.id.connection;
-        let link = self.connections.iter().find(|c| c.id == of)?;
-        let rtt = link.link.sample().tcp.map_or(Duration::ZERO, |tcp| tcp.rtt);
-        Some(since + HURRY + ROUND_TRIPS * rtt)
-    }
-
-    /// Gives up unanswered lanes to the longhaul that hold up all work.
-    pub(super) fn hurry_far(&mut self, now: Instant) {
-        if !self.lanes.iter().any(|on| on.preamble.is_some()) {
-            return;
+    /// Returns an unanswered lane to the longhaul that holds up all work for too long. `open` means
+    /// that the login is complete, so that the time for the greeting runs.
+    pub(super) fn late_lane(
+        &mut self,
+        now: Instant,
+        to: &mut Dispatcher,
+        open: bool,
+    ) -> Option<(LaneId, LaneError)> {
+        let awaits = LaneOnChannel::awaits_greeting;
+        if !to.lanes().iter().any(awaits) {
+            return None;
         }
-        let open = self.options.reach.as_ref().is_none_or(|r| r.is_open());
-        for on in self
-            .lanes
-            .iter_mut()
-            .filter(|on| on.preamble.is_some() && open)
-        {
-            on.awaited.get_or_insert(now);
-        }
-        let late = |on: &LaneOnChannel| self.hurries(on).is_some_and(|at| at <= now);
-        if let Some(at) = self.lanes.iter().position(late) {
-            // The shell may be slow: probe again beside working lanes.
-            if matches!(self.far.state, State::Hoped) {
-                self.far.state = State::Unknown(true);
+        if open {
+            for on in to.lanes_mut().iter_mut() {
+                on.expect_greeting(now);
             }
-            let why = "it took too long to answer".to_owned();
-            self.lane_ended(now, at, LaneError::Closed(why));
         }
+        let late = |on: &&LaneOnChannel| greeting_due(to, on).is_some_and(|at| at <= now);
+        let lane = to.lanes().iter().find(late)?.id();
+        // The shell may be slow: probe again beside working lanes.
+        if matches!(self.probe, Probe::Hoped) {
+            self.probe = Probe::Unknown { insists: true };
+        }
+        let why = "it took too long to answer".to_owned();
+        Some((lane, LaneError::Closed(why)))
     }
+}
+
+/// Time at which the greeting on a lane is late.
+fn greeting_due(of: &Dispatcher, on: &LaneOnChannel) -> Option<Instant> {
+    let since = on.greeting_awaited()?;
+    let rtt = of.connections().get(on.connection())?.round_trip();
+    Some(since + HURRY + ROUND_TRIPS * rtt)
+}
+
+fn see(to: &mut Dispatcher, seen: &ProbeResult) {
+    if let Some(on) = to.connections_mut().first_mut() {
+        on.link_mut().far_seen(seen);
+    }
+}
+
+fn close_channel(to: &mut Dispatcher, lane: &LaneOnChannel) {
+    let channel = lane.channel();
+    let close = |on: &mut Connection| on.link_mut().close_channel(channel);
+    to.connections_mut().get_mut(lane.connection()).map(close);
 }
 
 /// Error text without the mention of a channel.

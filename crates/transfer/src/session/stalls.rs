@@ -1,4 +1,4 @@
-//! Silent lanes: tells the user what the session waits for, and repeats requests that a server has
+//! Silent lanes: decides what the user is told about them, and repeats requests that a server has
 //! dropped.
 //!
 //! OpenSSH and longhaul answer every request in order, however long a disk takes, so nothing is
@@ -10,10 +10,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use schedule::{ConnectionId, LaneError, LaneId, OldestRequest};
+use schedule::{ConnectionId, LaneId, OldestRequest};
 
-use super::SessionEvent;
-use super::driver::SessionLoop;
 use super::reconnect::DARK;
 
 /// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
@@ -42,6 +40,32 @@ pub(super) struct Stalls {
     most_requests: Option<u64>,
 }
 
+/// A lane that waits for an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LaneWait {
+    pub id: LaneId,
+    pub oldest: OldestRequest,
+    /// Repeating the request can help: the server may have dropped it.
+    pub repeatable: bool,
+    /// Lowest latency of a request; zero while unknown.
+    pub latency: Duration,
+}
+
+/// Step against a stall.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum StallStep {
+    /// Tell the user this line.
+    Tell(String),
+    /// Tell the user `line`, limit all lanes to `most` requests, and close the lane for the reason
+    /// `why`, so that another lane repeats its requests.
+    Repeat {
+        lane: LaneId,
+        most: u64,
+        line: String,
+        why: String,
+    },
+}
+
 /// Silence of one lane.
 #[derive(Debug)]
 struct Silence {
@@ -66,13 +90,14 @@ impl Silence {
 }
 
 impl Stalls {
-    pub(super) fn new(patience: Duration) -> Self {
+    /// `most_requests` is the user's limit of requests in flight on a channel.
+    pub(super) fn new(patience: Duration, most_requests: Option<u64>) -> Self {
         Self {
             patience,
             lanes: BTreeMap::new(),
             told: None,
             repeated: 0,
-            most_requests: None,
+            most_requests,
         }
     }
 
@@ -81,9 +106,10 @@ impl Stalls {
         self.patience / 2
     }
 
-    /// Largest number of requests in flight on a lane, at most `most`.
-    pub(super) fn limit(&self, most: Option<u64>) -> Option<u64> {
-        [self.most_requests, most].into_iter().flatten().min()
+    /// Time at which the lane's requests are repeated, if repeating can help.
+    fn repeat_at(&self, wait: &LaneWait, since: Instant) -> Option<Instant> {
+        wait.repeatable
+            .then(|| since + self.repeat_after(wait.latency))
     }
 
     /// Silence of a lane after which its requests are repeated. The first repetitions come before
@@ -94,14 +120,110 @@ impl Stalls {
         silence * (1 << self.repeated.min(10))
     }
 
-    /// Records that requests are repeated, the first of them sent when `ahead` others were in
-    /// flight; returns the number of requests at once from now on.
-    fn note_repeat(&mut self, ahead: u64) -> u64 {
-        let most = (ahead / 2).max(1);
-        let most = self.limit(Some(most)).unwrap_or(most);
+    /// Time at which a silent lane must be checked ([`Stalls::look`]).
+    pub(super) fn poll_timeout(&self, lanes: impl Iterator<Item = LaneWait>) -> Option<Instant> {
+        lanes.map(|wait| self.next_of(&wait)).min()
+    }
+
+    fn next_of(&self, wait: &LaneWait) -> Instant {
+        let silence = self.lanes.get(&wait.id);
+        let silence = silence.filter(|silence| silence.since >= wait.oldest.since);
+        match silence {
+            Some(silence) if silence.mark.is_some() => {
+                let notice = silence.notice_at(self.patience);
+                let repeat = self.repeat_at(wait, silence.since);
+                repeat.map_or(notice, |at| at.min(notice))
+            }
+            silence => {
+                let since = silence.map_or(wait.oldest.since, |silence| silence.since);
+                since + self.mark_after()
+            }
+        }
+    }
+
+    /// Checks all lanes that wait. `moved` returns the bytes that a connection has moved so far.
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        lanes: &[LaneWait],
+        moved: impl Fn(ConnectionId) -> u64,
+    ) -> Vec<StallStep> {
+        self.lanes
+            .retain(|id, _| lanes.iter().any(|wait| wait.id == *id));
+        let look = |wait| self.look_at(now, wait, &moved);
+        lanes.iter().filter_map(look).collect()
+    }
+
+    fn look_at(
+        &mut self,
+        now: Instant,
+        wait: &LaneWait,
+        moved: &impl Fn(ConnectionId) -> u64,
+    ) -> Option<StallStep> {
+        let (patience, mark_after) = (self.patience, self.mark_after());
+        let begun = || Silence::new(wait.oldest.since);
+        let silence = self.lanes.entry(wait.id).or_insert_with(begun);
+        if silence.since < wait.oldest.since {
+            *silence = begun();
+        }
+        let since = silence.since;
+        if now.saturating_duration_since(since) < mark_after {
+            return None;
+        }
+        let bytes = moved(wait.id.connection);
+        let Some(mark) = silence.mark else {
+            silence.mark = Some(bytes);
+            return None;
+        };
+        if bytes.saturating_sub(mark) >= MOVES {
+            *silence = Silence::new(now);
+            return None;
+        }
+        let told = silence.notice_at(patience) <= now;
+        if self.repeat_at(wait, since).is_some_and(|at| at <= now) {
+            return Some(self.repeat(now, wait, since));
+        }
+        if !told {
+            return None;
+        }
+        if let Some(silence) = self.lanes.get_mut(&wait.id) {
+            silence.told += 1;
+        }
+        self.tell(now, wait, since)
+    }
+
+    /// Tells the user which request the session waits for, in one line for all lanes.
+    fn tell(&mut self, now: Instant, wait: &LaneWait, since: Instant) -> Option<StallStep> {
+        let recent = |at: Instant| now.saturating_duration_since(at) < self.patience / 2;
+        if self.told.is_some_and(recent) {
+            return None;
+        }
+        self.told = Some(now);
+        let silent = now.saturating_duration_since(since).as_secs();
+        let request = shown(&wait.oldest);
+        Some(StallStep::Tell(format!(
+            "nothing received for {silent} s: waiting for the answer to {request}"
+        )))
+    }
+
+    /// Decides to repeat the requests of a lane, with fewer in flight.
+    fn repeat(&mut self, now: Instant, wait: &LaneWait, since: Instant) -> StallStep {
+        let silent = now.saturating_duration_since(since).as_secs();
+        let half = (wait.oldest.ahead / 2).max(1);
+        let most = self.most_requests.map_or(half, |most| most.min(half));
         self.most_requests = Some(most);
         self.repeated += u32::from(most <= FEW);
-        most
+        self.lanes.remove(&wait.id);
+        let request = shown(&wait.oldest);
+        StallStep::Repeat {
+            lane: wait.id,
+            most,
+            line: format!(
+                "no answer to {request} for {silent} s: repeating it on a new channel, with at \
+                 most {most} requests at once"
+            ),
+            why: format!("the server does not answer requests: no answer to {request}"),
+        }
     }
 }
 
@@ -116,204 +238,6 @@ fn shown(waiting: &OldestRequest) -> String {
     }
 }
 
-impl SessionLoop {
-    /// Time at which a silent lane must be checked.
-    pub(super) fn next_stall(&self) -> Option<Instant> {
-        if !self.watches_stalls() {
-            return None;
-        }
-        let next = |on: &super::lanes::LaneOnChannel| {
-            let waiting = on.lane.waits_for()?;
-            let silence = self.stalls.lanes.get(&on.id);
-            let silence = silence.filter(|silence| silence.since >= waiting.since);
-            let Some(silence) = silence.filter(|silence| silence.mark.is_some()) else {
-                return Some(
-                    silence.map_or(waiting.since, |silence| silence.since)
-                        + self.stalls.mark_after(),
-                );
-            };
-            let repeat = self.repeat_at(on, &waiting, silence);
-            let notice = silence.notice_at(self.stalls.patience);
-            Some(repeat.map_or(notice, |at| at.min(notice)))
-        };
-        self.lanes.iter().filter_map(next).min()
-    }
-
-    /// True if silence is meaningful; false while this end itself holds data back.
-    fn watches_stalls(&self) -> bool {
-        self.yielding.is_none() && !self.throttled && !self.leaving && !self.spread.is_idle()
-    }
-
-    /// Time at which the lane's requests are repeated, if repeating can help.
-    fn repeat_at(
-        &self,
-        on: &super::lanes::LaneOnChannel,
-        waiting: &OldestRequest,
-        silence: &Silence,
-    ) -> Option<Instant> {
-        let forgets = on.lane.server_info().is_some() && !on.lane.works_in_order();
-        let after = self
-            .stalls
-            .repeat_after(on.lane.stats().latency.unwrap_or_default());
-        (forgets && !waiting.takes_time).then(|| silence.since + after)
-    }
-
-    /// Checks all lanes for silence.
-    pub(super) fn look_for_stalls(&mut self, now: Instant) {
-        if self.next_stall().is_none_or(|at| at > now) {
-            return;
-        }
-        let lanes: Vec<(LaneId, OldestRequest)> = self
-            .lanes
-            .iter()
-            .filter_map(|on| Some((on.id, on.lane.waits_for()?)))
-            .collect();
-        self.stalls
-            .lanes
-            .retain(|id, _| lanes.iter().any(|(lane, _)| lane == id));
-        for (id, waiting) in lanes {
-            self.look_at_lane(now, id, &waiting);
-        }
-    }
-
-    fn look_at_lane(&mut self, now: Instant, id: LaneId, waiting: &OldestRequest) {
-        let moved = |driver: &Self| driver.moved_on(id.connection);
-        let silence = self
-            .stalls
-            .lanes
-            .entry(id)
-            .or_insert_with(|| Silence::new(waiting.since));
-        if silence.since < waiting.since {
-            *silence = Silence::new(waiting.since);
-        }
-        if now.saturating_duration_since(silence.since) < self.stalls.patience / 2 {
-            return;
-        }
-        let Some(mark) = silence.mark else {
-            let mark = moved(self);
-            if let Some(silence) = self.stalls.lanes.get_mut(&id) {
-                silence.mark = Some(mark);
-            }
-            return;
-        };
-        if moved(self).saturating_sub(mark) >= MOVES {
-            self.stalls.lanes.insert(id, Silence::new(now));
-            return;
-        }
-        let Some(at) = self.lane_at(id) else { return };
-        let Some(silence) = self.stalls.lanes.get(&id) else {
-            return;
-        };
-        let since = silence.since;
-        if self
-            .repeat_at(&self.lanes[at], waiting, silence)
-            .is_some_and(|at| at <= now)
-        {
-            return self.repeat(now, at, waiting, since);
-        }
-        if silence.notice_at(self.stalls.patience) <= now {
-            if let Some(silence) = self.stalls.lanes.get_mut(&id) {
-                silence.told += 1;
-            }
-            self.tell_stall(now, waiting, since);
-        }
-    }
-
-    /// Tells the user which request the session waits for, in one line for all lanes.
-    fn tell_stall(&mut self, now: Instant, waiting: &OldestRequest, since: Instant) {
-        let patience = self.stalls.patience;
-        let recent = |at: Instant| now.saturating_duration_since(at) < patience / 2;
-        if self.stalls.told.is_some_and(recent) {
-            return;
-        }
-        self.stalls.told = Some(now);
-        let silent = now.saturating_duration_since(since).as_secs();
-        let text = format!(
-            "nothing received for {silent} s: waiting for the answer to {}",
-            shown(waiting)
-        );
-        self.telling.tell(SessionEvent::Stalled(text));
-    }
-
-    /// Closes a lane whose requests the server has dropped, so that another lane repeats them.
-    fn repeat(&mut self, now: Instant, at: usize, waiting: &OldestRequest, since: Instant) {
-        let silent = now.saturating_duration_since(since).as_secs();
-        let most = self.stalls.note_repeat(waiting.ahead);
-        let id = self.lanes[at].id;
-        self.stalls.lanes.remove(&id);
-        for on in &mut self.lanes {
-            on.lane.limit_requests(most);
-        }
-        let request = shown(waiting);
-        let text = format!(
-            "no answer to {request} for {silent} s: repeating it on a new channel, with at most {most} \
-             requests at once"
-        );
-        self.telling.tell(SessionEvent::Stalled(text));
-        let why = format!("the server does not answer requests: no answer to {request}");
-        self.lane_ended(now, at, LaneError::Closed(why));
-    }
-
-    /// Bytes that a connection has moved: acknowledged bytes from the kernel if available,
-    /// otherwise bytes written, plus bytes received.
-    fn moved_on(&self, id: ConnectionId) -> u64 {
-        let on = self.connections.iter().find(|on| on.id == id);
-        on.map_or(0, |on| {
-            let sample = on.link.sample();
-            let sent = sample.tcp.map_or(sample.sent, |tcp| tcp.bytes_acked);
-            sent.saturating_add(sample.received)
-        })
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::session::SessionOptions;
-
-    /// With doubled silences, the second repetition was due after 20 s. The session connects again
-    /// after 12 s of silence, so it did that forever and never reached a limit that the server
-    /// handles.
-    #[test]
-    fn requests_are_repeated_before_the_session_connects_again() {
-        for latency in [1, 80, 300, 2000].map(Duration::from_millis) {
-            let mut stalls = Stalls::new(SessionOptions::default().patience);
-            let mut ahead = 1024;
-            for tries in 1.. {
-                assert!(stalls.repeat_after(latency) < DARK, "{tries} {latency:?}");
-                let most = stalls.note_repeat(ahead);
-                assert!(most <= ahead / 2, "{tries}");
-                if most <= FEW {
-                    break;
-                }
-                // The server drops requests beyond the new limit too.
-                ahead = most;
-            }
-            // A server that does not answer so few requests is slow: it gets more time.
-            let (first, mut last) = (stalls.repeat_after(latency), Duration::ZERO);
-            assert!(first >= 2 * stalls.patience);
-            for _ in 0..20 {
-                let most = stalls.note_repeat(FEW);
-                assert!((1..=FEW).contains(&most));
-                let after = stalls.repeat_after(latency);
-                assert!(after >= last, "{after:?}");
-                last = after;
-            }
-            assert!(last > first);
-        }
-    }
-
-    /// A repetition must never raise the limit of the user or of an earlier repetition.
-    #[test]
-    fn repetitions_only_lower_the_limit_of_requests() {
-        let mut stalls = Stalls::new(Duration::from_secs(10));
-        assert_eq!(stalls.limit(None), None);
-        assert_eq!(stalls.limit(Some(64)), Some(64));
-        assert_eq!(stalls.note_repeat(64), 32);
-        assert_eq!(stalls.note_repeat(1000), 32);
-        assert_eq!(stalls.limit(Some(64)), Some(32));
-        assert_eq!(stalls.limit(Some(4)), Some(4));
-        assert_eq!(stalls.note_repeat(0), 1);
-        assert_eq!(stalls.note_repeat(0), 1);
-    }
-}
+#[path = "tests/stalls.rs"]
+mod tests;

@@ -89,7 +89,7 @@ impl fmt::Debug for Digest {
 
 /// The checksum of a range of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct RangeSum {
     /// Offset of the first byte.
     pub from: u64,
     /// Length in bytes.
@@ -98,7 +98,7 @@ pub struct Sum {
     pub digests: Vec<(Algorithm, Digest)>,
 }
 
-impl Sum {
+impl RangeSum {
     /// Returns the offset after the last byte.
     pub fn end(&self) -> u64 {
         self.from + self.len

@@ -1,16 +1,14 @@
 //! Checksums of one file, computed as its data are transferred.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::ledger::{AlgorithmChoice, Ledger, WantedDigest};
+use super::ledger::{AlgorithmChoice, SumLedger, WantedDigest};
 use super::tree::{HashTree, TreeNodes};
 use super::xxh::WholeSum;
-use super::{Algorithm, Digest, Hasher, Sum};
+use super::{Algorithm, Digest, Hasher, RangeSum};
+use crate::copy::ReadAt;
 
 /// The maximum length of a run, so that a difference is located closely and the far end can start
 /// before a large file is complete.
@@ -34,15 +32,15 @@ pub(crate) struct FileSums {
 #[derive(Default)]
 struct State {
     next: u64,
-    runs: Vec<Run>,
-    sums: Vec<Sum>,
+    runs: Vec<SumRun>,
+    sums: Vec<RangeSum>,
     tree: HashTree,
     xxh: WholeSum,
     /// SHA-256 of the whole file, as long as data come in order.
     whole: Option<(u64, Hasher)>,
 }
 
-struct Run {
+struct SumRun {
     id: u64,
     from: u64,
     /// The offset up to which tickets were issued.
@@ -60,17 +58,26 @@ struct Run {
 /// The checksums of a finished file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FinishedSums {
-    pub(crate) sums: Vec<Sum>,
+    pub(crate) sums: Vec<RangeSum>,
     /// The size of the file as far as it was transferred.
     pub(crate) size: u64,
     /// The sum of the whole file, by algorithms that can combine runs in any order.
-    pub(crate) all: Sum,
+    pub(crate) all: RangeSum,
     /// The digest for the manifest.
     pub(crate) whole: Option<Digest>,
 }
 
 impl FinishedSums {
-    /// Returns the ranges before the end that were not transferred, as in a resumed copy.
+    /// Sets the size of a file of which an earlier run has transferred parts.
+    pub(crate) fn grow_to(&mut self, size: u64) {
+        if size > self.size {
+            self.size = size;
+            self.sums.retain(|sum| sum.len > 0);
+            (self.all, self.whole) = (RangeSum::default(), None);
+        }
+    }
+
+    /// Returns the ranges that were not transferred, as in a resumed copy.
     pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
         let mut sums: Vec<(u64, u64)> = self.sums.iter().map(|s| (s.from, s.end())).collect();
         sums.sort_unstable();
@@ -80,6 +87,9 @@ impl FinishedSums {
                 holes.push((covered, from));
             }
             covered = covered.max(end);
+        }
+        if covered < self.size {
+            holes.push((covered, self.size));
         }
         holes
     }
@@ -104,18 +114,24 @@ impl FinishedSums {
         twice.into_iter().collect()
     }
 
-    /// Reads the missing ranges from the file at `path`, and all of it if the manifest's digest is
+    /// Reads the missing ranges from `file`, and all of it if the manifest's digest is
     /// missing.
-    pub(crate) fn complete(&mut self, path: &Path, ledger: &Ledger) -> io::Result<()> {
-        let file = File::open(path)?;
+    pub(crate) fn complete(&mut self, file: &dyn ReadAt, ledger: &SumLedger) -> io::Result<()> {
+        if self.sums.is_empty() && self.size == 0 {
+            self.sums.push(RangeSum {
+                from: 0,
+                len: 0,
+                digests: Hasher::new(ledger.algorithm()).finish(),
+            });
+        }
         for (from, end) in self.holes() {
             let mut at = from;
             while at < end {
                 let to = end.min(at + RUN);
                 let mut hasher = Hasher::new(ledger.algorithm());
                 let mut update = |bytes: &[u8]| hasher.update(bytes);
-                read(&file, at, to, &mut update)?;
-                self.sums.push(Sum {
+                read(file, at, to, &mut update)?;
+                self.sums.push(RangeSum {
                     from: at,
                     len: to - at,
                     digests: hasher.finish(),
@@ -130,20 +146,20 @@ impl FinishedSums {
             WantedDigest::Sha256 => Algorithm::Sha256,
         };
         let mut hasher = Hasher::new(Some(by));
-        read(&file, 0, self.size, &mut |bytes| hasher.update(bytes))?;
+        read(file, 0, self.size, &mut |bytes| hasher.update(bytes))?;
         self.whole = hasher.finish().pop().map(|(_, digest)| digest);
         Ok(())
     }
 }
 
 /// Passes the bytes from `from` to `to` to `take`.
-fn read(file: &File, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+fn read(file: &dyn ReadAt, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let mut buffer = vec![0; PART];
     let mut at = from;
     while at < to {
         let most = PART.min(usize::try_from(to - at).unwrap_or(PART));
-        match file.read_at(&mut buffer[..most], at) {
-            Ok(0) => return Err(io::Error::other("it became shorter")),
+        match file.read_at(at, &mut buffer[..most]) {
+            Ok(0) => return Err(io::Error::other("the file was truncated while it was read")),
             Ok(n) => {
                 take(&buffer[..n]);
                 at += n as u64;
@@ -156,7 +172,7 @@ fn read(file: &File, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> io::Res
 }
 
 /// A piece's place in a run. Dropping it unused ends the run before the piece.
-pub(crate) struct Ticket {
+pub(crate) struct SumTicket {
     file: Arc<FileSums>,
     run: u64,
     offset: u64,
@@ -165,7 +181,7 @@ pub(crate) struct Ticket {
 }
 
 impl FileSums {
-    pub(crate) fn new(ledger: &Ledger) -> Arc<Self> {
+    pub(crate) fn new(ledger: &SumLedger) -> Arc<Self> {
         let wants = ledger.wants();
         let by = ledger.choice();
         Arc::new(Self {
@@ -186,9 +202,9 @@ impl FileSums {
     }
 
     /// Issues a ticket for a piece of up to `len` bytes at `offset`.
-    pub(crate) fn promise(self: &Arc<Self>, offset: u64, len: u64) -> Ticket {
+    pub(crate) fn promise(self: &Arc<Self>, offset: u64, len: u64) -> SumTicket {
         let mut state = self.lock();
-        let goes_on = |r: &&mut Run| {
+        let goes_on = |r: &&mut SumRun| {
             r.promised == offset
                 && !r.ended
                 && r.stop == u64::MAX
@@ -203,7 +219,7 @@ impl FileSums {
             None => {
                 let id = state.next;
                 state.next += 1;
-                state.runs.push(Run {
+                state.runs.push(SumRun {
                     id,
                     from: offset,
                     promised: offset + len,
@@ -215,7 +231,7 @@ impl FileSums {
                 id
             }
         };
-        Ticket {
+        SumTicket {
             file: Arc::clone(self),
             run,
             offset,
@@ -243,7 +259,7 @@ impl FileSums {
     /// Ends the runs between `from` and `to` that have no pieces in flight.
     pub(crate) fn settle(&self, from: u64, to: u64) {
         let mut state = self.lock();
-        let is = |r: &Run| {
+        let is = |r: &SumRun| {
             from <= r.from && r.hashed <= to && r.hashed == r.promised && r.hasher.is_some()
         };
         while let Some(at) = state.runs.iter().position(is) {
@@ -253,7 +269,7 @@ impl FileSums {
     }
 
     /// Returns the sums of ended runs from index `first` on; indexes do not change.
-    pub(crate) fn ended(&self, first: usize) -> Vec<Sum> {
+    pub(crate) fn ended(&self, first: usize) -> Vec<RangeSum> {
         let state = self.lock();
         state.sums.get(first..).unwrap_or_default().to_vec()
     }
@@ -264,15 +280,15 @@ impl FileSums {
         for run in std::mem::take(&mut state.runs) {
             state.close(run);
         }
-        let size = state.sums.iter().map(Sum::end).max().unwrap_or(0);
+        let size = state.sums.iter().map(RangeSum::end).max().unwrap_or(0);
         if state.sums.is_empty() {
             let digests = Hasher::new(self.by.get()).finish();
             let (from, len) = (0, 0);
-            state.sums.push(Sum { from, len, digests });
+            state.sums.push(RangeSum { from, len, digests });
         }
         let blake = state.tree.root(size);
         let xxh = state.xxh.finish(size);
-        let all = Sum {
+        let all = RangeSum {
             from: 0,
             len: size,
             digests: [(Algorithm::Xxh128, xxh), (Algorithm::Blake3, blake.clone())]
@@ -298,15 +314,15 @@ impl FileSums {
 }
 
 impl State {
-    fn run(&mut self, id: u64) -> Option<&mut Run> {
+    fn run(&mut self, id: u64) -> Option<&mut SumRun> {
         self.runs.iter_mut().find(|run| run.id == id)
     }
 
-    fn close(&mut self, run: Run) {
+    fn close(&mut self, run: SumRun) {
         let len = run.hashed - run.from;
         if let Some(mut hasher) = run.hasher.filter(|_| len > 0) {
             hasher.give_end(run.from, &mut self.xxh);
-            self.sums.push(Sum {
+            self.sums.push(RangeSum {
                 from: run.from,
                 len,
                 digests: hasher.finish(),
@@ -315,7 +331,7 @@ impl State {
     }
 }
 
-impl Ticket {
+impl SumTicket {
     /// Hashes the piece, which may be shorter than promised at the end of the file.
     pub(crate) fn keep<'a>(mut self, slices: impl Iterator<Item = &'a [u8]> + Clone) {
         self.kept = true;
@@ -372,7 +388,7 @@ impl Ticket {
     }
 }
 
-impl Run {
+impl SumRun {
     fn awaits(&self, offset: u64) -> bool {
         !self.ended && offset < self.stop
     }
@@ -380,7 +396,7 @@ impl Run {
 
 impl State {
     fn close_ended(&mut self, id: u64) {
-        let over = |r: &Run| r.ended || (r.hashed == r.promised && r.hashed - r.from >= RUN);
+        let over = |r: &SumRun| r.ended || (r.hashed == r.promised && r.hashed - r.from >= RUN);
         if let Some(at) = self.runs.iter().position(|r| r.id == id && over(r)) {
             let run = self.runs.swap_remove(at);
             self.close(run);
@@ -388,7 +404,7 @@ impl State {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for SumTicket {
     fn drop(&mut self) {
         if self.kept {
             return;
@@ -429,8 +445,8 @@ mod tests {
         hasher.finish().remove(0).1
     }
 
-    fn ledger(wants: WantedDigest) -> Ledger {
-        let ledger = Ledger::new(wants);
+    fn ledger(wants: WantedDigest) -> SumLedger {
+        let ledger = SumLedger::new(wants);
         ledger.choose(Some(Algorithm::Xxh128));
         ledger
     }
@@ -449,6 +465,29 @@ mod tests {
             assert_eq!(sum.by(Algorithm::Xxh128), Some(&xxh(bytes)));
         }
         assert_eq!(covered, data.len() as u64);
+    }
+
+    #[test]
+    fn what_an_earlier_run_has_sent_is_read_and_proven_too() {
+        let data = data(300_000);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, &data).unwrap();
+        let ledger = ledger(WantedDigest::Verify);
+        // The middle, or nothing, passed in this run.
+        for passed in [100_000..200_000, 0..0] {
+            let sums = FileSums::new(&ledger);
+            sums.add(passed.start as u64, once(&data[passed]));
+            let mut seen = sums.finish();
+            seen.grow_to(data.len() as u64);
+            let file = std::fs::File::open(&path).unwrap();
+            seen.complete(&file, &ledger).unwrap();
+            assert_proves(&seen, &data);
+        }
+        let mut nothing = FinishedSums::default();
+        let empty = tempfile::tempfile().unwrap();
+        nothing.complete(&empty, &ledger).unwrap();
+        assert_eq!(nothing.sums.len(), 1, "an empty file is compared as well");
     }
 
     #[test]
@@ -506,7 +545,7 @@ mod tests {
     fn a_piece_that_never_comes_holds_nobody() {
         let data = data(30_000);
         let file = FileSums::new(&ledger(WantedDigest::Verify));
-        let tickets: Vec<Ticket> = (0..3).map(|n| file.promise(n * 10_000, 10_000)).collect();
+        let tickets: Vec<SumTicket> = (0..3).map(|n| file.promise(n * 10_000, 10_000)).collect();
         let mut tickets = tickets.into_iter();
         let (first, lost, last) = (tickets.next(), tickets.next(), tickets.next());
         std::thread::scope(|scope| {

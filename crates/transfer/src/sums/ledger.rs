@@ -61,13 +61,13 @@ impl AlgorithmChoice {
 
 /// The checksums of all files of a run of longhaul: sessions add them, the verifier takes them.
 #[derive(Default)]
-pub struct Ledger {
+pub struct SumLedger {
     wants: WantedDigest,
     algorithm: Arc<AlgorithmChoice>,
     files: Mutex<BTreeMap<JobId, Arc<FileSums>>>,
 }
 
-impl Ledger {
+impl SumLedger {
     /// Creates an empty ledger.
     pub fn new(wants: WantedDigest) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Ledger {
     }
 }
 
-impl std::fmt::Debug for Ledger {
+impl std::fmt::Debug for SumLedger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ledger")
             .field("wants", &self.wants)

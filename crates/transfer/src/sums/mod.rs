@@ -12,9 +12,9 @@ mod tree;
 mod xxh;
 
 pub(crate) use digest::Hasher;
-pub use digest::{Algorithm, Digest, Sum};
-pub(crate) use file::{FileSums, FinishedSums, Ticket};
-pub use ledger::{Ledger, WantedDigest};
+pub use digest::{Algorithm, Digest, RangeSum};
+pub(crate) use file::{FileSums, FinishedSums, SumTicket};
+pub use ledger::{SumLedger, WantedDigest};
 pub(crate) use manifest::Manifest;
 pub(crate) use sum_programs::{
     AnswerParser, Program, ProgramAnswer, command, list_command, list_line, request, script,

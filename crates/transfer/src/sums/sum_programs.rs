@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Algorithm, Digest, Sum};
+use super::{Algorithm, Digest, RangeSum};
 
 /// The start of the script's greeting; any output before it comes from the account's start-up
 /// files.
@@ -157,12 +157,12 @@ pub(crate) fn list_line(path: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns the request for the sum of the whole file at `path`.
 pub(crate) fn whole_request(path: &[u8]) -> Vec<u8> {
-    request(path, None, &Sum::default(), 0)
+    request(path, None, &RangeSum::default(), 0)
 }
 
 /// Returns the request for one sum of the file of `size` bytes at `path`, or at `later` if it has
 /// been renamed meanwhile.
-pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &Sum, size: u64) -> Vec<u8> {
+pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &RangeSum, size: u64) -> Vec<u8> {
     let (from, len, last) = (sum.from, sum.len, sum.end() >= size);
     let begins = |b: &&u64| from.is_multiple_of(**b);
     let fits = |b: &&u64| last || len.is_multiple_of(**b);
@@ -233,7 +233,7 @@ impl AnswerParser {
                 Ok(Some(line))
             }
             None if self.held.len() <= longest => Ok(None),
-            _ => Err("what runs there answers with something else".to_owned()),
+            _ => Err("the checksum program there gave an unexpected answer".to_owned()),
         }
     }
 
@@ -251,7 +251,7 @@ impl AnswerParser {
             }
             let known = PROGRAMS.iter().find(|p| p.command.as_bytes() == said);
             let Some(program) = known else {
-                return Err("it names a program that was not asked for".to_owned());
+                return Err("the far end named an unexpected checksum program".to_owned());
             };
             self.program = Some(*program);
             return Ok(Some(ProgramAnswer::Program(*program)));
@@ -273,7 +273,7 @@ impl AnswerParser {
                 None => ProgramAnswer::Unreadable,
             })),
             None if line == b"-" => Ok(Some(ProgramAnswer::Unreadable)),
-            None => Err("what runs there answers with something else".to_owned()),
+            None => Err("the checksum program there gave an unexpected answer".to_owned()),
         }
     }
 
@@ -310,8 +310,8 @@ impl AnswerParser {
 mod tests {
     use super::*;
 
-    fn sum(from: u64, len: u64) -> Sum {
-        Sum {
+    fn sum(from: u64, len: u64) -> RangeSum {
+        RangeSum {
             from,
             len,
             digests: Vec::new(),

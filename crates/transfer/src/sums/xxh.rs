@@ -45,10 +45,10 @@ const SECRET: [u8; 192] = [
     0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
 ];
 
-type Lanes = [u64; 8];
+type XxhLanes = [u64; 8];
 
 /// Returns eight words of the secret, starting at byte `at`.
-const fn secret(at: usize) -> Lanes {
+const fn secret(at: usize) -> XxhLanes {
     let mut lanes = [0; 8];
     let mut n = 0;
     while n < 64 {
@@ -59,7 +59,7 @@ const fn secret(at: usize) -> Lanes {
 }
 
 /// The key of each stripe of a block.
-const KEYS: [Lanes; BLOCK / STRIPE] = {
+const KEYS: [XxhLanes; BLOCK / STRIPE] = {
     let mut keys = [[0; 8]; BLOCK / STRIPE];
     let mut n = 0;
     while n < keys.len() {
@@ -68,18 +68,18 @@ const KEYS: [Lanes; BLOCK / STRIPE] = {
     }
     keys
 };
-const SCRAMBLE: Lanes = secret(128);
-const LAST_STRIPE: Lanes = secret(192 - 64 - 7);
-const MERGE_LOW: Lanes = secret(11);
-const MERGE_HIGH: Lanes = secret(192 - 64 - 11);
+const SCRAMBLE: XxhLanes = secret(128);
+const LAST_STRIPE: XxhLanes = secret(192 - 64 - 7);
+const MERGE_LOW: XxhLanes = secret(11);
+const MERGE_HIGH: XxhLanes = secret(192 - 64 - 11);
 
-const BEGIN: Lanes = [
+const BEGIN: XxhLanes = [
     PRIME32[2], PRIME64[0], PRIME64[1], PRIME64[2], PRIME64[3], PRIME32[1], PRIME64[4], PRIME32[0],
 ];
 
 /// Adds a stripe: XXH3_accumulate_512.
 #[inline(always)]
-fn accumulate(to: &mut Lanes, stripe: &[u8; STRIPE], key: &Lanes) {
+fn accumulate(to: &mut XxhLanes, stripe: &[u8; STRIPE], key: &XxhLanes) {
     let mut data = [0; 8];
     let (words, _) = stripe.as_chunks::<8>();
     for (value, word) in data.iter_mut().zip(words) {
@@ -93,7 +93,7 @@ fn accumulate(to: &mut Lanes, stripe: &[u8; STRIPE], key: &Lanes) {
 }
 
 /// Returns the result of the whole stripes of a block or less.
-fn given(block: &[u8]) -> Lanes {
+fn given(block: &[u8]) -> XxhLanes {
     let mut sum = [0; 8];
     let (stripes, _) = block.as_chunks::<STRIPE>();
     for (stripe, key) in stripes.iter().zip(&KEYS) {
@@ -103,14 +103,14 @@ fn given(block: &[u8]) -> Lanes {
 }
 
 /// Adds a block's result and scrambles: XXH3_scrambleAcc.
-fn fold(state: &mut Lanes, block: &Lanes) {
+fn fold(state: &mut XxhLanes, block: &XxhLanes) {
     for n in 0..8 {
         let sum = state[n].wrapping_add(block[n]);
         state[n] = ((sum ^ (sum >> 47)) ^ SCRAMBLE[n]).wrapping_mul(PRIME32[0]);
     }
 }
 
-fn merged(state: &Lanes, keys: &Lanes, begin: u64) -> u64 {
+fn merged(state: &XxhLanes, keys: &XxhLanes, begin: u64) -> u64 {
     let mut sum = begin;
     for n in 0..4 {
         let left = u128::from(state[2 * n] ^ keys[2 * n]);
@@ -132,7 +132,7 @@ struct SumTail {
 
 impl SumTail {
     /// Returns the digest of `len` bytes, of which the blocks before this end produced `state`.
-    fn finish(&self, state: &Lanes, len: u64) -> Digest {
+    fn finish(&self, state: &XxhLanes, len: u64) -> Digest {
         if len <= BLOCK as u64 {
             return Digest::new(&xxh3_128(&self.last).to_be_bytes());
         }
@@ -157,9 +157,9 @@ impl SumTail {
 
 /// The running sum of a run.
 pub(super) struct Xxh {
-    state: Lanes,
+    state: XxhLanes,
     /// The state before the last block, which is processed differently if no data follow.
-    earlier: Lanes,
+    earlier: XxhLanes,
     /// Bytes in whole blocks.
     done: u64,
     /// The last whole block.
@@ -167,7 +167,7 @@ pub(super) struct Xxh {
     /// The bytes after the last whole block.
     tail: Vec<u8>,
     /// Block results that [`WholeSum::take`] has not received yet.
-    fresh: Vec<Lanes>,
+    fresh: Vec<XxhLanes>,
     /// True if a [`WholeSum`] receives the block results.
     of_whole: bool,
 }
@@ -244,13 +244,13 @@ impl Xxh {
 
 /// The sum of a file from runs in any order.
 pub(super) struct WholeSum {
-    state: Lanes,
+    state: XxhLanes,
     /// The state before the last block, as in [`Xxh`].
-    earlier: Lanes,
+    earlier: XxhLanes,
     /// The first byte that is not in `state`.
     next: u64,
     /// Block results that came early, as contiguous groups by offset.
-    early: BTreeMap<u64, Vec<Lanes>>,
+    early: BTreeMap<u64, Vec<XxhLanes>>,
     held: usize,
     /// The end of the run that reaches farthest, and its offset.
     end: Option<(u64, SumTail)>,
@@ -284,9 +284,9 @@ impl WholeSum {
         self.insert(at, fresh);
     }
 
-    fn insert(&mut self, at: u64, blocks: Vec<Lanes>) {
+    fn insert(&mut self, at: u64, blocks: Vec<XxhLanes>) {
         if at > self.next {
-            self.held += blocks.len() * size_of::<Lanes>();
+            self.held += blocks.len() * size_of::<XxhLanes>();
             let before = self.early.range_mut(..at).next_back();
             match before.filter(|(from, b)| **from + (b.len() * BLOCK) as u64 == at) {
                 Some((_, before)) => before.extend(blocks),
@@ -306,13 +306,13 @@ impl WholeSum {
         self.fold(at, &blocks);
         while let Some(entry) = self.early.first_entry().filter(|e| *e.key() <= self.next) {
             let (at, blocks) = entry.remove_entry();
-            let held = blocks.len() * size_of::<Lanes>();
+            let held = blocks.len() * size_of::<XxhLanes>();
             self.held = self.held.saturating_sub(held);
             self.fold(at, &blocks);
         }
     }
 
-    fn fold(&mut self, at: u64, blocks: &[Lanes]) {
+    fn fold(&mut self, at: u64, blocks: &[XxhLanes]) {
         let had = ((self.next - at) / BLOCK as u64) as usize;
         for block in blocks.iter().skip(had) {
             self.earlier = self.state;

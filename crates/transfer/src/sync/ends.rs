@@ -5,22 +5,18 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, renameat_with, unlinkat};
 use rustix::io::Errno;
 use schedule::{Attributes, ByteRange, EntryKind, Job, JobId, JobKind, LaneEvent, RemotePath};
 
-use crate::cancel::CancelToken;
 use crate::copy::{End, PlannedCopy};
 use crate::disk::{kind_of, os_words, timestamps};
-use crate::session::{Session, SessionEvent};
+use crate::session::SessionEvent;
 use crate::walk::local_path;
 
 /// Operations in flight at a server.
 const IN_FLIGHT: usize = 2048;
-/// Longest wait for an event before the run looks if it was cancelled.
-const LOOKS: Duration = Duration::from_millis(100);
 /// Number of the first job, above those of the copy and the listings.
 const FIRST_JOB: u64 = 1 << 41;
 
@@ -67,37 +63,24 @@ impl Default for Operations {
 impl Operations {
     /// Carries out `ops` in any order and returns their results in the order of `ops`. After a
     /// cancel or the loss of the session the rest fail.
-    pub(super) fn carry_out(
+    pub(super) async fn carry_out(
         &mut self,
         run: &mut PlannedCopy<'_>,
         end: End,
         ops: Vec<Op>,
-        cancel: &CancelToken,
     ) -> Vec<OpResult> {
-        let Some(session) = run.session(end) else {
-            return ops.iter().map(|op| local(run, op, cancel)).collect();
-        };
-        match self.remote(session, ops, cancel) {
-            (results, None) => results,
-            (results, Some(lost)) => {
-                run.lose(lost);
-                results
-            }
+        if run.is_local(end) {
+            return ops.iter().map(|op| local(run, op)).collect();
         }
-    }
-
-    fn remote(
-        &mut self,
-        session: &Session,
-        ops: Vec<Op>,
-        cancel: &CancelToken,
-    ) -> (Vec<OpResult>, Option<String>) {
         let mut results: Vec<OpResult> = Vec::with_capacity(ops.len());
         results.resize(ops.len(), Err("not done".to_owned()));
         let mut waiting = ops.into_iter().enumerate();
         let mut asked: BTreeMap<JobId, (usize, Option<Vec<u8>>)> = BTreeMap::new();
         loop {
-            while asked.len() < IN_FLIGHT && !cancel.is_cancelled() {
+            if run.stopped() {
+                return results;
+            }
+            while asked.len() < IN_FLIGHT {
                 let Some((at, op)) = waiting.next() else {
                     break;
                 };
@@ -105,40 +88,45 @@ impl Operations {
                 self.next += 1;
                 asked.insert(id, (at, None));
                 let kind = job(op);
-                session.submit(Job { id, kind }, None);
+                run.submit(end, Job { id, kind });
             }
             if asked.is_empty() {
-                return (results, None);
+                return results;
             }
-            let event = match session.events().recv_timeout(LOOKS) {
-                Ok(event) => event,
-                Err(error) if error.is_timeout() => continue,
-                Err(_) => return (results, Some("the session ended unexpectedly".to_owned())),
-            };
-            match event {
-                SessionEvent::Lane(LaneEvent::Path(id, path) | LaneEvent::Sum(id, path)) => {
-                    if let Some((_, text)) = asked.get_mut(&id) {
-                        *text = Some(path);
-                    }
+            match run.next_event(end) {
+                Ok(Some(SessionEvent::Lane(event))) => take(event, &mut asked, &mut results),
+                Ok(Some(_)) => {}
+                Ok(None) => run.wait().await,
+                Err(why) => {
+                    run.lose(why);
+                    return results;
                 }
-                SessionEvent::Lane(LaneEvent::Done(id)) => {
-                    if let Some((at, text)) = asked.remove(&id)
-                        && let Some(result) = results.get_mut(at)
-                    {
-                        *result = Ok(text);
-                    }
-                }
-                SessionEvent::Lane(LaneEvent::Failed(id, fault)) => {
-                    if let Some((at, _)) = asked.remove(&id)
-                        && let Some(result) = results.get_mut(at)
-                    {
-                        *result = Err(fault.what);
-                    }
-                }
-                SessionEvent::Lost(why) => return (results, Some(why)),
-                _ => {}
             }
         }
+    }
+}
+
+/// Notes what a job has told or how it has ended.
+fn take(
+    event: LaneEvent,
+    asked: &mut BTreeMap<JobId, (usize, Option<Vec<u8>>)>,
+    results: &mut [OpResult],
+) {
+    let (id, failed) = match event {
+        LaneEvent::Path(id, told) | LaneEvent::Sum(id, told) => {
+            if let Some((_, text)) = asked.get_mut(&id) {
+                *text = Some(told);
+            }
+            return;
+        }
+        LaneEvent::Done(id) => (id, None),
+        LaneEvent::Failed(id, fault) => (id, Some(fault.what)),
+        _ => return,
+    };
+    if let Some((at, text)) = asked.remove(&id)
+        && let Some(result) = results.get_mut(at)
+    {
+        *result = failed.map_or(Ok(text), Err);
     }
 }
 
@@ -183,8 +171,8 @@ fn job(op: Op) -> JobKind {
     }
 }
 
-fn local(run: &PlannedCopy<'_>, op: &Op, cancel: &CancelToken) -> OpResult {
-    if cancel.is_cancelled() {
+fn local(run: &mut PlannedCopy<'_>, op: &Op) -> OpResult {
+    if run.stopped() {
         return Err("interrupted".to_owned());
     }
     if let Op::ReadSymlink(path) = op {
@@ -192,7 +180,7 @@ fn local(run: &PlannedCopy<'_>, op: &Op, cancel: &CancelToken) -> OpResult {
         return Ok(Some(text.as_os_str().as_bytes().to_vec()));
     }
     if let Op::Sum { path, range, size } = op {
-        let sum = sum_of(path, range, *size, cancel).map_err(|error| os_words(&error))?;
+        let sum = sum_of(run, path, range, *size).map_err(|error| os_words(&error))?;
         return Ok(Some(sum));
     }
     let directories = run.directories();
@@ -262,7 +250,12 @@ fn set(at: &crate::disk::Location, attributes: &Attributes) -> io::Result<()> {
     Ok(())
 }
 
-fn sum_of(path: &[u8], range: &Range<u64>, size: u64, cancel: &CancelToken) -> io::Result<Vec<u8>> {
+fn sum_of(
+    run: &mut PlannedCopy<'_>,
+    path: &[u8],
+    range: &Range<u64>,
+    size: u64,
+) -> io::Result<Vec<u8>> {
     const PART: usize = 1 << 20;
     let file = std::fs::File::open(local_path(path))?;
     if file.metadata()?.len() != size {
@@ -271,7 +264,7 @@ fn sum_of(path: &[u8], range: &Range<u64>, size: u64, cancel: &CancelToken) -> i
     let mut hasher = blake3::Hasher::new();
     let mut part = vec![0; PART];
     let mut at = range.start;
-    while at < range.end && !cancel.is_cancelled() {
+    while at < range.end && !run.stopped() {
         let left = usize::try_from(range.end - at).unwrap_or(PART).min(PART);
         let read = file.read_at(part.get_mut(..left).unwrap_or_default(), at)?;
         if read == 0 {

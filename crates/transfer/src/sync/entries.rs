@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use sftp::Link;
+use sftp::InodeId;
 use sync::{Action, Kind, NodeId, Plan, SortedTree, Tree};
 
 use super::attributes::attributes;
@@ -17,7 +17,7 @@ pub(super) struct PlannedWalk {
     plan: Arc<Plan>,
     root: Vec<u8>,
     local: bool,
-    links: BTreeMap<NodeId, Link>,
+    links: BTreeMap<NodeId, InodeId>,
     /// Entries to report, and directories that lead to them, by their number.
     wanted: Vec<bool>,
     stack: Vec<Frame>,
@@ -35,7 +35,7 @@ impl PlannedWalk {
         plan: Arc<Plan>,
         root: Vec<u8>,
         local: bool,
-        links: BTreeMap<NodeId, Link>,
+        links: BTreeMap<NodeId, InodeId>,
     ) -> Self {
         let tree = plan.source().tree();
         let mut wanted = vec![false; tree.len() + 1];

@@ -5,16 +5,14 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use schedule::{Attributes, Job, JobId, LaneEvent};
-use sftp::Link;
+use sftp::InodeId;
 use sync::{Filter, Kind, NodeId, Selection, SortedTree, Tree};
 
 use super::attributes::entry;
-use crate::cancel::CancelToken;
-use crate::copy::End;
-use crate::session::{Session, SessionEvent};
+use crate::copy::{End, PlannedCopy};
+use crate::session::SessionEvent;
 use crate::walk::{
     DirId, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkEntry, join, local_path,
     refused_name,
@@ -22,8 +20,8 @@ use crate::walk::{
 
 /// Trees that a longhaul server lists for one client at the same time.
 const TREES: usize = 16;
-/// Longest wait for an event before the run looks if it was cancelled.
-const LOOKS: Duration = Duration::from_millis(100);
+/// Entries of this machine taken before the sessions are heard.
+const AT_ONCE: usize = 256;
 /// Longest `.gitignore` that is read, in bytes.
 const MOST_RULES: u64 = 1 << 20;
 /// Number of the first job of a listing, above those of the copy.
@@ -37,161 +35,186 @@ pub(super) struct Listing {
     /// Paths of the source that are not copied, whose counterparts stay.
     pub(super) kept: BTreeSet<Vec<u8>>,
     /// Identities of files with several hard links.
-    pub(super) links: BTreeMap<NodeId, Link>,
+    pub(super) links: BTreeMap<NodeId, InodeId>,
     pub(super) filter: Filter,
 }
 
-/// A listing that could not be completed, with the reason in one sentence.
-pub(super) enum ListError {
-    Lost(String),
-    Cancelled,
-}
-
-/// Directory to list, at one end.
-pub(super) struct Root<'a> {
+/// What is listed.
+pub(super) struct Root {
     pub(super) end: End,
     pub(super) path: Vec<u8>,
     /// `None` if there is no such directory yet.
     pub(super) attributes: Option<Attributes>,
-    pub(super) session: Option<&'a Session>,
     /// Leave out directories on other file systems, for an end on this machine.
     pub(super) one_file_system: bool,
+    /// Add the rules of `.gitignore` files, for an end on this machine.
+    pub(super) gitignore: bool,
 }
 
-/// Lists the directory `root` and everything below it that `filter` selects. With `gitignore`, the
-/// `.gitignore` files of an end on this machine are added to the filter.
-pub(super) fn list(
-    root: Root<'_>,
-    filter: Filter,
-    gitignore: bool,
-    cancel: &CancelToken,
-) -> Result<Listing, ListError> {
-    let mut builder = Builder::new(&root, filter);
-    let Some(attributes) = root.attributes else {
-        return Ok(builder.finish());
-    };
-    match root.session {
-        None => list_local(&root, gitignore, &mut builder, cancel)?,
-        Some(session) => list_remote(&root, attributes, session, &mut builder, cancel)?,
-    }
-    Ok(builder.finish())
-}
-
-fn list_local(
-    root: &Root<'_>,
-    gitignore: bool,
-    builder: &mut Builder,
-    cancel: &CancelToken,
-) -> Result<(), ListError> {
-    let top = match root.path.is_empty() {
-        true => PathBuf::from("."),
-        false => local_path(&root.path),
-    };
-    let device = fs::metadata(&top).map(|meta| meta.dev()).ok();
-    let mut walk = LocalWalk::new(top, false);
-    while let Some(found) = walk.next() {
-        if cancel.is_cancelled() {
-            return Err(ListError::Cancelled);
-        }
-        if root.one_file_system
-            && let WalkEntry::Directory { id, at } = &found
-            && at.parent.is_some()
-            && fs::symlink_metadata(local_path(&at.path))
-                .map(|meta| meta.dev())
-                .ok()
-                != device
-        {
-            builder.leave_out(&at.path);
-            LocalWalk::skip(&mut walk, *id);
-            continue;
-        }
-        let dir = match &found {
-            WalkEntry::Directory { at, .. } if gitignore => Some(at.path.clone()),
-            _ => None,
-        };
-        match (builder.take(found), dir) {
-            (Some(skipped), _) => LocalWalk::skip(&mut walk, skipped),
-            (None, Some(dir)) => builder.read_gitignore(&dir),
-            (None, None) => {}
-        }
-    }
-    Ok(())
-}
-
-fn list_remote(
-    root: &Root<'_>,
-    attributes: Attributes,
-    session: &Session,
-    builder: &mut Builder,
-    cancel: &CancelToken,
-) -> Result<(), ListError> {
-    let mut walk = RemoteWalk::new(root.path.clone(), None, attributes, false, None);
-    let mut asked: BTreeMap<JobId, u64> = BTreeMap::new();
-    let mut next = FIRST_JOB;
+/// Lists directories and everything below them that `filter` selects, all at the same time.
+/// Returns `None` if the run ends before that.
+pub(super) async fn list(
+    run: &mut PlannedCopy<'_>,
+    roots: Vec<Root>,
+    filter: &Filter,
+) -> Option<Vec<Listing>> {
+    let new = |root| Lister::new(run, root, filter.clone());
+    let mut listers: Vec<Lister> = roots.into_iter().map(new).collect();
     loop {
-        if cancel.is_cancelled() {
-            return Err(ListError::Cancelled);
+        if run.stopped() {
+            return None;
         }
-        while let Some(found) = walk.poll_found() {
-            if let Some(skipped) = builder.take(found) {
-                walk.skip(skipped);
+        let mut moved = false;
+        for lister in &mut listers {
+            moved |= lister.step(run);
+            loop {
+                match run.next_event(lister.builder.end) {
+                    Ok(Some(event)) => {
+                        lister.handle(event);
+                        moved = true;
+                    }
+                    Ok(None) => break,
+                    Err(why) => {
+                        run.lose(why);
+                        return None;
+                    }
+                }
             }
         }
-        if walk.is_over() {
-            return Ok(());
+        if listers.iter().all(Lister::is_over) {
+            return Some(listers.into_iter().map(|l| l.builder.finish()).collect());
         }
-        if session.lists_trees() {
-            walk.list_in_trees();
-        }
-        walk.allow_tree(walk.trees_asked() < TREES);
-        while let Some(request) = walk.poll_request() {
-            let id = JobId(next);
-            next += 1;
-            asked.insert(id, request.tag);
-            let kind = request.kind;
-            session.submit(Job { id, kind }, None);
-            walk.allow_tree(walk.trees_asked() < TREES);
-        }
-        match session.events().recv_timeout(LOOKS) {
-            Ok(event) => handle(event, &mut walk, &mut asked)?,
-            Err(error) if error.is_timeout() => continue,
-            Err(_) => return Err(ListError::Lost("the session ended unexpectedly".to_owned())),
-        }
-        while let Ok(event) = session.events().try_recv() {
-            handle(event, &mut walk, &mut asked)?;
+        if !moved {
+            run.wait().await;
         }
     }
 }
 
-fn handle(
-    event: SessionEvent,
-    walk: &mut RemoteWalk,
-    asked: &mut BTreeMap<JobId, u64>,
-) -> Result<(), ListError> {
-    let mut tell = |id: JobId, answer| {
+/// Listing in progress.
+struct Lister {
+    builder: Builder,
+    walk: Walking,
+    gitignore: bool,
+}
+
+enum Walking {
+    Local {
+        walk: LocalWalk,
+        /// Device of the root, if other file systems are left out.
+        device: Option<u64>,
+    },
+    Remote {
+        walk: Box<RemoteWalk>,
+        asked: BTreeMap<JobId, u64>,
+        next: u64,
+    },
+    Over,
+}
+
+impl Lister {
+    fn new(run: &PlannedCopy<'_>, root: Root, filter: Filter) -> Self {
+        let walk = match (root.attributes, run.is_local(root.end)) {
+            (None, _) => Walking::Over,
+            (Some(_), true) => {
+                let top = match root.path.is_empty() {
+                    true => PathBuf::from("."),
+                    false => local_path(&root.path),
+                };
+                let device = fs::metadata(&top).map(|meta| meta.dev()).ok();
+                Walking::Local {
+                    walk: LocalWalk::new(top, false),
+                    device: device.filter(|_| root.one_file_system),
+                }
+            }
+            (Some(attributes), false) => {
+                let walk = RemoteWalk::new(root.path.clone(), None, attributes, false, None);
+                Walking::Remote {
+                    walk: Box::new(walk),
+                    asked: BTreeMap::new(),
+                    next: FIRST_JOB,
+                }
+            }
+        };
+        Self {
+            gitignore: root.gitignore,
+            builder: Builder::new(root.end, root.path, filter),
+            walk,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.walk, Walking::Over)
+    }
+
+    /// Takes some entries and sends requests. Returns true if there may be more at once.
+    fn step(&mut self, run: &PlannedCopy<'_>) -> bool {
+        let builder = &mut self.builder;
+        match &mut self.walk {
+            Walking::Over => false,
+            Walking::Local { walk, device } => {
+                for _ in 0..AT_ONCE {
+                    let Some(found) = walk.next() else {
+                        self.walk = Walking::Over;
+                        return true;
+                    };
+                    if let Some(skipped) = builder.take_local(found, *device, self.gitignore) {
+                        LocalWalk::skip(walk, skipped);
+                    }
+                }
+                true
+            }
+            Walking::Remote { walk, asked, next } => {
+                while let Some(found) = walk.poll_found() {
+                    if let Some(skipped) = builder.take(found) {
+                        walk.skip(skipped);
+                    }
+                }
+                if walk.is_over() {
+                    self.walk = Walking::Over;
+                    return true;
+                }
+                if run.lists_trees(builder.end) {
+                    walk.list_in_trees();
+                }
+                walk.allow_tree(walk.trees_asked() < TREES);
+                while let Some(request) = walk.poll_request() {
+                    let id = JobId(*next);
+                    *next += 1;
+                    asked.insert(id, request.tag);
+                    let kind = request.kind;
+                    run.submit(builder.end, Job { id, kind });
+                    walk.allow_tree(walk.trees_asked() < TREES);
+                }
+                false
+            }
+        }
+    }
+
+    fn handle(&mut self, event: SessionEvent) {
+        let Walking::Remote { walk, asked, .. } = &mut self.walk else {
+            return;
+        };
+        let (id, answer) = match event {
+            SessionEvent::Lane(LaneEvent::Entries(id, entries)) => {
+                (id, ListAnswer::Entries(entries))
+            }
+            SessionEvent::Lane(LaneEvent::Tree(id, steps)) => (id, ListAnswer::Tree(steps)),
+            SessionEvent::Lane(LaneEvent::LeftOut(id, name)) => (id, ListAnswer::LeftOut(name)),
+            SessionEvent::Restarted(id) => (id, ListAnswer::Restarted),
+            SessionEvent::Lane(LaneEvent::Done(id)) => (id, ListAnswer::Done),
+            SessionEvent::Lane(LaneEvent::Failed(id, fault)) => {
+                (id, ListAnswer::Failed(fault.what))
+            }
+            _ => return,
+        };
+        let over = matches!(answer, ListAnswer::Done | ListAnswer::Failed(_));
         if let Some(tag) = asked.get(&id) {
             walk.handle(*tag, answer);
         }
-    };
-    match event {
-        SessionEvent::Lane(LaneEvent::Entries(id, entries)) => {
-            tell(id, ListAnswer::Entries(entries));
-        }
-        SessionEvent::Lane(LaneEvent::Tree(id, steps)) => tell(id, ListAnswer::Tree(steps)),
-        SessionEvent::Lane(LaneEvent::LeftOut(id, name)) => tell(id, ListAnswer::LeftOut(name)),
-        SessionEvent::Restarted(id) => tell(id, ListAnswer::Restarted),
-        SessionEvent::Lane(LaneEvent::Done(id)) => {
-            tell(id, ListAnswer::Done);
+        if over {
             asked.remove(&id);
         }
-        SessionEvent::Lane(LaneEvent::Failed(id, fault)) => {
-            tell(id, ListAnswer::Failed(fault.what));
-            asked.remove(&id);
-        }
-        SessionEvent::Lost(why) => return Err(ListError::Lost(why)),
-        _ => {}
     }
-    Ok(())
 }
 
 /// Builds a tree from the entries of a walk.
@@ -203,15 +226,15 @@ struct Builder {
     filter: Filter,
     problems: Vec<(Vec<u8>, String)>,
     kept: BTreeSet<Vec<u8>>,
-    links: BTreeMap<NodeId, Link>,
+    links: BTreeMap<NodeId, InodeId>,
     full: bool,
 }
 
 impl Builder {
-    fn new(root: &Root<'_>, filter: Filter) -> Self {
+    fn new(end: End, root: Vec<u8>, filter: Filter) -> Self {
         Self {
-            end: root.end,
-            root: root.path.clone(),
+            end,
+            root,
             tree: Tree::new(),
             dirs: BTreeMap::new(),
             filter,
@@ -220,6 +243,30 @@ impl Builder {
             links: BTreeMap::new(),
             full: false,
         }
+    }
+
+    /// Adds an entry of this machine. Directories on other devices than `device` are left out.
+    fn take_local(
+        &mut self,
+        found: WalkEntry,
+        device: Option<u64>,
+        gitignore: bool,
+    ) -> Option<DirId> {
+        let WalkEntry::Directory { id, at } = &found else {
+            return self.take(found);
+        };
+        let (id, path) = (*id, at.path.clone());
+        if let Some(device) = device.filter(|_| at.parent.is_some())
+            && fs::symlink_metadata(local_path(&path)).is_ok_and(|meta| meta.dev() != device)
+        {
+            self.leave_out(&path);
+            return Some(id);
+        }
+        let skipped = self.take(found);
+        if gitignore && skipped.is_none() {
+            self.read_gitignore(&path);
+        }
+        skipped
     }
 
     /// Adds an entry. Returns the directory whose contents are left out.

@@ -3,21 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use schedule::EntryKind;
+use schedule::{Attributes, EntryKind};
 use sync::{Action, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Step, Tree};
 
 use super::attributes::attributes;
 use super::ends::{Op, Operations};
 use super::entries::PlannedWalk;
-use super::listing::{self, ListError, Listing, Root, hides_entries};
+use super::listing::{self, Listing, Root, hides_entries};
 use super::remembered::SourceFileSystem;
 use super::settle::Settling;
 use super::{SyncOptions, SyncRequest, SyncResult};
 use crate::cancel::CancelToken;
-use crate::copy::{Connect, CopyRequest, End, PlannedCopy};
+use crate::copy::{Connect, CopyRequest, End, PlannedCopy, with_edge};
 use crate::report::{Change, Event, Name, Progress, Summary};
 use crate::walk::join;
 
@@ -30,49 +28,34 @@ pub fn run(
     events: &mut dyn FnMut(Event),
     cancel: &CancelToken,
 ) -> SyncResult {
-    let start = Instant::now();
     let copy = CopyRequest {
         sources: vec![request.source.clone()],
         target: request.target.clone(),
         options: request.copy.clone(),
     };
-    let begun = PlannedCopy::begin(&copy, &request.copy, connect, progress, events, cancel);
-    let run = match begun {
-        Ok(run) => run,
-        Err(summary) => return SyncResult::failed(*summary, start.elapsed()),
-    };
-    let mut sync = Sync {
-        run,
-        request,
-        options: &request.options,
-        cancel,
-        operations: Operations::default(),
-        deleted: 0,
-        moved: 0,
-        equal: 0,
-        refused: None,
-    };
-    sync.carry_out();
-    let Sync {
-        run,
-        deleted,
-        moved,
-        equal,
-        refused,
-        ..
-    } = sync;
-    SyncResult {
-        summary: run.finish(start.elapsed()),
-        equal,
-        deleted,
-        moved,
-        refused,
-    }
+    with_edge(connect, cancel, async |edge| {
+        let begun = PlannedCopy::begin(&copy, &request.copy, edge, progress, events).await;
+        let run = match begun {
+            Ok(run) => run,
+            Err(summary) => return SyncResult::failed(*summary),
+        };
+        let mut sync = Sync {
+            run,
+            request,
+            options: &request.options,
+            operations: Operations::default(),
+            deleted: 0,
+            moved: 0,
+            equal: 0,
+            refused: None,
+        };
+        sync.carry_out().await;
+        sync.finish()
+    })
 }
 
 impl SyncResult {
-    fn failed(mut summary: Summary, elapsed: Duration) -> Self {
-        summary.elapsed = elapsed;
+    fn failed(summary: Summary) -> Self {
         Self {
             summary,
             equal: 0,
@@ -88,7 +71,6 @@ struct Sync<'a> {
     run: PlannedCopy<'a>,
     request: &'a SyncRequest,
     options: &'a SyncOptions,
-    cancel: &'a CancelToken,
     operations: Operations,
     deleted: u64,
     moved: u64,
@@ -97,8 +79,18 @@ struct Sync<'a> {
 }
 
 impl Sync<'_> {
-    fn carry_out(&mut self) {
-        let Some((source, target)) = self.list() else {
+    fn finish(self) -> SyncResult {
+        SyncResult {
+            summary: self.run.finish(),
+            equal: self.equal,
+            deleted: self.deleted,
+            moved: self.moved,
+            refused: self.refused,
+        }
+    }
+
+    async fn carry_out(&mut self) {
+        let Some((source, target)) = self.list().await else {
             return;
         };
         let unlisted = self.report_problems(&source, &target);
@@ -109,7 +101,7 @@ impl Sync<'_> {
             let path = self.run.shown(End::Source, &path);
             self.run.fail(path, "no such file or directory".to_owned());
         }
-        let Some(mut plan) = self.plan(source, target) else {
+        let Some(mut plan) = self.plan(source, target).await else {
             return;
         };
         let memory = SourceFileSystem::find(self.request);
@@ -132,17 +124,17 @@ impl Sync<'_> {
             return;
         }
         memory.keep();
-        self.change(plan, links);
+        self.change(plan, links).await;
     }
 
     /// Lists both ends at the same time.
-    fn list(&mut self) -> Option<(Listing, Listing)> {
-        let attributes = [End::Source, End::Target].map(|end| self.run.root_attributes(end));
+    async fn list(&mut self) -> Option<(Listing, Listing)> {
+        let source = self.run.root_attributes(End::Source).await;
+        let target = self.run.root_attributes(End::Target).await;
         if self.run.stopped() {
             return None;
         }
-        let [source, target] = attributes;
-        let kind = |attributes: &Option<schedule::Attributes>| attributes.map(|a| a.kind());
+        let kind = |attributes: &Option<Attributes>| attributes.map(|a| a.kind());
         let source_error = match kind(&source) {
             None => Some("no such directory"),
             Some(EntryKind::Directory) => None,
@@ -165,37 +157,23 @@ impl Sync<'_> {
             end,
             path: self.run.root(end).to_vec(),
             attributes,
-            session: self.run.session(end),
             one_file_system: self.options.one_file_system && end == End::Source,
+            gitignore: self.options.gitignore && end == End::Source,
         };
-        let filter = self.filter();
         let (source, target) = (root(End::Source, source), root(End::Target, target));
-        let gitignore = self.options.gitignore;
-        let (source, target) = thread::scope(|scope| {
-            let cancel = self.cancel;
-            let name_filter = filter.clone();
-            // Nested rules of the source decide at the target too, so it is listed after them.
-            if gitignore {
-                let source = listing::list(source, filter, true, cancel);
-                let filter = match &source {
-                    Ok(listing) => listing.filter.clone(),
-                    Err(_) => name_filter,
-                };
-                return (source, listing::list(target, filter, false, cancel));
-            }
-            let there = scope.spawn(move || listing::list(target, name_filter, false, cancel));
-            let here = listing::list(source, filter, false, cancel);
-            let there = there.join().unwrap_or(Err(ListError::Cancelled));
-            (here, there)
-        });
-        match (source, target) {
-            (Ok(source), Ok(target)) => Some((source, target)),
-            (Err(ListError::Lost(why)), _) | (_, Err(ListError::Lost(why))) => {
-                self.run.lose(why);
-                None
-            }
-            _ => None,
+        let filter = self.filter();
+        if !self.options.gitignore {
+            let mut listings = listing::list(&mut self.run, vec![source, target], &filter).await?;
+            return Some((listings.remove(0), listings.remove(0)));
         }
+        // Nested rules of the source decide at the target too, so it is listed after them.
+        let source = listing::list(&mut self.run, vec![source], &filter)
+            .await?
+            .pop()?;
+        let target = listing::list(&mut self.run, vec![target], &source.filter)
+            .await?
+            .pop()?;
+        Some((source, target))
     }
 
     /// Returns the filter, which leaves out the folder of `--backup-dir` as well.
@@ -224,20 +202,19 @@ impl Sync<'_> {
     }
 
     /// Compares the two listings.
-    fn plan(&mut self, source: Listing, target: Listing) -> Option<Plan> {
+    async fn plan(&mut self, source: Listing, target: Listing) -> Option<Plan> {
         let (mut ours, mut theirs) = (source.tree, target.tree);
         let mut rules = self.options.comparison.clone();
         rules.grain = Grain::of(&theirs);
         let mut settling = Settling {
             run: &mut self.run,
             operations: &mut self.operations,
-            cancel: self.cancel,
         };
-        settling.read_symlinks(&mut ours, &mut theirs);
+        settling.read_symlinks(&mut ours, &mut theirs).await;
         let mut plan = Plan::keeping(ours, theirs, &rules, source.kept);
-        settling.compare_unsure(&mut plan);
+        settling.compare_unsure(&mut plan).await;
         match self.options.delete {
-            true => settling.find_moves(&mut plan, &rules),
+            true => settling.find_moves(&mut plan, &rules).await,
             false => plan.keep_others(),
         }
         (!self.run.stopped()).then_some(plan)
@@ -334,27 +311,27 @@ impl Sync<'_> {
 
     /// Carries out the plan: what is in the way goes, files are moved, data are copied, attributes
     /// are set, and deletions come last.
-    fn change(&mut self, plan: Plan, links: BTreeMap<NodeId, sftp::Link>) {
+    async fn change(&mut self, plan: Plan, links: BTreeMap<NodeId, sftp::InodeId>) {
         let doomed = plan.in_the_way().to_vec();
-        self.remove_entries(&plan, &doomed);
-        let plan = self.carry_out_moves(plan);
+        self.remove_entries(&plan, &doomed).await;
+        let plan = self.carry_out_moves(plan).await;
         if self.run.stopped() {
             return;
         }
-        self.back_up_replaced(&plan);
+        self.back_up_replaced(&plan).await;
         let plan = Arc::new(plan);
-        let local = self.run.session(End::Source).is_none();
+        let local = self.run.is_local(End::Source);
         let root = self.run.root(End::Source).to_vec();
         let walk = PlannedWalk::new(Arc::clone(&plan), root, local, links);
         if walk.has_any() {
-            self.run.copy(Box::new(walk));
+            self.run.copy(Box::new(walk)).await;
         }
         if self.run.stopped() {
             return;
         }
-        self.set_attributes(&plan);
+        self.set_attributes(&plan).await;
         if !self.run.has_failed() || plan.deletions().is_empty() {
-            self.delete(&plan);
+            self.delete(&plan).await;
         } else {
             let refused = "nothing is deleted: not everything was copied; run the sync again";
             self.run.tell(Event::Warning {
@@ -365,7 +342,7 @@ impl Sync<'_> {
     }
 
     /// Renames what was moved at the source. A file that cannot be renamed is copied.
-    fn carry_out_moves(&mut self, mut plan: Plan) -> Plan {
+    async fn carry_out_moves(&mut self, mut plan: Plan) -> Plan {
         let moves: Vec<(NodeId, NodeId)> = plan
             .steps()
             .iter()
@@ -382,7 +359,7 @@ impl Sync<'_> {
             .iter()
             .map(|(to, _)| plan.source().tree().path(plan.source().tree().parent(*to)))
             .collect();
-        self.make_directories(&root, above);
+        self.make_directories(&root, above).await;
         let ops = moves.iter().map(|(to, from)| Op::Rename {
             from: join(&root, &plan.target().tree().path(*from)),
             to: join(&root, &plan.source().tree().path(*to)),
@@ -390,7 +367,8 @@ impl Sync<'_> {
         let ops: Vec<Op> = ops.collect();
         let results = self
             .operations
-            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+            .carry_out(&mut self.run, End::Target, ops)
+            .await;
         let mut failed = BTreeSet::new();
         let mut set = Vec::new();
         for ((to, _), result) in moves.iter().zip(results) {
@@ -405,12 +383,13 @@ impl Sync<'_> {
         }
         plan.unsettle_moves(&failed);
         self.operations
-            .carry_out(&mut self.run, End::Target, set, self.cancel);
+            .carry_out(&mut self.run, End::Target, set)
+            .await;
         plan
     }
 
     /// Creates directories below `root`, each after the one that contains it.
-    fn make_directories(&mut self, root: &[u8], paths: Vec<Vec<u8>>) {
+    async fn make_directories(&mut self, root: &[u8], paths: Vec<Vec<u8>>) {
         let mut all = BTreeSet::new();
         for path in paths {
             let mut at = path.as_slice();
@@ -428,12 +407,13 @@ impl Sync<'_> {
         for ops in levels.into_values() {
             // A failure shows in what is put into the directory.
             self.operations
-                .carry_out(&mut self.run, End::Target, ops, self.cancel);
+                .carry_out(&mut self.run, End::Target, ops)
+                .await;
         }
     }
 
     /// Sets attributes of files whose data are equal. Directories get theirs from the copy.
-    fn set_attributes(&mut self, plan: &Plan) {
+    async fn set_attributes(&mut self, plan: &Plan) {
         let root = self.run.root(End::Target).to_vec();
         let tree = plan.source().tree();
         let mut paths = Vec::new();
@@ -450,20 +430,21 @@ impl Sync<'_> {
         }
         let results = self
             .operations
-            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+            .carry_out(&mut self.run, End::Target, ops)
+            .await;
         self.report_failures(&paths, results, "cannot set its permissions and times");
     }
 
-    fn delete(&mut self, plan: &Plan) {
+    async fn delete(&mut self, plan: &Plan) {
         if plan.deletions().is_empty() {
             return;
         }
-        self.remove_entries(plan, plan.deletions());
-        self.restore_times(plan);
+        self.remove_entries(plan, plan.deletions()).await;
+        self.restore_times(plan).await;
     }
 
     /// Removes entries of the target, or moves them to the backup folder.
-    fn remove_entries(&mut self, plan: &Plan, ids: &[NodeId]) {
+    async fn remove_entries(&mut self, plan: &Plan, ids: &[NodeId]) {
         let root = self.run.root(End::Target).to_vec();
         let tree = plan.target().tree();
         let doomed = ids.iter().map(|id| {
@@ -475,15 +456,15 @@ impl Sync<'_> {
         match self.backup_root() {
             Some(backup) => {
                 let files = files.into_iter().map(|(path, _)| path).collect();
-                self.move_to_backup(&root, &backup, files);
+                self.move_to_backup(&root, &backup, files).await;
             }
-            None => self.remove(files.into_iter().map(whole).collect()),
+            None => self.remove(files.into_iter().map(whole).collect()).await,
         }
-        self.remove(dirs.into_iter().map(whole).collect());
+        self.remove(dirs.into_iter().map(whole).collect()).await;
     }
 
     /// Sets the times of directories again from which something was deleted.
-    fn restore_times(&mut self, plan: &Plan) {
+    async fn restore_times(&mut self, plan: &Plan) {
         let (ours, theirs) = (plan.source(), plan.target());
         let mut dirs = BTreeSet::new();
         for id in plan.deletions() {
@@ -500,7 +481,8 @@ impl Sync<'_> {
             })
             .collect();
         self.operations
-            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+            .carry_out(&mut self.run, End::Target, ops)
+            .await;
         // The root's own path is the one that the user named, symlinks included.
         if plan
             .deletions()
@@ -508,16 +490,17 @@ impl Sync<'_> {
             .any(|id| theirs.tree().parent(*id) == Tree::ROOT)
         {
             self.run
-                .set_root_times(&attributes(ours.tree().entry(Tree::ROOT)));
+                .set_root_times(&attributes(ours.tree().entry(Tree::ROOT)))
+                .await;
         }
     }
 
     /// Removes paths, directories after their contents. Each comes with true for a directory.
-    fn remove(&mut self, paths: Vec<(Vec<u8>, bool)>) {
+    async fn remove(&mut self, paths: Vec<(Vec<u8>, bool)>) {
         let (dirs, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|(_, is_dir)| *is_dir);
         let files: Vec<Vec<u8>> = files.into_iter().map(|(path, _)| path).collect();
         let ops = files.iter().cloned().map(Op::Remove).collect();
-        self.remove_all(&files, ops);
+        self.remove_all(&files, ops).await;
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
         let mut levels: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
         for (path, _) in dirs {
@@ -525,14 +508,15 @@ impl Sync<'_> {
         }
         for (_, level) in levels.into_iter().rev() {
             let ops = level.iter().cloned().map(Op::RemoveDir).collect();
-            self.remove_all(&level, ops);
+            self.remove_all(&level, ops).await;
         }
     }
 
-    fn remove_all(&mut self, paths: &[Vec<u8>], ops: Vec<Op>) {
+    async fn remove_all(&mut self, paths: &[Vec<u8>], ops: Vec<Op>) {
         let results = self
             .operations
-            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+            .carry_out(&mut self.run, End::Target, ops)
+            .await;
         self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
         self.report_failures(paths, results, "cannot be deleted");
     }
@@ -563,7 +547,7 @@ impl Sync<'_> {
     }
 
     /// Keeps the files that will be replaced, under a second name where the target can link them.
-    fn back_up_replaced(&mut self, plan: &Plan) {
+    async fn back_up_replaced(&mut self, plan: &Plan) {
         let Some(backup) = self.backup_root() else {
             return;
         };
@@ -577,7 +561,7 @@ impl Sync<'_> {
             .filter(|id| tree.entry(*id).kind != Kind::Directory)
             .map(|id| tree.path(id))
             .collect();
-        self.make_backup_directories(&backup, &files);
+        self.make_backup_directories(&backup, &files).await;
         let paths = |path: &Vec<u8>| (join(&root, path), join(&backup, path));
         let ops = files.iter().map(|path| {
             let (of, to) = paths(path);
@@ -586,42 +570,46 @@ impl Sync<'_> {
         let ops = ops.collect();
         let results = self
             .operations
-            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+            .carry_out(&mut self.run, End::Target, ops)
+            .await;
         let unlinked: Vec<Vec<u8>> = files
             .into_iter()
             .zip(results)
             .filter(|(_, result)| result.is_err())
             .map(|(path, _)| path)
             .collect();
-        self.move_to_backup(&root, &backup, unlinked);
+        self.move_to_backup(&root, &backup, unlinked).await;
     }
 
-    fn make_backup_directories(&mut self, backup: &[u8], files: &[Vec<u8>]) {
+    async fn make_backup_directories(&mut self, backup: &[u8], files: &[Vec<u8>]) {
         if files.is_empty() {
             return;
         }
         let ops = vec![Op::MakeDir(backup.to_vec())];
         self.operations
-            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+            .carry_out(&mut self.run, End::Target, ops)
+            .await;
         let parent = |path: &Vec<u8>| {
             let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
             path.get(..end).unwrap_or_default().to_vec()
         };
-        self.make_directories(backup, files.iter().map(parent).collect());
+        self.make_directories(backup, files.iter().map(parent).collect())
+            .await;
     }
 
     /// Renames files into the backup folder, replacing what an earlier sync has put there.
-    fn move_to_backup(&mut self, root: &[u8], backup: &[u8], files: Vec<Vec<u8>>) {
+    async fn move_to_backup(&mut self, root: &[u8], backup: &[u8], files: Vec<Vec<u8>>) {
         if files.is_empty() {
             return;
         }
-        self.make_backup_directories(backup, &files);
+        self.make_backup_directories(backup, &files).await;
         let older = files
             .iter()
             .map(|path| Op::Remove(join(backup, path)))
             .collect();
         self.operations
-            .carry_out(&mut self.run, End::Target, older, self.cancel);
+            .carry_out(&mut self.run, End::Target, older)
+            .await;
         let ops = files.iter().map(|path| Op::Rename {
             from: join(root, path),
             to: join(backup, path),
@@ -629,7 +617,8 @@ impl Sync<'_> {
         let ops = ops.collect();
         let results = self
             .operations
-            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+            .carry_out(&mut self.run, End::Target, ops)
+            .await;
         self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
         let paths: Vec<Vec<u8>> = files.iter().map(|path| join(root, path)).collect();
         self.report_failures(&paths, results, "cannot be moved to the backup folder");

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use sync::{Action, Comparison, Kind, NodeId, Plan, SortedTree};
 
 use super::ends::{Op, OpResult, Operations};
-use crate::cancel::CancelToken;
 use crate::copy::{End, PlannedCopy};
 use crate::walk::join;
 
@@ -17,7 +16,6 @@ const RANGE: u64 = sftp::blocks::MOST_HASHED as u64;
 pub(super) struct Settling<'a, 'run> {
     pub(super) run: &'a mut PlannedCopy<'run>,
     pub(super) operations: &'a mut Operations,
-    pub(super) cancel: &'a CancelToken,
 }
 
 /// Two files with their size, of which the contents may be equal.
@@ -29,7 +27,7 @@ struct Pair {
 
 impl Settling<'_, '_> {
     /// Reads the symlinks that exist under one path at both ends.
-    pub(super) fn read_symlinks(&mut self, source: &mut SortedTree, target: &mut SortedTree) {
+    pub(super) async fn read_symlinks(&mut self, source: &mut SortedTree, target: &mut SortedTree) {
         let mut both = Vec::new();
         for id in source.tree().symlinks() {
             let there = target.find(&source.tree().path(id));
@@ -38,15 +36,15 @@ impl Settling<'_, '_> {
             }
         }
         let (here, there): (Vec<_>, Vec<_>) = both.into_iter().unzip();
-        self.read(End::Source, source, &here);
-        self.read(End::Target, target, &there);
+        self.read(End::Source, source, &here).await;
+        self.read(End::Target, target, &there).await;
     }
 
-    fn read(&mut self, end: End, tree: &mut SortedTree, links: &[NodeId]) {
+    async fn read(&mut self, end: End, tree: &mut SortedTree, links: &[NodeId]) {
         let root = self.run.root(end).to_vec();
         let path = |id: &NodeId| join(&root, &tree.tree().path(*id));
         let ops = links.iter().map(|id| Op::ReadSymlink(path(id))).collect();
-        let texts = self.operations.carry_out(self.run, end, ops, self.cancel);
+        let texts = self.operations.carry_out(self.run, end, ops).await;
         for (id, text) in links.iter().zip(texts) {
             if let Ok(Some(text)) = text {
                 tree.set_link(*id, text);
@@ -56,7 +54,7 @@ impl Settling<'_, '_> {
 
     /// Compares checksums where size and second are equal. Where an end computes none, the file
     /// counts as different.
-    pub(super) fn compare_unsure(&mut self, plan: &mut Plan) {
+    pub(super) async fn compare_unsure(&mut self, plan: &mut Plan) {
         let unsure: Vec<(NodeId, NodeId)> = plan
             .steps()
             .iter()
@@ -66,20 +64,20 @@ impl Settling<'_, '_> {
         if unsure.is_empty() {
             return;
         }
-        let equal = self.equal_pairs(plan, &unsure);
+        let equal = self.equal_pairs(plan, &unsure).await;
         plan.settle(|step| equal.contains(&step.source));
     }
 
     /// Finds files that were moved at the source, and notes them in the plan. Without checksums,
     /// only files that keep their name count.
-    pub(super) fn find_moves(&mut self, plan: &mut Plan, rules: &Comparison) {
+    pub(super) async fn find_moves(&mut self, plan: &mut Plan, rules: &Comparison) {
         let pairs = plan.find_moves(rules);
         if pairs.is_empty() {
             return;
         }
         let sums = self.has_sums();
         let equal = match sums {
-            true => self.equal_pairs(plan, &pairs),
+            true => self.equal_pairs(plan, &pairs).await,
             false => BTreeSet::new(),
         };
         let moved: Vec<(NodeId, NodeId)> = pairs
@@ -95,16 +93,12 @@ impl Settling<'_, '_> {
     /// True if both ends compute checksums.
     fn has_sums(&self) -> bool {
         [End::Source, End::Target].into_iter().all(|end| {
-            let session = self.run.session(end);
-            session.is_none_or(|session| {
-                session
-                    .far_info()
-                    .is_some_and(|info| info.has("hash@longhaul"))
-            })
+            let server = self.run.server(end);
+            self.run.is_local(end) || server.is_some_and(|info| info.has("hash@longhaul"))
         })
     }
 
-    fn equal_pairs(&mut self, plan: &Plan, pairs: &[(NodeId, NodeId)]) -> BTreeSet<NodeId> {
+    async fn equal_pairs(&mut self, plan: &Plan, pairs: &[(NodeId, NodeId)]) -> BTreeSet<NodeId> {
         let roots = [End::Source, End::Target].map(|end| self.run.root(end).to_vec());
         let files: Vec<Pair> = pairs
             .iter()
@@ -117,14 +111,18 @@ impl Settling<'_, '_> {
         if !self.has_sums() {
             return BTreeSet::new();
         }
-        let here = self.sums(
-            End::Source,
-            files.iter().map(|file| (&file.source, file.size)),
-        );
-        let there = self.sums(
-            End::Target,
-            files.iter().map(|file| (&file.target, file.size)),
-        );
+        let here = self
+            .sums(
+                End::Source,
+                files.iter().map(|file| (&file.source, file.size)),
+            )
+            .await;
+        let there = self
+            .sums(
+                End::Target,
+                files.iter().map(|file| (&file.target, file.size)),
+            )
+            .await;
         let mut equal = BTreeSet::new();
         for ((id, _), (ours, theirs)) in pairs.iter().zip(here.iter().zip(&there)) {
             let same = |(a, b): (&OpResult, &OpResult)| matches!((a, b), (Ok(a), Ok(b)) if a == b);
@@ -136,7 +134,7 @@ impl Settling<'_, '_> {
     }
 
     /// Computes the checksums of each file's ranges.
-    fn sums<'f>(
+    async fn sums<'f>(
         &mut self,
         end: End,
         files: impl Iterator<Item = (&'f Vec<u8>, u64)>,
@@ -154,7 +152,7 @@ impl Settling<'_, '_> {
             }
             counts.push(ops.len() - before);
         }
-        let results = self.operations.carry_out(self.run, end, ops, self.cancel);
+        let results = self.operations.carry_out(self.run, end, ops).await;
         let mut results = results.into_iter();
         counts
             .into_iter()

@@ -198,13 +198,14 @@ impl LocalWalk {
         let identity = (meta.dev(), meta.ino());
         if self.avoided == Some(identity) {
             return Err(
-                "this is where the copy goes: a directory cannot be copied into itself".to_owned(),
+                "the target is inside this directory: a directory cannot be copied into itself"
+                    .to_owned(),
             );
         }
         match self.stack.iter().find(|f| f.identity == identity) {
             Some(above) => {
                 let above = Name::from(above.path.as_path());
-                Err(format!("a loop of symlinks: this is {above} again"))
+                Err(format!("symlink loop: this is {above} again"))
             }
             None => Ok(()),
         }

@@ -63,10 +63,10 @@ pub(crate) const NOT_REGULAR: &str = "not a regular file";
 /// Returns the reason not to copy an entry whose name is reserved for longhaul. A server could
 /// otherwise plant temporaries, and journals in the format of older versions.
 pub(crate) fn refused_name(name: &[u8]) -> Option<&'static str> {
-    const JOURNAL: &str = "not copied: longhaul keeps names that begin with .longhaul- for its own \
-                           files; rename it at the source";
-    const TEMPORARY: &str = "not copied: this is the temporary of a longhaul copy that is under \
-                             way or was interrupted; remove or rename it at the source";
+    const JOURNAL: &str = "not copied: names that begin with .longhaul- are reserved for longhaul's own files; \
+         rename it at the source";
+    const TEMPORARY: &str = "not copied: it is the temporary of a running or interrupted longhaul copy; remove or \
+         rename it at the source";
     if name.starts_with(b".longhaul-") {
         return Some(JOURNAL);
     }

@@ -62,7 +62,7 @@ pub struct RemoteWalk {
     /// unavailable.
     pub(super) to_list_on: Vec<(Arc<Dir>, SeenNames)>,
     to_look: VecDeque<(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes)>,
-    pub(super) asked: BTreeMap<u64, Asked>,
+    pub(super) asked: BTreeMap<u64, PendingListing>,
     pub(super) lists: usize,
     /// Number of finished listings, and of the entries they returned.
     listed: (usize, usize),
@@ -92,7 +92,7 @@ pub(super) struct Dir {
 }
 
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum PendingListing {
     List(Arc<Dir>, SeenNames),
     Tree(TreeListing),
     Look(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes),
@@ -300,13 +300,13 @@ impl RemoteWalk {
                 SymlinkQuery::Stat => JobKind::Stat { path, follow: true },
                 SymlinkQuery::Real => JobKind::RealPath { path },
             };
-            return Some(self.ask(kind, Asked::Look(look, dir, name, attributes)));
+            return Some(self.ask(kind, PendingListing::Look(look, dir, name, attributes)));
         }
         if self.may_list() {
             if let Some((dir, names)) = self.to_list_on.pop() {
                 self.lists += 1;
                 let path = RemotePath(dir.path.clone());
-                return Some(self.ask(JobKind::List { path }, Asked::List(dir, names)));
+                return Some(self.ask(JobKind::List { path }, PendingListing::List(dir, names)));
             }
             let dir = self.to_list.pop()?;
             self.waiting = self.waiting.saturating_sub(weight(&dir));
@@ -318,19 +318,19 @@ impl RemoteWalk {
                     let count = dir.parent.is_none();
                     self.ask(
                         JobKind::ListTree { path, count },
-                        Asked::Tree(TreeListing::new(dir)),
+                        PendingListing::Tree(TreeListing::new(dir)),
                     )
                 }
                 false => self.ask(
                     JobKind::List { path },
-                    Asked::List(dir, SeenNames::default()),
+                    PendingListing::List(dir, SeenNames::default()),
                 ),
             });
         }
         None
     }
 
-    fn ask(&mut self, kind: JobKind, asked: Asked) -> Request {
+    fn ask(&mut self, kind: JobKind, asked: PendingListing) -> Request {
         let tag = self.next_tag;
         self.next_tag += 1;
         self.asked.insert(tag, asked);
@@ -343,9 +343,9 @@ impl RemoteWalk {
             return;
         };
         match asked {
-            Asked::List(dir, names) => self.handle_list(tag, dir, names, answer),
-            Asked::Tree(tree) => self.handle_tree(tag, tree, answer),
-            Asked::Look(look, dir, name, attributes) => {
+            PendingListing::List(dir, names) => self.handle_list(tag, dir, names, answer),
+            PendingListing::Tree(tree) => self.handle_tree(tag, tree, answer),
+            PendingListing::Look(look, dir, name, attributes) => {
                 self.handle_look(tag, look, dir, name, attributes, answer);
             }
         }
@@ -363,7 +363,7 @@ impl RemoteWalk {
                         self.sort(&dir, name, attributes);
                     }
                 }
-                self.asked.insert(tag, Asked::List(dir, names));
+                self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
             ListAnswer::LeftOut(name) => {
@@ -372,12 +372,12 @@ impl RemoteWalk {
                     let what = schedule::left_out(&name);
                     self.found.push_back(WalkEntry::Problem { path, what });
                 }
-                self.asked.insert(tag, Asked::List(dir, names));
+                self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
             // The first entries are sent again.
             ListAnswer::Restarted => {
-                self.asked.insert(tag, Asked::List(dir, names));
+                self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
             ListAnswer::Failed(what) => self.found.push_back(WalkEntry::Problem {
@@ -400,7 +400,7 @@ impl RemoteWalk {
             return;
         }
         let what = format!(
-            "more than {} directories wait to be listed: the listing was ended",
+            "more than {} directories are waiting to be listed: listing stopped",
             self.to_list.len()
         );
         self.waiting = 0;
@@ -476,13 +476,14 @@ impl RemoteWalk {
         match (look, answer) {
             (_, ListAnswer::Entries(_) | ListAnswer::LeftOut(_) | ListAnswer::Tree(_)) => {}
             (_, ListAnswer::Restarted) => {
-                self.asked.insert(tag, Asked::Look(look, dir, name, old));
+                self.asked
+                    .insert(tag, PendingListing::Look(look, dir, name, old));
                 return;
             }
             (SymlinkQuery::Stat, ListAnswer::Attributes(attributes)) => {
                 // `Done` follows with the attributes of the symlink's target.
                 self.asked
-                    .insert(tag, Asked::Look(look, dir, name, attributes));
+                    .insert(tag, PendingListing::Look(look, dir, name, attributes));
                 return;
             }
             (SymlinkQuery::Stat, ListAnswer::Done) if old.kind() == EntryKind::Directory => {
@@ -533,7 +534,7 @@ impl RemoteWalk {
         while let Some(dir) = above {
             if dir.real.as_deref() == Some(real) {
                 let path = Name(dir.path.clone());
-                return Some(format!("a loop of symlinks: this is {path} again"));
+                return Some(format!("symlink loop: this is {path} again"));
             }
             above = dir.parent.as_ref();
         }
@@ -551,7 +552,8 @@ impl RemoteWalk {
         attributes: Attributes,
     ) -> Option<Arc<Dir>> {
         if real.is_some() && real == self.avoid {
-            let what = "this is where the copy goes: a directory cannot be copied into itself";
+            let what =
+                "the target is inside this directory: a directory cannot be copied into itself";
             let what = what.to_owned();
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;
@@ -562,7 +564,7 @@ impl RemoteWalk {
             return None;
         }
         if path.len() > LONGEST_PATH {
-            let what = format!("its path has more than {LONGEST_PATH} bytes: not listed");
+            let what = format!("the path has more than {LONGEST_PATH} bytes: not listed");
             let path = parent.map_or(path, |parent| parent.path.clone());
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;

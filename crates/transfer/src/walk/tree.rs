@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schedule::{Attributes, NO_TREES, TreeStep};
 
-use super::remote::{Asked, Dir, ListAnswer, RemoteWalk, SeenNames};
+use super::remote::{Dir, ListAnswer, PendingListing, RemoteWalk, SeenNames};
 use super::{WalkEntry, join};
 
 /// Tree that is being listed.
@@ -56,12 +56,12 @@ impl RemoteWalk {
                 for step in steps {
                     self.step(&mut tree, step);
                 }
-                self.asked.insert(tag, Asked::Tree(tree));
+                self.asked.insert(tag, PendingListing::Tree(tree));
                 return;
             }
             ListAnswer::Restarted => {
                 tree.begin_again();
-                self.asked.insert(tag, Asked::Tree(tree));
+                self.asked.insert(tag, PendingListing::Tree(tree));
                 return;
             }
             ListAnswer::Failed(what) if what == NO_TREES => return self.list_one_by_one(tree),

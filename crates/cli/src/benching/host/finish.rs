@@ -4,14 +4,17 @@ use transfer::copy::{Connect as _, HostId};
 use super::HostBench;
 use crate::benching::files::disk;
 use crate::benching::keep;
-use crate::flags::low::Places;
+use crate::flags::low::BenchStorage;
 
 impl HostBench<'_> {
     /// Removes the files at the far end, and returns a warning for each that may remain.
     pub(super) fn clean(&mut self) -> Vec<String> {
         let host = self.hosts.name(HostId(0));
         let left = self.far.clean().into_iter().map(|path| {
-            format!("{path} may be left on {host}, which was gone before it could be removed: remove it there")
+            format!(
+                "{host}: {path} may be left there, because the connection was lost: remove it \
+                 by hand"
+            )
         });
         left.collect()
     }
@@ -34,7 +37,7 @@ impl HostBench<'_> {
             longhaul: self.sizes.longhaul.clone(),
             near_memory: self.files.memory(),
             far_memory: self.far.memory(),
-            disk: (self.args.places != Places::Memory).then_some(disk),
+            disk: (self.args.places != BenchStorage::Memory).then_some(disk),
             far_cpu: self.far.about_cpu(),
         });
         bench.judge();

@@ -7,7 +7,7 @@ use measure::bench::{Data, FilePlace, Setting, UnmeasuredAlgorithm};
 use ssh::cipher::{CIPHERS, MACS};
 use transfer::connect::ConnectionFacts;
 
-use crate::flags::low::{BenchArgs, Places};
+use crate::flags::low::{BenchArgs, BenchStorage};
 
 /// The (connections, channels) that are measured by default.
 const LANES: &[(u32, u32)] = &[(1, 1), (1, 2), (2, 1), (4, 1)];
@@ -50,7 +50,7 @@ pub(super) fn known_to_ssh() -> Result<(Vec<String>, Vec<String>), String> {
     let ask = |what: &str| {
         let said = Command::new("ssh").args(["-Q", what]).output();
         let said = said.ok().filter(|said| said.status.success());
-        let said = said.ok_or("--insecure-too needs OpenSSH's ssh, and there is none")?;
+        let said = said.ok_or("--insecure-too needs OpenSSH's ssh, which is not installed")?;
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
         Ok::<_, String>(text.split_whitespace().map(str::to_owned).collect())
     };
@@ -76,13 +76,13 @@ pub(super) fn wanted(args: &BenchArgs, data: Vec<Data>) -> WantedSettings {
             true => LANES.to_vec(),
             false => args.lanes.clone(),
         },
-        disk: args.places == Places::Both,
+        disk: args.places == BenchStorage::Both,
     }
 }
 
 /// Moves all settings to disk if `--place disk` asks for it.
-pub(super) fn placed(mut settings: Vec<Setting>, places: Places) -> Vec<Setting> {
-    if places == Places::Disk {
+pub(super) fn placed(mut settings: Vec<Setting>, places: BenchStorage) -> Vec<Setting> {
+    if places == BenchStorage::Disk {
         for setting in &mut settings {
             setting.place = FilePlace::Disk;
         }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use measure::bench::{Data, FilePlace, Setting};
-use transfer::bench::remote_probe::{RemoteProbe, Used};
+use transfer::bench::remote_probe::{RemoteProbe, ServerCpuTime};
 use transfer::copy::{self, HostId};
 use transfer::session::Session;
 
@@ -26,8 +26,8 @@ pub(super) struct RemoteFiles {
     /// The files that were put there, with their size if it is known.
     files: BTreeMap<(FilePlace, Data), Option<u64>>,
     /// Usage while no copy runs.
-    idle: Option<Used>,
-    last: Option<Used>,
+    idle: Option<ServerCpuTime>,
+    last: Option<ServerCpuTime>,
     /// Processor seconds that a login costs there.
     login: Option<f64>,
 }
@@ -158,18 +158,18 @@ impl RemoteFiles {
 
     pub(super) fn disk(&self) -> String {
         match self.folder.trim_end_matches('/') {
-            "" => "the login folder".to_owned(),
+            "" => "the login directory".to_owned(),
             folder => folder.to_owned(),
         }
     }
 
     pub(super) fn about_cpu(&self) -> String {
         match (&self.silent, self.idle, self.login) {
-            (Some(why), ..) => format!("not known, as {why}"),
+            (Some(why), ..) => format!("unknown ({why})"),
             (None, Some(_), Some(login)) if login > 0.0 => {
-                "of the SSH server and all its processes, by a shell there".to_owned()
+                "of the SSH server and its processes, read by a shell on the host".to_owned()
             }
-            _ => "not known, as the server's processes are hidden there".to_owned(),
+            _ => "unknown (the host hides the server's processes)".to_owned(),
         }
     }
 }

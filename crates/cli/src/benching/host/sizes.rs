@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use measure::CopyDirection;
-use measure::bench::{Compression, Data, FilePlace, Ratio, Setting};
+use measure::bench::{Compression, CompressionRatio, Data, FilePlace, Setting};
 use transfer::bench::data;
 
 /// Longest run in seconds: more runs say more than longer ones.
@@ -63,7 +63,7 @@ impl FileSizes {
     }
 
     /// Compresses a sample of this kind of data, and notes rates and ratios.
-    pub(super) fn look(&mut self, kind: Data, piece: &[u8]) -> Vec<Ratio> {
+    pub(super) fn look(&mut self, kind: Data, piece: &[u8]) -> Vec<CompressionRatio> {
         let looked = [
             (Compression::Zlib, data::by_zlib(piece)),
             (Compression::Zstd, data::by_zstd(piece)),
@@ -72,7 +72,7 @@ impl FileSizes {
             .map(|(compression, looked)| {
                 self.packs.insert((compression, kind), looked.rate);
                 self.ratios.insert((compression, kind), looked.ratio);
-                Ratio {
+                CompressionRatio {
                     data: kind,
                     compression,
                     ratio: looked.ratio,

@@ -22,7 +22,7 @@ pub(crate) struct BenchArgs {
     pub(crate) ciphers: Vec<String>,
     /// (connections, channels); empty for the default ones.
     pub(crate) lanes: Vec<(u32, u32)>,
-    pub(crate) places: Places,
+    pub(crate) places: BenchStorage,
     /// Measure also, with OpenSSH's ssh, algorithms that longhaul lacks.
     pub(crate) insecure_too: bool,
     pub(crate) folder: Option<PathBuf>,
@@ -38,7 +38,7 @@ pub(crate) struct BenchArgs {
 
 /// The places between which files are copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Places {
+pub(crate) enum BenchStorage {
     /// Memory to memory, and disk to disk.
     #[default]
     Both,
@@ -57,7 +57,7 @@ pub(super) fn bench(matches: &ArgMatches) -> Result<BenchArgs, UsageError> {
         .collect();
     if args.json && args.csv {
         return Err(wrong(
-            "--json and --csv both take standard output: leave one out",
+            "--json and --csv cannot be combined: both write to standard output",
         ));
     }
     match words.as_slice() {
@@ -73,7 +73,11 @@ pub(super) fn bench(matches: &ArgMatches) -> Result<BenchArgs, UsageError> {
             args.login.sources = vec![host];
             args.login.destination = ".".into();
         }
-        _ => return Err(wrong("a host is needed, or --local, or: compare A B")),
+        _ => {
+            return Err(wrong(
+                "no host given: name one, or use --local, or compare A B",
+            ));
+        }
     }
     Ok(args)
 }
@@ -113,21 +117,24 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_said() {
         for (line, says) in [
-            ("longhaul bench", "a host is needed"),
-            ("longhaul bench --local h", "a host is needed"),
-            ("longhaul bench a b", "a host is needed"),
-            ("longhaul bench compare a", "a host is needed"),
+            ("longhaul bench", "no host given"),
+            ("longhaul bench --local h", "no host given"),
+            ("longhaul bench a b", "no host given"),
+            ("longhaul bench compare a", "no host given"),
             ("longhaul bench --json --csv h", "--json and --csv"),
-            ("longhaul bench --data words h", "--data: 'words' is not of"),
+            (
+                "longhaul bench --data words h",
+                "--data: 'words' is not a list of",
+            ),
             (
                 "longhaul bench --lanes 2 h",
-                "--lanes: '2' is not such as 2x1",
+                "--lanes: '2' is not CONNECTIONSxCHANNELS such as 2x1",
             ),
             ("longhaul bench --lanes 0x1 h", "--lanes: '0x1'"),
             ("longhaul bench --time soon h", "--time: 'soon'"),
             (
                 "longhaul bench -c 3des-cbc h",
-                "-c: '3des-cbc' has a cipher",
+                "-c: '3des-cbc' names a cipher",
             ),
         ] {
             let why = read(line).expect_err(line);

@@ -23,9 +23,9 @@ pub(crate) struct DialArgs {
     pub(crate) attempts: u32,
     pub(crate) dscp: Dscp,
     pub(crate) congestion: Option<String>,
-    /// Hosts on the way, on which relay halves are started.
+    /// Hosts on the way, on which relays are started.
     pub(crate) via: Option<String>,
-    /// Address of the other half of a relay pair.
+    /// Address of the peer relay.
     pub(crate) pair: Option<String>,
     pub(crate) ssh_config: Option<PathBuf>,
 }
@@ -62,24 +62,26 @@ pub(super) fn dial(matches: &ArgMatches) -> Result<DialArgs, UsageError> {
     let mut args: DialArgs = from_rows(dial_rows(), matches).map_err(|what| wrong(&what))?;
     let words = operands(matches).map_err(|what| wrong(&what))?;
     let [host, port] = words.as_slice() else {
-        return Err(wrong("a host and a port are needed"));
+        return Err(wrong(
+            "no host and port given, such as: longhaul dial host 22",
+        ));
     };
     if host.is_empty() {
-        return Err(wrong("the host is empty"));
+        return Err(wrong("the host name is empty"));
     }
     args.host.clone_from(host);
     args.port = match port.parse() {
         Ok(port) if port > 0 => port,
         _ => {
             let port = wire::escape::name(port.as_bytes());
-            return Err(wrong(&format!("'{port}' is no port from 1 to 65535")));
+            return Err(wrong(&format!("'{port}' is not a port from 1 to 65535")));
         }
     };
     if args.via.is_some() && args.pair.is_some() {
-        return Err(wrong("it is --via or --pair"));
+        return Err(wrong("--via cannot be combined with --pair"));
     }
     if args.ssh_config.is_some() && args.via.is_none() {
-        return Err(wrong("--ssh-config goes with --via"));
+        return Err(wrong("--ssh-config needs --via"));
     }
     Ok(args)
 }
@@ -98,10 +100,12 @@ pub(super) fn ssh_config(matches: &ArgMatches) -> Result<SshConfigArgs, UsageErr
     };
     if let Some(host) = args.hosts.iter().find(bad) {
         let host = wire::escape::name(host.as_bytes());
-        return Err(usage(&format!("'{host}' is no pattern for a host")));
+        return Err(usage(&format!(
+            "'{host}' is not a host name or a pattern of host names"
+        )));
     }
     if args.yes && !args.write {
-        return Err(usage("--yes answers what --write asks: give both"));
+        return Err(usage("--yes needs --write"));
     }
     Ok(args)
 }
@@ -144,16 +148,16 @@ mod tests {
     #[test]
     fn what_is_missing_or_no_port_is_said() {
         for (line, says) in [
-            ("longhaul dial host", "a host and a port"),
-            ("longhaul dial host 22 23", "a host and a port"),
-            ("longhaul dial host 0", "'0' is no port"),
-            ("longhaul dial host 65536", "'65536' is no port"),
+            ("longhaul dial host", "no host and port given"),
+            ("longhaul dial host 22 23", "no host and port given"),
+            ("longhaul dial host 0", "'0' is not a port"),
+            ("longhaul dial host 65536", "'65536' is not a port"),
             ("longhaul dial --bind here host 22", "--bind: 'here'"),
             (
                 "longhaul dial --via a --pair b:1 host 22",
-                "--via or --pair",
+                "--via cannot be combined with --pair",
             ),
-            ("longhaul dial -F none host 22", "goes with --via"),
+            ("longhaul dial -F none host 22", "needs --via"),
             (
                 "longhaul dial --connect-timeout 0 host 22",
                 "--connect-timeout: '0'",

@@ -20,7 +20,7 @@ pub(crate) struct WrapArgs {
     pub(crate) routes: Vec<String>,
     /// Destinations; host names are not resolved yet.
     pub(crate) filters: Vec<String>,
-    pub(crate) report: Option<Report>,
+    pub(crate) report: Option<ReportDestination>,
     pub(crate) check: bool,
     pub(crate) anyway: bool,
     /// Print the path of the library.
@@ -30,7 +30,7 @@ pub(crate) struct WrapArgs {
 
 /// The destination of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Report {
+pub(crate) enum ReportDestination {
     /// Printed for people at the end.
     Shown,
     /// Written to a file, as JSON lines.
@@ -44,11 +44,11 @@ pub(super) fn wrap(matches: &ArgMatches) -> Result<WrapArgs, UsageError> {
     let acts = args.always || args.dscp != Dscp::default() || args.congestion.is_some();
     let why = match args.command.len() {
         _ if args.no_tune && acts => {
-            "--no-tune leaves no place for --always, --dscp and --congestion"
+            "--no-tune cannot be combined with --always, --dscp or --congestion"
         }
         0 if args.library => return Ok(args),
-        _ if args.library => "--library takes no program",
-        0 => "a program is needed",
+        _ if args.library => "--library cannot be combined with a program",
+        0 => "no program given",
         1 => return Ok(args),
         _ if args.check => "--check takes one program",
         _ => return Ok(args),
@@ -78,19 +78,22 @@ mod tests {
     #[test]
     fn flags_of_the_program_are_the_programs() {
         let args = read("longhaul wrap --always --report curl --report=x -o y").unwrap();
-        assert!(args.always && args.report == Some(Report::Shown));
+        assert!(args.always && args.report == Some(ReportDestination::Shown));
         assert_eq!(args.command, ["curl", "--report=x", "-o", "y"]);
         let args = read("longhaul wrap --report=a -- --odd").unwrap();
-        assert_eq!(args.report, Some(Report::Written("a".into())));
+        assert_eq!(args.report, Some(ReportDestination::Written("a".into())));
         assert_eq!(args.command, ["--odd"]);
     }
 
     #[test]
     fn what_makes_no_sense_is_said() {
         for (line, says) in [
-            ("longhaul wrap", "a program is needed"),
+            ("longhaul wrap", "no program given"),
             ("longhaul wrap --check a b", "one program"),
-            ("longhaul wrap --library a", "takes no program"),
+            (
+                "longhaul wrap --library a",
+                "cannot be combined with a program",
+            ),
             ("longhaul wrap --no-tune --always a", "--no-tune"),
             ("longhaul wrap --dscp no-such a", "--dscp: 'no-such'"),
         ] {

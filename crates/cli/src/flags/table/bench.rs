@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use measure::bench::Data;
 
 use super::relay::time;
-use crate::flags::flag::{Flag, Group, ValueKind};
-use crate::flags::low::{BenchArgs, Places};
+use crate::flags::flag::{Flag, FlagGroup, ValueKind};
+use crate::flags::low::{BenchArgs, BenchStorage};
 
 /// Most connections or channels that a setting may have.
 const MOST_LANES: u32 = 64;
@@ -12,7 +12,7 @@ const MOST_LANES: u32 = 64;
 /// The flags of `longhaul bench`, without those for reaching the host.
 pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
-        Group::Measuring,
+        FlagGroup::Measuring,
         ("local", ValueKind::Nothing),
         "Measure only this machine's processor: ciphers, compression, checksums",
         "Measure this machine's processor, on one core and on all cores: each cipher with each MAC \
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Measuring,
+        FlagGroup::Measuring,
         ("time", ValueKind::Value("TIME")),
         "Stop after about TIME, such as 90s or 5m (default 3m; 30s with --local)",
         "Stop after about TIME, such as 90s or 5m. The default is three minutes, and 30 seconds \
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Measuring,
+        FlagGroup::Measuring,
         ("data", ValueKind::Value("KINDS")),
         "Send these kinds of data: random, text, gzipped (default: all three)",
         "Send these kinds of data, separated by commas: random (does not compress), text, and \
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Measuring,
+        FlagGroup::Measuring,
         ("file", ValueKind::Value("FILE")),
         "Also send data from this file",
         "Also send data from this file: its first 4 MiB, repeated as often as needed. For data \
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag {
         short: Some('c'),
         ..Flag::ours(
-            Group::Measuring,
+            FlagGroup::Measuring,
             ("cipher", ValueKind::Value("CIPHERS")),
             "Measure only these ciphers",
             "Measure only these ciphers, separated by commas, if both ends support them.",
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
                 let names = given.text()?;
                 let known = |name: &str| match ssh::cipher::cipher(name) {
                     Some(_) => Ok(name.to_owned()),
-                    None => Err("has a cipher that longhaul does not have".to_owned()),
+                    None => Err("names a cipher that longhaul does not support".to_owned()),
                 };
                 args.ciphers = names.split(',').map(known).collect::<Result<_, _>>()?;
                 Ok(())
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         )
     },
     Flag::ours(
-        Group::Measuring,
+        FlagGroup::Measuring,
         ("lanes", ValueKind::Value("LANES")),
         "Try these numbers of connections x channels (default 1x1,1x2,2x1,4x1)",
         "Try these numbers of connections, and of channels on each connection. The default is \
@@ -95,7 +95,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Measuring,
+        FlagGroup::Measuring,
         (
             "place",
             ValueKind::Choice("WHERE", &["both", "memory", "disk"]),
@@ -105,15 +105,15 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
          on an end that has it.",
         |args, given| {
             args.places = match given.text()?.as_str() {
-                "memory" => Places::Memory,
-                "disk" => Places::Disk,
-                _ => Places::Both,
+                "memory" => BenchStorage::Memory,
+                "disk" => BenchStorage::Disk,
+                _ => BenchStorage::Both,
             };
             Ok(())
         },
     ),
     Flag::ours(
-        Group::Measuring,
+        FlagGroup::Measuring,
         ("insecure-too", ValueKind::Nothing),
         "Also measure WEAK ciphers that only the host supports, with OpenSSH's ssh",
         "Also measure the ciphers and MACs that the host offers and longhaul does not support \
@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Measuring,
+        FlagGroup::Measuring,
         ("dir", ValueKind::Value("PATH")),
         "Put files on this machine's disk in PATH (default: a folder in ~/.cache)",
         "Put the files of disk runs on this machine in PATH. The default is longhaul's folder \
@@ -137,7 +137,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Measuring,
+        FlagGroup::Measuring,
         ("far-dir", ValueKind::Value("DIR")),
         "Put files on the host's disk in DIR (default: the login folder)",
         "Put the files of disk runs on the host in DIR. The default is the folder in which a login \
@@ -148,7 +148,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Output,
+        FlagGroup::Output,
         ("json", ValueKind::Nothing),
         "Write the result as JSON on standard output",
         "Write the result as JSON on standard output instead of the table. longhaul bench compare \
@@ -159,7 +159,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Output,
+        FlagGroup::Output,
         ("csv", ValueKind::Nothing),
         "Write every run as CSV on standard output",
         "Write every run as a line of CSV on standard output instead of the table.",
@@ -169,7 +169,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Output,
+        FlagGroup::Output,
         ("html", ValueKind::Value("FILE")),
         "Also write an HTML page with plots to this file",
         "Also write the result to this file, as an HTML page with plots. The page needs no other \
@@ -184,11 +184,12 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
 fn data(name: &str) -> Result<Data, String> {
     let generated = [Data::Random, Data::Text, Data::Gzipped];
     let found = generated.into_iter().find(|data| data.name() == name);
-    found.ok_or_else(|| "is not of random, text and gzipped".to_owned())
+    found.ok_or_else(|| "is not a list of random, text and gzipped".to_owned())
 }
 
 fn lanes(text: &str) -> Result<(u32, u32), String> {
-    let wrong = || format!("is not such as 2x1, with numbers from 1 to {MOST_LANES}");
+    let wrong =
+        || format!("is not CONNECTIONSxCHANNELS such as 2x1, with numbers from 1 to {MOST_LANES}");
     let number = |text: &str| {
         let number = text.parse().ok();
         number

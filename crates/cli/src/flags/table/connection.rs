@@ -5,7 +5,7 @@ use lab::path::Dscp;
 use ssh::transport::DisabledProtection;
 use transfer::connect::RemoteServerUse;
 
-use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 use crate::flags::low::{Family, When};
 use crate::flags::rate::Rate;
 
@@ -34,7 +34,7 @@ fn buffer(text: &str) -> Result<u32, String> {
     let bytes = bytes.filter(|bytes| (1024..=1 << 30).contains(bytes));
     bytes
         .and_then(|bytes| u32::try_from(bytes).ok())
-        .ok_or_else(|| "has no buffer from 1024 bytes to 1g".to_owned())
+        .ok_or_else(|| "has a buffer outside 1024 bytes to 1g".to_owned())
 }
 
 /// Flags for reaching the host.
@@ -46,8 +46,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Connect to this port",
         doc: "Connect to this port of the remote host. A port in an scp:// or sftp:// address \
               takes precedence.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             let port = given.text()?.parse::<u16>().ok().filter(|port| *port != 0);
@@ -63,8 +63,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Authenticate with this private key; may be repeated",
         doc: "Authenticate with the private key in this file. May be repeated; the keys are tried \
               in the order given, before those of ssh_config.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.identities = given.values.into_iter().map(PathBuf::from).collect();
@@ -78,8 +78,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Reach the host through these jump hosts, separated by commas",
         doc: "Reach the host through these jump hosts, [user@]host[:port], separated by commas, in \
               the order from this machine to the host. Equivalent to -o ProxyJump=HOSTS.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.jump = Some(given.text()?);
@@ -93,8 +93,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Read this file instead of ~/.ssh/config",
         doc: "Read this ssh_config file instead of the user's and the system's. \"none\" reads no \
               file.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.config = Some(given.os().into());
@@ -109,8 +109,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Set an option in the format of ssh_config(5), such as -o ConnectTimeout=10. May be \
               repeated; the first value of an option counts. A warning names each option that \
               longhaul does not support and that would weaken or change the connection.",
-        scp: Scp::Differs("IPQoS is ignored, both here and in ssh_config; use --dscp"),
-        group: Group::Connection,
+        scp: ScpCompatibility::Differs("IPQoS is ignored, both here and in ssh_config; use --dscp"),
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.options = given.texts()?;
@@ -124,8 +124,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Use the first of these ciphers that the server supports",
         doc: "Use the first of these ciphers, separated by commas, that the server supports. \
               Equivalent to -o Ciphers=CIPHERS.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.ciphers = Some(given.text()?);
@@ -147,8 +147,8 @@ pub(super) const ROWS: &[Flag] = &[
               file compresses well. With the flag given, auto also compresses copies of several \
               files, whose lengths on the wire can then reveal something about each other's \
               contents, and it overrides Compression in ssh_config. never uses neither.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.compress = Some(When::of(&given.text()?));
@@ -162,14 +162,14 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Limit the rate to this many kbit/s, as scp does; see also --limit",
         doc: "Limit the rate of file data to this many kbit/s. A kbit is 1024 bits, as in scp. \
               --limit takes other units.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             let limit = given.text()?.parse::<u64>().ok();
             let limit = limit.filter(|limit| (1..=MAX_LIMIT).contains(limit));
             args.limit_kbit =
-                Some(limit.ok_or_else(|| format!("is not a limit: 1 to {MAX_LIMIT} kbit/s"))?);
+                Some(limit.ok_or_else(|| format!("is not a limit from 1 to {MAX_LIMIT} kbit/s"))?);
             Ok(())
         },
     },
@@ -183,8 +183,8 @@ pub(super) const ROWS: &[Flag] = &[
               powers of 1024; a bare number is in bytes. In a copy between two remote hosts the \
               limit applies separately to each direction, into and out of this machine. Cannot be \
               combined with -l.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.limit = Some(given.text()?.parse::<Rate>()?);
@@ -203,8 +203,8 @@ pub(super) const ROWS: &[Flag] = &[
               directions, whatever traffic fills them. On a path that other traffic keeps full all \
               the time, the copy moves 16 kB/s. Add --dscp LE to mark the packets for networks \
               that support that class (RFC 8622). Cannot be combined with -S or -D.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, _| {
             args.background = true;
@@ -220,8 +220,8 @@ pub(super) const ROWS: &[Flag] = &[
               one, adds connections while they raise the rate, closes those that do not, and \
               remembers the number for the next copy. Each connection is a separate login; if a \
               login needs a password, a code or a touch, only one connection is used.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.connections = Some(number(&given.text()?, 1..=64)?);
@@ -236,8 +236,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Use this many SFTP channels on each connection, 1 to 10. An sshd allows 10 unless \
               its MaxSessions was changed. Each channel has its own window and its own sftp-server \
               process. The default is as many as pay. If the server allows fewer, fewer are used.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.channels = Some(number(&given.text()?, 1..=10)?);
@@ -253,8 +253,8 @@ pub(super) const ROWS: &[Flag] = &[
               buffer=BYTES: at most that many bytes in a READ or WRITE; k, m and g multiply by \
               1024, 1024^2 and 1024^3. By default both follow the path and the limits of the \
               server. Use this for a server that drops requests when its queue is full.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             let text = given.text()?;
@@ -272,8 +272,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: ValueKind::Nothing,
         help: "Use IPv4 addresses only",
         doc: "Use IPv4 addresses only. If both -4 and -6 are given, the last one counts.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &["ipv6"],
         set: |args, _| {
             args.family = Family::V4;
@@ -286,8 +286,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: ValueKind::Nothing,
         help: "Use IPv6 addresses only",
         doc: "Use IPv6 addresses only. If both -4 and -6 are given, the last one counts.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &["ipv4"],
         set: |args, _| {
             args.family = Family::V6;
@@ -301,8 +301,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Never ask for a password or passphrase, or to confirm a host key",
         doc: "Never ask for a password, for a passphrase or to confirm a host key: anything that \
               needs an answer fails. Equivalent to -o BatchMode=yes.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, _| {
             args.batch = true;
@@ -316,8 +316,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Let the program of -S forward the SSH agent",
         doc: "Let the program of -S forward the SSH agent. Without -S the flag has no effect, \
               since longhaul runs no program on the remote host that could use the agent.",
-        scp: Scp::Differs("only with -S"),
-        group: Group::Connection,
+        scp: ScpCompatibility::Differs("only with -S"),
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, _| {
             args.forward_agent = true;
@@ -332,8 +332,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Use this program as the connection instead of longhaul's own SSH client. It must \
               accept the arguments of ssh(1). -S ssh uses the system's ssh: for Kerberos, smart \
               cards and anything else that longhaul does not support.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.program = Some(given.os());
@@ -347,8 +347,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Run this local SFTP server instead of connecting to a host",
         doc: "Run this local SFTP server program instead of connecting to a host. The host name is \
               then ignored. For tests.",
-        scp: Scp::Same,
-        group: Group::Connection,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.sftp_server = Some(given.os());
@@ -362,8 +362,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Use the SFTP protocol (always on)",
         doc: "Use the SFTP protocol. It is the only protocol that longhaul uses, so the flag has \
               no effect.",
-        scp: Scp::NoEffect("SFTP is the only protocol"),
-        group: Group::Connection,
+        scp: ScpCompatibility::NoEffect("SFTP is the only protocol"),
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |_, _| Ok(()),
     },
@@ -375,8 +375,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Accepted for compatibility and without effect. In scp the flag turns off the check \
               of file names that the server sends. longhaul always checks them. scp \
               itself has no use for the flag over SFTP.",
-        scp: Scp::NoEffect("names from a server are always checked"),
-        group: Group::Connection,
+        scp: ScpCompatibility::NoEffect("names from a server are always checked"),
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |_, _| Ok(()),
     },
@@ -388,8 +388,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or \
               a number from 0 to 63. By default packets are not marked, because some networks slow \
               the classes that OpenSSH uses down to a trickle.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.dscp = given.text()?.parse::<Dscp>()?;
@@ -407,8 +407,8 @@ pub(super) const ROWS: &[Flag] = &[
               it has no effect on the connection of a ProxyCommand. By default the system's own \
               algorithm is used, and BBR if packets are lost during an upload and the kernel \
               permits it.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.congestion = Some(given.text()?);
@@ -431,8 +431,8 @@ pub(super) const ROWS: &[Flag] = &[
               no login, and all data waits until it is known whether that port can be reached; if \
               it cannot, behave like exec. The closing line says when longhaul was used at the far \
               end.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
             args.far = match given.text()?.as_str() {
@@ -453,8 +453,8 @@ pub(super) const ROWS: &[Flag] = &[
               longhaul bootstrap does, and use it there. If it cannot be installed or started \
               (another platform, or a home that is full, read-only or noexec), a warning says so \
               and the host's SFTP server is used. Without this flag nothing is ever installed.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, _| {
             args.bootstrap = true;
@@ -469,8 +469,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Keep channel windows at their initial size of 2 MiB, except for data that was \
               requested and is still to come. By default they follow the round-trip time and the \
               window of the socket, which longhaul asks the kernel for.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, _| {
             args.no_window_poll = true;
@@ -487,8 +487,8 @@ pub(super) const ROWS: &[Flag] = &[
               path can read everything that is copied. The login is still encrypted, and data is \
               still authenticated. A message on standard error says so each time; it also says if \
               the server does not agree, in which case data stays encrypted.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, _| {
             args.renounced = args.renounced.max(DisabledProtection::Cipher);
@@ -503,8 +503,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "DANGER: like --insecure-none-cipher, and do not authenticate data either, if the \
               server allows that as well (HPN-SSH's NoneMacEnabled). Anyone on the path can also \
               change everything that is copied, and issue requests in your name.",
-        scp: Scp::Ours,
-        group: Group::Connection,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
         overrides: &[],
         set: |args, _| {
             args.renounced = DisabledProtection::CipherAndMac;

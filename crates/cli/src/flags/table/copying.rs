@@ -1,6 +1,6 @@
 use transfer::copy::DeltaUse;
 
-use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 use crate::flags::low::Hash;
 
 const HASHES: &[&str] = &["blake3", "sha256"];
@@ -14,8 +14,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Copy directories with everything in them",
         doc: "Copy directories with everything in them. Symbolic links are followed, as scp does; \
               --archive copies them as links.",
-        scp: Scp::Same,
-        group: Group::Copying,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.recursive = true;
@@ -32,8 +32,8 @@ pub(super) const ROWS: &[Flag] = &[
               --archive. SFTP carries times in whole seconds; if the far end is longhaul, times \
               have nanoseconds. By default a new file has the mode of its source minus the umask, \
               and the time of the copy.",
-        scp: Scp::Same,
-        group: Group::Copying,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.preserve = true;
@@ -51,8 +51,8 @@ pub(super) const ROWS: &[Flag] = &[
               permitted. If longhaul runs as root or logs in as root, owners are mapped by name if \
               both ends can resolve it, otherwise by numeric ID; --numeric-ids always uses the ID. \
               --hard-links, --xattrs, --acls and --sparse keep more.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.archive = true;
@@ -67,11 +67,31 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Write directly to the final file, without a temporary file and a rename. An existing \
               file keeps its inode and its hard links. An interrupted copy leaves a file that is \
               partly old and partly new.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.inplace = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("temp-dir"),
+        takes: ValueKind::Value("DIR"),
+        help: "Create temporary files in DIR at the target instead of beside each file",
+        doc: "Create temporary files in the existing directory DIR of the receiving end instead of \
+              beside each file, for targets that admit only certain names. DIR is a path like the \
+              target's, without the host, and must be on the target's file system, since finished \
+              files are renamed from there. If a temporary cannot be created or renamed, the copy \
+              of the file fails instead of writing it in place. To resume an interrupted copy, \
+              give the same DIR. Group and access control list of a new file are those that DIR \
+              gives. Symbolic links and hard links are created beside their final names.",
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
+        overrides: &[],
+        set: |args, given| {
+            args.temp_dir = Some(given.os().into());
             Ok(())
         },
     },
@@ -86,8 +106,8 @@ pub(super) const ROWS: &[Flag] = &[
               symbolic links and hard links durable. A stock SFTP server can flush only the \
               contents. Without this flag the closing line says \"written and renamed\": a crash \
               of the receiving machine may then lose data that its disk had not stored yet.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.fsync = true;
@@ -107,8 +127,8 @@ pub(super) const ROWS: &[Flag] = &[
               flag delta is used where it saves time: on paths with a round trip of 10 ms or more, \
               or slower than 300 MB/s. The result is compared with the source, block by block, \
               before it gets its final name.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &["no-delta"],
         set: |args, _| {
             args.delta = DeltaUse::Always;
@@ -121,8 +141,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: ValueKind::Nothing,
         help: "Send files whole, even if older versions exist",
         doc: "Send files whole, even if the receiving end has older versions of them.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &["delta"],
         set: |args, _| {
             args.delta = DeltaUse::Never;
@@ -139,8 +159,8 @@ pub(super) const ROWS: &[Flag] = &[
               $XDG_STATE_HOME/longhaul (~/.local/state/longhaul) and removes it when it completes. \
               With this flag nothing is reused, and the temporary files of the interrupted copy \
               are removed.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.no_resume = true;
@@ -159,8 +179,8 @@ pub(super) const ROWS: &[Flag] = &[
               SFTP. A file that differs is reported with the byte ranges that differ, copied again \
               up to two times, and counted as failed if that does not help. Data that is read \
               again may come from the page cache instead of the disk; the closing line says so.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.verify = true;
@@ -176,8 +196,8 @@ pub(super) const ROWS: &[Flag] = &[
               name at the destination, for b3sum -c or, with --hash=sha256, sha256sum -c. The \
               checksums are those of the transferred data; with --verify only verified files are \
               listed. FILE appears under its name at the end of the copy.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, given| {
             args.manifest = Some(given.os().into());
@@ -191,8 +211,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Choose the checksum of --manifest: blake3 or sha256",
         doc: "Choose the checksum of --manifest: blake3 (the default) or sha256. SHA-256 is \
               sequential: a file that was transferred in parallel parts is read again locally.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, given| {
             args.hash = Some(match given.text()?.as_str() {
@@ -209,8 +229,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Copy between two remote hosts through this machine (always on)",
         doc: "Copy between two remote hosts through this machine. longhaul has no other way to \
               copy between two hosts, so the flag has no effect.",
-        scp: Scp::NoEffect("copies between two hosts always go through this machine"),
-        group: Group::Copying,
+        scp: ScpCompatibility::NoEffect("copies between two hosts always go through this machine"),
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |_, _| Ok(()),
     },

@@ -2,13 +2,13 @@ use std::time::Duration;
 
 use lab::path::Dscp;
 
-use crate::flags::flag::{Flag, FlagInput, Group, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagInput, ValueKind};
 use crate::flags::low::{DialArgs, Family, SshConfigArgs, When};
 
 /// The flags of `longhaul dial`.
 pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag::ours(
-        Group::Connection,
+        FlagGroup::Connection,
         (
             "fdpass",
             ValueKind::Choice("WHEN", &["auto", "always", "never"]),
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         short: Some('4'),
         overrides: &["ipv6"],
         ..Flag::ours(
-            Group::Connection,
+            FlagGroup::Connection,
             ("ipv4", ValueKind::Nothing),
             "Use IPv4 addresses only",
             "Use IPv4 addresses only.",
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         short: Some('6'),
         overrides: &["ipv4"],
         ..Flag::ours(
-            Group::Connection,
+            FlagGroup::Connection,
             ("ipv6", ValueKind::Nothing),
             "Use IPv6 addresses only",
             "Use IPv6 addresses only.",
@@ -51,18 +51,18 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         )
     },
     Flag::ours(
-        Group::Connection,
+        FlagGroup::Connection,
         ("bind", ValueKind::Value("ADDR")),
         "Connect from this local address",
         "Connect from this local address.",
         |args, given| {
             let address = given.text()?.parse();
-            args.bind = Some(address.map_err(|_| "is no address".to_owned())?);
+            args.bind = Some(address.map_err(|_| "is not an IP address".to_owned())?);
             Ok(())
         },
     ),
     Flag::ours(
-        Group::Connection,
+        FlagGroup::Connection,
         ("connect-timeout", ValueKind::Value("SECONDS")),
         "Give up after this many seconds (default 20)",
         "Give up after this many seconds, 20 by default. The addresses of a host are tried a \
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Connection,
+        FlagGroup::Connection,
         ("attempts", ValueKind::Value("N")),
         "Try this many times, one second apart (default 1)",
         "Try this many times, one second apart, within the time of --connect-timeout. The default \
@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Connection,
+        FlagGroup::Connection,
         ("dscp", ValueKind::Value("VALUE")),
         "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or a \
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Connection,
+        FlagGroup::Connection,
         ("congestion", ValueKind::Value("NAME")),
         "Use this TCP congestion control (cubic, bbr, ...) if the kernel permits it",
         "Use this TCP congestion control algorithm of the kernel: one of those that `sysctl \
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("via", ValueKind::Value("HOSTS")),
         "Go through relays on these hosts, started over ssh",
         "Go to HOST through these hosts, [user@]host[:port], separated by commas. A relay is \
@@ -123,7 +123,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("pair", ValueKind::Value("RELAY")),
         "Go through the pair with the relay at RELAY (host:port)",
         "Form a pair with the relay at RELAY, host:port. The TARGET of that relay decides where \
@@ -139,7 +139,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag {
         short: Some('F'),
         ..Flag::ours(
-            Group::Pair,
+            FlagGroup::Pair,
             ("ssh-config", ValueKind::Value("FILE")),
             "With --via: read this file instead of ~/.ssh/config",
             "With --via: read this ssh_config file instead of the user's and the system's.",
@@ -154,7 +154,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
 /// The flags of `longhaul ssh-config`.
 pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     Flag::ours(
-        Group::Connection,
+        FlagGroup::Connection,
         ("write", ValueKind::Nothing),
         "Append the lines to ~/.ssh/config, after asking",
         "Append the lines to ~/.ssh/config, after asking. Existing lines are not changed, and take \
@@ -165,7 +165,7 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Connection,
+        FlagGroup::Connection,
         ("yes", ValueKind::Nothing),
         "Do not ask for confirmation",
         "With --write, do not ask for confirmation.",
@@ -175,7 +175,7 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Connection,
+        FlagGroup::Connection,
         ("file", ValueKind::Value("FILE")),
         "Write to FILE instead of ~/.ssh/config",
         "Write to FILE instead of ~/.ssh/config.",
@@ -189,6 +189,6 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
 fn number(given: &FlagInput) -> Result<u32, String> {
     match given.text()?.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err("is no number above zero".to_owned()),
+        _ => Err("is not a number above zero".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 
 /// Flags for preserving more than -p and -a do. They have no letters, since those of rsync mean
 /// other things in scp.
@@ -14,8 +14,8 @@ pub(super) const ROWS: &[Flag] = &[
               OpenSSH's; downloads need longhaul at the far end, because SFTP does not show which \
               names belong to one file. If a link cannot be made, the file is copied, and the end \
               of the output says so.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.hard_links = true;
@@ -31,8 +31,8 @@ pub(super) const ROWS: &[Flag] = &[
               `user.` namespace and, for root, also those in `trusted.` and security.capability. \
               Other attributes of these kinds are removed from the target. The far end must be \
               longhaul. The end of the output lists what could not be kept.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.xattrs = true;
@@ -48,8 +48,8 @@ pub(super) const ROWS: &[Flag] = &[
               and permissions (-p), which belong to them. Users and groups in the lists are copied \
               as numbers. The far end must be longhaul. The end of the output lists what could not \
               be kept.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.acls = true;
@@ -65,8 +65,8 @@ pub(super) const ROWS: &[Flag] = &[
               report holes, downloads make a hole of each block of 4 KiB that is all zeros. A file \
               with holes is always sent whole, not as a delta; files below 128 KiB are sent with \
               their zeros.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.sparse = true;
@@ -80,8 +80,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Keep numeric user and group IDs instead of mapping names",
         doc: "With --archive, keep the numeric IDs of users and groups, instead of looking for \
               users and groups of the same name at the other end.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.numeric_ids = true;
@@ -99,8 +99,8 @@ pub(super) const ROWS: &[Flag] = &[
               user or an earlier copy; a file always replaces a symbolic link. The target named on \
               the command line may always be a symbolic link. Links that the same copy has made \
               are never followed.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.keep_dirlinks = true;
@@ -116,8 +116,8 @@ pub(super) const ROWS: &[Flag] = &[
               --safe-links does: those with more `..` than their depth below the target, and those \
               with a `..` after a name. A warning at the end says how many were skipped. Without \
               --archive no symbolic links are made.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.safe_links = true;
@@ -134,8 +134,8 @@ pub(super) const ROWS: &[Flag] = &[
               Without this flag they are cleared in downloads and in copies between two hosts, and \
               a warning at the end says so; directories keep their sticky bit, as with scp. \
               Uploads with --archive always keep them.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, _| {
             args.preserve_setuid = true;

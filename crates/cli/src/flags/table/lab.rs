@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::flags::flag::{Flag, FlagInput, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagInput, ScpCompatibility, ValueKind};
 use crate::flags::low::LabArgs;
 
 /// Rows for the options of the path, made from the lab's own table.
@@ -23,8 +23,8 @@ fn path_row(option: &'static lab::path::PathOption) -> Flag<LabArgs> {
         help: option.help,
         // Leaked once for the process; the rest of the table is static too.
         doc: format!("{}.", option.help).leak(),
-        scp: Scp::Ours,
-        group: Group::Path,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Path,
         overrides: &[],
         set: |args, given| {
             let long = given.long;
@@ -48,8 +48,8 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
         help: "Start from this named path, which other flags adjust; see --list",
         doc: "Start from this named path, which other flags adjust. --list and the end of this \
               help list all of them.",
-        scp: Scp::Ours,
-        group: Group::Path,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Path,
         overrides: &[],
         set: |args, given| {
             args.path = Some(given.text()?);
@@ -62,11 +62,28 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
         takes: ValueKind::Nothing,
         help: "List the named paths",
         doc: "List the named paths and exit.",
-        scp: Scp::Ours,
-        group: Group::Path,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Path,
         overrides: &[],
         set: |args, _| {
             args.list = true;
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("estimate"),
+        takes: ValueKind::Value("SIZE"),
+        help: "Print the time that a copy of this size should take over the path",
+        doc: "Print the time that a copy of SIZE, such as 64MiB, should take over the path, in both \
+              directions, at first contact and to a known host, and exit. The model counts the \
+              round trips of the login, slow start of each connection, the rate of the path and \
+              the answers at the end.",
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Path,
+        overrides: &[],
+        set: |args, given| {
+            args.estimate = Some(super::relay::size(&given.text()?)? as u64);
             Ok(())
         },
     },
@@ -83,8 +100,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
               every program that uses its configuration, reaches it as `far`. For other programs, \
               LONGHAUL_LAB_KEY, LONGHAUL_LAB_KNOWN_HOSTS, LONGHAUL_LAB_USER, LONGHAUL_LAB_PORT and \
               LONGHAUL_LAB_CONFIG (an ssh_config) hold what they need.",
-        scp: Scp::Ours,
-        group: Group::Sides,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Sides,
         overrides: &[],
         set: |args, _| {
             args.sshd = true;
@@ -98,8 +115,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         help: "Set an option of sshd_config for that server; may be repeated",
         doc: "Set an option of sshd_config(5) for the server of --sshd, such as MaxSessions=1. May \
               be repeated.",
-        scp: Scp::Ours,
-        group: Group::Sides,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Sides,
         overrides: &[],
         set: |args, given| {
             for setting in given.texts()? {
@@ -122,8 +139,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         doc: "Run this command on the far side with sh -c, as a server, and stop it when the lab \
               ends. Its output goes to standard error. The near command starts when the server \
               listens, or after one second.",
-        scp: Scp::Ours,
-        group: Group::Sides,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Sides,
         overrides: &[],
         set: |args, given| {
             args.far = Some(given.os());
@@ -137,8 +154,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         help: "Wait until the command of --far listens on this port",
         doc: "Wait until the command of --far listens on this port, for up to ten seconds; after \
               that the lab fails.",
-        scp: Scp::Ours,
-        group: Group::Sides,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Sides,
         overrides: &[],
         set: |args, given| {
             match given.text()?.parse() {
@@ -156,8 +173,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         doc: "Allow programs in the lab to select this congestion control for their connections \
               (TCP_CONGESTION), even if the machine restricts it to root. The programs can then \
               also administer the lab's network. May be repeated.",
-        scp: Scp::Ours,
-        group: Group::Sides,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Sides,
         overrides: &[],
         set: |args, given| {
             args.allow_cc = given.texts()?;
@@ -170,8 +187,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         takes: ValueKind::Nothing,
         help: "Run a shell ($SHELL) on the near side",
         doc: "Run the shell named by the SHELL variable on the near side, instead of a command.",
-        scp: Scp::Ours,
-        group: Group::Sides,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Sides,
         overrides: &[],
         set: |args, _| {
             args.shell = true;
@@ -184,8 +201,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         takes: ValueKind::Nothing,
         help: "Do not print the path's statistics at the end",
         doc: "Do not print the path's statistics on standard error at the end.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, _| {
             args.quiet = true;
@@ -200,8 +217,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         doc: "Write the path's statistics to this file, as one JSON object of numbers: packets and \
               bytes of each direction, drops by cause, the longest queue, bytes by DSCP, and the \
               processor time of the emulator.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, given: FlagInput| {
             args.figures = Some(PathBuf::from(given.os()));

@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, Group, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ValueKind};
 use crate::flags::low::RelayArgs;
 
 use super::relay::{count, time};
@@ -6,7 +6,7 @@ use super::relay::{count, time};
 /// The flags of `longhaul relay` that concern the whole process.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
-        Group::Operating,
+        FlagGroup::Operating,
         ("config", ValueKind::Value("FILE")),
         "Run the relays in this file, instead of LISTEN and TARGET",
         "Run the relays in this file (longhaul-relay.conf(5)), instead of LISTEN and TARGET. On \
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Operating,
+        FlagGroup::Operating,
         ("status", ValueKind::Value("ADDRESS:PORT")),
         "Serve a status page at this loopback address",
         "Serve status at this loopback address: a page for browsers at /, /status.json, which \
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Operating,
+        FlagGroup::Operating,
         ("metrics", ValueKind::Value("ADDRESS:PORT|PATH")),
         "Serve metrics for Prometheus at this loopback address or socket",
         "Serve metrics for Prometheus at /metrics of this loopback address or UNIX socket.",
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Operating,
+        FlagGroup::Operating,
         ("handover", ValueKind::Value("PATH")),
         "Take over the listening sockets from the relay that uses the same PATH",
         "Take over the listening sockets from a running relay of the same user with the same PATH, \
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Operating,
+        FlagGroup::Operating,
         ("drain-timeout", ValueKind::Value("TIME")),
         "On shutdown, reset connections that are still open after TIME",
         "On shutdown, or once another relay has taken over, reset connections that are still open \
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Operating,
+        FlagGroup::Operating,
         ("threads", ValueKind::Value("N")),
         "Move bytes on N threads (default: one for each processor)",
         "Move bytes on N threads. The default is one for each processor.",

@@ -1,9 +1,10 @@
-use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 use crate::flags::low::When;
 
 /// Values of the flag; without a value it means the first.
 const PROGRESS: &[&str] = &["always", "auto", "never"];
 const COLOR: &[&str] = &["auto", "always", "never"];
+const EXPLAIN: &[&str] = &["choices", "timeline"];
 
 /// Flags about output.
 pub(super) const ROWS: &[Flag] = &[
@@ -13,8 +14,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: ValueKind::Nothing,
         help: "Print only errors",
         doc: "Print only errors: no progress, no closing line and no warnings.",
-        scp: Scp::Same,
-        group: Group::Output,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, _| {
             args.quiet = true;
@@ -29,8 +30,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "List each file on standard error as it is copied, as SOURCE -> TARGET, along with \
               other useful information. -vv adds the decisions of the engine, -vvv its \
               measurements. Secrets are never shown.",
-        scp: Scp::Same,
-        group: Group::Output,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
             args.verbose = given.times;
@@ -45,8 +46,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Show progress. auto, the default, shows a progress bar if standard error is a \
               terminal and the copy takes longer than a second. always, or the flag without a \
               value, also writes a line per second if it is not a terminal. never shows none.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
             args.progress = When::of(&given.text()?);
@@ -60,8 +61,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Write events as JSON, one per line, on standard output",
         doc: "Write events as JSON, one per line, on standard output, for programs. docs/json.md \
               lists them. The progress and the closing line are then not shown as text.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, _| {
             args.json = true;
@@ -69,16 +70,19 @@ pub(super) const ROWS: &[Flag] = &[
         },
     },
     Flag::ours(
-        Group::Output,
-        ("explain", ValueKind::Nothing),
+        FlagGroup::Output,
+        ("explain", ValueKind::OptionalChoice("WHAT", EXPLAIN)),
         "Explain at the end what was chosen, and why",
         "Explain at the end what was chosen and why, one line each on standard error: cipher, key \
          exchange, compression, the server at the far end, connections and channels, DSCP, \
          congestion control, how files were split or batched, delta, and how files were verified. \
          Each line gives the reason and its source: a flag, ssh_config, the host memory and how \
-         long it is kept, or an observation in this run. With --json these are events.",
-        |args, _| {
+         long it is kept, or an observation in this run. With --json these are events. \
+         --explain=timeline also prints the steps of each connection with their times: login, first \
+         data, growth of the congestion window, waits by cause, and the states of the files.",
+        |args, given| {
             args.explain = true;
+            args.timeline = given.text()? == "timeline";
             Ok(())
         },
     ),
@@ -89,8 +93,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Use colours: auto, always or never",
         doc: "Use colours: auto, always or never. auto, the default, uses them on a terminal \
               unless NO_COLOR is set or TERM is dumb.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
             args.color = When::of(&given.text()?);

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::relay::size;
 use super::serve::ports;
-use crate::flags::flag::{Flag, Group, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ValueKind};
 use crate::flags::low::RelayArgs;
 
 /// Most stripes of one relayed connection.
@@ -11,7 +11,7 @@ const MOST: usize = 16;
 /// The flags of `longhaul relay` about pairs.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("pair-key", ValueKind::Value("FILE")),
         "For pair: our private key (PEM), created on the first start",
         "For pair: the private key of this relay (PEM, PKCS#8). The default is \
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("pair-allow", ValueKind::Values("KEY")),
         "For pair: accept this fingerprint, or those in this file; may be repeated",
         "For pair: accept the peer whose key has this fingerprint (SHA256:...), or one of the \
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("pair-accept-new", ValueKind::Nothing),
         "For pair: accept and remember a target's key if none is known yet",
         "For pair: accept the first key that a target shows if no key is known at all, and write \
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("stripes", ValueKind::Value("N")),
         "For pair: use N stripes per connection (default 1, up to 8 while it pays)",
         "For pair: spread each connection over N stripes (TCP connections), 1 to 16. By default it \
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("explain", ValueKind::Nothing),
         "For pair: log the choice of stripes for each connection, and the reason",
         "For pair: log how many stripes each connection starts with, the reason, and the rates \
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("pair-buffer", ValueKind::Value("SIZE")),
         "For pair: buffer at most SIZE per direction of a connection (default 64MiB)",
         "For pair: buffer at most SIZE per direction of a connection in each relay, at least \
@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("pair-zstd", ValueKind::Choice("WHEN", &["auto", "never"])),
         "For pair: compress data that waits for the path: auto or never",
         "For pair: compress data that waits for the path, with zstd. auto, the default, measures \
@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("via", ValueKind::Value("HOSTS")),
         "Go through relays on these hosts, started over ssh",
         "Go to TARGET through these hosts, [user@]host[:port], separated by commas, in the order \
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Pair,
+        FlagGroup::Pair,
         ("port-range", ValueKind::Value("A-B")),
         "With --via and ssh://: listen for data on a port from A to B there",
         "With --via and ssh://: let the relays on those hosts listen for data on one of the ports \
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag {
         short: Some('F'),
         ..Flag::ours(
-            Group::Pair,
+            FlagGroup::Pair,
             ("ssh-config", ValueKind::Value("FILE")),
             "With --via and ssh://: read this file instead of ~/.ssh/config",
             "With --via and ssh://: read this ssh_config file instead of the user's and the \
@@ -148,7 +148,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag {
         short: Some('o'),
         ..Flag::ours(
-            Group::Pair,
+            FlagGroup::Pair,
             ("ssh-option", ValueKind::Values("OPTION")),
             "With --via and ssh://: set an option of ssh_config(5); may be repeated",
             "With --via and ssh://: set an option in the format of ssh_config(5), such as -o \

@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 
 /// Flags of scp that are errors here, each with its reason.
 pub(super) const ROWS: &[Flag] = &[
@@ -49,8 +49,8 @@ const fn refused(short: char, takes: ValueKind, reason: &'static str) -> Flag {
         takes,
         help: "Refused",
         doc: reason,
-        scp: Scp::Refused(reason),
-        group: Group::Copying,
+        scp: ScpCompatibility::Refused(reason),
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |_, _| Ok(()),
     }

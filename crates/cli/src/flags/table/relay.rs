@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 use crate::flags::low::RelayArgs;
 
 /// The flags of `longhaul relay`, without those about pairs and about the whole process.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("allow", ValueKind::Values("CIDR")),
         "Accept clients from this network only; may be repeated",
         "Accept clients from this network, such as 192.0.2.0/24 or 2001:db8::/32, and from no \
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("buffer", ValueKind::Value("SIZE")),
         "Buffer at most SIZE per direction of a connection (default 256KiB)",
         "Buffer at most SIZE per direction of a connection; the default is 256KiB. Data beyond \
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("connect-timeout", ValueKind::Value("TIME")),
         "Give up on a target after TIME, including its name lookup (default 10s)",
         "Give up on a target after TIME, including its name lookup, and try the next one. The \
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("idle-timeout", ValueKind::Value("TIME")),
         "Reset a connection on which nothing has moved for TIME",
         "Reset a connection on which nothing has moved for TIME in either direction, in the relay \
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("half-timeout", ValueKind::Value("TIME")),
         "Reset an idle connection that one end has finished (default 15m)",
         "Reset a connection that one end has finished and on which nothing has moved for TIME \
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("max-connections", ValueKind::Value("N")),
         "Accept at most N connections at once (default 16384)",
         "Accept at most N connections at once; the default is 16384. Further ones are reset.",
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("max-per-source", ValueKind::Value("N")),
         "Accept at most N connections at once from one address",
         "Accept at most N connections at once from one address. All IPv6 addresses of a /56 count \
@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("source-block", ValueKind::Value("BITS:BITS")),
         "Count addresses that share the first BITS as one, for IPv4 and IPv6",
         "For --max-per-source, count addresses that share the first BITS as one, for IPv4 and for \
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("rate", ValueKind::Value("RATE")),
         "Limit each direction of a connection to RATE",
         "Limit each direction of a connection to RATE per second, such as 10MB or 80Mbit.",
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("rate-all", ValueKind::Value("RATE")),
         "Limit each direction of all connections together to RATE",
         "Limit each direction of all connections together to RATE per second.",
@@ -116,7 +116,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("health", ValueKind::Value("TIME")),
         "Check targets every TIME, even without clients",
         "Connect to each target every TIME and close the connection again. A dead target is then \
@@ -128,7 +128,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("sockopt", ValueKind::Values("OPTS")),
         "Set socket buffers in DeleGate's format: buffsize:1024kic+1024kos",
         "Set socket options in DeleGate's format, joined by + or repeated. \
@@ -147,7 +147,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("dscp", ValueKind::Value("NAME")),
         "Mark packets of both legs with this DSCP (default CS0: none)",
         "Mark packets of both legs with this DSCP, a name (CS1, AF11, EF) or a number. By default \
@@ -159,7 +159,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("congestion", ValueKind::Value("NAME")),
         "Use this TCP congestion control on both legs",
         "Use this TCP congestion control algorithm on both legs, one that the system permits \
@@ -170,7 +170,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("notsent-lowat", ValueKind::Value("SIZE")),
         "Let the kernel hold at most SIZE of unsent data (default 1MiB)",
         "Let the kernel hold at most SIZE of unsent data (TCP_NOTSENT_LOWAT). The default is 1MiB.",
@@ -181,7 +181,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("keepalive", ValueKind::Value("TIMES")),
         "Probe idle connections: IDLE[/INTERVAL/COUNT], or off (default 60s/10s/6)",
         "Probe connections that were idle for IDLE, every INTERVAL, and end those that do not \
@@ -192,7 +192,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("mptcp", ValueKind::Nothing),
         "Use Multipath TCP with peers that support it",
         "Use Multipath TCP (RFC 8684) on both legs, with peers that support it. Where the kernel \
@@ -203,7 +203,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("fastopen", ValueKind::Nothing),
         "Use TCP Fast Open: send the first data with the SYN",
         "Use TCP Fast Open (RFC 7413): send the first data with the SYN, if both ends support it \
@@ -214,7 +214,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("bind", ValueKind::Values("ADDRESS")),
         "Connect to targets from this local address; may be repeated",
         "Connect to targets of this address's family from this local address; may be repeated. \
@@ -227,7 +227,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
             let parsed = texts.map(|text| match text.parse() {
                 Ok(address) => Ok(address),
                 Err(_) => Err(format!(
-                    "'{}' is no address",
+                    "'{}' is not an IP address",
                     wire::escape::name(text.as_bytes())
                 )),
             });
@@ -236,7 +236,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("interface", ValueKind::Values("NAME")),
         "Connect to targets through this network interface; may be repeated",
         "Connect to targets through this network interface (SO_BINDTODEVICE); may be repeated. \
@@ -248,7 +248,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("keep-address", ValueKind::Nothing),
         "Connect to targets from the client's own address (Linux, privileged)",
         "Connect to targets from the client's own address, with a port that the kernel chooses \
@@ -260,7 +260,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("to", ValueKind::Values("HOST:PORT")),
         "Allow this target for socks5, http, redirect and tproxy; may be repeated",
         "Allow clients of a LISTEN with socks5, http, redirect or tproxy to go to HOST:PORT and to \
@@ -274,7 +274,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Relaying,
+        FlagGroup::Relaying,
         ("entry-timeout", ValueKind::Value("TIME")),
         "Reset clients that do not finish their header within TIME (default 10s)",
         "Reset clients that do not finish what precedes their data (a PROXY header, a TLS \
@@ -285,7 +285,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Tls,
+        FlagGroup::Tls,
         ("cert", ValueKind::Value("FILE")),
         "For tls: our certificate chain (PEM), our own certificate first",
         "For tls: our certificate chain (PEM), our own certificate first. A LISTEN with tls needs \
@@ -296,7 +296,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Tls,
+        FlagGroup::Tls,
         ("key", ValueKind::Value("FILE")),
         "For tls: the private key of our certificate (PEM)",
         "For tls: the private key of our certificate (PEM).",
@@ -306,7 +306,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Tls,
+        FlagGroup::Tls,
         ("ca", ValueKind::Value("FILE")),
         "For tls: trust these authorities for targets (PEM; default: the system's)",
         "For tls: trust these authorities for the certificates of targets (PEM). The default is \
@@ -317,7 +317,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Tls,
+        FlagGroup::Tls,
         ("client-ca", ValueKind::Value("FILE")),
         "For tls: require client certificates signed by these authorities",
         "For tls: require client certificates that are signed by these authorities (PEM). By \
@@ -328,7 +328,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Tls,
+        FlagGroup::Tls,
         ("client-name", ValueKind::Values("NAME")),
         "For tls: accept only clients whose certificate has NAME; may be repeated",
         "For tls: accept only clients whose certificate has NAME, a DNS name or an address, among \
@@ -339,7 +339,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Tls,
+        FlagGroup::Tls,
         ("server-name", ValueKind::Value("NAME")),
         "For tls: expect this name from the target (default: that of TARGET)",
         "For tls: ask the target for this name, which it must prove. The default is the name in \
@@ -350,7 +350,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Tls,
+        FlagGroup::Tls,
         ("alpn", ValueKind::Values("NAME")),
         "For tls: negotiate this protocol (ALPN); may be repeated",
         "For tls: negotiate this protocol (ALPN); may be repeated, in order of preference.",
@@ -360,7 +360,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Tls,
+        FlagGroup::Tls,
         ("tls-min", ValueKind::Choice("VERSION", &["1.2", "1.3"])),
         "For tls: accept no version older than this: 1.2 or 1.3 (default 1.2)",
         "For tls: accept no version older than VERSION, 1.2 or 1.3. The default is 1.2.",
@@ -375,8 +375,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         takes: ValueKind::Nothing,
         help: "Do not log each connection when it ends",
         doc: "Do not log each connection when it ends; errors are still logged.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, _| {
             args.quiet = true;
@@ -389,8 +389,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         takes: ValueKind::Repeats,
         help: "Log more details on standard error",
         doc: "Log more details on standard error.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
             args.verbose = given.times;

@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 use crate::flags::low::ServeArgs;
 use crate::serving::address::is_address;
 use serve::Access;
@@ -13,8 +13,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         help: "Serve one client over standard input and output, like sftp-server",
         doc: "Serve one client over standard input and output, like sftp-server: for Subsystem or \
               ForceCommand in sshd_config, or command= in authorized_keys.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, _| {
             args.stdio = true;
@@ -29,12 +29,12 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         doc: "With --stdio: first write a line that identifies longhaul, for a longhaul cp that \
               speaks version N of the protocol that follows. longhaul cp sets this flag itself; it \
               is of no use for Subsystem and ForceCommand.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, given| {
             let number = given.text()?.parse().ok().filter(|n| *n > 0);
-            args.marker = Some(number.ok_or("is no version")?);
+            args.marker = Some(number.ok_or("is not a version number")?);
             Ok(())
         },
     },
@@ -46,8 +46,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         doc: "With --stdio: exit at once unless this program's own file has that SHA-256, in \
               hexadecimal digits. A longhaul cp that has sent the program sets this flag if the \
               host has no sha256sum.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, given| {
             args.sum = Some(given.text()?);
@@ -66,8 +66,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               within 30 seconds. The server serves only files, with the rights of that login, or \
               fewer with --root, --read-only or --write-only. It listens on the address at which \
               sshd was reached.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, _| {
             args.once = true;
@@ -81,8 +81,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         help: "With --once: listen on a port from A to B",
         doc: "With --once: listen on one of the ports A to B, such as those that a firewall lets \
               through, instead of a port that the system chooses.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, given| {
             args.ports = Some(ports(&given.text()?)?);
@@ -100,8 +100,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               admits only the user it runs as or, as root, every account. It serves only files, \
               unless --allow adds programs. It logs logins and the traffic of each session on \
               standard error.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, given| {
             let address = Some(given.text()?).filter(|text| is_address(text));
@@ -118,8 +118,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               precedence. --root, --read-only and --write-only also limit each [[key]]: a file \
               that would give a key more is refused. longhaul serve check FILE reports errors in a \
               file, for a server with the same flags.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, given| {
             args.config = Some(given.os().into());
@@ -140,8 +140,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               by a key with cert-authority is accepted if the account, or a name in principals=, \
               is among its principals. Its critical options source-address and verify-required are \
               honoured; a certificate with any other critical option is refused.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, given| {
             args.authorized_keys = Some(given.os().into());
@@ -163,8 +163,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               one, unless --old-clients is given. OpenSSH clients whose known_hosts has only such \
               a key of this host, such as one recorded before OpenSSH 8.5, then report a changed \
               host key and refuse to connect. Pass that key with --host-key to keep offering it.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, given| {
             args.host_keys = given.values.into_iter().map(Into::into).collect();
@@ -186,8 +186,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               1.24, JSch 0.1, libssh2 (curl, PHP), ssh2 of Node.js and others. A client that has a \
               better algorithm still uses it, if it prefers it. The log shows the algorithms of \
               each login, and those of each client that was refused for lack of this flag.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, _| {
             args.old_clients = true;
@@ -203,8 +203,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               and the name of the account, %% for %. The kernel resolves all paths below DIR \
               (openat2(2), Linux 5.6), so neither .. nor a symbolic link leads out of it. This \
               does not need root.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, given| {
             args.root = Some(given.os().into());
@@ -217,8 +217,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         takes: ValueKind::Nothing,
         help: "Refuse all changes",
         doc: "Refuse all changes: clients can only list and read.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &["write-only"],
         set: |args, _| {
             args.access = Some(Access::ReadOnly);
@@ -233,8 +233,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         doc: "Run a drop box: clients may add new files and directories. They cannot list, read, \
               change or replace anything that already exists. A client may rename and remove what \
               it has added itself until it disconnects.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &["read-only"],
         set: |args, _| {
             args.access = Some(Access::WriteOnly);
@@ -257,8 +257,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               the channel, and has two seconds to process it. It sees all that the account can \
               see, so it cannot be combined with --root, --read-only, --write-only or a [[key]] \
               with one of these.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, given| {
             let names = given.values.into_iter();
@@ -274,8 +274,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         help: "Keep the initial size of channel windows, whatever the path",
         doc: "Keep channel windows at their initial size of 2 MiB. By default they follow the \
               round-trip time and the window of the socket, which the server asks the kernel for.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, _| {
             args.no_window_poll = true;
@@ -291,8 +291,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               --insecure-none-cipher, or HPN-SSH's NoneSwitch). Anyone on the path can read \
               everything that is copied. Logins are still encrypted, and data is still \
               authenticated. Other clients are encrypted as usual.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, _| {
             args.renounced = args.renounced.max(DisabledProtection::Cipher);
@@ -307,8 +307,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         doc: "DANGER: like --insecure-none-cipher, and do not authenticate data either, for \
               clients that request that too (HPN-SSH's NoneMacEnabled). Anyone on the path can \
               also change everything that is copied, and issue requests in a user's name.",
-        scp: Scp::Ours,
-        group: Group::Serving,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Serving,
         overrides: &[],
         set: |args, _| {
             args.renounced = DisabledProtection::CipherAndMac;
@@ -322,8 +322,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         help: "Log closed files on standard error; repeat for more details",
         doc: "Log each closed file on standard error, with the bytes sent and received. Repeat for \
               more details.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
             args.verbose = given.times;
@@ -337,5 +337,5 @@ pub(super) fn ports(text: &str) -> Result<(u16, u16), String> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     let range = text.split_once('-').unwrap_or((text, text));
     let range = port(range.0).zip(port(range.1)).filter(|(a, b)| a <= b);
-    range.ok_or_else(|| "is no range of ports, such as 4000-4010".to_owned())
+    range.ok_or_else(|| "is not a range of ports such as 4000-4010".to_owned())
 }

@@ -1,6 +1,6 @@
 use sync::RuleOrigin;
 
-use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 use crate::flags::low::SyncArgs;
 use crate::flags::moment::Moment;
 use crate::flags::rate::Rate;
@@ -22,8 +22,8 @@ const fn spelling(
 ) -> Flag<SyncArgs> {
     Flag {
         // Left out of the short help.
-        scp: Scp::NoEffect(help),
-        ..Flag::ours(Group::Syncing, name, help, doc, set)
+        scp: ScpCompatibility::NoEffect(help),
+        ..Flag::ours(FlagGroup::Syncing, name, help, doc, set)
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     lettered(
         'n',
         Flag::ours(
-            Group::Syncing,
+            FlagGroup::Syncing,
             ("dry-run", ValueKind::Nothing),
             "Show what would be done, and change nothing",
             "Show what would be done, and change nothing: one line for each path, with + for new, \
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         ),
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("itemize", ValueKind::Nothing),
         "Show one line for each path that is changed",
         "Show one line for each path that is changed, as --dry-run does, and change it.",
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("delete", ValueKind::Nothing),
         "Delete at DST what SRC does not have",
         "Delete entries of DST that SRC does not have, after everything was copied. Files that \
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("max-delete", ValueKind::Value("N")),
         "Delete nothing if more than N entries would go",
         "Delete nothing if more than N entries would go. They are counted before the first is \
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("yes", ValueKind::Nothing),
         "Confirm the deletion of most of DST",
         "Confirm deletions that --delete would refuse because SRC is empty, lies on another file \
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("backup-dir", ValueKind::Value("PATH")),
         "Keep what is replaced or deleted in this folder of DST",
         "Keep files that are replaced or deleted in this folder, under their paths. A relative \
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("checksum", ValueKind::Nothing),
         "Compare contents even if size and time are equal",
         "Compare files of equal size by checksum instead of by their times. With a longhaul at \
@@ -114,7 +114,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("size-only", ValueKind::Nothing),
         "Compare sizes alone",
         "Compare sizes alone, and ignore modification times.",
@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     lettered(
         'u',
         Flag::ours(
-            Group::Syncing,
+            FlagGroup::Syncing,
             ("update", ValueKind::Nothing),
             "Leave files alone that are newer in DST",
             "Leave files alone whose modification time in DST is newer than in SRC.",
@@ -137,7 +137,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         ),
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("existing", ValueKind::Nothing),
         "Create nothing new in DST",
         "Update entries that exist in DST, and create nothing new.",
@@ -147,7 +147,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("ignore-existing", ValueKind::Nothing),
         "Leave everything alone that exists in DST",
         "Create what is new, and leave everything alone that exists in DST.",
@@ -157,7 +157,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("exclude", ValueKind::Values("PATTERN")),
         "Leave out what matches, in gitignore's syntax",
         "Leave out entries that match, at both ends. PATTERN has gitignore's syntax: *.o matches \
@@ -167,14 +167,14 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         |args, given| args.rules(given, RuleOrigin::Flag("--exclude"), ""),
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("include", ValueKind::Values("PATTERN")),
         "Include what matches an earlier --exclude",
         "Include entries that match and that an earlier --exclude or --filter-from leaves out.",
         |args, given| args.rules(given, RuleOrigin::Flag("--include"), "!"),
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("filter-from", ValueKind::Values("FILE")),
         "Read patterns from a file, one a line",
         "Read patterns from a file with the syntax of a .gitignore file.",
@@ -184,7 +184,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("gitignore", ValueKind::Nothing),
         "Leave out what the .gitignore files in SRC ignore",
         "Leave out what the .gitignore files in SRC ignore, each for its own directory. SRC must \
@@ -195,7 +195,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("files-from", ValueKind::Value("FILE")),
         "Sync only the names that FILE lists",
         "Sync only the names below SRC that FILE lists, one a line or each with a zero byte \
@@ -206,7 +206,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("max-size", ValueKind::Value("SIZE")),
         "Copy no file that is larger, such as 100MB",
         "Copy no file of SRC that is larger than SIZE, such as 100MB or 4GiB. Its counterpart in \
@@ -217,7 +217,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("min-size", ValueKind::Value("SIZE")),
         "Copy no file that is smaller",
         "Copy no file of SRC that is smaller than SIZE. Its counterpart in DST stays as it is.",
@@ -227,7 +227,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("newer", ValueKind::Value("TIME")),
         "Copy no file that was not modified since TIME",
         "Copy no file of SRC that was last modified before TIME: an age such as 36h or 7d, or a \
@@ -238,7 +238,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Syncing,
+        FlagGroup::Syncing,
         ("older", ValueKind::Value("TIME")),
         "Copy no file that was modified since TIME",
         "Copy no file of SRC that was modified after TIME, which is an age or a date as for \
@@ -251,7 +251,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     lettered(
         'x',
         Flag::ours(
-            Group::Syncing,
+            FlagGroup::Syncing,
             ("one-file-system", ValueKind::Nothing),
             "Leave out directories on other file systems than SRC",
             "Leave out directories on other file systems than SRC, at both ends. SRC must be on \

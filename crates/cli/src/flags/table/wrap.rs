@@ -1,12 +1,12 @@
 use lab::path::Dscp;
 
-use crate::flags::flag::{Flag, Group, ValueKind};
-use crate::flags::low::{Report, WrapArgs};
+use crate::flags::flag::{Flag, FlagGroup, ValueKind};
+use crate::flags::low::{ReportDestination, WrapArgs};
 
 /// The flags of `longhaul wrap`.
 pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("always", ValueKind::Nothing),
         "Tune every connection at its start, including nearby ones",
         "Tune every connection at its start, including those within this machine and its network. \
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("no-tune", ValueKind::Nothing),
         "Tune no connection: only use --route and --report",
         "Tune no connection: only use --route and --report.",
@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("dscp", ValueKind::Value("VALUE")),
         "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         "Mark packets of tuned connections with this DSCP instead of the program's: a name (CS0 to \
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Sockets,
+        FlagGroup::Sockets,
         ("congestion", ValueKind::Value("NAME")),
         "Use this TCP congestion control (cubic, bbr, ...) if the kernel permits it",
         "Use this TCP congestion control algorithm of the kernel for connections that have sent 4 \
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Wrapping,
+        FlagGroup::Wrapping,
         ("route", ValueKind::Values("DEST=VIA")),
         "Redirect connections to DEST to the relay at VIA",
         "Redirect connections to DEST to the relay at VIA; may be repeated, and the first match \
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Wrapping,
+        FlagGroup::Wrapping,
         ("filter", ValueKind::Values("DEST")),
         "Relay connections to DEST, to find delays in the program's socket use",
         "Relay the bytes of connections to DEST (as in --route) between the program and its \
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Output,
+        FlagGroup::Output,
         ("report", ValueKind::OptionalValue("FILE")),
         "Report on all connections at the end, or append JSON to FILE",
         "Report on each connection of the program at the end, on standard error; or append the \
@@ -91,14 +91,14 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         |args, given| {
             let file = given.os();
             args.report = Some(match file.is_empty() {
-                true => Report::Shown,
-                false => Report::Written(file.into()),
+                true => ReportDestination::Shown,
+                false => ReportDestination::Written(file.into()),
             });
             Ok(())
         },
     ),
     Flag::ours(
-        Group::Wrapping,
+        FlagGroup::Wrapping,
         ("check", ValueKind::Nothing),
         "Check whether PROGRAM can be wrapped, and do not run it",
         "Check whether PROGRAM can be wrapped, say what to use instead if it cannot, and do not \
@@ -109,7 +109,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Wrapping,
+        FlagGroup::Wrapping,
         ("anyway", ValueKind::Nothing),
         "Run the program even if it cannot be wrapped",
         "Run the program even if it cannot be wrapped. Programs that it starts may still be.",
@@ -119,7 +119,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
         },
     ),
     Flag::ours(
-        Group::Wrapping,
+        FlagGroup::Wrapping,
         ("library", ValueKind::Nothing),
         "Print the path of the library, for LD_PRELOAD",
         "Print the path of the library, for LD_PRELOAD with the rules in LONGHAUL_WRAP.",

@@ -1,4 +1,4 @@
-//! `longhaul relay half`: one half of a pair, started over an ssh login. It runs until its standard
+//! `longhaul relay half`: the relay of a pair, started over an ssh login. It runs until its standard
 //! input ends.
 
 use std::env;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use relay::control::{Control, Listener, StartHalf};
+use relay::control::{ControlDecoder, ControlMessage, StartConfig};
 use relay::peer::{KnownPeers, PeerConfig, StripeCount};
 use relay::{
-    ClientProtocols, Endpoint, Entrance, Host, InheritedSockets, RelaySettings, Relays, Target,
+    ClientProtocols, Endpoint, Host, InheritedSockets, ListenSpec, RelaySettings, Relays, Target,
 };
-use serve::listen::hide_memory;
+use serve::sshd::hide_memory;
 
 use super::super::settle;
 use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
@@ -32,48 +32,52 @@ const MEET: Duration = Duration::from_secs(10);
 /// # Errors
 /// The reason for the failure, which the starter has received too.
 pub(in super::super) fn run() -> Result<(), String> {
-    let wrong = |e: io::Error| format!("a half of a pair cannot be started: {e}");
+    let wrong = |e: io::Error| format!("cannot start the relay of a pair: {e}");
     // The key exists in memory only.
     hide_memory().map_err(wrong)?;
     let (mut ear, voice) =
-        ends(io::stdin(), io::stdout(), Listener::of_starter()).map_err(wrong)?;
+        ends(io::stdin(), io::stdout(), ControlDecoder::of_starter()).map_err(wrong)?;
     let key = relay::peer::new_key()?;
     let facing = PeerConfig::new(key.as_bytes(), KnownPeers::default())?;
     voice.mark().map_err(wrong)?;
-    let here = Control::Here {
+    let here = ControlMessage::Here {
         software: env!("CARGO_PKG_VERSION").to_owned(),
         key: facing.fingerprint().to_owned(),
     };
     voice.say(&here).map_err(wrong)?;
     let begin = match ear.hear(BEGIN) {
-        Ok(Control::Begin(begin)) => begin,
+        Ok(ControlMessage::Begin(begin)) => begin,
         Err(ControlReadError::Over) => return Ok(()),
-        _ => return Err("relay half is for longhaul to start over ssh".to_owned()),
+        _ => {
+            return Err(
+                "relay half is internal: longhaul relay --via starts it over ssh".to_owned(),
+            );
+        }
     };
     match start(&begin, key.as_bytes()) {
         Ok(half) => {
             let port = if half.reachable { half.at.port() } else { 0 };
-            voice.say(&Control::Listens(port)).map_err(wrong)?;
+            voice.say(&ControlMessage::Listens(port)).map_err(wrong)?;
             follow(&mut ear, &voice, half.at);
             Ok(())
         }
         Err(why) => {
             // The starter may have gone.
-            let _ = voice.say(&Control::Failed(why.clone()));
+            let _ = voice.say(&ControlMessage::Failed(why.clone()));
             Err(why)
         }
     }
 }
 
-/// A half that accepts legs.
-struct ListeningHalf {
+/// A relay that accepts stripes.
+struct StripeListener {
     _relays: Relays,
     at: SocketAddr,
     /// Other machines can connect to it.
     reachable: bool,
 }
 
-fn start(begin: &StartHalf, key: &[u8]) -> Result<ListeningHalf, String> {
+fn start(begin: &StartConfig, key: &[u8]) -> Result<StripeListener, String> {
     let mut known = KnownPeers::default();
     for key in begin.allow.iter().chain([&begin.target_key]) {
         known.add(key)?;
@@ -89,7 +93,7 @@ fn start(begin: &StartHalf, key: &[u8]) -> Result<ListeningHalf, String> {
     let target: Target = begin
         .target
         .parse()
-        .map_err(|e| format!("{}: it {e}", begin.target))?;
+        .map_err(|e| format!("TARGET: '{}' {e}", begin.target))?;
     if target.is_pair() {
         meet(&facing, &target)?;
     }
@@ -113,8 +117,8 @@ fn start(begin: &StartHalf, key: &[u8]) -> Result<ListeningHalf, String> {
         ) {
             Ok(relays) => {
                 let at = relays.listening().first().and_then(|at| at.parse().ok());
-                return Ok(ListeningHalf {
-                    at: at.ok_or("it does not listen")?,
+                return Ok(StripeListener {
+                    at: at.ok_or("it does not listen on TCP")?,
                     _relays: relays,
                     reachable,
                 });
@@ -132,7 +136,7 @@ fn relay_at(at: SocketAddr, facing: &PeerConfig, target: &Target) -> Result<Rela
         ..RelayArgs::default()
     })?;
     Ok(RelaySettings {
-        entrance: Entrance {
+        entrance: ListenSpec {
             place: Endpoint::Tcp {
                 host: Host::Address(at.ip()),
                 port: at.port(),
@@ -163,7 +167,7 @@ fn meet(facing: &PeerConfig, target: &Target) -> Result<(), String> {
         }
         place => place.addresses().unwrap_or_default(),
     };
-    let mut why = "its name has no address".to_owned();
+    let mut why = "the name has no address".to_owned();
     for at in addresses {
         match facing.meet(at, MEET) {
             Ok(()) => return Ok(()),
@@ -179,23 +183,23 @@ fn reached_at() -> Option<IpAddr> {
     connection.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
-/// Answers keepalives and accepts legs carried over ssh, until the starter is gone.
+/// Answers keepalives and accepts stripes carried over ssh, until the starter is gone.
 fn follow(ear: &mut ControlReader, voice: &Arc<ControlWriter>, at: SocketAddr) {
     while let Ok(said) = ear.hear(FORGOTTEN) {
         match said {
-            Control::Alive => {
-                if voice.say(&Control::Alive).is_err() {
+            ControlMessage::Alive => {
+                if voice.say(&ControlMessage::Alive).is_err() {
                     return;
                 }
             }
-            Control::Open(leg) => {
+            ControlMessage::Open(leg) => {
                 let carried = TcpStream::connect(at).and_then(|stream| voice.carry(leg, stream));
-                if carried.is_err() && voice.say(&Control::Gone(leg)).is_err() {
+                if carried.is_err() && voice.say(&ControlMessage::Gone(leg)).is_err() {
                     return;
                 }
             }
-            Control::Carried(leg, bytes) => voice.pass_on(leg, &bytes),
-            Control::Gone(leg) => {
+            ControlMessage::Carried(leg, bytes) => voice.pass_on(leg, &bytes),
+            ControlMessage::Gone(leg) => {
                 voice.drop_leg(leg);
             }
             _ => return,

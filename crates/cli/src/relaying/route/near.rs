@@ -1,4 +1,4 @@
-//! Relay halves that were started over ssh, seen from the starter.
+//! Relays that were started over ssh, seen from the starter.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use relay::control::{Control, ControlError, Listener, StartHalf};
+use relay::control::{ControlDecoder, ControlError, ControlMessage, StartConfig};
 use transfer::connect::RemoteCommand;
 use transfer::escape;
 
 use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
 
-/// Time limit for a shell to start the half.
+/// Time limit for a shell to start the relay.
 const START: Duration = Duration::from_secs(60);
-/// Time limit for a half to reach the next one.
+/// Time limit for a relay to reach the next one.
 const BEGIN: Duration = Duration::from_secs(30);
-/// Silence after which a half counts as gone; it sends a message every half minute.
+/// Silence after which a relay counts as gone; it sends a message every half minute.
 const SILENT: Duration = Duration::from_secs(100);
 
-/// A half that runs at a host.
-pub(super) struct RemoteHalf {
+/// A relay that runs at a host.
+pub(super) struct RemoteRelay {
     /// The host as the user named it.
     pub(super) name: String,
     /// Version of its longhaul.
@@ -34,11 +34,11 @@ pub(super) struct RemoteHalf {
     pub(super) voice: Arc<ControlWriter>,
 }
 
-impl RemoteHalf {
-    /// Waits for the half's first message.
+impl RemoteRelay {
+    /// Waits for the relay's first message.
     pub(super) fn meet(name: &str, command: RemoteCommand) -> Result<Self, String> {
         let stream = &command.stream;
-        let streams = ends(stream, stream, Listener::of_half());
+        let streams = ends(stream, stream, ControlDecoder::of_half());
         let (ear, voice) = streams.map_err(|e| format!("{name}: {e}"))?;
         let mut half = Self {
             name: name.to_owned(),
@@ -49,12 +49,14 @@ impl RemoteHalf {
             voice,
         };
         match half.ear.hear(START) {
-            Ok(Control::Here { software, key }) => {
+            Ok(ControlMessage::Here { software, key }) => {
                 let plain = |text: &str| escape::text(text.as_bytes()).to_string();
                 (half.software, half.key) = (plain(&software), key);
                 Ok(half)
             }
-            Ok(_) => Err(format!("{name}: what answers there is no half of a pair")),
+            Ok(_) => Err(format!(
+                "{name}: the program there did not answer as a longhaul relay"
+            )),
             Err(deaf) => Err(half.absent(&deaf)),
         }
     }
@@ -64,62 +66,64 @@ impl RemoteHalf {
         let name = &self.name;
         match deaf {
             _ if self.ear.had(b"longhaul-altered ") => format!(
-                "{name}: the longhaul that was sent there was altered (its checksum differs) and is \
-                 not started: run longhaul bootstrap {name} again"
+                "{name}: the installed longhaul was altered (its checksum differs) and is not \
+                 started: run longhaul bootstrap {name}"
             ),
             _ if self.ear.had(b"longhaul-gone ") => format!(
-                "{name}: the longhaul that was sent there is gone or not executable: run longhaul \
-                 bootstrap {name} again"
+                "{name}: the installed longhaul is missing or not executable: run longhaul \
+                 bootstrap {name}"
             ),
             _ if self.ear.had(b"longhaul-absent ") => format!(
-                "{name}: there is no longhaul, and one is needed there: longhaul bootstrap {name} \
-                 sends this one, or install it on the PATH"
+                "{name}: longhaul is not installed there: run longhaul bootstrap {name}, or \
+                 install it on the PATH"
             ),
             ControlReadError::Wrong(ControlError::Version(version)) => format!(
-                "{name}: the longhaul there starts halves of pairs by version {version}, this one \
-                 by {}: upgrade the older",
+                "{name}: longhaul there speaks version {version} of the relay protocol, this \
+                 one version {}: upgrade the older one",
                 relay::control::CONTROL
             ),
             ControlReadError::Silent => format!(
-                "{name}: what was started there has said nothing for {} s",
+                "{name}: the relay started there did not answer within {} s",
                 START.as_secs()
             ),
             _ => {
                 let words = self.command.last_words();
-                let words = if words.is_empty() {
-                    "it has ended"
-                } else {
-                    &words
-                };
+                let words = if words.is_empty() { "it ended" } else { &words };
                 format!(
-                    "{name}: no half of a pair can be started there (is its longhaul older than \
-                     this one?): {words}"
+                    "{name}: cannot start a relay there (is its longhaul older than this one?): \
+                     {words}"
                 )
             }
         }
     }
 
-    /// Configures the half. Returns the port on which it accepts legs, if other machines can reach
+    /// Configures the relay. Returns the port on which it accepts stripes, if other machines can reach
     /// that.
-    pub(super) fn begin(&mut self, begin: StartHalf) -> Result<Option<u16>, String> {
+    pub(super) fn begin(&mut self, begin: StartConfig) -> Result<Option<u16>, String> {
         let name = &self.name;
-        let gone = |_| format!("{name}: the half there is gone");
-        self.voice.say(&Control::Begin(begin)).map_err(gone)?;
+        let gone = |_| format!("{name}: the relay there has ended");
+        self.voice
+            .say(&ControlMessage::Begin(begin))
+            .map_err(gone)?;
         match self.ear.hear(BEGIN) {
-            Ok(Control::Listens(0)) => Ok(None),
-            Ok(Control::Listens(port)) => Ok(Some(port)),
-            Ok(Control::Failed(why)) => Err(format!("{name}: {}", escape::text(why.as_bytes()))),
-            Err(ControlReadError::Silent) => Err(format!("{name}: the half there does not answer")),
+            Ok(ControlMessage::Listens(0)) => Ok(None),
+            Ok(ControlMessage::Listens(port)) => Ok(Some(port)),
+            Ok(ControlMessage::Failed(why)) => {
+                Err(format!("{name}: {}", escape::text(why.as_bytes())))
+            }
+            Err(ControlReadError::Silent) => {
+                Err(format!("{name}: the relay there does not answer"))
+            }
             _ => {
                 let words = self.command.last_words();
-                Err(format!("{name}: the half there has ended: {words}"))
+                Err(format!("{name}: the relay there has ended: {words}"))
             }
         }
     }
 
-    /// Listens to the half until it ends. The reason is sent to `gone` then.
-    pub(super) fn follow(self, gone: Sender<String>) -> io::Result<MonitoredHalf> {
-        let followed = MonitoredHalf {
+    /// Listens to the relay until it ends. The reason is sent to `gone` then.
+    pub(super) fn follow(self, gone: Sender<String>) -> io::Result<MonitoredRelay> {
+        let followed = MonitoredRelay {
             voice: Arc::clone(&self.voice),
             stream: self.command.stream.as_fd().try_clone_to_owned()?.into(),
         };
@@ -134,16 +138,16 @@ impl RemoteHalf {
         thread.spawn(move || {
             let why = loop {
                 match ear.hear(SILENT) {
-                    Ok(Control::Carried(leg, bytes)) => voice.pass_on(leg, &bytes),
-                    Ok(Control::Gone(leg)) => {
+                    Ok(ControlMessage::Carried(leg, bytes)) => voice.pass_on(leg, &bytes),
+                    Ok(ControlMessage::Gone(leg)) => {
                         voice.drop_leg(leg);
                     }
-                    Ok(Control::Alive) => {}
+                    Ok(ControlMessage::Alive) => {}
                     Ok(_) | Err(ControlReadError::Wrong(_)) => {
-                        break "it is not understood".to_owned();
+                        break "it sent an unknown message".to_owned();
                     }
                     Err(ControlReadError::Silent) => {
-                        break format!("nothing came for {} s", SILENT.as_secs());
+                        break format!("no message for {} s", SILENT.as_secs());
                     }
                     Err(ControlReadError::Over) => break command.last_words(),
                 }
@@ -151,34 +155,34 @@ impl RemoteHalf {
             voice.drop_legs();
             // The receiver is dropped when the whole chain was given up.
             let _ = gone.send(match why.is_empty() {
-                true => format!("{name}: the half there has ended"),
-                false => format!("{name}: the half there is gone: {why}"),
+                true => format!("{name}: the relay there has ended"),
+                false => format!("{name}: the relay there has ended: {why}"),
             });
         })?;
         Ok(followed)
     }
 }
 
-/// A half that a thread listens to. Dropping this ends it.
-pub(super) struct MonitoredHalf {
+/// A relay that a thread listens to. Dropping this ends it.
+pub(super) struct MonitoredRelay {
     pub(super) voice: Arc<ControlWriter>,
     stream: std::os::unix::net::UnixStream,
 }
 
-impl Drop for MonitoredHalf {
+impl Drop for MonitoredRelay {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// Accepts legs on loopback, and carries them over ssh to a half that cannot be reached otherwise.
-pub(super) struct LegCarrier {
+/// Accepts stripes on loopback, and carries them over ssh to a relay that cannot be reached otherwise.
+pub(super) struct StripeTunnel {
     listener: TcpListener,
     pub(super) at: SocketAddr,
     to: Mutex<Option<Arc<ControlWriter>>>,
 }
 
-impl LegCarrier {
+impl StripeTunnel {
     pub(super) fn start() -> io::Result<Arc<Self>> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let carrier = Arc::new(Self {
@@ -196,11 +200,11 @@ impl LegCarrier {
                     return;
                 };
                 let to = carrier.lock().clone();
-                // Without a half, dropping the stream ends the connection.
+                // Without a relay, dropping the stream ends the connection.
                 if let Some(voice) = to {
                     leg = leg.wrapping_add(1);
                     let _ = voice
-                        .say(&Control::Open(leg))
+                        .say(&ControlMessage::Open(leg))
                         .and_then(|()| voice.carry(leg, stream));
                 }
             }
@@ -212,13 +216,13 @@ impl LegCarrier {
         self.to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the half that legs are carried to from now on.
+    /// Sets the relay that stripes are carried to from now on.
     pub(super) fn lead_to(&self, voice: Option<Arc<ControlWriter>>) {
         *self.lock() = voice;
     }
 }
 
-impl Drop for LegCarrier {
+impl Drop for StripeTunnel {
     fn drop(&mut self) {
         // Wakes the thread in accept(2).
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
@@ -226,10 +230,10 @@ impl Drop for LegCarrier {
 }
 
 /// Sends a keepalive to each half.
-pub(super) fn say_alive(halves: &[MonitoredHalf]) {
+pub(super) fn say_alive(halves: &[MonitoredRelay]) {
     for half in halves {
-        // The listening thread notices a half that is gone.
-        let _ = half.voice.say(&Control::Alive);
+        // The listening thread notices a relay that is gone.
+        let _ = half.voice.say(&ControlMessage::Alive);
     }
 }
 

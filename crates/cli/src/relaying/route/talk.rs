@@ -1,4 +1,4 @@
-//! The control channel over which a half of a pair was started, for both ends.
+//! The control channel over which the relay of a pair was started, for both ends.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use relay::control::{Bytes, Control, ControlError, Listener, MOST_CARRIED, marker};
+use relay::control::{Bytes, ControlDecoder, ControlError, ControlMessage, MOST_CARRIED, marker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Most legs carried at once; each has a thread.
+/// Most stripes carried at once; each has a thread.
 const MOST_LEGS: usize = 1024;
 /// Bytes that are kept of output before the first message, roughly.
 const MOST_NOISE: usize = 64 << 10;
@@ -19,7 +19,7 @@ const MOST_NOISE: usize = 64 << 10;
 /// Reads messages of the other end.
 pub(super) struct ControlReader {
     input: File,
-    listener: Listener,
+    listener: ControlDecoder,
     /// The bytes received before the first message, until that arrives.
     noise: Option<Vec<u8>>,
 }
@@ -36,7 +36,7 @@ pub(super) enum ControlReadError {
 }
 
 impl ControlReader {
-    pub(super) fn new(input: File, listener: Listener) -> Self {
+    pub(super) fn new(input: File, listener: ControlDecoder) -> Self {
         Self {
             input,
             listener,
@@ -51,7 +51,7 @@ impl ControlReader {
     }
 
     /// Reads the next message, for which it waits at most `within` without new bytes.
-    pub(super) fn hear(&mut self, within: Duration) -> Result<Control, ControlReadError> {
+    pub(super) fn hear(&mut self, within: Duration) -> Result<ControlMessage, ControlReadError> {
         let mut bytes = [0; 64 << 10];
         loop {
             if let Some(control) = self.listener.poll().map_err(ControlReadError::Wrong)? {
@@ -81,7 +81,7 @@ impl ControlReader {
     }
 }
 
-/// Writes messages to the other end, and carries legs to it.
+/// Writes messages to the other end, and carries stripes to it.
 pub(super) struct ControlWriter {
     output: Mutex<File>,
     legs: Mutex<BTreeMap<u32, Arc<TcpStream>>>,
@@ -96,7 +96,7 @@ impl ControlWriter {
     }
 
     /// Sends a message; blocks while the channel is full.
-    pub(super) fn say(&self, control: &Control) -> io::Result<()> {
+    pub(super) fn say(&self, control: &ControlMessage) -> io::Result<()> {
         self.write(&control.encode())
     }
 
@@ -120,7 +120,7 @@ impl ControlWriter {
         {
             let mut legs = self.legs();
             if legs.len() >= MOST_LEGS || legs.contains_key(&leg) {
-                return Err(io::Error::other("there are too many legs"));
+                return Err(io::Error::other("too many stripes over the ssh connection"));
             }
             legs.insert(leg, Arc::clone(&stream));
         }
@@ -135,7 +135,7 @@ impl ControlWriter {
                     Ok(0) => break,
                     Ok(n) => {
                         let bytes = bytes.get(..n).unwrap_or_default();
-                        voice.say(&Control::Carried(leg, Bytes::copy_from_slice(bytes)))
+                        voice.say(&ControlMessage::Carried(leg, Bytes::copy_from_slice(bytes)))
                     }
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
                     Err(_) => break,
@@ -146,7 +146,7 @@ impl ControlWriter {
             }
             // The other end knows of a leg that it has closed itself.
             if voice.drop_leg(leg) {
-                let _ = voice.say(&Control::Gone(leg));
+                let _ = voice.say(&ControlMessage::Gone(leg));
             }
         });
         started.map(|_| ()).inspect_err(|_| {
@@ -174,7 +174,7 @@ impl ControlWriter {
         stream.is_some()
     }
 
-    /// Closes all legs.
+    /// Closes all stripes.
     pub(super) fn drop_legs(&self) {
         for (_, stream) in std::mem::take(&mut *self.legs()) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -186,7 +186,7 @@ impl ControlWriter {
 pub(super) fn ends(
     input: impl std::os::fd::AsFd,
     output: impl std::os::fd::AsFd,
-    listener: Listener,
+    listener: ControlDecoder,
 ) -> io::Result<(ControlReader, Arc<ControlWriter>)> {
     let input = input.as_fd().try_clone_to_owned()?;
     let output = output.as_fd().try_clone_to_owned()?;

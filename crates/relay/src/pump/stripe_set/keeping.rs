@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Instant;
 
-use pair::{LegId, Parser, StripeController, StripeSample};
+use pair::{Parser, StripeController, StripeId, StripeSample};
 
-use super::member::Stripe;
 use super::{
-    EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, StripeContext, StripeOpener, StripeSet, explain,
+    EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, Stripe, StripeContext, StripeOpener, StripeSet, explain,
 };
 use crate::pump::leg::Leg;
 
@@ -25,10 +24,12 @@ impl StripeSet {
             // the kernel's buffer that the client was told had arrived. The opening relay has to
             // report an error, as an orderly end there means success to the client.
             if self.asks.is_none() && self.session.presume_over() {
-                tracing::info!("the other half is gone, and may not have had the end");
+                tracing::info!(
+                    "the peer relay was lost, and may not have received the end of the data"
+                );
                 return Ok(());
             }
-            let why = "all connections to the other half are lost";
+            let why = "all stripes to the peer relay were lost";
             return Err(io::Error::new(io::ErrorKind::ConnectionReset, why));
         }
         if !self.heard || self.session.is_over() {
@@ -69,7 +70,7 @@ impl StripeSet {
         let opening = self.members.iter().flatten().filter(|m| !m.open).count();
         for _ in carrying + opening..wanted {
             if let Err(e) = self.open(around) {
-                tracing::debug!("no further leg: {e}");
+                tracing::debug!("cannot open another stripe: {e}");
                 if let Some(asks) = &mut self.asks {
                     asks.not_before = self.now + asks.retry;
                     asks.retry = (asks.retry * 2).min(LONGEST_RETRY);
@@ -105,7 +106,7 @@ impl StripeSet {
             return Ok(());
         };
         let mut leg = Leg::socket((around.connect)(asks.to, uplink)?, true);
-        leg.ask_tls(&asks.facing.client, "pair")?;
+        leg.ask_tls(asks.facing.opener(), "pair")?;
         self.add_asked(leg, uplink, (around.registry, around.token))
     }
 
@@ -117,7 +118,7 @@ impl StripeSet {
         at: (&mio::Registry, usize),
     ) -> io::Result<()> {
         self.add(leg, false, Parser::default(), None, at)?;
-        let last = LegId(self.count.wrapping_sub(1));
+        let last = StripeId(self.count.wrapping_sub(1));
         let mut members = self.members.iter_mut().flatten();
         if let Some(member) = members.find(|member| member.id == last) {
             member.uplink = uplink;
@@ -168,7 +169,7 @@ impl StripeSet {
     }
 
     /// Returns the newest stripe of the uplink that has the most.
-    fn most_dispensable(&self) -> Option<LegId> {
+    fn most_dispensable(&self) -> Option<StripeId> {
         let open = self.members.iter().flatten().filter(|member| member.open);
         let carry = open.filter(|member| self.session.carries(member.id));
         let crowded = |member: &Stripe| member.uplink.map_or(0, |nth| self.legs_by(nth));
@@ -192,7 +193,7 @@ impl StripeSet {
             let bytes = gone + by.clone().map(|member| member.moved).sum::<u64>();
             let legs = by.filter(|member| member.open).count();
             // Writing to a String cannot fail.
-            let _ = write!(shown, "; by {own}: {legs} legs, {bytes} bytes");
+            let _ = write!(shown, "; from {own}: {legs} stripes, {bytes} bytes");
         }
         shown
     }
@@ -203,7 +204,7 @@ impl StripeOpener {
     pub(super) fn opened(&self, member: &Stripe) {
         self.uplinks.answered(member.uplink);
         if let Some(own) = self.several(member) {
-            explain(&self.facing, &self.target, &format!("{own} is there"));
+            explain(&self.facing, &self.target, &format!("{own} connected"));
         }
     }
 
@@ -212,19 +213,19 @@ impl StripeOpener {
         self.uplinks.failed(member.uplink, now);
         self.even = now + EVEN;
         if let Some(own) = self.several(member) {
-            explain(&self.facing, &self.target, &format!("{own} is gone: {why}"));
+            explain(&self.facing, &self.target, &format!("{own} lost: {why}"));
         }
     }
 
     fn failed(&self, uplink: Option<usize>, why: &io::Error, now: Instant) {
         self.uplinks.failed(uplink, now);
-        let what = self.uplinks.named(uplink, &"no further leg");
+        let what = self.uplinks.named(uplink, &"cannot open another stripe");
         explain(&self.facing, &self.target, &format!("{what}: {why}"));
     }
 
     /// Names the stripe and its uplink for the log, if there are several uplinks.
     fn several(&self, member: &Stripe) -> Option<String> {
-        let of = |all: usize| (all > 1).then(|| format!("leg {}", u64::from(member.id.0) + 1));
+        let of = |all: usize| (all > 1).then(|| format!("stripe {}", u64::from(member.id.0) + 1));
         let leg = of(self.uplinks.all().len())?;
         Some(self.uplinks.named(member.uplink, &leg))
     }

@@ -3,31 +3,35 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use pair::{Frame, LegId, Parser, StripedConnection, TOKEN};
+use pair::{Frame, Parser, StripeId, StripedConnection, TOKEN};
 
+use super::Stripe;
 use crate::pump::WorkerResources;
 use crate::pump::leg::{Leg, Received};
 use crate::server::connection_limiter::ConnectionPermit;
 
-/// One stripe of a pair.
-#[derive(Debug)]
-pub(super) struct Stripe {
-    pub(super) id: LegId,
-    pub(super) leg: Leg,
-    pub(super) parser: Parser,
-    /// The TLS handshake is complete.
-    pub(super) open: bool,
-    /// Bytes have been received on this stripe.
-    pub(super) heard: bool,
-    pub(super) since: Instant,
-    /// Uplink by which the stripe leaves, if there are several.
-    pub(super) uplink: Option<usize>,
-    /// Bytes of frames, both directions.
-    pub(super) moved: u64,
-    pub(super) _guest: Option<ConnectionPermit>,
-}
-
 impl Stripe {
+    /// Creates a stripe whose handshake is complete (`open`) or still to be made.
+    pub(super) fn new(
+        (id, leg): (StripeId, Leg),
+        parser: Parser,
+        open: bool,
+        now: Instant,
+        guest: Option<ConnectionPermit>,
+    ) -> Self {
+        Self {
+            id,
+            leg,
+            parser,
+            open,
+            heard: false,
+            since: now,
+            uplink: None,
+            moved: 0,
+            _guest: guest,
+        }
+    }
+
     /// Continues the handshake and reads frames, at most `left` bytes.
     pub(super) fn turn(
         &mut self,

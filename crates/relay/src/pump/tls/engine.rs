@@ -13,12 +13,12 @@ use rustls::{CommonState, Error};
 use crate::tls_error::sentence;
 
 /// Server or client side of a TLS connection.
-pub(super) enum Engine {
+pub(super) enum TlsEngine {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for TlsEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Server(_) => "Server",
@@ -38,7 +38,7 @@ pub(super) enum TlsStep {
     Still,
 }
 
-impl Engine {
+impl TlsEngine {
     pub(super) fn state(&self) -> &CommonState {
         match self {
             Self::Server(server) => server,
@@ -132,9 +132,7 @@ fn step<Data>(
         ConnectionState::Closed
         | ConnectionState::WriteTraffic(_)
         | ConnectionState::BlockedHandshake => Ok(TlsStep::Still),
-        _ => Err(Error::General(
-            "early data, which nobody asked for".to_owned(),
-        )),
+        _ => Err(Error::General("unexpected early data".to_owned())),
     };
     (discard, step)
 }
@@ -152,7 +150,7 @@ fn seal<Data>(
                 RecordPayload::CloseNotify => traffic.queue_close_notify(into),
             };
             made.map(|made| (made, true)).map_err(|e| match e {
-                EncryptError::InsufficientSize(_) => io::Error::other("a record is too long"),
+                EncryptError::InsufficientSize(_) => io::Error::other("a TLS record is too long"),
                 e => io::Error::other(format!("TLS: {e}")),
             })
         }

@@ -9,8 +9,8 @@ fn ends() -> [Tls; 2] {
     known.add(print.fingerprint()).expect("a fingerprint");
     let facing = PeerConfig::new(key.as_bytes(), known).expect("a key");
     let mut ends = [
-        Tls::client(&facing.client, "pair").expect("a client"),
-        Tls::server(&facing.server).expect("a server"),
+        Tls::client(facing.opener(), "pair").expect("a client"),
+        Tls::server(&facing.entrance()).expect("a server"),
     ];
     while ends.iter().any(Tls::is_handshaking) {
         for from in [0, 1] {
@@ -52,7 +52,7 @@ fn receive(tls: &mut Tls, mut sealed: &[u8], into: &mut [u8]) -> usize {
 
 fn read_all(tls: &mut Tls, at_once: usize) -> Vec<u8> {
     let (mut all, mut part) = (Vec::new(), vec![0; at_once]);
-    while let Plain::Bytes(n) = tls.read(&mut part).expect("it reads") {
+    while let DecryptedRead::Bytes(n) = tls.read(&mut part).expect("it reads") {
         all.extend_from_slice(&part[..n]);
     }
     all
@@ -122,7 +122,7 @@ fn what_the_socket_does_not_take_waits_in_front_of_what_follows() {
     let mut into = vec![0; 400_000];
     let n = receive(&mut server, &wire, &mut into);
     assert!(into[..n] == bytes);
-    assert!(matches!(server.read(&mut into), Ok(Plain::End)));
+    assert!(matches!(server.read(&mut into), Ok(DecryptedRead::End)));
     // The other direction stays open.
     server.write(b"answer", false, |_| Ok(0)).expect("it seals");
     let answer = sealed(&mut server);
@@ -140,7 +140,7 @@ fn a_record_that_is_not_the_other_ends_is_answered_by_an_alert() {
     let [mut client, mut server] = ends();
     client.write(b"abc", false, |_| Ok(0)).expect("it seals");
     let mut wire = sealed(&mut client);
-    *wire.last_mut().expect("a record") ^= 1;
+    *wire.last_mut().expect("a TLS record") ^= 1;
     let received = server.receive(&mut [0; 10], |free| {
         free[..wire.len()].copy_from_slice(&wire);
         Ok(((), wire.len()))

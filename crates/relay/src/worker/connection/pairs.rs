@@ -15,7 +15,7 @@ use crate::pump::{Leg, TurnResult};
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::pairs::{self, PairSlot, RegisteredPair};
 use crate::worker::dial::{self, DialContext};
-use crate::worker::inbox::Message;
+use crate::worker::inbox::ConnectionPlace;
 
 impl Connection {
     /// Handles events on the stripes of pairs. A pair that has failed counts as a failed leg.
@@ -28,14 +28,7 @@ impl Connection {
             Stage::Enter(_) | Stage::Dial(_) => (None, None),
         };
         let host = target.map_or("", Target::host_name);
-        let way = DialContext {
-            running,
-            registry: around.registry,
-            token: 0,
-            source,
-            has_data: false,
-            now,
-        };
+        let way = DialContext::new(running, (around.registry, 0), (source, false), now);
         // A relay with diverted clients has no pairs, so that outgoing connections need no entry
         // here.
         let connect = |to, uplink| {
@@ -50,14 +43,12 @@ impl Connection {
             let Some(bundle) = leg.bundle() else {
                 continue;
             };
-            let turned = bundle.turn(&mut StripeContext {
-                registry: around.registry,
-                means: around.means,
-                token: around.slot * TOKENS + token,
-                connect: &connect,
-                timeout: running.relay.entry_timeout,
-                tuning: &running.relay.tuning,
-            });
+            let turned = bundle.turn(&mut StripeContext::new(
+                (around.registry, around.slot * TOKENS + token),
+                around.means,
+                &connect,
+                (running.relay.entry_timeout, &running.relay.tuning),
+            ));
             match turned {
                 Ok(TurnResult::More) => more = TurnResult::More,
                 Ok(TurnResult::Still) => {}
@@ -104,22 +95,19 @@ impl Connection {
                 .send(&Frame::Abort(AbortReason::Unknown).encode(), false);
             let _ = self.near.finish();
             self.near.close_orderly();
-            let why = "refused: it joins a pair that is no more";
+            let why = "refused: a stripe for a connection that has ended";
             return Err(EndReason::Refused(why.to_owned()));
         }
-        let place = PairSlot {
-            inbox: Arc::clone(around.inbox),
-            slot: around.slot,
-            serial: self.serial,
-            key,
-        };
+        let place = ConnectionPlace::new(around.inbox, around.slot, self.serial);
+        let place = PairSlot::new(place, key);
         let registered = RegisteredPair::new(token, place);
-        let registered = registered
-            .ok_or_else(|| EndReason::Refused("refused: the pair is there already".into()))?;
+        let registered = registered.ok_or_else(|| {
+            EndReason::Refused("refused: the striped connection exists already".into())
+        })?;
         self.registered = Some(registered);
         let facing = self.running.relay.facing.as_ref();
         let facing =
-            facing.ok_or_else(|| EndReason::Refused("refused: no pair is set up".into()))?;
+            facing.ok_or_else(|| EndReason::Refused("refused: no pair is configured".into()))?;
         let now = around.means.now;
         let mut leg = Leg::pair(StripeSet::answering(facing, token, now));
         std::mem::swap(&mut self.near, &mut leg);
@@ -146,13 +134,7 @@ impl Connection {
     /// Hands the stripe over to the worker that has its pair.
     pub(crate) fn join(self, place: &PairSlot, begun: Parser, registry: &Registry) {
         self.near.deregister(registry);
-        place.inbox.put(Message::Joined {
-            slot: place.slot,
-            serial: place.serial,
-            leg: Box::new(self.near),
-            begun,
-            guest: self.guest,
-        });
+        place.connection().join(self.near, begun, self.guest);
     }
 
     /// Stores what was learned about the path to the peer relay for the next connection.
@@ -192,8 +174,9 @@ impl Connection {
         around: &ConnectionContext<'_>,
     ) -> io::Result<Leg> {
         let facing = self.running.relay.facing.as_ref();
-        let facing = facing.ok_or_else(|| io::Error::other("no pair is set up"))?;
-        leg.ask_tls(&facing.client, "pair")?;
+        let facing =
+            facing.ok_or_else(|| io::Error::other("internal error: no pair is configured"))?;
+        leg.ask_tls(facing.opener(), "pair")?;
         let rtt = leg.tcp().and_then(sys::tcp_info).map(|tcp| tcp.rtt);
         let path = (target.to_string(), to);
         let rtt = rtt.unwrap_or_default();

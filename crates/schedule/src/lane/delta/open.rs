@@ -100,9 +100,10 @@ impl DeltaUpload {
             attrs: Attrs::default(),
         };
         self.send(core, RequestTag::Step(OPEN_OLD), &old);
+        let place = self.options.temporary_place(&path);
         let temp = match &self.options.keep {
-            Some(keep) => keep.temporary(&path, 0),
-            None => temp_name(&path, &mut *core.config.random),
+            Some(keep) => keep.temporary(&place, 0),
+            None => temp_name(&place, &mut *core.config.random),
         };
         let mode = self.meta.attributes.mode.unwrap_or(0o666) & 0o777;
         let new = Request::Open {

@@ -11,8 +11,8 @@ use wire::Block;
 use super::{DeltaUpload, Search, Stage};
 use crate::DiskRequest;
 use crate::delta::{
-    ASKED, Basis, Compared, IN_PLACE, MatchedRange, SEARCHING, SEGMENT, is_hopeless, next_copy,
-    queue_copy, queue_search,
+    ASKED, BasisIndex, DeltaMatches, IN_PLACE, MatchedRange, SEARCHING, SEGMENT, is_hopeless,
+    next_copy, queue_copy, queue_search,
 };
 use crate::lane::core::{LaneContext, RequestTag};
 
@@ -147,7 +147,7 @@ impl DeltaUpload {
         self.ask_disk(core, request);
     }
 
-    pub(super) fn on_compared(&mut self, offset: u64, len: u64, compared: Compared) {
+    pub(super) fn on_compared(&mut self, offset: u64, len: u64, compared: DeltaMatches) {
         self.basis.comparing -= 1;
         if len < SEGMENT.min(self.size() - offset) {
             // The source has become shorter.
@@ -209,7 +209,7 @@ impl DeltaUpload {
     fn search_for_differing(&mut self, old: u64) -> Search {
         let sums = std::mem::take(&mut self.basis.sums);
         let sums = sums.values().flat_map(|sums| BlockSum::read_all(sums));
-        let basis = Basis::new(self.key, self.block, old, sums.collect());
+        let basis = BasisIndex::new(self.key, self.block, old, sums.collect());
         let (mut todo, mut all) = (VecDeque::<(u64, u64)>::new(), 0);
         for (from, to) in std::mem::take(&mut self.differs) {
             all += to - from;

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sftp::blocks::{BlockSum, Strong};
+use sftp::blocks::{BlockSum, StrongSum};
 
 use crate::delta::SEGMENT;
 
@@ -57,7 +57,7 @@ impl Blocks {
     }
 
     /// Returns the strong sum of the block that starts at `at`.
-    pub(super) fn strong(&self, at: u64) -> Option<Strong> {
+    pub(super) fn strong(&self, at: u64) -> Option<StrongSum> {
         let segment = at / SEGMENT * SEGMENT;
         let nth = (at - segment) / u64::from(self.block.max(1));
         let from = usize::try_from(nth).ok()?.checked_mul(BlockSum::LEN)?;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sftp::Reply;
-use sftp::blocks::Strong;
+use sftp::blocks::StrongSum;
 
 use super::{GetDelta, Stage};
 use crate::DiskRequest;
 use crate::delta::{
-    Basis, Compared, IN_PLACE, MatchedRange, SEARCHING, SEGMENT, is_hopeless, next_copy,
+    BasisIndex, DeltaMatches, IN_PLACE, MatchedRange, SEARCHING, SEGMENT, is_hopeless, next_copy,
     queue_copy, queue_search,
 };
 use crate::lane::core::LaneContext;
@@ -22,11 +22,11 @@ const COPIED: u64 = 8 << 20;
 /// Search of the whole basis file for blocks that did not match at their own offset.
 #[derive(Debug)]
 pub(super) struct Search {
-    basis: Arc<Basis>,
+    basis: Arc<BasisIndex>,
     todo: VecDeque<(u64, u64)>,
     running: usize,
     /// Strong sums to find, and their offset in the basis file once found.
-    wanted: BTreeMap<Strong, Option<u64>>,
+    wanted: BTreeMap<StrongSum, Option<u64>>,
     /// Number of bytes that were missing, searched in the basis file, and found.
     all: u64,
     seen: u64,
@@ -74,7 +74,7 @@ impl GetDelta {
 
     /// Handles the comparison of a segment. Bytes that the sums claim beyond the end of the basis
     /// file count as missing.
-    pub(super) fn on_compared(&mut self, offset: u64, len: u64, compared: Compared) {
+    pub(super) fn on_compared(&mut self, offset: u64, len: u64, compared: DeltaMatches) {
         self.comparing -= 1;
         let older = self.older.unwrap_or(0);
         if len < SEGMENT.min(older - offset) {
@@ -165,7 +165,7 @@ impl GetDelta {
             true => Vec::new(),
             false => self.blocks.all(),
         };
-        let basis = Basis::new(self.key, self.blocks.block, self.blocks.size, sums);
+        let basis = BasisIndex::new(self.key, self.blocks.block, self.blocks.size, sums);
         let mut search = Search {
             basis: Arc::new(basis),
             todo,

@@ -193,7 +193,7 @@ fn sent_from_outside(renounced: DisabledProtection, lies: usize) -> Result<Pair,
     if let Err(missed) = queue.fill(&mut pair.client, 1) {
         // The peer was told.
         let told = pair.run().map_err(|e| e.to_string());
-        let words = "a file became shorter, or could not be read any more, while it was sent";
+        let words = "a file was truncated, or became unreadable, while it was sent";
         assert_eq!(told, Err(format!("the peer disconnected: {words}")));
         return Err(missed);
     }
@@ -217,7 +217,7 @@ fn what_is_not_there_any_more_is_not_sealed_as_something_else() {
         let Some(Error::Local(crate::error::Local::Outside(words))) = error else {
             panic!("{error:?}");
         };
-        assert_eq!(words, "what was to be sent is not there any more");
+        assert_eq!(words, "the data to send was removed from the file");
     }
 }
 

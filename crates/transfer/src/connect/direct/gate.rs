@@ -7,7 +7,7 @@ use ssh::auth::{Method, OfferedIdentity, Prompt};
 use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use crate::connect::auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
+use crate::connect::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 
 /// Accepts only the host key that the control channel announced, and offers only a key for one
 /// login. No prompts are shown.
@@ -32,14 +32,14 @@ impl AuthHandler for DirectAuthHandler {
         match blob == self.host_key.blob() {
             true => Ok(()),
             false => Err(
-                "another machine answers at the port of the direct connection: its host \
-                 key is not the one that the far end has told. Somebody may be in between"
+                "the host key on the port of the direct connection is not the one that the far \
+                 end announced: another machine may be intercepting the connection"
                     .to_owned(),
             ),
         }
     }
 
-    fn credentials(&mut self, _: Binding<'_>) -> Result<Credentials, String> {
+    fn credentials(&mut self, _: AgentBinding<'_>) -> Result<Credentials, String> {
         let algorithms = self.key.public().algorithms();
         Ok(Credentials {
             user: self.user.clone(),
@@ -81,11 +81,11 @@ impl AuthHandler for DirectAuthHandler {
     fn danger(&mut self, _: &str) {}
 
     fn denied(&self, _: &[String]) -> String {
-        "permission denied: the key made for this login is not accepted".to_owned()
+        "permission denied: the one-time key was not accepted".to_owned()
     }
 
     fn login(&self) -> String {
-        "with a key made for it".to_owned()
+        "with a one-time key".to_owned()
     }
 
     fn authenticated(&mut self, _: Option<(usize, &str)>, _: &ServerFacts) {}

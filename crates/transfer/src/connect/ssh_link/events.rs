@@ -1,22 +1,29 @@
-//! Handles the events of the SSH engine, during and after the login.
+//! Reads from the socket and handles the events of the SSH engine, during and after the login.
 
+use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ssh::auth::AuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel, LARGE_DATA};
 use ssh::transport::{DisabledProtection, Extensions, Ident, TransportEvent};
-use ssh::{Early, Event};
+use ssh::{EarlyMessages, Event};
 use tracing::{debug, info};
 use wire::BorrowPolicy;
 
-use super::{Far, RemoteProgram, SshLink, engine_error, error};
-use crate::connect::auth_handler::Binding;
+use super::channels::{ChannelEnd, FarChannel, RemoteProgram};
+use super::moving::TURN;
+use super::{InputState, LinkRole, SshLink, broken, engine_error, error};
+use crate::connect::auth_handler::AgentBinding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
+use crate::timeline::TimelineStep;
 
 /// The maximum channel window with servers that support large ones: 2.5 Gbit/s at 200 ms.
 const LARGE_WINDOW: u32 = 64 << 20;
+
+/// The interval at which the kernel is polled for the round trip.
+const RTT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// True for environment variables that only select a language (locale(7)).
 fn is_locale(name: &[u8]) -> bool {
@@ -25,11 +32,7 @@ fn is_locale(name: &[u8]) -> bool {
 
 impl SshLink {
     /// Handles all pending events of the engine.
-    pub(super) fn pump(
-        &mut self,
-        now: Instant,
-        events: &mut Vec<LinkEvent>,
-    ) -> Result<(), LinkError> {
+    fn pump(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<(), LinkError> {
         while let Some(event) = self.conn.poll_event() {
             match event {
                 Event::Transport(event) => self.handle_transport(now, event)?,
@@ -39,18 +42,23 @@ impl SshLink {
                     }
                 }
                 // The key was valid for one login only, so there is no restart.
-                Event::Channel(ChannelEvent::PredictionFailed(_)) if self.config.straight => {
+                Event::Channel(ChannelEvent::PredictionFailed(_))
+                    if self.config.role == LinkRole::Direct =>
+                {
                     return Err(error("the server numbers its channels otherwise"));
                 }
                 Event::Channel(ChannelEvent::PredictionFailed(_)) => {
-                    return self.restart(events, "the server numbers its channels otherwise");
+                    return self.restart(
+                        events,
+                        "the server uses other channel numbers than expected",
+                    );
                 }
                 Event::Channel(event) => self.handle_channel(now, event, events),
                 // Only a server's connection emits these.
                 Event::Login(_) => {}
                 Event::Retracted => {
-                    debug!("{}: the session waits for another login", self.config.name);
-                    self.opened_early = None;
+                    debug!("{}: waiting for another login step", self.config.name);
+                    self.first.forget();
                     self.channels.clear();
                 }
             }
@@ -62,6 +70,7 @@ impl SshLink {
         match event {
             TransportEvent::Identified(ident) => {
                 debug!("{}: {}", self.config.name, ident.as_str());
+                self.mark(TimelineStep::Identified);
                 self.suit(&ident);
                 self.visit.banner = ident.as_str().to_owned();
             }
@@ -71,14 +80,14 @@ impl SshLink {
                 offers,
             } => {
                 debug!(
-                    "{}: kex {}, host key {}, cipher {} and {}{}",
+                    "{}: key exchange {}, host key {}, ciphers {} (sent) and {} (received){}",
                     self.config.name,
                     chosen.kex.name,
                     chosen.host_key,
                     chosen.c2s.cipher.name,
                     chosen.s2c.cipher.name,
                     if chosen.guess_right {
-                        ", guessed right"
+                        ", guessed correctly"
                     } else {
                         ""
                     },
@@ -90,11 +99,16 @@ impl SshLink {
             TransportEvent::HostKey(blob) => self.handle_host_key(now, &blob)?,
             TransportEvent::Keys { first } => {
                 self.let_files_lie();
-                if !first {
+                if first {
+                    self.mark(TimelineStep::Keys);
+                } else {
                     self.tell_renounced();
                 }
             }
-            TransportEvent::Debug(text) => debug!("{} says: {text}", self.config.name),
+            TransportEvent::Debug(text) => debug!(
+                "{}: debug message from the server: {text}",
+                self.config.name
+            ),
             TransportEvent::Extensions | TransportEvent::Pong => {}
         }
         Ok(())
@@ -116,12 +130,12 @@ impl SshLink {
     fn let_files_lie(&self) {
         let outlying = self.conn.outlying();
         debug!(
-            "{}: new keys; file data are {}",
+            "{}: new session keys; file data is {}",
             self.config.name,
             match outlying {
                 BorrowPolicy::Never => "copied into packets",
-                BorrowPolicy::UntilSealed => "encrypted from where the kernel has them",
-                BorrowPolicy::UntilSent => "sent from where the kernel has them",
+                BorrowPolicy::UntilSealed => "encrypted directly from the page cache",
+                BorrowPolicy::UntilSent => "sent directly from the page cache",
             }
         );
         self.pool.set_outlying(outlying);
@@ -131,7 +145,11 @@ impl SshLink {
     /// Reports once whether data are sent without encryption.
     fn tell_renounced(&mut self) {
         let asked = std::mem::replace(&mut self.config.renounced, DisabledProtection::Nothing);
-        let Some(n) = self.conn.negotiated().filter(|_| !self.config.again) else {
+        let Some(n) = self
+            .conn
+            .negotiated()
+            .filter(|_| self.config.role == LinkRole::First)
+        else {
             return;
         };
         let (clear, mac) = (n.c2s.cipher.is_none(), n.c2s.mac.is_some());
@@ -139,14 +157,17 @@ impl SshLink {
         let text = match (asked, clear, mac) {
             (DisabledProtection::Nothing, ..) => return,
             (_, true, true) => format!(
-                "WARNING: data to and from {name} are NOT ENCRYPTED (--insecure-none-cipher)"
+                "WARNING: data to and from {name} is NOT ENCRYPTED (--insecure-none-cipher)"
             ),
             (_, true, false) => format!(
-                "WARNING: data to and from {name} are NOT ENCRYPTED and NOT AUTHENTICATED \
+                "WARNING: data to and from {name} is NOT ENCRYPTED and NOT AUTHENTICATED \
                  (--insecure-none-mac)"
             ),
             (_, false, _) => {
-                format!("{name} was not told to do without encryption: data are encrypted as ever")
+                format!(
+                    "{name}: data is encrypted, because the server does not allow \
+                     --insecure-none-cipher"
+                )
             }
         };
         match clear {
@@ -171,7 +192,7 @@ impl SshLink {
         let Some((session_id, host_key, signature)) = self.conn.binding() else {
             return Ok(());
         };
-        let binding = Binding {
+        let binding = AgentBinding {
             host_key: &host_key,
             session_id: &session_id,
             signature: &signature,
@@ -179,23 +200,27 @@ impl SshLink {
         if self.gate.holds() {
             self.conn.request_service().map_err(|e| engine_error(&e))?;
             self.flush(now)?;
+            self.mark(TimelineStep::Held);
         }
         let credentials = self.gate.credentials(binding).map_err(LinkError::Lost)?;
-        let opens = self.for_session && self.agents.is_none();
+        if self.gate.holds() {
+            self.mark(TimelineStep::Wanted);
+        }
+        let opens = self.first.is_wanted() && self.agents.is_none();
         // Jobs go to authenticated connections only: a further connection requests just its channel
         // early.
-        let further = self.only_once && self.config.serving.is_some();
+        let further = !self.restarts.are_allowed() && self.config.serving.is_some();
         // Most systems send the locale (SendEnv LANG LC_*), which is not secret. Other variables
         // are sent only after authentication.
         let harmless = self.config.env.iter().all(|(name, _)| is_locale(name));
         let likely = credentials.is_likely() && harmless;
         let early = match self.predicts() {
-            _ if !credentials.verified => Early::Nothing,
-            true if credentials.proven && !further => Early::Everything,
+            _ if !credentials.verified => EarlyMessages::Nothing,
+            true if credentials.proven && !further => EarlyMessages::Everything,
             true if opens && (likely || credentials.proven) => {
-                Early::Opening(sftp::INIT.len() as u32)
+                EarlyMessages::Opening(sftp::INIT.len() as u32)
             }
-            _ => Early::Nothing,
+            _ => EarlyMessages::Nothing,
         };
         let peer = self.conn.peer();
         let mut extensions = self.conn.extensions().clone();
@@ -221,11 +246,11 @@ impl SshLink {
 
     /// True if the next channel's number and window can be predicted.
     pub(super) fn predicts(&self) -> bool {
-        let known = |peer: &Ident| match self.config.straight {
-            true => self.is_what_was_started(peer),
-            false => peer.openssh().is_some(),
+        let known = |peer: &Ident| match self.config.role {
+            LinkRole::Direct => self.is_what_was_started(peer),
+            LinkRole::First | LinkRole::Further => peer.openssh().is_some(),
         };
-        !self.step_by_step && self.conn.peer().is_some_and(known)
+        self.restarts.may_predict() && self.conn.peer().is_some_and(known)
     }
 
     /// True if the peer is the longhaul that was started over another connection, in this version.
@@ -248,15 +273,14 @@ impl SshLink {
                 data,
             } => {
                 let signature = self.gate.sign(identity, &algorithm, &data);
-                self.other_method |= self.signed.is_some() && !self.conn.is_early();
-                self.signed = Some((identity, algorithm));
+                self.login.signed(identity, algorithm, self.conn.is_early());
                 if let Some(auth) = self.conn.auth() {
                     auth.sign(signature.as_deref());
                 }
             }
             AuthEvent::Password { attempt } => {
                 let password = self.gate.password(attempt);
-                self.other_method = true;
+                self.login.asked();
                 if let Some(auth) = self.conn.auth() {
                     auth.password(password.as_ref());
                 }
@@ -267,7 +291,7 @@ impl SshLink {
                 prompts,
             } => {
                 let answers = self.gate.answers(&name, &instruction, &prompts);
-                self.other_method = true;
+                self.login.asked();
                 if let Some(auth) = self.conn.auth() {
                     auth.answers(answers.as_deref());
                 }
@@ -275,20 +299,19 @@ impl SshLink {
             AuthEvent::Banner(text) => self.gate.banner(&text),
             AuthEvent::Success => {
                 info!("{}: authenticated", self.config.name);
+                self.mark(TimelineStep::Authenticated);
                 // Compression begins here.
                 self.let_files_lie();
                 self.visit.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);
                 self.visit.addresses = self.stream.addresses();
-                let key = self.signed.as_ref().filter(|_| !self.other_method);
-                self.gate
-                    .authenticated(key.map(|(i, a)| (*i, a.as_str())), &self.visit);
+                self.gate.authenticated(self.login.key(), &self.visit);
                 if let Some(opened) = &self.config.opened {
                     opened(self.facts());
                 }
             }
             AuthEvent::Failed { server, why } => {
-                if self.conn.is_early() && !self.only_once {
-                    self.restart(events, "the key that worked before was refused")?;
+                if self.conn.is_early() && self.restarts.are_allowed() {
+                    self.restart(events, "the key that worked last time was refused")?;
                     return Ok(true);
                 }
                 self.denied = true;
@@ -301,111 +324,47 @@ impl SshLink {
 
     fn handle_channel(&mut self, now: Instant, event: ChannelEvent, events: &mut Vec<LinkEvent>) {
         match event {
-            ChannelEvent::Data(id, bytes) => {
-                self.heard_channel = true;
-                // A lane requests only as much as it has room for, so the window is returned at
-                // once.
-                let channels = self.conn.channels();
-                channels.consumed(now, id, bytes.len());
-                let agent = self
-                    .agents
-                    .as_mut()
-                    .is_some_and(|a| a.data(id, &bytes, channels));
-                if !agent {
-                    events.push(LinkEvent::Data(ChannelId(id.0), bytes));
-                }
-            }
-            ChannelEvent::ExtendedData(id, bytes) => {
-                self.conn.channels().consumed(now, id, bytes.len());
-                match self.channels.get_mut(&id.0) {
-                    Some(far) if far.at == RemoteProgram::Sftp => far.hear(&bytes, events),
-                    // Messages of shells and startup files if the remote longhaul did not start.
-                    Some(far) if far.at == RemoteProgram::Served => {
-                        let text = crate::escape::text(&bytes).to_string();
-                        debug!("{}: {}", self.config.name, text.trim_end());
-                    }
-                    _ => {}
-                }
-            }
-            ChannelEvent::RequestSucceeded(id) => {
-                if let Some(far) = self.channels.get_mut(&id.0) {
-                    far.granted = true;
-                }
-            }
+            ChannelEvent::Data(id, bytes) => self.handle_data(now, id, bytes, events),
+            ChannelEvent::ExtendedData(id, bytes) => self.handle_stderr(now, id, &bytes, events),
             ChannelEvent::RequestFailed(id) => {
-                let why = match self.channels.get(&id.0).map(|far| far.at) {
-                    Some(RemoteProgram::Sftp) => "the server has no SFTP subsystem",
+                let why = match self.program(id) {
+                    Some(RemoteProgram::Sftp) => {
+                        "the server has no SFTP subsystem: is Subsystem sftp set in its sshd_config?"
+                    }
                     _ => "the server runs no command",
                 };
-                self.end_channel(id, why, events);
+                self.end_channel(id, ChannelEnd::Closed(why), events);
             }
             ChannelEvent::OpenFailed {
                 id, description, ..
             } => {
-                let before = events.len();
                 let why = format!("the server refused a channel: {description}");
-                self.end_channel(id, &why, events);
-                for event in &mut events[before..] {
-                    if let LinkEvent::Closed(channel, _) = event {
-                        *event = LinkEvent::Refused(*channel, why.clone());
-                    }
-                }
+                self.end_channel(id, ChannelEnd::Refused(&why), events);
             }
-            ChannelEvent::ExitStatus(id, status) => {
-                if let Some(far) = self.channels.get_mut(&id.0) {
-                    far.status = Some(status);
-                }
-            }
+            ChannelEvent::ExitStatus(id, status) => self.channels.note_status(id, status),
             ChannelEvent::ExitSignal(id, signal) => {
-                let what = match self.channels.get(&id.0).map(|far| far.at) {
+                let what = match self.program(id) {
                     Some(RemoteProgram::Sftp) => "SFTP server",
                     _ => "command",
                 };
                 let why = format!("the {what} was ended by signal {signal}");
-                self.end_channel(id, &why, events);
+                self.end_channel(id, ChannelEnd::Closed(&why), events);
             }
-            ChannelEvent::Eof(id) | ChannelEvent::Closed(id)
-                if self.agents.as_mut().is_some_and(|a| a.closed(id)) =>
-            {
-                self.conn.channels().close(id);
+            // The exit status may follow EOF; only CLOSE ends the channel.
+            ChannelEvent::Eof(id) => {
+                self.close_agent(id);
             }
-            ChannelEvent::Eof(id) | ChannelEvent::Closed(id) => {
-                if let Some(far) = self
-                    .channels
-                    .get(&id.0)
-                    .filter(|far| far.at == RemoteProgram::Command)
-                {
-                    if matches!(event, ChannelEvent::Closed(_)) {
-                        events.push(LinkEvent::Exited(ChannelId(id.0), Ok(far.status)));
-                        self.close_channel(ChannelId(id.0));
-                    }
-                    return;
-                }
-                let known = self.channels.contains_key(&id.0);
-                if !known && matches!(event, ChannelEvent::Closed(_)) {
-                    events.push(LinkEvent::Over(ChannelId(id.0)));
-                }
-                let far = self.channels.get(&id.0);
-                let served = far.is_some_and(|far| far.at == RemoteProgram::Served);
-                let why = match far.and_then(|far| far.status) {
-                    Some(status) if served => format!("the command ended with status {status}"),
-                    Some(status) => format!("the SFTP server ended with status {status}"),
-                    None => "the server closed the SFTP channel".to_owned(),
-                };
-                // The exit status may follow EOF; only CLOSE ends the channel.
-                if matches!(event, ChannelEvent::Closed(_)) {
-                    self.end_channel(id, &why, events);
-                }
-            }
+            ChannelEvent::Closed(id) => self.handle_close(id, events),
             ChannelEvent::AgentOpened(id) => {
                 let binding = self.conn.binding();
                 let channels = self.conn.channels();
                 match &mut self.agents {
                     Some(agents) => agents.opened(id, channels, binding),
-                    None => channels.reject(id, "no agent is forwarded"),
+                    None => channels.reject(id, "agent forwarding is off"),
                 }
             }
             ChannelEvent::Opened(_)
+            | ChannelEvent::RequestSucceeded(_)
             | ChannelEvent::Alive
             | ChannelEvent::PredictionFailed(_)
             | ChannelEvent::SessionOpened(_)
@@ -413,39 +372,204 @@ impl SshLink {
         }
     }
 
-    fn end_channel(&mut self, id: SshChannel, why: &str, events: &mut Vec<LinkEvent>) {
-        if let Some(mut far) = self.channels.remove(&id.0) {
-            if far.at == RemoteProgram::Sftp {
-                far.hear(b"\n", events);
+    fn program(&self, id: SshChannel) -> Option<RemoteProgram> {
+        self.channels.get(id).map(FarChannel::program)
+    }
+
+    fn handle_data(
+        &mut self,
+        now: Instant,
+        id: SshChannel,
+        bytes: Bytes,
+        events: &mut Vec<LinkEvent>,
+    ) {
+        self.restarts.note_data();
+        // A lane requests only as much as it has room for, so the window is returned at once.
+        let channels = self.conn.channels();
+        channels.consumed(now, id, bytes.len());
+        let agent = self
+            .agents
+            .as_mut()
+            .is_some_and(|a| a.data(id, &bytes, channels));
+        if !agent {
+            events.push(LinkEvent::Data(ChannelId(id.0), bytes));
+        }
+    }
+
+    fn handle_stderr(
+        &mut self,
+        now: Instant,
+        id: SshChannel,
+        bytes: &[u8],
+        events: &mut Vec<LinkEvent>,
+    ) {
+        self.conn.channels().consumed(now, id, bytes.len());
+        let Some(far) = self.channels.get_mut(id) else {
+            return;
+        };
+        match far.program() {
+            RemoteProgram::Sftp => far.hear(bytes, events),
+            // Messages of shells and startup files if the remote longhaul did not start.
+            RemoteProgram::Served => {
+                let text = crate::escape::text(bytes).to_string();
+                debug!("{}: {}", self.config.name, text.trim_end());
             }
+            RemoteProgram::Command => {}
+        }
+    }
+
+    /// Closes the channel of a forwarded agent whose other end is closed. Returns false for any
+    /// other channel.
+    fn close_agent(&mut self, id: SshChannel) -> bool {
+        let agent = self.agents.as_mut().is_some_and(|a| a.closed(id));
+        if agent {
+            self.conn.channels().close(id);
+        }
+        agent
+    }
+
+    /// Handles the other side's close of a channel.
+    fn handle_close(&mut self, id: SshChannel, events: &mut Vec<LinkEvent>) {
+        if self.close_agent(id) {
+            return;
+        }
+        let Some(far) = self.channels.get(id) else {
+            return events.push(LinkEvent::Over(ChannelId(id.0)));
+        };
+        let why = match (far.program(), far.status()) {
+            (RemoteProgram::Command, status) => {
+                events.push(LinkEvent::Exited(ChannelId(id.0), Ok(status)));
+                return self.close_channel(ChannelId(id.0));
+            }
+            (RemoteProgram::Served, Some(status)) => {
+                format!("the command ended with status {status}")
+            }
+            (RemoteProgram::Sftp, Some(status)) => {
+                format!("the SFTP server ended with status {status}")
+            }
+            (_, None) => "the server closed the SFTP channel".to_owned(),
+        };
+        self.end_channel(id, ChannelEnd::Closed(&why), events);
+    }
+
+    fn end_channel(&mut self, id: SshChannel, end: ChannelEnd<'_>, events: &mut Vec<LinkEvent>) {
+        if self.channels.end(id, end, events) {
             self.conn.channels().close(id);
             // The lowest free channel number no longer equals the number of opened channels.
-            self.step_by_step = true;
-            events.push(far.ended(ChannelId(id.0), why));
+            self.restarts.stop_predicting();
         }
+    }
+
+    /// Opens the congestion window in advance. True if there is something to write.
+    pub(super) fn open_congestion_window(&mut self) -> Result<bool, LinkError> {
+        let (sent, first) = (self.sent_bytes, self.restarts.count() == 0);
+        let tcp = || self.stream.tcp_info();
+        let filled = self.window.fill(&mut self.conn, tcp, sent, first);
+        filled.map_err(|e| engine_error(&e))
+    }
+
+    fn ask_rtt(&mut self, now: Instant) {
+        let asked = self.rtt_asked;
+        let due = asked.is_none_or(|at| now.duration_since(at) >= RTT_INTERVAL);
+        if due && self.config.window_poll {
+            self.rtt_asked = Some(now);
+            if let Some(tcp) = self.stream.tcp_info() {
+                if !tcp.rtt.is_zero() {
+                    self.conn.channels().set_rtt(tcp.rtt);
+                }
+                self.conn.channels().follow_socket(tcp.rcv_wnd);
+            }
+        }
+    }
+
+    /// Returns the reason for the end of the connection: the carrier's error, or the server's text
+    /// in place of an identification (RFC 4253 section 4.2), or `what`.
+    fn ended(&mut self, what: &str) -> LinkError {
+        let carrier = self.stream.why_ended();
+        let what = carrier.as_deref().unwrap_or(what);
+        let rest: &[u8] = match self.conn.peer() {
+            Some(_) => &[],
+            // The last line may lack a newline.
+            None => self.segments.received(),
+        };
+        let said = [self.conn.preamble(), rest].concat();
+        match self
+            .conn
+            .peer()
+            .is_none()
+            .then(|| in_one_line(&said))
+            .flatten()
+        {
+            Some(said) => error(&format!("{what}; its last message: {said}")),
+            None => error(what),
+        }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        now: Instant,
+        events: &mut Vec<LinkEvent>,
+    ) -> Result<bool, LinkError> {
+        let mut total = 0;
+        let turn = self.segments.limit().unwrap_or(TURN).min(TURN);
+        while self.readiness.readable && self.input != InputState::Ended && total < turn {
+            match self.segments.read(&self.stream, self.conn.wanted()) {
+                Ok(0) => {
+                    self.input = InputState::Ended;
+                    return Err(self.ended("the server closed the connection"));
+                }
+                Ok(n) => {
+                    total += n;
+                    self.received_bytes += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.readiness.readable = false;
+                    break;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if self.conn.peer().is_none() => {
+                    let why = crate::disk::os_words(&e);
+                    return Err(self.ended(&format!("the connection broke: {why}")));
+                }
+                Err(e) => return Err(broken(&e)),
+            }
+            let restarts = self.restarts.count();
+            let handled = self.conn.handle_input(now, self.segments.received());
+            self.pump(now, events)?;
+            if self.restarts.count() != restarts {
+                // Errors of the connection before the restart no longer matter.
+                return Ok(true);
+            }
+            handled.map_err(|e| engine_error(&e))?;
+        }
+        if total > 0 {
+            self.ask_rtt(now);
+        }
+        Ok(self.readiness.readable && self.input != InputState::Ended)
     }
 }
 
-impl Far {
-    /// Returns the event that reports the end of the channel with this reason.
-    pub(super) fn ended(&self, id: ChannelId, why: &str) -> LinkEvent {
-        match self.at {
-            RemoteProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
-            _ => LinkEvent::Closed(id, Some(why.to_owned())),
-        }
-    }
+/// Formats a server's text as one escaped line for use within a sentence.
+fn in_one_line(said: &[u8]) -> Option<String> {
+    const MOST: usize = 200;
+    let text = String::from_utf8_lossy(said);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let all = lines.collect::<Vec<_>>().join("; ");
+    let some: String = all.chars().take(MOST).collect();
+    let cut = if some.len() < all.len() { "..." } else { "" };
+    (!all.is_empty()).then(|| format!("{}{cut}", crate::escape::name(some.as_bytes())))
+}
 
-    /// Passes standard error on line by line; a line without a newline is passed on at 1,000 bytes.
-    fn hear(&mut self, bytes: &[u8], events: &mut Vec<LinkEvent>) {
-        for part in bytes.split_inclusive(|b| *b == b'\n') {
-            self.errors.extend_from_slice(part);
-            if part.ends_with(b"\n") || self.errors.len() > 1000 {
-                let line = std::mem::take(&mut self.errors);
-                let text = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
-                if !text.is_empty() {
-                    events.push(LinkEvent::Says(text));
-                }
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_shown_in_a_line_and_moves_no_terminal() {
+        assert_eq!(in_one_line(b" \r\n\n"), None);
+        let said = in_one_line(b"\r\nToo many\x1b[2J users\r\nGo away");
+        assert_eq!(said.as_deref(), Some("Too many\\x1b[2J users; Go away"));
+        let long = in_one_line(&[b'x'; 1000]).unwrap_or_default();
+        assert!(long.len() == 203 && long.ends_with("x..."), "{long}");
     }
 }

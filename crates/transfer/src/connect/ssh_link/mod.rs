@@ -1,10 +1,12 @@
 //! A session's link over this project's SSH engine: one connection with several channels.
 
+mod channels;
 mod events;
+mod login;
 mod moving;
 mod opening;
+mod restarts;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,20 +16,26 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
-use ssh::channel::{ChannelId as SshChannel, LARGE_DATA};
-use ssh::transport::{DisabledProtection, KexGuess, Offers};
-use ssh::{Connection, ConnectionConfig, Helper, PeerIncompatible, SealedQueue};
-use sys::{Segments, Workers};
+use ssh::channel::{ChannelId as SshChannel, LARGE_DATA, Request};
+use ssh::transport::{DisabledProtection, KexGuess, PeerOffers};
+use ssh::{Connection, ConnectionConfig, CryptoHelpers, PeerIncompatible, SealedQueue};
+use sys::{HelperThreads, Segments};
 use tracing::info;
 use wire::Pool;
 
+use self::channels::{ChannelTable, FarChannel, FirstChannel, RemoteProgram};
+use self::login::LoginMethod;
+use self::opening::WindowOpening;
+use self::restarts::Restarts;
 use super::agent_channels::AgentChannels;
 use super::auth_handler::{AuthHandler, ServerFacts};
+use super::error::{AtFault, ConnectCheck, ConnectError};
 use super::serving::Serving;
 use super::stream::Stream;
 use crate::agent::AgentSocket;
 use crate::report::Decision;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent, RemoteKnowledge};
+use crate::timeline::{ConnectionTrack, TimelineStep};
 
 /// Bytes that a lane may queue on a channel ahead of the socket. The queue is refilled when half
 /// empty, so that the disk threads and the loop wake each other once per megabyte instead of once
@@ -65,7 +73,7 @@ pub struct ConnectionFacts {
     /// True if the login required the user.
     pub asked: bool,
     /// The algorithms that the server offers.
-    pub offers: Offers,
+    pub offers: PeerOffers,
     /// True if zlib is used in both directions after the login.
     pub compressed: bool,
     /// The settings selected for this connection, with reasons.
@@ -73,7 +81,7 @@ pub struct ConnectionFacts {
 }
 
 /// Opens the socket; called again if the connection has to restart.
-pub type SocketOpener = Box<dyn FnMut() -> Result<Stream, String> + Send>;
+pub type SocketOpener = Box<dyn FnMut() -> Result<Stream, ConnectError> + Send>;
 
 /// The settings of an [`SshLink`].
 pub struct LinkConfig {
@@ -95,12 +103,10 @@ pub struct LinkConfig {
     pub renounced: DisabledProtection,
     /// True if channel windows follow the round trip and the socket buffer.
     pub window_poll: bool,
-    /// True if this is a further connection to the host, whose messages were already shown.
-    pub again: bool,
+    /// The connection's place among those to the host.
+    pub role: LinkRole,
     /// The kind of SFTP server, shared with the first connection.
     pub serving: Option<Serving>,
-    /// True if the peer is a server that was started over another connection.
-    pub straight: bool,
     /// True if the upload is large enough to open the congestion window before the login completes.
     pub sends_much: bool,
     /// True if zlib is offered although the user has not requested it.
@@ -109,6 +115,19 @@ pub struct LinkConfig {
     pub forward: Option<AgentSocket>,
     /// Called once authentication has succeeded.
     pub opened: Option<Arc<dyn Fn(ConnectionFacts) + Send + Sync>>,
+    /// Record of the connection's steps.
+    pub track: Option<ConnectionTrack>,
+}
+
+/// The place of a connection among those to its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkRole {
+    /// The first connection.
+    First,
+    /// A further connection, whose messages the first has already shown.
+    Further,
+    /// A connection to a server that was started over another connection.
+    Direct,
 }
 
 /// One connection of this project's SSH engine, a [`Link`].
@@ -124,77 +143,56 @@ pub struct SshLink {
     segments: Segments,
     sending: SealedQueue,
     registered: Option<(Registry, Token)>,
-    readable: bool,
-    writable: bool,
-    ended: bool,
-    /// True if the last write was faulty: nothing may follow it.
-    spoiled: bool,
-    /// The error that ended writing.
-    write_error: Option<io::Error>,
-    channels: BTreeMap<u32, Far>,
+    readiness: Readiness,
+    input: InputState,
+    output: OutputState,
+    channels: ChannelTable,
     visit: ServerFacts,
-    offers: Offers,
-    /// Key and algorithm of the last signature; `None` if another method was used too.
-    signed: Option<(usize, String)>,
-    other_method: bool,
+    offers: PeerOffers,
+    login: LoginMethod,
     /// True if the login was refused; the error text is then complete.
     denied: bool,
-    /// True if predictions are off because one has failed.
-    step_by_step: bool,
-    /// The number of restarts.
-    restarts: u32,
-    /// True if the connection must not restart: a second refused login may cost a penalty.
-    only_once: bool,
+    restarts: Restarts,
     rtt_asked: Option<Instant>,
-    /// True if data arrived on a channel.
-    heard_channel: bool,
-    /// True while the congestion window is being opened in advance.
-    opens_window: bool,
-    filled: usize,
+    window: WindowOpening,
     /// Bytes sent through the socket.
     sent_bytes: u64,
     received_bytes: u64,
     agents: Option<AgentChannels>,
-    /// True if a session will use this connection, so its first channel may open with
-    /// authentication.
-    for_session: bool,
-    /// The channel that was opened with authentication.
-    opened_early: Option<EarlyChannel>,
+    first: FirstChannel,
 }
 
-/// A channel that was opened with authentication, before the session requests it.
-#[derive(Default)]
-struct EarlyChannel {
-    id: ChannelId,
-    /// True if the channel starts a longhaul by command.
-    served: bool,
-    /// True once the session uses the channel.
-    taken: bool,
-    /// True once the session has sent its INIT, which was already on the wire.
-    greeted: bool,
-    /// Events that arrived before the session used the channel.
-    events: Vec<LinkEvent>,
+/// Readiness of the socket, remembered until a read or write would block.
+#[derive(Clone, Copy, Debug)]
+struct Readiness {
+    readable: bool,
+    writable: bool,
 }
 
-/// The remote end of a channel.
-#[derive(Default)]
-struct Far {
-    granted: bool,
-    at: RemoteProgram,
-    errors: Vec<u8>,
-    status: Option<u32>,
+impl Readiness {
+    /// Nothing is known, so that a read and a write are tried.
+    const UNKNOWN: Self = Self {
+        readable: true,
+        writable: true,
+    };
 }
 
-/// The program at the remote end of a channel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum RemoteProgram {
-    /// The stock SFTP server.
-    #[default]
-    Sftp,
-    /// A longhaul started by command.
-    Served,
-    /// Another command.
-    Command,
+/// State of the direction from the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InputState {
+    Open,
+    /// The server has closed the connection.
+    Ended,
+}
+
+/// State of the direction to the server.
+#[derive(Debug)]
+enum OutputState {
+    Open,
+    /// This error ended writing. The reason may be in unread input.
+    Failed(io::Error),
+    /// The last write was faulty: nothing may follow it.
+    Spoiled,
 }
 
 impl SshLink {
@@ -203,7 +201,7 @@ impl SshLink {
         config: LinkConfig,
         mut open: SocketOpener,
         gate: Box<dyn AuthHandler>,
-    ) -> Result<Self, LinkError> {
+    ) -> Result<Self, ConnectError> {
         let pool = Pool::new(32 << 10, 2 * QUEUE / (32 << 10));
         // The crypto library's first random bytes take 40 ms of processor time and are per thread,
         // so this thread draws them while the SYN is on its way.
@@ -212,15 +210,14 @@ impl SshLink {
             let conn = engine(&config, &pool);
             (opening.join(), conn)
         });
-        let failed = || Err("the thread that connects has failed".to_owned());
-        let stream = stream
-            .unwrap_or_else(|_| failed())
-            .map_err(LinkError::Lost)?;
-        let conn = conn?;
+        let this_machine = |why| ConnectError::this_machine(ConnectCheck::Reach, why);
+        let failed = || Err(this_machine("the connecting thread has failed".to_owned()));
+        let stream = stream.unwrap_or_else(|_| failed())?;
+        let conn = conn.map_err(|e| this_machine(e.into_words()))?;
         stream.expect_data();
         let agents = config.forward.clone().map(AgentChannels::new);
-        let opens_window = config.sends_much;
         let link = Self {
+            window: WindowOpening::new(config.sends_much),
             config,
             open,
             gate,
@@ -231,32 +228,32 @@ impl SshLink {
             segments: Segments::default(),
             sending: helped_queue(),
             registered: None,
-            readable: true,
-            writable: true,
-            ended: false,
-            spoiled: false,
-            write_error: None,
-            channels: BTreeMap::new(),
+            readiness: Readiness::UNKNOWN,
+            input: InputState::Open,
+            output: OutputState::Open,
+            channels: ChannelTable::default(),
             visit: ServerFacts::default(),
-            offers: Offers::default(),
-            signed: None,
-            other_method: false,
+            offers: PeerOffers::default(),
+            login: LoginMethod::default(),
             denied: false,
-            step_by_step: false,
-            restarts: 0,
-            only_once: false,
+            restarts: Restarts::default(),
             rtt_asked: None,
-            heard_channel: false,
-            opens_window,
-            filled: 0,
             sent_bytes: 0,
             received_bytes: 0,
             agents,
-            for_session: false,
-            opened_early: None,
+            first: FirstChannel::default(),
         };
-        link.nonblocking()?;
+        let done = link.nonblocking();
+        done.map_err(|e| this_machine(e.into_words()))?;
+        link.mark(TimelineStep::Connected);
         Ok(link)
+    }
+
+    /// Records a step of the connection, if that is wanted.
+    fn mark(&self, step: TimelineStep) {
+        if let Some(track) = &self.config.track {
+            track.mark(step);
+        }
     }
 
     fn nonblocking(&self) -> Result<(), LinkError> {
@@ -265,16 +262,30 @@ impl SshLink {
 
     /// Waits until authentication has succeeded; with `early`, only until the host key is accepted
     /// if requests may leave in one flight with authentication.
-    pub fn establish(&mut self, early: bool) -> Result<(), LinkError> {
+    pub fn establish(&mut self, early: bool) -> Result<(), ConnectError> {
         let done = self.log_in(early);
         let begun = self.conn.auth().is_some() && !self.conn.is_authenticated();
-        done.map_err(|e| match e {
-            LinkError::Lost(why) if begun && !self.denied => error(&format!(
-                "{why}; this was while logging in {}",
-                self.gate.login()
-            )),
-            other => other,
+        done.map_err(|e| {
+            let text = match e {
+                LinkError::Lost(why) if begun && !self.denied => {
+                    let login = self.gate.login();
+                    format!("{why}; this was while logging in {login}")
+                }
+                other => other.into_words(),
+            };
+            let (fault, check) = self.failed_check();
+            ConnectError::new(fault, check, text)
         })
+    }
+
+    /// Step that the connection has not completed, and whoever can help if it failed.
+    fn failed_check(&self) -> (AtFault, ConnectCheck) {
+        match (self.conn.peer(), self.conn.binding()) {
+            (None, _) => (AtFault::Path, ConnectCheck::Reach),
+            (Some(_), None) => (AtFault::Host, ConnectCheck::HostKey),
+            (Some(_), Some(_)) if self.denied => (AtFault::User, ConnectCheck::Login),
+            (Some(_), Some(_)) => (AtFault::Host, ConnectCheck::Login),
+        }
     }
 
     fn log_in(&mut self, early: bool) -> Result<(), LinkError> {
@@ -310,8 +321,7 @@ impl SshLink {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(broken(&e.into())),
             }
-            self.readable = true;
-            self.writable = true;
+            self.readiness = Readiness::UNKNOWN;
             self.receive(now, &mut events)?;
             for event in events.drain(..) {
                 if let LinkEvent::Says(text) = event {
@@ -324,35 +334,30 @@ impl SshLink {
 
     /// Declares that a session will use this connection, with an SFTP server on its first channel.
     pub(super) fn set_for_session(&mut self) {
-        self.for_session = true;
+        self.first = FirstChannel::Wanted;
     }
 
     /// Opens the first channel together with authentication if that is allowed.
     fn open_early(&mut self) {
         if self.conn.is_opening()
-            && self.opened_early.is_none()
-            && let Some(served) = self.serves_first()
-            && let Some(id) = self.open(served)
+            && self.first.may_open()
+            && let Some(program) = self.first_program()
         {
+            let id = self.open(program);
             self.conn.channels().write(SshChannel(id.0), &sftp::INIT);
-            self.opened_early = Some(EarlyChannel {
-                id,
-                served,
-                ..EarlyChannel::default()
-            });
+            self.first.open(id, program);
         }
     }
 
-    /// True if the first channel starts a longhaul by command; `None` on a further connection while
-    /// that is not known.
-    fn serves_first(&self) -> Option<bool> {
+    /// Program on the first channel; `None` on a further connection while that is not known.
+    fn first_program(&self) -> Option<RemoteProgram> {
         let known = self.known();
         let begins = matches!(
             known,
             Some(RemoteKnowledge::Serves(_) | RemoteKnowledge::Hoped)
         );
-        match &self.config.serving {
-            None => Some(begins),
+        let served = match &self.config.serving {
+            None => begins,
             Some(serving) => serving.is_ours().or_else(|| match known? {
                 RemoteKnowledge::Serves(_) => Some(true),
                 // The first connection made the same choice.
@@ -360,29 +365,23 @@ impl SshLink {
                     Some(false)
                 }
                 _ => None,
-            }),
-        }
+            })?,
+        };
+        Some(match served {
+            true => RemoteProgram::Served,
+            false => RemoteProgram::Sftp,
+        })
     }
 
     /// True if more was sent early than a server other than OpenSSH accepts.
     pub(super) fn says_much_early(&self) -> bool {
-        self.conn.is_early() || self.conn.is_opening() && self.opened_early.is_some()
+        self.conn.is_early() || self.conn.is_opening() && self.first.is_open()
     }
 
-    /// Keeps the events of the early channel until the session uses it.
-    pub(super) fn keep_for_session(&mut self, events: &mut Vec<LinkEvent>) {
-        if let Some(opened) = self.opened_early.as_mut().filter(|opened| !opened.taken) {
-            let keeps = |event: &mut LinkEvent| !matches!(event, LinkEvent::Says(_));
-            opened.events.extend(events.extract_if(.., keeps));
-        }
-    }
-
-    /// Returns the early channel if this is the session's first request and the kind of server
-    /// matches; closes it otherwise.
-    fn take_opened_early(&mut self, served: bool) -> Option<ChannelId> {
-        let opened = self.opened_early.as_mut().filter(|opened| !opened.taken)?;
-        opened.taken = true;
-        let (id, fits) = (opened.id, opened.served == served);
+    /// Returns the early channel if this is the session's first request and it leads to this
+    /// program; closes it otherwise.
+    fn take_opened_early(&mut self, program: RemoteProgram) -> Option<ChannelId> {
+        let (id, fits) = self.first.take(program)?;
         if !fits {
             self.close_channel(id);
         }
@@ -400,54 +399,34 @@ impl SshLink {
             // A server on which a shell answers commands; other servers may end the connection on
             // an exec request.
             known @ RemoteKnowledge::Unknown { insists: true } => known.clone(),
-            RemoteKnowledge::Hoped if self.step_by_step || !runs_commands => {
+            RemoteKnowledge::Hoped if !self.restarts.may_predict() || !runs_commands => {
                 RemoteKnowledge::Unknown { insists: true }
             }
-            _ if !runs_commands => {
-                RemoteKnowledge::Never("this SSH server is not known to run commands")
-            }
-            RemoteKnowledge::Serves(_) if self.step_by_step => {
+            _ if !runs_commands => RemoteKnowledge::Never("this SSH server may not run commands"),
+            RemoteKnowledge::Serves(_) if !self.restarts.may_predict() => {
                 RemoteKnowledge::Unknown { insists: false }
             }
             known => known.clone(),
         })
     }
 
-    /// Removes INIT from the first bytes of the early channel, since INIT was already sent.
-    fn without_init<'a>(&mut self, channel: ChannelId, bytes: &'a [u8]) -> &'a [u8] {
-        let first = |opened: &&mut EarlyChannel| opened.id == channel && !opened.greeted;
-        match self.opened_early.as_mut().filter(first) {
-            Some(opened) => {
-                opened.greeted = true;
-                bytes.strip_prefix(&sftp::INIT).unwrap_or(bytes)
-            }
-            None => bytes,
-        }
-    }
-
     /// Makes the connection fail instead of restarting without predictions.
     pub(super) fn try_once(&mut self) {
-        self.only_once = true;
-    }
-
-    /// True once the key exchange is done; later failures concern the login.
-    pub(super) fn knows_host(&self) -> bool {
-        self.conn.binding().is_some()
+        self.restarts.forbid();
     }
 
     fn facts(&self) -> ConnectionFacts {
         let chosen = self.conn.negotiated();
-        let method = match &self.signed {
-            Some(_) if !self.other_method => "publickey",
-            _ => "password or keyboard-interactive",
-        };
         ConnectionFacts {
             address: self.stream.address(),
             banner: self.conn.peer().map(|p| p.as_str().to_owned()),
             kex: chosen.map(|n| n.kex.name.to_owned()),
             host_key: chosen.map(|n| n.host_key.clone()),
             cipher: chosen.map(|n| n.c2s.cipher.name.to_owned()),
-            method: self.conn.is_authenticated().then(|| method.to_owned()),
+            method: self
+                .conn
+                .is_authenticated()
+                .then(|| self.login.name().to_owned()),
             guessed: chosen.is_some_and(|n| n.guess_right)
                 && match self.config.connection.transport.guess {
                     KexGuess::Never => false,
@@ -456,7 +435,7 @@ impl SshLink {
                         self.conn.peer().is_some_and(|p| p.usual_kex().is_some())
                     }
                 },
-            person: self.other_method || self.gate.needs_person(),
+            person: self.login.is_more_than_a_key() || self.gate.needs_person(),
             asked: self.gate.needs_person(),
             offers: self.offers.clone(),
             host_key_blob: self
@@ -474,8 +453,40 @@ impl SshLink {
     /// Opens a direct-tcpip channel to `host` and `port`.
     pub(super) fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
         let id = self.conn.channels().open_direct_tcpip(host, port);
-        self.channels.insert(id.0, Far::default());
+        self.channels.insert(id, FarChannel::default());
         ChannelId(id.0)
+    }
+
+    /// Opens a channel to a program that serves SFTP.
+    fn open(&mut self, program: RemoteProgram) -> ChannelId {
+        let id = self.open_session();
+        let channels = self.conn.channels();
+        if self.agents.is_some() && self.gate.may_forward() {
+            channels.request(id, Request::AgentForwarding, false);
+        }
+        for (name, value) in &self.config.env {
+            channels.request(id, Request::Env(name.clone(), value.clone()), false);
+        }
+        let request = match program {
+            RemoteProgram::Served => Request::Exec(self.config.served_by.clone()),
+            RemoteProgram::Sftp | RemoteProgram::Command => Request::Subsystem(b"sftp".to_vec()),
+        };
+        channels.request(id, request, true);
+        self.channels.insert(id, FarChannel::new(program));
+        ChannelId(id.0)
+    }
+
+    fn open_session(&mut self) -> SshChannel {
+        // MaxSessions may be 1, and sshd ends a connection that makes requests on a refused
+        // channel. Before authentication only a login is lost by that.
+        let predicts = self.predicts();
+        let alone = self.channels.is_empty() || self.conn.is_early();
+        let channels = self.conn.channels();
+        match predicts {
+            true if alone => channels.open_session_predicted(),
+            true => channels.open_session_counting(),
+            false => channels.open_session(),
+        }
     }
 
     /// Returns the socket, for polling.
@@ -494,8 +505,7 @@ impl SshLink {
         let guessed = self.config.connection.transport.guess == KexGuess::Remembered;
         let in_vain = guessed && self.conn.binding().is_none();
         self.conn.peer().is_some()
-            && self.restarts == 0
-            && !self.heard_channel
+            && self.restarts.is_first_login()
             && (in_vain || self.uses_chosen_zlib())
     }
 
@@ -520,35 +530,29 @@ impl SshLink {
 
     /// Restarts the connection without predictions, because the server refused early data.
     fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
-        info!("{}: {why}; connecting again step by step", self.config.name);
+        info!(
+            "{}: {why}; connecting again without predictions",
+            self.config.name
+        );
         self.choose_nothing();
         self.gate.forget();
-        self.step_by_step = true;
-        self.restarts += 1;
+        self.restarts.restarted();
         if let Some((registry, _)) = &self.registered {
             let _ = self.stream.deregister(registry);
         }
-        self.stream = (self.open)().map_err(LinkError::Lost)?;
+        self.stream = (self.open)().map_err(|e| LinkError::Lost(e.into()))?;
         self.conn = engine(&self.config, &self.pool)?;
         let limit = self.segments.limit();
         self.segments = Segments::default();
         self.segments.set_limit(limit);
         self.sending = helped_queue();
-        self.signed = None;
-        self.opened_early = None;
-        self.other_method = false;
-        self.ended = false;
-        self.spoiled = false;
-        self.write_error = None;
-        self.readable = true;
-        self.writable = true;
+        self.login = LoginMethod::default();
+        self.first.forget();
+        self.input = InputState::Open;
+        self.output = OutputState::Open;
+        self.readiness = Readiness::UNKNOWN;
         events.push(LinkEvent::Restarted);
-        for (id, far) in std::mem::take(&mut self.channels) {
-            events.push(match far.at {
-                RemoteProgram::Command => LinkEvent::Exited(ChannelId(id), Ok(None)),
-                _ => LinkEvent::Closed(ChannelId(id), Some(why.to_owned())),
-            });
-        }
+        self.channels.restart(why, events);
         self.nonblocking()?;
         if let Some((registry, token)) = &self.registered {
             self.stream
@@ -572,8 +576,8 @@ fn engine_error(e: &ssh::Error) -> LinkError {
     let mut text = e.to_string();
     if let ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon { .. }) = e {
         text.push_str(
-            "; -S ssh uses the system's ssh, which may support one of them (see also ssh(1), \
-             -Q), and an update of the server does away with old algorithms",
+            "; update the server, or use -S ssh: the system's ssh may support one of them (ssh \
+             -Q)",
         );
     }
     match e.is_torn() {
@@ -583,9 +587,9 @@ fn engine_error(e: &ssh::Error) -> LinkError {
 }
 
 /// Returns access to this process's worker threads, which all connections share.
-fn helper() -> Helper {
-    let workers = Workers::shared();
-    Helper::new(|| workers.are_idle(), |work| workers.help(work))
+fn helper() -> CryptoHelpers {
+    let workers = HelperThreads::shared();
+    CryptoHelpers::new(|| workers.are_idle(), |work| workers.help(work))
 }
 
 fn helped_queue() -> SealedQueue {
@@ -596,7 +600,7 @@ fn helped_queue() -> SealedQueue {
 
 fn engine(config: &LinkConfig, pool: &Pool) -> Result<Connection, LinkError> {
     let random = Box::new(|to: &mut [u8]| {
-        aws_lc_rs::rand::fill(to).expect("the system's random numbers");
+        aws_lc_rs::rand::fill(to).expect("cannot read random numbers from the system");
     });
     let conn = Connection::client(config.connection.clone(), pool.clone(), random);
     let mut conn = conn.map_err(|e| LinkError::Lost(e.to_string()))?;

@@ -1,7 +1,7 @@
 //! Moves bytes between socket, engine and session.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mio::{Registry, Token};
 use sftp::{Output, ServerInfo};
@@ -10,19 +10,19 @@ use ssh::transport::Ident;
 use tracing::debug;
 use wire::Pool;
 
-use super::{Far, QUEUE, RemoteProgram, SshLink, broken, engine_error, error};
+use super::channels::{FarChannel, RemoteProgram};
+use super::{LinkRole, OutputState, QUEUE, Readiness, SshLink, broken, engine_error};
 use crate::session::{
     ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, ProbeResult, RemoteKnowledge,
     SendWindow,
 };
+use crate::timeline::{ConnectionTrack, TimelineStep};
 
 /// Sealed bytes queued for the socket: enough for one large writev, and little enough to stay in
 /// the cache.
 const BATCH: usize = 256 << 10;
 /// Bytes written or read per turn of the loop, so that neither direction starves the other.
-const TURN: usize = 1 << 20;
-/// The interval at which the kernel is polled for the round trip.
-const RTT_INTERVAL: Duration = Duration::from_millis(50);
+pub(super) const TURN: usize = 1 << 20;
 /// The reason code SSH_DISCONNECT_BY_APPLICATION.
 const BY_APPLICATION: u32 = 11;
 
@@ -34,8 +34,7 @@ impl Link for SshLink {
             agents.register(registry, first)?;
         }
         // Data that arrived before the registration raise no event.
-        self.readable = true;
-        self.writable = true;
+        self.readiness = Readiness::UNKNOWN;
         Ok(())
     }
 
@@ -49,7 +48,7 @@ impl Link for SshLink {
     }
 
     fn is_straight(&self) -> bool {
-        self.config.straight
+        self.config.role == LinkRole::Direct
     }
 
     fn has_own_choice(&self) -> bool {
@@ -63,7 +62,7 @@ impl Link for SshLink {
         Some(Peer {
             openssh: ident.openssh().is_some(),
             remembered: same
-                .filter(|_| !self.step_by_step)
+                .filter(|_| self.restarts.may_predict())
                 .map(|(_, info)| info.clone()),
             far: self.known()?,
             deflates: self
@@ -80,6 +79,10 @@ impl Link for SshLink {
         }
     }
 
+    fn track(&self) -> Option<ConnectionTrack> {
+        self.config.track.clone()
+    }
+
     fn server_seen(&mut self, info: &ServerInfo) {
         self.gate.server(info);
     }
@@ -89,37 +92,44 @@ impl Link for SshLink {
     }
 
     fn open_channel(&mut self) -> Option<ChannelId> {
-        self.take_opened_early(false).or_else(|| self.open(false))
+        let alone = self.conn.peer().is_some_and(Ident::takes_one_channel);
+        if alone && !self.channels.is_empty() {
+            return None;
+        }
+        let program = RemoteProgram::Sftp;
+        let early = self.take_opened_early(program);
+        Some(early.unwrap_or_else(|| self.open(program)))
     }
 
     fn open_served(&mut self) -> Option<ChannelId> {
-        self.take_opened_early(true).or_else(|| self.open(true))
+        let program = RemoteProgram::Served;
+        let early = self.take_opened_early(program);
+        Some(early.unwrap_or_else(|| self.open(program)))
     }
 
     fn open_exec(&mut self, command: &[u8]) -> Option<ChannelId> {
         let id = self.open_session();
         let request = Request::Exec(command.to_vec());
         self.conn.channels().request(id, request, true);
-        let far = Far {
-            at: RemoteProgram::Command,
-            ..Far::default()
-        };
-        self.channels.insert(id.0, far);
+        let far = FarChannel::new(RemoteProgram::Command);
+        self.channels.insert(id, far);
         Some(ChannelId(id.0))
     }
 
     fn end_input(&mut self, channel: ChannelId) {
-        if self.channels.contains_key(&channel.0) {
-            self.conn.channels().send_eof(SshChannel(channel.0));
+        let channel = SshChannel(channel.0);
+        if self.channels.contains(channel) {
+            self.conn.channels().send_eof(channel);
         }
     }
 
     fn close_channel(&mut self, channel: ChannelId) {
-        if self.channels.remove(&channel.0).is_some() {
-            self.step_by_step = true;
+        let channel = SshChannel(channel.0);
+        if self.channels.close(channel) {
+            self.restarts.stop_predicting();
             // Further data of this channel would arrive too late to be useful.
-            self.conn.channels().discard(SshChannel(channel.0));
-            self.conn.channels().close(SshChannel(channel.0));
+            self.conn.channels().discard(channel);
+            self.conn.channels().close(channel);
         }
     }
 
@@ -132,28 +142,29 @@ impl Link for SshLink {
         {
             return;
         }
-        self.readable |= readable;
-        self.writable |= writable;
+        self.readiness.readable |= readable;
+        self.readiness.writable |= writable;
     }
 
     fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
-        if let Some(opened) = self.opened_early.as_mut().filter(|opened| opened.taken) {
-            events.append(&mut opened.events);
-        }
+        self.first.release(events);
         let read = self.read(now, events);
-        let read = read.and_then(|more| match self.write_error.take_if(|_| !more) {
-            Some(e) => Err(broken(&e)),
-            None => Ok(more),
+        let read = read.and_then(|more| match &self.output {
+            OutputState::Failed(e) if !more => Err(broken(e)),
+            _ => Ok(more),
         });
         match read {
             // The connection ends if too much was sent early to a server that poses as OpenSSH or
             // no longer accepts the key. It then restarts, but no automatic setting may fail twice.
-            Err(e) if !self.only_once && (self.says_much_early() || self.may_begin_plainly()) => {
+            Err(e)
+                if self.restarts.are_allowed()
+                    && (self.says_much_early() || self.may_begin_plainly()) =>
+            {
                 self.restart(events, &e.to_string())?;
                 Ok(true)
             }
             done => {
-                self.keep_for_session(events);
+                self.first.keep(events);
                 done
             }
         }
@@ -164,8 +175,9 @@ impl Link for SshLink {
     }
 
     fn room(&self, channel: ChannelId) -> usize {
-        match self.channels.contains_key(&channel.0) {
-            true => match self.conn.queued(SshChannel(channel.0)) {
+        let channel = SshChannel(channel.0);
+        match self.channels.contains(channel) {
+            true => match self.conn.queued(channel) {
                 queued if queued > QUEUE / 2 => 0,
                 queued => QUEUE - queued,
             },
@@ -184,7 +196,7 @@ impl Link for SshLink {
     fn sample(&self) -> LinkSample {
         LinkSample {
             // Padding sent by IGNORE messages does not measure the path.
-            sent: self.sent_bytes.saturating_sub(self.filled as u64),
+            sent: self.sent_bytes.saturating_sub(self.window.filled()),
             received: self.received_bytes,
             unwritten: self.sending.bytes() as u64,
             tcp: self.stream.tcp_info(),
@@ -208,7 +220,7 @@ impl Link for SshLink {
         let id = SshChannel(channel.0);
         match output {
             Output::Bytes(bytes) => {
-                let bytes = self.without_init(channel, &bytes);
+                let bytes = self.first.without_init(channel, &bytes);
                 self.conn.channels().write(id, bytes);
             }
             Output::Block(block) => self.conn.channels().write_block(id, block),
@@ -216,7 +228,7 @@ impl Link for SshLink {
     }
 
     fn flush(&mut self, _: Instant) -> Result<bool, LinkError> {
-        if self.spoiled {
+        if matches!(self.output, OutputState::Spoiled) {
             return Ok(false);
         }
         if let Some(agents) = &mut self.agents {
@@ -230,7 +242,7 @@ impl Link for SshLink {
             if self.sending.is_empty() && self.open_congestion_window()? {
                 continue;
             }
-            if self.sending.is_empty() || !self.writable {
+            if self.sending.is_empty() || !self.readiness.writable {
                 break;
             }
             let pages = self.conn.peer().is_some_and(Ident::is_longhaul);
@@ -240,18 +252,20 @@ impl Link for SshLink {
                     self.sent_bytes += n as u64;
                     self.sending.written(n);
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.readiness.writable = false;
+                }
                 // The started write can neither be continued nor followed by another.
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                    self.spoiled = true;
+                    self.output = OutputState::Spoiled;
                     return Err(LinkError::Torn(crate::disk::os_words(&e)));
                 }
                 // The reason may be in unread input, a DISCONNECT message, and that path also
                 // decides on a restart.
                 Err(e) => {
                     debug!("{}: {e}", self.config.name);
-                    self.writable = false;
-                    self.write_error = Some(e);
+                    self.readiness.writable = false;
+                    self.output = OutputState::Failed(e);
                     return Ok(true);
                 }
             }
@@ -272,8 +286,9 @@ impl Link for SshLink {
     }
 
     fn finish(mut self: Box<Self>) {
+        self.mark(TimelineStep::Closed);
         if self.conn.disconnect(BY_APPLICATION, "done").is_ok() {
-            self.writable = true;
+            self.readiness.writable = true;
             let _ = self.flush(Instant::now());
         }
     }
@@ -284,148 +299,5 @@ impl Link for SshLink {
 
     fn cut(self: Box<Self>) {
         self.stream.cut();
-    }
-}
-
-impl SshLink {
-    /// Opens a channel with an SFTP server: the stock one, or with `served` a longhaul started by
-    /// command.
-    pub(super) fn open(&mut self, served: bool) -> Option<ChannelId> {
-        let id = self.open_session();
-        let channels = self.conn.channels();
-        if self.agents.is_some() && self.gate.may_forward() {
-            channels.request(id, Request::AgentForwarding, false);
-        }
-        for (name, value) in &self.config.env {
-            channels.request(id, Request::Env(name.clone(), value.clone()), false);
-        }
-        let (request, at) = match served {
-            true => (
-                Request::Exec(self.config.served_by.clone()),
-                RemoteProgram::Served,
-            ),
-            false => (Request::Subsystem(b"sftp".to_vec()), RemoteProgram::Sftp),
-        };
-        channels.request(id, request, true);
-        let far = Far {
-            at,
-            ..Far::default()
-        };
-        self.channels.insert(id.0, far);
-        Some(ChannelId(id.0))
-    }
-
-    fn open_session(&mut self) -> SshChannel {
-        // MaxSessions may be 1, and sshd ends a connection that makes requests on a refused
-        // channel. Before authentication only a login is lost by that.
-        let predicts = self.predicts();
-        let alone = self.channels.is_empty() || self.conn.is_early();
-        let channels = self.conn.channels();
-        match predicts {
-            true if alone => channels.open_session_predicted(),
-            true => channels.open_session_counting(),
-            false => channels.open_session(),
-        }
-    }
-
-    fn ask_rtt(&mut self, now: Instant) {
-        let asked = self.rtt_asked;
-        let due = asked.is_none_or(|at| now.duration_since(at) >= RTT_INTERVAL);
-        if due && self.config.window_poll {
-            self.rtt_asked = Some(now);
-            if let Some(tcp) = self.stream.tcp_info() {
-                if !tcp.rtt.is_zero() {
-                    self.conn.channels().set_rtt(tcp.rtt);
-                }
-                self.conn.channels().follow_socket(tcp.rcv_wnd);
-            }
-        }
-    }
-
-    /// Returns the reason for the end of the connection: the carrier's error, or the server's text
-    /// in place of an identification (RFC 4253 section 4.2), or `what`.
-    fn ended(&mut self, what: &str) -> LinkError {
-        let carrier = self.stream.why_ended();
-        let what = carrier.as_deref().unwrap_or(what);
-        let rest: &[u8] = match self.conn.peer() {
-            Some(_) => &[],
-            // The last line may lack a newline.
-            None => self.segments.received(),
-        };
-        let said = [self.conn.preamble(), rest].concat();
-        match self
-            .conn
-            .peer()
-            .is_none()
-            .then(|| in_one_line(&said))
-            .flatten()
-        {
-            Some(said) => error(&format!("{what} after it said: {said}")),
-            None => error(what),
-        }
-    }
-
-    fn read(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
-        let mut total = 0;
-        let turn = self.segments.limit().unwrap_or(TURN).min(TURN);
-        while self.readable && !self.ended && total < turn {
-            match self.segments.read(&self.stream, self.conn.wanted()) {
-                Ok(0) => {
-                    self.ended = true;
-                    return Err(self.ended("the server closed the connection"));
-                }
-                Ok(n) => {
-                    total += n;
-                    self.received_bytes += n as u64;
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    break;
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) if self.conn.peer().is_none() => {
-                    let why = crate::disk::os_words(&e);
-                    return Err(self.ended(&format!("the connection broke: {why}")));
-                }
-                Err(e) => return Err(broken(&e)),
-            }
-            let restarts = self.restarts;
-            let handled = self.conn.handle_input(now, self.segments.received());
-            self.pump(now, events)?;
-            if self.restarts != restarts {
-                // Errors of the connection before the restart no longer matter.
-                return Ok(true);
-            }
-            handled.map_err(|e| engine_error(&e))?;
-        }
-        if total > 0 {
-            self.ask_rtt(now);
-        }
-        Ok(self.readable && !self.ended)
-    }
-}
-
-/// Formats a server's text as one escaped line for use within a sentence.
-fn in_one_line(said: &[u8]) -> Option<String> {
-    const MOST: usize = 200;
-    let text = String::from_utf8_lossy(said);
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let all = lines.collect::<Vec<_>>().join("; ");
-    let some: String = all.chars().take(MOST).collect();
-    let cut = if some.len() < all.len() { "..." } else { "" };
-    (!all.is_empty()).then(|| format!("{}{cut}", crate::escape::name(some.as_bytes())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_server_says_is_shown_in_a_line_and_moves_no_terminal() {
-        assert_eq!(in_one_line(b" \r\n\n"), None);
-        let said = in_one_line(b"\r\nToo many\x1b[2J users\r\nGo away");
-        assert_eq!(said.as_deref(), Some("Too many\\x1b[2J users; Go away"));
-        let long = in_one_line(&[b'x'; 1000]).unwrap_or_default();
-        assert!(long.len() == 203 && long.ends_with("x..."), "{long}");
     }
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
+use ssh::Connection;
 use sys::TcpInfo;
-
-use super::{SshLink, engine_error};
-use crate::session::LinkError;
 
 /// The shortest round trip at which slow start is noticeable.
 const LONG: Duration = Duration::from_millis(20);
@@ -19,31 +17,61 @@ const MESSAGE: usize = 16 << 10;
 /// Bytes of a full segment that the SSH packet itself takes.
 const OWN: usize = 64;
 
-impl SshLink {
+/// The opening of a connection's congestion window.
+#[derive(Debug, Default)]
+pub(super) struct WindowOpening {
+    /// The window is being opened.
+    active: bool,
+    /// Bytes of IGNORE messages so far.
+    filled: usize,
+}
+
+impl WindowOpening {
+    /// `active` means that the upload is large enough to open the window in advance.
+    pub(super) fn new(active: bool) -> Self {
+        Self { active, filled: 0 }
+    }
+
+    /// Bytes of IGNORE messages so far, which do not measure the path.
+    pub(super) fn filled(&self) -> u64 {
+        self.filled as u64
+    }
+
     /// Fills the congestion window with IGNORE messages while the login's answers are awaited: TCP
     /// doubles the window for each round trip in which it was full, otherwise data start with ten
-    /// segments. The login's own messages have left before.
+    /// segments. The login's own messages have left before. `sent` is the number of bytes sent.
     ///
     /// Used with OpenSSH only, which ignores these messages in every phase, and only after the host
-    /// key was accepted. True if there is something to write.
-    pub(super) fn open_congestion_window(&mut self) -> Result<bool, LinkError> {
-        if !self.opens_window {
+    /// key was accepted. `first` means that the connection has not started over. True if there is
+    /// something to write.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the engine end the connection.
+    pub(super) fn fill(
+        &mut self,
+        conn: &mut Connection,
+        tcp: impl FnOnce() -> Option<TcpInfo>,
+        sent: u64,
+        first: bool,
+    ) -> Result<bool, ssh::Error> {
+        if !self.active {
             return Ok(false);
         }
-        let Some(peer) = self.conn.peer() else {
+        let Some(peer) = conn.peer() else {
             return Ok(false);
         };
-        let login = self.sent_bytes.saturating_sub(self.filled as u64) < LOGIN;
-        if peer.openssh().is_none() || self.restarts > 0 || !login || self.filled >= MOST {
-            self.opens_window = false;
+        let login = sent.saturating_sub(self.filled()) < LOGIN;
+        if peer.openssh().is_none() || !first || !login || self.filled >= MOST {
+            self.active = false;
             return Ok(false);
         }
-        let free = self.stream.tcp_info().map_or(0, |tcp| free(&tcp));
+        let free = tcp().map_or(0, |tcp| free(&tcp));
         let mut left = free.min(MOST - self.filled);
         let before = self.filled;
         while left > OWN {
             let len = (left - OWN).min(MESSAGE);
-            if !self.conn.ignore(len).map_err(|e| engine_error(&e))? {
+            if !conn.ignore(len)? {
                 break;
             }
             left -= len + OWN;

@@ -1,7 +1,5 @@
 //! Writes a file's journal record before the file starts.
 
-use std::fs;
-
 use schedule::journal::{Entry, Record, SourceId};
 use schedule::{Attributes, Keep};
 
@@ -9,8 +7,6 @@ use super::super::engine::Engine;
 use super::super::file::{CompletedFileSearch, FileId};
 use super::StartDecision;
 use crate::disk::os_words;
-use crate::journal::{Log, SyncBatch, boot_here};
-use crate::walk::local_path;
 
 /// Bytes below which a copy is sent again rather than recorded in the journal.
 const LEAST_BYTES: u64 = 16 << 20;
@@ -54,14 +50,12 @@ impl Engine<'_> {
             Some((of, entry)) if entry.done.is_none() => {
                 self.keeper.state.take(of);
                 let left = entry.left();
-                let beside = entry.temp.as_ref().is_none_or(|temp| {
-                    *temp
-                        == Keep {
-                            tag: entry.tag,
-                            ..Keep::default()
-                        }
-                        .temporary(&target, 0)
-                });
+                let first = Keep {
+                    tag: entry.tag,
+                    ..Keep::default()
+                };
+                let first = first.temporary(&self.temporary_place(&target), 0);
+                let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
                 if same(&entry) && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
                     let keep = Box::new(Keep {
@@ -93,10 +87,7 @@ impl Engine<'_> {
         target: Vec<u8>,
         source: SourceId,
     ) -> StartDecision {
-        let mut letters = [0; 8];
-        // Random tags only avoid collisions; O_EXCL guarantees unique names.
-        let _ = aws_lc_rs::rand::fill(&mut letters);
-        let tag = u64::from_be_bytes(letters);
+        let tag = self.edge.random();
         let of = self.keeper.next;
         self.keeper.next += 1;
         if let Some(task) = self.files.get_mut(&id) {
@@ -152,17 +143,14 @@ impl Engine<'_> {
         let Some(place) = &self.keeper.place else {
             return;
         };
-        let flush = SyncBatch::new(self.keeper.target.is_some());
         let identity = place.identity().to_vec();
-        let made = place.create();
-        let log = made.and_then(|(file, path)| Log::start(file, path, 0, flush));
-        match log {
+        match place.create(self.keeper.target.is_some()) {
             Ok(mut log) => {
                 log.write(&Record::Copy { identity });
                 // Do not wait for a server's boot ID. If the server restarts before it answers,
                 // what was done until then counts as lost.
                 let boot = match self.keeper.target.is_some() {
-                    true => boot_here(),
+                    true => self.edge.boot(),
                     false => Vec::new(),
                 };
                 log.write(&Record::Run { boot });
@@ -187,7 +175,6 @@ impl Engine<'_> {
     /// Starts the files whose records are durable.
     pub(in crate::copy) fn start_written(&mut self) {
         let Some(log) = &self.keeper.log else { return };
-        let _ = log.bell().try_recv();
         let durable = log.durable();
         while self
             .keeper
@@ -215,7 +202,6 @@ impl Engine<'_> {
                 ..SourceId::default()
             });
         }
-        let meta = fs::metadata(local_path(path)).ok()?;
-        Some(crate::disk::identity(&meta))
+        Some(self.local().stat(path).ok()?.id)
     }
 }

@@ -1,8 +1,6 @@
 //! Boot ID of the receiving machine: data that was only in memory is lost when the machine
 //! restarts.
 
-use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use schedule::journal::Record;
@@ -10,6 +8,7 @@ use schedule::{Attributes, JobKind, RemotePath};
 
 use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::RecordHandling;
+use crate::copy::local_ops::LocalOps;
 
 /// File with the boot ID of a Linux kernel.
 const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
@@ -19,23 +18,23 @@ const BOOT_LEN: u64 = 37;
 impl Engine<'_> {
     /// Reads the receiver's boot ID once the target's session is open, to learn if data that was
     /// only in its memory may be lost.
-    pub(in crate::copy) fn ask_for_boot(&mut self) {
+    pub(in crate::copy) async fn ask_for_boot(&mut self) {
         if self.keeper.log.is_none() || self.target.is_none() {
             return;
         }
-        let boot = self.boot_there();
+        let boot = self.boot_there().await;
         self.keeper.state.started(boot.clone());
         self.keeper.boot.clone_from(&boot);
         self.keeper.write(Record::Run { boot });
     }
 
-    pub(super) fn boot_there(&mut self) -> Vec<u8> {
+    async fn boot_there(&mut self) -> Vec<u8> {
         let Some((kind, file)) = self.boot_job() else {
             return Vec::new();
         };
         // If the file cannot be read, the boot ID stays unknown.
-        let _ = self.ask(CopyEnd::Target, kind);
-        read_boot(&file)
+        let _ = self.ask(CopyEnd::Target, kind).await;
+        read_boot(&*self.local(), &file)
     }
 
     /// Creates a job that downloads the receiver's boot ID to a file beside the journal. Returns
@@ -44,7 +43,7 @@ impl Engine<'_> {
         let mut file = self.keeper.log()?.path().as_os_str().to_owned();
         file.push(".boot");
         // Remove a leftover of a killed run, which must not be taken for the answer.
-        let _ = fs::remove_file(&file);
+        self.local().remove_file(Path::new(&file));
         let kind = JobKind::Get {
             source: RemotePath(BOOT.to_vec()),
             target: PathBuf::from(file.clone()).into(),
@@ -71,7 +70,7 @@ impl Engine<'_> {
     }
 
     pub(in crate::copy) fn on_boot(&mut self, file: &Path) {
-        let boot = read_boot(file);
+        let boot = read_boot(&*self.local(), file);
         if !boot.is_empty() {
             self.keeper.boot.clone_from(&boot);
             // If the lane was lost, the machine may have restarted in between.
@@ -97,7 +96,7 @@ impl Engine<'_> {
     }
 
     pub(in crate::copy) fn on_boot_again(&mut self, file: &Path) {
-        let boot = read_boot(file);
+        let boot = read_boot(&*self.local(), file);
         let claims = std::mem::replace(&mut self.keeper.claims, RecordHandling::Void);
         if boot == self.keeper.boot {
             self.keeper.claims = RecordHandling::Written;
@@ -123,12 +122,7 @@ impl Engine<'_> {
 }
 
 /// Reads the downloaded boot ID, limited to its length because a server may send anything.
-fn read_boot(file: &Path) -> Vec<u8> {
-    let mut text = Vec::new();
-    let read = fs::File::open(file).and_then(|file| file.take(BOOT_LEN).read_to_end(&mut text));
-    let _ = fs::remove_file(file);
-    match read {
-        Ok(_) => text.trim_ascii().to_vec(),
-        Err(_) => Vec::new(),
-    }
+fn read_boot(local: &dyn LocalOps, file: &Path) -> Vec<u8> {
+    let text = local.take_text(file, BOOT_LEN);
+    text.trim_ascii().to_vec()
 }

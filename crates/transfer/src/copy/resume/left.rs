@@ -1,14 +1,14 @@
 //! Leftovers of an earlier run: finished files, temporaries, and the target paths of sources.
 
-use rustix::fs::FileType;
 use schedule::journal::{Entry, ExistingFile, Record};
-use schedule::{Attributes, JobKind, Keep, RemotePath};
+use schedule::{Attributes, JobKind, Keep, RemotePath, directory_of};
 
 use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::super::file::{CompletedFileSearch, FileId};
+use super::super::local_ops::LocalStat;
+use super::super::names::basename;
 use super::super::source::TargetPath;
 use super::StartDecision;
-use crate::disk::{TemporarySweep, kind_of, remove_temporaries};
 use crate::report::Event;
 use crate::walk::local_path;
 
@@ -62,7 +62,7 @@ impl Engine<'_> {
             ..Keep::default()
         };
         let temp = entry.temp.clone();
-        let temp = temp.unwrap_or_else(|| keep.temporary(&entry.target, 0));
+        let temp = temp.unwrap_or_else(|| keep.temporary(&self.temporary_place(&entry.target), 0));
         self.look(id, CompletedFileSearch::Temporary, temp)
     }
 
@@ -79,20 +79,24 @@ impl Engine<'_> {
         }
         let target = self.files.get(&id).map(|task| task.target.clone());
         let found = match looking {
-            CompletedFileSearch::Name => self.directories().look(&self.target_path(&path)).ok(),
-            _ => target.and_then(|target| self.temporary_of(&target, &path)?.look().ok()),
+            CompletedFileSearch::Name => self.local().look(&self.target_path(&path)),
+            _ => target.and_then(|target| self.look_for_temporary(&target, &path)),
         };
-        let found = found.flatten();
-        let found = found.filter(|stat| kind_of(stat) == FileType::RegularFile);
+        let found = found.filter(LocalStat::is_file);
         if let Some(stat) = &found {
-            self.keeper.lies_on(stat.st_dev, &local_path(&path));
+            self.keeper.lies_on(stat.id.device, &local_path(&path));
         }
-        let seen = found.map(|stat| ExistingFile {
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            mtime: crate::disk::mtime_of(&stat),
-        });
-        self.on_taken(id, seen);
+        self.on_taken(id, found.map(|stat| stat.existing()));
         StartDecision::Later
+    }
+
+    /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are
+    /// in different directories.
+    fn look_for_temporary(&self, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
+        let same = directory_of(&self.temporary_place(target)) == directory_of(temp);
+        let target = self.target_path(target);
+        let look = || self.local().look_beside(&target, basename(temp));
+        same.then(look).flatten()
     }
 
     pub(in crate::copy) fn on_taken_seen(&mut self, id: FileId, attributes: Option<Attributes>) {
@@ -101,6 +105,15 @@ impl Engine<'_> {
                 size: a.size.unwrap_or(0),
                 mtime: a.times.map_or(0, |(_, m)| u64::from(m) * SECOND),
             });
+        }
+    }
+
+    /// Forgets what an earlier run has left of a file that is copied again.
+    pub(in crate::copy) fn forget_earlier(&mut self, id: FileId) {
+        let known = self.files.get(&id);
+        let known = known.and_then(|task| self.keeper.state.file(&task.target));
+        if let Some((of, _)) = known {
+            self.keeper.state.take(of);
         }
     }
 
@@ -160,9 +173,10 @@ impl Engine<'_> {
     pub(super) fn clear(&mut self, entry: &Entry) {
         if self.target.is_none() {
             let path = self.target_path(&entry.target);
-            return remove_temporaries(&self.directories(), &path, entry.tag);
+            return self.local().remove_temporaries(&path, entry.tag);
         }
-        let names = Keep::names(&entry.target, entry.tag);
+        let place = self.temporary_place(&entry.target);
+        let names = Keep::names(&place, entry.tag);
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in names {
             let path = RemotePath(name);
@@ -175,23 +189,25 @@ impl Engine<'_> {
     }
 
     /// Removes leftovers of files that are no longer sources.
-    pub(in crate::copy) fn clear_leftovers(&mut self) {
+    pub(in crate::copy) async fn clear_leftovers(&mut self) {
         let left: Vec<Entry> = self
             .keeper
             .state
             .unfinished()
             .map(|(_, e)| e.clone())
             .collect();
-        let directories = self.directories();
-        let mut sweep = TemporarySweep::new(&directories);
-        for entry in &left {
-            match self.target.is_none() {
-                true => sweep.remove(&self.target_path(&entry.target), entry.tag),
-                false => self.clear(entry),
+        match self.target.is_none() {
+            true => {
+                let files = left.iter();
+                let files: Vec<_> = files
+                    .map(|entry| (self.target_path(&entry.target), entry.tag))
+                    .collect();
+                self.local().sweep_temporaries(&files);
             }
+            false => left.iter().for_each(|entry| self.clear(entry)),
         }
         if !left.is_empty() {
-            self.copy();
+            self.copy().await;
         }
     }
 

@@ -1,14 +1,13 @@
 //! Writes the progress of files to the journal.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use schedule::journal::Record;
 use schedule::{Attributes, JobId, JobKind, Keep, Kept, RemotePath};
 
 use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::super::file::FileTask;
+use super::super::names::basename;
 use crate::walk::local_path;
 
 /// Interval at which a server's clock is read, from the modification time of a file it has just
@@ -22,7 +21,7 @@ impl Engine<'_> {
     pub(in crate::copy) fn on_temporary(&mut self, job: JobId, path: Vec<u8>) {
         if let Some(task) = self.file_of(job)
             && let (Some(id), Some(keep)) = (task.entry, &task.keep)
-            && keep.temporary(&task.target, 0) != path
+            && keep.temporary(&self.temporary_place(&task.target), 0) != path
         {
             self.keeper.write(Record::Temp { id, path });
         }
@@ -52,36 +51,46 @@ impl Engine<'_> {
         let size = task.confirmed;
         let mut mtime = 0;
         if self.target.is_none() {
-            let Ok(meta) = fs::metadata(local_path(&task.target)) else {
+            let Ok(stat) = self.local().stat(&task.target) else {
                 return;
             };
-            mtime = crate::disk::mtime(&meta);
-            self.keeper.lies_on(meta.dev(), &local_path(&task.target));
+            mtime = stat.id.mtime;
+            self.keeper
+                .lies_on(stat.id.device, &local_path(&task.target));
         } else if self.options.preserve || self.options.archive {
             let times = match self.source.is_some() {
                 true => task.attributes.and_then(|a| a.times),
-                false => fs::metadata(local_path(&task.source))
-                    .ok()
-                    .and_then(|meta| crate::disk::attributes(&meta).times),
+                false => {
+                    let stat = self.local().stat(&task.source);
+                    stat.ok().and_then(|stat| stat.attributes.times)
+                }
             };
             mtime = times.map_or(0, |(_, m)| u64::from(m) * SECOND);
         }
         self.keeper.write(Record::Done {
             id,
-            durable: self.options.fsync || task.synced,
+            // A server may be unable to sync what the user wants synced.
+            durable: self.is_durable(task),
             size,
             mtime,
         });
-        let due = self.keeper.clock_at.is_none_or(|at| at.elapsed() >= CLOCK);
+        let now = self.edge.now();
+        let due = |at| now.saturating_duration_since(at) >= CLOCK;
+        let due = self.keeper.clock_at.is_none_or(due);
         // After the last file nothing needs resuming, and the run would wait for the answer.
         let more = self.has_more() || !self.files.is_empty() || !self.jobs.is_empty();
         if more && self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
-            self.keeper.clock_at = Some(Instant::now());
+            self.keeper.clock_at = Some(now);
             let path = RemotePath(task.target.clone());
             let follow = true;
             let kind = JobKind::Stat { path, follow };
             self.submit(CopyEnd::Target, kind, JobPurpose::Clock);
         }
+    }
+
+    /// True if a copied file was made durable.
+    pub(in crate::copy) fn is_durable(&self, task: &FileTask) -> bool {
+        task.synced || self.options.fsync && self.target.is_none()
     }
 
     pub(in crate::copy) fn on_clock(&mut self, attributes: Attributes) {
@@ -100,9 +109,9 @@ impl Engine<'_> {
             let Record::Begun { target, tag, .. } = record else {
                 continue;
             };
-            for name in Keep::names(&target, tag) {
-                // Most of these temporaries were never created.
-                let _ = self.temporary_of(&target, &name).map(|at| at.remove());
+            for name in Keep::names(&self.temporary_place(&target), tag) {
+                let path = self.target_path(&target);
+                self.local().remove_beside(&path, basename(&name));
             }
         }
     }

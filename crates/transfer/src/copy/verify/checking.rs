@@ -250,7 +250,7 @@ impl Checking {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sums::Sum;
+    use crate::sums::RangeSum;
 
     const BY: Algorithm = Algorithm::Xxh128;
 
@@ -258,8 +258,8 @@ mod tests {
         Digest::from_hex(format!("{n:032x}").as_bytes(), BY)
     }
 
-    fn sum(from: u64, len: u64, n: u8) -> Sum {
-        Sum {
+    fn sum(from: u64, len: u64, n: u8) -> RangeSum {
+        RangeSum {
             from,
             len,
             digests: digest(n).map(|digest| (BY, digest)).into_iter().collect(),
@@ -272,7 +272,11 @@ mod tests {
         let seen = FinishedSums {
             sums: vec![sum(0, 1000, 1), sum(1000, 1000, 2)],
             size: 2000,
-            all: if all { sum(0, 2000, 9) } else { Sum::default() },
+            all: if all {
+                sum(0, 2000, 9)
+            } else {
+                RangeSum::default()
+            },
             whole: None,
         };
         let told = told.iter().map(|at| (*at, SumState::Asked)).collect();

@@ -9,7 +9,7 @@ use schedule::JobId;
 use super::Verification;
 use crate::copy::engine::{CopyEnd, Engine, JobPurpose};
 use crate::copy::file::FileId;
-use crate::sums::{Algorithm, Digest, FileSums, Sum, request, whole_request};
+use crate::sums::{Algorithm, Digest, FileSums, RangeSum, request, whole_request};
 
 /// Bytes requested as ranges up to which, or up to a quarter of the file, the checksum of the whole
 /// file is requested instead. Through a pipe, 64 MiB cost as much as 400 MiB without one.
@@ -22,7 +22,7 @@ pub(super) struct CopyingFile {
     /// Temporary that the far end writes.
     temporary: Option<Vec<u8>>,
     /// Completed ranges, in the order in which they ended.
-    ended: Vec<Sum>,
+    ended: Vec<RangeSum>,
     told: BTreeMap<usize, SumState>,
     whole: OfWhole,
 }
@@ -175,7 +175,7 @@ impl Engine<'_> {
             return;
         }
         self.find_ours();
-        let by_whole = self.verify.compares_whole();
+        let by_whole = self.verify.compares_whole(self.edge.now());
         let size = self
             .moving_file(job)
             .and_then(|id| self.files.get(&id)?.size);
@@ -228,7 +228,7 @@ impl Engine<'_> {
     }
 
     /// Current path of a file that is being copied, and its range number `at`.
-    pub(super) fn moving_range(&self, ask: SumRequest, at: usize) -> Option<(Vec<u8>, &Sum)> {
+    pub(super) fn moving_range(&self, ask: SumRequest, at: usize) -> Option<(Vec<u8>, &RangeSum)> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = self.files.get(&ask.file)?;

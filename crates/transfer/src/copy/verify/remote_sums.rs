@@ -8,9 +8,10 @@ use super::checking::CheckVerdict;
 use super::early::{SumRequest, SumSelector};
 use super::longhaul_sums;
 use super::watch::SumWatchdog;
+use crate::copy::edge::{CommandStep, Remote};
 use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
-use crate::session::{RemoteCommandEvent, RemoteCommandId, Session};
+use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::sums::{
     Algorithm, AnswerParser, Digest, Program, ProgramAnswer, command, list_command, list_line,
     request, script, whole_request,
@@ -142,17 +143,18 @@ impl RemoteSums {
 
 impl Worker {
     /// Removes the request that was answered.
-    fn answered(&mut self) -> Option<(SumRequest, u64)> {
+    fn answered(&mut self, now: Instant) -> Option<(SumRequest, u64)> {
         let asked = self.asked.pop_front();
-        self.watch.answered(self.asked.front().map(|(_, len)| *len));
+        let next = self.asked.front().map(|(_, len)| *len);
+        self.watch.answered(now, next);
         asked
     }
 }
 
 impl Engine<'_> {
-    pub(super) fn far_session(&self) -> Option<&Session> {
+    pub(super) fn far_session(&self) -> Option<&dyn Remote> {
         let end = self.far_end()?;
-        self.side(end).map(|side| &side.session)
+        self.side(end).map(|side| &*side.session)
     }
 
     /// Submits all possible requests to the far end.
@@ -161,15 +163,16 @@ impl Engine<'_> {
             return;
         }
         self.find_ours();
+        let now = self.edge.now();
         match self.verify.far.state {
             // Nothing is copied before the server at the far end is known.
             State::Unknown if self.far_session().is_none_or(|s| s.far_info().is_none()) => {}
             State::Unknown => self.ask_for_program(false),
-            State::Asking { until, .. } if Instant::now() >= until => {
+            State::Asking { until, .. } if now >= until => {
                 self.no_program("the far end did not say which program it has");
             }
             State::Asking { .. } => {}
-            State::Has(program, _) if self.verify.far.watches().any(SumWatchdog::is_over) => {
+            State::Has(program, _) if self.verify.far.watches().any(|w| w.is_over(now)) => {
                 let name = program.name;
                 let why = format!("{name} there has stopped answering");
                 self.warn(None, format!("{why}: files are read back instead"));
@@ -198,7 +201,7 @@ impl Engine<'_> {
 
     fn ask_for_program(&mut self, again: bool) {
         self.verify.far.state = State::Asking {
-            until: Instant::now() + LONGEST_FIND,
+            until: self.edge.now() + LONGEST_FIND,
             again,
         };
         self.start_worker();
@@ -207,8 +210,8 @@ impl Engine<'_> {
     fn start_worker(&mut self) {
         let exec = self.verify.exec_id();
         if let Some(session) = self.far_session() {
-            session.exec(exec, command());
-            session.exec_input(exec, script().into_bytes());
+            session.command(exec, CommandStep::Run(command()));
+            session.command(exec, CommandStep::Input(script().into_bytes()));
         }
         self.verify.far.workers.push(Worker {
             exec,
@@ -250,7 +253,8 @@ impl Engine<'_> {
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
         let execs: Vec<RemoteCommandId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
         if let Some(session) = self.far_session() {
-            execs.into_iter().for_each(|exec| session.exec_stop(exec));
+            let stop = |exec| session.command(exec, CommandStep::Stop);
+            execs.into_iter().for_each(stop);
         }
     }
 
@@ -285,6 +289,7 @@ impl Engine<'_> {
     }
 
     fn ask_workers(&mut self, processors: u32) {
+        let now = self.edge.now();
         if self.jobs.is_empty() && self.verify.far.small.len() <= FEW {
             self.verify.far.small_bytes = 0;
             for id in std::mem::take(&mut self.verify.far.small) {
@@ -312,11 +317,11 @@ impl Engine<'_> {
             };
             let far = &mut self.verify.far;
             if let Some(worker) = far.workers.iter_mut().find(|w| w.exec == exec) {
-                worker.watch.asked(len, worker.asked.is_empty());
+                worker.watch.asked(now, len, worker.asked.is_empty());
                 worker.asked.push_back((ask, len));
             }
             if let Some(session) = self.far_session() {
-                session.exec_input(exec, line);
+                session.command(exec, CommandStep::Input(line));
             }
         }
     }
@@ -379,12 +384,12 @@ impl Engine<'_> {
         }
         let exec = self.verify.exec_id();
         if let Some(session) = self.far_session() {
-            session.exec(exec, list_command(program));
-            session.exec_input(exec, input);
-            session.exec_end(exec);
+            session.command(exec, CommandStep::Run(list_command(program)));
+            session.command(exec, CommandStep::Input(input));
+            session.command(exec, CommandStep::EndInput);
         }
         let mut watch = SumWatchdog::default();
-        watch.asked(bytes, true);
+        watch.asked(self.edge.now(), bytes, true);
         self.verify.far.list = Some(ListProgram {
             watch,
             exec,
@@ -420,6 +425,7 @@ impl Engine<'_> {
     }
 
     fn take_answers(&mut self, exec: RemoteCommandId) {
+        let now = self.edge.now();
         loop {
             let workers = &mut self.verify.far.workers;
             let Some(worker) = workers.iter_mut().find(|w| w.exec == exec) else {
@@ -434,11 +440,11 @@ impl Engine<'_> {
                 Ok(Some(ProgramAnswer::NoProgram)) => {
                     return self.no_program("the far end has no program that makes sums");
                 }
-                Ok(Some(ProgramAnswer::Sum(digest))) => match worker.answered() {
+                Ok(Some(ProgramAnswer::Sum(digest))) => match worker.answered(now) {
                     Some((ask, _)) => self.on_sum(ask, Some(digest)),
                     None => return self.worker_over(exec, "it answers unasked".to_owned()),
                 },
-                Ok(Some(ProgramAnswer::Unreadable)) => match worker.answered() {
+                Ok(Some(ProgramAnswer::Unreadable)) => match worker.answered(now) {
                     Some((ask, _)) => self.on_sum(ask, None),
                     None => return self.worker_over(exec, "it answers unasked".to_owned()),
                 },
@@ -474,7 +480,7 @@ impl Engine<'_> {
             far.todo.push_front(ask);
         }
         if let Some(session) = self.far_session() {
-            session.exec_stop(exec);
+            session.command(exec, CommandStep::Stop);
         }
         match self.verify.far.state {
             State::Asking { .. } => self.no_program(&why),
@@ -486,6 +492,7 @@ impl Engine<'_> {
     }
 
     fn on_list(&mut self, event: RemoteCommandEvent) {
+        let now = self.edge.now();
         match event {
             RemoteCommandEvent::Output(bytes) => {
                 let mut found = Vec::new();
@@ -495,7 +502,7 @@ impl Engine<'_> {
                         found.push(sum);
                     }
                     if !found.is_empty() {
-                        list.watch.answered(Some(LIST_BYTES));
+                        list.watch.answered(now, Some(LIST_BYTES));
                     }
                 }
                 for (id, digest) in found {

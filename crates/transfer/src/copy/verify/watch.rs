@@ -13,18 +13,18 @@ pub(super) struct SumWatchdog {
 }
 
 impl SumWatchdog {
-    /// Notes a request for a checksum of `len` bytes. `now` means that the command can start on it
-    /// at once.
-    pub(super) fn asked(&mut self, len: u64, now: bool) {
-        if now {
-            self.answered(Some(len));
+    /// Notes a request for a checksum of `len` bytes. `starts` means that the command can start on
+    /// it at once.
+    pub(super) fn asked(&mut self, now: Instant, len: u64, starts: bool) {
+        if starts {
+            self.answered(now, Some(len));
         }
     }
 
     /// Notes an answer; the next open request is for `next` bytes.
-    pub(super) fn answered(&mut self, next: Option<u64>) {
+    pub(super) fn answered(&mut self, now: Instant, next: Option<u64>) {
         let most = |len: u64| SILENT + Duration::from_secs(len / SLOWEST);
-        self.until = next.map(|len| Instant::now() + most(len));
+        self.until = next.map(|len| now + most(len));
     }
 
     /// Time by which the command must answer.
@@ -32,7 +32,7 @@ impl SumWatchdog {
         self.until
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() >= until)
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now >= until)
     }
 }

@@ -140,10 +140,7 @@ fn a_symlink_to_a_directory_above_is_not_followed_for_ever() -> io::Result<()> {
     symlink("../..", dir.path().join("a/b/up"))?;
     let found = walk(dir.path(), true);
     assert_eq!(found.len(), 4);
-    assert!(
-        found[0].starts_with("! /a/b/up a loop of symlinks"),
-        "{found:?}"
-    );
+    assert!(found[0].starts_with("! /a/b/up symlink loop"), "{found:?}");
     Ok(())
 }
 

@@ -1,0 +1,231 @@
+//! Finds settings of a relay that conflict with each other.
+
+use std::borrow::Cow;
+use std::net::ToSocketAddrs as _;
+
+use relay::entry::permit::TargetRule;
+use relay::{ClientProtocols, Endpoint, Host, RedirectKind};
+
+use crate::flags::low::RelayArgs;
+use crate::setting_error::SettingError;
+
+/// Settings of a relay that are parsed and not yet checked against each other.
+pub(super) struct Settled<'a> {
+    pub(super) args: &'a RelayArgs,
+    /// Address that clients connect to.
+    pub(super) place: &'a Endpoint,
+    pub(super) speaks: &'a ClientProtocols,
+    /// Connections go over ssh (`--via`, `ssh://`).
+    pub(super) is_routed: bool,
+    /// One side is a pair.
+    pub(super) has_pair: bool,
+    pub(super) permits: &'a [TargetRule],
+}
+
+/// A rule that settings may break.
+struct Conflict {
+    /// The setting at fault, as the user wrote it.
+    setting: fn(&Settled<'_>) -> String,
+    /// The reason, if the setting conflicts with another one.
+    problem: fn(&Settled<'_>) -> Option<Cow<'static, str>>,
+}
+
+/// The rules, in the order in which they are checked.
+const CONFLICTS: &[Conflict] = &[
+    Conflict {
+        setting: entrance,
+        problem: |settled| {
+            let names = settled.speaks.pair || settled.speaks.names_target();
+            (settled.is_routed && names).then_some(Cow::Borrowed(
+                "conflicts with --via and ssh://: only clients without a target of their own, and \
+                 no pair, go over ssh",
+            ))
+        },
+    },
+    Conflict {
+        setting: entrance,
+        problem: |settled| {
+            let lacks = settled.permits.is_empty() && settled.speaks.names_target();
+            lacks.then_some(Cow::Borrowed(
+                "needs --to HOST:PORT, which says where clients of socks5, http, redirect and \
+                 tproxy may go",
+            ))
+        },
+    },
+    Conflict {
+        setting: permits,
+        problem: |settled| {
+            let idle = !settled.permits.is_empty() && !settled.speaks.names_target();
+            idle.then_some(Cow::Borrowed(
+                "needs an entrance with socks5, http, redirect or tproxy, whose clients name \
+                 their target",
+            ))
+        },
+    },
+    Conflict {
+        setting: permits,
+        problem: |settled| {
+            let by_name = settled.permits.iter().any(TargetRule::is_of_names);
+            (settled.speaks.diverted.is_some() && by_name).then_some(Cow::Borrowed(
+                "conflicts with redirect and tproxy: redirected connections carry an IP address, \
+                 not a host name; use a network such as 10.0.0.0/8",
+            ))
+        },
+    },
+    Conflict {
+        setting: entrance,
+        problem: |settled| {
+            let reachable = needs_allow(settled).then(|| reachable(settled.place));
+            reachable.flatten().map(Cow::Owned)
+        },
+    },
+    Conflict {
+        setting: entrance,
+        problem: |settled| {
+            let tproxy = settled.speaks.diverted == Some(RedirectKind::Tproxy);
+            (needs_allow(settled) && tproxy).then_some(Cow::Borrowed(
+                "tproxy takes connections to any address: say who may come with --allow NETWORK",
+            ))
+        },
+    },
+    Conflict {
+        setting: |_| "--keep-address".to_owned(),
+        problem: |settled| {
+            let address = settled.args.bind.first();
+            let problem = match (settled.has_pair, address) {
+                (true, _) => "conflicts with pair".into(),
+                (false, Some(address)) => format!("conflicts with --bind {address}").into(),
+                (false, None) => return None,
+            };
+            settled.args.keep_address.then_some(problem)
+        },
+    },
+];
+
+/// Checks that the settings do not conflict.
+///
+/// # Errors
+/// The first conflict: the setting, and what it conflicts with.
+pub(super) fn check(settled: &Settled<'_>) -> Result<(), String> {
+    let broken = CONFLICTS.iter().find_map(|conflict| {
+        let problem = (conflict.problem)(settled)?;
+        Some(SettingError::written(&(conflict.setting)(settled), problem))
+    });
+    broken.map_or(Ok(()), |error| Err(error.to_string()))
+}
+
+fn entrance(settled: &Settled<'_>) -> String {
+    settled.args.entrance.clone()
+}
+
+fn permits(settled: &Settled<'_>) -> String {
+    let texts = settled.args.permits.iter();
+    let texts = texts.map(|text| wire::escape::name(text.as_bytes()).to_string());
+    let texts: Vec<String> = texts.collect();
+    format!("--to {}", texts.join(" --to "))
+}
+
+/// Clients that prove a name or a key are known, so they need no --allow.
+fn needs_allow(settled: &Settled<'_>) -> bool {
+    let speaks = settled.speaks;
+    let proves_name = speaks.tls.is_some() && settled.args.tls.client_ca.is_some();
+    settled.args.allow.is_empty() && !speaks.pair && !proves_name
+}
+
+/// The problem of an entrance that is reachable from other machines.
+fn reachable(place: &Endpoint) -> Option<String> {
+    let strangers = match place {
+        Endpoint::Tcp {
+            host: Host::Name(name),
+            port,
+        } => match (name.as_str(), *port).to_socket_addrs() {
+            Ok(mut found) => found
+                .find(|at| relay::is_for_strangers(at.ip()))
+                .map(|at| at.ip()),
+            Err(e) => return Some(format!("cannot resolve {name}: {e}")),
+        },
+        place => {
+            let at = place.addresses().unwrap_or_default().into_iter();
+            at.map(|at| at.ip()).find(|ip| relay::is_for_strangers(*ip))
+        }
+    };
+    strangers.map(|ip| {
+        format!(
+            "would relay for anybody who reaches {ip}: say who may come with --allow NETWORK, \
+             or give a port alone to listen on this machine only"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settle;
+    use crate::flags::low::RelayArgs;
+
+    fn problem(change: impl FnOnce(&mut RelayArgs)) -> String {
+        let mut args = RelayArgs {
+            entrance: "9022".to_owned(),
+            targets: vec!["localhost:22".to_owned()],
+            ..RelayArgs::default()
+        };
+        change(&mut args);
+        settle(&args).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn each_conflict_names_the_setting_and_its_opponent() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        assert_eq!(problem(|_| {}), "");
+        let kept = problem(|args| {
+            args.keep_address = true;
+            args.bind = vec!["127.0.0.2".parse().expect("an address")];
+        });
+        assert_eq!(kept, "--keep-address: conflicts with --bind 127.0.0.2");
+        let open = problem(|args| args.entrance = "*:9022".to_owned());
+        assert!(
+            open.starts_with("*:9022: would relay for anybody who reaches "),
+            "{open}"
+        );
+        assert!(open.contains("--allow NETWORK"), "{open}");
+        let idle = problem(|args| args.permits = texts(&["host:22"]));
+        assert!(
+            idle.starts_with("--to host:22: needs an entrance with socks5"),
+            "{idle}"
+        );
+        let socks = |args: &mut RelayArgs| {
+            args.entrance = "9022/socks5".to_owned();
+            args.targets.clear();
+        };
+        let lacking = problem(socks);
+        assert!(
+            lacking.starts_with("9022/socks5: needs --to HOST:PORT"),
+            "{lacking}"
+        );
+        let routed = problem(|args| {
+            socks(args);
+            args.targets = texts(&["ssh://host/localhost:22"]);
+        });
+        assert!(
+            routed.starts_with("9022/socks5: conflicts with --via and ssh://"),
+            "{routed}"
+        );
+        let named = problem(|args| {
+            args.entrance = "9022/redirect".to_owned();
+            args.targets.clear();
+            args.permits = texts(&["host:22"]);
+        });
+        assert!(
+            named.starts_with("--to host:22: conflicts with redirect"),
+            "{named}"
+        );
+        let tproxy = problem(|args| {
+            args.entrance = "9022/tproxy".to_owned();
+            args.targets.clear();
+            args.permits = texts(&["10.0.0.0/8:22"]);
+        });
+        assert!(
+            tproxy.contains("tproxy takes connections to any address"),
+            "{tproxy}"
+        );
+    }
+}

@@ -1,0 +1,305 @@
+//! Predicts a copy from its first packet on, and chooses the number of connections to begin with.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Direction;
+
+/// Round trip from which slow start and logins take noticeable time.
+pub(super) const LONG: Duration = Duration::from_millis(20);
+/// Maximum number of connections to begin with: six log in at once beside the first, which stays
+/// below OpenSSH's MaxStartups (it drops from ten on) with two other users. An eighth would log in
+/// after them and get its share of the data last.
+pub const MOST_AT_START: u32 = 7;
+/// Smallest copy in bytes that is worth a second login.
+const LEAST: u64 = 512 << 10;
+/// Bytes for each connection below which another one has too little to send.
+const SHARE: u64 = 128 << 10;
+/// Average size in bytes below which files count as small: their requests, and not the congestion
+/// window, determine the time.
+pub(super) const SMALL: u64 = 64 << 10;
+/// Initial congestion window of Linux in bytes: ten segments (RFC 6928).
+const INITIAL_WINDOW: f64 = 10.0 * 1448.0;
+/// Time in seconds for the start and the end of the program and the work of one key exchange at
+/// both ends.
+const PROGRAM: f64 = 0.06;
+/// Time in seconds that one more login takes from the others: key exchange and start of a process
+/// at both ends.
+const LOGIN: f64 = 0.012;
+/// Gain in round trips, and as a share of the whole time, that justifies one more login on the
+/// server.
+const LEAST_GAIN: f64 = 0.15;
+const LEAST_SHARE: f64 = 0.007;
+/// Share of the time of one connection that several must save to be used at all: on a path slower
+/// than assumed, their slow starts overflow the queue together. 16 MiB down at 100 Mbit/s took 5.4 s
+/// with four and 2.9 s with one.
+const WORTH: f64 = 0.15;
+/// Largest number of round trips that the prediction follows.
+const ROUNDS: u32 = 100_000;
+
+/// Maximum number of connections to begin with on a server that lately refused a connection
+/// (MaxStartups).
+const AFTER_REFUSAL: u32 = 3;
+
+/// What further logins cost on a server, as seen in earlier copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoginCost {
+    /// Time in milliseconds that the server took to start its SFTP server, beyond a round trip.
+    pub start_up_ms: u32,
+    /// A further connection was closed before its login, as by MaxStartups.
+    pub refused_connection: bool,
+    /// A further login was refused, as by a limit of one per user.
+    pub refused_login: bool,
+}
+
+impl LoginCost {
+    /// Returns the time that the server takes to start its SFTP server.
+    pub fn start_up(&self) -> Duration {
+        Duration::from_millis(self.start_up_ms.into())
+    }
+
+    /// Returns the maximum number of connections to begin with.
+    pub fn most_at_start(&self) -> u32 {
+        match (self.refused_login, self.refused_connection) {
+            (true, _) => 1,
+            (false, true) => AFTER_REFUSAL,
+            (false, false) => MOST_AT_START,
+        }
+    }
+}
+
+/// A path, the size of a copy, and what is known of the host, from which the time of the copy is
+/// predicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StartModel {
+    /// Direction of the copy.
+    pub direction: Direction,
+    /// Bytes to copy.
+    pub bytes: u64,
+    /// Round trip of the path.
+    pub rtt: Duration,
+    /// Capacity of the path in bytes per second.
+    pub rate: f64,
+    /// Bytes that one connection can have in flight, as buffers and windows allow.
+    pub in_flight: u64,
+    /// The host memory knows the server, so that the login is sent in one flight.
+    pub known: bool,
+    /// Time that the server takes to start its SFTP server, beyond a round trip.
+    pub start_up: Duration,
+}
+
+impl StartModel {
+    /// Returns the predicted time of the copy in seconds with this number of connections, from the
+    /// start of the program to its end.
+    pub fn seconds(&self, connections: u32) -> f64 {
+        let connections = connections.max(1);
+        let rtt = self.rtt.as_secs_f64();
+        let start_up = self.start_up.as_secs_f64();
+        let further = f64::from(connections - 1);
+        let per_trip = (self.rate * rtt).max(1.0);
+        let cap = (self.in_flight as f64).max(INITIAL_WINDOW);
+        let (first_at, further_at) = self.first_data();
+        let (mut window, mut further_window) = self.windows();
+        let mut left = self.bytes as f64;
+        let mut trips = first_at;
+        for _ in 0..ROUNDS {
+            let joined = match trips >= further_at {
+                true => further,
+                false => 0.0,
+            };
+            let sent = (window + joined * further_window).min(per_trip);
+            if left <= sent {
+                trips += left / sent;
+                break;
+            }
+            left -= sent;
+            trips += 1.0;
+            window = (2.0 * window).min(cap);
+            if joined > 0.0 {
+                further_window = (2.0 * further_window).min(cap);
+            }
+        }
+        let starts = match self.known && connections == 1 {
+            // The requests are sent with the login and wait for the start together.
+            true => 0.0,
+            false => start_up,
+        };
+        (trips + self.answers()) * rtt + PROGRAM + LOGIN * further + starts
+    }
+
+    /// Returns the number of connections, at most `most`, that copies in the shortest time. Each
+    /// costs the server a login, and has to bring a gain for it.
+    pub fn connections(&self, most: u32) -> u32 {
+        let share = u32::try_from(self.bytes / SHARE).unwrap_or(u32::MAX);
+        let most = most.min(share);
+        if self.bytes < LEAST || self.rtt < LONG {
+            return 1;
+        }
+        let times: Vec<f64> = (1..=most).map(|n| self.seconds(n)).collect();
+        let best = times.iter().copied().fold(f64::INFINITY, f64::min);
+        if best > (1.0 - WORTH) * self.seconds(1) {
+            return 1;
+        }
+        let price = (LEAST_GAIN * self.rtt.as_secs_f64()).max(LEAST_SHARE * best);
+        let costs = (1..)
+            .zip(times)
+            .map(|(n, time)| (n, time + f64::from(n) * price));
+        costs
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .map_or(1, |(n, _)| n)
+    }
+
+    /// Returns the round trips after which the first and further connections move data: when data
+    /// leaves this machine, or arrives there.
+    ///
+    /// TCP's handshake takes one, identification and key exchange two, the login one, and SFTP's
+    /// VERSION one. Further connections of an upload run beside the first login, log in once it
+    /// succeeded, and open the file once it was created. A download requests them when it knows
+    /// the size.
+    fn first_data(&self) -> (f64, f64) {
+        match (self.direction, self.known) {
+            (Direction::Up, true) => (3.0, 5.0),
+            (Direction::Up, false) => (5.0, 6.0),
+            (Direction::Down, true) => (4.0, 9.0),
+            (Direction::Down, false) => (6.0, 11.0),
+        }
+    }
+
+    /// Returns the congestion windows in bytes of the first and further connections when they begin
+    /// to move data.
+    fn windows(&self) -> (f64, f64) {
+        match (self.direction, self.known) {
+            (Direction::Up, true) => (INITIAL_WINDOW, 2.0 * INITIAL_WINDOW),
+            // Messages without content open the windows during the login (`ssh_link/opening.rs`).
+            (Direction::Up, false) => (4.0 * INITIAL_WINDOW, 4.0 * INITIAL_WINDOW),
+            (Direction::Down, _) => (INITIAL_WINDOW, INITIAL_WINDOW),
+        }
+    }
+
+    /// Returns the round trips from the last byte to the end: the answers and the rename of an
+    /// upload. A download ends when the last byte has arrived.
+    fn answers(&self) -> f64 {
+        match self.direction {
+            Direction::Up => 2.0,
+            Direction::Down => 0.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GIGABIT: f64 = 117e6;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn path(direction: Direction, bytes: u64, rtt: Duration, rate: f64) -> StartModel {
+        StartModel {
+            direction,
+            bytes,
+            rtt,
+            rate,
+            in_flight: (4 << 20) * 6 / 10,
+            known: false,
+            start_up: ms(30),
+        }
+    }
+
+    #[test]
+    fn the_number_follows_size_and_path() {
+        use Direction::{Down, Up};
+        for (direction, bytes, rtt, rate, expected) in [
+            // Too little to send, whatever the path.
+            (Up, 100 << 10, ms(114), GIGABIT, 1..=1),
+            (Down, 100 << 10, ms(600), GIGABIT, 1..=1),
+            // One round trip is worth less than a login.
+            (Up, 64 * MIB, ms(1), GIGABIT, 1..=1),
+            (Down, 256 * MIB, ms(10), GIGABIT, 1..=1),
+            // Slow start decides.
+            (Up, MIB, ms(114), GIGABIT, 1..=1),
+            (Up, 16 * MIB, ms(114), GIGABIT, 4..=7),
+            (Down, MIB, ms(114), GIGABIT, 1..=1),
+            (Down, 16 * MIB, ms(114), GIGABIT, 1..=1),
+            // Send buffers decide.
+            (Up, 64 * MIB, ms(114), GIGABIT, 5..=7),
+            (Up, 256 * MIB, ms(114), GIGABIT, 5..=7),
+            (Down, 64 * MIB, ms(114), GIGABIT, 5..=7),
+            (Down, 256 * MIB, ms(114), GIGABIT, 5..=7),
+            (Up, 64 * MIB, ms(250), GIGABIT, 7..=7),
+            // A slow path is soon full.
+            (Up, 64 * MIB, ms(114), GIGABIT / 10.0, 1..=4),
+            (Up, 64 * MIB, ms(20), GIGABIT, 1..=4),
+        ] {
+            let n = path(direction, bytes, rtt, rate).connections(MOST_AT_START);
+            assert!(
+                expected.contains(&n),
+                "{direction:?} {bytes} {rtt:?} {rate}: {n}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_that_refused_logins_gets_fewer() {
+        let cost = LoginCost::default();
+        assert_eq!(cost.most_at_start(), MOST_AT_START);
+        let dropped = LoginCost {
+            refused_connection: true,
+            ..cost
+        };
+        assert_eq!(dropped.most_at_start(), AFTER_REFUSAL);
+        let refused = LoginCost {
+            refused_login: true,
+            ..dropped
+        };
+        assert_eq!(refused.most_at_start(), 1);
+    }
+
+    #[test]
+    fn a_known_host_is_faster_and_more_bytes_are_slower() {
+        for direction in [Direction::Up, Direction::Down] {
+            let mut before = 0.0;
+            for size in [1, 16, 64, 256] {
+                let first = path(direction, size * MIB, ms(114), GIGABIT);
+                let known = StartModel {
+                    known: true,
+                    ..first
+                };
+                for n in 1..=MOST_AT_START {
+                    assert!(
+                        known.seconds(n) < first.seconds(n) + 0.1,
+                        "{direction:?} {size}"
+                    );
+                }
+                let best = first.seconds(first.connections(MOST_AT_START));
+                assert!(best > before, "{direction:?} {size}");
+                before = best;
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_is_kept_and_nothing_diverges() {
+        let model = path(Direction::Up, u64::MAX, ms(600), 1.0);
+        assert!(model.seconds(0).is_finite());
+        for most in 0..=2 {
+            let large = path(Direction::Up, 256 * MIB, ms(114), GIGABIT);
+            assert!(large.connections(most) <= most.max(1));
+        }
+    }
+
+    /// One connection moves its buffer in a round trip: 18 MB/s at 114 ms.
+    #[test]
+    fn one_connection_is_held_by_its_buffer() {
+        let model = path(Direction::Up, 256 * MIB, ms(114), GIGABIT);
+        let rate = model.bytes as f64 / model.seconds(1);
+        assert!((15e6..22e6).contains(&rate), "{rate}");
+        let several = model.seconds(model.connections(MOST_AT_START));
+        assert!(several < 4.5, "{several}");
+    }
+}

@@ -1,0 +1,40 @@
+use rustix::fs::{FileType, Stat};
+use sftp::{Attrs, InodeId, Told};
+
+/// Converts stat(2) data to the attributes sent to a client.
+pub(crate) fn attributes(stat: &Stat, told: Told) -> Attrs {
+    let nanoseconds = || {
+        (
+            nanoseconds(stat.st_atime_nsec),
+            nanoseconds(stat.st_mtime_nsec),
+        )
+    };
+    Attrs {
+        size: Some(stat.st_size.unsigned_abs()),
+        owner: Some((stat.st_uid, stat.st_gid)),
+        permissions: Some(stat.st_mode),
+        times: Some((seconds(stat.st_atime), seconds(stat.st_mtime))),
+        nanoseconds: told.contains(Told::NANOSECONDS).then(nanoseconds),
+        link: told.contains(Told::LINKS).then(|| link(stat)).flatten(),
+    }
+}
+
+/// Device, inode and link count of a file that has several names.
+fn link(stat: &Stat) -> Option<InodeId> {
+    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let names = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
+    (regular && names > 1).then_some(InodeId {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        names,
+    })
+}
+
+/// Clamps a time to the protocol's range, 1970 to 2106.
+fn seconds(time: i64) -> u32 {
+    u32::try_from(time.max(0)).unwrap_or(u32::MAX)
+}
+
+fn nanoseconds(part: impl TryInto<u32>) -> u32 {
+    part.try_into().unwrap_or(0)
+}

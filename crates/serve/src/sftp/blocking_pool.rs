@@ -1,0 +1,363 @@
+//! Runs requests that wait for a disk on a thread pool, several at once, and keeps their answers in
+//! the order of the requests.
+//!
+//! Data in the page cache need no thread and get none.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, ReadWriteFlags, preadv, preadv2, retry_on_intr};
+use sftp::{OpenFlags, Request};
+use sys::ThreadPool;
+use wire::Block;
+
+use super::session::Answer;
+
+/// Number of threads for disk requests in this process; more gain little.
+const MOST: usize = 8;
+/// Most requests that wait for a thread; beyond that the caller does the work itself.
+const WAITING: usize = 64;
+/// A read that took this long has waited for a disk.
+const SLOW: Duration = Duration::from_millis(1);
+/// A pool read that took less than this has not waited for a disk.
+const QUICK: Duration = Duration::from_micros(100);
+
+/// Number of threads for long copies, which are separate so that disk requests do not wait for
+/// them.
+const MOST_LONG: usize = 4;
+/// Longest time that requests of a client continue after it has left.
+pub(crate) const LAST: Duration = Duration::from_secs(10);
+
+/// Number of a request in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockingTicket(u64);
+
+/// A finished request of the pool.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    ticket: BlockingTicket,
+    outcome: Outcome,
+    /// Time that the request took.
+    lasted: Duration,
+}
+
+impl Arrived {
+    pub(super) fn into_parts(self) -> (BlockingTicket, Outcome) {
+        (self.ticket, self.outcome)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Result of reading the file with this handle into the block: the number of bytes.
+    Read(Vec<u8>, Block, Result<usize, Errno>),
+    /// Result of fsync(2) on the file with this handle.
+    Synced(Vec<u8>, Result<(), Errno>),
+    /// Result of copying to the file with this handle.
+    Copied(Vec<u8>, Answer),
+    /// The thread that worked on the request is gone.
+    Lost,
+}
+
+/// Requests of one session that are in the pool.
+#[derive(Debug)]
+pub(crate) struct BlockingPool {
+    sender: Sender<Arrived>,
+    arrived: Receiver<Arrived>,
+    /// Written for each finished request; without it the session waits for them.
+    bell: Option<Arc<OwnedFd>>,
+    next: u64,
+    /// Number of requests in the pool.
+    under_way: usize,
+    /// Number of finished requests that are not yet received.
+    here: Arc<AtomicUsize>,
+    /// A long copy is running; nothing else is carried out before it has ended.
+    alone: bool,
+    /// Deadline for long work once the client has left.
+    until: Until,
+    /// Results received and not yet processed.
+    news: VecDeque<Arrived>,
+    /// The file system does not report whether data are in memory.
+    untold: bool,
+    /// The last read on such a file system was slow.
+    slow: bool,
+}
+
+/// Deadline for long requests of a client that has left.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Until(Arc<OnceLock<Instant>>);
+
+impl Until {
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.get().is_some_and(|until| Instant::now() >= *until)
+    }
+}
+
+/// Ends long requests when the session is dropped.
+impl Drop for BlockingPool {
+    fn drop(&mut self) {
+        let _ = self.until.0.set(Instant::now());
+    }
+}
+
+/// Outcome of an attempt to read without blocking.
+pub(crate) enum ReadAttempt {
+    /// The data were read, this many bytes.
+    Here(usize),
+    /// The read must wait for a disk.
+    Elsewhere,
+}
+
+impl BlockingPool {
+    /// Creates the pool; with `told`, a descriptor signals completions, otherwise the caller waits
+    /// for them.
+    pub(crate) fn new(told: bool) -> Self {
+        let (sender, arrived) = channel();
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Self {
+            sender,
+            arrived,
+            // Without a descriptor, completions are waited for.
+            bell: told.then(|| eventfd(0, flags).ok().map(Arc::new)).flatten(),
+            next: 0,
+            under_way: 0,
+            here: Arc::default(),
+            alone: false,
+            until: Until::default(),
+            news: VecDeque::new(),
+            untold: false,
+            slow: false,
+        }
+    }
+
+    /// Switches to waiting for requests after the client has left; they last no longer than
+    /// [`LAST`].
+    pub(crate) fn wait(&mut self) {
+        self.bell = None;
+        let _ = self.until.0.set(Instant::now() + LAST);
+    }
+
+    /// True if other work can go on while requests are in the pool.
+    pub(crate) fn is_told(&self) -> bool {
+        self.bell.is_some()
+    }
+
+    /// Deadline to be checked by long requests.
+    pub(crate) fn until(&self) -> Until {
+        self.until.clone()
+    }
+
+    /// True if no request is in the pool.
+    pub(crate) fn is_free(&self) -> bool {
+        self.under_way == 0
+    }
+
+    /// True if `request` may be carried out now: a request that changes something waits for all
+    /// earlier ones.
+    pub(crate) fn lets(&self, request: &Request<'_>) -> bool {
+        self.is_free() || (!self.alone && changes_nothing(request))
+    }
+
+    /// True if a request has finished and its result is not yet received.
+    pub(crate) fn has_news(&self) -> bool {
+        self.here.load(Ordering::Acquire) > 0
+    }
+
+    /// Descriptor that becomes readable when a request has finished, while one is in the pool.
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        let bell = self.bell.as_ref().filter(|_| !self.is_free());
+        bell.map(|bell| bell.as_fd())
+    }
+
+    /// Reads without blocking on a disk, as far as the kernel can tell.
+    pub(crate) fn try_read(
+        &mut self,
+        file: &File,
+        slices: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> Result<ReadAttempt, Errno> {
+        if !self.untold {
+            match read_in_memory(file, slices, offset) {
+                Err(Errno::AGAIN) => return Ok(ReadAttempt::Elsewhere),
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => self.untold = true,
+                done => return done.map(ReadAttempt::Here),
+            }
+        }
+        if self.slow {
+            return Ok(ReadAttempt::Elsewhere);
+        }
+        let begun = Instant::now();
+        let read = retry_on_intr(|| preadv(file, slices, offset))?;
+        self.slow = begun.elapsed() >= SLOW;
+        Ok(ReadAttempt::Here(read))
+    }
+
+    /// Runs `work` on a pool thread, or on this thread if none is available.
+    pub(crate) fn begin(
+        &mut self,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> BlockingTicket {
+        self.give(threads(), work)
+    }
+
+    /// Runs long `work` on a thread for copies; no later request is carried out before it has
+    /// ended.
+    pub(crate) fn begin_long(
+        &mut self,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> BlockingTicket {
+        self.alone = true;
+        self.give(long_threads(), work)
+    }
+
+    fn give(
+        &mut self,
+        threads: &ThreadPool,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> BlockingTicket {
+        let ticket = BlockingTicket(self.next);
+        self.next += 1;
+        self.under_way += 1;
+        let promise = PendingAnswer {
+            ticket,
+            sender: self.sender.clone(),
+            bell: self.bell.clone(),
+            here: Arc::clone(&self.here),
+            outcome: None,
+            begun: Instant::now(),
+        };
+        let work = Box::new(move || {
+            let mut promise = promise;
+            promise.outcome = Some(work());
+        });
+        if let Err(work) = threads.give(work, WAITING) {
+            work();
+        }
+        ticket
+    }
+
+    /// Receives finished requests; without a descriptor it waits for all of them.
+    pub(crate) fn hear(&mut self) {
+        if self.is_free() {
+            return;
+        }
+        if let Some(bell) = &self.bell {
+            let mut rung = [0; 8];
+            // The descriptor may have no events.
+            let _ = rustix::io::read(bell, &mut rung);
+        }
+        while self.news.len() < self.under_way {
+            let arrived = match self.bell {
+                Some(_) => self.arrived.try_recv().ok(),
+                None => self.arrived.recv().ok(),
+            };
+            let Some(arrived) = arrived else { break };
+            self.here.fetch_sub(1, Ordering::AcqRel);
+            self.news.push_back(arrived);
+        }
+    }
+
+    /// Returns the next finished request.
+    pub(crate) fn next(&mut self) -> Option<Arrived> {
+        let arrived = self.news.pop_front()?;
+        self.under_way -= 1;
+        self.alone &= self.under_way > 0;
+        if self.untold && matches!(arrived.outcome, Outcome::Read(..)) {
+            self.slow = arrived.lasted >= QUICK;
+        }
+        Some(arrived)
+    }
+}
+
+/// True if carrying out this request early cannot change the answer to any earlier request.
+pub(super) fn changes_nothing(request: &Request<'_>) -> bool {
+    use Request as R;
+    match request {
+        R::Open { flags, .. } => *flags == OpenFlags::READ,
+        R::Read { .. }
+        | R::Fstat { .. }
+        | R::Stat { .. }
+        | R::Lstat { .. }
+        | R::Opendir { .. }
+        | R::Readdir { .. }
+        | R::Readlink { .. }
+        | R::Realpath { .. } => true,
+        _ => false,
+    }
+}
+
+/// Sends the result of a request when dropped, even if the work panicked.
+struct PendingAnswer {
+    ticket: BlockingTicket,
+    sender: Sender<Arrived>,
+    bell: Option<Arc<OwnedFd>>,
+    here: Arc<AtomicUsize>,
+    outcome: Option<Outcome>,
+    begun: Instant,
+}
+
+impl Drop for PendingAnswer {
+    fn drop(&mut self) {
+        let arrived = Arrived {
+            ticket: self.ticket,
+            outcome: self.outcome.take().unwrap_or(Outcome::Lost),
+            lasted: self.begun.elapsed(),
+        };
+        self.here.fetch_add(1, Ordering::AcqRel);
+        // The session may be gone.
+        let _ = self.sender.send(arrived);
+        if let Some(bell) = &self.bell {
+            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Threads for disk requests, shared by this process.
+fn threads() -> &'static ThreadPool {
+    static THREADS: OnceLock<ThreadPool> = OnceLock::new();
+    THREADS.get_or_init(|| ThreadPool::new("disk", MOST))
+}
+
+/// Threads for long copies, shared by this process.
+fn long_threads() -> &'static ThreadPool {
+    static THREADS: OnceLock<ThreadPool> = OnceLock::new();
+    THREADS.get_or_init(|| ThreadPool::new("copy", MOST_LONG))
+}
+
+/// Reads if all bytes, up to the end of the file, are in memory; otherwise fails with `AGAIN`.
+#[cfg(target_os = "linux")]
+fn read_in_memory(
+    file: &File,
+    mut slices: &mut [IoSliceMut<'_>],
+    offset: u64,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    while !slices.is_empty() {
+        let at = offset.saturating_add(done as u64);
+        // Returns 0 at the end of the file, and AGAIN behind the cached part.
+        match retry_on_intr(|| preadv2(file, slices, at, ReadWriteFlags::NOWAIT))? {
+            0 => break,
+            read => {
+                done += read;
+                IoSliceMut::advance_slices(&mut slices, read);
+            }
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_in_memory(_: &File, _: &mut [IoSliceMut<'_>], _: u64) -> Result<usize, Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+#[cfg(test)]
+#[path = "blocking_pool_tests.rs"]
+mod tests;

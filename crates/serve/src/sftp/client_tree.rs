@@ -1,0 +1,174 @@
+//! The served tree as one client may use it: which requests and which files are allowed, and how
+//! names are removed and replaced.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::{Errno, Result};
+use sftp::Request;
+
+use super::deferred_close::{DeferredClose, DeferredFile};
+use super::drop_box::DropBoxFiles;
+use super::request_error::{Forbidden, RequestError};
+use super::session::Answer;
+use crate::beneath::PathRoot;
+use crate::{Access, Export};
+
+/// The served tree, and the files in it that this client has created.
+pub(super) struct ClientTree<'e> {
+    export: &'e Export,
+    own: DropBoxFiles,
+    deferred: DeferredClose,
+}
+
+impl<'e> ClientTree<'e> {
+    pub(super) fn new(export: &'e Export) -> Self {
+        Self {
+            export,
+            own: DropBoxFiles::default(),
+            deferred: DeferredClose::default(),
+        }
+    }
+
+    /// Directory at which the client's paths begin.
+    pub(super) fn root(&self) -> &'e PathRoot {
+        self.export.root()
+    }
+
+    /// Opens `path`.
+    pub(super) fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        self.root().open(path, flags, mode)
+    }
+
+    /// True if the client may send such a request at all. In a drop box it also depends on who
+    /// created the file.
+    pub(super) fn allows(&self, request: &Request<'_>) -> bool {
+        self.export.access().allows(request)
+    }
+
+    /// True if the client may only add files, and use those that it has added.
+    pub(super) fn is_drop_box(&self) -> bool {
+        self.export.access() == Access::WriteOnly
+    }
+
+    /// Remembers a file that this client has created in a drop box.
+    pub(super) fn claim(&mut self, file: impl AsFd) -> Answer {
+        if self.is_drop_box() {
+            self.own.insert(file.as_fd())?;
+        }
+        Ok(())
+    }
+
+    /// Fails in a drop box unless this client has created the file `found`, to which `path` leads.
+    pub(super) fn check_own(&self, path: &[u8], found: impl AsFd, stat: &Stat) -> Answer {
+        match self.owns(path, found, stat) {
+            true => Ok(()),
+            false => Err(self.forbidden()),
+        }
+    }
+
+    /// True except in a drop box for a file that this client has not created.
+    pub(super) fn owns(&self, path: &[u8], found: impl AsFd, stat: &Stat) -> bool {
+        !self.is_drop_box() || self.own.has(path, found.as_fd(), stat)
+    }
+
+    /// True except in a drop box for a name whose file this client has not created.
+    pub(super) fn owns_name(&self, path: &[u8]) -> std::result::Result<bool, RequestError> {
+        if !self.is_drop_box() {
+            return Ok(true);
+        }
+        // With a trailing slash, a symlink's name would mean the directory it leads to.
+        let end = path.iter().rposition(|byte| *byte != b'/');
+        let path = end.map_or(path, |end| &path[..=end]);
+        match self.root().find(path, false) {
+            Ok(found) => Ok(self.own.has(path, found.as_fd(), &fs::fstat(&found)?)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// True except in a drop box for an entry of an open directory whose file this client has not
+    /// created.
+    pub(super) fn owns_entry(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+        if !self.is_drop_box() {
+            return true;
+        }
+        let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = fs::openat(dir, name, how, Mode::empty());
+        found.is_ok_and(|found| {
+            let stat = fs::fstat(&found);
+            stat.is_ok_and(|stat| self.own.has(name, found.as_fd(), &stat))
+        })
+    }
+
+    /// Error of a request that the access does not allow.
+    pub(super) fn forbidden(&self) -> RequestError {
+        match self.export.access() {
+            Access::ReadOnly => Forbidden::ReadOnly.into(),
+            Access::WriteOnly | Access::Full => Forbidden::DropBox.into(),
+        }
+    }
+
+    /// Removes a file, or an empty directory with [`AtFlags::REMOVEDIR`].
+    pub(super) fn remove(&self, path: &[u8], flags: AtFlags) -> Answer {
+        self.check_own_name(path)?;
+        let held = self.root().at(path, |dir, name| {
+            let held = self.deferred.hold(dir, name);
+            fs::unlinkat(dir, name, flags).map(|()| held)
+        })?;
+        drop(held);
+        Ok(())
+    }
+
+    /// Renames a file; with `replace`, an existing file `to` is replaced, in a drop box only a file
+    /// of the client's own.
+    pub(super) fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> Answer {
+        self.check_own_name(from)?;
+        let replace = replace && self.owns_name(to)?;
+        let root = self.root();
+        let held = root.at(from, |from_dir, from_name| {
+            root.at(to, |to_dir, to_name| match replace {
+                true => {
+                    let held = self.deferred.hold(to_dir, to_name);
+                    fs::renameat(from_dir, from_name, to_dir, to_name).map(|()| Some(held))
+                }
+                false => rename_new((from_dir, from_name), (to_dir, to_name)).map(|()| None),
+            })
+        })?;
+        drop(held);
+        Ok(())
+    }
+
+    /// Holds the file with this name beyond its removal if it is large
+    /// ([`DeferredClose::hold`]).
+    pub(super) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> DeferredFile {
+        self.deferred.hold(dir, name)
+    }
+
+    fn check_own_name(&self, path: &[u8]) -> Answer {
+        match self.owns_name(path)? {
+            true => Ok(()),
+            false => Err(self.forbidden()),
+        }
+    }
+}
+
+/// Renames an entry of a directory to a name that does not exist.
+fn rename_new(
+    (from_dir, from_name): (BorrowedFd<'_>, &[u8]),
+    (to_dir, to_name): (BorrowedFd<'_>, &[u8]),
+) -> Result<()> {
+    let keep = RenameFlags::NOREPLACE;
+    match fs::renameat_with(from_dir, from_name, to_dir, to_name, keep) {
+        // The file system has no RENAME_NOREPLACE; link(2) also fails if the name exists.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            let stat = fs::statat(from_dir, from_name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                return Err(Errno::OPNOTSUPP);
+            }
+            fs::linkat(from_dir, from_name, to_dir, to_name, AtFlags::empty())?;
+            fs::unlinkat(from_dir, from_name, AtFlags::empty())
+        }
+        other => other,
+    }
+}

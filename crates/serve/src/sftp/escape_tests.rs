@@ -1,0 +1,231 @@
+//! Attempts to escape from a root: magic links of /proc, and paths that change while they are
+//! resolved.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use sftp::{Attrs, OpenFlags, PutFlags, Request, StatusCode, TreeFlags};
+
+use crate::testing::{answers, at, bytes_of, code, names, put};
+use crate::{Access, Export};
+
+const INSIDE: &[u8] = b"what is inside";
+const OUTSIDE: &[u8] = b"NOT FOR YOU";
+/// Duration of each race against the kernel.
+const RACE: Duration = Duration::from_millis(1500);
+
+/// The kernel refuses magic links under RESOLVE_IN_ROOT today (EXDEV) and does not promise to do so
+/// forever (openat2(2)). Therefore RESOLVE_NO_MAGICLINKS is set too, whose error is ELOOP.
+#[test]
+fn links_of_proc_are_not_followed_where_there_is_a_proc() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, INSIDE).unwrap();
+    symlink("/proc/self/root", folder.path().join("link")).unwrap();
+    let open = File::open(&file).unwrap();
+    let fd = open.as_raw_fd();
+    let export = Export::beneath(Path::new("/"), Access::Full).unwrap();
+    let (file, folder) = (file.display(), folder.path().display());
+    for path in [
+        "/proc/self/exe".to_owned(),
+        "/proc/self/cwd".to_owned(),
+        "/proc/self/cwd/Cargo.toml".to_owned(),
+        format!("/proc/self/root{file}"),
+        format!("/proc/thread-self/root{file}"),
+        format!("/proc/{}/root{file}", std::process::id()),
+        format!("/proc/self/fd/{fd}"),
+        format!("{folder}/link{file}"),
+    ] {
+        let opened = export
+            .root()
+            .open(path.as_bytes(), OFlags::RDONLY, Mode::empty());
+        assert_eq!(opened.err(), Some(Errno::LOOP), "{path}");
+        let path = path.as_bytes();
+        for request in [
+            Request::Open {
+                path,
+                flags: OpenFlags::READ,
+                attrs: Attrs::default(),
+            },
+            Request::Opendir { path },
+            Request::Stat { path },
+            Request::GetFile { path, len: 1000 },
+        ] {
+            assert_eq!(code(&export, request), StatusCode::NO_SUCH_FILE);
+        }
+    }
+    // /proc itself is served like any other folder.
+    for path in ["/proc/self/status".to_owned(), file.to_string()] {
+        let opened = export
+            .root()
+            .open(path.as_bytes(), OFlags::RDONLY, Mode::empty());
+        assert!(opened.is_ok(), "{path}: {opened:?}");
+    }
+}
+
+/// Requests of every kind through the folder `dir`, in order.
+fn through<'a>(dir: &[u8], names: &'a mut Vec<Vec<u8>>) -> Vec<Request<'a>> {
+    let all = ["file", "new", "put", "folder", "link", "hard", "moved"];
+    *names = all.map(|name| at(dir, name)).to_vec();
+    names.push(dir[..dir.len() - 1].to_vec());
+    let [file, new, whole, folder, link, hard, moved, itself] = &names[..] else {
+        unreachable!("eight");
+    };
+    let attrs = Attrs {
+        permissions: Some(0o777),
+        ..Attrs::default()
+    };
+    let handle = &[0; 4];
+    vec![
+        Request::GetFile {
+            path: file,
+            len: 1000,
+        },
+        Request::Open {
+            path: file,
+            flags: OpenFlags::READ,
+            attrs: Attrs::default(),
+        },
+        Request::Read {
+            handle,
+            offset: 0,
+            len: 1000,
+        },
+        Request::Close { handle },
+        Request::Opendir { path: itself },
+        Request::Readdir { handle },
+        Request::Close { handle },
+        Request::ListTree {
+            tree: 1,
+            flags: TreeFlags::BEGIN,
+            path: itself,
+        },
+        Request::Open {
+            path: new,
+            flags: OpenFlags::WRITE | OpenFlags::CREAT,
+            attrs: Attrs::default(),
+        },
+        Request::Write {
+            handle,
+            offset: 0,
+            data: INSIDE,
+        },
+        Request::Close { handle },
+        put(whole, PutFlags(0), INSIDE),
+        Request::Mkdir {
+            path: folder,
+            attrs: Attrs::default(),
+        },
+        Request::Symlink {
+            first: b"x",
+            second: link,
+        },
+        Request::Hardlink {
+            from: file,
+            to: hard,
+        },
+        Request::Setstat { path: file, attrs },
+        Request::Rename {
+            from: new,
+            to: moved,
+        },
+        Request::Remove { path: moved },
+        Request::Remove { path: hard },
+        Request::Remove { path: link },
+        Request::Remove { path: whole },
+        Request::Rmdir { path: folder },
+    ]
+}
+
+/// Checks that files outside are neither revealed nor changed while `race` runs on another thread.
+fn nothing_leads_out(root: &Path, outside: &Path, dirs: &[&[u8]], race: impl Fn() + Sync) {
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode();
+    fs::write(outside.join("file"), OUTSIDE).unwrap();
+    let before = (names(outside), mode(&outside.join("file")));
+    let export = Export::beneath(root, Access::Full).unwrap();
+    let (done, turns) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut inside, mut nothing) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                race();
+                turns.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let until = Instant::now() + RACE;
+        while Instant::now() < until {
+            for dir in dirs {
+                let answered = answers(&export, &through(dir, &mut Vec::new()));
+                let tells = |what: &[u8]| {
+                    let told = |answer: &Bytes| answer.windows(what.len()).any(|w| w == what);
+                    answered.iter().any(told)
+                };
+                if tells(OUTSIDE) || tells(b"of-others") {
+                    done.store(true, Ordering::Relaxed);
+                    panic!("{}", String::from_utf8_lossy(dir));
+                }
+                match tells(INSIDE) {
+                    true => inside += 1,
+                    false => nothing += 1,
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!((names(outside), mode(&outside.join("file"))), before);
+    assert_eq!(fs::read(outside.join("file")).unwrap(), OUTSIDE);
+    // The race was met in both states.
+    assert!(inside > 10 && nothing > 10, "{inside}, {nothing}");
+    assert!(turns.into_inner() > 100);
+}
+
+/// Creates a root and an outside folder, which no answer may reveal.
+fn folders() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("of-others"), OUTSIDE).unwrap();
+    (folder, root, outside)
+}
+
+#[test]
+fn a_folder_that_becomes_a_symlink_again_and_again_leads_nowhere_else() {
+    let (_folder, root, outside) = folders();
+    let (dir, link) = (root.join("dir"), root.join("to-outside"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("file"), INSIDE).unwrap();
+    for target in [bytes_of(&outside), b"../outside", b"../../../../outside"] {
+        let _ = fs::remove_file(&link);
+        rustix::fs::symlink(target, &link).unwrap();
+        nothing_leads_out(&root, &outside, &[b"dir/", b"/dir/../dir/"], || {
+            renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+        });
+        if dir.is_symlink() {
+            renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+        }
+    }
+}
+
+/// A folder that is moved out of the root during resolution must not lead outside through `..`.
+#[test]
+fn a_folder_that_is_moved_out_and_back_takes_nobody_with_it() {
+    let (_folder, root, outside) = folders();
+    let (here, there) = (root.join("a/b"), outside.with_file_name("elsewhere"));
+    fs::create_dir_all(&here).unwrap();
+    fs::create_dir_all(&there).unwrap();
+    fs::write(root.join("file"), INSIDE).unwrap();
+    let there = there.join("b");
+    let dirs: [&[u8]; 2] = [b"a/b/../../", b"a/b/../../outside/"];
+    nothing_leads_out(&root, &outside, &dirs, || {
+        fs::rename(&here, &there).unwrap();
+        fs::rename(&there, &here).unwrap();
+    });
+}

@@ -1,0 +1,98 @@
+//! Directory listings: OPENDIR and READDIR.
+
+use std::os::fd::OwnedFd;
+
+use jiff::tz::TimeZone;
+use rustix::fs::{self, AtFlags, Mode, OFlags, Stat};
+use sftp::{NameEntry, Names, Told};
+
+use super::accounts::Accounts;
+use super::attributes::attributes;
+use super::client_tree::ClientTree;
+use super::handles::{Handles, OpenDir};
+use super::longname::longname;
+use super::reply::Reply;
+use super::request_error::RequestError;
+use super::session::Answer;
+use crate::beneath::PathRoot;
+
+/// Most entries, and most bytes, of one answer to READDIR; sftp-server sends a hundred entries.
+const ENTRIES: usize = 512;
+const ENTRY_BYTES: usize = 128 * 1024;
+
+/// An entry of a listing: name, human-readable line and stat(2) data.
+type Entry = (Vec<u8>, Vec<u8>, Stat);
+
+/// Names of accounts and the time zone, for the human-readable lines of listings.
+pub(super) struct Listings {
+    accounts: Accounts,
+    zone: TimeZone,
+}
+
+impl Listings {
+    pub(super) fn new() -> Self {
+        Self {
+            accounts: Accounts::default(),
+            zone: TimeZone::system(),
+        }
+    }
+
+    /// The names of accounts that are already looked up.
+    pub(super) fn accounts(&mut self) -> &mut Accounts {
+        &mut self.accounts
+    }
+
+    /// Answers READDIR with the next entries of an open directory.
+    pub(super) fn next(
+        &mut self,
+        open: &mut OpenDir,
+        told: Told,
+        root: &PathRoot,
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        let beneath = matches!(root, PathRoot::Beneath(_));
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut bytes = 0;
+        while entries.len() < ENTRIES && bytes < ENTRY_BYTES {
+            let Some(name) = open.next_name() else { break };
+            let name = name?;
+            // Nothing is above a root, as with `/`.
+            let looked = match name.as_slice() {
+                b".." if beneath => b".",
+                name => name,
+            };
+            // The entry vanished meanwhile.
+            let Ok(stat) = fs::statat(open.fd(), looked, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            let line = longname(&name, &stat, &mut self.accounts, &self.zone);
+            bytes += name.len() + line.len();
+            entries.push((name, line, stat));
+        }
+        if entries.is_empty() {
+            return Err(RequestError::EndOfFile);
+        }
+        let names = entries.iter().map(|(name, line, stat)| NameEntry {
+            filename: name,
+            longname: line,
+            attrs: attributes(stat, told),
+        });
+        reply.names(Names(names.collect()));
+        Ok(())
+    }
+}
+
+/// Answers OPENDIR.
+pub(super) fn opendir(
+    tree: &ClientTree<'_>,
+    handles: &mut Handles,
+    path: &[u8],
+    reply: &mut Reply<'_>,
+) -> Answer {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let room = handles.room()?;
+    let fd: OwnedFd = tree.open(path, flags, Mode::empty())?;
+    let handle = handles.insert_dir(room, OpenDir::new(fd)?);
+    reply.handle(&handle);
+    Ok(())
+}

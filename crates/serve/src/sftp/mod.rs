@@ -1,0 +1,57 @@
+//! Answers the requests of an SFTP client.
+//!
+//! A [`Session`] holds the state of one client and routes each request to the part that carries it
+//! out: [`client_tree`] owns the client's view of the served tree, [`open_files`] the handles and
+//! the work in flight on them, [`whole_file`] small files in one request, [`listings`] and [`tree`]
+//! the listings, [`packed`] the compressors, and [`transfer_log`] counters and log lines. A
+//! [`Server`] adds the stream: it splits input into requests and queues the answers.
+
+mod accounts;
+mod answers;
+mod attributes;
+mod blocking_pool;
+mod client_tree;
+mod copied;
+mod count;
+mod deferred_close;
+mod direct_write;
+mod drop_box;
+mod durable;
+#[cfg(test)]
+mod escape_tests;
+#[cfg(test)]
+mod extensions_tests;
+mod file_io;
+mod group_sync;
+mod handles;
+mod hashes;
+mod incoming;
+mod io_error_log;
+mod listings;
+mod longname;
+mod metadata;
+mod open_files;
+mod packed;
+mod paths;
+mod reply;
+mod request_error;
+mod server;
+mod session;
+mod set;
+mod stdio;
+mod temporary;
+mod transfer_log;
+mod tree;
+mod whole_file;
+
+pub use answers::AnswerChunk;
+pub(crate) use answers::AnswerQueue;
+pub(crate) use blocking_pool::LAST;
+pub(crate) use direct_write::WriteTarget;
+pub use handles::Allowance;
+pub(crate) use request_error::RequestError;
+pub(crate) use server::ANSWERS;
+pub use server::{Server, show_marker};
+pub(crate) use session::{LONGEST_DATA, Session};
+pub use stdio::stdio;
+pub use transfer_log::TransferCounters;

@@ -1,0 +1,400 @@
+//! Requests on open files, and the part of them that runs on the blocking pool.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rustix::fs::{self, FileType, Mode, OFlags, fstat};
+use rustix::io::Errno;
+use sftp::{Attrs, OpenFlags, Request};
+use sys::MappedWindows;
+use wire::Block;
+
+use super::answers::AnswerQueue;
+use super::blocking_pool::{BlockingPool, Outcome, ReadAttempt, changes_nothing};
+use super::client_tree::ClientTree;
+use super::copied::{FilePlace, check_copy, copy, is_long};
+use super::direct_write::{PlacedBytes, WriteTarget};
+use super::file_io::{open_flags, read_at, write_at};
+use super::handles::{Allowance, Handles, OpenFile};
+use super::reply::{PoolResult, Reply, settle};
+use super::request_error::RequestError;
+use super::session::{Answer, LONGEST_DATA};
+use super::temporary::close;
+use super::transfer_log::TransferLog;
+
+/// Length below which a READ's answer shares its packet with other answers.
+const GATHERED_BELOW: usize = 8 << 10;
+/// Estimated bytes of a STATUS message.
+const STATUS: usize = 32;
+
+/// The open files and directories of a client, and the work on them that is not finished.
+pub(super) struct OpenFiles {
+    handles: Handles,
+    /// Mappings of files whose contents are sent directly from the page cache.
+    windows: MappedWindows,
+    /// Pool for requests that block on the disk, if other work can go on meanwhile.
+    pool: Option<BlockingPool>,
+    /// Bytes of the current WRITE that have already gone to its file.
+    placed: PlacedBytes,
+    /// The client has left; no more answers are sent.
+    is_left: bool,
+}
+
+impl OpenFiles {
+    pub(super) fn new(handles: Allowance) -> Self {
+        Self {
+            handles: Handles::new(handles),
+            windows: MappedWindows::default(),
+            pool: None,
+            placed: PlacedBytes::default(),
+            is_left: false,
+        }
+    }
+
+    pub(super) fn handles(&self) -> &Handles {
+        &self.handles
+    }
+
+    pub(super) fn handles_mut(&mut self) -> &mut Handles {
+        &mut self.handles
+    }
+
+    /// Enables the blocking pool. Without `told`, no answers are sent any more, and the caller waits
+    /// for the requests in the pool.
+    pub(super) fn use_pool(&mut self, told: bool) {
+        self.is_left = !told;
+        match &mut self.pool {
+            Some(pool) if !told => pool.wait(),
+            pool => *pool = Some(BlockingPool::new(told)),
+        }
+    }
+
+    /// Descriptor that becomes readable when a request in the pool has finished.
+    pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.pool.as_ref()?.bell()
+    }
+
+    /// True if a request in the pool has finished and its result is not yet received.
+    pub(super) fn has_news(&self) -> bool {
+        self.pool.as_ref().is_some_and(BlockingPool::has_news)
+    }
+
+    /// True if requests of this client are in the pool.
+    pub(super) fn awaits(&self) -> bool {
+        self.pool.as_ref().is_some_and(|pool| !pool.is_free())
+    }
+
+    /// True if the request may be carried out now.
+    pub(super) fn lets(&self, request: &Request<'_>) -> bool {
+        let pool = self.pool.as_ref().is_none_or(|pool| pool.lets(request));
+        pool && !(self.is_still_sent() && self.may_change(request))
+    }
+
+    /// True if answered file data are not yet read from the page cache: a change of the file would
+    /// change them.
+    pub(super) fn is_still_sent(&self) -> bool {
+        !self.is_left && self.windows.are_busy()
+    }
+
+    fn may_change(&self, request: &Request<'_>) -> bool {
+        match request {
+            // CLOSE may report a delayed write error, which only the last handle to be closed
+            // receives.
+            Request::Close { handle } => self.handles.has_received(handle),
+            request => !changes_nothing(request),
+        }
+    }
+
+    /// Puts the results of the pool into their places among the answers.
+    pub(super) fn hear(&mut self, log: &mut TransferLog, out: &mut AnswerQueue) {
+        if let Some(pool) = &mut self.pool {
+            pool.hear();
+        }
+        while let Some(arrived) = self.pool.as_mut().and_then(BlockingPool::next) {
+            let (handle, failed, reads) = match settle(out, arrived) {
+                Some(PoolResult::Read(handle, Ok(read))) => {
+                    self.count_sent(&handle, read, log);
+                    continue;
+                }
+                Some(PoolResult::Read(handle, Err(e))) => (handle, e, true),
+                Some(PoolResult::Synced(handle, Err(e))) => (handle, e, false),
+                Some(PoolResult::Copied(handle, Some(e))) => (handle, e, false),
+                Some(PoolResult::Synced(_, Ok(())) | PoolResult::Copied(_, None)) | None => {
+                    continue;
+                }
+            };
+            log.failed_handle(&mut self.handles, &handle, &failed.into(), reads);
+        }
+    }
+
+    /// Gives back the mappings of files that were sent.
+    pub(super) fn trim(&mut self) {
+        self.windows.trim();
+    }
+
+    /// Answers OPEN.
+    pub(super) fn open(
+        &mut self,
+        tree: &mut ClientTree<'_>,
+        path: &[u8],
+        (flags, attrs): (OpenFlags, &Attrs),
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        let mut how = open_flags(flags);
+        if !tree.owns_name(path)? {
+            // An existing file belongs to somebody else, so only creation is allowed.
+            if !how.contains(OFlags::CREATE) {
+                return Err(tree.forbidden());
+            }
+            how |= OFlags::EXCL;
+        }
+        let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o666) & 0o7777);
+        let room = self.handles.room()?;
+        // Do not block on a FIFO's other end, because the client has other requests. EAGAIN means
+        // that another process must give up a lease, which is waited for.
+        let opened = match tree.open(path, how | OFlags::NONBLOCK, mode) {
+            Err(Errno::AGAIN) => tree.open(path, how, mode),
+            opened => opened,
+        };
+        let file = File::from(opened?);
+        // O_NONBLOCK has no effect on a regular file.
+        let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
+        if !matches!(kind, FileType::Fifo | FileType::RegularFile) {
+            fs::fcntl_setfl(&file, how & OFlags::APPEND)?;
+        }
+        tree.claim(&file)?;
+        let open = OpenFile::new(file, path, flags.contains(OpenFlags::APPEND));
+        let handle = self.handles.insert(room, open);
+        reply.handle(&handle);
+        Ok(())
+    }
+
+    /// Carries out CLOSE.
+    pub(super) fn close(&mut self, handle: &[u8], log: &mut TransferLog) -> Answer {
+        let Some(open) = self.handles.remove(handle)? else {
+            return Ok(());
+        };
+        let (file, path, sent, received) = open.into_closing();
+        self.windows.forget(&file);
+        // A quota or a network file system may report an error only at close. A pool read that
+        // still holds the file prevents that report.
+        let closed = Arc::into_inner(file).map_or(Ok(()), close);
+        if let Err(refused) = &closed {
+            log.failed_write(&path, refused);
+        }
+        log.closed(path, sent, received);
+        closed
+    }
+
+    /// Answers READ: from the page cache if possible, else on the pool.
+    pub(super) fn read(
+        &mut self,
+        handle: &[u8],
+        (offset, len): (u64, u32),
+        log: &mut TransferLog,
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        let len = len.min(LONGEST_DATA) as usize;
+        let all = |read: usize| match read == 0 && len > 0 {
+            true => Err(RequestError::EndOfFile),
+            false => Ok(read),
+        };
+        if len < GATHERED_BELOW {
+            return reply.data(|out| {
+                let append = |file: &File| sys::append_at(file, out, len, offset);
+                all(self.read_with(handle, log, append)?).map(|_| ())
+            });
+        }
+        let awaits = self.awaits();
+        let mut block = reply.block(len);
+        let file = self.handles.open_file(handle)?;
+        // Behind an answer that is still awaited, the mapping would be held for long.
+        if !awaits && self.windows.lay(file, offset, len, &mut block) {
+            reply.long_data(block, len);
+            self.count_sent(handle, len, log);
+            return Ok(());
+        }
+        let slices = block.grow(len).into_iter();
+        let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
+        let found = match &mut self.pool {
+            Some(pool) => pool.try_read(file, &mut slices, offset)?,
+            None => ReadAttempt::Here(read_at(file, &mut slices, offset)?),
+        };
+        drop(slices);
+        match (found, &mut self.pool) {
+            (ReadAttempt::Here(read), _) => {
+                reply.long_data(block, all(read)?);
+                self.count_sent(handle, read, log);
+            }
+            (ReadAttempt::Elsewhere, Some(pool)) => {
+                let (file, handle) = (Arc::clone(file), handle.to_vec());
+                let ticket = pool.begin(move || read_aside(&file, handle, (offset, len), block));
+                reply.awaits(ticket, len);
+            }
+            (ReadAttempt::Elsewhere, None) => {}
+        }
+        Ok(())
+    }
+
+    /// Reads into `slices` up to the end of the file; returns the number of bytes.
+    pub(super) fn read_to(
+        &mut self,
+        handle: &[u8],
+        offset: u64,
+        slices: &mut [IoSliceMut<'_>],
+        log: &mut TransferLog,
+    ) -> Result<usize, RequestError> {
+        self.read_with(handle, log, |file| Ok(read_at(file, slices, offset)?))
+    }
+
+    fn read_with(
+        &mut self,
+        handle: &[u8],
+        log: &mut TransferLog,
+        read: impl FnOnce(&File) -> io::Result<usize>,
+    ) -> Result<usize, RequestError> {
+        let read = read(self.handles.open_file(handle)?)?;
+        self.count_sent(handle, read, log);
+        Ok(read)
+    }
+
+    /// Counts bytes of a file that were sent.
+    pub(super) fn count_sent(&mut self, handle: &[u8], bytes: usize, log: &mut TransferLog) {
+        self.handles.count_sent(handle, bytes as u64);
+        log.count_sent(bytes as u64);
+    }
+
+    /// Carries out WRITE with data that arrive in pieces, after those that already went directly to
+    /// the file.
+    pub(super) fn write<'d>(
+        &mut self,
+        handle: &[u8],
+        offset: u64,
+        data: impl IntoIterator<Item = &'d [u8]>,
+        log: &mut TransferLog,
+    ) -> Answer {
+        let placed = std::mem::take(&mut self.placed);
+        let open = self.handles.open_file_mut(handle)?;
+        let placed = placed.finish()?;
+        let offset = open.write_offset(offset.saturating_add(placed));
+        let mut slices: Vec<IoSlice<'_>> = data.into_iter().map(IoSlice::new).collect();
+        let written = placed + write_at(open.file(), &mut slices, offset)?;
+        open.count_received(written);
+        log.count_received(written);
+        Ok(())
+    }
+
+    /// Makes a range of the file a hole, with the length of the file unchanged; returns false if that
+    /// is not possible.
+    pub(super) fn punch_hole(
+        &self,
+        handle: &[u8],
+        offset: u64,
+        len: usize,
+    ) -> Result<bool, RequestError> {
+        let open = self.handles.open(handle)?;
+        let offset = open.write_offset(offset);
+        Ok(offset.is_some_and(|offset| sys::punch_hole(open.file(), offset, len as u64)))
+    }
+
+    /// Bytes of the arriving WRITE that have already gone to its file.
+    pub(super) fn placed(&self) -> u64 {
+        self.placed.bytes()
+    }
+
+    /// Target of the next data of an arriving WRITE, of which `left` bytes are to come, if they may
+    /// go to the file without passing through memory.
+    pub(super) fn target(
+        &mut self,
+        handle: &[u8],
+        offset: u64,
+        left: usize,
+    ) -> Option<WriteTarget> {
+        let open = self.handles.open_file_mut(handle).ok()?;
+        let offset = open.write_offset(self.placed.next_offset(offset)?)?;
+        let is_regular =
+            |stat: fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if self.placed.bytes() == 0 && !fstat(&**open.file()).is_ok_and(is_regular) {
+            return None;
+        }
+        Some(WriteTarget::new(Arc::clone(open.file()), offset, left))
+    }
+
+    /// Records that `n` more bytes are on their way to the file, or that an earlier write failed.
+    pub(super) fn note_placed(&mut self, n: usize, done: Result<(), Errno>) {
+        self.placed.add(n, done);
+    }
+
+    /// Makes a file durable on the blocking pool, so that other requests can go on.
+    pub(super) fn fsync(&mut self, handle: &[u8], reply: &mut Reply<'_>) -> Answer {
+        let file = Arc::clone(self.handles.file(handle)?);
+        let Some(pool) = &mut self.pool else {
+            return Ok(fs::fsync(&*file)?);
+        };
+        let handle = handle.to_vec();
+        let ticket = pool.begin(move || Outcome::Synced(handle, fs::fsync(&*file)));
+        reply.awaits(ticket, STATUS);
+        Ok(())
+    }
+
+    /// Carries out copy-data (draft-ietf-secsh-filexfer-extensions-00 section 7); `len` 0 means to
+    /// the end. A long copy runs on the blocking pool, so that other channels get their turn.
+    /// `between` is called between the parts of another one.
+    pub(super) fn copy_data(
+        &mut self,
+        (from, from_offset): (&[u8], u64),
+        len: u64,
+        (to_handle, to_offset): (&[u8], u64),
+        between: impl Fn(),
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        let (from, to) = (self.handles.file(from)?, self.handles.file(to_handle)?);
+        let from = FilePlace::new(Arc::clone(from), from_offset);
+        let to = FilePlace::new(Arc::clone(to), to_offset);
+        check_copy(&from, len, &to)?;
+        let until = self
+            .pool
+            .as_ref()
+            .map(BlockingPool::until)
+            .unwrap_or_default();
+        match &mut self.pool {
+            Some(pool) if pool.is_told() && is_long(len) => {
+                let handle = to_handle.to_vec();
+                let ticket = pool.begin_long(move || {
+                    Outcome::Copied(handle, copy(&from, len, &to, &|| !until.is_over()))
+                });
+                reply.awaits(ticket, STATUS);
+                Ok(())
+            }
+            _ => {
+                let goes_on = || {
+                    between();
+                    !until.is_over()
+                };
+                copy(&from, len, &to, &goes_on)
+            }
+        }
+    }
+
+    /// Deadline of requests in the pool.
+    #[cfg(test)]
+    pub(super) fn deadline(&self) -> Option<super::blocking_pool::Until> {
+        self.pool.as_ref().map(BlockingPool::until)
+    }
+}
+
+fn read_aside(
+    file: &File,
+    handle: Vec<u8>,
+    (offset, len): (u64, usize),
+    mut block: Block,
+) -> Outcome {
+    block.clear();
+    let slices = block.grow(len).into_iter();
+    let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
+    let read = read_at(file, &mut slices, offset);
+    drop(slices);
+    Outcome::Read(handle, block, read)
+}

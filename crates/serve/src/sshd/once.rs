@@ -1,0 +1,470 @@
+//! A server for one copy (`serve --once`): started over the user's own login, it accepts further
+//! connections of that client, each with a key announced over that login, and ends with the login.
+//! It stores nothing in files: docs/design/0010-direct.md.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ssh::direct_control::{
+    self, ClientMessage, FrameSplitter, KeysAccepted, ListeningReply, OnceError, Refused, VERSION,
+};
+use ssh::key::PrivateKey;
+use tracing::info;
+
+use super::accounts::AccessPolicy;
+use super::connection_limiter::ConnectionLimiter;
+use super::engine::Algorithms;
+use super::link::readable;
+use super::once_keys::OnceKeys;
+use super::{Limits, ServedFiles, Server, Settings, confine, hide_memory, stopping};
+
+/// Time in which the client that started the server must send its request.
+const BEGIN: Duration = Duration::from_secs(30);
+/// Time from the connection to the end of the login; equal to the life of a key.
+const LOGIN: Duration = Duration::from_secs(30);
+/// Time without connections after which the server ends. An sshd without keepalives keeps the
+/// programs of a vanished client for hours.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+/// Interval at which [`FORGOTTEN`] is checked.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Limits for one copy, which has at most eight logins under way; strangers may find the port too.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    strangers: 16,
+    strangers_per_source: 10,
+    source_block: sys::SourceBlock::DEFAULT,
+    per_user: None,
+    per_second: 64,
+};
+
+/// Settings of a server for one copy: the files, the port range and the address.
+#[derive(Debug)]
+pub struct Once {
+    /// Files that logged-in clients are served.
+    pub served: ServedFiles,
+    /// Port range in which to listen; any port if `None`.
+    pub ports: Option<(u16, u16)>,
+    /// SSH_CONNECTION as set by sshd.
+    pub connection: Option<String>,
+}
+
+/// Reason why the server did not start or has ended. The client was told if possible.
+#[derive(Debug)]
+pub enum OnceEnd {
+    /// The client's request is invalid.
+    Client(OnceError),
+    /// The client sent no request in time.
+    Silence,
+    /// SSH_CONNECTION does not yield an address to listen on.
+    Address(AddressError),
+    /// No port can be bound at this address.
+    Port(IpAddr, io::Error),
+    /// The allowed port range and the requested one do not overlap.
+    Range((u16, u16), (u16, u16)),
+    /// Too many keys are waiting to be used.
+    Keys(&'static str),
+    /// A local resource is missing.
+    Local(String),
+}
+
+impl fmt::Display for OnceEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(e) => write!(f, "the client of serve --once: {e}"),
+            Self::Silence => write!(
+                f,
+                "the client of serve --once has said nothing for {} s",
+                BEGIN.as_secs()
+            ),
+            Self::Address(why) => why.fmt(f),
+            Self::Port(at, e) => write!(f, "no port of {at} can be listened at: {e}"),
+            Self::Range((a, b), (from, to)) => write!(
+                f,
+                "ports {a} to {b} may be listened at here, and {from} to {to} are asked for"
+            ),
+            Self::Keys(why) => f.write_str(why),
+            Self::Local(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for OnceEnd {}
+
+impl Once {
+    /// Serves until `input` ends or `output` is closed. The caller must exit then, because the
+    /// threads of connections keep running.
+    ///
+    /// # Errors
+    /// The reason why the server did not start or ended early.
+    pub fn serve(self, input: File, output: File) -> Result<(), OnceEnd> {
+        let mut control = Control {
+            input,
+            output,
+            frames: FrameSplitter::of_client(),
+            marked: false,
+        };
+        match self.serve_over(&mut control) {
+            Err(why) => {
+                let words = why.to_string();
+                let refused = Refused {
+                    version: VERSION,
+                    why: words.as_bytes(),
+                };
+                // The client may have stopped reading.
+                let _ = control.say(&refused.to_bytes());
+                Err(why)
+            }
+            done => done,
+        }
+    }
+
+    fn serve_over(mut self, control: &mut Control) -> Result<(), OnceEnd> {
+        let local = |e: io::Error| OnceEnd::Local(e.to_string());
+        hide_memory().map_err(local)?;
+        confine::leave_no_core().map_err(local)?;
+        let until = Instant::now() + BEGIN;
+        let asked = loop {
+            match control.next(None, Some(until))? {
+                Next::Asked(asked) => break asked,
+                Next::Time if Instant::now() >= until => return Err(OnceEnd::Silence),
+                Next::Time => {}
+                Next::Over => return Ok(()),
+            }
+        };
+        let ClientMessage::Begin {
+            ports,
+            bear_losses,
+            keys,
+        } = asked
+        else {
+            return Err(OnceEnd::Client(OnceError::Unexpected(
+                direct_control::MoreKeys::NUMBER,
+            )));
+        };
+        self.served.bear_losses = bear_losses;
+        // Report a root that cannot be opened now, and not to each connection.
+        let opened = self.served.open();
+        drop(opened.map_err(|e| OnceEnd::Local(e.to_string()))?);
+        let address = address(self.connection.as_deref()).map_err(OnceEnd::Address)?;
+        let listener = listen(address, both(self.ports, ports)?)?;
+        let port = listener.local_addr().map_err(local)?.port();
+        let once = Arc::new(OnceKeys::default());
+        once.add(Instant::now(), keys).map_err(OnceEnd::Keys)?;
+        let settings = settings(self.served, &once)?;
+        let user = settings.entrance.name().unwrap_or_default().to_owned();
+        let host_key = settings.host_key_blobs().concat();
+        let server = Server::with_listener(listener, settings).map_err(local)?;
+        let crowd = server.crowd.clone();
+        let ended = accept(server).map_err(local)?;
+        let listening = ListeningReply {
+            version: VERSION,
+            port: port.into(),
+            user: user.as_bytes(),
+            host_key: &host_key,
+            software: env!("CARGO_PKG_VERSION").as_bytes(),
+        };
+        if control.say(&listening.to_bytes()).is_err() {
+            return Ok(());
+        }
+        info!(%address, port, "waiting for connections of this login's client");
+        control.follow(&ended, &once, &crowd)
+    }
+}
+
+/// Accepts connections in a thread; the returned pipe closes when that thread ends.
+fn accept(server: Server) -> io::Result<OwnedFd> {
+    let (ended, ends) = io::pipe()?;
+    let (running, never) = stopping()?;
+    let thread = thread::Builder::new().name("accept".to_owned());
+    thread.spawn(move || {
+        let _ends = (ends, running);
+        if let Err(e) = server.run(&never) {
+            tracing::warn!("no more connections can be taken: {e}");
+        }
+    })?;
+    Ok(ended.into())
+}
+
+fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, OnceEnd> {
+    let local = |e: &dyn fmt::Display| OnceEnd::Local(e.to_string());
+    // The root is a literal path here, so `%` is escaped.
+    let plain = |root: PathBuf| {
+        let bytes = root.into_os_string().into_encoded_bytes();
+        let doubled = bytes.iter().flat_map(|b| match b {
+            b'%' => vec![b'%'; 2],
+            b => vec![*b],
+        });
+        let bytes: Vec<u8> = doubled.collect();
+        PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
+    };
+    served.root = served.root.map(plain);
+    let host_key = PrivateKey::generate_ed25519().map_err(|e| local(&e))?;
+    Ok(Settings {
+        served,
+        entrance: AccessPolicy::once(Arc::clone(keys)).map_err(|e| local(&e))?,
+        keys: BTreeMap::new(),
+        // The client is a longhaul, which names the best algorithms first, and may have been told
+        // to name only others.
+        algorithms: Algorithms::all(),
+        to_old_clients: None,
+        limits: LIMITS,
+        login_time: LOGIN,
+        host_keys: vec![Arc::new(host_key)],
+    })
+}
+
+/// The channel over which the client started this process.
+struct Control {
+    input: File,
+    output: File,
+    frames: FrameSplitter,
+    /// The marker has been written.
+    marked: bool,
+}
+
+enum Next {
+    Asked(ClientMessage),
+    /// The deadline passed before a whole message arrived.
+    Time,
+    /// The channel has ended.
+    Over,
+}
+
+impl Control {
+    /// Receives the client's next message, until `deadline`; ends early if `beside` becomes
+    /// readable.
+    fn next(
+        &mut self,
+        beside: Option<&OwnedFd>,
+        deadline: Option<Instant>,
+    ) -> Result<Next, OnceEnd> {
+        if let Some(asked) = self.received()? {
+            return Ok(Next::Asked(asked));
+        }
+        let input = self.input.as_fd();
+        let other = beside.map_or(input, |fd| fd.as_fd());
+        let waited = readable([input, other], deadline);
+        let [said, ended] = waited.map_err(|e| OnceEnd::Local(e.to_string()))?;
+        if beside.is_some() && ended {
+            let why = "no more connections can be taken".to_owned();
+            return Err(OnceEnd::Local(why));
+        }
+        if !said {
+            return Ok(Next::Time);
+        }
+        let mut bytes = [0; 4096];
+        let read = match self.input.read(&mut bytes) {
+            Ok(0) => return Ok(Next::Over),
+            Ok(n) => bytes.get(..n).unwrap_or_default(),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Next::Time),
+            Err(_) => return Ok(Next::Over),
+        };
+        self.frames.push(read).map_err(OnceEnd::Client)?;
+        Ok(self.received()?.map_or(Next::Time, Next::Asked))
+    }
+
+    fn received(&mut self) -> Result<Option<ClientMessage>, OnceEnd> {
+        let message = self.frames.next_message().map_err(OnceEnd::Client)?;
+        let asked = message.map(|message| ClientMessage::decode(&message));
+        asked.transpose().map_err(OnceEnd::Client)
+    }
+
+    fn say(&mut self, message: &[u8]) -> io::Result<()> {
+        let mut bytes = match self.marked {
+            true => Vec::new(),
+            false => direct_control::marker().to_vec(),
+        };
+        self.marked = true;
+        bytes.extend_from_slice(&direct_control::framed(message));
+        self.output.write_all(&bytes)
+    }
+
+    /// Accepts further keys until the channel ends.
+    fn follow(
+        &mut self,
+        ended: &OwnedFd,
+        keys: &OnceKeys,
+        crowd: &ConnectionLimiter,
+    ) -> Result<(), OnceEnd> {
+        let mut used = Instant::now();
+        loop {
+            let now = Instant::now();
+            if crowd.counted().0 > 0 {
+                used = now;
+            }
+            if now >= used + FORGOTTEN {
+                let why = "nobody has had a connection for long".to_owned();
+                return Err(OnceEnd::Local(why));
+            }
+            match self.next(Some(ended), Some(now + LOOK))? {
+                Next::Time => {}
+                Next::Over => return Ok(()),
+                Next::Asked(ClientMessage::More { number, keys: more }) => {
+                    keys.add(Instant::now(), more).map_err(OnceEnd::Keys)?;
+                    if self.say(&KeysAccepted { number }.to_bytes()).is_err() {
+                        return Ok(());
+                    }
+                    used = Instant::now();
+                }
+                Next::Asked(ClientMessage::Begin { .. }) => {
+                    let again = OnceError::Unexpected(direct_control::StartRequest::NUMBER);
+                    return Err(OnceEnd::Client(again));
+                }
+            }
+        }
+    }
+}
+
+/// Intersects the port range that this end allows with the requested one.
+fn both(
+    here: Option<(u16, u16)>,
+    asked: Option<(u16, u16)>,
+) -> Result<Option<(u16, u16)>, OnceEnd> {
+    let (Some(a), Some(b)) = (here, asked) else {
+        return Ok(here.or(asked));
+    };
+    let common = (a.0.max(b.0), a.1.min(b.1));
+    match common.0 <= common.1 {
+        true => Ok(Some(common)),
+        false => Err(OnceEnd::Range(a, b)),
+    }
+}
+
+/// Binds a random port of the range, or one that the system chooses if there is no range.
+fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEnd> {
+    let with = |port: u16| {
+        let mut at = at;
+        at.set_port(port);
+        TcpListener::bind(at)
+    };
+    let Some((first, last)) = ports else {
+        return with(0).map_err(|e| OnceEnd::Port(at.ip(), e));
+    };
+    // Start at a random port, so that two simultaneous clients do not try the same ones.
+    let mut random = [0; 2];
+    let _ = aws_lc_rs::rand::fill(&mut random);
+    let count = u32::from(last - first) + 1;
+    let start = u32::from(u16::from_ne_bytes(random)) % count;
+    let mut why = io::Error::from(io::ErrorKind::AddrInUse);
+    for offset in 0..count {
+        // The result fits in 16 bits because it is below the size of the range.
+        let port = first + ((start + offset) % count) as u16;
+        match with(port) {
+            Ok(listener) => return Ok(listener),
+            Err(e) => why = e,
+        }
+    }
+    Err(OnceEnd::Port(at.ip(), why))
+}
+
+/// Reason why SSH_CONNECTION does not yield an address to listen on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum AddressError {
+    /// The variable is not set.
+    Missing,
+    /// The variable has this value, shortened.
+    Unusable(String),
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str(
+                "there is no SSH_CONNECTION: serve --once is for a client to start through its \
+                 sshd",
+            ),
+            Self::Unusable(value) => write!(
+                f,
+                "SSH_CONNECTION does not say where connections can come: {}",
+                wire::escape::name(value.as_bytes())
+            ),
+        }
+    }
+}
+
+/// Address that sshd was reached at: the third word of SSH_CONNECTION (ssh(1)).
+fn address(connection: Option<&str>) -> Result<SocketAddr, AddressError> {
+    let connection = connection.ok_or(AddressError::Missing)?;
+    let wrong = || AddressError::Unusable(connection.chars().take(200).collect());
+    let word = connection.split_ascii_whitespace().nth(2);
+    let word = word.ok_or_else(wrong)?;
+    if let Ok(ip) = word.parse::<IpAddr>() {
+        return Ok((ip, 0).into());
+    }
+    // A link-local address has the name of its interface appended. A string with a colon is not
+    // sent to a name server.
+    let (ip, link) = word.split_once('%').ok_or_else(wrong)?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if !ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) || !link.bytes().all(plain) {
+        return Err(wrong());
+    }
+    let found = (word, 0).to_socket_addrs().map_err(|_| wrong())?.next();
+    found.ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_where_its_sshd_was_reached() {
+        let at = |text| address(Some(text)).map(|at| at.to_string());
+        assert_eq!(
+            at("198.51.100.7 50000 192.0.2.2 22").unwrap(),
+            "192.0.2.2:0"
+        );
+        assert_eq!(
+            at("2001:db8::1 50000 2001:db8::2 22").unwrap(),
+            "[2001:db8::2]:0"
+        );
+        assert!(
+            at("fe80::1%lo 50000 fe80::2%lo 22")
+                .unwrap()
+                .starts_with("[fe80::2%")
+        );
+        for wrong in [
+            "",
+            "UNKNOWN 65535 UNKNOWN 65535",
+            "1.2.3.4 1",
+            "1.2.3.4 1 example.org 22",
+            "1.2.3.4 1 192.0.2.2%lo 22",
+            "fe80::1 1 fe80::2%l/o 22",
+        ] {
+            assert!(at(wrong).is_err(), "{wrong}");
+        }
+        assert!(address(None).is_err());
+    }
+
+    #[test]
+    fn ports_are_those_that_both_ends_want() {
+        assert_eq!(both(None, None).unwrap(), None);
+        assert_eq!(both(Some((1, 2)), None).unwrap(), Some((1, 2)));
+        assert_eq!(both(None, Some((1, 2))).unwrap(), Some((1, 2)));
+        assert_eq!(both(Some((1, 5)), Some((4, 9))).unwrap(), Some((4, 5)));
+        assert!(both(Some((1, 3)), Some((4, 9))).is_err());
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_passed_over() {
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let taken = TcpListener::bind(here).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        assert!(matches!(
+            listen(here, Some((port, port))),
+            Err(OnceEnd::Port(..))
+        ));
+        let range = (port.saturating_sub(20), port.saturating_add(20));
+        let found = listen(here, Some(range)).unwrap();
+        let found = found.local_addr().unwrap().port();
+        assert!(found != port && (range.0..=range.1).contains(&found));
+    }
+}

@@ -1,0 +1,280 @@
+//! Reasons why a login is refused, for the log. The client learns none of them.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ssh::key::{CertificateError, KeyError};
+
+/// Reason why a key or certificate does not log in to an account.
+#[derive(Debug)]
+pub(super) enum KeyRefusal {
+    /// The account may not log in.
+    Account(Arc<AccountRefusal>),
+    /// A server that is not root's serves this account only.
+    OtherAccount(String),
+    /// The list of keys cannot be used.
+    File(KeyFileError),
+    /// The key is on no line of the file.
+    NotListed(&'static str),
+    /// The authority of the certificate is on no line of the file.
+    AuthorityNotListed(&'static str),
+    /// The last line with the key or authority does not accept it.
+    Line {
+        number: usize,
+        file: &'static str,
+        why: LineRefusal,
+    },
+    /// Neither of two files accepts the certificate.
+    Both(Box<Self>, Box<Self>),
+    /// The key is none of those of serve --once, or it has expired.
+    NotExpected,
+    /// The key cannot make signatures of the client's algorithm.
+    Algorithm,
+    /// The signature does not verify.
+    Signature(KeyError),
+    /// The flags of the security key's signature do not suffice.
+    Touch(MissingTouch),
+    /// A limit of connections is reached.
+    Full(&'static str),
+    /// The account process refuses the key, for this reason.
+    ByProcess(String),
+}
+
+/// Part of a security key's proof that is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MissingTouch {
+    Presence,
+    Verification,
+    /// The key is no security key, which alone could verify its user.
+    SecurityKey,
+}
+
+/// Reason why a line does not accept a key or certificate.
+#[derive(Debug)]
+pub(super) enum LineRefusal {
+    /// A line of a list of authorities has options.
+    OptionsOfAuthority,
+    Option(OptionRefusal),
+    /// The line is for certificates, and the client has the authority's key.
+    ForCertificates,
+    /// The line is for the key, and the client has a certificate of it.
+    ForKey,
+    Certificate(CertificateRefusal),
+}
+
+/// Reason why the options of a line rule a login out.
+#[derive(Debug)]
+pub(super) enum OptionRefusal {
+    From,
+    UnreadableExpiry,
+    Expired,
+    /// The option may be a restriction that this server does not know.
+    Unknown(String),
+    Unquoted,
+    BehindQuotes,
+    OpenQuotes,
+}
+
+/// Reason why a certificate of a listed authority does not log in.
+#[derive(Debug)]
+pub(super) enum CertificateRefusal {
+    NotACertificate,
+    Invalid(CertificateError),
+    SourceAddress,
+    UnreadableSourceAddress,
+}
+
+/// Reason why a list of keys cannot be used.
+#[derive(Debug)]
+pub(super) struct KeyFileError {
+    path: PathBuf,
+    why: KeyFileProblem,
+}
+
+#[derive(Debug)]
+pub(super) enum KeyFileProblem {
+    Io(io::Error),
+    NotAFile,
+    OtherOwner,
+    Writable,
+    TooLong,
+}
+
+/// Reason why an account may not log in.
+#[derive(Debug)]
+pub(super) enum AccountRefusal {
+    /// No account can have such a name.
+    Name,
+    Unreadable(nix::Error),
+    Missing,
+    /// The setting `users` does not name the account.
+    NotAmongUsers,
+    /// The shell only ends the session.
+    NologinShell(PathBuf),
+    NoShell(PathBuf),
+    Shadow(io::Error),
+    Locked,
+    Expired,
+    /// nologin(5)
+    Nologin,
+}
+
+impl KeyFileProblem {
+    /// Error of the file or directory at this path.
+    pub(super) fn of(self, path: impl Into<PathBuf>) -> KeyFileError {
+        let path = path.into();
+        KeyFileError { path, why: self }
+    }
+}
+
+impl Display for KeyRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Account(why) => why.fmt(f),
+            Self::OtherAccount(name) => write!(f, "this server is {name}'s alone"),
+            Self::File(why) => why.fmt(f),
+            Self::NotListed(file) => write!(f, "it is not in {file}"),
+            Self::AuthorityNotListed(file) => {
+                write!(f, "the authority that signed it is not in {file}")
+            }
+            Self::Line { number, file, why } => write!(f, "line {number} of {file} {why}"),
+            Self::Both(first, second) => write!(f, "{first}; {second}"),
+            Self::NotExpected => {
+                f.write_str("it is no key for one login, was used, or came too late")
+            }
+            Self::Algorithm => f.write_str("another key signs so"),
+            Self::Signature(e) => e.fmt(f),
+            Self::Touch(why) => why.fmt(f),
+            Self::Full(why) => f.write_str(why),
+            Self::ByProcess(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Display for MissingTouch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Presence => "nobody has touched the security key",
+            Self::Verification => {
+                "the security key has not verified who touched it (verify-required)"
+            }
+            Self::SecurityKey => {
+                "only a security key can say that it has verified its user (verify-required)"
+            }
+        })
+    }
+}
+
+/// Continues a sentence about the line.
+impl Display for LineRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OptionsOfAuthority => {
+                f.write_str("has options, which a list of authorities cannot have")
+            }
+            Self::Option(why) => why.fmt(f),
+            Self::ForCertificates => {
+                f.write_str("lets in what the key has signed, and not the key (cert-authority)")
+            }
+            Self::ForKey => {
+                f.write_str("has its authority for itself alone, without cert-authority")
+            }
+            Self::Certificate(why) => write!(f, "has its authority, but {why}"),
+        }
+    }
+}
+
+/// Continues a sentence about the line.
+impl Display for OptionRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::From => "takes it from another address only (from=)",
+            Self::UnreadableExpiry => "has an expiry-time that cannot be read",
+            Self::Expired => "has expired (expiry-time=)",
+            Self::Unknown(name) => {
+                let name = wire::escape::name(name.as_bytes());
+                return write!(f, "has the option {name}, which cannot be honoured here");
+            }
+            Self::Unquoted => "has an option whose value has no quotes",
+            Self::BehindQuotes => "has an option that goes on behind its quotes",
+            Self::OpenQuotes => "has an option whose quotes do not end",
+        })
+    }
+}
+
+impl Display for CertificateRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotACertificate => f.write_str("it is no certificate"),
+            Self::Invalid(e) => e.fmt(f),
+            Self::SourceAddress => {
+                f.write_str("the certificate is for other addresses (source-address)")
+            }
+            Self::UnreadableSourceAddress => {
+                f.write_str("the certificate has a source-address that cannot be read")
+            }
+        }
+    }
+}
+
+impl Display for KeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.why {
+            KeyFileProblem::Io(e) => e.fmt(f),
+            KeyFileProblem::NotAFile => f.write_str("it is no file"),
+            KeyFileProblem::OtherOwner => {
+                f.write_str("it belongs to somebody else, so that nobody is let in")
+            }
+            KeyFileProblem::Writable => {
+                f.write_str("others may change it, so that nobody is let in (chmod go-w)")
+            }
+            KeyFileProblem::TooLong => f.write_str("it is longer than any list of keys"),
+        }
+    }
+}
+
+impl Display for AccountRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name => f.write_str("no account has such a name"),
+            Self::Unreadable(e) => write!(f, "accounts cannot be read: {e}"),
+            Self::Missing => f.write_str("there is no such account"),
+            Self::NotAmongUsers => f.write_str("it is not among the users"),
+            Self::NologinShell(shell) => write!(f, "its shell is {}", shell.display()),
+            Self::NoShell(shell) => write!(f, "its shell {} cannot be run", shell.display()),
+            Self::Shadow(e) => {
+                write!(
+                    f,
+                    "whether it is locked cannot be read from /etc/shadow: {e}"
+                )
+            }
+            Self::Locked => f.write_str(
+                "it is locked: its password begins with ! (usermod -p '*' lets keys in, and still \
+                 no password)",
+            ),
+            Self::Expired => f.write_str("it has expired"),
+            Self::Nologin => f.write_str("nobody may log in now (nologin)"),
+        }
+    }
+}
+
+impl From<KeyFileError> for KeyRefusal {
+    fn from(why: KeyFileError) -> Self {
+        Self::File(why)
+    }
+}
+
+impl From<MissingTouch> for KeyRefusal {
+    fn from(why: MissingTouch) -> Self {
+        Self::Touch(why)
+    }
+}
+
+impl From<OptionRefusal> for LineRefusal {
+    fn from(why: OptionRefusal) -> Self {
+        Self::Option(why)
+    }
+}

@@ -1,0 +1,149 @@
+//! Keeps processes ready, so that a new client does not wait for their start.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use super::link::Link;
+use super::preauth::PreauthTask;
+use super::process::{Process, Role};
+use super::{Settings, StopSignal};
+
+/// A process that ends sooner than this is restarted only for the next client.
+const SOON: Duration = Duration::from_secs(1);
+
+/// One preauth process for the next client and, for root, the fork server. They belong to the
+/// thread that accepts connections, because a process dies with the thread that started it.
+#[derive(Debug)]
+pub(super) struct SpareProcesses {
+    stopping: StopSignal,
+    accounts: bool,
+    template: Option<Started>,
+    spare: Option<(PreauthTask, Started)>,
+}
+
+#[derive(Debug)]
+struct Started {
+    process: Process,
+    at: Instant,
+}
+
+/// Processes for one connection.
+pub(super) struct Taken {
+    /// The preauth process, which has its task.
+    preauth: Process,
+    template: Option<Arc<Link>>,
+}
+
+impl Taken {
+    /// The preauth process, and the link to the fork server if there is one.
+    pub(super) fn into_parts(self) -> (Process, Option<Arc<Link>>) {
+        (self.preauth, self.template)
+    }
+}
+
+impl SpareProcesses {
+    pub(super) fn new(stopping: &StopSignal, settings: &Settings) -> Self {
+        let mut new = Self {
+            stopping: stopping.clone(),
+            accounts: settings.entrance.has_accounts(),
+            template: None,
+            spare: None,
+        };
+        new.refill(settings);
+        new
+    }
+
+    /// Returns processes for a client that connects under these settings.
+    pub(super) fn take(&mut self, settings: &Settings) -> io::Result<Taken> {
+        self.drop_ended();
+        if self.accounts && self.template.is_none() {
+            self.template = Some(self.start_template()?);
+        }
+        let task = settings.preauth_task();
+        // Settings may have been replaced since the process was started.
+        let spare = self.spare.take().filter(|(given, _)| *given == task);
+        let preauth = match spare {
+            Some((_, started)) => started.process,
+            None => start_preauth(&task)?.process,
+        };
+        let template = self.template.as_ref();
+        Ok(Taken {
+            preauth,
+            template: template.map(|started| Arc::clone(started.process.link())),
+        })
+    }
+
+    /// Starts missing processes.
+    pub(super) fn refill(&mut self, settings: &Settings) {
+        let failed = |e: io::Error| {
+            warn!("no process can be started for whoever comes next: {e}");
+        };
+        if self.accounts && self.template.is_none() {
+            self.template = self.start_template().map_err(failed).ok();
+        }
+        if self.spare.is_none() {
+            let task = settings.preauth_task();
+            let started = start_preauth(&task).map_err(failed).ok();
+            self.spare = started.map(|started| (task, started));
+        }
+    }
+
+    /// Descriptors that become readable when a process ends: waiting processes send nothing.
+    pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let spare = self.spare.as_ref().map(|(_, started)| started);
+        let all = self.template.iter().chain(spare);
+        all.map(|started| started.process.link().as_fd())
+    }
+
+    /// Replaces a process that has ended.
+    pub(super) fn replace_ended(&mut self, settings: &Settings) {
+        let lived = self.drop_ended();
+        warn!("a process that stood ready has ended");
+        if lived.is_none_or(|lived| lived >= SOON) {
+            self.refill(settings);
+        }
+    }
+
+    /// Drops ended processes; returns the shortest of their lifetimes.
+    fn drop_ended(&mut self) -> Option<Duration> {
+        let ended = |started: &Started| {
+            let gone =
+                super::link::readable([started.process.link().as_fd()], Some(Instant::now()));
+            gone.map_or(true, |[gone]| gone)
+        };
+        let template = self.template.take_if(|started| ended(started));
+        let spare = self.spare.take_if(|(_, started)| ended(started));
+        let all = template
+            .into_iter()
+            .chain(spare.map(|(_, started)| started));
+        all.map(|started| started.at.elapsed()).min()
+    }
+
+    fn start_template(&self) -> io::Result<Started> {
+        let stopping = self.stopping.0.as_fd().try_clone_to_owned()?;
+        let process = Process::start(Role::Template, Some(stopping))?;
+        Ok(Started::now(process))
+    }
+
+    /// Stops accepting; the fork server stays until its account processes have finished.
+    pub(super) fn end(&mut self) {
+        self.spare = None;
+    }
+}
+
+impl Started {
+    fn now(process: Process) -> Self {
+        let at = Instant::now();
+        Self { process, at }
+    }
+}
+
+fn start_preauth(task: &PreauthTask) -> io::Result<Started> {
+    let process = Process::start(Role::Preauth, None)?;
+    process.link().send_task(task)?;
+    Ok(Started::now(process))
+}

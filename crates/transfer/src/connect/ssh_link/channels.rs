@@ -1,0 +1,386 @@
+//! Channels of a connection: the programs at their far ends, and the one that opens with the login.
+
+use std::collections::BTreeMap;
+
+use ssh::channel::ChannelId as SshChannel;
+
+use crate::session::{ChannelId, LinkEvent};
+
+/// Longest line of standard error in bytes; a longer one is passed on in parts.
+const LONGEST_LINE: usize = 1000;
+
+/// The program at the remote end of a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RemoteProgram {
+    /// The stock SFTP server.
+    #[default]
+    Sftp,
+    /// A longhaul started by command.
+    Served,
+    /// Another command.
+    Command,
+}
+
+/// The remote end of a channel.
+#[derive(Debug, Default)]
+pub(super) struct FarChannel {
+    at: RemoteProgram,
+    errors: Vec<u8>,
+    status: Option<u32>,
+}
+
+impl FarChannel {
+    pub(super) fn new(at: RemoteProgram) -> Self {
+        Self {
+            at,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn program(&self) -> RemoteProgram {
+        self.at
+    }
+
+    /// Exit status of the program, once reported.
+    pub(super) fn status(&self) -> Option<u32> {
+        self.status
+    }
+
+    /// Returns the event that reports the end of the channel with this reason.
+    fn ended(&self, id: ChannelId, why: &str) -> LinkEvent {
+        match self.at {
+            RemoteProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
+            RemoteProgram::Sftp | RemoteProgram::Served => {
+                LinkEvent::Closed(id, Some(why.to_owned()))
+            }
+        }
+    }
+
+    /// Returns the event that reports that the server refused the channel.
+    fn refused(&self, id: ChannelId, why: &str) -> LinkEvent {
+        match self.at {
+            RemoteProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
+            RemoteProgram::Sftp | RemoteProgram::Served => LinkEvent::Refused(id, why.to_owned()),
+        }
+    }
+
+    /// Returns the event that reports the end of the channel when the connection starts over.
+    fn restarted(&self, id: ChannelId, why: &str) -> LinkEvent {
+        match self.at {
+            RemoteProgram::Command => LinkEvent::Exited(id, Ok(None)),
+            RemoteProgram::Sftp | RemoteProgram::Served => {
+                LinkEvent::Closed(id, Some(why.to_owned()))
+            }
+        }
+    }
+
+    /// Passes standard error on line by line.
+    pub(super) fn hear(&mut self, bytes: &[u8], events: &mut Vec<LinkEvent>) {
+        for part in bytes.split_inclusive(|b| *b == b'\n') {
+            self.errors.extend_from_slice(part);
+            if part.ends_with(b"\n") || self.errors.len() > LONGEST_LINE {
+                let line = std::mem::take(&mut self.errors);
+                let text = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
+                if !text.is_empty() {
+                    events.push(LinkEvent::Says(text));
+                }
+            }
+        }
+    }
+}
+
+/// How a channel ended, for the event that reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChannelEnd<'a> {
+    /// It ended for this reason.
+    Closed(&'a str),
+    /// The server refused it for this reason.
+    Refused(&'a str),
+}
+
+/// Channels that are open on a connection, by their number.
+#[derive(Debug, Default)]
+pub(super) struct ChannelTable {
+    open: BTreeMap<u32, FarChannel>,
+}
+
+impl ChannelTable {
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(super) fn contains(&self, id: SshChannel) -> bool {
+        self.open.contains_key(&id.0)
+    }
+
+    pub(super) fn insert(&mut self, id: SshChannel, far: FarChannel) {
+        self.open.insert(id.0, far);
+    }
+
+    pub(super) fn get(&self, id: SshChannel) -> Option<&FarChannel> {
+        self.open.get(&id.0)
+    }
+
+    pub(super) fn get_mut(&mut self, id: SshChannel) -> Option<&mut FarChannel> {
+        self.open.get_mut(&id.0)
+    }
+
+    /// Notes the exit status of the program on a channel.
+    pub(super) fn note_status(&mut self, id: SshChannel, status: u32) {
+        if let Some(far) = self.open.get_mut(&id.0) {
+            far.status = Some(status);
+        }
+    }
+
+    /// Removes a channel without an event. Returns true if it was open.
+    pub(super) fn close(&mut self, id: SshChannel) -> bool {
+        self.open.remove(&id.0).is_some()
+    }
+
+    /// Removes a channel that has ended, and reports it. Returns true if it was open.
+    pub(super) fn end(
+        &mut self,
+        id: SshChannel,
+        end: ChannelEnd<'_>,
+        events: &mut Vec<LinkEvent>,
+    ) -> bool {
+        let Some(mut far) = self.open.remove(&id.0) else {
+            return false;
+        };
+        if far.at == RemoteProgram::Sftp {
+            far.hear(b"\n", events);
+        }
+        let id = ChannelId(id.0);
+        events.push(match end {
+            ChannelEnd::Closed(why) => far.ended(id, why),
+            ChannelEnd::Refused(why) => far.refused(id, why),
+        });
+        true
+    }
+
+    /// Removes all channels, since the connection starts over, and reports their ends.
+    pub(super) fn restart(&mut self, why: &str, events: &mut Vec<LinkEvent>) {
+        for (id, far) in std::mem::take(&mut self.open) {
+            events.push(far.restarted(ChannelId(id), why));
+        }
+    }
+
+    /// Forgets all channels, since the login that opened them was given up.
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+    }
+}
+
+/// The session's first channel, which may open together with the login.
+#[derive(Debug, Default)]
+pub(super) enum FirstChannel {
+    /// No session will use the connection.
+    #[default]
+    Unwanted,
+    /// A session will use the connection.
+    Wanted,
+    /// The channel was opened with the login.
+    Opened(EarlyChannel),
+}
+
+/// A channel that was opened with the login, before the session requests it.
+#[derive(Debug)]
+pub(super) struct EarlyChannel {
+    id: ChannelId,
+    program: RemoteProgram,
+    use_: EarlyUse,
+    /// Events that arrived before the session used the channel.
+    events: Vec<LinkEvent>,
+}
+
+/// Progress of the session with the channel that was opened with the login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EarlyUse {
+    /// The session has not requested a channel.
+    Waits,
+    /// The session uses the channel, or another one.
+    Taken,
+    /// The session has sent its INIT, which was already on the wire.
+    Greeted,
+}
+
+impl FirstChannel {
+    pub(super) fn is_wanted(&self) -> bool {
+        !matches!(self, Self::Unwanted)
+    }
+
+    /// True if the channel may still be opened with the login.
+    pub(super) fn may_open(&self) -> bool {
+        !matches!(self, Self::Opened(_))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Self::Opened(_))
+    }
+
+    /// Notes that the channel was opened.
+    pub(super) fn open(&mut self, id: ChannelId, program: RemoteProgram) {
+        *self = Self::Opened(EarlyChannel {
+            id,
+            program,
+            use_: EarlyUse::Waits,
+            events: Vec::new(),
+        });
+    }
+
+    /// Forgets the channel, since the login that opened it was given up.
+    pub(super) fn forget(&mut self) {
+        if self.is_wanted() {
+            *self = Self::Wanted;
+        }
+    }
+
+    fn opened(&mut self) -> Option<&mut EarlyChannel> {
+        match self {
+            Self::Opened(opened) => Some(opened),
+            Self::Unwanted | Self::Wanted => None,
+        }
+    }
+
+    /// Keeps events until the session uses the channel.
+    pub(super) fn keep(&mut self, events: &mut Vec<LinkEvent>) {
+        let waits = |opened: &&mut EarlyChannel| opened.use_ == EarlyUse::Waits;
+        if let Some(opened) = self.opened().filter(waits) {
+            let keeps = |event: &mut LinkEvent| !matches!(event, LinkEvent::Says(_));
+            opened.events.extend(events.extract_if(.., keeps));
+        }
+    }
+
+    /// Returns the kept events once the session uses the channel.
+    pub(super) fn release(&mut self, events: &mut Vec<LinkEvent>) {
+        let used = |opened: &&mut EarlyChannel| opened.use_ != EarlyUse::Waits;
+        if let Some(opened) = self.opened().filter(used) {
+            events.append(&mut opened.events);
+        }
+    }
+
+    /// Answers the session's first request for a channel: the channel that was opened with the
+    /// login, and true if it leads to the program that the session wants.
+    pub(super) fn take(&mut self, program: RemoteProgram) -> Option<(ChannelId, bool)> {
+        let waits = |opened: &&mut EarlyChannel| opened.use_ == EarlyUse::Waits;
+        let opened = self.opened().filter(waits)?;
+        opened.use_ = EarlyUse::Taken;
+        Some((opened.id, opened.program == program))
+    }
+
+    /// Removes INIT from the session's first bytes on the channel, since INIT was already sent.
+    pub(super) fn without_init<'a>(&mut self, channel: ChannelId, bytes: &'a [u8]) -> &'a [u8] {
+        let first =
+            |opened: &&mut EarlyChannel| opened.id == channel && opened.use_ != EarlyUse::Greeted;
+        match self.opened().filter(first) {
+            Some(opened) => {
+                opened.use_ = EarlyUse::Greeted;
+                bytes.strip_prefix(&sftp::INIT).unwrap_or(bytes)
+            }
+            None => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: SshChannel = SshChannel(3);
+
+    fn table(at: RemoteProgram) -> ChannelTable {
+        let mut table = ChannelTable::default();
+        table.insert(ID, FarChannel::new(at));
+        table
+    }
+
+    /// Bug: a refused channel was reported as closed, and the report was rewritten afterwards.
+    #[test]
+    fn a_refused_channel_is_reported_as_refused_and_a_refused_command_as_over() {
+        let mut events = Vec::new();
+        let refused = ChannelEnd::Refused("administratively prohibited");
+        assert!(table(RemoteProgram::Served).end(ID, refused, &mut events));
+        assert!(matches!(&events[..], [LinkEvent::Refused(ChannelId(3), _)]));
+        events.clear();
+        assert!(table(RemoteProgram::Command).end(ID, refused, &mut events));
+        assert!(matches!(
+            &events[..],
+            [LinkEvent::Exited(ChannelId(3), Err(_))]
+        ));
+    }
+
+    #[test]
+    fn a_channel_ends_once() {
+        let mut table = table(RemoteProgram::Sftp);
+        let mut events = Vec::new();
+        assert!(table.end(ID, ChannelEnd::Closed("it ended"), &mut events));
+        assert!(!table.end(ID, ChannelEnd::Closed("it ended"), &mut events));
+        assert_eq!(events.len(), 1);
+    }
+
+    #[test]
+    fn the_last_line_without_a_newline_is_shown_before_the_end() {
+        let mut table = table(RemoteProgram::Sftp);
+        let mut events = Vec::new();
+        let far = table.get_mut(ID).unwrap();
+        far.hear(b"first\nno such", &mut events);
+        far.hear(b" file", &mut events);
+        table.end(ID, ChannelEnd::Closed("it ended"), &mut events);
+        let shown: Vec<_> = events.iter().map(|event| format!("{event:?}")).collect();
+        let ended = r#"Closed(ChannelId(3), Some("it ended"))"#;
+        assert_eq!(
+            shown,
+            [r#"Says("first")"#, r#"Says("no such file")"#, ended]
+        );
+    }
+
+    #[test]
+    fn a_command_on_a_connection_that_starts_over_has_no_status() {
+        let mut events = Vec::new();
+        table(RemoteProgram::Command).restart("refused", &mut events);
+        assert!(matches!(
+            &events[..],
+            [LinkEvent::Exited(ChannelId(3), Ok(None))]
+        ));
+    }
+
+    #[test]
+    fn events_before_the_session_are_kept_for_it() {
+        let mut first = FirstChannel::Wanted;
+        first.open(ChannelId(0), RemoteProgram::Sftp);
+        let mut events = vec![
+            LinkEvent::Says("Welcome".to_owned()),
+            LinkEvent::Closed(ChannelId(0), None),
+        ];
+        first.keep(&mut events);
+        assert!(
+            matches!(&events[..], [LinkEvent::Says(_)]),
+            "lines are shown at once"
+        );
+        first.release(&mut events);
+        assert_eq!(events.len(), 1, "nobody uses the channel yet");
+        assert_eq!(first.take(RemoteProgram::Sftp), Some((ChannelId(0), true)));
+        assert_eq!(first.take(RemoteProgram::Sftp), None, "it is taken once");
+        first.release(&mut events);
+        assert!(matches!(&events[..], [_, LinkEvent::Closed(..)]));
+    }
+
+    #[test]
+    fn a_session_that_wants_another_program_is_told_so() {
+        let mut first = FirstChannel::Wanted;
+        first.open(ChannelId(0), RemoteProgram::Served);
+        assert_eq!(first.take(RemoteProgram::Sftp), Some((ChannelId(0), false)));
+    }
+
+    #[test]
+    fn init_is_not_sent_twice() {
+        let mut first = FirstChannel::Wanted;
+        first.open(ChannelId(0), RemoteProgram::Sftp);
+        let greeting = [&sftp::INIT[..], b"more"].concat();
+        let other = first.without_init(ChannelId(1), &greeting).len();
+        assert_eq!(other, greeting.len(), "another channel's INIT is sent");
+        assert_eq!(first.without_init(ChannelId(0), &greeting), b"more");
+        let later = first.without_init(ChannelId(0), &greeting).len();
+        assert_eq!(later, greeting.len(), "later bytes only look like it");
+    }
+}

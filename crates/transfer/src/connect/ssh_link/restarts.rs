@@ -1,0 +1,105 @@
+/// Decides if a connection may start over without predictions.
+#[derive(Debug, Default)]
+pub(super) struct Restarts {
+    predictions: Predictions,
+    /// The number of restarts.
+    count: u32,
+    policy: RestartPolicy,
+    progress: Progress,
+}
+
+/// Progress of the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    LoggingIn,
+    /// Data of a channel have arrived, so that no guess at the login was wrong.
+    Working,
+}
+
+/// Use of predictions on the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Predictions {
+    #[default]
+    On,
+    /// One has failed, or they can no longer be right.
+    Off,
+}
+
+/// Permission to start over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum RestartPolicy {
+    #[default]
+    Allowed,
+    /// A second refused login may cost a penalty.
+    Never,
+}
+
+impl Restarts {
+    /// Makes the connection fail instead of starting over.
+    pub(super) fn forbid(&mut self) {
+        self.policy = RestartPolicy::Never;
+    }
+
+    /// True if the connection may start over.
+    pub(super) fn are_allowed(&self) -> bool {
+        self.policy == RestartPolicy::Allowed
+    }
+
+    /// Notes that data of a channel have arrived.
+    pub(super) fn note_data(&mut self) {
+        self.progress = Progress::Working;
+    }
+
+    /// True if the connection has not started over yet, and no guess at the login has been
+    /// confirmed.
+    pub(super) fn is_first_login(&self) -> bool {
+        self.count == 0 && self.progress == Progress::LoggingIn
+    }
+
+    /// True if channel numbers and windows may be predicted.
+    pub(super) fn may_predict(&self) -> bool {
+        self.predictions == Predictions::On
+    }
+
+    /// Stops predicting.
+    pub(super) fn stop_predicting(&mut self) {
+        self.predictions = Predictions::Off;
+    }
+
+    /// Counts a restart, after which nothing is predicted.
+    pub(super) fn restarted(&mut self) {
+        self.count += 1;
+        self.stop_predicting();
+    }
+
+    /// The number of restarts so far.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guess_may_be_wrong_until_data_arrive_or_the_connection_starts_over() {
+        let mut restarts = Restarts::default();
+        assert!(restarts.is_first_login() && restarts.may_predict());
+        restarts.note_data();
+        assert!(!restarts.is_first_login() && restarts.may_predict());
+        let mut restarts = Restarts::default();
+        restarts.restarted();
+        assert!(!restarts.is_first_login() && !restarts.may_predict());
+        assert_eq!(restarts.count(), 1);
+    }
+
+    #[test]
+    fn a_further_connection_never_starts_over() {
+        let mut restarts = Restarts::default();
+        assert!(restarts.are_allowed());
+        restarts.forbid();
+        assert!(!restarts.are_allowed());
+    }
+}

@@ -1,0 +1,187 @@
+//! Everything that a copy needs from outside: time, random numbers, sessions with hosts, this
+//! machine's files and the journal's file.
+//!
+//! The copy itself never blocks and calls no clock. It is one future: it states in a [`Wish`] what
+//! it waits for and returns; the owner of the edge polls it again when that has happened.
+//! [`super::threads`] is the edge of a real copy. A simulation has one in virtual time.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use schedule::{Direction, Job};
+use sftp::ServerInfo;
+
+use super::HostId;
+use super::local_ops::LocalOps;
+use super::transfer_estimate::{Counting, TransferEstimate};
+use crate::disk::{HostToHostBuffer, ReadBackCheck};
+use crate::journal::JournalStore;
+use crate::session::{RemoteCommandId, SessionEvent, SessionSummary};
+use crate::sums::SumLedger;
+
+/// World around a copy.
+pub(super) trait Edge {
+    /// Current time.
+    fn now(&self) -> Instant;
+
+    /// Random number for the name of a temporary; it only avoids collisions.
+    fn random(&self) -> u64;
+
+    /// True once the user has interrupted the run.
+    fn is_cancelled(&self) -> bool;
+
+    /// Opens a session with `host`, to which `coming` will be sent.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says why there is no session.
+    fn connect(&self, host: HostId, coming: Option<TransferEstimate>) -> Result<Connected, String>;
+
+    /// Host name as the user wrote it.
+    fn name(&self, host: HostId) -> String;
+
+    /// Host name with all that distinguishes it from others, such as the port.
+    fn identity(&self, host: HostId) -> String;
+
+    /// Ledger in which the sessions collect checksums.
+    fn ledger(&self) -> Option<Arc<SumLedger>>;
+
+    /// Files of this machine, for a copy whose target no session resolves.
+    fn local(&self) -> Rc<dyn LocalOps>;
+
+    /// Counts the files at `paths` while a connection is being made.
+    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> Counting;
+
+    /// Journal of the copy that `command` identifies; `target` is a local target.
+    fn journal(&self, command: &[u8], target: Option<&Path>) -> Box<dyn JournalStore>;
+
+    /// Boot ID of this machine's kernel; empty if unknown.
+    fn boot(&self) -> Vec<u8>;
+
+    /// Stores what the copy waits for before it returns.
+    fn wish(&self, wish: Wish);
+}
+
+/// Session with a host, and how to use it.
+pub(super) struct Connected {
+    pub(super) remote: Box<dyn Remote>,
+    /// Number of the session in a [`Wish`].
+    pub(super) number: usize,
+    /// Files of this machine, as this session's jobs resolve them.
+    pub(super) local: Rc<dyn LocalOps>,
+    /// Account that logged in, if known.
+    pub(super) login: Option<String>,
+}
+
+/// Session with a host: jobs go in, events come out.
+pub(super) trait Remote {
+    /// Submits a job for a file of `size` bytes, if known.
+    fn submit(&self, job: Job, size: Option<u64>);
+    /// Submits a job whose local file is `relay`; it fails when its channel is lost.
+    fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>);
+    /// Submits a Get whose data is compared; it fails when its channel is lost.
+    fn submit_check(&self, job: Job, check: Arc<ReadBackCheck>);
+    /// Does something with a command at the far end.
+    fn command(&self, id: RemoteCommandId, step: CommandStep);
+    /// Announces files before their jobs are submitted.
+    fn expect(&self, direction: Direction, files: u64, bytes: u64);
+    /// Announces an estimate of the whole copy.
+    fn foresee(&self, direction: Direction, files: u64, bytes: u64);
+    /// Pauses or resumes tree listings.
+    fn hold_lists(&self, hold: bool);
+    /// Fails every job with `reason` and removes temporaries.
+    fn cancel(&self, reason: &str);
+    /// Fails every job with `reason`, but keeps temporaries that the journal can resume.
+    fn leave(&self, reason: &str);
+    /// Version and extensions of the host's SFTP server, once known.
+    fn server_info(&self) -> Option<&ServerInfo>;
+    /// Version and extensions of the server that new lanes use, once known.
+    fn far_info(&self) -> Option<&ServerInfo>;
+    /// True if that server lists whole trees, or is expected to.
+    fn lists_trees(&self) -> bool;
+    /// True once it is known which server handles the lanes.
+    fn is_settled(&self) -> bool;
+    /// True if an earlier copy found a file at `path`.
+    fn was_file(&self, path: &[u8]) -> bool;
+    /// Notes for later copies if `path` is a file.
+    fn note_place(&self, path: &[u8], file: bool);
+    /// Takes the next event.
+    fn next_event(&self) -> Heard;
+    /// Ends the session.
+    fn finish(self: Box<Self>) -> SessionSummary;
+}
+
+/// Step of a command at the far end.
+#[derive(Debug)]
+pub(super) enum CommandStep {
+    /// Runs these words with the account's shell.
+    Run(Vec<u8>),
+    /// Sends bytes to its standard input.
+    Input(Vec<u8>),
+    /// Ends its standard input.
+    EndInput,
+    /// Closes its channel.
+    Stop,
+}
+
+/// Answer of [`Remote::next_event`].
+#[derive(Debug)]
+pub(super) enum Heard {
+    Event(SessionEvent),
+    /// There is no event now.
+    Nothing,
+    /// The session has ended, and no event follows.
+    Over,
+}
+
+/// What a copy waits for; any of it ends the wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wish {
+    /// Events of these sessions, by [`Connected::number`].
+    pub(super) sessions: Vec<usize>,
+    /// Records of the journal that become durable.
+    pub(super) journal: bool,
+    /// The interruption of the run.
+    pub(super) cancel: bool,
+    /// This time.
+    pub(super) until: Option<Instant>,
+}
+
+impl Wish {
+    /// Waits for `time` and nothing else, except the interruption if `cancel`.
+    pub(super) fn pause(edge: &dyn Edge, time: Duration, cancel: bool) -> Self {
+        Self {
+            cancel,
+            until: Some(edge.now() + time),
+            ..Self::default()
+        }
+    }
+}
+
+/// Returns to the owner of `edge` until `wish` is fulfilled.
+pub(super) async fn wait_for(edge: &dyn Edge, wish: Wish) {
+    edge.wish(wish);
+    Returned::default().await;
+}
+
+/// Future that is pending once.
+#[derive(Debug, Default)]
+struct Returned {
+    before: bool,
+}
+
+impl Future for Returned {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        match std::mem::replace(&mut self.before, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}

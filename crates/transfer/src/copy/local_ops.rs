@@ -1,0 +1,150 @@
+//! Operations on this machine's files that a copy needs besides moving data: they return at once.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use schedule::journal::{ExistingFile, SourceId};
+use schedule::{
+    Attributes, EntryKind, ExtraMetadata, FileState, LocalPath, MetadataFlags, StoredTarget,
+};
+use sftp::xattrs::Xattr;
+
+use super::CopyOptions;
+use crate::disk::LostMetadata;
+use crate::sums::FileSums;
+use crate::walk::{DirId, WalkEntry};
+
+/// Status of a local file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LocalStat {
+    pub(super) attributes: Attributes,
+    /// Size, modification time, device and inode number.
+    pub(super) id: SourceId,
+    /// Modification time in seconds since 1970, not clamped.
+    pub(super) seconds: i64,
+}
+
+impl LocalStat {
+    pub(super) fn is_file(&self) -> bool {
+        self.attributes.kind() == EntryKind::File
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.attributes.kind() == EntryKind::Directory
+    }
+
+    /// True if both are one file or directory.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.id.device, self.id.inode) == (other.id.device, other.id.inode)
+    }
+
+    /// Size and modification time.
+    pub(super) fn existing(&self) -> ExistingFile {
+        ExistingFile {
+            size: self.id.size,
+            mtime: self.id.mtime,
+        }
+    }
+}
+
+/// Parameters of [`LocalOps::copy_file`] beside the two paths.
+pub(super) struct CopySettings<'a> {
+    pub(super) options: &'a CopyOptions,
+    pub(super) sums: Option<&'a Arc<FileSums>>,
+    pub(super) beyond: &'a ExtraMetadata,
+}
+
+/// Files of this machine. Errors are the system's words without the path. Paths that are written
+/// are resolved so that no symlink below the named target is followed ([`LocalPath`]).
+pub(super) trait LocalOps {
+    /// Status of `path`, through symlinks.
+    fn stat(&self, path: &[u8]) -> Result<LocalStat, String>;
+    /// True if `path` exists; a symlink is not followed.
+    fn exists(&self, path: &Path) -> bool;
+    /// Makes a directory. Returns false if `path` exists.
+    fn create_dir(&self, path: &Path) -> Result<bool, String>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &Path);
+    /// Canonical path of an existing entry.
+    fn canonical(&self, path: &Path) -> Option<PathBuf>;
+    /// Home directory of an account, or of the user.
+    fn home(&self, login: Option<&str>) -> Option<PathBuf>;
+    /// Walks the tree at `root`; the directory `avoid` is not entered.
+    fn walk(&self, root: PathBuf, follow: bool, avoid: Option<PathBuf>) -> Box<dyn TreeWalk>;
+    /// Destination of a symlink.
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, String>;
+    /// Extended attributes of these kinds.
+    fn xattrs(&self, path: &[u8], kinds: MetadataFlags) -> Result<Vec<Xattr>, String>;
+    /// True if the file has holes.
+    fn has_holes(&self, path: &Path) -> bool;
+    /// Opens a file to read parts of it.
+    fn reader(&self, path: &Path) -> io::Result<Box<dyn ReadAt>>;
+    /// Reads at most `most` bytes of a file and removes it.
+    fn take_text(&self, path: &Path, most: u64) -> Vec<u8>;
+    /// Removes a file that may exist.
+    fn remove_file(&self, path: &Path);
+    /// Names of an owner and a group; empty if unknown.
+    fn owner_names(&self, user: u32, group: u32) -> (Vec<u8>, Vec<u8>);
+    /// IDs of owners and groups by their names; `u32::MAX` if unknown.
+    fn owner_ids(&self, users: &[Vec<u8>], groups: &[Vec<u8>]) -> (Vec<u32>, Vec<u32>);
+
+    /// Status of a target, where only the part that the user named is followed.
+    fn look(&self, path: &LocalPath) -> Option<LocalStat>;
+    /// Status of the file `name` in the directory of `target`; a symlink is not followed.
+    fn look_beside(&self, target: &LocalPath, name: &[u8]) -> Option<LocalStat>;
+    /// Uses this directory for temporaries instead of the target's own (`--temp-dir`).
+    fn keep_temporaries_in(&self, _: PathBuf) {}
+    /// Removes the file `name` in the directory of `target`.
+    fn remove_beside(&self, target: &LocalPath, name: &[u8]);
+    /// Removes the temporaries that a file with this tag may have left.
+    fn remove_temporaries(&self, target: &LocalPath, tag: u64);
+    /// Removes the temporaries that many files may have left, each with its tag.
+    fn sweep_temporaries(&self, files: &[(LocalPath, u64)]) {
+        for (target, tag) in files {
+            self.remove_temporaries(target, *tag);
+        }
+    }
+    /// Makes a directory that can be filled. Returns false if it existed.
+    fn make_directory(&self, path: &LocalPath, mode: u32, follow: bool) -> Result<bool, String>;
+    /// Sets the mode, times and further metadata of a filled directory.
+    fn finish_directory(
+        &self,
+        path: &LocalPath,
+        attributes: &Attributes,
+        created: bool,
+        options: &CopyOptions,
+        beyond: &ExtraMetadata,
+    ) -> Result<LostMetadata, String>;
+    /// Makes a symlink, in place of an existing file or symlink.
+    fn make_symlink(
+        &self,
+        path: &LocalPath,
+        points_to: &[u8],
+        attributes: &Attributes,
+    ) -> Result<(), String>;
+    /// Makes `path` a hard link to `of`, in place of an existing file or symlink.
+    fn make_hard_link(&self, path: &LocalPath, of: &LocalPath) -> Result<(), String>;
+    /// Copies a local file. An error is true with the reason if reading failed.
+    fn copy_file(
+        &self,
+        source: &Path,
+        target: &LocalPath,
+        settings: &CopySettings<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(FileState, StoredTarget), (bool, String)>;
+}
+
+/// Walk of a local tree.
+pub(super) trait TreeWalk: std::fmt::Debug {
+    /// Next entry; a directory comes before its contents.
+    fn next(&mut self) -> Option<WalkEntry>;
+    /// Leaves out the contents of the directory that was reported last.
+    fn skip(&mut self, id: DirId);
+}
+
+/// File whose parts can be read.
+pub(crate) trait ReadAt {
+    /// Reads into `buffer` at `offset`. Returns 0 at the end of the file.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+}

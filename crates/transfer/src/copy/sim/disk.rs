@@ -1,0 +1,466 @@
+//! Disk side of the lanes: the requests of jobs, carried out on a file system in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use schedule::journal::ExistingFile;
+use schedule::{
+    Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId, Keep, LocalPath, StoredTarget,
+};
+use testkit::sftp_model::{Errno, Fs, Kind, Rng};
+
+use crate::disk::ReadBackCheck;
+use crate::sums::{FileSums, SumLedger};
+
+const SECOND: u64 = 1_000_000_000;
+/// Longest time of one operation.
+const LATENCY_US: u64 = 500;
+
+/// Open files of jobs, and replies on their way.
+#[derive(Default)]
+pub(super) struct SimDisk {
+    files: BTreeMap<JobId, JobFile>,
+    joined: BTreeMap<JobId, JobId>,
+    replies: VecDeque<(Instant, DiskReply)>,
+    /// Latest reply of each job, which keeps its replies in order.
+    latest: BTreeMap<JobId, Instant>,
+    /// The next request fails that may fail.
+    pub(super) fails_next: bool,
+    /// Bytes written to targets.
+    pub(super) written: u64,
+}
+
+enum JobFile {
+    Source {
+        inode: u64,
+        sums: Option<Arc<FileSums>>,
+    },
+    Target(Target),
+    Check(Arc<ReadBackCheck>),
+}
+
+struct Target {
+    inode: u64,
+    path: Vec<u8>,
+    temporary: Option<Vec<u8>>,
+    /// A write has failed.
+    incomplete: bool,
+    /// The temporary survives this process.
+    stays: bool,
+    sums: Option<Arc<FileSums>>,
+}
+
+/// What requests work on.
+pub(super) struct Around<'a> {
+    pub(super) fs: &'a mut Fs,
+    pub(super) ledger: Option<&'a SumLedger>,
+    pub(super) rng: &'a mut Rng,
+}
+
+pub(super) fn bytes_of(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
+
+pub(super) fn words(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NoEnt => "no such file or directory",
+        Errno::Access => "permission denied",
+        Errno::Exist => "file exists",
+        Errno::IsDir => "is a directory",
+        Errno::NotDir => "not a directory",
+        Errno::NoSpace => "no space left on device",
+        Errno::NotEmpty => "directory not empty",
+        Errno::Inval => "invalid argument",
+        Errno::Loop => "too many levels of symbolic links",
+        Errno::NameTooLong => "file name too long",
+    }
+}
+
+/// Attributes of an inode as this machine tells them.
+pub(super) fn attributes(fs: &Fs, inode: u64) -> Result<Attributes, Errno> {
+    let attrs = fs.stat(inode)?;
+    Ok(Attributes {
+        size: attrs.size,
+        mode: attrs.permissions,
+        owner: attrs.owner,
+        times: attrs.times,
+        nanoseconds: Some((0, 0)),
+        link: None,
+    })
+}
+
+impl SimDisk {
+    pub(super) fn next_reply(&self) -> Option<Instant> {
+        self.replies.front().map(|(at, _)| *at)
+    }
+
+    pub(super) fn reply(&mut self, now: Instant) -> Option<DiskReply> {
+        match self.next_reply()? <= now {
+            true => self.replies.pop_front().map(|(_, reply)| reply),
+            false => None,
+        }
+    }
+
+    pub(super) fn bind_check(&mut self, job: JobId, check: Arc<ReadBackCheck>) {
+        self.files.insert(job, JobFile::Check(check));
+    }
+
+    pub(super) fn release(&mut self, job: JobId) {
+        self.files.remove(&job);
+    }
+
+    /// Ends the session: temporaries that no journal lists are removed.
+    pub(super) fn end(&mut self, fs: &mut Fs) {
+        for file in std::mem::take(&mut self.files).into_values() {
+            if let JobFile::Target(target) = file
+                && let Some(temporary) = target.temporary.filter(|_| !target.stays)
+            {
+                let _ = fs.remove(&temporary, false);
+            }
+        }
+        self.joined.clear();
+    }
+
+    pub(super) fn handle(&mut self, now: Instant, request: DiskRequest, around: &mut Around<'_>) {
+        let job = request.job();
+        let late = Duration::from_micros(around.rng.below(LATENCY_US));
+        let latest = self.latest.entry(job).or_insert(now);
+        let at = (now + late).max(*latest);
+        *latest = at;
+        let may_fail = !matches!(
+            request,
+            DiskRequest::CloseSource { .. }
+                | DiskRequest::Discard { .. }
+                | DiskRequest::Leave { .. }
+                | DiskRequest::Join { .. }
+        );
+        let result = match may_fail && std::mem::take(&mut self.fails_next) {
+            true => {
+                self.spoil(job);
+                Err("input/output error".to_owned())
+            }
+            false => self.serve(request, around),
+        };
+        let reply = result.unwrap_or_else(|what| {
+            let fault = Fault {
+                what,
+                remote: false,
+            };
+            DiskReply::Failed { job, fault }
+        });
+        let behind = self.replies.partition_point(|(other, _)| *other <= at);
+        self.replies.insert(behind, (at, reply));
+    }
+
+    fn spoil(&mut self, job: JobId) {
+        if let Ok(target) = self.target(job) {
+            target.incomplete = true;
+        }
+    }
+
+    fn key(&self, job: JobId) -> JobId {
+        self.joined.get(&job).copied().unwrap_or(job)
+    }
+
+    fn target(&mut self, job: JobId) -> Result<&mut Target, String> {
+        match self.files.get_mut(&self.key(job)) {
+            Some(JobFile::Target(target)) => Ok(target),
+            _ => Err("it was not open for writing".to_owned()),
+        }
+    }
+
+    fn serve(
+        &mut self,
+        request: DiskRequest,
+        around: &mut Around<'_>,
+    ) -> Result<DiskReply, String> {
+        let job = request.job();
+        if let Some(JobFile::Check(check)) = self.files.get(&job) {
+            return Ok(check.handle(request));
+        }
+        match request {
+            DiskRequest::OpenSource {
+                path, mut first, ..
+            } => {
+                let path = bytes_of(&path);
+                let inode = around.fs.lookup(&path, true).map_err(words)?;
+                let attributes = attributes(around.fs, inode).map_err(words)?;
+                let data = data_of(around.fs, inode)?;
+                let room = first.room();
+                let taken = first.append(data.get(..room).unwrap_or(data));
+                let eof = taken < room;
+                let sums = around.ledger.map(|ledger| ledger.open(job));
+                if let Some(sums) = &sums {
+                    sums.add(0, std::iter::once(data.get(..taken).unwrap_or_default()));
+                }
+                first.truncate(taken);
+                let stream = data.is_empty();
+                if !eof {
+                    self.files.insert(job, JobFile::Source { inode, sums });
+                }
+                Ok(DiskReply::Opened {
+                    job,
+                    meta: FileMeta { attributes, stream },
+                    first,
+                    packed: None,
+                    eof,
+                })
+            }
+            DiskRequest::Join { file, .. } => match self.files.contains_key(&file) {
+                true => {
+                    self.joined.insert(job, file);
+                    Ok(DiskReply::Joined { job })
+                }
+                false => Err("the file is not open any more".to_owned()),
+            },
+            DiskRequest::Read {
+                offset,
+                len,
+                mut block,
+                ..
+            } => {
+                let Some(JobFile::Source { inode, sums }) = self.files.get(&self.key(job)) else {
+                    return Err("it was not open for reading".to_owned());
+                };
+                let data = data_of(around.fs, *inode)?;
+                let data = data.get(offset as usize..).unwrap_or_default();
+                let data = data.get(..len).unwrap_or(data);
+                if let Some(sums) = sums {
+                    sums.add(offset, std::iter::once(data));
+                }
+                let taken = block.append(data);
+                block.truncate(taken);
+                Ok(DiskReply::Read { job, offset, block })
+            }
+            DiskRequest::CloseSource { .. } => {
+                if self.joined.remove(&job).is_none() {
+                    self.files.remove(&job);
+                }
+                Ok(DiskReply::Released { job })
+            }
+            DiskRequest::OpenOlder { .. } => Ok(DiskReply::Older { job, size: None }),
+            request => self.serve_target(request, around),
+        }
+    }
+
+    fn serve_target(
+        &mut self,
+        request: DiskRequest,
+        around: &mut Around<'_>,
+    ) -> Result<DiskReply, String> {
+        let job = request.job();
+        match request {
+            DiskRequest::CreateTarget {
+                target,
+                keep,
+                stays,
+                ..
+            } => {
+                if let Some(mut adopted) = adopt(around.fs, &target, keep.as_deref()) {
+                    adopted.sums = around.ledger.map(|ledger| ledger.open(job));
+                    self.files.insert(job, JobFile::Target(adopted));
+                    return Ok(DiskReply::Adopted { job });
+                }
+                let mut created = create(around, &target, keep.as_deref())?;
+                created.stays = stays;
+                created.sums = around.ledger.map(|ledger| ledger.open(job));
+                self.files.insert(job, JobFile::Target(created));
+                let seekable = true;
+                Ok(DiskReply::Created { job, seekable })
+            }
+            DiskRequest::Write { offset, pieces, .. } => {
+                let target = self.target(job)?;
+                let bytes = pieces.concat();
+                if let Err(e) = around.fs.write(target.inode, offset, &bytes) {
+                    target.incomplete = true;
+                    return Err(words(e).to_owned());
+                }
+                if let Some(sums) = &target.sums {
+                    sums.add(offset, std::iter::once(bytes.as_slice()));
+                }
+                let len = bytes.len() as u64;
+                self.written += len;
+                Ok(DiskReply::Written { job, offset, len })
+            }
+            DiskRequest::SyncTarget { .. } => {
+                let inode = self.target(job)?.inode;
+                around.fs.sync(inode);
+                let times = around.fs.node(inode).map_err(words)?.times;
+                let mtime = u64::from(times.1) * SECOND;
+                Ok(DiskReply::Synced { job, mtime })
+            }
+            DiskRequest::FinishTarget {
+                size,
+                attributes,
+                preserve,
+                fsync,
+                ..
+            } => {
+                self.target(job)?;
+                let Some(JobFile::Target(target)) = self.files.remove(&job) else {
+                    return Err("the file is still being written".to_owned());
+                };
+                finish(around.fs, target, size, &attributes, (preserve, fsync))?;
+                let stored = StoredTarget::default();
+                Ok(DiskReply::Finished { job, stored })
+            }
+            DiskRequest::StoreTarget {
+                target,
+                keep,
+                pieces,
+                attributes,
+                preserve,
+                fsync,
+                ..
+            } => {
+                let mut target = create(around, &target, keep.as_deref())?;
+                target.sums = around.ledger.map(|ledger| ledger.open(job));
+                let bytes = pieces.concat();
+                if let Some(sums) = &target.sums {
+                    sums.add(0, std::iter::once(bytes.as_slice()));
+                }
+                if let Err(e) = around.fs.write(target.inode, 0, &bytes) {
+                    discard(around.fs, target);
+                    return Err(words(e).to_owned());
+                }
+                let size = bytes.len() as u64;
+                self.written += size;
+                finish(around.fs, target, size, &attributes, (preserve, fsync))?;
+                let stored = StoredTarget::default();
+                Ok(DiskReply::Finished { job, stored })
+            }
+            DiskRequest::Leave { .. } => {
+                if self.joined.remove(&job).is_none() {
+                    self.files.remove(&job);
+                }
+                Ok(DiskReply::Released { job })
+            }
+            DiskRequest::Discard { .. } => {
+                if self.joined.remove(&job).is_none()
+                    && let Some(JobFile::Target(target)) = self.files.remove(&job)
+                {
+                    discard(around.fs, target);
+                }
+                Ok(DiskReply::Released { job })
+            }
+            _ => Err("the simulation has no deltas, holes and compressed data".to_owned()),
+        }
+    }
+}
+
+fn data_of(fs: &mut Fs, inode: u64) -> Result<&[u8], String> {
+    match &fs.node(inode).map_err(words)?.kind {
+        Kind::File(data) => Ok(data),
+        _ => Err("not a regular file".to_owned()),
+    }
+}
+
+fn beside(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let at = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+    [path.get(..at).unwrap_or_default(), name].concat()
+}
+
+fn name_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|b| *b == b'/').next().unwrap_or_default()
+}
+
+/// Opens the temporary of an earlier run, as `disk::adopt_target` does.
+fn adopt(fs: &mut Fs, path: &LocalPath, keep: Option<&Keep>) -> Option<Target> {
+    let keep = keep?;
+    let left = keep.left.as_ref()?;
+    let path = bytes_of(&path.whole());
+    let temporary = beside(&path, &keep.temporary(name_of(&path), 0));
+    let inode = fs.lookup(&temporary, false).ok()?;
+    let attributes = attributes(fs, inode).ok()?;
+    let seen = ExistingFile {
+        size: attributes.size.unwrap_or(0),
+        mtime: attributes.times.map_or(0, |(_, at)| u64::from(at) * SECOND),
+    };
+    if !left.may_go_on(seen) {
+        let _ = fs.remove(&temporary, false);
+        return None;
+    }
+    Some(Target {
+        inode,
+        path,
+        temporary: Some(temporary),
+        incomplete: false,
+        stays: true,
+        sums: None,
+    })
+}
+
+fn create(
+    around: &mut Around<'_>,
+    path: &LocalPath,
+    keep: Option<&Keep>,
+) -> Result<Target, String> {
+    let path = bytes_of(&path.whole());
+    let is_dir = |node: &&mut testkit::sftp_model::Node| node.kind == Kind::Dir;
+    if let Ok(inode) = around.fs.lookup(&path, false)
+        && around.fs.node(inode).as_ref().is_ok_and(is_dir)
+    {
+        return Err("is a directory".to_owned());
+    }
+    for tries in 0..16 {
+        let name = match keep {
+            Some(keep) if tries < 3 => keep.temporary(name_of(&path), tries),
+            _ => schedule::tagged_name(name_of(&path), around.rng.next_u64()),
+        };
+        let temporary = beside(&path, &name);
+        match around.fs.open(&temporary, true, (true, false, true), 0o600) {
+            Ok(inode) => {
+                return Ok(Target {
+                    inode,
+                    path,
+                    temporary: Some(temporary),
+                    incomplete: false,
+                    stays: false,
+                    sums: None,
+                });
+            }
+            Err(Errno::Exist) => {}
+            Err(e) => return Err(words(e).to_owned()),
+        }
+    }
+    Err("file exists".to_owned())
+}
+
+fn discard(fs: &mut Fs, target: Target) {
+    if let Some(temporary) = target.temporary {
+        let _ = fs.remove(&temporary, false);
+    }
+}
+
+fn finish(
+    fs: &mut Fs,
+    target: Target,
+    size: u64,
+    attributes: &Attributes,
+    (preserve, fsync): (bool, bool),
+) -> Result<(), String> {
+    if target.incomplete {
+        discard(fs, target);
+        return Err("a write failed".to_owned());
+    }
+    let node = fs.node(target.inode).map_err(words)?;
+    if let Kind::File(data) = &mut node.kind {
+        data.resize(size as usize, 0);
+    }
+    node.mode = attributes.mode.unwrap_or(0o644) & 0o777;
+    if preserve && let Some(times) = attributes.times {
+        node.times = times;
+    }
+    if fsync {
+        fs.sync(target.inode);
+    }
+    match &target.temporary {
+        Some(temporary) => fs
+            .rename(temporary, &target.path, true)
+            .map_err(|e| words(e).to_owned()),
+        None => Ok(()),
+    }
+}

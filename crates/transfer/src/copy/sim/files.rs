@@ -1,0 +1,321 @@
+//! This machine's files, in memory.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use schedule::journal::SourceId;
+use schedule::{
+    Attributes, EntryKind, ExtraMetadata, FileState, Keep, LocalPath, MetadataFlags, StoredTarget,
+};
+use sftp::xattrs::Xattr;
+use testkit::sftp_model::{Errno, Fs, Kind};
+
+use super::disk::{attributes, bytes_of, words};
+use crate::copy::CopyOptions;
+use crate::copy::local_ops::{CopySettings, LocalOps, LocalStat, ReadAt, TreeWalk};
+use crate::disk::LostMetadata;
+use crate::walk::{DirId, Entry, WalkEntry, join, local_path};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Files of the simulated machine.
+#[derive(Clone)]
+pub(super) struct SimFiles(pub(super) Rc<RefCell<Fs>>);
+
+fn stat_of(fs: &Fs, path: &[u8], follow: bool) -> Result<LocalStat, Errno> {
+    let inode = fs.lookup(path, follow)?;
+    let attributes = attributes(fs, inode)?;
+    let modified = attributes.times.map_or(0, |(_, at)| at);
+    Ok(LocalStat {
+        attributes,
+        id: SourceId {
+            size: attributes.size.unwrap_or(0),
+            mtime: u64::from(modified) * SECOND,
+            inode,
+            device: 1,
+        },
+        seconds: modified.into(),
+    })
+}
+
+impl SimFiles {
+    fn beside(target: &LocalPath, name: &[u8]) -> Vec<u8> {
+        let target = bytes_of(&target.whole());
+        join(&schedule::directory_of(&target), name)
+    }
+}
+
+impl LocalOps for SimFiles {
+    fn stat(&self, path: &[u8]) -> Result<LocalStat, String> {
+        stat_of(&self.0.borrow(), path, true).map_err(|e| words(e).to_owned())
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.0.borrow().lookup(&bytes_of(path), false).is_ok()
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<bool, String> {
+        match self.0.borrow_mut().make(&bytes_of(path), Kind::Dir, 0o777) {
+            Ok(()) => Ok(true),
+            Err(Errno::Exist) => Ok(false),
+            Err(e) => Err(words(e).to_owned()),
+        }
+    }
+
+    fn remove_dir(&self, path: &Path) {
+        let _ = self.0.borrow_mut().remove(&bytes_of(path), true);
+    }
+
+    fn canonical(&self, path: &Path) -> Option<PathBuf> {
+        let fs = self.0.borrow();
+        let path = bytes_of(path);
+        fs.lookup(&path, true).ok()?;
+        Some(local_path(&fs.resolve(&path, true).ok()?))
+    }
+
+    fn home(&self, _login: Option<&str>) -> Option<PathBuf> {
+        // Another machine than the hosts'.
+        None
+    }
+
+    fn walk(&self, root: PathBuf, follow: bool, _avoid: Option<PathBuf>) -> Box<dyn TreeWalk> {
+        Box::new(SimWalk {
+            files: self.clone(),
+            follow,
+            root: Some(bytes_of(&root)),
+            pending: None,
+            stack: Vec::new(),
+            next: 0,
+        })
+    }
+
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, String> {
+        let mut fs = self.0.borrow_mut();
+        let inode = fs.lookup(path, false).map_err(words)?;
+        match &fs.node(inode).map_err(words)?.kind {
+            Kind::Symlink(to) => Ok(to.clone()),
+            _ => Err("invalid argument".to_owned()),
+        }
+    }
+
+    fn xattrs(&self, _: &[u8], _: MetadataFlags) -> Result<Vec<Xattr>, String> {
+        Ok(Vec::new())
+    }
+
+    fn has_holes(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn reader(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        let mut fs = self.0.borrow_mut();
+        let found = fs.lookup(&bytes_of(path), true);
+        let data = found.and_then(|inode| Ok(fs.node(inode)?.kind.clone()));
+        match data {
+            Ok(Kind::File(data)) => Ok(Box::new(Contents(data))),
+            Ok(_) => Err(io::ErrorKind::InvalidInput.into()),
+            Err(e) => Err(io::Error::other(words(e))),
+        }
+    }
+
+    fn take_text(&self, path: &Path, most: u64) -> Vec<u8> {
+        let mut text = vec![0; most as usize];
+        let read = self
+            .reader(path)
+            .and_then(|file| file.read_at(0, &mut text));
+        text.truncate(read.unwrap_or(0));
+        self.remove_file(path);
+        text
+    }
+
+    fn remove_file(&self, path: &Path) {
+        let _ = self.0.borrow_mut().remove(&bytes_of(path), false);
+    }
+
+    fn owner_names(&self, _: u32, _: u32) -> (Vec<u8>, Vec<u8>) {
+        (Vec::new(), Vec::new())
+    }
+
+    fn owner_ids(&self, users: &[Vec<u8>], groups: &[Vec<u8>]) -> (Vec<u32>, Vec<u32>) {
+        (vec![u32::MAX; users.len()], vec![u32::MAX; groups.len()])
+    }
+
+    fn look(&self, path: &LocalPath) -> Option<LocalStat> {
+        let follow = path.is_named();
+        stat_of(&self.0.borrow(), &bytes_of(&path.whole()), follow).ok()
+    }
+
+    fn look_beside(&self, target: &LocalPath, name: &[u8]) -> Option<LocalStat> {
+        stat_of(&self.0.borrow(), &Self::beside(target, name), false).ok()
+    }
+
+    fn remove_beside(&self, target: &LocalPath, name: &[u8]) {
+        let _ = self
+            .0
+            .borrow_mut()
+            .remove(&Self::beside(target, name), false);
+    }
+
+    fn remove_temporaries(&self, target: &LocalPath, tag: u64) {
+        let mut fs = self.0.borrow_mut();
+        for name in Keep::names(&bytes_of(&target.whole()), tag) {
+            let _ = fs.remove(&name, false);
+        }
+    }
+
+    fn make_directory(&self, path: &LocalPath, mode: u32, _: bool) -> Result<bool, String> {
+        let path = bytes_of(&path.whole());
+        let mode = (mode & 0o1777) | 0o700;
+        let mut fs = self.0.borrow_mut();
+        match fs.make(&path, Kind::Dir, mode) {
+            Ok(()) => Ok(true),
+            Err(Errno::Exist) => match stat_of(&fs, &path, false) {
+                Ok(stat) if stat.is_directory() => Ok(false),
+                _ => Err("something that is no directory stands there".to_owned()),
+            },
+            Err(e) => Err(words(e).to_owned()),
+        }
+    }
+
+    fn finish_directory(
+        &self,
+        path: &LocalPath,
+        attributes: &Attributes,
+        _created: bool,
+        options: &CopyOptions,
+        _beyond: &ExtraMetadata,
+    ) -> Result<LostMetadata, String> {
+        let mut fs = self.0.borrow_mut();
+        let inode = fs.lookup(&bytes_of(&path.whole()), true).map_err(words)?;
+        let node = fs.node(inode).map_err(words)?;
+        if options.preserve || options.archive {
+            node.mode = attributes.mode.unwrap_or(node.mode) & 0o7777;
+            node.times = attributes.times.unwrap_or(node.times);
+        }
+        Ok(LostMetadata::new())
+    }
+
+    fn make_symlink(
+        &self,
+        path: &LocalPath,
+        points_to: &[u8],
+        _: &Attributes,
+    ) -> Result<(), String> {
+        let mut fs = self.0.borrow_mut();
+        let path = bytes_of(&path.whole());
+        match stat_of(&fs, &path, false) {
+            Ok(stat) if stat.is_directory() => return Err("a directory stands there".to_owned()),
+            Ok(_) => drop(fs.remove(&path, false)),
+            Err(_) => {}
+        }
+        let made = fs.make(&path, Kind::Symlink(points_to.to_vec()), 0o777);
+        made.map_err(|e| words(e).to_owned())
+    }
+
+    fn make_hard_link(&self, path: &LocalPath, of: &LocalPath) -> Result<(), String> {
+        let (path, of) = (bytes_of(&path.whole()), bytes_of(&of.whole()));
+        let made = self.0.borrow_mut().hard_link(&of, &path);
+        made.map_err(|e| words(e).to_owned())
+    }
+
+    fn copy_file(
+        &self,
+        _: &Path,
+        _: &LocalPath,
+        _: &CopySettings<'_>,
+        _: &mut dyn FnMut(u64),
+    ) -> Result<(FileState, StoredTarget), (bool, String)> {
+        Err((true, "the simulation has no local copies".to_owned()))
+    }
+}
+
+struct Contents(Vec<u8>);
+
+impl ReadAt for Contents {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.0.get(offset as usize..).unwrap_or_default();
+        let len = left.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&left[..len]);
+        Ok(len)
+    }
+}
+
+/// Walk of a tree in memory.
+struct SimWalk {
+    files: SimFiles,
+    follow: bool,
+    root: Option<Vec<u8>>,
+    /// Directory that was reported and is entered next.
+    pending: Option<(DirId, Vec<u8>)>,
+    stack: Vec<(DirId, Vec<u8>, VecDeque<Vec<u8>>)>,
+    next: u64,
+}
+
+impl std::fmt::Debug for SimWalk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimWalk").finish_non_exhaustive()
+    }
+}
+
+impl SimWalk {
+    fn look(&mut self, parent: Option<DirId>, name: Vec<u8>, path: Vec<u8>) -> WalkEntry {
+        let follow = self.follow || parent.is_none();
+        let stat = match stat_of(&self.files.0.borrow(), &path, follow) {
+            Ok(stat) => stat,
+            Err(e) => {
+                let what = words(e).to_owned();
+                return WalkEntry::Problem { path, what };
+            }
+        };
+        let at = Entry {
+            parent,
+            name,
+            path: path.clone(),
+            attributes: stat.attributes,
+            identity: stat.is_file().then_some(stat.id),
+        };
+        match stat.attributes.kind() {
+            EntryKind::Directory => {
+                let id = DirId(self.next);
+                self.next += 1;
+                self.pending = Some((id, path));
+                WalkEntry::Directory { id, at }
+            }
+            EntryKind::Symlink => WalkEntry::Symlink(at),
+            _ => WalkEntry::File(at),
+        }
+    }
+}
+
+impl TreeWalk for SimWalk {
+    fn next(&mut self) -> Option<WalkEntry> {
+        if let Some(root) = self.root.take() {
+            return Some(self.look(None, Vec::new(), root));
+        }
+        if let Some((id, path)) = self.pending.take() {
+            let fs = self.files.0.borrow();
+            let real = fs.resolve(&path, true).unwrap_or_default();
+            let names = fs.list(&real).into();
+            drop(fs);
+            self.stack.push((id, path, names));
+        }
+        let (id, path, names) = self.stack.last_mut()?;
+        let id = *id;
+        match names.pop_front() {
+            Some(name) => {
+                let path = join(path, &name);
+                Some(self.look(Some(id), name, path))
+            }
+            None => {
+                self.stack.pop();
+                Some(WalkEntry::Listed(id))
+            }
+        }
+    }
+
+    fn skip(&mut self, id: DirId) {
+        self.pending.take_if(|(pending, _)| *pending == id);
+    }
+}

@@ -1,0 +1,536 @@
+//! Session with a simulated host: the real scheduler and lanes, a modelled SFTP server and path.
+//! Lost lanes and connections are handled as `session::SessionLoop` does.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use schedule::{
+    ConnectionId, DiskRequest, Hint, Job, JobId, Lane, LaneConfig, LaneEvent, LaneId, LaneOrder,
+    LaneReport, PackingMode, RemotePath, Scheduler, SchedulerEvent, SchedulerOptions,
+};
+use sftp::{Output, ServerInfo};
+use testkit::sftp_model::{Fs, Inject, Link, LinkOptions, Personality, Rng, SftpModel};
+use wire::Pool;
+
+use super::disk::{Around, SimDisk};
+use crate::disk::ReadBackCheck;
+use crate::report::Name;
+use crate::session::SessionEvent;
+use crate::sums::SumLedger;
+
+/// Bytes moved below which a lost session is not resumed.
+const WORTH: u64 = 4 << 20;
+/// Time until there is a new connection.
+const RECONNECTS: Duration = Duration::from_millis(700);
+/// Time for the end of a channel to be reported.
+const CLOSES: Duration = Duration::from_millis(50);
+
+/// The host: its disk and its server.
+pub(super) struct Host {
+    pub(super) fs: Fs,
+    pub(super) personality: Personality,
+    /// Bytes of file data that WRITEs and READs have moved.
+    pub(super) written: u64,
+}
+
+struct OnLane {
+    lane: Lane,
+    model: SftpModel,
+    reported: LaneReport,
+    up: Link,
+    down: Link,
+}
+
+/// Lost lane with requests at the disk.
+struct Ending {
+    lane: LaneId,
+    temporaries: Vec<(JobId, RemotePath)>,
+    why: String,
+}
+
+/// Shape of the path and the session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) connections: u32,
+    pub(super) lanes: u32,
+    pub(super) delay: Duration,
+    pub(super) bandwidth: u64,
+    pub(super) predict: bool,
+}
+
+/// Session of the copy with the host.
+pub(super) struct SimSession {
+    scheduler: Scheduler,
+    lanes: BTreeMap<LaneId, OnLane>,
+    shape: Shape,
+    pub(super) disk: SimDisk,
+    /// Lost lanes whose requests are still on their way.
+    undead: Vec<(LaneId, OnLane)>,
+    overs: Vec<(Instant, LaneId)>,
+    ending: Vec<Ending>,
+    /// Disk requests without a reply: the lane, or the scheduler, and their number.
+    asked: BTreeMap<JobId, (Option<LaneId>, usize)>,
+    relayed: BTreeSet<JobId>,
+    events: VecDeque<SessionEvent>,
+    next_channel: u32,
+    next_connection: u32,
+    /// Time of the new connection, while there is none.
+    again: Option<Instant>,
+    leaving: bool,
+    pub(super) over: bool,
+    pub(super) info: Option<ServerInfo>,
+    seed: u64,
+}
+
+/// Everything outside of a session that it changes.
+pub(super) struct Outside<'a> {
+    pub(super) now: Instant,
+    pub(super) host: &'a mut Host,
+    pub(super) local: &'a mut Fs,
+    pub(super) ledger: Option<&'a SumLedger>,
+    pub(super) rng: &'a mut Rng,
+}
+
+impl SimSession {
+    pub(super) fn new(shape: Shape, seed: u64, outside: &mut Outside<'_>) -> Self {
+        let mut session = Self {
+            scheduler: Scheduler::new(SchedulerOptions::default(), outside.now),
+            lanes: BTreeMap::new(),
+            shape,
+            disk: SimDisk::default(),
+            undead: Vec::new(),
+            overs: Vec::new(),
+            ending: Vec::new(),
+            asked: BTreeMap::new(),
+            relayed: BTreeSet::new(),
+            events: VecDeque::new(),
+            next_channel: 0,
+            next_connection: 0,
+            again: None,
+            leaving: false,
+            over: false,
+            info: None,
+            seed,
+        };
+        for _ in 0..shape.connections {
+            session.connect(outside);
+        }
+        session
+    }
+
+    /// Adds a connection with its lanes.
+    fn connect(&mut self, outside: &mut Outside<'_>) {
+        self.next_connection += 1;
+        for _ in 0..self.shape.lanes {
+            self.next_channel += 1;
+            let id = LaneId {
+                connection: ConnectionId(self.next_connection),
+                channel: self.next_channel,
+            };
+            let link = LinkOptions {
+                delay: self.shape.delay,
+                bandwidth: self.shape.bandwidth,
+                fragment: 512 << 10,
+            };
+            let seed = self.seed.wrapping_add(u64::from(self.next_channel) * 8);
+            let mut rng = Rng::new(seed);
+            let pool = Pool::new(32 * 1024, 64);
+            let mut config = LaneConfig::new(pool, Box::new(move |bytes| rng.fill(bytes)));
+            config.openssh = true;
+            config.predict = self.shape.predict;
+            config.pack = PackingMode::Never;
+            config.remembered = self.info.clone();
+            let lane = Lane::new(config, outside.now);
+            let reported = LaneReport::of(&lane);
+            let on = OnLane {
+                lane,
+                model: SftpModel::new(Fs::default(), outside.host.personality.clone()),
+                reported,
+                up: Link::new(link, seed + 1),
+                down: Link::new(link, seed + 2),
+            };
+            self.scheduler.lane_opened(outside.now, id, false, reported);
+            self.lanes.insert(id, on);
+        }
+    }
+
+    pub(super) fn submit(&mut self, now: Instant, job: Job, size: Option<u64>) {
+        let relayed = false;
+        self.scheduler.push(now, job, Hint { size, relayed });
+    }
+
+    pub(super) fn submit_check(&mut self, now: Instant, job: Job, check: Arc<ReadBackCheck>) {
+        self.relayed.insert(job.id);
+        self.disk.bind_check(job.id, check);
+        let hint = Hint {
+            size: None,
+            relayed: true,
+        };
+        self.scheduler.push(now, job, hint);
+    }
+
+    pub(super) fn stop(&mut self, now: Instant, reason: &str, leave: bool) {
+        self.leaving = true;
+        if let Some(again) = self.again.take() {
+            let _ = again;
+            self.lose(now, reason);
+            return;
+        }
+        match leave {
+            true => self.scheduler.leave(now, reason),
+            false => self.scheduler.cancel(now, reason),
+        }
+        for on in self.lanes.values_mut() {
+            match leave {
+                true => on.lane.leave(now, reason),
+                false => on.lane.cancel(now, reason),
+            }
+        }
+    }
+
+    pub(super) fn take_event(&mut self) -> Option<SessionEvent> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn tell(&mut self, event: SessionEvent) {
+        self.events.push_back(event);
+    }
+
+    pub(super) fn has_event(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Injects a fault into a request of one of the servers.
+    pub(super) fn inject(&mut self, nth: u64, inject: Inject) {
+        let at = nth as usize % self.lanes.len().max(1);
+        if let Some(on) = self.lanes.values_mut().nth(at) {
+            on.model.inject(inject);
+        }
+    }
+
+    /// Loses all connections because the host has restarted: nothing that was on its way arrives.
+    pub(super) fn lose_host(&mut self, outside: &mut Outside<'_>) {
+        self.lose_connection(true, outside);
+        for (id, _) in std::mem::take(&mut self.undead) {
+            self.overs.push((outside.now + CLOSES, id));
+        }
+    }
+
+    /// Loses one connection, or all of them.
+    pub(super) fn lose_connection(&mut self, all: bool, outside: &mut Outside<'_>) {
+        let Some(first) = self.lanes.keys().next().map(|id| id.connection) else {
+            return;
+        };
+        let lost = |id: &&LaneId| all || id.connection == first;
+        let ids: Vec<LaneId> = self.lanes.keys().filter(lost).copied().collect();
+        let last = ids.len() == self.lanes.len();
+        let moved = self.scheduler.stats().moved;
+        if last && (moved < WORTH || self.info.is_none() || self.leaving) {
+            return self.lose(outside.now, "the connection was lost");
+        }
+        for id in ids {
+            self.lose_lane(id, "the connection was lost", outside);
+        }
+        if last {
+            self.again = Some(outside.now + RECONNECTS);
+        }
+        self.recover(outside.now);
+    }
+
+    fn lose_lane(&mut self, id: LaneId, why: &str, outside: &mut Outside<'_>) {
+        self.drain_lane(id, outside);
+        self.scheduler.retire(id);
+        let Some(mut on) = self.lanes.remove(&id) else {
+            return;
+        };
+        while let Some(request) = on.lane.poll_disk() {
+            self.ask_disk(Some(id), request, outside);
+        }
+        let config = LaneConfig::new(Pool::new(1024, 1), Box::new(|_| {}));
+        let lane = std::mem::replace(&mut on.lane, Lane::new(config, outside.now));
+        let mut left = lane.into_unfinished();
+        for request in left.releases.drain(..) {
+            self.ask_disk(Some(id), request, outside);
+        }
+        self.ending.push(Ending {
+            lane: id,
+            temporaries: left.temporaries,
+            why: why.to_owned(),
+        });
+        self.undead.push((id, on));
+    }
+
+    /// Ends the session: every job fails.
+    fn lose(&mut self, now: Instant, why: &str) {
+        if self.over {
+            return;
+        }
+        self.tell(SessionEvent::Losing(why.to_owned()));
+        let mut left = BTreeMap::new();
+        for (id, on) in std::mem::take(&mut self.lanes) {
+            self.scheduler.retire(id);
+            left.extend(on.lane.into_unfinished().temporaries);
+        }
+        self.scheduler.lose(now, why);
+        while let Some(event) = self.scheduler.poll_event() {
+            let event = match event {
+                SchedulerEvent::Lane(LaneEvent::Failed(id, mut fault)) => {
+                    if let Some(path) = left.remove(&id) {
+                        let path = Name(path.0);
+                        fault.what.push_str(&format!("; {path} may be left"));
+                    }
+                    LaneEvent::Failed(id, fault)
+                }
+                SchedulerEvent::Lane(event) => event,
+                SchedulerEvent::Restarted(_) => continue,
+            };
+            self.tell(SessionEvent::Lane(event));
+        }
+        self.tell(SessionEvent::Lost(why.to_owned()));
+        self.over = true;
+    }
+
+    fn recover(&mut self, now: Instant) {
+        let owed: BTreeSet<LaneId> = self.asked.values().filter_map(|(lane, _)| *lane).collect();
+        let ending = std::mem::take(&mut self.ending);
+        let (out, settled): (Vec<Ending>, Vec<Ending>) =
+            ending.into_iter().partition(|e| owed.contains(&e.lane));
+        self.ending = out;
+        for end in settled {
+            self.scheduler
+                .lane_lost(now, end.lane, end.temporaries, &end.why);
+        }
+    }
+
+    fn ask_disk(&mut self, lane: Option<LaneId>, request: DiskRequest, outside: &mut Outside<'_>) {
+        let asked = self.asked.entry(request.job()).or_insert((lane, 0));
+        *asked = (lane, asked.1 + 1);
+        let mut around = Around {
+            fs: outside.local,
+            ledger: outside.ledger,
+            rng: outside.rng,
+        };
+        self.disk.handle(outside.now, request, &mut around);
+    }
+
+    pub(super) fn next(&self) -> Option<Instant> {
+        if self.over {
+            return None;
+        }
+        let lanes = self.lanes.values();
+        let arrivals = lanes.flat_map(|on| [on.up.next_arrival(), on.down.next_arrival()]);
+        let undead = self.undead.iter().map(|(_, on)| on.up.next_arrival());
+        let overs = self.overs.iter().map(|(at, _)| Some(*at));
+        let rest = [
+            self.disk.next_reply(),
+            self.scheduler.poll_timeout(),
+            self.again,
+        ];
+        let all = arrivals.chain(undead).chain(overs).chain(rest);
+        all.flatten().min()
+    }
+
+    /// Carries out everything that is due now.
+    pub(super) fn turn(&mut self, outside: &mut Outside<'_>) {
+        if self.over {
+            return;
+        }
+        if self.again.is_some_and(|at| at <= outside.now) {
+            self.again = None;
+            self.scheduler.forgive();
+            self.connect(outside);
+            self.tell(SessionEvent::Rejoined);
+        }
+        self.deliver(outside);
+        let due = |at: Instant| at <= outside.now;
+        if self.scheduler.poll_timeout().is_some_and(due) {
+            self.scheduler.handle_timeout(outside.now);
+        }
+        while self.drain(outside) {}
+    }
+
+    fn drain(&mut self, outside: &mut Outside<'_>) -> bool {
+        let now = outside.now;
+        for (id, on) in &mut self.lanes {
+            let report = LaneReport::of(&on.lane);
+            if report != std::mem::replace(&mut on.reported, report) {
+                self.scheduler.lane_reports(now, *id, report);
+            }
+            if self.info.is_none() {
+                self.info = on.lane.server_info().cloned();
+            }
+        }
+        let mut any = false;
+        while let Some(order) = self.scheduler.poll_order() {
+            any = true;
+            match order {
+                LaneOrder::Push(lane, job) => {
+                    if let Some(on) = self.lanes.get_mut(&lane) {
+                        on.lane.push(now, job);
+                    }
+                }
+                LaneOrder::Abandon(lane, job) => {
+                    if let Some(on) = self.lanes.get_mut(&lane) {
+                        on.lane.abandon(now, job);
+                    }
+                }
+                LaneOrder::Close(lane) => self.lane_ended(lane, "it stalled", outside),
+            }
+        }
+        let ids: Vec<LaneId> = self.lanes.keys().copied().collect();
+        for id in ids {
+            any |= self.drain_lane(id, outside);
+        }
+        while let Some(request) = self.scheduler.poll_disk() {
+            any = true;
+            self.ask_disk(None, request, outside);
+        }
+        while let Some(event) = self.scheduler.poll_event() {
+            any = true;
+            match event {
+                SchedulerEvent::Lane(event) => {
+                    if event.is_last() && self.relayed.remove(&event.job()) {
+                        self.disk.release(event.job());
+                    }
+                    self.tell(SessionEvent::Lane(event));
+                }
+                SchedulerEvent::Restarted(id) => self.tell(SessionEvent::Restarted(id)),
+            }
+        }
+        any
+    }
+
+    /// Handles the end of one lane's channel while its connection works.
+    fn lane_ended(&mut self, id: LaneId, why: &str, outside: &mut Outside<'_>) {
+        self.lose_lane(id, why, outside);
+        if self.lanes.is_empty() {
+            self.again = Some(outside.now);
+        }
+        self.recover(outside.now);
+    }
+
+    fn drain_lane(&mut self, id: LaneId, outside: &mut Outside<'_>) -> bool {
+        let Some(on) = self.lanes.get_mut(&id) else {
+            return false;
+        };
+        let mut any = false;
+        while let Some(output) = on.lane.poll_output() {
+            any = true;
+            match output {
+                Output::Bytes(bytes) => on.up.send(outside.now, &bytes),
+                Output::Block(block) => on.up.send(outside.now, &block.to_vec()),
+            }
+        }
+        let (mut requests, mut events) = (Vec::new(), Vec::new());
+        while let Some(request) = on.lane.poll_disk() {
+            requests.push(request);
+        }
+        while let Some(event) = on.lane.poll_event() {
+            events.push(event);
+        }
+        any |= !requests.is_empty() || !events.is_empty();
+        for request in requests {
+            self.ask_disk(Some(id), request, outside);
+        }
+        for event in events {
+            self.scheduler.handle_lane(outside.now, id, event);
+        }
+        any
+    }
+
+    fn deliver(&mut self, outside: &mut Outside<'_>) {
+        let now = outside.now;
+        for on in self.lanes.values_mut() {
+            let mut arrived = Vec::new();
+            while let Some(bytes) = on.up.receive(now) {
+                arrived.extend(bytes);
+            }
+            let out = serve(outside.host, &mut on.model, &arrived);
+            on.down.send(now, &out);
+        }
+        self.deliver_late(outside);
+        while let Some(reply) = self.disk.reply(now) {
+            let job = reply.job();
+            let Some((lane, owed)) = self.asked.get_mut(&job) else {
+                continue;
+            };
+            *owed -= 1;
+            let lane = *lane;
+            if *owed == 0 {
+                self.asked.remove(&job);
+            }
+            match lane {
+                None => self.scheduler.handle_disk(now, reply),
+                Some(lane) => {
+                    if let Some(on) = self.lanes.get_mut(&lane) {
+                        on.lane.handle_disk(now, reply);
+                    }
+                }
+            }
+        }
+        self.recover(now);
+        let mut broken = Vec::new();
+        for (id, on) in &mut self.lanes {
+            while let Some(bytes) = on.down.receive(now) {
+                if let Err(e) = on.lane.handle_input(now, Bytes::from(bytes)) {
+                    broken.push((*id, e.to_string()));
+                    break;
+                }
+            }
+        }
+        for (id, why) in broken {
+            self.lane_ended(id, &why, outside);
+        }
+    }
+
+    /// Delivers what lost lanes had sent, and the ends of their channels.
+    fn deliver_late(&mut self, outside: &mut Outside<'_>) {
+        let now = outside.now;
+        for (id, on) in &mut self.undead {
+            while let Some(bytes) = on.up.receive(now) {
+                serve(outside.host, &mut on.model, &bytes);
+            }
+            if on.up.next_arrival().is_none() {
+                self.overs.push((now + CLOSES, *id));
+            }
+        }
+        self.undead.retain(|(_, on)| on.up.next_arrival().is_some());
+        let overs = std::mem::take(&mut self.overs);
+        for (at, lane) in overs {
+            match at <= now {
+                true => self.scheduler.lane_is_over(now, lane),
+                false => self.overs.push((at, lane)),
+            }
+        }
+    }
+
+    /// Ends the session at this end. The server still gets what is on its way, or a random part of
+    /// it if the path or a machine fails.
+    pub(super) fn bury(&mut self, part: bool, outside: &mut Outside<'_>) {
+        let lanes = std::mem::take(&mut self.lanes).into_values();
+        let undead = std::mem::take(&mut self.undead).into_iter();
+        for mut on in lanes.chain(undead.map(|(_, on)| on)) {
+            while let Some(at) = on.up.next_arrival() {
+                if part && outside.rng.below(16) == 0 {
+                    break;
+                }
+                let bytes = on.up.receive(at).unwrap_or_default();
+                serve(outside.host, &mut on.model, &bytes);
+            }
+        }
+    }
+}
+
+/// Handles requests with the host's file system, which all servers share.
+fn serve(host: &mut Host, model: &mut SftpModel, bytes: &[u8]) -> Vec<u8> {
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    std::mem::swap(&mut host.fs, &mut model.fs);
+    model.handle_input(bytes);
+    std::mem::swap(&mut host.fs, &mut model.fs);
+    host.written += model.writes.drain(..).sum::<usize>() as u64;
+    model.take_output()
+}

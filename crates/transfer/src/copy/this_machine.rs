@@ -1,0 +1,269 @@
+//! [`LocalOps`] on the real file system.
+
+use std::env;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::unistd::{Gid, Group, Uid, User};
+use rustix::fs::Stat;
+use schedule::journal::SourceId;
+use schedule::{Attributes, ExtraMetadata, FileState, LocalPath, MetadataFlags, StoredTarget};
+use sftp::xattrs::Xattr;
+
+use super::local_ops::{CopySettings, LocalOps, LocalStat, ReadAt, TreeWalk};
+use super::{CopyOptions, local};
+use crate::cancel::CancelToken;
+use crate::disk::{
+    Destination, DirectoryCache, Location, LostMetadata, TemporarySweep, attributes, has_holes,
+    identity, mtime_of, os_words, xattrs_of,
+};
+use crate::walk::{DirId, LocalWalk, WalkEntry, local_path};
+
+/// This machine's files, with a cache of the target's directories.
+pub(super) struct ThisMachine {
+    directories: Arc<DirectoryCache>,
+    cancel: CancelToken,
+}
+
+impl ThisMachine {
+    pub(super) fn new(directories: Arc<DirectoryCache>, cancel: &CancelToken) -> Self {
+        Self {
+            directories,
+            cancel: cancel.clone(),
+        }
+    }
+
+    /// Locates the file `name` beside a target, or beside the destination of a symlink that the
+    /// user named.
+    fn beside(&self, target: &LocalPath, name: &[u8]) -> Option<Location> {
+        match self.directories.destination(target).ok()? {
+            Destination::At(at) => self.directories.temporary(&at, name).ok(),
+            Destination::AsItIs(_) => None,
+        }
+    }
+}
+
+fn stat_of(meta: &Metadata) -> LocalStat {
+    LocalStat {
+        attributes: attributes(meta),
+        id: identity(meta),
+        seconds: meta.mtime(),
+    }
+}
+
+fn stat_from(stat: &Stat) -> LocalStat {
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    LocalStat {
+        attributes: Attributes {
+            size: Some(size),
+            mode: Some(stat.st_mode),
+            ..Attributes::default()
+        },
+        id: SourceId {
+            size,
+            mtime: mtime_of(stat),
+            inode: stat.st_ino,
+            device: stat.st_dev,
+        },
+        seconds: stat.st_mtime,
+    }
+}
+
+impl LocalOps for ThisMachine {
+    fn stat(&self, path: &[u8]) -> Result<LocalStat, String> {
+        let meta = fs::metadata(local_path(path)).map_err(|e| os_words(&e))?;
+        Ok(stat_of(&meta))
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        fs::symlink_metadata(path).is_ok()
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<bool, String> {
+        match fs::create_dir(path) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(os_words(&e)),
+        }
+    }
+
+    fn remove_dir(&self, path: &Path) {
+        // It may be gone already.
+        let _ = fs::remove_dir(path);
+    }
+
+    fn canonical(&self, path: &Path) -> Option<PathBuf> {
+        fs::canonicalize(path).ok()
+    }
+
+    fn home(&self, login: Option<&str>) -> Option<PathBuf> {
+        let own = || env::var_os("HOME").map(PathBuf::from);
+        let user = login.and_then(|login| User::from_name(login).ok().flatten());
+        match user {
+            Some(user) if user.uid != nix::unistd::geteuid() => Some(user.dir),
+            Some(user) => own().or(Some(user.dir)),
+            None => own(),
+        }
+    }
+
+    fn walk(&self, root: PathBuf, follow: bool, avoid: Option<PathBuf>) -> Box<dyn TreeWalk> {
+        let mut walk = LocalWalk::new(root, follow);
+        if let Some(avoid) = avoid {
+            walk.avoid(avoid);
+        }
+        Box::new(walk)
+    }
+
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, String> {
+        let to = fs::read_link(local_path(path)).map_err(|e| os_words(&e))?;
+        Ok(to.into_os_string().into_vec())
+    }
+
+    fn xattrs(&self, path: &[u8], kinds: MetadataFlags) -> Result<Vec<Xattr>, String> {
+        xattrs_of(&local_path(path), kinds).map_err(|e| os_words(&e))
+    }
+
+    fn has_holes(&self, path: &Path) -> bool {
+        has_holes(path)
+    }
+
+    fn reader(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
+        Ok(Box::new(File::open(path)?))
+    }
+
+    fn take_text(&self, path: &Path, most: u64) -> Vec<u8> {
+        let mut text = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut text));
+        self.remove_file(path);
+        match read {
+            Ok(_) => text,
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn remove_file(&self, path: &Path) {
+        let _ = fs::remove_file(path);
+    }
+
+    fn owner_names(&self, user: u32, group: u32) -> (Vec<u8>, Vec<u8>) {
+        let user = User::from_uid(Uid::from_raw(user)).ok().flatten();
+        let group = Group::from_gid(Gid::from_raw(group)).ok().flatten();
+        let name = |name: Option<String>| name.unwrap_or_default().into_bytes();
+        (name(user.map(|u| u.name)), name(group.map(|g| g.name)))
+    }
+
+    fn owner_ids(&self, users: &[Vec<u8>], groups: &[Vec<u8>]) -> (Vec<u32>, Vec<u32>) {
+        let user = |name: &str| Some(User::from_name(name).ok()??.uid.as_raw());
+        let group = |name: &str| Some(Group::from_name(name).ok()??.gid.as_raw());
+        (ids(users, user), ids(groups, group))
+    }
+
+    fn look(&self, path: &LocalPath) -> Option<LocalStat> {
+        let stat = self.directories.look(path).ok().flatten()?;
+        Some(stat_from(&stat))
+    }
+
+    fn look_beside(&self, target: &LocalPath, name: &[u8]) -> Option<LocalStat> {
+        let stat = self.beside(target, name)?.look().ok().flatten()?;
+        Some(stat_from(&stat))
+    }
+
+    fn keep_temporaries_in(&self, path: PathBuf) {
+        self.directories.keep_temporaries_in(path);
+    }
+
+    fn remove_beside(&self, target: &LocalPath, name: &[u8]) {
+        if let Some(at) = self.beside(target, name) {
+            // Most of these names were never created.
+            let _ = at.remove();
+        }
+    }
+
+    fn remove_temporaries(&self, target: &LocalPath, tag: u64) {
+        crate::disk::remove_temporaries(&self.directories, target, tag);
+    }
+
+    fn sweep_temporaries(&self, files: &[(LocalPath, u64)]) {
+        let mut sweep = TemporarySweep::new(&self.directories);
+        for (target, tag) in files {
+            sweep.remove(target, *tag);
+        }
+    }
+
+    fn make_directory(&self, path: &LocalPath, mode: u32, follow: bool) -> Result<bool, String> {
+        local::make_directory(&self.directories, path, mode, follow)
+    }
+
+    fn finish_directory(
+        &self,
+        path: &LocalPath,
+        attributes: &Attributes,
+        created: bool,
+        options: &CopyOptions,
+        beyond: &ExtraMetadata,
+    ) -> Result<LostMetadata, String> {
+        let directories = &self.directories;
+        local::finish_directory(directories, path, attributes, created, options, beyond)
+    }
+
+    fn make_symlink(
+        &self,
+        path: &LocalPath,
+        points_to: &[u8],
+        attributes: &Attributes,
+    ) -> Result<(), String> {
+        local::make_symlink(&self.directories, path, points_to, attributes)
+    }
+
+    fn make_hard_link(&self, path: &LocalPath, of: &LocalPath) -> Result<(), String> {
+        local::make_hard_link(&self.directories, path, of)
+    }
+
+    fn copy_file(
+        &self,
+        source: &Path,
+        target: &LocalPath,
+        settings: &CopySettings<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(FileState, StoredTarget), (bool, String)> {
+        let here = local::Here {
+            directories: &self.directories,
+            options: settings.options,
+            cancel: &self.cancel,
+            sums: settings.sums,
+            beyond: settings.beyond,
+        };
+        local::copy_file(source, target, &here, progress)
+    }
+}
+
+impl TreeWalk for LocalWalk {
+    fn next(&mut self) -> Option<WalkEntry> {
+        Iterator::next(self)
+    }
+
+    fn skip(&mut self, id: DirId) {
+        self.skip(id);
+    }
+}
+
+impl ReadAt for File {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match FileExt::read_at(self, buffer, offset) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+}
+
+fn ids(names: &[Vec<u8>], find: impl Fn(&str) -> Option<u32>) -> Vec<u32> {
+    let id = |name: &Vec<u8>| std::str::from_utf8(name).ok().and_then(&find);
+    let ids = names.iter().map(|name| id(name).unwrap_or(u32::MAX));
+    ids.collect()
+}

@@ -1,0 +1,227 @@
+//! Edge of a real copy: sessions on their own threads, the system's clock and files.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Select, TryRecvError};
+use schedule::{Direction, Job};
+use sftp::ServerInfo;
+
+use super::edge::{CommandStep, Connected, Edge, Heard, Remote, Wish};
+use super::local_ops::LocalOps;
+use super::this_machine::ThisMachine;
+use super::transfer_estimate::{Counting, TransferEstimate};
+use super::{Connect, HostId};
+use crate::cancel::CancelToken;
+use crate::disk::{HostToHostBuffer, ReadBackCheck};
+use crate::journal::{JournalFile, JournalStore, boot_here};
+use crate::session::{RemoteCommandId, Session, SessionEvent, SessionSummary};
+use crate::sums::SumLedger;
+
+/// Edge whose sessions, disks and journal work on other threads.
+pub(super) struct ThreadedEdge<'a> {
+    connect: &'a dyn Connect,
+    cancel: &'a CancelToken,
+    /// Receivers of the sessions' events, by the session's number.
+    sessions: RefCell<Vec<Receiver<SessionEvent>>>,
+    /// Bell of the journal, once there is one.
+    bell: Rc<RefCell<Option<Receiver<()>>>>,
+    wish: RefCell<Wish>,
+}
+
+impl<'a> ThreadedEdge<'a> {
+    pub(super) fn new(connect: &'a dyn Connect, cancel: &'a CancelToken) -> Self {
+        Self {
+            connect,
+            cancel,
+            sessions: RefCell::default(),
+            bell: Rc::default(),
+            wish: RefCell::default(),
+        }
+    }
+
+    /// Runs a copy to its end on this thread.
+    pub(super) fn drive<T>(&self, copy: impl Future<Output = T>) -> T {
+        let mut copy = pin!(copy);
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            match copy.as_mut().poll(&mut context) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => self.wait(&self.wish.take()),
+            }
+        }
+    }
+
+    /// Blocks until `wish` is fulfilled.
+    fn wait(&self, wish: &Wish) {
+        let sessions = self.sessions.borrow();
+        let bell = self.bell.borrow();
+        let mut select = Select::new();
+        for number in &wish.sessions {
+            if let Some(events) = sessions.get(*number) {
+                select.recv(events);
+            }
+        }
+        if let Some(bell) = bell.as_ref().filter(|_| wish.journal) {
+            select.recv(bell);
+        }
+        if wish.cancel {
+            select.recv(self.cancel.receiver());
+        }
+        match wish.until {
+            Some(until) => drop(select.ready_deadline(until)),
+            None => drop(select.ready()),
+        }
+    }
+}
+
+impl Edge for ThreadedEdge<'_> {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn random(&self) -> u64 {
+        let mut number = [0; 8];
+        // O_EXCL guarantees unique names.
+        let _ = aws_lc_rs::rand::fill(&mut number);
+        u64::from_be_bytes(number)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    fn connect(&self, host: HostId, coming: Option<TransferEstimate>) -> Result<Connected, String> {
+        let session = self.connect.connect(host, coming, self.cancel)?;
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.push(session.events().clone());
+        Ok(Connected {
+            number: sessions.len() - 1,
+            local: Rc::new(ThisMachine::new(
+                Arc::clone(session.directories()),
+                self.cancel,
+            )),
+            remote: Box::new(session),
+            login: self.connect.login(host),
+        })
+    }
+
+    fn name(&self, host: HostId) -> String {
+        self.connect.name(host)
+    }
+
+    fn identity(&self, host: HostId) -> String {
+        self.connect.identity(host)
+    }
+
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
+        self.connect.ledger()
+    }
+
+    fn local(&self) -> Rc<dyn LocalOps> {
+        Rc::new(ThisMachine::new(Arc::default(), self.cancel))
+    }
+
+    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> Counting {
+        Counting::of(paths, recursive)
+    }
+
+    fn journal(&self, command: &[u8], target: Option<&Path>) -> Box<dyn JournalStore> {
+        Box::new(JournalFile::new(command, target, Rc::clone(&self.bell)))
+    }
+
+    fn boot(&self) -> Vec<u8> {
+        boot_here()
+    }
+
+    fn wish(&self, wish: Wish) {
+        *self.wish.borrow_mut() = wish;
+    }
+}
+
+impl Remote for Session {
+    fn submit(&self, job: Job, size: Option<u64>) {
+        self.submit(job, size);
+    }
+
+    fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>) {
+        self.submit_relayed(job, relay);
+    }
+
+    fn submit_check(&self, job: Job, check: Arc<ReadBackCheck>) {
+        self.submit_check(job, check);
+    }
+
+    fn command(&self, id: RemoteCommandId, step: CommandStep) {
+        match step {
+            CommandStep::Run(words) => self.exec(id, words),
+            CommandStep::Input(bytes) => self.exec_input(id, bytes),
+            CommandStep::EndInput => self.exec_end(id),
+            CommandStep::Stop => self.exec_stop(id),
+        }
+    }
+
+    fn expect(&self, direction: Direction, files: u64, bytes: u64) {
+        self.expect(direction, files, bytes);
+    }
+
+    fn foresee(&self, direction: Direction, files: u64, bytes: u64) {
+        self.foresee(direction, files, bytes);
+    }
+
+    fn hold_lists(&self, hold: bool) {
+        self.hold_lists(hold);
+    }
+
+    fn cancel(&self, reason: &str) {
+        self.cancel(reason);
+    }
+
+    fn leave(&self, reason: &str) {
+        self.leave(reason);
+    }
+
+    fn server_info(&self) -> Option<&ServerInfo> {
+        self.server_info()
+    }
+
+    fn far_info(&self) -> Option<&ServerInfo> {
+        self.far_info()
+    }
+
+    fn lists_trees(&self) -> bool {
+        self.lists_trees()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_settled()
+    }
+
+    fn was_file(&self, path: &[u8]) -> bool {
+        self.reach().is_some_and(|reach| reach.was_file(path))
+    }
+
+    fn note_place(&self, path: &[u8], file: bool) {
+        if let Some(reach) = self.reach() {
+            reach.note_place(path, file);
+        }
+    }
+
+    fn next_event(&self) -> Heard {
+        match self.events().try_recv() {
+            Ok(event) => Heard::Event(event),
+            Err(TryRecvError::Empty) => Heard::Nothing,
+            Err(TryRecvError::Disconnected) => Heard::Over,
+        }
+    }
+
+    fn finish(self: Box<Self>) -> SessionSummary {
+        Self::finish(*self)
+    }
+}

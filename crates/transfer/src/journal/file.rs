@@ -1,0 +1,119 @@
+//! The journal's file, behind [`JournalStore`].
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crossbeam_channel::Receiver;
+use schedule::journal::{Record, State};
+
+use super::flush::SyncBatch;
+use super::log::Log;
+use super::place::{JournalLocation, JournalSearch, read_journal};
+use super::store::{EarlierRun, JournalLog, JournalStore};
+
+/// Receives a message when records of the journal have become durable.
+pub(crate) type Bell = Rc<RefCell<Option<Receiver<()>>>>;
+
+/// Journal in the user's state folder.
+pub(crate) struct JournalFile {
+    location: JournalLocation,
+    /// Journal that was found: its file, its path, and the length of its sound part.
+    found: RefCell<Option<(File, PathBuf, u64)>>,
+    bell: Bell,
+}
+
+impl JournalFile {
+    /// Locates the journal of the copy that `command` identifies; `target` is a local target. Its
+    /// bell goes to `bell` once it is open.
+    pub(crate) fn new(command: &[u8], target: Option<&Path>, bell: Bell) -> Self {
+        Self {
+            location: JournalLocation::new(command, target),
+            found: RefCell::default(),
+            bell,
+        }
+    }
+
+    fn opened(&self, log: Log) -> Box<dyn JournalLog> {
+        *self.bell.borrow_mut() = Some(log.bell().clone());
+        Box::new(log)
+    }
+}
+
+impl JournalStore for JournalFile {
+    fn identity(&self) -> &[u8] {
+        self.location.identity()
+    }
+
+    fn beside(&self) -> Option<PathBuf> {
+        self.location.beside().map(Path::to_path_buf)
+    }
+
+    fn find(&self) -> io::Result<EarlierRun> {
+        Ok(match self.location.find()? {
+            JournalSearch::Nothing => EarlierRun::Nothing,
+            JournalSearch::Busy(path) => EarlierRun::Busy(path),
+            JournalSearch::Aside(why) => EarlierRun::Aside(why),
+            JournalSearch::Left {
+                file,
+                path,
+                state,
+                good,
+            } => {
+                *self.found.borrow_mut() = Some((file, path, good));
+                EarlierRun::Left(state)
+            }
+        })
+    }
+
+    fn go_on(&self, here: bool, soft: u64, files: Vec<PathBuf>) -> io::Result<Box<dyn JournalLog>> {
+        let found = self.found.take();
+        let (file, path, good) = found.ok_or(io::ErrorKind::NotFound)?;
+        let flush = SyncBatch::new(here).with_earlier(soft, files);
+        Ok(self.opened(Log::start(file, path, good, flush)?))
+    }
+
+    fn create(&self, here: bool) -> io::Result<Box<dyn JournalLog>> {
+        let (file, path) = self.location.create()?;
+        Ok(self.opened(Log::start(file, path, 0, SyncBatch::new(here))?))
+    }
+}
+
+impl JournalLog for Log {
+    fn write(&mut self, record: &Record) -> u64 {
+        self.write(record)
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        self.write_out()
+    }
+
+    fn sync_from_now_on(&mut self) -> u64 {
+        self.sync_from_now_on()
+    }
+
+    fn durable(&self) -> u64 {
+        // The bell rings again for the records after these.
+        let _ = self.bell().try_recv();
+        self.durable()
+    }
+
+    fn lies_on(&mut self, device: u64, file: &Path) {
+        self.lies_on(device, file);
+    }
+
+    fn path(&self) -> &Path {
+        self.path()
+    }
+
+    fn left(&self) -> Option<State> {
+        let file = File::open(self.path()).ok()?;
+        Some(read_journal(&file).ok()?.ok()?.state)
+    }
+
+    fn remove(self: Box<Self>) {
+        Self::remove(*self);
+    }
+}

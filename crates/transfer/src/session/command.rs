@@ -1,0 +1,25 @@
+use schedule::{Direction, Hint, Job, JobId};
+
+use super::disk::LocalStandIn;
+use super::remote_commands::RemoteCommandOrder;
+
+/// Order of a session's handle.
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
+pub(super) enum Command {
+    Push(Job, Hint),
+    /// Replaces the local file of a job that is pushed next.
+    Bind(JobId, LocalStandIn),
+    Exec(RemoteCommandOrder),
+    /// Message to the direct server over its control channel.
+    Control(Vec<u8>),
+    Cancel(String),
+    Leave(String),
+    /// Announces this many files and bytes.
+    Expect(Direction, u64, u64),
+    /// Announces an estimate of the files and bytes.
+    Foresee(Direction, u64, u64),
+    /// Pauses or resumes tree listings.
+    HoldLists(bool),
+    /// The handle was dropped.
+    End,
+}

@@ -1,0 +1,388 @@
+//! Consequences of lost lanes and connections, and of new connections, for the whole session.
+
+use std::time::{Duration, Instant};
+
+use schedule::{ConnectionId, LaneError, LaneId};
+
+use super::{ConnectOrder, SessionCore, Stage};
+use crate::session::connection::Connection;
+use crate::session::direct::DirectStep;
+use crate::session::lane::{LaneOnChannel, LaneRole};
+use crate::session::losses::{AfterLane, BareConnection, EndedLane, STALLED, is_stalled};
+use crate::session::reconnect::{AfterLoss, LastConnection, Rejoined, WORTH};
+use crate::session::remote_commands::RemoteCommandEvent;
+use crate::session::{Link, LinkError, NoMoreConnections, SessionEvent};
+
+/// Silence that is not worth counting.
+const MOMENT: Duration = Duration::from_millis(10);
+
+impl SessionCore {
+    /// Handles the end of a lane's channel: another lane takes over its work.
+    pub(super) fn lane_ended(&mut self, now: Instant, id: LaneId, mut error: LaneError) {
+        let Some(on) = self.dispatcher.lanes().get(id) else {
+            return;
+        };
+        let (role, served) = (on.role(), on.is_served());
+        let announced = on.lane().server_info();
+        let answered = announced.is_some();
+        let other = served && announced != on.lane().remembered();
+        let falls_back = served
+            && !is_stalled(&error)
+            && self.remote.lane_ended(&mut self.dispatcher, id, &error);
+        if falls_back {
+            error = LaneError::Closed(error.to_string());
+        }
+        if matches!(error, LaneError::Surprise(_)) && !other {
+            self.dispatcher.stop_predicting();
+        }
+        let data_lanes = self.dispatcher.lanes().data_lanes();
+        self.dispatcher.close_channel(id, &error);
+        let news = self.dispatcher.remove_lane(now, id, &error);
+        self.note_news(news);
+        let ended = EndedLane {
+            role,
+            answered,
+            falls_back,
+            data_lanes,
+            has_company: self.dispatcher.lanes().any_on(id.connection),
+        };
+        match self.losses.lane_ended(ended, &error) {
+            AfterLane::GiveUp(why) => return self.lose(now, why),
+            AfterLane::GoOn { refused, bare } => {
+                if refused {
+                    self.concurrency.note_channel_refused(now, id.connection);
+                }
+                if let Some(bare) = bare {
+                    self.use_bare_connection(now, id.connection, bare, &error);
+                }
+            }
+        }
+        self.dispatcher.recover(now);
+    }
+
+    /// Handles the end of the last lane on one of several connections.
+    fn use_bare_connection(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        mut bare: BareConnection,
+        error: &LaneError,
+    ) {
+        if self.direct.controls(id) {
+            return;
+        }
+        if bare == BareConnection::Reopen {
+            let (dispatcher, remote) = (&mut self.dispatcher, &self.remote);
+            let opened = dispatcher.open_lane(now, id, LaneRole::Data, remote);
+            if opened.is_some() {
+                return;
+            }
+            bare = BareConnection::Drop;
+        }
+        if !self.dispatcher.connections().has_others(id) {
+            return;
+        }
+        match bare {
+            BareConnection::Cut => self.cut_connection(now, id),
+            BareConnection::Drop | BareConnection::Reopen => {
+                self.drop_connection(now, id, error.to_string());
+            }
+        }
+    }
+
+    /// Handles the loss of a connection: other connections take over the work of its lanes, if
+    /// there are any.
+    pub(super) fn connection_lost(&mut self, now: Instant, id: ConnectionId, error: LinkError) {
+        if self.dispatcher.connections().get(id).is_none() {
+            return;
+        }
+        if !self.dispatcher.connections().has_others(id) {
+            return self.last_connection_lost(now, error);
+        }
+        let why = error.to_string();
+        tracing::info!("a connection was lost: {why}; the others go on");
+        self.dispatcher.cut_lanes(now, id);
+        let closed = LaneError::Closed(why.clone());
+        let news = self.dispatcher.remove_lanes_on(now, id, &closed);
+        self.note_news(news);
+        if let Some((gone, _)) = self.take_connection(now, id, &why) {
+            if let LinkError::Lost(why) = error {
+                self.note_lost(now, &gone, why);
+            }
+            gone.into_link().cut();
+        }
+        self.keep_some();
+        self.dispatcher.recover(now);
+    }
+
+    /// Handles the loss of the last connection: connects again if that can help, otherwise ends the
+    /// session.
+    fn last_connection_lost(&mut self, now: Instant, error: LinkError) {
+        let connections = self.dispatcher.connections();
+        let ids: Vec<_> = connections.iter().map(Connection::id).collect();
+        let torn = matches!(error, LinkError::Torn(_));
+        let own_choice = !torn && connections.iter().any(|on| on.link().has_own_choice());
+        for id in &ids {
+            self.remote.connection_lost(&mut self.dispatcher, *id);
+        }
+        let moved = self.dispatcher.scheduler().stats().moved;
+        let reach = self.options.reach.as_ref();
+        let open = reach.is_some_and(|r| r.is_open() || r.asks());
+        if let Some(reach) = reach.filter(|_| own_choice) {
+            reach.choose_nothing(moved < WORTH);
+        }
+        let last = LastConnection {
+            moved,
+            torn,
+            own_choice,
+            open,
+            answered: self.facts.first().is_some(),
+            wanted: self.stage == Stage::Running && !self.dispatcher.scheduler().is_idle(),
+        };
+        let why = LaneError::Closed(error.to_string());
+        match self.reconnect.lost(now, last, error) {
+            AfterLoss::GiveUp(why) => return self.lose(now, why),
+            AfterLoss::ConnectAgain(line) => self.events.tell(now, SessionEvent::Says(line)),
+        }
+        self.direct.all_lost(&mut self.commands);
+        for id in ids {
+            self.dispatcher.cut_lanes(now, id);
+            let news = self.dispatcher.remove_lanes_on(now, id, &why);
+            self.note_news(news);
+        }
+        // Cut the old connections, so that the kernel does not deliver their unsent data when the
+        // path recovers.
+        for on in self.dispatcher.connections_mut().take_all() {
+            on.into_link().cut();
+        }
+        self.dispatcher.recover(now);
+        // The measurements describe the lost connections.
+        self.concurrency.start_anew();
+    }
+
+    /// Gives up a connection whose lanes are stalled. Other lanes have sent the data again and the
+    /// rename waits, so the unsent data must not arrive. A link that cannot discard it is retired
+    /// instead and stays open until the server has answered.
+    fn cut_connection(&mut self, now: Instant, id: ConnectionId) {
+        let connections = self.dispatcher.connections_mut();
+        if let Some(on) = connections.get_mut(id).filter(|on| !on.link().cuts()) {
+            on.retire();
+            return self.keep_some();
+        }
+        let Some((gone, lanes)) = self.take_connection(now, id, STALLED) else {
+            return;
+        };
+        gone.into_link().cut();
+        for lane in lanes {
+            self.dispatcher.scheduler_mut().lane_is_cut(now, lane);
+        }
+        self.keep_some();
+    }
+
+    /// Removes a connection and returns it with the closed lanes on it whose channels have not
+    /// ended yet.
+    fn take_connection(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        why: &str,
+    ) -> Option<(Connection, Vec<LaneId>)> {
+        // First, because it notes on the connection if the server closed it because of the probe
+        // for a remote longhaul.
+        self.remote.connection_lost(&mut self.dispatcher, id);
+        let gone = self.dispatcher.connections_mut().remove(id)?;
+        for command in self.commands.end(id, None) {
+            let over = RemoteCommandEvent::Over(Err(why.to_owned()));
+            self.tell_command(now, command, over);
+        }
+        Some((gone, self.dispatcher.lanes_mut().forget_closing(id)))
+    }
+
+    /// Drops a connection without lanes while others exist.
+    fn drop_connection(&mut self, now: Instant, id: ConnectionId, why: String) {
+        let Some((gone, _)) = self.take_connection(now, id, &why) else {
+            return;
+        };
+        self.note_lost(now, &gone, why);
+        gone.into_link().finish();
+        self.keep_some();
+    }
+
+    fn note_lost(&mut self, now: Instant, gone: &Connection, why: String) {
+        let young = gone.is_young(now);
+        if young && gone.is_direct() {
+            let (dispatcher, commands) = (&mut self.dispatcher, &mut self.commands);
+            self.direct.broken(dispatcher, commands, &why);
+        }
+        if young && !gone.is_retiring() {
+            self.note_joined(now, Err(NoMoreConnections::Connection(why)));
+        }
+    }
+
+    /// Keeps connections if only retiring ones are left.
+    fn keep_some(&mut self) {
+        self.dispatcher.connections_mut().keep_some();
+        self.dispatcher.note_change();
+    }
+
+    /// Closes retired lanes and connections that have no work left.
+    pub(super) fn close_what_is_free(&mut self, now: Instant) {
+        self.dispatcher.close_free_lanes(now);
+        let lanes = self.dispatcher.lanes();
+        let (commands, remote) = (&self.commands, &self.remote);
+        let unused = |on: &&Connection| {
+            let id = on.id();
+            let lanes = lanes.any_on(id) || lanes.is_closing_on(id);
+            on.is_retiring() && !lanes && !commands.any_on(id) && !remote.any_on(id)
+        };
+        let unused = self.dispatcher.connections().iter().find(unused);
+        if let Some(id) = unused.map(Connection::id) {
+            let gone = self.dispatcher.connections_mut().remove(id);
+            gone.into_iter().for_each(|on| on.into_link().finish());
+        }
+    }
+
+    /// Requests one more connection.
+    pub(super) fn reach_out(&mut self, now: Instant) {
+        if self.options.reach.is_none() {
+            let none = NoMoreConnections::Login("this session has one connection only".to_owned());
+            return self.note_joined(now, Err(none));
+        }
+        let brief = self.concurrency.is_brief(&self.dispatcher);
+        self.reaching += 1;
+        self.orders.push_back(ConnectOrder::Another { brief });
+    }
+
+    /// Handles the result of a further connection: a registered link, or the reason that there is
+    /// none.
+    pub(in crate::session) fn joined(
+        &mut self,
+        now: Instant,
+        link: Result<Box<dyn Link>, NoMoreConnections>,
+    ) {
+        self.turns.arrived();
+        self.reaching = self.reaching.saturating_sub(1);
+        let added = link.map(|link| self.dispatcher.add_connection(now, link));
+        if let Ok(id) = &added {
+            let connections = self.dispatcher.connections_mut();
+            let late = connections
+                .get(*id)
+                .is_some_and(|on| self.direct.supersedes(on));
+            if late && !connections.any_direct() {
+                connections.remove(*id);
+                return;
+            }
+        }
+        self.direct_joined(now, &added);
+        let opened = added.and_then(|id| {
+            let (dispatcher, remote) = (&mut self.dispatcher, &self.remote);
+            match dispatcher.open_lane(now, id, LaneRole::Data, remote) {
+                Some(_) => Ok(id),
+                None => {
+                    dispatcher.connections_mut().remove(id);
+                    let none = "it carries no SFTP channel".to_owned();
+                    Err(NoMoreConnections::Connection(none))
+                }
+            }
+        });
+        if opened.is_ok() && self.reconnect.is_lost() {
+            let how = self.reconnect.connected(now);
+            return self.go_on(now, how);
+        }
+        self.note_joined(now, opened);
+    }
+
+    /// Tells the direct connections of a connection, which may be the first direct one.
+    fn direct_joined(&mut self, now: Instant, added: &Result<ConnectionId, NoMoreConnections>) {
+        let loses = self.concurrency.loses_on_the_way_down();
+        let (dispatcher, commands) = (&mut self.dispatcher, &mut self.commands);
+        let step = self.direct.joined(now, dispatcher, commands, added, loses);
+        if step == DirectStep::Leave {
+            let connections = self.dispatcher.connections().iter();
+            let direct: Vec<_> = connections.filter(|on| on.is_direct()).collect();
+            let direct: Vec<_> = direct.into_iter().map(Connection::id).collect();
+            let stock =
+                |on: &LaneOnChannel| !direct.contains(&on.connection()) && !on.is_retiring();
+            self.dispatcher.retire_lanes(stock);
+            // The measurements describe the old connections.
+            self.concurrency.begin_again();
+            self.dispatcher.note_change();
+        }
+    }
+
+    /// Passes the result of a requested connection to the controller of their number.
+    fn note_joined(&mut self, now: Instant, result: Result<ConnectionId, NoMoreConnections>) {
+        let dispatcher = &mut self.dispatcher;
+        let changes = self.concurrency.note_joined(now, dispatcher, result);
+        self.carry_out(now, changes);
+    }
+
+    /// Handles the result of connecting again: a registered link, or the reason that there is none.
+    pub(in crate::session) fn rejoined(
+        &mut self,
+        now: Instant,
+        link: Result<Box<dyn Link>, NoMoreConnections>,
+    ) {
+        self.turns.arrived();
+        let link = match link {
+            Ok(link) => link,
+            Err(why) => {
+                tracing::debug!("no connection: {why}");
+                let awaiting = self.is_awaiting();
+                if let Some(why) = self.reconnect.failed(now, &why, awaiting) {
+                    self.lose(now, why);
+                }
+                return;
+            }
+        };
+        let id = self.dispatcher.add_connection(now, link);
+        self.losses.forgive();
+        let how = self.reconnect.succeeded(now);
+        let (dispatcher, remote) = (&mut self.dispatcher, &self.remote);
+        if dispatcher
+            .open_lane(now, id, LaneRole::Data, remote)
+            .is_none()
+        {
+            let why = "the new connection carries no SFTP channel".to_owned();
+            return self.connection_lost(now, id, LinkError::Lost(why));
+        }
+        self.go_on(now, how);
+        if how == Rejoined::Beside {
+            self.note_joined(now, Ok(id));
+        }
+    }
+
+    /// Continues over a new connection that replaces lost or silent ones.
+    fn go_on(&mut self, now: Instant, how: Rejoined) {
+        self.dispatcher.scheduler_mut().forgive();
+        self.losses.forgive();
+        self.events.tell(now, SessionEvent::Rejoined);
+        let line = how.line().to_owned();
+        self.events.tell(now, SessionEvent::Says(line));
+        self.dispatcher.note_change();
+    }
+
+    /// Notes that data came from the other side.
+    pub(super) fn note_heard(&mut self, now: Instant) {
+        let silence = self.reconnect.heard(now);
+        let awaited = |on: &LaneOnChannel| on.lane().stats().bytes_in_flight > 0;
+        if silence > MOMENT && self.dispatcher.lanes().iter().any(awaited) {
+            self.concurrency.note_silence(silence);
+        }
+    }
+
+    /// Ends the session with an error.
+    pub(in crate::session) fn lose(&mut self, now: Instant, why: String) {
+        if self.is_over() {
+            return;
+        }
+        // Sent before the failures that follow from it, so that a receiver without other work stops
+        // waiting.
+        self.events.tell(now, SessionEvent::Losing(why.clone()));
+        for event in self.dispatcher.lose(now, &why) {
+            self.events.tell(now, SessionEvent::Lane(event));
+        }
+        self.events.tell(now, SessionEvent::Lost(why));
+        self.stage = Stage::Over;
+    }
+}

@@ -1,0 +1,263 @@
+//! The part of a session that has threads, sockets and a clock: the handle and its loop.
+
+mod machine;
+mod questions;
+mod raw;
+mod raw_connect;
+mod send_queue;
+mod session_loop;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use mio::{Poll, Waker};
+use schedule::{Direction, Hint, Job};
+use sftp::ServerInfo;
+
+use self::session_loop::{LoopChannels, Order, SessionLoop, WAKER};
+use super::command::Command;
+use super::disk::LocalStandIn;
+use super::remote_commands::RemoteCommandOrder;
+use super::server_facts::ServerFacts;
+use super::{
+    ConnectionSource, Link, RemoteCommandId, SessionEvent, SessionOptions, SessionSummary,
+};
+use crate::disk::{DirectoryCache, HostToHostBuffer, ReadBackCheck};
+
+pub(crate) use machine::this_machine;
+pub use questions::Questions;
+pub use raw::RawLink;
+pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
+pub use send_queue::SendQueue;
+
+/// A session with a host. Dropping it ends jobs where they are, removes temporaries at this end and
+/// closes the link.
+pub struct Session {
+    orders: Sender<Order>,
+    events: Receiver<SessionEvent>,
+    bell: Arc<LoopWaker>,
+    facts: Arc<ServerFacts>,
+    reach: Option<Arc<dyn ConnectionSource>>,
+    directories: Arc<DirectoryCache>,
+    expects_trees: bool,
+    thread: Option<JoinHandle<SessionSummary>>,
+}
+
+/// Wakes the loop. Further calls before the loop looks have no effect.
+struct LoopWaker {
+    waker: Waker,
+    rung: AtomicBool,
+}
+
+impl LoopWaker {
+    fn ring(&self) {
+        if !self.rung.swap(true, Ordering::SeqCst) {
+            let _ = self.waker.wake();
+        }
+    }
+
+    fn answer(&self) {
+        self.rung.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Session {
+    /// Starts the session's loop on `link`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the poll or the thread cannot be created, or the link cannot be registered.
+    pub fn start(link: Box<dyn Link>, options: SessionOptions) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let bell = Arc::new(LoopWaker {
+            waker: Waker::new(poll.registry(), WAKER)?,
+            rung: AtomicBool::new(false),
+        });
+        let (orders, received) = unbounded();
+        let (tell, events) = unbounded();
+        let facts = Arc::new(ServerFacts::default());
+        let channels = LoopChannels {
+            received,
+            orders: orders.clone(),
+            events: tell,
+            bell: Arc::clone(&bell),
+        };
+        let reach = options.reach.clone();
+        // Of this session alone: what a copy has named may be another directory in the next one.
+        let directories: Arc<DirectoryCache> = Arc::default();
+        let shared = (Arc::clone(&facts), Arc::clone(&directories));
+        let expects_trees = link.expects_trees();
+        let session = SessionLoop::new(poll, options, channels, shared, link)?;
+        let thread = std::thread::Builder::new()
+            .name("session".to_owned())
+            .spawn(move || session.run())?;
+        Ok(Self {
+            orders,
+            events,
+            bell,
+            facts,
+            reach,
+            directories,
+            expects_trees,
+            thread: Some(thread),
+        })
+    }
+
+    /// Cache that resolves the targets of this session's jobs on this machine.
+    pub(crate) fn directories(&self) -> &Arc<DirectoryCache> {
+        &self.directories
+    }
+
+    /// Submits a job. Never blocks: the caller bounds the number of jobs in flight. Events of the
+    /// job arrive through [`Session::events`] and end with `Done` or `Failed`. `size` is the size
+    /// of the file in bytes, if known; a large file is divided among lanes.
+    pub fn submit(&self, job: Job, size: Option<u64>) {
+        let hint = Hint {
+            size,
+            relayed: false,
+        };
+        self.command(Command::Push(job, hint));
+    }
+
+    /// Submits a job whose local file is `relay`: the target of a Get, or the source of a Put. Such
+    /// a job fails when its channel is lost, instead of starting over.
+    pub fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>) {
+        self.command(Command::Bind(job.id, LocalStandIn::Relay(relay)));
+        let hint = Hint {
+            size: None,
+            relayed: true,
+        };
+        self.command(Command::Push(job, hint));
+    }
+
+    /// Submits a Get whose data is compared and not stored. Such a job fails when its channel is
+    /// lost, instead of starting over.
+    pub(crate) fn submit_check(&self, job: Job, check: Arc<ReadBackCheck>) {
+        self.command(Command::Bind(job.id, LocalStandIn::Check(check)));
+        let hint = Hint {
+            size: None,
+            relayed: true,
+        };
+        self.command(Command::Push(job, hint));
+    }
+
+    /// Runs `command` at the far end with the account's shell. Output arrives as
+    /// [`SessionEvent::Exec`], ending with [`RemoteCommandEvent::Over`].
+    pub(crate) fn exec(&self, id: RemoteCommandId, command: Vec<u8>) {
+        self.command(Command::Exec(RemoteCommandOrder::Run(id, command)));
+    }
+
+    /// Sends bytes to the standard input of a command. Unread bytes are held in memory, so the
+    /// caller bounds their number.
+    pub(crate) fn exec_input(&self, id: RemoteCommandId, bytes: Vec<u8>) {
+        self.command(Command::Exec(RemoteCommandOrder::Input(id, bytes)));
+    }
+
+    /// Ends the standard input of a command.
+    pub(crate) fn exec_end(&self, id: RemoteCommandId) {
+        self.command(Command::Exec(RemoteCommandOrder::End(id)));
+    }
+
+    /// Closes the channel of a command; no more events of it arrive.
+    pub(crate) fn exec_stop(&self, id: RemoteCommandId) {
+        self.command(Command::Exec(RemoteCommandOrder::Stop(id)));
+    }
+
+    /// Announces `files` with `bytes` in all before their jobs are submitted, so that further
+    /// connections can be opened in time.
+    pub fn expect(&self, direction: Direction, files: u64, bytes: u64) {
+        self.command(Command::Expect(direction, files, bytes));
+    }
+
+    /// Announces an estimate of the copy's files and bytes, which may be wrong, early enough to
+    /// decide about connections.
+    pub fn foresee(&self, direction: Direction, files: u64, bytes: u64) {
+        self.command(Command::Foresee(direction, files, bytes));
+    }
+
+    /// Pauses or resumes the tree listings in progress. The caller must hold the names that still
+    /// arrive.
+    pub fn hold_lists(&self, hold: bool) {
+        self.command(Command::HoldLists(hold));
+    }
+
+    /// Fails every job with `reason` and removes temporaries at both ends. Each job reports a
+    /// `Failed` event.
+    pub fn cancel(&self, reason: &str) {
+        self.command(Command::Cancel(reason.to_owned()));
+    }
+
+    /// Fails every job with `reason`, but keeps temporaries of large files that the journal can
+    /// resume.
+    pub fn leave(&self, reason: &str) {
+        self.command(Command::Leave(reason.to_owned()));
+    }
+
+    /// Receiver of the session's events. Disconnected when the loop has ended.
+    pub fn events(&self) -> &Receiver<SessionEvent> {
+        &self.events
+    }
+
+    /// Version and extensions of the SFTP server, once received; worth storing for the next run.
+    pub fn server_info(&self) -> Option<&ServerInfo> {
+        self.facts.first()
+    }
+
+    /// Source of further connections to the host, if there is one.
+    pub(crate) fn reach(&self) -> Option<&Arc<dyn ConnectionSource>> {
+        self.reach.as_ref()
+    }
+
+    /// Version and extensions of the server that new lanes use: the remote longhaul if there is
+    /// one. Stable once [`Session::is_settled`], unless a longhaul is probed later.
+    pub(crate) fn far_info(&self) -> Option<&ServerInfo> {
+        self.facts.ours().or_else(|| self.facts.first())
+    }
+
+    /// True if the server lists whole trees, or is expected to before it has answered.
+    pub(crate) fn lists_trees(&self) -> bool {
+        self.far_info()
+            .map_or(self.expects_trees, |info| info.has("list-tree@longhaul"))
+    }
+
+    /// True once it is known which server handles the lanes ([`SessionEvent::Settled`]).
+    pub(crate) fn is_settled(&self) -> bool {
+        self.facts.is_settled()
+    }
+
+    /// Ends the session as dropping does, and returns its summary. The caller fills in the host
+    /// name.
+    pub fn finish(mut self) -> SessionSummary {
+        self.end().unwrap_or_default()
+    }
+
+    fn end(&mut self) -> Option<SessionSummary> {
+        let thread = self.thread.take()?;
+        self.command(Command::End);
+        thread.join().ok()
+    }
+
+    fn command(&self, command: Command) {
+        // A loop that has ended has already sent its last event.
+        let _ = self.orders.send(Order::Command(command));
+        self.bell.ring();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("server", &self.facts.first())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,73 @@
+use std::time::{Duration, Instant};
+
+use schedule::{Job, JobId, JobKind, RemotePath};
+
+use super::Session;
+use crate::session::RemoteCommandId;
+use crate::session::question::{Question, QuestionError};
+
+/// Longest time to wait for the far end's answer to one question.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Session that answers questions and does nothing else. The `Session` is owned here, so no event
+/// that another reader waits for is lost.
+#[derive(Debug)]
+pub struct Questions {
+    session: Session,
+    asked: u64,
+}
+
+impl Questions {
+    /// Wraps a session that has no other user.
+    pub fn new(session: Session) -> Self {
+        Self { session, asked: 0 }
+    }
+
+    /// Runs an sh script at the far end and returns its output.
+    ///
+    /// The script must not contain single quotes, backslashes or exclamation marks, so that every
+    /// login shell passes it on unchanged.
+    ///
+    /// # Errors
+    ///
+    /// One sentence without the host name.
+    pub fn ask(&mut self, script: &str) -> Result<String, QuestionError> {
+        // A command runs only once a lane is open, so submit a cheap job that opens one.
+        let path = RemotePath(b".".to_vec());
+        let id = self.submit(JobKind::RealPath { path });
+        let command = format!("exec sh -c '{script}'");
+        let exec = RemoteCommandId(id.0);
+        self.session.exec(exec, command.into_bytes());
+        self.session.exec_end(exec);
+        let said = self.wait(Question::command(exec))?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
+    /// Removes a file at the far end if possible. Returns false if the far end does not answer.
+    pub fn remove(&mut self, path: &[u8]) -> bool {
+        let path = RemotePath(path.to_vec());
+        let id = self.submit(JobKind::Remove { path });
+        self.wait(Question::job(id)).is_ok()
+    }
+
+    fn submit(&mut self, kind: JobKind) -> JobId {
+        self.asked += 1;
+        let id = JobId(self.asked);
+        self.session.submit(Job { id, kind }, None);
+        id
+    }
+
+    fn wait(&self, mut question: Question) -> Result<Vec<u8>, QuestionError> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            // Even if events keep coming that answer nothing.
+            let left = until.checked_duration_since(Instant::now());
+            let left = left.ok_or(QuestionError::Silent)?;
+            let event = self.session.events().recv_timeout(left);
+            let event = event.map_err(|_| QuestionError::Silent)?;
+            if let Some(answer) = question.handle(event) {
+                return answer;
+            }
+        }
+    }
+}

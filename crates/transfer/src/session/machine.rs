@@ -1,0 +1,46 @@
+use std::fmt;
+use std::time::Duration;
+
+use schedule::Direction;
+
+/// Access to the machine that a session runs on, so that its decisions can be repeated in a test.
+#[derive(Clone, Copy)]
+pub(crate) struct Machine {
+    /// Fills a slice with random bytes.
+    pub random: fn(&mut [u8]),
+    /// Seconds since 1970.
+    pub unix_seconds: fn() -> u64,
+    /// Measures the use of the processors.
+    pub sample: fn() -> MachineSample,
+    /// Number of processors that this process may use.
+    pub processors: fn() -> u32,
+    /// Largest size in bytes to which the kernel may grow a TCP buffer of this end.
+    pub tcp_buffer: fn(Direction) -> Option<u64>,
+}
+
+/// Use of the machine's processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MachineSample {
+    /// Processor time of this process.
+    pub processor_time: Duration,
+    /// Idle ticks and total ticks of the processors that this process may use.
+    pub ticks: Option<(u64, u64)>,
+    /// Time that this thread has run or was ready to run.
+    pub wanted_cpu: Option<Duration>,
+}
+
+impl Machine {
+    /// Returns a random byte.
+    pub(super) fn random_byte(&self) -> u8 {
+        let mut byte = [0];
+        (self.random)(&mut byte);
+        let [byte] = byte;
+        byte
+    }
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use schedule::ConnectionId;
+use sftp::Output;
+
+use super::dispatcher::Dispatcher;
+use super::{ChannelId, Link};
+
+/// Identifies a command at the far end; the caller chooses the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RemoteCommandId(pub u64);
+
+/// The session's own command that starts the server of direct connections.
+pub(super) const CONTROL: RemoteCommandId = RemoteCommandId(u64::MAX);
+
+/// Event of a remote command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteCommandEvent {
+    /// Bytes that the command wrote to standard output.
+    Output(Bytes),
+    /// The command ended with this exit status, if it was reported, or could not run for this
+    /// reason.
+    Over(Result<Option<u32>, String>),
+}
+
+/// Order for a remote command.
+pub(super) enum RemoteCommandOrder {
+    Run(RemoteCommandId, Vec<u8>),
+    Input(RemoteCommandId, Vec<u8>),
+    End(RemoteCommandId),
+    Stop(RemoteCommandId),
+}
+
+/// Commands that run at the far end, each on its own channel beside the lanes.
+#[derive(Default)]
+pub(super) struct RemoteCommands {
+    orders: VecDeque<RemoteCommandOrder>,
+    running: Vec<Running>,
+}
+
+struct Running {
+    id: RemoteCommandId,
+    connection: ConnectionId,
+    channel: ChannelId,
+}
+
+impl RemoteCommands {
+    pub(super) fn order(&mut self, order: RemoteCommandOrder) {
+        self.orders.push_back(order);
+    }
+
+    /// Registers a command that is already running.
+    pub(super) fn begin(
+        &mut self,
+        id: RemoteCommandId,
+        connection: ConnectionId,
+        channel: ChannelId,
+    ) {
+        self.running.push(Running {
+            id,
+            connection,
+            channel,
+        });
+    }
+
+    /// Drops a command without reporting its end.
+    pub(super) fn forget(&mut self, id: RemoteCommandId) {
+        self.running.retain(|r| r.id != id);
+    }
+
+    /// True if a command runs on the connection.
+    pub(super) fn any_on(&self, connection: ConnectionId) -> bool {
+        self.running.iter().any(|r| r.connection == connection)
+    }
+
+    /// Carries out pending orders once a connection can run commands. Returns the commands that
+    /// could not run, with their last events.
+    pub(super) fn carry_out(
+        &mut self,
+        on: &mut Dispatcher,
+    ) -> Vec<(RemoteCommandId, RemoteCommandEvent)> {
+        let mut over = Vec::new();
+        while let Some(order) = self.orders.pop_front() {
+            match order {
+                RemoteCommandOrder::Run(id, command) => {
+                    let Some(connection) = usable(on) else {
+                        let again = RemoteCommandOrder::Run(id, command);
+                        self.orders.push_front(again);
+                        break;
+                    };
+                    let opened = on.connections_mut().get_mut(connection);
+                    match opened.and_then(|on| on.link_mut().open_exec(&command)) {
+                        Some(channel) => self.begin(id, connection, channel),
+                        None => {
+                            let none = "there is no way to run a command".to_owned();
+                            over.push((id, RemoteCommandEvent::Over(Err(none))));
+                        }
+                    }
+                }
+                RemoteCommandOrder::Input(id, bytes) => self.act(on, id, |link, channel| {
+                    link.send(channel, Output::Bytes(bytes));
+                }),
+                RemoteCommandOrder::End(id) => {
+                    self.act(on, id, |link, channel| link.end_input(channel));
+                }
+                RemoteCommandOrder::Stop(id) => {
+                    self.act(on, id, |link, channel| link.close_channel(channel));
+                    self.forget(id);
+                }
+            }
+        }
+        over
+    }
+
+    fn act(
+        &self,
+        on: &mut Dispatcher,
+        id: RemoteCommandId,
+        act: impl FnOnce(&mut dyn Link, ChannelId),
+    ) {
+        let running = self.running.iter().find(|r| r.id == id);
+        if let Some(running) = running
+            && let Some(on) = on.connections_mut().get_mut(running.connection)
+        {
+            act(on.link_mut(), running.channel);
+        }
+    }
+
+    /// Command whose channel this is.
+    pub(super) fn on_channel(
+        &self,
+        connection: ConnectionId,
+        channel: ChannelId,
+    ) -> Option<RemoteCommandId> {
+        let is = |r: &&Running| r.connection == connection && r.channel == channel;
+        self.running.iter().find(is).map(|r| r.id)
+    }
+
+    /// Removes a command that has ended, or all commands on a lost connection if `channel` is
+    /// `None`.
+    pub(super) fn end(
+        &mut self,
+        connection: ConnectionId,
+        channel: Option<ChannelId>,
+    ) -> Vec<RemoteCommandId> {
+        let is = |r: &mut Running| {
+            r.connection == connection && channel.is_none_or(|channel| r.channel == channel)
+        };
+        self.running.extract_if(.., is).map(|r| r.id).collect()
+    }
+}
+
+/// First connection that may run a command: after the first lane, because its channel number may be
+/// predicted before it is confirmed.
+fn usable(on: &Dispatcher) -> Option<ConnectionId> {
+    let mut open = on.connections().iter();
+    let open = open.find(|on| on.link().peer().is_some() && !on.is_retiring());
+    open.filter(|_| !on.lanes().is_empty()).map(|on| on.id())
+}

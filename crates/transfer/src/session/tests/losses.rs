@@ -1,0 +1,137 @@
+use super::*;
+
+fn data(data_lanes: usize) -> EndedLane {
+    EndedLane {
+        role: LaneRole::Data,
+        answered: true,
+        falls_back: false,
+        data_lanes,
+        has_company: true,
+    }
+}
+
+fn closed() -> LaneError {
+    LaneError::Closed("it ended".to_owned())
+}
+
+fn bare(after: AfterLane) -> Option<BareConnection> {
+    match after {
+        AfterLane::GoOn { bare, .. } => bare,
+        AfterLane::GiveUp(why) => panic!("{why}"),
+    }
+}
+
+fn refused(after: AfterLane) -> bool {
+    matches!(after, AfterLane::GoOn { refused: true, .. })
+}
+
+#[test]
+fn one_of_several_lanes_may_end_any_number_of_times() {
+    let mut losses = Losses::default();
+    for _ in 0..100 {
+        let after = losses.lane_ended(data(2), &closed());
+        let goes_on = AfterLane::GoOn {
+            refused: false,
+            bare: None,
+        };
+        assert_eq!(after, goes_on);
+    }
+}
+
+#[test]
+fn the_last_lane_may_end_four_times() {
+    let mut losses = Losses::default();
+    for _ in 0..RESTARTS {
+        assert!(matches!(
+            losses.lane_ended(data(1), &closed()),
+            AfterLane::GoOn { .. }
+        ));
+    }
+    let after = losses.lane_ended(data(1), &closed());
+    assert_eq!(after, AfterLane::GiveUp(closed().to_string()));
+}
+
+#[test]
+fn a_new_connection_starts_the_count_anew() {
+    let mut losses = Losses::default();
+    for _ in 0..RESTARTS {
+        losses.lane_ended(data(1), &closed());
+    }
+    losses.forgive();
+    assert!(matches!(
+        losses.lane_ended(data(1), &closed()),
+        AfterLane::GoOn { .. }
+    ));
+}
+
+#[test]
+fn a_violation_of_the_protocol_is_never_repeated() {
+    let error = LaneError::Protocol(sftp::Error::Version(6));
+    let mut losses = Losses::default();
+    let after = losses.lane_ended(data(5), &error);
+    assert_eq!(after, AfterLane::GiveUp(error.to_string()));
+}
+
+#[test]
+fn a_channel_without_an_answer_beside_others_was_one_too_many() {
+    let silent = EndedLane {
+        answered: false,
+        ..data(3)
+    };
+    let mut losses = Losses::default();
+    assert!(refused(losses.lane_ended(silent, &closed())));
+    let only = EndedLane {
+        data_lanes: 1,
+        ..silent
+    };
+    assert!(
+        !refused(losses.lane_ended(only, &closed())),
+        "none is too many"
+    );
+    let listing = EndedLane {
+        role: LaneRole::Listing,
+        ..silent
+    };
+    assert!(!refused(losses.lane_ended(listing, &closed())));
+    let stock = EndedLane {
+        falls_back: true,
+        ..silent
+    };
+    assert!(!refused(losses.lane_ended(stock, &closed())));
+    let surprise = LaneError::Surprise("other handles");
+    assert!(!refused(losses.lane_ended(silent, &surprise)));
+}
+
+#[test]
+fn a_connection_without_lanes_is_dropped_cut_or_used_again() {
+    let alone = EndedLane {
+        has_company: false,
+        ..data(3)
+    };
+    let mut losses = Losses::default();
+    let dropped = bare(losses.lane_ended(alone, &closed()));
+    assert_eq!(dropped, Some(BareConnection::Drop));
+    let stalled = LaneError::Closed(STALLED.to_owned());
+    let cut = bare(losses.lane_ended(alone, &stalled));
+    assert_eq!(cut, Some(BareConnection::Cut));
+    let surprise = LaneError::Surprise("other handles");
+    let again = bare(losses.lane_ended(alone, &surprise));
+    assert_eq!(again, Some(BareConnection::Reopen));
+    let stock = EndedLane {
+        falls_back: true,
+        ..alone
+    };
+    let again = bare(losses.lane_ended(stock, &closed()));
+    assert_eq!(again, Some(BareConnection::Reopen));
+}
+
+#[test]
+fn the_connection_of_the_last_lane_is_kept() {
+    let alone = EndedLane {
+        has_company: false,
+        ..data(1)
+    };
+    let mut losses = Losses::default();
+    assert_eq!(bare(losses.lane_ended(alone, &closed())), None);
+    assert_eq!(losses.last(), Some(&closed()));
+}

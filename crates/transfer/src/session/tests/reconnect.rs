@@ -1,0 +1,289 @@
+use super::*;
+use crate::session::tests::machine;
+
+/// A loss after which connecting again can help.
+fn last(moved: u64) -> LastConnection {
+    LastConnection {
+        moved,
+        torn: false,
+        own_choice: false,
+        open: true,
+        answered: true,
+        wanted: true,
+    }
+}
+
+fn broken() -> LinkError {
+    LinkError::Lost("the path is gone".to_owned())
+}
+
+fn refused(why: &str) -> NoMoreConnections {
+    NoMoreConnections::Connection(why.to_owned())
+}
+
+fn denied(why: &str) -> NoMoreConnections {
+    NoMoreConnections::Login(why.to_owned())
+}
+
+/// Begins with the loss of the last connection after `moved` bytes.
+fn after_loss(now: Instant, moved: u64) -> Reconnect {
+    let mut reconnect = Reconnect::new(now, machine());
+    let after = reconnect.lost(now, last(moved), broken());
+    assert!(matches!(after, AfterLoss::ConnectAgain(_)), "{after:?}");
+    reconnect
+}
+
+#[test]
+fn waits_grow_and_differ() {
+    assert_eq!(backoff(0, 0), FIRST);
+    assert_eq!(backoff(3, 0), FIRST * 8);
+    assert_eq!(backoff(40, 0), LONGEST);
+    assert!(backoff(3, 255) > FIRST * 4 && backoff(3, 255) < backoff(3, 0));
+}
+
+#[test]
+fn attempts_follow_a_loss_with_growing_waits() {
+    let mut now = Instant::now();
+    let mut reconnect = after_loss(now, WORTH);
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        let at = reconnect
+            .poll_timeout(false)
+            .expect("an attempt is planned");
+        waits.push(at.saturating_duration_since(now).as_millis());
+        now = at;
+        assert_eq!(reconnect.start(now, false), Some(Start::Silently));
+        assert_eq!(reconnect.poll_timeout(false), None, "one at a time");
+        assert_eq!(reconnect.failed(now, &refused("refused"), false), None);
+    }
+    assert_eq!(waits, [200, 400, 800, 1600, 3200, 5000, 5000]);
+}
+
+#[test]
+fn an_attempt_that_took_as_long_as_the_wait_is_followed_at_once() {
+    let now = Instant::now();
+    let mut reconnect = after_loss(now, WORTH);
+    let start = now + FIRST;
+    assert!(reconnect.start(start, false).is_some());
+    let end = start + Duration::from_secs(5);
+    reconnect.failed(end, &refused("timed out"), false);
+    assert_eq!(reconnect.poll_timeout(false), Some(end));
+}
+
+#[test]
+fn nothing_starts_before_its_time() {
+    let now = Instant::now();
+    let mut reconnect = after_loss(now, WORTH);
+    let early = now + FIRST - Duration::from_millis(1);
+    assert_eq!(reconnect.start(early, false), None);
+    assert!(reconnect.start(now + FIRST, false).is_some());
+}
+
+#[test]
+fn a_loss_is_final_unless_connecting_again_can_help() {
+    let now = Instant::now();
+    let hopeless = [
+        last(WORTH - 1),
+        LastConnection {
+            open: false,
+            ..last(WORTH)
+        },
+        LastConnection {
+            answered: false,
+            ..last(WORTH)
+        },
+        LastConnection {
+            wanted: false,
+            ..last(WORTH)
+        },
+    ];
+    for last in hopeless {
+        let mut reconnect = Reconnect::new(now, machine());
+        let after = reconnect.lost(now, last, broken());
+        assert_eq!(after, AfterLoss::GiveUp("the path is gone".to_owned()));
+        assert!(!reconnect.is_lost(), "{last:?}");
+    }
+}
+
+#[test]
+fn a_torn_message_and_an_optional_feature_are_repeated_however_little_moved() {
+    let now = Instant::now();
+    for (torn, own_choice) in [(true, false), (false, true)] {
+        let mut reconnect = Reconnect::new(now, machine());
+        let last = LastConnection {
+            torn,
+            own_choice,
+            ..last(0)
+        };
+        let after = reconnect.lost(now, last, broken());
+        assert!(matches!(after, AfterLoss::ConnectAgain(_)), "{after:?}");
+    }
+}
+
+#[test]
+fn connections_that_are_lost_before_they_move_anything_end_the_session() {
+    let now = Instant::now();
+    let mut reconnect = Reconnect::new(now, machine());
+    for nth in 0..FRUITLESS + 2 {
+        let after = reconnect.lost(now, last(WORTH), broken());
+        let ends = nth > FRUITLESS;
+        assert_eq!(matches!(after, AfterLoss::GiveUp(_)), ends, "{nth}");
+        if !ends {
+            reconnect.start(now + LONGEST, false);
+            reconnect.succeeded(now);
+        }
+    }
+}
+
+#[test]
+fn connections_that_move_something_are_replaced_for_ever() {
+    let now = Instant::now();
+    let mut reconnect = Reconnect::new(now, machine());
+    for nth in 1..50 {
+        let after = reconnect.lost(now, last(WORTH * nth), broken());
+        assert!(matches!(after, AfterLoss::ConnectAgain(_)), "{nth}");
+        reconnect.start(now + LONGEST, false);
+        assert_eq!(reconnect.succeeded(now), Rejoined::ConnectedAgain);
+    }
+}
+
+#[test]
+fn a_login_that_is_refused_three_times_after_a_loss_is_final() {
+    let mut now = Instant::now();
+    let mut reconnect = after_loss(now, WORTH);
+    for nth in 1..=REFUSED {
+        now = reconnect.poll_timeout(false).expect("an attempt");
+        reconnect.start(now, false);
+        let over = reconnect.failed(now, &denied("permission denied"), false);
+        let text = "the path is gone; connecting again failed: permission denied".to_owned();
+        assert_eq!(over, (nth == REFUSED).then_some(text));
+    }
+}
+
+/// The host key of a further connection that differs is a failure of the login.
+#[test]
+fn another_host_key_after_a_loss_ends_the_session_with_that_reason() {
+    let mut now = Instant::now();
+    let mut reconnect = after_loss(now, WORTH);
+    let key = "its host key is another one than the first connection's";
+    let mut last = None;
+    for _ in 0..REFUSED {
+        now = reconnect.poll_timeout(false).expect("an attempt");
+        reconnect.start(now, false);
+        last = reconnect.failed(now, &denied(key), false);
+    }
+    assert!(last.is_some_and(|why| why.ends_with(key)));
+}
+
+#[test]
+fn refused_connections_are_tried_for_two_minutes() {
+    let began = Instant::now();
+    let (mut now, mut tries) = (began, 0);
+    let mut reconnect = after_loss(now, WORTH);
+    let why = loop {
+        now = reconnect.poll_timeout(false).expect("an attempt");
+        reconnect.start(now, false);
+        tries += 1;
+        if let Some(why) = reconnect.failed(now, &refused("no route to host"), false) {
+            break why;
+        }
+    };
+    assert!(why.ends_with("no route to host"), "{why}");
+    assert!(now - began > GIVEN_UP && now - began < GIVEN_UP + LONGEST * 2);
+    assert!((20..40).contains(&tries), "{tries}");
+}
+
+#[test]
+fn a_silent_path_is_left_after_twelve_seconds_and_the_user_is_told_once() {
+    let began = Instant::now();
+    let mut reconnect = Reconnect::new(began, machine());
+    assert_eq!(reconnect.poll_timeout(false), None, "nothing is awaited");
+    assert_eq!(reconnect.poll_timeout(true), Some(began + DARK));
+    let first = reconnect.start(began + DARK, true).expect("an attempt");
+    assert_eq!(
+        first.line().as_deref(),
+        Some("nothing was heard for 12 s; connecting again")
+    );
+    reconnect.failed(began + DARK, &refused("timed out"), true);
+    let next = reconnect.poll_timeout(true).expect("another attempt");
+    let second = reconnect.start(next, true).expect("another attempt");
+    assert_eq!(second.line(), None);
+}
+
+#[test]
+fn data_end_the_attempts_beside_a_silent_connection() {
+    let now = Instant::now();
+    let mut reconnect = Reconnect::new(now, machine());
+    reconnect.start(now + DARK, true);
+    reconnect.failed(now + DARK, &refused("timed out"), true);
+    let heard = now + DARK + Duration::from_millis(50);
+    assert_eq!(reconnect.heard(heard), DARK + Duration::from_millis(50));
+    assert_eq!(reconnect.poll_timeout(true), Some(heard + DARK));
+}
+
+#[test]
+fn attempts_beside_a_silent_connection_end_when_nothing_is_awaited_any_more() {
+    let now = Instant::now();
+    let mut reconnect = Reconnect::new(now, machine());
+    reconnect.start(now + DARK, true);
+    assert_eq!(
+        reconnect.failed(now + DARK, &refused("timed out"), false),
+        None
+    );
+    assert_eq!(reconnect.poll_timeout(false), None);
+}
+
+#[test]
+fn late_data_of_a_lost_connection_do_not_end_the_attempts() {
+    let now = Instant::now();
+    let mut reconnect = after_loss(now, WORTH);
+    reconnect.heard(now);
+    assert_eq!(reconnect.poll_timeout(false), Some(now + FIRST));
+}
+
+/// Bug: a further login that succeeded after the last connection was lost left the session in the
+/// state without a connection, so that it connected once more, and gave up after two minutes if it
+/// could not.
+#[test]
+fn a_login_that_was_in_progress_at_the_loss_is_the_new_connection() {
+    let now = Instant::now();
+    let mut reconnect = after_loss(now, WORTH);
+    assert_eq!(reconnect.connected(now), Rejoined::ConnectedAgain);
+    assert!(!reconnect.is_lost());
+    assert_eq!(reconnect.poll_timeout(false), None, "no attempt is needed");
+}
+
+#[test]
+fn an_attempt_that_ends_after_another_login_gives_one_more_connection() {
+    let now = Instant::now();
+    let mut reconnect = after_loss(now, WORTH);
+    reconnect.start(now + FIRST, false);
+    assert_eq!(reconnect.connected(now + FIRST), Rejoined::ConnectedAgain);
+    assert_eq!(reconnect.succeeded(now + FIRST), Rejoined::Beside);
+}
+
+#[test]
+fn an_attempt_that_fails_after_another_login_is_not_repeated() {
+    let now = Instant::now();
+    let mut reconnect = after_loss(now, WORTH);
+    reconnect.start(now + FIRST, false);
+    reconnect.connected(now + FIRST);
+    assert_eq!(
+        reconnect.failed(now + FIRST, &denied("refused"), false),
+        None
+    );
+    assert_eq!(reconnect.poll_timeout(false), None);
+}
+
+/// Bug: a loss during an attempt planned a second one, which ran although the first succeeded.
+#[test]
+fn a_loss_during_an_attempt_waits_for_that_attempt() {
+    let now = Instant::now();
+    let mut reconnect = Reconnect::new(now, machine());
+    reconnect.start(now + DARK, true);
+    let after = reconnect.lost(now + DARK, last(WORTH), broken());
+    assert!(matches!(after, AfterLoss::ConnectAgain(_)));
+    assert_eq!(reconnect.poll_timeout(false), None);
+    assert_eq!(reconnect.succeeded(now + DARK), Rejoined::ConnectedAgain);
+    assert_eq!(reconnect.poll_timeout(false), None);
+}

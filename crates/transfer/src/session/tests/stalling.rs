@@ -1,0 +1,89 @@
+//! Servers that drop requests or do not answer.
+
+use std::time::Duration;
+
+use testkit::sftp_model::Personality;
+
+use super::world::{World, content, lock};
+use crate::session::{SessionEvent, SessionOptions};
+
+const LONG: Duration = Duration::from_secs(900);
+
+/// Downloads 5 MB from a server that drops READs on its first `silent` channels.
+fn download(seed: u64, silent: usize, server: Personality) -> (World, Vec<String>) {
+    let options = SessionOptions {
+        connections: Some(1),
+        ..SessionOptions::default()
+    };
+    let mut world = World::with(seed, options);
+    lock(&world.shared).net.server = server;
+    lock(&world.shared).net.silent = (silent, 4);
+    world.get("big", content(2, 5_000_000));
+    let failed = world.run(LONG);
+    (world, failed)
+}
+
+fn repeated(world: &World) -> usize {
+    let again = |line: &&String| line.contains("repeating it on a new channel");
+    world.lines().iter().filter(again).count()
+}
+
+#[test]
+fn requests_that_a_server_drops_are_repeated_on_another_channel() {
+    for seed in 0..5 {
+        let (world, failed) = download(seed, 1, Personality::other());
+        assert_eq!(failed, Vec::<String>::new(), "{seed}: {:?}", world.lines());
+        assert_eq!(repeated(&world), 1, "{:?}", world.lines());
+        assert!(world.here("big") == Some(content(2, 5_000_000)), "{seed}");
+    }
+}
+
+#[test]
+fn the_second_repetition_has_fewer_requests_in_flight() {
+    let (world, failed) = download(1, 2, Personality::other());
+    assert_eq!(failed, Vec::<String>::new(), "{:?}", world.lines());
+    let most = |line: &String| {
+        let at = line.split("at most ").nth(1)?;
+        at.split(' ').next()?.parse::<u64>().ok()
+    };
+    let most: Vec<u64> = world.lines().iter().filter_map(most).collect();
+    assert!(most.len() == 2 && most[1] < most[0], "{most:?}");
+}
+
+#[test]
+fn a_server_that_never_answers_ends_the_copy_with_that_reason() {
+    let (world, failed) = download(2, 1000, Personality::other());
+    assert!(
+        failed
+            .iter()
+            .all(|why| why.contains("does not answer requests"))
+            && failed.len() == 1,
+        "{failed:?}"
+    );
+    assert!((2..=5).contains(&repeated(&world)), "{:?}", world.lines());
+}
+
+#[test]
+fn requests_to_a_server_that_answers_in_order_are_not_repeated() {
+    let mut world = World::new(3);
+    lock(&world.shared).net.silent = (1000, 4);
+    world.get("big", content(2, 3_000_000));
+    world.run_until(Duration::from_secs(11), |_| false);
+    assert_eq!(repeated(&world), 0);
+    let told = |e: &SessionEvent| matches!(e, SessionEvent::Stalled(line) if line.contains("big"));
+    assert!(world.events.iter().any(told), "{:?}", world.lines());
+}
+
+#[test]
+fn a_session_without_work_never_stalls() {
+    let mut world = World::new(4);
+    world.put("small", content(1, 10));
+    world.run(LONG);
+    world.run_until(Duration::from_secs(300), |_| false);
+    assert!(
+        !world
+            .events
+            .iter()
+            .any(|e| matches!(e, SessionEvent::Stalled(_)))
+    );
+}

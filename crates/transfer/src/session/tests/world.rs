@@ -1,0 +1,622 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mio::{Registry, Token};
+use schedule::{
+    Attributes, DiskReply, DiskRequest, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath,
+};
+use sftp::Output;
+use testkit::sftp_model::{
+    Act, Fs, Inject, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
+};
+use wire::Pool;
+
+use super::disk::{Disk as DiskModel, Source};
+use crate::session::command::Command;
+use crate::session::core::{ConnectOrder, SessionCore};
+use crate::session::disk::{Disk, LocalStandIn};
+use crate::session::due::Due;
+use crate::session::machine::Machine;
+use crate::session::server_facts::ServerFacts;
+use crate::session::{
+    ChannelId, ConnectionSource, Link, LinkError, LinkEvent, NoMoreConnections, Peer, SessionEvent,
+    SessionOptions,
+};
+
+/// Turns at one point in time after which the session is taken to spin.
+const SPINS: usize = 10_000;
+
+/// A channel with its server, and the bytes in flight.
+struct Channel {
+    model: SftpModel,
+    up: Path,
+    down: Path,
+    /// Bytes sent that the server has not received yet.
+    outstanding: usize,
+    /// The client has closed the channel, or its connection was cut.
+    closed: bool,
+    over: bool,
+}
+
+/// The server, all connections to it, and the paths.
+pub(super) struct Net {
+    pub fs: Fs,
+    pub server: Personality,
+    pub path: LinkOptions,
+    /// The path carries nothing, and bytes written meanwhile are lost.
+    pub dark: bool,
+    /// Bytes after which each connection is lost, in the order in which they are made; later ones
+    /// are kept.
+    pub lose_after: Vec<u64>,
+    /// READs from this number on are not answered on the first channels, this many of them.
+    pub silent: (usize, usize),
+    /// Channels that a connection carries.
+    pub channels: usize,
+    /// Seed of the next random bytes for temporaries' names.
+    rng: Rng,
+    connections: Vec<Vec<Channel>>,
+    lost: BTreeMap<usize, String>,
+    moved: Vec<u64>,
+}
+
+impl Net {
+    /// Loses a connection, as if its socket had reported an error.
+    pub(super) fn lose(&mut self, connection: usize) {
+        self.lost.insert(connection, "the path is gone".to_owned());
+    }
+
+    /// Number of connections made so far.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Number of channels opened so far, on all connections.
+    pub(super) fn opened(&self) -> usize {
+        self.connections.iter().map(Vec::len).sum()
+    }
+
+    /// Delivers what has arrived at the server, on all connections, lost ones included: data that
+    /// left before the loss arrive.
+    fn serve(&mut self, now: Instant) {
+        let fs = &mut self.fs;
+        for (at, channels) in self.connections.iter_mut().enumerate() {
+            for on in channels.iter_mut().filter(|on| !on.over) {
+                while let Some(bytes) = on.up.receive(now) {
+                    on.outstanding = on.outstanding.saturating_sub(bytes.len());
+                    if let Some(moved) = self.moved.get_mut(at) {
+                        *moved += bytes.len() as u64;
+                    }
+                    std::mem::swap(fs, &mut on.model.fs);
+                    on.model.handle_input(&bytes);
+                    std::mem::swap(fs, &mut on.model.fs);
+                    on.down.send(now, &on.model.take_output());
+                }
+            }
+        }
+    }
+
+    /// Time at which data reach the server next. Data in flight on lost connections do too.
+    fn next_arrival(&self) -> Option<Instant> {
+        let all = self.connections.iter().flatten();
+        all.filter_map(|on| on.up.next_arrival()).min()
+    }
+}
+
+/// State that links, disk and source share with the test.
+pub(super) struct Shared {
+    pub now: Instant,
+    pub net: Net,
+    pub disk: DiskModel,
+    /// Results of the next logins, and the time that each takes. Later ones succeed in 100 ms.
+    pub logins: VecDeque<(Duration, Option<NoMoreConnections>)>,
+    /// Further logins are possible.
+    pub open: bool,
+    /// Time when the last login began.
+    pub began: Vec<Instant>,
+}
+
+pub(super) type Handle = Arc<Mutex<Shared>>;
+
+pub(super) fn lock(shared: &Handle) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct SimLink {
+    shared: Handle,
+    number: usize,
+}
+
+impl SimLink {
+    fn add(shared: &Handle) -> Box<dyn Link> {
+        let mut on = lock(shared);
+        let number = on.net.connections.len();
+        on.net.connections.push(Vec::new());
+        on.net.moved.push(0);
+        drop(on);
+        Box::new(Self {
+            shared: Arc::clone(shared),
+            number,
+        })
+    }
+
+    fn close_all(&self) {
+        let mut on = lock(&self.shared);
+        for channel in &mut on.net.connections[self.number] {
+            channel.closed = true;
+        }
+    }
+}
+
+impl Link for SimLink {
+    fn register(&mut self, _: &Registry, _: Token) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn peer(&self) -> Option<Peer> {
+        let openssh = !lock(&self.shared).net.server.extensions.is_empty();
+        Some(Peer {
+            openssh,
+            ..Peer::default()
+        })
+    }
+
+    fn pool(&self) -> Pool {
+        Pool::new(32 * 1024, 64)
+    }
+
+    fn open_channel(&mut self) -> Option<ChannelId> {
+        let on = &mut *lock(&self.shared);
+        let net = &mut on.net;
+        let seeds = (net.rng.next_u64(), net.rng.next_u64());
+        let mut model = SftpModel::new(Fs::default(), net.server.clone());
+        if net.opened() < net.silent.0 {
+            for nth in net.silent.1..net.silent.1 + 2000 {
+                model.inject(Inject {
+                    kind: Some("READ"),
+                    nth,
+                    act: Act::Silence,
+                });
+            }
+        }
+        let (path, most) = (net.path, net.channels);
+        let channels = &mut net.connections[self.number];
+        if channels.iter().filter(|c| !c.closed).count() >= most {
+            return None;
+        }
+        channels.push(Channel {
+            model,
+            up: Path::new(path, seeds.0),
+            down: Path::new(path, seeds.1),
+            outstanding: 0,
+            closed: false,
+            over: false,
+        });
+        Some(ChannelId(channels.len() as u32 - 1))
+    }
+
+    fn close_channel(&mut self, channel: ChannelId) {
+        let mut on = lock(&self.shared);
+        on.net.connections[self.number][channel.0 as usize].closed = true;
+    }
+
+    fn ready(&mut self, _: Token, _: bool, _: bool) {}
+
+    fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
+        let mut on = lock(&self.shared);
+        let net = &mut on.net;
+        net.serve(now);
+        let most = net.lose_after.get(self.number).copied();
+        if most.is_some_and(|most| net.moved[self.number] > most) {
+            net.lose(self.number);
+        }
+        if let Some(why) = net.lost.remove(&self.number) {
+            return Err(LinkError::Lost(why));
+        }
+        if net.dark {
+            return Ok(false);
+        }
+        for (id, on) in net.connections[self.number].iter_mut().enumerate() {
+            let id = ChannelId(id as u32);
+            if on.closed {
+                if !on.over && on.up.next_arrival().is_none() {
+                    on.over = true;
+                    events.push(LinkEvent::Over(id));
+                }
+                continue;
+            }
+            while let Some(bytes) = on.down.receive(now) {
+                events.push(LinkEvent::Data(id, Bytes::from(bytes)));
+            }
+        }
+        Ok(false)
+    }
+
+    fn limit_receive(&mut self, _: usize) {}
+
+    fn room(&self, channel: ChannelId) -> usize {
+        let on = lock(&self.shared);
+        let on = &on.net.connections[self.number][channel.0 as usize];
+        (1_usize << 20).saturating_sub(on.outstanding)
+    }
+
+    fn send(&mut self, channel: ChannelId, output: Output) {
+        let bytes = match output {
+            Output::Bytes(bytes) => bytes,
+            Output::Block(block) => block.to_vec(),
+        };
+        let mut on = lock(&self.shared);
+        let (now, dark) = (on.now, on.net.dark);
+        let on = &mut on.net.connections[self.number][channel.0 as usize];
+        on.outstanding += bytes.len();
+        if !dark {
+            on.up.send(now, &bytes);
+        }
+    }
+
+    fn flush(&mut self, _: Instant) -> Result<bool, LinkError> {
+        Ok(false)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let on = lock(&self.shared);
+        // Data that have arrived are received in every turn, as far as the session wants them.
+        let later = |at: &Instant| *at > on.now;
+        let next = |channel: &Channel| match (channel.over, channel.closed) {
+            (true, _) => None,
+            (_, true) => {
+                let soon = on.now + Duration::from_millis(1);
+                Some(channel.up.next_arrival().filter(later).unwrap_or(soon))
+            }
+            _ => [channel.up.next_arrival(), channel.down.next_arrival()]
+                .into_iter()
+                .flatten()
+                .filter(later)
+                .min(),
+        };
+        let channels = on.net.connections[self.number].iter();
+        let next = channels.filter_map(next).min().filter(|_| !on.net.dark);
+        let lost = on.net.lost.contains_key(&self.number).then_some(on.now);
+        next.into_iter().chain(lost).min()
+    }
+
+    fn handle_timeout(&mut self, _: Instant) -> Result<(), LinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) {
+        self.close_all();
+    }
+
+    fn cuts(&self) -> bool {
+        true
+    }
+
+    fn cut(self: Box<Self>) {
+        self.close_all();
+    }
+}
+
+struct SimDisk(Handle);
+
+impl Disk for SimDisk {
+    fn submit(&mut self, request: DiskRequest) {
+        let on = &mut *lock(&self.0);
+        on.disk.handle(on.now, request);
+    }
+
+    fn submit_inline(&mut self, request: DiskRequest) -> Option<DiskReply> {
+        self.submit(request);
+        None
+    }
+
+    fn poll_reply(&mut self) -> Option<DiskReply> {
+        let on = &mut *lock(&self.0);
+        on.disk.reply(on.now)
+    }
+
+    fn holds(&self) -> bool {
+        false
+    }
+
+    fn flush(&mut self) {}
+
+    fn bind(&mut self, _: JobId, _: LocalStandIn) {}
+
+    fn release(&mut self, _: JobId) {}
+}
+
+struct SimSource(Handle);
+
+impl ConnectionSource for SimSource {
+    fn is_open(&self) -> bool {
+        lock(&self.0).open
+    }
+
+    fn another(&self, _: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
+        Err(NoMoreConnections::Connection(
+            "the world connects".to_owned(),
+        ))
+    }
+}
+
+/// A session in virtual time.
+pub(super) struct World {
+    pub core: SessionCore,
+    pub shared: Handle,
+    pub events: Vec<SessionEvent>,
+    logins: Vec<(Instant, ConnectOrder, Option<NoMoreConnections>)>,
+    began: Instant,
+    next_job: u64,
+}
+
+impl World {
+    /// Begins with one connection to an empty server like OpenSSH, 20 ms away.
+    pub(super) fn new(seed: u64) -> Self {
+        Self::with(seed, SessionOptions::default())
+    }
+
+    pub(super) fn with(seed: u64, options: SessionOptions) -> Self {
+        let now = Instant::now();
+        let shared = Arc::new(Mutex::new(Shared {
+            now,
+            net: Net {
+                fs: Fs::default(),
+                server: Personality::openssh(),
+                path: LinkOptions {
+                    delay: Duration::from_millis(10),
+                    bandwidth: 20_000_000,
+                    fragment: 32 << 10,
+                },
+                dark: false,
+                lose_after: Vec::new(),
+                silent: (0, 0),
+                channels: 10,
+                rng: Rng::new(seed),
+                connections: Vec::new(),
+                lost: BTreeMap::new(),
+                moved: Vec::new(),
+            },
+            disk: DiskModel::default(),
+            logins: VecDeque::new(),
+            open: true,
+            began: Vec::new(),
+        }));
+        let options = SessionOptions {
+            reach: Some(Arc::new(SimSource(Arc::clone(&shared)))),
+            ..options
+        };
+        // Names of temporaries must differ.
+        let machine = Machine {
+            random: |bytes| {
+                use std::cell::Cell;
+                thread_local!(static NEXT: Cell<u64> = const { Cell::new(1) });
+                let next = NEXT
+                    .get()
+                    .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                    .wrapping_add(1);
+                NEXT.set(next);
+                let drawn = next.to_be_bytes();
+                for (byte, from) in bytes.iter_mut().zip(drawn.iter().cycle()) {
+                    *byte = *from;
+                }
+            },
+            ..super::machine()
+        };
+        let disk = Box::new(SimDisk(Arc::clone(&shared)));
+        let outlet: crate::session::direct::Outlet = Arc::new(|| Box::new(|_| {}));
+        let facts = Arc::new(ServerFacts::default());
+        let mut core = SessionCore::new(now, options, machine, (disk, outlet), facts);
+        core.begin(now, SimLink::add(&shared));
+        Self {
+            core,
+            shared,
+            events: Vec::new(),
+            logins: Vec::new(),
+            began: now,
+            next_job: 1,
+        }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        lock(&self.shared).now
+    }
+
+    /// Virtual time since the beginning.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.now() - self.began
+    }
+
+    /// Submits a job.
+    pub(super) fn submit(&mut self, kind: JobKind, size: Option<u64>) -> JobId {
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        let hint = schedule::Hint {
+            size,
+            relayed: false,
+        };
+        let now = self.now();
+        self.core
+            .handle_command(now, Command::Push(Job { id, kind }, hint));
+        id
+    }
+
+    /// Submits the upload of a new file with these bytes.
+    pub(super) fn put(&mut self, name: &str, data: Vec<u8>) -> JobId {
+        let size = Some(data.len() as u64);
+        let path = PathBuf::from(name);
+        let source = Source::new(data);
+        let old = lock(&self.shared).disk.sources.insert(path.clone(), source);
+        assert!(old.is_none(), "{name} is uploaded twice");
+        let kind = JobKind::Put {
+            source: path,
+            target: RemotePath(name.as_bytes().to_vec()),
+            options: PutOptions::default(),
+        };
+        self.submit(kind, size)
+    }
+
+    /// Submits the download of a file that the server has.
+    pub(super) fn get(&mut self, name: &str, data: Vec<u8>) -> JobId {
+        let size = data.len() as u64;
+        lock(&self.shared)
+            .net
+            .fs
+            .place(name, Kind::File(data), 0o644);
+        let known = Attributes {
+            size: Some(size),
+            mode: Some(0o100_644),
+            ..Attributes::default()
+        };
+        let kind = JobKind::Get {
+            source: RemotePath(name.as_bytes().to_vec()),
+            target: PathBuf::from(name).into(),
+            known: Some(known),
+            options: PutOptions::default(),
+        };
+        self.submit(kind, Some(size))
+    }
+
+    /// Bytes of a file at the server.
+    pub(super) fn at_server(&self, name: &str) -> Option<Vec<u8>> {
+        lock(&self.shared).net.fs.data(name).map(<[u8]>::to_vec)
+    }
+
+    /// Bytes of a local file.
+    pub(super) fn here(&self, name: &str) -> Option<Vec<u8>> {
+        let on = lock(&self.shared);
+        let file = on.disk.files.get(&PathBuf::from(name));
+        file.map(|(data, _)| data.clone())
+    }
+
+    /// Runs turns until `until` is true, the session is over, or `most` has passed. Returns false
+    /// in the last case.
+    pub(super) fn run_until(&mut self, most: Duration, until: impl Fn(&Self) -> bool) -> bool {
+        let (end, mut spins) = (self.now() + most, 0);
+        while !until(self) && !self.core.is_over() {
+            let now = self.now();
+            lock(&self.shared).net.serve(now);
+            let arrived = self.finish_logins(now);
+            self.core.turn(now, 0);
+            while let Some(order) = self.core.poll_order() {
+                self.begin_login(now, order);
+            }
+            self.take_events();
+            let due = match self.core.due(now) {
+                Due::Now => Some(now),
+                Due::At(at) => Some(at),
+                Due::Input => None,
+            };
+            let (outside, server) = (self.next_outside(), lock(&self.shared).net.next_arrival());
+            let Some(next) = due.into_iter().chain(outside).chain(server).min() else {
+                return until(self);
+            };
+            spins = if next > now || arrived { 0 } else { spins + 1 };
+            assert!(spins < SPINS, "the session spins at {:?}", self.elapsed());
+            if next > end {
+                lock(&self.shared).now = end;
+                return false;
+            }
+            let outside = self.next_outside().is_some_and(|at| at <= next);
+            let next = next.max(now);
+            lock(&self.shared).now = next;
+            self.core.woken(next, outside);
+        }
+        self.take_events();
+        true
+    }
+
+    /// Runs until all jobs have ended, for at most `most`; returns the reasons of failures.
+    pub(super) fn run(&mut self, most: Duration) -> Vec<String> {
+        let jobs = self.next_job - 1;
+        let done = self.run_until(most, |world| world.ended() as u64 >= jobs);
+        assert!(
+            done || self.core.is_over(),
+            "{} of {jobs} jobs ended within {most:?}: {:?}",
+            self.ended(),
+            self.lines()
+        );
+        let failed = self.events.iter().filter_map(|event| match event {
+            SessionEvent::Lane(LaneEvent::Failed(_, fault)) => Some(fault.what.clone()),
+            _ => None,
+        });
+        failed.collect()
+    }
+
+    fn ended(&self) -> usize {
+        let last = |event: &&SessionEvent| match event {
+            SessionEvent::Lane(event) => event.is_last(),
+            _ => false,
+        };
+        self.events.iter().filter(last).count()
+    }
+
+    /// Lines for the user so far.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let lines = self.events.iter().filter_map(|event| match event {
+            SessionEvent::Says(line) | SessionEvent::Stalled(line) | SessionEvent::Lost(line) => {
+                Some(line.clone())
+            }
+            _ => None,
+        });
+        lines.collect()
+    }
+
+    /// True if a line for the user contains this text.
+    pub(super) fn says(&self, text: &str) -> bool {
+        self.lines().iter().any(|line| line.contains(text))
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            self.events.push(event);
+        }
+    }
+
+    fn begin_login(&mut self, now: Instant, order: ConnectOrder) {
+        let on = &mut *lock(&self.shared);
+        on.began.push(now);
+        let dark = NoMoreConnections::Connection("connection timed out".to_owned());
+        let usual = match on.net.dark {
+            true => (Duration::from_secs(5), Some(dark)),
+            false => (Duration::from_millis(100), None),
+        };
+        let (takes, result) = on.logins.pop_front().unwrap_or(usual);
+        self.logins.push((now + takes, order, result));
+    }
+
+    fn finish_logins(&mut self, now: Instant) -> bool {
+        let due = |login: &mut (Instant, ConnectOrder, Option<NoMoreConnections>)| login.0 <= now;
+        let ready: Vec<_> = self.logins.extract_if(.., due).collect();
+        let any = !ready.is_empty();
+        for (_, order, failed) in ready {
+            let link = match failed {
+                Some(why) => Err(why),
+                None => Ok(SimLink::add(&self.shared)),
+            };
+            match order {
+                ConnectOrder::Another { .. } => self.core.joined(now, link),
+                ConnectOrder::Again => self.core.rejoined(now, link),
+            }
+        }
+        any
+    }
+
+    /// Time of the next input that no deadline of the session announces.
+    fn next_outside(&self) -> Option<Instant> {
+        let logins = self.logins.iter().map(|(at, ..)| *at);
+        let on = lock(&self.shared);
+        let disk = on.disk.next_reply();
+        logins.chain(disk).min()
+    }
+}
+
+/// Bytes that differ from file to file and from block to block.
+pub(super) fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Rng::new(seed).fill(&mut bytes);
+    bytes
+}
