@@ -408,7 +408,7 @@ fn started(
     options: SessionOptions,
 ) -> Result<Session, ConnectError> {
     Session::start(Box::new(link), options).map_err(|error| {
-        let why = format!("{}: a session can't be set up: {error}", name(host));
+        let why = format!("{}: cannot start a session: {error}", name(host));
         ConnectError::this_machine(ConnectCheck::Session, why)
     })
 }
@@ -416,7 +416,7 @@ fn started(
 impl Hosts {
     /// The host of this number.
     fn host(&self, host: HostId) -> Result<&Destination, ConnectError> {
-        let unknown = || ConnectError::configuration("there is no such host");
+        let unknown = || ConnectError::configuration("internal error: unknown host number");
         self.hosts.get(host.0).ok_or_else(unknown)
     }
 
@@ -435,14 +435,14 @@ impl Hosts {
             let _ = done.send(work());
         });
         spawned.map_err(|error| {
-            let why = format!("no thread to connect with: {error}");
+            let why = format!("cannot start a thread to connect: {error}");
             ConnectError::this_machine(ConnectCheck::Reach, why)
         })?;
         loop {
             match result.recv_timeout(CANCEL_SEEN) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Disconnected) => {
-                    let why = "connecting ended unexpectedly";
+                    let why = "the connecting thread ended unexpectedly";
                     return Err(ConnectError::this_machine(ConnectCheck::Reach, why));
                 }
                 Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {

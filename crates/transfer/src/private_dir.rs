@@ -280,7 +280,7 @@ fn check_directory(path: &Path, dir: &OwnedFd) -> io::Result<()> {
         return Ok(());
     }
     if mode & WRITABLE_BY_OTHERS != 0 {
-        return Err(distrusted(path, "can be written by every user"));
+        return Err(distrusted(path, "is writable by every user"));
     }
     if mode & WRITABLE_BY_GROUP != 0 && !group::is_private(dir.as_fd(), stat.st_gid) {
         let why =

@@ -142,7 +142,7 @@ fn reachable(place: &Endpoint) -> Option<String> {
             Ok(mut found) => found
                 .find(|at| relay::is_for_strangers(at.ip()))
                 .map(|at| at.ip()),
-            Err(e) => return Some(format!("{name} cannot be resolved: {e}")),
+            Err(e) => return Some(format!("cannot resolve {name}: {e}")),
         },
         place => {
             let at = place.addresses().unwrap_or_default().into_iter();

@@ -158,17 +158,17 @@ mod tests {
             (
                 "\nroot = \"/no/such\"\n",
                 2,
-                "root = \"/no/such\": is not there",
+                "root = \"/no/such\": does not exist",
             ),
             (
                 "root = \"/dev/null\"\n",
                 1,
-                "root = \"/dev/null\": is no directory",
+                "root = \"/dev/null\": is not a directory",
             ),
             ("root = \"/srv/%d\"\n", 1, "%d stands for nothing"),
             ("authorized-keys = \"%k\"\n", 1, "%k stands for nothing"),
-            ("host-keys = [\"/no/such\"]\n", 1, "is not there"),
-            ("trusted-user-ca-keys = \"/no/such\"\n", 1, "is not there"),
+            ("host-keys = [\"/no/such\"]\n", 1, "does not exist"),
+            ("trusted-user-ca-keys = \"/no/such\"\n", 1, "does not exist"),
             (
                 "allow = [\"nosuchprogram\"]\n",
                 1,

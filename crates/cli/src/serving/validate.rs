@@ -166,7 +166,7 @@ fn source_block(options: &Options) -> Option<(String, String)> {
 
 fn users(options: &Options) -> Option<(String, String)> {
     let none = options.users.as_ref()?.is_empty();
-    let problem = "a list without names would let nobody in";
+    let problem = "users = [] would admit no one; remove it to admit all accounts";
     none.then(|| ("[]".to_owned(), problem.to_owned()))
 }
 
@@ -357,8 +357,8 @@ fn meaningless_token(pattern: &Path) -> Option<String> {
 fn no_root(root: &Path) -> Option<String> {
     let problem = match fs::metadata(root) {
         _ if is_pattern(root) || root.is_relative() => None,
-        Ok(meta) if !meta.is_dir() => Some("is no directory"),
-        Err(e) if is_missing(e.kind()) => Some("is not there"),
+        Ok(meta) if !meta.is_dir() => Some("is not a directory"),
+        Err(e) if is_missing(e.kind()) => Some("does not exist"),
         _ => None,
     };
     meaningless_token(root).or(problem.map(str::to_owned))
@@ -368,7 +368,7 @@ fn no_file(file: &Path) -> Option<String> {
     let problem = match fs::metadata(file) {
         _ if file.is_relative() => None,
         Ok(meta) if meta.is_dir() => Some("is a directory"),
-        Err(e) if is_missing(e.kind()) => Some("is not there"),
+        Err(e) if is_missing(e.kind()) => Some("does not exist"),
         _ => None,
     };
     problem.map(str::to_owned)

@@ -529,7 +529,6 @@ fn cut_off(why: AbortReason) -> io::Error {
 
 fn not_let_in(why: &io::Error, asks: Option<&StripeOpener>) -> io::Error {
     let ours = asks.map_or("", |asks| asks.facing.fingerprint());
-    let what =
-        format!("the other half does not answer ({why}); does its --pair-allow have {ours}?");
+    let what = format!("the peer relay does not answer ({why}); is {ours} in its --pair-allow?");
     io::Error::new(why.kind(), what)
 }

@@ -65,7 +65,7 @@ impl RemoteCommand {
         link.flush(Instant::now())
             .map_err(|e| host(e.into_words()))?;
         let wrong = |e: std::io::Error| {
-            let why = format!("{shown}: a command cannot be talked to: {e}");
+            let why = format!("{shown}: cannot communicate with the remote command: {e}");
             ConnectError::this_machine(ConnectCheck::Session, why)
         };
         let (stream, local) = UnixStream::pair().map_err(wrong)?;

@@ -136,7 +136,10 @@ pub(super) fn start(
     hops: usize,
 ) -> Result<Started, ConnectError> {
     if hops > MAX_HOPS {
-        let text = format!("{}: more than {MAX_HOPS} hops (ProxyJump)", config.host);
+        let text = format!(
+            "{}: more than {MAX_HOPS} jump hosts (ProxyJump)",
+            config.host
+        );
         return Err(ConnectError::configuration(text));
     }
     tell_once(&config, around);
@@ -339,7 +342,7 @@ fn opener(
         Proxy::Direct => {
             let bind = match &config.bind_address {
                 Some(text) => Some(text.parse().map_err(|_| {
-                    let why = format!("{name}: BindAddress {text} is no address");
+                    let why = format!("{name}: BindAddress {text} is not an IP address");
                     ConnectError::configuration(why)
                 })?),
                 None => None,
@@ -401,7 +404,7 @@ fn opener(
 /// Starts a ProxyCommand.
 fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), ConnectError> {
     ProxyProcess::start(command).map_err(|e| {
-        let why = format!("{name}: ProxyCommand cannot be run: {e}");
+        let why = format!("{name}: cannot run the ProxyCommand: {e}");
         ConnectError::this_machine(ConnectCheck::Reach, why)
     })
 }
@@ -424,7 +427,7 @@ fn passed_by(
         child.kill();
         let _ = child.wait();
         ConnectError::unreachable(format!(
-            "{name}: a socket was to be passed (ProxyUseFdpass): {why}"
+            "{name}: cannot get a socket from the ProxyCommand (ProxyUseFdpass): {why}"
         ))
     })?;
     // ssh blocks until the command exits; here a thread waits for it.

@@ -174,7 +174,8 @@ impl Connection {
         around: &ConnectionContext<'_>,
     ) -> io::Result<Leg> {
         let facing = self.running.relay.facing.as_ref();
-        let facing = facing.ok_or_else(|| io::Error::other("no pair is set up"))?;
+        let facing =
+            facing.ok_or_else(|| io::Error::other("internal error: no pair is configured"))?;
         leg.ask_tls(facing.opener(), "pair")?;
         let rtt = leg.tcp().and_then(sys::tcp_info).map(|tcp| tcp.rtt);
         let path = (target.to_string(), to);

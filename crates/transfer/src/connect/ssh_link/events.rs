@@ -45,7 +45,7 @@ impl SshLink {
                 Event::Channel(ChannelEvent::PredictionFailed(_))
                     if self.config.role == LinkRole::Direct =>
                 {
-                    return Err(error("the server numbers its channels otherwise"));
+                    return Err(error("the server uses other channel numbers than expected"));
                 }
                 Event::Channel(ChannelEvent::PredictionFailed(_)) => {
                     return self.restart(
@@ -57,7 +57,7 @@ impl SshLink {
                 // Only a server's connection emits these.
                 Event::Login(_) => {}
                 Event::Retracted => {
-                    debug!("{}: the session waits for another login", self.config.name);
+                    debug!("{}: waiting for another login step", self.config.name);
                     self.first.forget();
                     self.channels.clear();
                 }
@@ -311,7 +311,7 @@ impl SshLink {
             }
             AuthEvent::Failed { server, why } => {
                 if self.conn.is_early() && self.restarts.are_allowed() {
-                    self.restart(events, "the key that worked before was refused")?;
+                    self.restart(events, "the key that worked last time was refused")?;
                     return Ok(true);
                 }
                 self.denied = true;
@@ -328,8 +328,11 @@ impl SshLink {
             ChannelEvent::ExtendedData(id, bytes) => self.handle_stderr(now, id, &bytes, events),
             ChannelEvent::RequestFailed(id) => {
                 let why = match self.program(id) {
-                    Some(RemoteProgram::Sftp) => "the server has no SFTP subsystem",
-                    _ => "the server runs no command",
+                    Some(RemoteProgram::Sftp) => {
+                        "the server has no SFTP subsystem: is Subsystem sftp set in its \
+                         sshd_config?"
+                    }
+                    _ => "the server does not run commands",
                 };
                 self.end_channel(id, ChannelEnd::Closed(why), events);
             }
@@ -498,7 +501,7 @@ impl SshLink {
             .then(|| in_one_line(&said))
             .flatten()
         {
-            Some(said) => error(&format!("{what} after it said: {said}")),
+            Some(said) => error(&format!("{what}; its last message: {said}")),
             None => error(what),
         }
     }

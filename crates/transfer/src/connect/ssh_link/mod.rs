@@ -211,11 +211,7 @@ impl SshLink {
             (opening.join(), conn)
         });
         let this_machine = |why| ConnectError::this_machine(ConnectCheck::Reach, why);
-        let failed = || {
-            Err(this_machine(
-                "the thread that connects has failed".to_owned(),
-            ))
-        };
+        let failed = || Err(this_machine("the connecting thread has failed".to_owned()));
         let stream = stream.unwrap_or_else(|_| failed())?;
         let conn = conn.map_err(|e| this_machine(e.into_words()))?;
         stream.expect_data();
@@ -406,9 +402,7 @@ impl SshLink {
             RemoteKnowledge::Hoped if !self.restarts.may_predict() || !runs_commands => {
                 RemoteKnowledge::Unknown { insists: true }
             }
-            _ if !runs_commands => {
-                RemoteKnowledge::Never("this SSH server is not known to run commands")
-            }
+            _ if !runs_commands => RemoteKnowledge::Never("this SSH server may not run commands"),
             RemoteKnowledge::Serves(_) if !self.restarts.may_predict() => {
                 RemoteKnowledge::Unknown { insists: false }
             }
