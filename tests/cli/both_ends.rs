@@ -83,7 +83,7 @@ fn where_there_is_none_nothing_is_said_and_nobody_asks_again() {
     };
     make_tree(&ends);
     let [up, _] = copies(&ends, &[]);
-    assert_stock(&up, "there is no longhaul at the far end");
+    assert_stock(&up, "longhaul was not found at the far end");
     assert_eq!(up.err(), "", "{up}");
     let (asked, _) = ends.started();
     assert_eq!(asked, 1, "{}", ends.scene.peer.log());
@@ -94,7 +94,10 @@ fn where_there_is_none_nothing_is_said_and_nobody_asks_again() {
     let run = ends.scene.client.cp().arg("--far-end=exec");
     let run = run.arg(ends.scene.path("from/large"));
     let said = run.arg(ends.scene.remote("to")).run().expect_code(0);
-    assert!(said.err().contains("since there is no longhaul"), "{said}");
+    assert!(
+        said.err().contains("since longhaul was not found"),
+        "{said}"
+    );
     assert_eq!(ends.started().0, asked + 1);
     // A longhaul that was installed meanwhile is found.
     ends.install();
@@ -127,8 +130,8 @@ fn one_that_the_user_says_is_there_and_is_not_is_done_without() {
     // A second lane that is opened before the answer would ask as well.
     let flags = ["--far-end=exec", "--connections=1", "--channels=1"];
     let [up, down] = copies(&ends, &flags);
-    assert_stock(&up, "there is no longhaul at the far end");
-    assert_stock(&down, "there is no longhaul at the far end");
+    assert_stock(&up, "longhaul was not found at the far end");
+    assert_stock(&down, "longhaul was not found at the far end");
     assert_eq!(ends.started().0, 2, "{}", ends.scene.peer.log());
 }
 
@@ -142,7 +145,7 @@ fn one_that_has_vanished_is_done_without() {
     copies(&ends, &[]);
     ends.uninstall();
     let [up, down] = copies(&ends, &[]);
-    assert_stock(&up, "there is no longhaul at the far end");
+    assert_stock(&up, "longhaul was not found at the far end");
     assert_stock(&down, "within the last day");
     // The host memory records that the longhaul is gone: the third run did not look for it.
     let (asked, _) = ends.started();
@@ -174,8 +177,8 @@ fn what_startup_files_print_is_passed_over() {
 /// Programs in longhaul's place, and the reason that is reported for each.
 const IMPOSTORS: [(&str, &str); 7] = [
     ("exit 3", "status 3"),
-    ("exec yes", "is no longhaul's"),
-    ("exec tr '\\\\000' x </dev/zero", "is no longhaul's"),
+    ("exec yes", "is not longhaul"),
+    ("exec tr '\\\\000' x </dev/zero", "is not longhaul"),
     ("printf '\\nlonghaul-serves 1 9.9\\n'; exec yes", "SFTP"),
     ("printf '\\nlonghaul-serves 1 9.9\\n'; exit 0", "ended"),
     (
@@ -243,7 +246,7 @@ fn an_account_that_is_given_nothing_but_sftp_keeps_it() {
     // SFTP server whatever is requested.
     let forced = [
         (Some("internal-sftp".to_owned()), "ended with status 1"),
-        (server, "its own SFTP server whatever is asked for"),
+        (server, "its own SFTP server for every command"),
     ];
     for (command, reason) in forced {
         let Some(command) = command else { continue };
@@ -373,7 +376,7 @@ fn one_that_dies_in_the_middle_is_replaced_by_the_stock_server() {
             &ends.scene.path("copy"),
             Compare::CONTENT,
         );
-        assert_stock(&outcome, "the longhaul there ended");
+        assert_stock(&outcome, "longhaul at the far end ended");
         let left: Vec<_> = names_in(ends.scene.scratch.path());
         assert_eq!(left.len(), 5, "back copy file from to: {left:?}");
     }
@@ -443,7 +446,7 @@ fn it_is_sent_ahead_used_there_and_removed() {
     assert!(again.err().contains("longhaul installed"), "{again}");
     fs::remove_file(&sent).expect("our file");
     let [up, _] = copies(&ends, &["--far-end=exec", "--limit=2MB"]);
-    assert_stock(&up, "is gone");
+    assert_stock(&up, "is missing");
     let sent = bootstrap(&[]);
     assert!(sent.err().contains("longhaul installed"), "{sent}");
     let [up, _] = copies(&ends, &slow);
@@ -456,7 +459,7 @@ fn it_is_sent_ahead_used_there_and_removed() {
     assert!(removed.err().contains("removed"), "{removed}");
     assert!(!bin.exists());
     let [up, _] = copies(&ends, &["--far-end=exec", "--limit=2MB"]);
-    assert_stock(&up, "there is no longhaul at the far end");
+    assert_stock(&up, "longhaul was not found at the far end");
 }
 
 #[test]

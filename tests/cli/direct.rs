@@ -17,7 +17,7 @@ use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{Outcome, Run, Seed};
 
 /// Message of `-v` if direct connections are used.
-const USED: &str = "data go over a direct connection";
+const USED: &str = "using a direct connection for data";
 
 /// sshd whose users find `longhaul` on a PATH of their own.
 struct Far {
@@ -243,7 +243,7 @@ fn without_a_longhaul_there_the_sftp_server_is_used() {
     let Some(far) = Far::with(PeerBuilder::openssh()) else {
         return;
     };
-    far.goes_on_without("no longhaul could be started at the far end");
+    far.goes_on_without("longhaul was not found at the far end");
     far.says(b"something else altogether\n");
     far.script("printf 'something else'; exit 0");
     far.goes_on_without("no direct connection");
@@ -329,7 +329,7 @@ fn a_port_range_is_kept_to() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     far.install("exec", &format!("--port-range {port}-{port}"));
-    far.goes_on_without("can be listened at");
+    far.goes_on_without("cannot listen on");
     drop(taken);
     used(far.there_and_back(&[]));
 }

@@ -485,7 +485,7 @@ fn a_file_that_changes_while_it_is_sent_is_sent_again() {
         change(data);
     }
     let outcome = running.wait().expect_code(0);
-    let told = "it changed while it was copied";
+    let told = "the source changed while it was copied";
     assert!(outcome.out().contains(told), "{outcome}");
 }
 

@@ -345,7 +345,7 @@ fn a_person_who_has_to_log_in_again_is_asked_once() {
     assert_eq!(copy.asked(), 1);
     copy.proxy.cut_now();
     let outcome = running.wait().expect_code(0);
-    assert!(outcome.err().contains("connected again"), "{outcome}");
+    assert!(outcome.err().contains("reconnected"), "{outcome}");
     assert_eq!(copy.asked(), 2, "{outcome}");
     let copied = std::fs::read(copy.scene.path("copy")).expect("copied");
     assert!(copied == copy.content, "another content");

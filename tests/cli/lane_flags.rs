@@ -82,7 +82,7 @@ fn the_limiter_is_named_below_the_closing_line() {
     let said: Vec<&str> = err.lines().collect();
     assert_eq!(said.len(), 2, "{outcome}");
     assert!(said[0].starts_with("copied 1 file"), "{outcome}");
-    let named = "limited by the rate that was set (2 connections";
+    let named = "limited by the rate limit (2 connections";
     assert!(said[1].starts_with(named), "{outcome}");
     assert_eq!(copy(&["-q"]).err(), "");
     let err = copy(&["-vv"]).err();
@@ -125,7 +125,7 @@ fn a_copy_begins_with_what_paid_the_last_time() {
         }]);
         std::fs::write(&file, kept.to_string()).expect("the memory");
     };
-    let began = "adding 1 channel: as many as paid the last time";
+    let began = "adding 1 channel: the number that paid last time";
 
     remember(now - 60, 1);
     let err = copy(&["-vv", "--limit=8MB"]).err();

@@ -186,7 +186,7 @@ fn all_connections_are_lost() {
         let outcome = running.wait();
         // The client reconnects and continues.
         assert!(!outcome.timed_out && outcome.code == Some(0), "{outcome}");
-        assert!(outcome.err().contains("connecting again"), "{outcome}");
+        assert!(outcome.err().contains("reconnecting"), "{outcome}");
         let read = |name| std::fs::read(far.scene.path(name)).expect("it is there");
         assert!(read("to/file") == read("from/file"), "{outcome}");
         far.assert_no_temporaries(&outcome);

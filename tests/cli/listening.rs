@@ -268,7 +268,7 @@ fn options_of_a_key_are_honoured_or_the_key_is_not() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).expect("our file");
     let outcome = openssh(&scene, "sftp").arg("peer").stdin("").run();
     outcome.expect_code(255);
-    assert!(scene.peer.log().contains("others may change it"));
+    assert!(scene.peer.log().contains("other users can write it"));
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn there_is_no_shell_and_no_command() {
     for command in [&[][..], &["touch", "there"]] {
         let run = openssh(&scene, "ssh").arg("-T").arg("peer").args(command);
         let outcome = run.stdin("").run().expect_code(1);
-        outcome.expect_err(&["This server moves files only"]);
+        outcome.expect_err(&["This server transfers files only"]);
     }
     let outcome = openssh(&scene, "ssh").args(["-s", "peer", "shell"]);
     outcome.stdin("").run().expect_code(255);
@@ -298,14 +298,22 @@ fn what_is_being_transferred_is_served_to_the_end() {
     let begun = || fs::metadata(scene.path("back")).is_ok_and(|m| m.len() > 0);
     assert!(running.until(begun));
     scene.peer.terminate();
-    assert!(running.until(|| scene.peer.log().contains("nobody is let in any more")));
+    assert!(running.until(|| {
+        scene
+            .peer
+            .log()
+            .contains("shutting down: no new connections")
+    }));
     assert!(TcpStream::connect(scene.peer.addr()).is_err());
     running.wait().expect_code(0);
     assert!(fs::read(scene.path("back")).expect("it") == content);
     // An idle client is not waited for.
     assert_eq!(scene.peer.ends_within(Duration::from_secs(20)), Some(0));
     let outcome = idle.wait();
-    assert!(outcome.out().contains("this server ends"), "{outcome}");
+    assert!(
+        outcome.out().contains("the server is shutting down"),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -328,7 +336,7 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
         }
     };
     assert!(
-        turned_away.contains("too many are logging in at once"),
+        turned_away.contains("too many connections that have not logged in (strangers)"),
         "{turned_away}"
     );
     assert!(held.len() >= 10);
@@ -337,7 +345,10 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
     let outcome = login();
     assert!(!outcome.success());
     let told = outcome.err();
-    assert!(told.contains("too many are logging in at once"), "{told}");
+    assert!(
+        told.contains("too many connections that have not logged in (strangers)"),
+        "{told}"
+    );
     held.clear();
     let deadline = Instant::now() + Duration::from_secs(20);
     while !login().success() {

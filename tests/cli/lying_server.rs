@@ -240,6 +240,6 @@ fn cve_2019_6111_a_server_that_expands_a_home_names_no_local_file() {
         .run();
     outcome
         .expect_code(1)
-        .expect_err(&["~bob: the server's answer is not an absolute path"]);
+        .expect_err(&["~bob: the server answered with a path that is not absolute"]);
     assert_eq!(scene.found(), Vec::<String>::new());
 }

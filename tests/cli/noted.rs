@@ -33,7 +33,7 @@ fn each_transfer_has_its_line_unless_it_is_of_little() {
     let scene = configured("").0;
     put_and_told(&scene, 1_500_000, " INFO ");
     put_and_told(&scene, 7, " DEBUG ");
-    scene.logs("session over opened=1 sent=0 received=7");
+    scene.logs("session closed opened=1 sent=0 received=7");
     // longhaul's client uploads small files with one request.
     let by_us = |scene: &Scene, level: &str| {
         if !scene.client.is_scp() {

@@ -17,7 +17,7 @@ use crate::serving::openssh;
 const NEW: &str = "mlkem768x25519-sha256";
 const OLD: &str = "curve25519-sha256";
 const GCM: &str = "aes128-gcm@openssh.com";
-const REMEDY: &str = "; longhaul serve --old-clients (old-clients = true) would let it in";
+const REMEDY: &str = "; longhaul serve --old-clients (old-clients = true) would admit it";
 
 #[test]
 fn who_has_nothing_in_common_reads_what_is_missing_and_what_helps() {
@@ -26,28 +26,28 @@ fn who_has_nothing_in_common_reads_what_is_missing_and_what_helps() {
     for (lists, sentence, helps) in [
         (
             ["curve25519-sha256,ext-info-c", "ssh-ed25519", GCM, ""],
-            "no key exchange method that is offered here, only curve25519-sha256",
+            "no key exchange method in common; it offers only curve25519-sha256",
             true,
         ),
         (
             [NEW, "ssh-ed25519", "aes128-ctr", "hmac-sha1,hmac-sha2-256"],
-            "no MAC that is offered here, only hmac-sha1,hmac-sha2-256",
+            "no MAC in common; it offers only hmac-sha1,hmac-sha2-256",
             true,
         ),
         (
             [NEW, "ssh-ed25519", "3des-cbc", "hmac-sha2-256"],
-            "no cipher that is offered here, only 3des-cbc",
+            "no cipher in common; it offers only 3des-cbc",
             false,
         ),
         // One type matches, and another does not.
         (
             [OLD, "ssh-dss", GCM, ""],
-            "no key exchange method that is offered here, only curve25519-sha256",
+            "no key exchange method in common; it offers only curve25519-sha256",
             false,
         ),
         (
             [NEW, "ssh-dss", GCM, ""],
-            "no host key algorithm that is offered here, only ssh-dss",
+            "no host key algorithm in common; it offers only ssh-dss",
             false,
         ),
         ([long, "ssh-ed25519", GCM, ""], ",x@example.org,...", false),

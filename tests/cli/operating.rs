@@ -172,7 +172,7 @@ fn limits_and_times_are_kept() {
     assert!(told.contains(full), "{told}");
     scene.logs(full);
     // Idle for two seconds.
-    assert!(there.shows("nothing was under way for long"));
+    assert!(there.shows("idle timeout"));
     drop(there);
     openssh(&scene, "sftp")
         .arg("peer")
@@ -213,7 +213,7 @@ fn what_is_open_and_not_used_is_idle() {
         scene.client.dir.config().display()
     );
     let running = Run::new("sh").args(["-c", &line]).spawn();
-    scene.logs("nothing was under way for long");
+    scene.logs("idle timeout");
     let log = scene.peer.log();
     assert!(log.contains("left open"), "{log}");
     drop(running);
@@ -260,7 +260,7 @@ fn figures_are_told_to_who_asks() {
     let (scene, _file, _folder) = configured(&text);
     write_file(&scene.path("file"), &Seed::new(3).bytes(100_000));
     put(&scene, scene.path("there").to_str().expect("UTF-8")).expect_code(0);
-    scene.logs("session over");
+    scene.logs("session closed");
     let mut stream = UnixStream::connect(&socket).expect("it listens");
     let asked = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
     stream.write_all(asked).expect("it reads");
@@ -275,7 +275,7 @@ fn figures_are_told_to_who_asks() {
         assert!(told.contains(line), "no {line:?} in {told}");
     }
     let log = scene.peer.log();
-    let over = log.lines().find(|line| line.contains("session over"));
+    let over = log.lines().find(|line| line.contains("session closed"));
     let over = over.expect("a line for each session");
     assert!(over.contains("received=100000"), "{over}");
 }
@@ -396,7 +396,7 @@ fn a_successor_listens_while_what_is_transferred_goes_on() {
     let begun = || fs::metadata(scene.path("back")).is_ok_and(|m| m.len() > 0);
     assert!(running.until(begun));
     scene.peer.terminate();
-    scene.logs("nobody is let in any more");
+    scene.logs("shutting down: no new connections");
     let mut command = std::process::Command::new(longhaul());
     command.args(["serve", "--listen", &scene.peer.addr().to_string()]);
     command

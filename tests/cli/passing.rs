@@ -329,7 +329,7 @@ fn large_files_do_not_come_to_the_servers_memory() {
         scene.copies(&flags, scene.path("from"), scene.remote("to"));
         assert!(fs::read(scene.path("to")).expect("it is there") == content);
         // The total is logged in the last line of a connection.
-        scene.logs("session over");
+        scene.logs("session closed");
         let until = Instant::now() + Duration::from_secs(10);
         while passes && passed() == 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));

@@ -108,9 +108,9 @@ fn rsync_goes_both_ways() {
         .expect_err(&["missing", "No such file"]);
     let log = scene.peer.log();
     assert!(
-        log.contains("program over program=\"rsync\" status=0")
+        log.contains("program ended program=\"rsync\" status=0")
             // The bytes that it moved are counted.
-            && log.contains("session over opened=0 sent="),
+            && log.contains("session closed opened=0 sent="),
         "{log}"
     );
     // Files are served as well, and longhaul's client does without the commands that it would have
@@ -153,19 +153,19 @@ fn nothing_else_is_run() {
     let scene = allowing(&["true", &name]);
     ssh(&scene, "true", b"").expect_code(0);
     for (command, why) in [
-        ("touch x", "this server runs no program but true, "),
-        ("/bin/true", "this server runs no program but true, "),
-        ("TRUE", "this server runs no program but true, "),
-        ("A=b true", "this server runs no program but true, "),
-        ("", "This server moves files only"),
-        ("true; touch x", "has a character that is for a shell"),
-        ("true $(id)", "has a character that is for a shell"),
-        ("true `id`", "has a character that is for a shell"),
-        ("true > x", "has a character that is for a shell"),
-        ("true *", "has a character that is for a shell"),
-        ("true \"$a\"", "has a character that is for a shell"),
-        ("true ~", "has a word that is for a shell"),
-        ("true 'a", "has quotes that do not end"),
+        ("touch x", "this server runs only true, "),
+        ("/bin/true", "this server runs only true, "),
+        ("TRUE", "this server runs only true, "),
+        ("A=b true", "this server runs only true, "),
+        ("", "This server transfers files only"),
+        ("true; touch x", "has a shell metacharacter"),
+        ("true $(id)", "has a shell metacharacter"),
+        ("true `id`", "has a shell metacharacter"),
+        ("true > x", "has a shell metacharacter"),
+        ("true *", "has a shell metacharacter"),
+        ("true \"$a\"", "has a shell metacharacter"),
+        ("true ~", "has a shell keyword"),
+        ("true 'a", "has unbalanced quotes"),
         ("true a\\", "ends in the middle of a word"),
     ] {
         let outcome = ssh(&scene, command, b"");
@@ -175,7 +175,7 @@ fn nothing_else_is_run() {
     assert!(!folder.path().join("ran").exists());
     // Disabled unless allowed; a shell is never available.
     let scene = allowing(&[]);
-    ssh(&scene, "true", b"").expect_err(&["This server moves files only"]);
+    ssh(&scene, "true", b"").expect_err(&["This server transfers files only"]);
 }
 
 #[test]
@@ -207,7 +207,13 @@ fn a_program_ends_with_its_channel_and_its_connection() {
         is_gone(&pid("child"));
         fs::remove_file(folder.path().join("parent")).expect("its");
         fs::remove_file(folder.path().join("child")).expect("its");
-        let told = || scene.peer.log().matches("ended with its channel").count();
+        let told = || {
+            scene
+                .peer
+                .log()
+                .matches("ended because its channel was closed")
+                .count()
+        };
         assert!(master.until(|| told() == 1 + usize::from(!alone)));
     }
     master.terminate();
@@ -250,7 +256,7 @@ fn what_came_before_close_reaches_the_program() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(fs::read(folder.path().join("got")).expect("it") == content);
-    scene.logs("program over");
+    scene.logs("program ended");
     // The connection is unaffected.
     friend.say(&open_session()).expect("it is there");
     while friend.hear().expect("it is there").first() != Some(&ChannelOpenConfirmation::NUMBER) {}
@@ -288,7 +294,7 @@ fn who_closes_one_program_after_the_other_has_no_more_of_them() {
     }
     // The last log line is the start of one, before it ends.
     assert!(
-        count("ended with its channel") >= ALL - 11,
+        count("ended because its channel was closed") >= ALL - 11,
         "{}",
         scene.peer.log()
     );
@@ -318,7 +324,7 @@ fn output_that_nobody_reads_waits() {
     };
     assert!(running.until(stands_still), "{} bytes", written());
     // The server serves other clients meanwhile.
-    ssh(&scene, "id", b"").expect_err(&["runs no program but"]);
+    ssh(&scene, "id", b"").expect_err(&["this server runs only"]);
     running.pause(false);
     running.terminate();
     running.wait();
@@ -357,7 +363,7 @@ fn programs_and_less_than_everything_exclude_each_other() {
     for missing in ["no-such-program-at-all", "bin/true", "/etc/passwd", ""] {
         let run = Run::new(longhaul()).args(["serve", "--listen", "127.0.0.1:0"]);
         let run = run.args(["--host-key", &key, "--allow", missing]);
-        run.run().expect_code(1).expect_err(&["cannot be allowed"]);
+        run.run().expect_code(1).expect_err(&["cannot allow"]);
     }
     let run = Run::new(longhaul()).args(["serve", "--stdio", "--allow", "true"]);
     run.run().expect_code(2).expect_err(&["needs --listen"]);
@@ -379,7 +385,7 @@ fn a_program_has_the_accounts_rights_and_no_more() {
     let outcome = machine.ssh("alice", "id");
     outcome
         .expect_code(127)
-        .expect_err(&["runs no program but"]);
+        .expect_err(&["this server runs only"]);
     machine.ssh("gone", &name).expect_code(255);
 }
 

@@ -175,7 +175,7 @@ fn check(server: &Server, wrong: &mut Vec<String>) -> Option<()> {
             .any(|line| line.contains(".longhaul: only on the right"))
         {
             found.retain(|line| !line.contains(".longhaul: only on the right"));
-            leaves |= ours.err().contains("could not be removed");
+            leaves |= ours.err().contains("cannot remove the temporary file");
             if !leaves {
                 wrong.push(format!("{what}: a temporary is left in secret\n  {ours}"));
             }

@@ -212,7 +212,7 @@ fn without_resuming_it_starts_afresh_and_clears_what_was_left() {
     for up in [true, false] {
         let Some(half) = Half::new(up) else { return };
         let outcome = half.ends(&["--no-resume"]);
-        assert!(!outcome.err().contains("going on"), "{outcome}");
+        assert!(!outcome.err().contains("resuming"), "{outcome}");
         assert!(
             outcome.err().contains("60 MB"),
             "all of it was sent: {outcome}"
@@ -396,7 +396,10 @@ fn the_second_of_two_copies_is_told() {
         // Stopped, as it would otherwise be over before the second run has waited.
         signal(&first, "-STOP");
         let second = half.cp().run().expect_code(1);
-        assert!(second.err().contains("already under way"), "{second}");
+        assert!(
+            second.err().contains("already running this copy"),
+            "{second}"
+        );
         signal(&first, "-CONT");
         first.wait().expect_code(0);
         half.check();
@@ -541,7 +544,7 @@ fn a_journal_beside_the_target_is_not_believed() {
     }
     std::fs::remove_file(&journal).expect("removed");
     let outcome = half.cp().run().expect_code(0);
-    assert!(!outcome.err().contains("going on"), "{outcome}");
+    assert!(!outcome.err().contains("resuming"), "{outcome}");
     let copied = std::fs::read(half.scene.path("to/file")).expect("copied");
     assert!(copied == half.content, "another content");
     // Temporaries of an unknown owner are kept.

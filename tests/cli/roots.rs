@@ -178,7 +178,7 @@ fn a_root_that_vanishes_is_said_to_whoever_is_there_and_whoever_comes() {
         ends(&mut there, "pwd", "Remote working directory: /");
         let outcome = machine.sftp_with(&machine.key, "alice", &["-b", "-"]);
         let outcome = outcome.stdin("pwd\n").run().expect_code(255);
-        let sentence = format!("{} cannot be served: No such file", root.display());
+        let sentence = format!("cannot serve {}: No such file", root.display());
         assert!(outcome.err().contains(&sentence), "{outcome}");
         let until = Instant::now() + Duration::from_secs(20);
         while !machine.daemon.log().contains(&sentence) {

@@ -307,7 +307,7 @@ fn a_root_that_is_none_is_one_sentence() {
         .args(["serve", "--stdio", "--root", "/nowhere/at/all"])
         .run();
     let outcome = outcome.expect_code(1);
-    let wanted = "error: /nowhere/at/all cannot be served: No such file or directory";
+    let wanted = "error: cannot serve /nowhere/at/all: No such file or directory";
     assert!(outcome.err().starts_with(wanted), "{outcome}");
     let outcome = Run::new(longhaul()).arg("serve").run();
     outcome.expect_code(2).expect_err(&["--stdio"]);

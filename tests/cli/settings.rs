@@ -107,7 +107,7 @@ fn check_passed_what_no_server_can_do() {
         ),
         (
             "\nroot = \"/no/such\"\n".to_owned(),
-            "serve.toml:2: root = \"/no/such\": is not there",
+            "serve.toml:2: root = \"/no/such\": does not exist",
         ),
         (
             "allow = [\"nosuchprogram\"]\n".to_owned(),

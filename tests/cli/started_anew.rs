@@ -69,7 +69,7 @@ fn a_server_that_started_anew_meanwhile_is_not_believed_to_have_what_it_had() {
     proxy.cut_now();
     let outcome = running.wait().expect_code(255);
     let said = outcome.err();
-    assert!(said.contains("has started anew"), "{outcome}");
+    assert!(said.contains("was rebooted"), "{outcome}");
     assert!(said.contains("to resume"), "{outcome}");
     assert!(!scene.path("to/file").exists(), "{outcome}");
     let outcome = cp().run().expect_code(0);

@@ -119,7 +119,7 @@ fn without_a_home_a_copy_has_no_state_and_says_so_once_it_matters() {
         let outcome = run.arg(scene.path("to")).run().expect_code(0);
         let said = outcome.err();
         assert_eq!(
-            said.matches("cannot be gone on with").count(),
+            said.matches("cannot be resumed").count(),
             warnings,
             "{outcome}"
         );

@@ -193,12 +193,12 @@ fn a_program_that_does_not_what_it_should_is_asked_no_more() {
         // The longest one: 20 s without output.
         (
             "$SEQ 100000 >&2; exec $SLEEP 40",
-            "xxhsum there has stopped answering",
+            "xxhsum at the far end stopped answering",
         ),
         ("exec $SEQ 100000", "gave an unexpected answer"),
         ("echo; echo =; echo", ""),
         ("exit 1", ""),
-        (wrong, "sees another file than SFTP shows"),
+        (wrong, "sees another file than SFTP does"),
     ] {
         let Some(folder) = pretending(what) else {
             return;
@@ -515,7 +515,7 @@ fn a_manifest_that_cannot_be_written_is_said_before_anything_is_copied() {
     let outcome = run.args(operands(&scene, true)).run();
     let outcome = outcome.expect_code(1);
     assert!(
-        outcome.err().contains("the manifest cannot be written"),
+        outcome.err().contains("cannot write the manifest"),
         "{outcome}"
     );
     assert!(!scene.path("to").exists(), "{outcome}");

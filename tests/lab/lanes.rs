@@ -33,7 +33,7 @@ fn a_second_copy_begins_with_the_connections_that_the_first_one_found() {
         .expect_code(0);
     let said = outcome.err();
     let (first, second) = said.split_once("again\n").expect("two copies");
-    let known = "paid the last time";
+    let known = "paid last time";
     assert!(!first.contains(known), "{outcome}");
     assert!(first.contains("adding"), "{outcome}");
     assert!(second.contains(known), "{outcome}");
@@ -89,7 +89,7 @@ impl BothEnds {
 }
 
 /// Message if direct connections are used.
-const STRAIGHT: &str = "data go over a direct connection";
+const STRAIGHT: &str = "using a direct connection for data";
 
 /// Further logins start before the direct server could answer, and giving them up would cost more
 /// than a direct connection gains. A single file has no use for further logins, and uses a direct

@@ -90,7 +90,7 @@ fn a_planted_journal_is_refused_and_touches_nothing() {
     fs::remove_dir_all(&target).expect("copied");
     let second = cp().arg(&later).arg(&target).run().expect_code(0);
     let said = second.err();
-    assert!(!said.contains("going on"), "{said}");
+    assert!(!said.contains("resuming"), "{said}");
     assert_eq!(said.matches("not used").count(), 1, "{said}");
     assert_eq!(fs::read(&precious).expect("still there"), b"precious");
     assert_eq!(fs::read(&beside).expect("not ours to remove"), journal);

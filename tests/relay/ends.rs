@@ -288,7 +288,7 @@ fn sigterm_lets_those_who_are_there_end() {
     let (mut client, mut server) = relay.pair(&listener);
     let at = relay.address();
     relay.signal(Signal::TERM);
-    relay.says("nobody is let in any more");
+    relay.says("shutting down: no new connections");
     assert!(TcpStream::connect(at).is_err());
     client.write_all(b"still there").unwrap();
     client.shutdown(Shutdown::Write).unwrap();

@@ -34,7 +34,7 @@ fn whoever_is_not_allowed_is_reset() {
     let listener = server();
     let relay = Relay::to(&["--allow", "192.0.2.0/24"], &listener);
     expect_reset(&mut relay.connect());
-    let log = relay.says("turned away");
+    let log = relay.says("refused: ");
     assert!(log.contains("the address is not in --allow"), "{log}");
 }
 

@@ -307,7 +307,7 @@ fn a_successor_takes_the_sockets_over_and_nobody_is_turned_away() {
     client.write_all(b"x").unwrap();
     server.read_exact(&mut [0]).unwrap();
     relays[3].signal(Signal::TERM);
-    relays[3].says("nobody is let in any more");
+    relays[3].says("shutting down: no new connections");
     drop((client, server));
     assert_eq!(relays[3].ends(), Some(0));
     for path in [&socket, &path] {

@@ -165,7 +165,8 @@ fn what_is_missing_there_is_said_with_what_to_do() {
     };
     let said = refused(None);
     assert!(
-        said.contains("there is no longhaul") && said.contains("longhaul bootstrap peer"),
+        said.contains("longhaul is not installed there")
+            && said.contains("longhaul bootstrap peer"),
         "{said}"
     );
     let said = refused(Some("echo it is older >&2; exit 2"));
@@ -232,7 +233,7 @@ fn a_chain_that_lacks_a_host_says_which_and_leaves_nothing() {
         "mkdir {once} && exec {real} \"$@\"\necho longhaul-absent Linux x86_64"
     ));
     let said = no_chain(&ends, "peer,behind");
-    assert!(said.contains("behind: there is no longhaul"), "{said}");
+    assert!(said.contains("behind: longhaul was not found"), "{said}");
 }
 
 #[test]

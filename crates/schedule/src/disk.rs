@@ -534,11 +534,11 @@ impl StoredTarget {
 }
 
 /// Warning text for a file that was written in place because its directory is not writable.
-pub const UNWRITABLE: &str = "the directory is not writable: written in place";
+pub const UNWRITABLE: &str = "the directory is not writable: writing in place";
 
 /// Returns the warning text for a file that could not be replaced, with the reason `why`.
 pub fn written_over(why: &str) -> String {
-    format!("it cannot be replaced ({why}): written in place")
+    format!("cannot replace it ({why}): writing in place")
 }
 
 /// Reason why a job failed: one sentence that names the file, to be escaped for a terminal when

@@ -17,11 +17,10 @@ pub enum ExportError {
 impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open(path, e) => write!(f, "{} cannot be served: {e}", path.display()),
+            Self::Open(path, e) => write!(f, "cannot serve {}: {e}", path.display()),
             Self::Kernel(path) => write!(
                 f,
-                "{} cannot be served by itself: this kernel lacks openat2 (Linux 5.6), which keeps \
-                 clients beneath it",
+                "cannot serve {} alone: this needs openat2(2), Linux 5.6 or later",
                 path.display()
             ),
         }
@@ -47,7 +46,7 @@ impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Protocol(e) => write!(f, "the client does not speak SFTP: {e}"),
-            Self::Message(e) => write!(f, "a request of the client makes no sense: {e}"),
+            Self::Message(e) => write!(f, "the client sent a malformed request: {e}"),
             Self::NoInit => f.write_str("the client does not speak SFTP: INIT comes first"),
             Self::Io(e) => write!(f, "the connection to the client broke: {e}"),
         }
@@ -70,12 +69,15 @@ pub enum ListenError {
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nameless => f.write_str("the user of this process has no name to log in under"),
+            Self::Nameless => f.write_str("the user of this process has no account name"),
             Self::NoPreauthUser => f.write_str(
-                "as root there must be an account longhaul-preauth, sshd or nobody, which reads \
-                 what strangers send",
+                "no unprivileged account for connections before the login: create an account \
+                 longhaul-preauth, sshd or nobody",
             ),
-            Self::Empty(e) => write!(f, "the empty directory for strangers: {e}"),
+            Self::Empty(e) => write!(
+                f,
+                "cannot prepare the empty directory for connections before the login: {e}"
+            ),
         }
     }
 }
@@ -162,19 +164,17 @@ impl ConnectionError {
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone => f.write_str("the client has closed the connection"),
-            Self::Stopped => f.write_str("this server ends"),
-            Self::LoginTime => f.write_str("nobody has logged in in time"),
-            Self::Full => {
-                f.write_str("too many connections of this account, or of all accounts together")
-            }
-            Self::Idle => f.write_str("nothing was under way for long"),
-            Self::Slow => f.write_str("the client takes nothing of what it has asked for"),
+            Self::Gone => f.write_str("the client closed the connection"),
+            Self::Stopped => f.write_str("the server is shutting down"),
+            Self::LoginTime => f.write_str("login timeout"),
+            Self::Full => f.write_str("too many connections of this account or of all accounts"),
+            Self::Idle => f.write_str("idle timeout"),
+            Self::Slow => f.write_str("the client does not read its data (slow-time)"),
             Self::Preauth => {
-                f.write_str("the process before the login was ended: it did what it may not do")
+                f.write_str("the pre-login process was killed: it violated its sandbox")
             }
             Self::Ended(why) => f.write_str(why),
-            Self::Process => f.write_str("the account's process was ended"),
+            Self::Process => f.write_str("the process of the account was killed"),
             Self::Export(e) => e.fmt(f),
             Self::NothingInCommon {
                 client,
@@ -183,14 +183,14 @@ impl fmt::Display for ConnectionError {
                 old_clients,
             } => {
                 let client = client.as_deref().unwrap_or("the client");
-                write!(f, "{client} has no {what} that is offered here, ")?;
+                write!(f, "{client}: no {what} in common; it ")?;
                 match theirs.as_str() {
-                    "" => f.write_str("and names none"),
-                    theirs => write!(f, "only {}", first_of(theirs)),
+                    "" => f.write_str("offers none"),
+                    theirs => write!(f, "offers only {}", first_of(theirs)),
                 }?;
                 match old_clients {
                     true => f.write_str(
-                        "; longhaul serve --old-clients (old-clients = true) would let it in",
+                        "; longhaul serve --old-clients (old-clients = true) would admit it",
                     ),
                     false => Ok(()),
                 }
@@ -247,15 +247,14 @@ mod tests {
             told("aes128-cbc,3des-cbc", false),
             (
                 3,
-                "SSH-2.0-old has no cipher that is offered here, only aes128-cbc,3des-cbc"
-                    .to_owned()
+                "SSH-2.0-old: no cipher in common; it offers only aes128-cbc,3des-cbc".to_owned()
             )
         );
         let words = told("a", true).1;
         assert!(
-            words.ends_with("; longhaul serve --old-clients (old-clients = true) would let it in")
+            words.ends_with("; longhaul serve --old-clients (old-clients = true) would admit it")
         );
-        assert!(told("", false).1.ends_with(", and names none"));
+        assert!(told("", false).1.ends_with("; it offers none"));
         // The longest possible list.
         for list in ["name,".repeat(7000), "n".repeat(35_000), "é".repeat(9000)] {
             let words = told(&list, true).1;

@@ -35,11 +35,11 @@ pub enum CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ZeroByte => "has a zero byte",
+            Self::ZeroByte => "has a NUL byte",
             Self::CutWord => "ends in the middle of a word",
-            Self::OpenQuotes => "has quotes that do not end",
-            Self::ShellCharacter => "has a character that is for a shell",
-            Self::ShellWord => "has a word that is for a shell",
+            Self::OpenQuotes => "has unbalanced quotes",
+            Self::ShellCharacter => "has a shell metacharacter",
+            Self::ShellWord => "has a shell keyword",
             Self::TooManyWords => "has too many words",
         })
     }

@@ -36,6 +36,17 @@ pub enum BorrowPolicy {
     UntilSent,
 }
 
+/// Says what happens to file data, for logs: "file data is ...".
+impl fmt::Display for BorrowPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Never => "copied into packets",
+            Self::UntilSealed => "encrypted directly from the page cache",
+            Self::UntilSent => "sent directly from the page cache",
+        })
+    }
+}
+
 impl BorrowPolicy {
     /// Converts the integer stored in an atomic.
     pub(crate) fn from_bits(bits: u8) -> Self {

@@ -348,7 +348,7 @@ mod tests {
             })
         };
         let stock = FarEnd {
-            reason: Some("there is no longhaul at the far end".to_owned()),
+            reason: Some("longhaul was not found at the far end".to_owned()),
             ..FarEnd::default()
         };
         assert!(with(stock.clone()).ends_with("renamed"));
@@ -356,7 +356,8 @@ mod tests {
             less: true,
             ..stock.clone()
         };
-        let said = "renamed; by the server's own SFTP server: there is no longhaul at the far end";
+        let said =
+            "renamed; by the server's own SFTP server: longhaul was not found at the far end";
         assert!(with(less).ends_with(said));
         let exec = FarEnd {
             host: Name(b"h".to_vec()),

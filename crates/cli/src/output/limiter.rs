@@ -242,12 +242,11 @@ mod tests {
             ),
             (
                 Limiter::UserLimit,
-                "limited by the rate that was set (4 connections, 2 channels each)",
+                "limited by the rate limit (4 connections, 2 channels each)",
             ),
             (
                 Limiter::OtherTraffic,
-                "limited by what other traffic left (4 connections, 2 channels \
-                 each)",
+                "limited by the rate that other traffic left (4 connections, 2 channels each)",
             ),
             (
                 Limiter::Lanes,

@@ -158,12 +158,12 @@ mod tests {
             (
                 "\nroot = \"/no/such\"\n",
                 2,
-                "root = \"/no/such\": is not there",
+                "root = \"/no/such\": does not exist",
             ),
             (
                 "root = \"/dev/null\"\n",
                 1,
-                "root = \"/dev/null\": is no directory",
+                "root = \"/dev/null\": is not a directory",
             ),
             ("root = \"/srv/%d\"\n", 1, "unknown token %d"),
             ("authorized-keys = \"%k\"\n", 1, "unknown token %k"),

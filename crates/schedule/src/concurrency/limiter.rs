@@ -42,7 +42,7 @@ pub enum Limiter {
 
 /// Texts that follow "limited by"; the far end is called the server.
 const WORDS: [(Limiter, &str); 15] = [
-    (Limiter::Unknown, "nothing that could be measured"),
+    (Limiter::Unknown, "nothing measurable"),
     (Limiter::Path, "the path"),
     (Limiter::Loss, "packet loss"),
     (Limiter::ServerWindow, "the server's channel windows"),
@@ -53,8 +53,8 @@ const WORDS: [(Limiter, &str); 15] = [
     (Limiter::FarReceiveBuffer, "the server's TCP receive buffer"),
     (Limiter::ReceiveBuffer, "this machine's TCP receive buffer"),
     (Limiter::FarSendBuffer, "the server's TCP send buffer"),
-    (Limiter::UserLimit, "the rate that was set"),
-    (Limiter::OtherTraffic, "what other traffic left"),
+    (Limiter::UserLimit, "the rate limit"),
+    (Limiter::OtherTraffic, "the rate that other traffic left"),
     (Limiter::Lanes, "the number of connections"),
     (Limiter::Startup, "TCP's slow start"),
 ];

@@ -67,10 +67,10 @@ pub enum UnusableJournal {
 impl fmt::Display for UnusableJournal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Foreign => f.write_str("it is not a journal of longhaul"),
+            Self::Foreign => f.write_str("not a journal of longhaul"),
             Self::Version(version) => write!(
                 f,
-                "it is of version {version}, and this longhaul reads version {VERSION}"
+                "it has version {version}; this longhaul reads version {VERSION}"
             ),
             Self::Damaged { at } => write!(f, "it is damaged at byte {at}"),
         }

@@ -331,7 +331,7 @@ impl DeltaUpload {
         match messages::status(reply) {
             Err(status) if status.code != StatusCode::NO_SUCH_FILE => {
                 let name = sftp::printable(&temp, 4096);
-                let text = format!("the temporary {name} could not be removed");
+                let text = format!("cannot remove the temporary file {name}");
                 match &mut self.fault {
                     Some(fault) => fault.what.push_str(&format!("; {text}")),
                     None => core.event(LaneEvent::Warning(self.id, text)),

@@ -10,7 +10,7 @@ use super::simple_op::{ITSELF, SimpleOp};
 use super::task::TaskStep;
 use crate::{LaneEvent, RemotePath, directory_of};
 
-const SYNCING_NAME: &str = "cannot make the name durable";
+const SYNCING_NAME: &str = "cannot sync its directory";
 
 /// Returns true if the failure is only reported: a user who may not read a directory may still put
 /// files there, and those exist.
@@ -42,10 +42,7 @@ impl Put {
             // The rename or an earlier request has failed.
             Err(_) if self.given_up() || self.attempt.replace.is_some() => {}
             Err(status) if is_told_only(status) => {
-                self.warn(
-                    core,
-                    &format!("its name could not be made durable: {status}"),
-                );
+                self.warn(core, &format!("cannot sync its directory: {status}"));
             }
             Err(status) => self.fail(refused(SYNCING_NAME, status)),
         }
@@ -75,7 +72,7 @@ impl SimpleOp {
         match messages::status(reply) {
             Ok(()) => {}
             Err(status) if is_told_only(status) => {
-                let text = format!("a directory could not be made durable: {status}");
+                let text = format!("cannot sync a directory: {status}");
                 core.event(LaneEvent::Warning(self.id, text));
             }
             Err(status) => self.fail(refused(SYNCING_NAME, status)),

@@ -17,7 +17,7 @@ pub enum LaneError {
 impl fmt::Display for LaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Surprise(what) => write!(f, "{what}; going on without prediction"),
+            Self::Surprise(what) => write!(f, "{what}; continuing without predicted handles"),
             Self::Protocol(error) => error.fmt(f),
             Self::Closed(reason) => write!(f, "the server closed the SFTP channel: {reason}"),
         }

@@ -205,8 +205,7 @@ impl Get {
                 if let Some(size) = seen.size {
                     self.attrs = Some(seen);
                     if size > LARGEST {
-                        let what =
-                            format!("the server states {size} bytes, which no file can have");
+                        let what = format!("the server reports an impossible size of {size} bytes");
                         self.fail(remote(what));
                     }
                 }
@@ -440,7 +439,7 @@ impl Get {
 
     pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, end: u64) {
         if end < self.size() {
-            let text = "the file shrank while it was read".to_owned();
+            let text = "the file was truncated while it was read".to_owned();
             core.event(LaneEvent::Warning(self.id, text));
         }
     }

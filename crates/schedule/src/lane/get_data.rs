@@ -156,13 +156,13 @@ impl Get {
         }
         match self.size() {
             0 => {
-                let what = "the server states no size for the file, and sends more than";
+                let what = "the server reports no size for the file and sends more than";
                 self.fail(remote(format!("{what} {} bytes", core.config.unstated)));
             }
             size => {
                 let text = format!(
-                    "the file had {size} bytes when it was opened and grows faster than it is read: the copy has \
-                     its first {end} bytes"
+                    "the file grew from {size} bytes faster than it was read: the copy has its \
+                     first {end} bytes"
                 );
                 core.event(LaneEvent::Warning(self.id, text));
                 self.ends(end);
@@ -176,7 +176,7 @@ impl Get {
             return;
         }
         if hole == 0 {
-            return self.fail(remote("the server tells of a hole without a length"));
+            return self.fail(remote("the server reports a hole without a length"));
         }
         let end = offset.saturating_add(len.into());
         let behind = offset.saturating_add(hole);

@@ -44,7 +44,7 @@ impl HardLink {
 
     pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         if !core.server.hardlink {
-            self.fault = Some(remote("the server makes no hard links"));
+            self.fault = Some(remote("the server does not support hard links"));
             return self.end(core);
         }
         let (from, to) = (&self.of, &self.path);
@@ -122,7 +122,7 @@ impl HardLink {
                 let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
                 if let Some(temp) = self.temp.take().filter(|_| left) {
                     let name = sftp::printable(&temp, 4096);
-                    let text = format!("the temporary {name} could not be removed");
+                    let text = format!("cannot remove the temporary file {name}");
                     core.event(LaneEvent::Warning(self.id, text));
                 }
             }

@@ -45,7 +45,7 @@ enum Name {
 
 /// Error text of [`crate::JobKind::ListTree`] on a lane whose server cannot list trees: a copy may
 /// have lanes to several servers, and lose those that can.
-pub const NO_TREES: &str = "the server lists no trees";
+pub const NO_TREES: &str = "the server does not support listing trees";
 
 /// Number of parts requested while answers travel: half a megabyte, 10,000 entries per round trip.
 const AHEAD: usize = 8;
@@ -127,7 +127,7 @@ impl ListTree {
     fn on_steps(&mut self, core: &mut LaneContext, steps: Vec<sftp::TreeStep>) {
         self.empty = if steps.is_empty() { self.empty + 1 } else { 0 };
         if self.empty > MOST_EMPTY {
-            self.fail(remote("the server answers without listing anything"));
+            self.fail(remote("the server answered without listing anything"));
         }
         let mut told = Vec::with_capacity(steps.len());
         for step in steps {
@@ -136,9 +136,7 @@ impl ListTree {
                 break;
             }
             if self.depth == 0 || self.depth > DEEPEST {
-                self.fail(remote(
-                    "the server lists what is in no directory of the tree",
-                ));
+                self.fail(remote("the server listed an entry outside of the tree"));
                 break;
             }
             let (step, change) = match step {

@@ -25,16 +25,15 @@ const LEAST_REPEATED: u64 = 32;
 
 /// Error text: the server lists more names than a directory can have.
 pub const TOO_MANY_NAMES: &str =
-    "the server lists more than 16,777,216 names in one directory: the listing was ended";
+    "the server lists more than 16,777,216 names in one directory: listing stopped";
 /// Error text: the server lists the same names repeatedly.
-pub const REPEATED_NAMES: &str =
-    "the server lists the same names again and again: the listing was ended";
+pub const REPEATED_NAMES: &str = "the server lists the same names repeatedly: listing stopped";
 /// Error text: the server lists too many names that no file can have.
 pub const IMPOSSIBLE_NAMES: &str =
-    "the server lists more than 1,000 names that no file can have: the listing was ended";
+    "the server lists more than 1,000 invalid names: listing stopped";
 /// Error text: the tree has too many entries.
 const TOO_LARGE_TREE: &str =
-    "the server lists more than 4,294,967,296 entries in one tree: the listing was ended";
+    "the server lists more than 4,294,967,296 entries in one tree: listing stopped";
 
 /// Counts the names of one listing.
 #[derive(Debug, Default)]

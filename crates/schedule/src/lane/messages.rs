@@ -18,12 +18,12 @@ pub(super) fn refused(doing: &str, status: &Status) -> Fault {
     let hint = match (status.code, doing) {
         _ if said != status.code.words() => "",
         (StatusCode::FAILURE, WRITING | SYNCING | CLOSING) => {
-            "; its disk may be full or a quota used up"
+            "; the disk may be full or the quota exceeded"
         }
         (StatusCode::FAILURE, CREATING) => {
-            "; a directory may stand there, or its file system be read-only or full"
+            "; a directory may be in the way, or the file system may be read-only or full"
         }
-        (StatusCode::FAILURE, RENAMING) => "; a directory may stand there",
+        (StatusCode::FAILURE, RENAMING) => "; a directory may be in the way",
         _ => "",
     };
     remote(format!("{doing}: {said}{hint}"))
@@ -31,13 +31,16 @@ pub(super) fn refused(doing: &str, status: &Status) -> Fault {
 
 /// Returns the warning for a file that is written under its final name.
 pub(super) fn in_place(why: &str, status: &Status) -> String {
-    format!("written in place, since {why} ({status}): if that is interrupted, it is incomplete")
+    format!(
+        "writing in place, because {why} ({status}): an interrupted copy would leave an \
+         incomplete file"
+    )
 }
 
 /// Returns the warning for an old file that was moved aside and could not be removed.
 pub(super) fn old_is_left(old: &[u8]) -> String {
     let old = sftp::printable(old, 4096);
-    format!("the old file could not be removed: it is {old} now")
+    format!("cannot remove the old file, which is now {old}: remove it")
 }
 
 /// Returns true if the server's message says that nothing can be stored or changed at the target.
@@ -51,9 +54,9 @@ pub(super) const CREATING: &str = "cannot create the file";
 pub(super) const CREATING_IN_TEMP_DIR: &str =
     "cannot create the temporary in the directory of --temp-dir";
 pub(super) const WRITING: &str = "cannot write";
-pub(super) const SYNCING: &str = "cannot make the data durable";
+pub(super) const SYNCING: &str = "cannot sync the file";
 pub(super) const CLOSING: &str = "cannot close the file";
-pub(super) const RENAMING: &str = "cannot rename the temporary";
+pub(super) const RENAMING: &str = "cannot rename the temporary file";
 pub(super) const RENAMING_FROM_TEMP_DIR: &str = "cannot rename the temporary out of the directory \
      of --temp-dir, which must be on the target's file system";
 pub(super) const READ_ONLY: &str = "permission denied: the existing file is read-only";
@@ -69,7 +72,7 @@ pub(super) fn status(reply: &Reply) -> Result<(), &Status> {
 /// Returns the warning for an impossible name in a listing.
 pub fn left_out(name: &[u8]) -> String {
     let shown = sftp::printable(name, 256);
-    format!("the server lists a name that no file can have, \"{shown}\": left out")
+    format!("skipping an invalid file name from the server: \"{shown}\"")
 }
 
 #[cfg(test)]
@@ -84,7 +87,7 @@ mod tests {
             message: message.to_owned(),
         };
         let bare = refused(WRITING, &status("Failure")).what;
-        assert!(bare.ends_with("; its disk may be full or a quota used up"));
+        assert!(bare.ends_with("; the disk may be full or the quota exceeded"));
         let said = refused(WRITING, &status("no space left on device")).what;
         assert_eq!(said, "cannot write: no space left on device");
     }

@@ -92,7 +92,7 @@ impl SimpleOp {
         core.cannot_set(self.id, xattrs);
         if !follow && !core.server.lsetstat {
             // SETSTAT would change the link's target.
-            let text = "the server cannot set attributes of a symlink: left as they are";
+            let text = "the server cannot set attributes of symlinks: leaving them unchanged";
             core.event(LaneEvent::Warning(self.id, text.to_owned()));
             return self.end(core);
         }
@@ -166,7 +166,7 @@ impl SimpleOp {
         match list.iter().all(asked) {
             true => core.event(LaneEvent::Xattrs(self.id, list)),
             false => self.fail(remote(
-                "the server tells of extended attributes that were not asked for",
+                "the server sent extended attributes that were not requested",
             )),
         }
     }
@@ -234,4 +234,4 @@ impl LaneContext {
 const EVERYTHING: Parts =
     Parts(Parts::OWNER.0 | Parts::XATTRS.0 | Parts::MODE.0 | Parts::ACLS.0 | Parts::TIMES.0);
 /// Reason why a stock server does not keep some metadata.
-const NOT_OURS: &str = "SFTP does not carry them where the far end is not longhaul";
+const NOT_OURS: &str = "SFTP cannot carry them unless longhaul is at the far end";

@@ -607,7 +607,7 @@ impl Lane {
 
 fn surprise(surprise: Misprediction) -> LaneError {
     LaneError::Surprise(match surprise {
-        Misprediction::Handle => "the server gave another file handle than OpenSSH would",
-        Misprediction::Extensions => "the server announces other extensions than the last time",
+        Misprediction::Handle => "the server returned an unexpected file handle",
+        Misprediction::Extensions => "the server announces other extensions than last time",
     })
 }

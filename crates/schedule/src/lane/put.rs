@@ -462,7 +462,7 @@ impl Put {
 
     pub(super) fn done(&mut self, core: &mut LaneContext) -> TaskStep {
         if self.options.fsync && !self.attempt.synced {
-            self.warn(core, "the server cannot be asked to make data durable");
+            self.warn(core, "the server does not support fsync");
         }
         if self.attempt.synced {
             self.reach(core, FileState::Synced);

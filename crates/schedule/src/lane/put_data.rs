@@ -257,7 +257,7 @@ impl Put {
     pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, end: u64) {
         let meta = &self.attempt.meta;
         if end < meta.attributes.size.unwrap_or(0) && !meta.stream {
-            self.warn(core, "the file shrank while it was read");
+            self.warn(core, "the file was truncated while it was read");
         }
     }
 

@@ -176,7 +176,7 @@ impl Put {
         // The temporary belongs to other jobs; the job that renames it also removes it.
         match self.part {
             UploadPart::Range { .. } | UploadPart::Finish { .. } | UploadPart::Sync => {
-                self.fail(refused("cannot open the temporary again", status));
+                self.fail(refused("cannot reopen the temporary file", status));
                 return;
             }
             UploadPart::Whole { .. } | UploadPart::Head { .. } => {}
@@ -262,7 +262,7 @@ impl Put {
         } else {
             self.warn(
                 core,
-                &messages::in_place("no temporary can be created beside it", &status),
+                &messages::in_place("cannot create a temporary file in its directory", &status),
             );
         }
     }
@@ -347,7 +347,7 @@ impl Put {
                 self.attempt.temp = None;
                 let mut fault = refused(RENAMING, &status);
                 let (old, temp) = (sftp::printable(&old, 4096), sftp::printable(&temp, 4096));
-                let text = format!("; the old file is {old} now, and the new one {temp}");
+                let text = format!("; the old file is now {old}, the new one {temp}");
                 fault.what.push_str(&text);
                 self.fail(fault);
             }
@@ -378,7 +378,7 @@ impl Put {
         } else {
             self.warn(
                 core,
-                &messages::in_place("no temporary can take its name", status),
+                &messages::in_place("cannot rename the temporary file to its name", status),
             );
         }
         match self.part {
@@ -456,7 +456,7 @@ impl Put {
             if self.spoiled() {
                 fault
                     .what
-                    .push_str("; the file is left incomplete, since it was written in place");
+                    .push_str("; the file is incomplete, because it was written in place");
             }
             core.event(LaneEvent::Failed(self.id, fault));
             return TaskStep::Over;
@@ -474,7 +474,8 @@ impl Put {
             Some(RetryReason::Direct(_) | RetryReason::InPlace)
         );
         if in_place && self.is_link {
-            let text = "cannot replace the symlink: the server takes no temporary beside it";
+            let text = "cannot replace the symlink: the server refuses a temporary file in its \
+                 directory";
             core.event(LaneEvent::Failed(self.id, messages::remote(text)));
             return TaskStep::Over;
         }
@@ -532,7 +533,7 @@ impl Put {
             return;
         };
         let name = sftp::printable(temp, 4096);
-        let text = format!("the temporary {name} could not be removed");
+        let text = format!("cannot remove the temporary file {name}");
         match &mut self.fault {
             Some(fault) => fault.what.push_str(&format!("; {text}")),
             None => core.event(LaneEvent::Warning(self.id, text)),

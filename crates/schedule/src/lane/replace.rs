@@ -84,7 +84,7 @@ impl ReplaceProgress {
             Self::Stranded { status, old, .. } => {
                 let mut fault = refused(doing, &status);
                 let old = sftp::printable(&old, 4096);
-                fault.what.push_str(&format!("; the old file is {old} now"));
+                fault.what.push_str(&format!("; the old file is now {old}"));
                 (Some(fault), None)
             }
         }

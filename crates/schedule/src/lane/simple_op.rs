@@ -188,7 +188,7 @@ impl SimpleOp {
                 Ok([name]) if !name.filename.is_empty() && !name.filename.contains(&0) => {
                     core.event(LaneEvent::Path(self.id, name.filename));
                 }
-                _ => self.fail(remote("the server answers with no path or several")),
+                _ => self.fail(remote("the server answered with no path or several")),
             },
             (ITSELF, reply) if matches!(self.kind, JobKind::MakeDurable { .. }) => {
                 self.on_durable(core, &reply);
@@ -287,10 +287,10 @@ impl SimpleOp {
                 core.event(LaneEvent::Attributes(self.id, attributes(attrs)));
             }
             JobKind::MakeDir { .. } => {
-                self.fault = Some(remote("something that is no directory stands there"));
+                self.fault = Some(remote("a file that is not a directory is in the way"));
             }
             JobKind::MakeSymlink { .. } if kind == EntryKind::Directory => {
-                self.fault = Some(remote("a directory stands there"));
+                self.fault = Some(remote("a directory is in the way"));
             }
             JobKind::MakeSymlink { path, points_to } => {
                 self.fault = None;
@@ -349,7 +349,7 @@ impl SimpleOp {
     fn left_behind(&mut self) {
         if let (Some(fault), Some(temp)) = (&mut self.fault, self.temp.take()) {
             let name = sftp::printable(&temp, 4096);
-            let text = format!("; the temporary {name} could not be removed");
+            let text = format!("; cannot remove the temporary file {name}");
             fault.what.push_str(&text);
         }
     }

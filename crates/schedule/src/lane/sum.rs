@@ -41,7 +41,7 @@ impl Sum {
     pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         let fits = self.span.len.is_some_and(|len| len <= MOST_HASHED.into());
         if !core.server.sums || !fits {
-            self.fail(remote("the far end makes no sums of it"));
+            self.fail(remote("the far end cannot compute its checksum"));
             return self.settle(core);
         }
         core.openers.push_back(self.id);
@@ -119,15 +119,17 @@ impl Sum {
                 let refusal = messages::status(reply).err();
                 self.fail(match refusal {
                     Some(status) => refused("cannot open the file", status),
-                    None => remote("the server answers an OPEN with something else"),
+                    None => remote("the server sent an unexpected answer to OPEN"),
                 });
             }
             (RequestTag::Fstat, Reply::Attrs(attrs)) if attrs.size == self.size => {}
-            (RequestTag::Fstat, _) => self.fail(remote("it has another length")),
+            (RequestTag::Fstat, _) => self.fail(remote("its length differs")),
             (RequestTag::Sums { .. }, Reply::Sums(sum)) if sum.len() == SumKind::Blake3.bytes() => {
                 self.sum = sum.to_vec();
             }
-            (RequestTag::Sums { .. }, _) => self.fail(remote("the far end made no sum of it")),
+            (RequestTag::Sums { .. }, _) => {
+                self.fail(remote("the far end did not compute its checksum"))
+            }
             _ => {}
         }
         Ok(self.settle(core))

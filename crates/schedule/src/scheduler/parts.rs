@@ -253,7 +253,7 @@ impl Scheduler {
             self.tell(LaneEvent::Progress(id, news));
         }
         if shrank {
-            let text = "the file shrank while it was read".to_owned();
+            let text = "the file was truncated while it was read".to_owned();
             self.tell(LaneEvent::Warning(id, text));
         }
         if put {
@@ -418,7 +418,7 @@ impl Scheduler {
             LaneEvent::Failed(_, why) => {
                 let name = file.temporary().unwrap_or(crate::RemotePath(Vec::new()));
                 let name = sftp::printable(&name.0, 4096);
-                let text = format!("the temporary {name} could not be removed: {}", why.what);
+                let text = format!("cannot remove the temporary file {name}: {}", why.what);
                 match &mut file.fault {
                     Some(fault) => fault.what.push_str(&format!("; {text}")),
                     None => self.tell(LaneEvent::Warning(id, text)),

@@ -24,8 +24,8 @@ const SYNC_AFTER: Duration = Duration::from_secs(5);
 /// Size in bytes from which a file is synced before its rename: sending it again after a crash
 /// would exceed the allowed amount.
 const SYNC_BEFORE_NAME: u64 = 64 << 20;
-const RESTARTED: &str = "what an earlier run had copied of it is gone or has changed: it is \
-                         begun anew";
+const RESTARTED: &str =
+    "the part that an earlier run copied is missing or changed: starting this file over";
 pub(super) const NOT_CONTINUED: &str = "the server does not continue a file that an earlier run has \
      begun: it is sent from the start";
 /// Maximum number of ranges in one report.

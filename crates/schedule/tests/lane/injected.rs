@@ -197,7 +197,7 @@ fn a_temporary_that_cannot_be_removed_is_named() {
     w.run();
     let told = w.failed(job).unwrap();
     assert!(
-        told.contains("could not be removed") && told.contains(".a."),
+        told.contains("cannot remove the temporary file") && told.contains(".a."),
         "{told}"
     );
 }

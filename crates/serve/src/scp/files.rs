@@ -85,14 +85,14 @@ impl fmt::Display for FileError {
             Self::Answer(what) => f.write_str(what),
             Self::Unsuitable(why) => f.write_str(match why {
                 Unsuitable::LongPath => "the path is too long",
-                Unsuitable::Newline => "scp's old protocol has no way to say a name with a newline",
+                Unsuitable::Newline => "the old scp protocol cannot carry a name with a newline",
                 Unsuitable::DeepTree => "the tree is too deep",
                 Unsuitable::NotRegular => "not a regular file",
                 Unsuitable::Directory => "Is a directory",
-                Unsuitable::Pattern => "it stands for more names than this server looks through",
+                Unsuitable::Pattern => "the pattern matches too many names",
             }),
-            Self::NoAttributes(why) => write!(f, "it is there without its mode or times: {why}"),
-            Self::KeptAs(why, kept) => write!(f, "{why}; all of it is kept as {kept}"),
+            Self::NoAttributes(why) => write!(f, "copied, but cannot set its mode or times: {why}"),
+            Self::KeptAs(why, kept) => write!(f, "{why}; the complete data is in {kept}"),
         }
     }
 }
@@ -145,7 +145,7 @@ impl<'e> Files<'e> {
         }
         self.session
             .answer(RequestId(0), request, data, &mut self.asked);
-        let mut got = Err(FileError::Answer("there was no answer"));
+        let mut got = Err(FileError::Answer("no answer"));
         let Ok(()) = self.asked.take(|answer| {
             if let AnswerChunk::Bytes(bytes) = answer {
                 got = read_answer(bytes);
@@ -162,14 +162,14 @@ impl<'e> Files<'e> {
     pub(super) fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, FileError> {
         match self.ask(request, &[])? {
             FileResult::Handle(handle) => Ok(handle),
-            _ => Err(FileError::Answer("there was no handle")),
+            _ => Err(FileError::Answer("no handle in the answer")),
         }
     }
 
     pub(super) fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, FileError> {
         match self.ask(request, &[])? {
             FileResult::Attrs(attrs) => Ok(attrs),
-            _ => Err(FileError::Answer("there were no attributes")),
+            _ => Err(FileError::Answer("no attributes in the answer")),
         }
     }
 
@@ -187,7 +187,7 @@ impl<'e> Files<'e> {
     pub(super) fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, FileError> {
         match self.ask(request, &[]) {
             Ok(FileResult::Names(names)) => Ok(names),
-            Ok(_) => Err(FileError::Answer("there were no names")),
+            Ok(_) => Err(FileError::Answer("no names in the answer")),
             Err(refused) if refused.code() == Some(StatusCode::EOF) => Ok(Vec::new()),
             Err(refused) => Err(refused),
         }
@@ -264,7 +264,7 @@ impl<'e> Files<'e> {
 fn read_answer(bytes: &[u8]) -> Result<FileResult, FileError> {
     let body = bytes.get(4..).unwrap_or_default();
     let (_, response) =
-        Response::decode(body).map_err(|_| FileError::Answer("an answer makes no sense"))?;
+        Response::decode(body).map_err(|_| FileError::Answer("malformed answer"))?;
     match response {
         Response::Status { code, .. } if code == StatusCode::OK => Ok(FileResult::Nothing),
         Response::Status { code, text } => {

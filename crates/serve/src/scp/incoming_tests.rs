@@ -204,7 +204,7 @@ fn a_file_whose_mode_or_times_cannot_be_set_is_kept_and_that_is_said() {
             matches!(request, Request::Fsetstat { .. }).then_some(Errno::IO)
         };
         let (said, status) = failing(export, &format!("scp -pt '{path}'"), fails);
-        let words = "it is there without its mode or times: Input/output error";
+        let words = "copied, but cannot set its mode or times: Input/output error";
         assert_eq!(said, format!("\0\0\0\x01scp: {path}: {words}\n"));
         let content = fs::read(folder.join("file")).expect("it");
         assert_eq!((status, content), (1, b"new".to_vec()));
@@ -272,7 +272,7 @@ fn a_file_that_is_half_written_in_place_is_kept_beside_it_and_named() {
         let all = names(folder);
         let kept = all.iter().find(|name| *name != "file").expect("beside it");
         let kept_at = shown(&at(before, kept));
-        let words = format!("No space left on device; all of it is kept as {kept_at}");
+        let words = format!("No space left on device; the complete data is in {kept_at}");
         assert_eq!(said, format!("\0\0\0\x01scp: {path}: {words}\n"));
         assert_eq!((status, all.len()), (1, 2));
         assert_eq!(fs::read(folder.join(kept)).expect("it"), b"new");

@@ -122,17 +122,19 @@ impl fmt::Display for ScpCommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shell(why) => {
-                write!(f, "this server has no shell, and runs no scp that {why}")
+                write!(
+                    f,
+                    "this server has no shell, and refuses an scp command that {why}"
+                )
             }
             Self::Flag(flag) => {
                 let flag = wire::escape::name(std::slice::from_ref(flag));
-                write!(f, "this server's scp does not know -{flag}")
+                write!(f, "unsupported scp flag -{flag}")
             }
-            Self::NotFarEnd => f.write_str(
-                "this server runs no scp but the far end of one (scp -t, scp -f): it starts no \
-                 copies of its own",
-            ),
-            Self::NoPath => f.write_str("this server's scp was not told where the files are"),
+            Self::NotFarEnd => {
+                f.write_str("this server runs only the far end of an scp (scp -t, scp -f)")
+            }
+            Self::NoPath => f.write_str("scp: no path given"),
         }
     }
 }

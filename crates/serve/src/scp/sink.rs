@@ -166,7 +166,7 @@ impl Sink {
                     self.times = times;
                     files.acknowledge();
                 }
-                Err(()) => self.give_up("times that make no sense", files),
+                Err(()) => self.give_up("malformed times", files),
             },
             b'E' if rest.is_empty() => self.leave(files),
             b'C' | b'D' => match entry(rest) {
@@ -174,7 +174,7 @@ impl Sink {
                 Ok((mode, _, name)) => self.enter(mode, name, files),
                 Err(why) => self.give_up(why, files),
             },
-            _ => self.give_up("a line that is none of its", files),
+            _ => self.give_up("an unknown line", files),
         }
     }
 
@@ -290,13 +290,13 @@ fn entry(text: &[u8]) -> Result<(u32, u64, &[u8]), &'static str> {
     };
     let mode = number(mode, 8)
         .filter(|mode| *mode <= 0o7777)
-        .ok_or("a mode that is none")?;
+        .ok_or("a malformed mode")?;
     let size = number(size, 10)
         .filter(|size| i64::try_from(*size).is_ok())
-        .ok_or("a size that is none")?;
+        .ok_or("a malformed size")?;
     let odd = name.is_empty() || name == b"." || name == b".." || name.contains(&b'/');
     match odd || name.contains(&0) {
-        true => Err("a name that is none"),
+        true => Err("a malformed name"),
         false => Ok((u32::try_from(mode).unwrap_or_default(), size, name)),
     }
 }

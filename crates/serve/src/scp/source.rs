@@ -322,7 +322,7 @@ impl Outgoing {
             done => {
                 slices.iter_mut().for_each(|slice| slice.fill(0));
                 let why = match done {
-                    Ok(_) => "the file became shorter while it was read".to_owned(),
+                    Ok(_) => "the file was truncated while it was read".to_owned(),
                     Err(refused) => refused.to_string(),
                 };
                 self.trouble.get_or_insert(why);

@@ -267,7 +267,7 @@ fn what_cannot_be_given_is_told_with_its_name() {
             ("dir", "not a regular file"),
             (
                 "new\nline",
-                "scp's old protocol has no way to say a name with a newline",
+                "the old scp protocol cannot carry a name with a newline",
             ),
         ] {
             let path = shown(&at(before, name));

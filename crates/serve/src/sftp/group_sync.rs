@@ -160,7 +160,7 @@ fn is_named(written: &Written, named: &[RenamedDir]) -> Result<Option<String>, R
 }
 
 /// Message for a file whose data are durable and whose name may not be.
-const NAME_NOT_SYNCED: &str = "its name could not be made durable: ";
+const NAME_NOT_SYNCED: &str = "cannot sync its directory: ";
 
 #[cfg(test)]
 #[path = "group_sync_tests.rs"]

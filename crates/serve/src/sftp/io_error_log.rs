@@ -97,7 +97,7 @@ impl IoErrorLog {
 impl Drop for IoErrorLog {
     fn drop(&mut self) {
         if let Some(files) = self.files.checked_sub(NAMED).filter(|n| *n > 0) {
-            warn!(files, "more could not be written or read");
+            warn!(files, "more files failed");
         }
     }
 }

@@ -62,51 +62,51 @@ macro_rules! reasons {
 reasons! {
     /// A check of the client's request that failed; nothing was done.
     Invalid {
-        CutName = BAD_MESSAGE "a name is cut short";
-        CutNumber = BAD_MESSAGE "a number is cut short";
-        CutPath = BAD_MESSAGE "a path is cut short";
-        TooManyNames = BAD_MESSAGE "so many names are not looked up at once";
-        TooManyPaths = BAD_MESSAGE "so many are not made durable at once";
-        KeyLength = BAD_MESSAGE "the key has 32 bytes";
-        BlockLength = BAD_MESSAGE "blocks of this length are not summed";
+        CutName = BAD_MESSAGE "truncated name";
+        CutNumber = BAD_MESSAGE "truncated number";
+        CutPath = BAD_MESSAGE "truncated path";
+        TooManyNames = BAD_MESSAGE "too many names in one request";
+        TooManyPaths = BAD_MESSAGE "too many files in one sync request";
+        KeyLength = BAD_MESSAGE "the key must have 32 bytes";
+        BlockLength = BAD_MESSAGE "unsupported block length";
         RangeLength = BAD_MESSAGE "the range is too long";
-        UnpackedLength = BAD_MESSAGE "the block claims to be longer than a block may be";
-        PackedBlock = BAD_MESSAGE "the block is not what it claims";
-        XattrList = BAD_MESSAGE "the attributes make no sense";
-        XattrName = BAD_MESSAGE "attributes of such a name are not copied";
-        Handle = NO_SUCH_FILE "no such handle is open";
-        Overlap = FAILURE "the ranges to copy between overlap";
+        UnpackedLength = BAD_MESSAGE "the block exceeds the maximum length";
+        PackedBlock = BAD_MESSAGE "the block is malformed";
+        XattrList = BAD_MESSAGE "malformed attributes";
+        XattrName = BAD_MESSAGE "attributes with this name are not supported";
+        Handle = NO_SUCH_FILE "no such handle";
+        Overlap = FAILURE "the ranges to copy overlap";
     }
     /// A rule of the administrator.
     Forbidden {
-        ReadOnly = PERMISSION_DENIED "nothing can be changed here: it is served read-only";
-        DropBox = PERMISSION_DENIED "only new files can be put here: it is a drop box";
+        ReadOnly = PERMISSION_DENIED "this folder is served read-only";
+        DropBox = PERMISSION_DENIED "this folder is a drop box: only new files may be added";
     }
     /// Something that this server does not have, or leaves to other requests.
     Unsupported {
-        Request = OP_UNSUPPORTED "this server does not know the request";
-        Flag = OP_UNSUPPORTED "this server does not know the flag";
-        Sums = OP_UNSUPPORTED "this server has no such sums";
-        OneRequest = OP_UNSUPPORTED "this takes more than one request";
+        Request = OP_UNSUPPORTED "unsupported request";
+        Flag = OP_UNSUPPORTED "unsupported flag";
+        Sums = OP_UNSUPPORTED "unsupported checksum";
+        OneRequest = OP_UNSUPPORTED "it needs more than one request";
     }
     /// A limit of this server.
     Exhausted {
-        OpenFiles = FAILURE "too many files are open at once";
-        Trees = FAILURE "too many trees are listed at once";
-        Memory = FAILURE "this server has no memory for zstd";
-        Names = FAILURE "so many names do not fit into one answer";
-        Xattrs = FAILURE "it has more extended attributes than fit into an answer";
+        OpenFiles = FAILURE "too many open files";
+        Trees = FAILURE "too many tree listings at once";
+        Memory = FAILURE "out of memory for zstd";
+        Names = FAILURE "the names exceed the size of an answer";
+        Xattrs = FAILURE "its extended attributes exceed the size of an answer";
         // Held files get their names first; then the request is repeated.
-        Group = FAILURE "another file goes there first";
-        Time = FAILURE "the client has left";
+        Group = FAILURE "another file with this name is still being written";
+        Time = FAILURE "the client disconnected";
     }
     /// A file or account that the request does not apply to.
     Unsuitable {
         Directory = FAILURE "it is a directory";
         DirectoryTarget = FAILURE "it is a directory at the far end";
-        NotRegular = FAILURE "only what is in a regular file is copied";
+        NotRegular = FAILURE "only data of regular files can be copied";
         Special = FAILURE "it is neither a file nor a directory";
-        User = NO_SUCH_FILE "there is no such user";
+        User = NO_SUCH_FILE "no such user";
     }
 }
 
@@ -132,10 +132,10 @@ impl FileStep {
         match self {
             Self::Create => "create the file",
             Self::Write => "write",
-            Self::SyncData => "make the data durable",
-            Self::SyncName => "make the name durable",
+            Self::SyncData => "sync the file",
+            Self::SyncName => "sync its directory",
             Self::Close => "close the file",
-            Self::Rename => "rename the temporary",
+            Self::Rename => "rename the temporary file",
         }
     }
 }

@@ -359,7 +359,7 @@ fn set(file: &File, put: &PutFile<'_>, replaced: Option<Replaced>) -> Option<Str
         ..Attrs::default()
     };
     let rest = set_open(file, &rest).err();
-    let rest = rest.map(|e| format!("mode or times could not be set: {}", reason(e)));
+    let rest = rest.map(|e| format!("cannot set mode or times: {}", reason(e)));
     rest.or(owner)
 }
 
@@ -381,9 +381,7 @@ fn keep_owner(file: &File, (user, group): (u32, u32)) -> Option<String> {
     if has.st_gid != group {
         let _ = set_owner(file, (has.st_uid, group));
     }
-    Some(format!(
-        "it belonged to {user}:{group}, which could not be kept"
-    ))
+    Some(format!("cannot keep the owner {user}:{group}"))
 }
 
 /// True if the name can be an entry of a directory.

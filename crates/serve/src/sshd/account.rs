@@ -125,7 +125,7 @@ fn wait_for_login(link: &Link, task: &AccountTask) -> io::Result<Option<Message>
             Some(&Begin::NUMBER) => {
                 return Ok(Some(message));
             }
-            Some(_) => return Err(io::Error::other("the monitor says what it does not say")),
+            Some(_) => return Err(io::Error::other("unexpected message from the monitor")),
         }
     }
 }
@@ -141,7 +141,7 @@ fn become_account(task: &AccountTask, template: Pid) -> io::Result<()> {
     }
     // If the fork server ended before the death signal was set, nothing would end this process.
     if getppid() != Some(template) {
-        return Err(io::Error::other("what it was made of is gone"));
+        return Err(io::Error::other("the fork server has ended"));
     }
     // As sshd does: use `/` if the home directory cannot be entered.
     env::set_current_dir(&task.home).or_else(|_| env::set_current_dir("/"))

@@ -227,7 +227,7 @@ impl AccessPolicy {
             None => groups(&account)?,
             Some(_) => Vec::new(),
         };
-        let lacking = || io::Error::other("there is nothing to make an account's process of");
+        let lacking = || io::Error::other("the fork server is not running");
         let process = ForkedAccount::of(template.ok_or_else(lacking)?, client)?;
         process.link().send_task(&AccountTask {
             name: account.name.clone(),
@@ -336,7 +336,7 @@ fn make_empty() -> io::Result<()> {
     match meta.is_dir() && roots && std::fs::read_dir(EMPTY)?.next().is_none() {
         true => Ok(()),
         false => Err(io::Error::other(format!(
-            "{EMPTY} must be root's and empty"
+            "{EMPTY} must belong to root and be empty"
         ))),
     }
 }
@@ -451,7 +451,7 @@ impl KeyAuthorizer {
                 let [said] = readable([link.as_fd()], Some(Instant::now() + PATIENCE))?;
                 if !said {
                     // A later answer would be taken as the answer to the next question.
-                    let late = "the account's authorized_keys cannot be read in time";
+                    let late = "reading the account's authorized_keys took too long";
                     return Err(io::Error::new(io::ErrorKind::TimedOut, late));
                 }
                 let message = link.receive()?;

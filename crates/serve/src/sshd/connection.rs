@@ -390,7 +390,7 @@ impl<'s> Connection<'s> {
     fn let_files_lie(&mut self) {
         let outlying = self.conn.outlying();
         self.conn.channels().pool().set_outlying(outlying);
-        debug!("new keys, files stay where they are: {outlying:?}");
+        debug!("new session keys; file data is {outlying}");
     }
 
     fn tell_clear(&mut self) {
@@ -400,7 +400,7 @@ impl<'s> Connection<'s> {
             let mac = n.c2s.mac.zip(n.s2c.mac).map_or("none", |(mac, _)| mac.name);
             warn!(
                 mac,
-                "NOT ENCRYPTED: the client and this server were told to do without"
+                "NOT ENCRYPTED, as requested by the client and allowed by --insecure-none-cipher"
             );
             self.told_clear = true;
         }
@@ -522,9 +522,9 @@ impl<'s> Connection<'s> {
             debug!(
                 "packets are lost: {}",
                 if borne {
-                    "BBR from now on"
+                    "switched to BBR"
                 } else {
-                    "no BBR here"
+                    "BBR is not available"
                 }
             );
         }

@@ -125,9 +125,9 @@ impl ConnectionLimiter {
         let second = count.second.filter(|(since, _)| *since + SECOND > now);
         let (since, in_second) = second.unwrap_or((now, 0));
         if in_second >= limits.per_second {
-            return Err("too many come at once");
+            return Err("too many new connections per second (connections-per-second)");
         }
-        const CROWDED: &str = "too many are logging in at once";
+        const CROWDED: &str = "too many connections that have not logged in (strangers)";
         if from_one >= limits.strangers_per_source {
             return Err(CROWDED);
         }
@@ -137,7 +137,7 @@ impl ConnectionLimiter {
             .strangers
             .min(limits.connections.saturating_sub(logged_in));
         if places == 0 {
-            return Err("too many are connected");
+            return Err("too many connections (connections)");
         }
         if count.strangers.len() >= places {
             let number = count.gives_way(source, now).ok_or(CROWDED)?;

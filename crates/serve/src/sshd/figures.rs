@@ -62,10 +62,14 @@ impl Figures {
             );
         };
         for (name, help, figure) in [
-            ("connections_total", "Connections taken.", &self.connections),
+            (
+                "connections_total",
+                "Connections accepted.",
+                &self.connections,
+            ),
             (
                 "turned_away_total",
-                "Connections turned away for a limit.",
+                "Connections refused because of a limit.",
                 &self.turned_away,
             ),
             ("logins_total", "Logins.", &self.logins),
@@ -75,25 +79,34 @@ impl Figures {
                 "SFTP sessions that have ended.",
                 &self.sessions,
             ),
-            ("files_total", "Files opened in them.", &self.files),
+            (
+                "files_total",
+                "Files opened in SFTP sessions that have ended.",
+                &self.files,
+            ),
             (
                 "sent_bytes_total",
-                "Bytes of files sent in them.",
+                "Bytes of files sent in SFTP sessions that have ended.",
                 &self.sent,
             ),
             (
                 "received_bytes_total",
-                "Bytes of files received in them.",
+                "Bytes of files received in SFTP sessions that have ended.",
                 &self.received,
             ),
         ] {
             row(name, "counter", help, figure.load(Ordering::Relaxed));
         }
-        row("connections", "gauge", "Connections now.", connected as u64);
+        row(
+            "connections",
+            "gauge",
+            "Connections open now.",
+            connected as u64,
+        );
         row(
             "strangers",
             "gauge",
-            "Of those, not logged in.",
+            "Open connections that have not logged in.",
             strangers as u64,
         );
         text

@@ -126,7 +126,7 @@ impl Link {
         if len == 0 {
             return Ok(None);
         }
-        let wrong = |_| io::Error::other("not the descriptors that were to be handed on");
+        let wrong = |_| io::Error::other("unexpected descriptors were passed between processes");
         match text[..len] == *HANDED {
             true => fds.try_into().map(Some).map_err(wrong),
             false => Err(wrong(fds)),
@@ -160,7 +160,7 @@ impl AsFd for Link {
 
 /// Error for an invalid message; its sender is treated as compromised.
 pub(super) fn nonsense(e: WireError) -> io::Error {
-    io::Error::other(format!("a message between processes makes no sense: {e}"))
+    io::Error::other(format!("malformed message between processes: {e}"))
 }
 
 /// Waits until one of the descriptors is readable or closed, at most until `deadline`; returns

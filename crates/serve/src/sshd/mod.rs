@@ -318,7 +318,7 @@ impl Server {
                     }
                     Err(e) if is_passing(&e) => {}
                     Err(e) if is_exhausted(&e) => {
-                        warn!("no connection can be taken now: {e}");
+                        warn!("cannot accept connections for now: {e}");
                         thread::sleep(EXHAUSTED);
                     }
                     Err(e) => return Err(e),
@@ -327,7 +327,7 @@ impl Server {
         }
         drop(self.listeners);
         ready.end();
-        info!("nobody is let in any more; what is being transferred is served to the end");
+        info!("shutting down: no new connections, finishing running transfers");
         self.crowd.wait_until_empty();
         Ok(())
     }
@@ -342,13 +342,13 @@ impl Server {
         let (settings, now) = (self.settings.get(), Instant::now());
         let entered = match settings.entrance.is_open(now) {
             true => self.crowd.enter(peer.ip(), now, &settings.limits),
-            false => Err("nobody is waited for"),
+            false => Err("shutting down: ending running transfers"),
         };
         let (place, instead_of) = match entered {
             Ok(entered) => entered,
             Err(why) => {
                 self.shared.figures.turned_away();
-                warn!(%peer, "turned away: {why}");
+                warn!(%peer, "refused: {why}");
                 refused.tell(stream, why, now);
                 return;
             }
@@ -356,7 +356,7 @@ impl Server {
         if let Some(gone) = instead_of {
             self.shared.figures.turned_away();
             if let Ok(peer) = gone.peer_addr().map(as_ipv4) {
-                warn!(%peer, "ended: too many are logging in at once, and it makes room for another");
+                warn!(%peer, "closed: too many connections that have not logged in (strangers)");
             }
             // The preauth process sees the end of the connection and exits.
             let _ = gone.shutdown(Shutdown::Both);
@@ -368,8 +368,8 @@ impl Server {
         let taken = match ready.take(&settings) {
             Ok(taken) => taken,
             Err(e) => {
-                warn!(%peer, "turned away: no process can be started: {e}");
-                refused.tell(stream, "no process can be started for anybody now", now);
+                warn!(%peer, "refused: cannot start a process: {e}");
+                refused.tell(stream, "cannot start processes for new connections", now);
                 return;
             }
         };
@@ -380,7 +380,7 @@ impl Server {
             serve(&come_to, &shared, (stream, peer), place, taken, &stopping);
         });
         if let Err(e) = started {
-            warn!(%peer, "turned away: no thread can be started: {e}");
+            warn!(%peer, "refused: cannot start a thread: {e}");
         }
         ready.refill(&settings);
     }
@@ -400,7 +400,7 @@ fn serve(
         return;
     }
     match Monitor::new(settings, shared, (stream, peer), place).run(taken, stopping) {
-        Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("gone"),
+        Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("disconnected"),
         Err(why) => warn!("ended: {why}"),
     }
 }

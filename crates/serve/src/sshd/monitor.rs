@@ -106,7 +106,7 @@ impl<'s> Monitor<'s> {
         // The preauth process, even if compromised, is gone before the client is served.
         drop(preauth);
         let message = message?;
-        let nobody = || io::Error::other("a connection was handed over that nobody has entered");
+        let nobody = || io::Error::other("a connection was passed on without a login");
         let ((user, judge), entrant) = self
             .asked
             .take()
@@ -198,12 +198,12 @@ impl<'s> Monitor<'s> {
     fn decide(&mut self, message: &[u8]) -> io::Result<Verdict> {
         self.questions += 1;
         if self.questions > MOST_QUESTIONS {
-            return Err(io::Error::other("too many questions about keys"));
+            return Err(io::Error::other("too many key queries"));
         }
         let prove = question(message)?;
         let exchange = self.exchange.as_ref();
         let exchange =
-            exchange.ok_or_else(|| io::Error::other("a key came before any exchange"))?;
+            exchange.ok_or_else(|| io::Error::other("a key was used before the key exchange"))?;
         let proved = message.first() == Some(&Prove::NUMBER);
         let (user, judge) = match &mut self.asked {
             Some(asked) => asked,
@@ -220,7 +220,7 @@ impl<'s> Monitor<'s> {
             }
         };
         if user != prove.user {
-            return Err(io::Error::other("one connection asks for two accounts"));
+            return Err(io::Error::other("one connection requested two accounts"));
         }
         let decided = judge.decide(&Check {
             blob: prove.blob,
@@ -286,7 +286,7 @@ impl<'s> Monitor<'s> {
                 received,
             } = moved;
             shared.figures.over(moved);
-            info!(opened = files, sent, received, "session over");
+            info!(opened = files, sent, received, "session closed");
         };
         let Some(account) = judge.into_process() else {
             let keys = settings.host_keys.iter().cloned();

@@ -79,17 +79,17 @@ pub enum OnceEnd {
 impl fmt::Display for OnceEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Client(e) => write!(f, "the client of serve --once: {e}"),
+            Self::Client(e) => write!(f, "serve --once: malformed message from the client: {e}"),
             Self::Silence => write!(
                 f,
-                "the client of serve --once has said nothing for {} s",
+                "serve --once: no message from the client for {} s",
                 BEGIN.as_secs()
             ),
             Self::Address(why) => why.fmt(f),
-            Self::Port(at, e) => write!(f, "no port of {at} can be listened at: {e}"),
+            Self::Port(at, e) => write!(f, "cannot listen on any port of {at}: {e}"),
             Self::Range((a, b), (from, to)) => write!(
                 f,
-                "ports {a} to {b} may be listened at here, and {from} to {to} are asked for"
+                "the client requests ports {from} to {to}, but --port-range allows {a} to {b}"
             ),
             Self::Keys(why) => f.write_str(why),
             Self::Local(why) => f.write_str(why),
@@ -175,7 +175,7 @@ impl Once {
         if control.say(&listening.to_bytes()).is_err() {
             return Ok(());
         }
-        info!(%address, port, "waiting for connections of this login's client");
+        info!(%address, port, "waiting for connections of the client");
         control.follow(&ended, &once, &crowd)
     }
 }
@@ -188,7 +188,7 @@ fn accept(server: Server) -> io::Result<OwnedFd> {
     thread.spawn(move || {
         let _ends = (ends, running);
         if let Err(e) = server.run(&never) {
-            tracing::warn!("no more connections can be taken: {e}");
+            tracing::warn!("cannot accept more connections: {e}");
         }
     })?;
     Ok(ended.into())
@@ -255,7 +255,7 @@ impl Control {
         let waited = readable([input, other], deadline);
         let [said, ended] = waited.map_err(|e| OnceEnd::Local(e.to_string()))?;
         if beside.is_some() && ended {
-            let why = "no more connections can be taken".to_owned();
+            let why = "cannot accept more connections".to_owned();
             return Err(OnceEnd::Local(why));
         }
         if !said {
@@ -302,7 +302,7 @@ impl Control {
                 used = now;
             }
             if now >= used + FORGOTTEN {
-                let why = "nobody has had a connection for long".to_owned();
+                let why = "no connection for a long time".to_owned();
                 return Err(OnceEnd::Local(why));
             }
             match self.next(Some(ended), Some(now + LOOK))? {
@@ -379,12 +379,11 @@ impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => f.write_str(
-                "there is no SSH_CONNECTION: serve --once is for a client to start through its \
-                 sshd",
+                "SSH_CONNECTION is not set: serve --once must be started through an sshd",
             ),
             Self::Unusable(value) => write!(
                 f,
-                "SSH_CONNECTION does not say where connections can come: {}",
+                "SSH_CONNECTION has no valid server address: {}",
                 wire::escape::name(value.as_bytes())
             ),
         }

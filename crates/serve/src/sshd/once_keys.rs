@@ -31,7 +31,7 @@ impl OnceKeys {
     pub(super) fn add(&self, now: Instant, keys: Vec<PublicKey>) -> Result<(), &'static str> {
         let mut waiting = self.waiting(now);
         if waiting.len() + keys.len() > MOST {
-            return Err("too many keys wait to be used");
+            return Err("too many unused keys");
         }
         waiting.extend(keys.into_iter().map(|key| Waiting { key, since: now }));
         Ok(())

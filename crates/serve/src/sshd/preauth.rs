@@ -79,7 +79,7 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
     confine::set_name(confine::SERVES)?;
     let lacking = confine::confine_preauth(left)?;
     if !lacking.is_empty() {
-        let text = format!("this kernel lacks {}", lacking.join(" and "));
+        let text = format!("the kernel does not support {}", lacking.join(" and "));
         tell(link, 2, &text)?;
     }
     let keys = engine::monitors_keys(&task.host_keys, link).map_err(io::Error::other)?;
@@ -182,7 +182,8 @@ impl Preauth<'_> {
     /// Sends the connection's state to the monitor; all other memory vanishes with this process.
     fn hand_over(&self) -> Result<(), ConnectionError> {
         let state = self.conn.hand_over(Instant::now());
-        let state = state.ok_or_else(|| io::Error::other("a key exchange crosses the login"))?;
+        let state =
+            state.ok_or_else(|| io::Error::other("a key exchange overlaps with the login"))?;
         let chosen = self.conn.negotiated();
         let direction = chosen.map(|n| n.c2s);
         let message = LoggedIn {
@@ -242,7 +243,7 @@ impl Preauth<'_> {
     fn handle_event(&mut self, event: Event) -> Result<bool, ConnectionError> {
         match event {
             Event::Transport(ssh::transport::TransportEvent::Identified(ident)) => {
-                tell(self.link, 2, &format!("{} connects", ident.as_str()))?;
+                tell(self.link, 2, &format!("connection from {}", ident.as_str()))?;
             }
             Event::Login(LoginEvent::Key { user, key, proof }) => {
                 let (user, blob) = (user.as_slice(), key.blob());

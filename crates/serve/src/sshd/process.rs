@@ -114,7 +114,7 @@ impl ForkedAccount {
         let (link, theirs) = Link::pair()?;
         template.hand(&[client.as_fd(), theirs.as_fd()])?;
         drop(theirs);
-        let gone = || io::Error::other("what processes of accounts are made of does not answer");
+        let gone = || io::Error::other("the fork server does not answer");
         let [said] = readable([link.as_fd()], Some(Instant::now() + PATIENCE))?;
         if !said {
             return Err(gone());

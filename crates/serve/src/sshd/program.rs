@@ -101,25 +101,25 @@ impl fmt::Display for ProgramError {
                 let name = wire::escape::name(name.as_bytes());
                 write!(
                     f,
-                    "{name} cannot be allowed: it is no program along PATH and no absolute path \
-                     of one"
+                    "cannot allow {name}: it is neither a program on the PATH nor an absolute \
+                     path of one"
                 )
             }
             Self::Shell(why) => {
                 write!(
                     f,
-                    "this server has no shell, and runs no command that {why}"
+                    "this server has no shell, and refuses a command that {why}"
                 )
             }
-            Self::Empty => f.write_str("there is no command to run"),
+            Self::Empty => f.write_str("the command is empty"),
             Self::NotAllowed(names) => {
-                write!(f, "this server runs no program but {}", names.join(", "))
+                write!(f, "this server runs only {}", names.join(", "))
             }
             Self::Rsync => f.write_str(
-                "this server runs rsync only as the server of another rsync, and without \
-                 --secluded-args (-s, RSYNC_PROTECT_ARGS)",
+                "rsync is allowed only as the server of another rsync, without --secluded-args \
+                 (-s, RSYNC_PROTECT_ARGS)",
             ),
-            Self::Start(name, e) => write!(f, "{name} cannot be run: {e}"),
+            Self::Start(name, e) => write!(f, "cannot run {name}: {e}"),
         }
     }
 }
@@ -369,7 +369,7 @@ impl Program {
             status = code,
             sent,
             received,
-            "program over"
+            "program ended"
         );
         Some(code.cast_unsigned())
     }
@@ -406,7 +406,10 @@ impl Drop for Program {
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.child.wait();
         let (program, sent, received) = (&self.name, self.sent, self.received);
-        info!(program, sent, received, "ended with its channel");
+        info!(
+            program,
+            sent, received, "ended because its channel was closed"
+        );
     }
 }
 

@@ -133,18 +133,16 @@ impl Display for KeyRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Account(why) => why.fmt(f),
-            Self::OtherAccount(name) => write!(f, "this server is {name}'s alone"),
+            Self::OtherAccount(name) => write!(f, "this server admits only {name}"),
             Self::File(why) => why.fmt(f),
             Self::NotListed(file) => write!(f, "it is not in {file}"),
             Self::AuthorityNotListed(file) => {
-                write!(f, "the authority that signed it is not in {file}")
+                write!(f, "its authority is not in {file}")
             }
             Self::Line { number, file, why } => write!(f, "line {number} of {file} {why}"),
             Self::Both(first, second) => write!(f, "{first}; {second}"),
-            Self::NotExpected => {
-                f.write_str("it is no key for one login, was used, or came too late")
-            }
-            Self::Algorithm => f.write_str("another key signs so"),
+            Self::NotExpected => f.write_str("the one-time key is unknown, used or expired"),
+            Self::Algorithm => f.write_str("the signature algorithm does not match the key"),
             Self::Signature(e) => e.fmt(f),
             Self::Touch(why) => why.fmt(f),
             Self::Full(why) => f.write_str(why),
@@ -156,13 +154,9 @@ impl Display for KeyRefusal {
 impl Display for MissingTouch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Presence => "nobody has touched the security key",
-            Self::Verification => {
-                "the security key has not verified who touched it (verify-required)"
-            }
-            Self::SecurityKey => {
-                "only a security key can say that it has verified its user (verify-required)"
-            }
+            Self::Presence => "the security key was not touched",
+            Self::Verification => "the security key did not verify its user (verify-required)",
+            Self::SecurityKey => "verify-required needs a security key",
         })
     }
 }
@@ -172,16 +166,16 @@ impl Display for LineRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OptionsOfAuthority => {
-                f.write_str("has options, which a list of authorities cannot have")
+                f.write_str("has options, which are not allowed in a list of authorities")
             }
             Self::Option(why) => why.fmt(f),
-            Self::ForCertificates => {
-                f.write_str("lets in what the key has signed, and not the key (cert-authority)")
-            }
+            Self::ForCertificates => f.write_str(
+                "accepts certificates signed by the key, not the key itself (cert-authority)",
+            ),
             Self::ForKey => {
-                f.write_str("has its authority for itself alone, without cert-authority")
+                f.write_str("lists its authority as a plain key, without cert-authority")
             }
-            Self::Certificate(why) => write!(f, "has its authority, but {why}"),
+            Self::Certificate(why) => write!(f, "lists its authority, but {why}"),
         }
     }
 }
@@ -190,16 +184,16 @@ impl Display for LineRefusal {
 impl Display for OptionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::From => "takes it from another address only (from=)",
-            Self::UnreadableExpiry => "has an expiry-time that cannot be read",
+            Self::From => "accepts the key from other addresses only (from=)",
+            Self::UnreadableExpiry => "has a malformed expiry-time",
             Self::Expired => "has expired (expiry-time=)",
             Self::Unknown(name) => {
                 let name = wire::escape::name(name.as_bytes());
-                return write!(f, "has the option {name}, which cannot be honoured here");
+                return write!(f, "has the unsupported option {name}");
             }
-            Self::Unquoted => "has an option whose value has no quotes",
-            Self::BehindQuotes => "has an option that goes on behind its quotes",
-            Self::OpenQuotes => "has an option whose quotes do not end",
+            Self::Unquoted => "has an option value without quotes",
+            Self::BehindQuotes => "has characters after the quotes of an option",
+            Self::OpenQuotes => "has an option with unbalanced quotes",
         })
     }
 }
@@ -207,13 +201,13 @@ impl Display for OptionRefusal {
 impl Display for CertificateRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotACertificate => f.write_str("it is no certificate"),
+            Self::NotACertificate => f.write_str("it is not a certificate"),
             Self::Invalid(e) => e.fmt(f),
             Self::SourceAddress => {
                 f.write_str("the certificate is for other addresses (source-address)")
             }
             Self::UnreadableSourceAddress => {
-                f.write_str("the certificate has a source-address that cannot be read")
+                f.write_str("the certificate has a malformed source-address")
             }
         }
     }
@@ -224,14 +218,14 @@ impl Display for KeyFileError {
         write!(f, "{}: ", self.path.display())?;
         match &self.why {
             KeyFileProblem::Io(e) => e.fmt(f),
-            KeyFileProblem::NotAFile => f.write_str("it is no file"),
+            KeyFileProblem::NotAFile => f.write_str("it is not a file"),
             KeyFileProblem::OtherOwner => {
-                f.write_str("it belongs to somebody else, so that nobody is let in")
+                f.write_str("it belongs to another user, so no key is accepted: run chown on it")
             }
             KeyFileProblem::Writable => {
-                f.write_str("others may change it, so that nobody is let in (chmod go-w)")
+                f.write_str("other users can write it, so no key is accepted: run chmod go-w on it")
             }
-            KeyFileProblem::TooLong => f.write_str("it is longer than any list of keys"),
+            KeyFileProblem::TooLong => f.write_str("the file is too large for a list of keys"),
         }
     }
 }
@@ -239,24 +233,24 @@ impl Display for KeyFileError {
 impl Display for AccountRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name => f.write_str("no account has such a name"),
-            Self::Unreadable(e) => write!(f, "accounts cannot be read: {e}"),
-            Self::Missing => f.write_str("there is no such account"),
-            Self::NotAmongUsers => f.write_str("it is not among the users"),
+            Self::Name => f.write_str("not a valid account name"),
+            Self::Unreadable(e) => write!(f, "cannot read the accounts: {e}"),
+            Self::Missing => f.write_str("no such account"),
+            Self::NotAmongUsers => f.write_str("it is not in the users option"),
             Self::NologinShell(shell) => write!(f, "its shell is {}", shell.display()),
-            Self::NoShell(shell) => write!(f, "its shell {} cannot be run", shell.display()),
+            Self::NoShell(shell) => write!(f, "its shell {} is not executable", shell.display()),
             Self::Shadow(e) => {
                 write!(
                     f,
-                    "whether it is locked cannot be read from /etc/shadow: {e}"
+                    "cannot check in /etc/shadow if the account is locked: {e}"
                 )
             }
             Self::Locked => f.write_str(
-                "it is locked: its password begins with ! (usermod -p '*' lets keys in, and still \
-                 no password)",
+                "it is locked: its password starts with ! (usermod -p '*' permits keys but no \
+                 password)",
             ),
             Self::Expired => f.write_str("it has expired"),
-            Self::Nologin => f.write_str("nobody may log in now (nologin)"),
+            Self::Nologin => f.write_str("logins are disabled (nologin file)"),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::{Export, Server, TransferCounters};
 
 /// Message for a client that requests a shell or a command, as from sshd's internal-sftp.
 const FILES_ONLY: &str =
-    "This server moves files only: there is no shell, and no command is run.\r\n";
+    "This server transfers files only: it has no shell and runs no commands.\r\n";
 /// Received bytes that stay in their segments: the limit at which reading stops, plus one read.
 const WAITING: usize = 2 << 20;
 /// Waiting bytes at which no more is read, as long as they can be handled.
@@ -98,7 +98,7 @@ impl<'s> Session<'s> {
         {
             match asked {
                 Ok(asked) => {
-                    info!("scp's old protocol");
+                    info!("the old scp protocol");
                     let allowance = self.allowance.clone();
                     let scp = Scp::new(pool, slot, export, allowance, asked);
                     self.server = Some(Serving::Scp(Box::new(scp)));
@@ -327,7 +327,7 @@ impl<'s> Session<'s> {
                 }
             }
             if !bytes.is_empty() {
-                return warn!("the client has left more than is carried out behind it");
+                return warn!("the client left more requests behind than are carried out");
             }
         }
         while server.awaits() && Instant::now() < until {

@@ -45,5 +45,5 @@ fn host_key<'s, 'a>(
 }
 
 fn not_needed() -> io::Error {
-    io::Error::other("a signature was asked for that nothing needs")
+    io::Error::other("an unneeded signature was requested")
 }

@@ -80,7 +80,7 @@ impl SpareProcesses {
     /// Starts missing processes.
     pub(super) fn refill(&mut self, settings: &Settings) {
         let failed = |e: io::Error| {
-            warn!("no process can be started for whoever comes next: {e}");
+            warn!("cannot start a process for the next client: {e}");
         };
         if self.accounts && self.template.is_none() {
             self.template = self.start_template().map_err(failed).ok();
@@ -102,7 +102,7 @@ impl SpareProcesses {
     /// Replaces a process that has ended.
     pub(super) fn replace_ended(&mut self, settings: &Settings) {
         let lived = self.drop_ended();
-        warn!("a process that stood ready has ended");
+        warn!("a spare process has ended");
         if lived.is_none_or(|lived| lived >= SOON) {
             self.refill(settings);
         }

@@ -67,7 +67,7 @@ impl<'k> Protection<'k> {
                 },
             })
         };
-        known().ok_or_else(|| io::Error::other("a connection is protected by what is not known"))
+        known().ok_or_else(|| io::Error::other("a connection uses unknown algorithms"))
     }
 
     /// Logs a login.

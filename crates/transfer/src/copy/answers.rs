@@ -255,15 +255,15 @@ impl Engine<'_> {
         let host = Name(host.unwrap_or_default().into_bytes());
         let refuses = match found.renames {
             true => "the server does not rename files",
-            false => "the server refuses the names of temporaries",
+            false => "the server refuses the names of temporary files",
         };
         let why = match why {
-            "" => "as an earlier copy has found",
+            "" => "as in an earlier copy",
             why => why,
         };
         let text = format!(
-            "{refuses} ({why}): files are written in place, and one whose copy is interrupted \
-             stays incomplete; --inplace does so without this warning"
+            "{refuses} ({why}): writing files in place; a file whose copy is interrupted stays \
+             incomplete (--inplace silences this warning)"
         );
         self.warn(Some(host), text);
     }
@@ -289,8 +289,8 @@ impl Engine<'_> {
                 self.warn(
                     Some(target),
                     format!(
-                        "the channel was lost while the old file was {temporary}, until the new one \
-                         has its name"
+                        "the connection was lost while the old file was renamed to {temporary}: \
+                         rename it back if the new file is missing"
                     ),
                 );
             }

@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::file::FileId;
 
 /// Warning for a copy that may mix two states of its source.
-const CHANGED: &str = "it changed while it was copied: the copy may be of two states";
+const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions";
 
 impl Engine<'_> {
     /// True if a local source differs from the state in which it was opened (size or modification

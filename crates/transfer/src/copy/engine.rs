@@ -624,7 +624,10 @@ impl<'a> Engine<'a> {
                 }
                 Some(SessionEvent::Losing(why)) => self.on_losing(end, &why),
                 Some(SessionEvent::Lost(why)) => self.on_lost(end, why),
-                None => self.on_lost(end, "the session ended unexpectedly".to_owned()),
+                None => self.on_lost(
+                    end,
+                    "internal error: the session ended unexpectedly".to_owned(),
+                ),
             }
         }
     }

@@ -178,9 +178,10 @@ impl Engine<'_> {
         let none = clashes.is_empty();
         let advice = match self.options.recursive || self.options.archive {
             true => {
-                "give each a directory of its own, or write DIR/. to merge what is in directories"
+                "copy them to different directories, or write DIR/. to merge the contents of \
+                 directories"
             }
-            false => "give each a directory of its own",
+            false => "copy them to different directories",
         };
         for Clash {
             first,
@@ -190,7 +191,7 @@ impl Engine<'_> {
         {
             let (first, name) = (self.shown_source(&first), Name(name));
             let what = format!(
-                "{first} has the same name, {name}, and one would replace the other: nothing was \
+                "{first} has the same name, {name}, and would be overwritten: nothing was \
                  copied; {advice}"
             );
             let second = self.shown_source(&second);
@@ -251,7 +252,8 @@ impl Engine<'_> {
         let target = self.shown(CopyEnd::Target, target);
         let source = self.shown(CopyEnd::Source, source);
         let what = format!(
-            "not copied: {target} comes from {other} already; give each source a directory of its own"
+            "not copied: {target} is already the copy of {other}; copy the sources to different \
+             directories"
         );
         self.fail(None, source, what);
         false

@@ -408,7 +408,7 @@ impl Engine<'_> {
     pub(super) fn on_belonged(&mut self, id: FileId, (user, group): (u32, u32)) {
         if let Some(task) = self.files.get(&id) {
             let name = self.shown(CopyEnd::Target, &task.target);
-            let text = format!("it belonged to {user}:{group}, which could not be kept");
+            let text = format!("cannot keep the owner {user}:{group}");
             self.warn(Some(name), text);
         }
     }
@@ -572,7 +572,9 @@ impl Engine<'_> {
         self.verify.forget(id);
         let what = match task.stranded.map(Name).map(|name| name.to_string()) {
             // The lane that lost the file may have named it already.
-            Some(name) if !what.contains(&name) => format!("{what}; the old file is {name} now"),
+            Some(name) if !what.contains(&name) => {
+                format!("{what}; the old file was renamed to {name}")
+            }
             _ => what,
         };
         let name = match end {

@@ -32,9 +32,8 @@ const OWNER: u32 = 0o700;
 const COPY: usize = 1 << 20;
 
 /// Error for a symlink below the target, which is not followed.
-pub(super) const SYMLINK: &str = "a symlink stands there, which is not followed below the target: \
-                                  remove it, name what it leads to as the target, or pass \
-                                  --keep-dirlinks";
+pub(super) const SYMLINK: &str = "a symlink is in the way and is not followed: remove it, name its destination as the \
+     target, or use --keep-dirlinks";
 
 /// Creates a directory that can be filled. Returns true if it did not exist. An existing symlink to
 /// a directory is accepted if the user named it, or if `follow` is set.
@@ -79,7 +78,7 @@ pub(super) fn make_directory(
     }
 }
 
-const IN_THE_WAY: &str = "something that is no directory stands there";
+const IN_THE_WAY: &str = "a file that is not a directory is in the way";
 
 fn leads_to_directory(at: &Location) -> bool {
     let there = statat(&at.dir, &at.name, AtFlags::empty());
@@ -199,7 +198,7 @@ pub(super) fn make_symlink(
     let points_to = OsStr::from_bytes(points_to);
     let at = directories.locate(path).map_err(|e| link_words(&e))?;
     match at.look().map_err(failed)?.as_ref().map(kind_of) {
-        Some(FileType::Directory) => return Err("a directory stands there".to_owned()),
+        Some(FileType::Directory) => return Err("a directory is in the way".to_owned()),
         Some(_) => in_place_of(&at, |temp| symlinkat(points_to, &temp.dir, &temp.name))?,
         None => symlinkat(points_to, &at.dir, &at.name).map_err(|e| failed(e.into()))?,
     }
@@ -223,7 +222,7 @@ fn in_place_of(
     let renamed = temp.rename(at);
     // rename(2) does nothing if both names are links to one file, so remove the temporary name.
     let _ = temp.remove();
-    renamed.map_err(|e| format!("cannot replace what stands there: {}", os_words(&e.into())))
+    renamed.map_err(|e| format!("cannot replace the existing file: {}", os_words(&e.into())))
 }
 
 /// Makes `path` a hard link to the file at `of`, replacing an existing file or symlink by rename.

@@ -43,7 +43,7 @@ const NAMES: [(Parts, &str); 6] = [
 ];
 
 /// Reason that a stock server reports and sets less.
-pub(super) const STOCK: &str = "SFTP carries no more where the far end is not longhaul";
+pub(super) const STOCK: &str = "SFTP cannot carry them unless longhaul is at the far end";
 
 /// Reason that a time is changed.
 const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";
@@ -155,7 +155,7 @@ impl Engine<'_> {
         let info = side.session.far_info();
         let rebuilds = info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data"));
         if self.options.delta == DeltaUse::Always && !rebuilds {
-            let text = "--delta: files are sent whole, since the far end is not longhaul";
+            let text = "--delta: sending files whole, because longhaul is not at the far end";
             self.warn(None, text.to_owned());
         }
     }

@@ -264,9 +264,9 @@ impl Engine<'_> {
         match &target.onto {
             TargetPath::Exactly(path) if found > 1 => {
                 let what = if target.is_file {
-                    "several files match, and the target is not a directory".to_owned()
+                    "several files match, but the target is not a directory".to_owned()
                 } else if self.target.is_some() {
-                    "several files match, and there is no such directory".to_owned()
+                    "several files match, but the target directory does not exist".to_owned()
                 } else {
                     match self.local().create_dir(&local_path(path)) {
                         Ok(_) => return Some(TargetPath::Into(path.clone())),
@@ -406,7 +406,7 @@ impl Engine<'_> {
         let what = match answer {
             Ok(None) => return Some(user),
             Ok(Some(home)) if home.starts_with(b"/") && !home.contains(&0) => return Some(home),
-            Ok(Some(_)) => "the server's answer is not an absolute path".to_owned(),
+            Ok(Some(_)) => "the server answered with a path that is not absolute".to_owned(),
             Err(what) => what,
         };
         let name = self.shown(end, &user);
@@ -527,7 +527,7 @@ impl Engine<'_> {
             if asked.too_many || self.matched_bytes > MOST_MATCHED {
                 let name = self.shown(CopyEnd::Source, &path);
                 let what = format!(
-                    "the patterns match more names than fit into {} MiB; copy the directory with -r",
+                    "the patterns match too many names (over {} MiB): copy the directory with -r",
                     MOST_MATCHED >> 20
                 );
                 self.fail(None, name, what);

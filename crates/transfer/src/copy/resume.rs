@@ -151,8 +151,8 @@ impl Engine<'_> {
         self.keeper.target = local;
         self.keeper.afresh = self.options.afresh;
         if let Some(beside) = place.beside().as_deref().map(Name::from) {
-            let why = "this journal of an older longhaul is not used: journals lie in the user's \
-                       state folder now; remove it if no older longhaul needs it";
+            let why = "ignoring this journal of an older longhaul: journals are now in \
+                 ~/.local/state/longhaul; remove it if no older longhaul needs it";
             self.warn(Some(beside), why.to_owned());
         }
         match found {
@@ -160,7 +160,8 @@ impl Engine<'_> {
             Ok(EarlierRun::Aside(why)) => self.warn(None, why),
             Ok(EarlierRun::Busy(path)) => {
                 let what = format!(
-                    "the same copy is already under way: another longhaul writes {}",
+                    "another longhaul is already running this copy (journal {}): wait for it, \
+                     or end it",
                     Name::from(&*path)
                 );
                 let target = self.place_name(&request.target);
@@ -220,7 +221,7 @@ impl Engine<'_> {
             match patience.next() {
                 Some(Wait { pause, tell }) => {
                     if tell {
-                        let what = "waiting for another longhaul that makes the same copy to end";
+                        let what = "waiting for another longhaul that runs this copy to end";
                         self.warn(None, what.to_owned());
                     }
                     self.pause(pause).await;
@@ -247,7 +248,7 @@ impl Engine<'_> {
     }
 
     fn warn_of_journal(&mut self, why: &str) {
-        let text = format!("this copy cannot be gone on with if it is interrupted: {why}");
+        let text = format!("this copy cannot be resumed if it is interrupted: {why}");
         self.warn(None, text);
     }
 

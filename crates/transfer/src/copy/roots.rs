@@ -70,7 +70,11 @@ impl Engine<'_> {
         let may = self.options.recursive || self.options.archive;
         if !may {
             let name = self.shown(CopyEnd::Source, path);
-            self.fail(None, name, "a directory is copied with -r only".to_owned());
+            self.fail(
+                None,
+                name,
+                "it is a directory: use -r to copy it".to_owned(),
+            );
         }
         may
     }
@@ -183,7 +187,8 @@ impl Engine<'_> {
             self.walks.forget_listing(id);
         }
         let Some(attributes) = attributes else {
-            let what = fault.unwrap_or_else(|| "the server told nothing of it".to_owned());
+            let what =
+                fault.unwrap_or_else(|| "the server gave no information about it".to_owned());
             return self.fail(None, name, what);
         };
         match attributes.kind() {

@@ -341,7 +341,7 @@ impl Engine<'_> {
                     self.file_dropped(file);
                 }
                 for below in held_dirs {
-                    self.on_made(below, Err("its directory was not made".to_owned()));
+                    self.on_made(below, Err("its directory could not be created".to_owned()));
                 }
                 self.check_dir(Some(key));
             }

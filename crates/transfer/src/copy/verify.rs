@@ -148,7 +148,7 @@ impl Engine<'_> {
         match Manifest::create(path) {
             Ok(manifest) => self.verify.manifest = Some(manifest),
             Err(e) => {
-                let what = format!("the manifest cannot be written: {}", os_words(&e));
+                let what = format!("cannot write the manifest: {}", os_words(&e));
                 self.fail(None, Name::from(path.as_path()), what);
                 return false;
             }
@@ -160,7 +160,7 @@ impl Engine<'_> {
         if let (Some(manifest), Some(path)) = (self.verify.manifest.take(), &self.options.manifest)
             && let Err(e) = manifest.finish()
         {
-            let what = format!("the manifest could not be written: {}", os_words(&e));
+            let what = format!("cannot write the manifest: {}", os_words(&e));
             self.fail(None, Name::from(path.as_path()), what);
         }
     }
@@ -213,16 +213,20 @@ impl Engine<'_> {
                 let complete = |file: Box<dyn ReadAt>| seen.complete(&*file, &ledger);
                 file.and_then(complete).map_err(|e| os_words(&e))
             }
-            None if !seen.holes().is_empty() => Err("not all of it passed".to_owned()),
+            None if !seen.holes().is_empty() => Err("not all of it was transferred".to_owned()),
             None => Ok(()),
         };
         let lacks = self.verify.manifest.is_some() && seen.whole.is_none();
         let completed = completed.and_then(|()| match lacks {
-            true => Err("its pieces came in no order".to_owned()),
+            true => Err("its parts arrived out of order".to_owned()),
             false => Ok(()),
         });
         if let Err(what) = completed {
-            return self.file_failed(id, CopyEnd::Target, format!("its sum is not known: {what}"));
+            return self.file_failed(
+                id,
+                CopyEnd::Target,
+                format!("its checksum is unknown: {what}"),
+            );
         }
         if !self.verify.wanted {
             return self.verified(id, &seen);
@@ -252,7 +256,7 @@ impl Engine<'_> {
         {
             self.verify.manifest = None;
             let path = self.options.manifest.clone().unwrap_or_default();
-            let what = format!("the manifest could not be written: {}", os_words(&e));
+            let what = format!("cannot write the manifest: {}", os_words(&e));
             self.fail(None, Name::from(path.as_path()), what);
         }
         let repaired = self
@@ -284,7 +288,7 @@ impl Engine<'_> {
             return;
         };
         let Some(check) = checking.begin_check() else {
-            return self.unverified(id, "it has no sum".to_owned());
+            return self.unverified(id, "it has no checksum".to_owned());
         };
         let path = local_path(&checking.path);
         let file = self.local().reader(&path);
@@ -302,7 +306,7 @@ impl Engine<'_> {
             return;
         };
         let Some(check) = checking.begin_check() else {
-            return self.unverified(id, "it has no sum".to_owned());
+            return self.unverified(id, "it has no checksum".to_owned());
         };
         let kind = JobKind::Get {
             source: RemotePath(checking.path.clone()),
@@ -316,7 +320,7 @@ impl Engine<'_> {
         });
         if submitted.is_none() {
             self.verify.reading -= 1;
-            self.unverified(id, "the run is ending".to_owned());
+            self.unverified(id, "the copy is ending".to_owned());
         }
     }
 
@@ -341,7 +345,7 @@ impl Engine<'_> {
             return;
         };
         tracing::debug!(
-            "read back: {} of {} sums are wrong",
+            "read back: {} of {} checksums differ",
             wrong.len(),
             checking.seen.sums.len()
         );
@@ -351,10 +355,10 @@ impl Engine<'_> {
             let ours = |program: crate::sums::Program| program.is_ours();
             if checking.differs && !self.verify.far.program().is_some_and(ours) {
                 let path = checking.path.clone();
-                let why = "a program there sees another file than SFTP shows";
+                let why = "the program at the far end sees another file than SFTP does";
                 self.no_program(why);
                 let path = Name(path);
-                self.warn(Some(path), format!("{why}: files are read back instead"));
+                self.warn(Some(path), format!("{why}: reading files back instead"));
             }
             return self.is_right(id);
         };
@@ -392,18 +396,17 @@ impl Engine<'_> {
         self.file_failed(
             id,
             CopyEnd::Target,
-            format!("bytes {from} to {end} are not those of the source after {copies} copies"),
+            format!(
+                "verification failed: bytes {from} to {end} differ from the source after \
+                 {copies} copies"
+            ),
         );
     }
 
     fn unverified(&mut self, id: FileId, what: String) {
         self.verify.files.remove(&id);
         let end = self.far_end().unwrap_or(CopyEnd::Target);
-        self.file_failed(
-            id,
-            end,
-            format!("it was copied and cannot be verified: {what}"),
-        );
+        self.file_failed(id, end, format!("copied, but cannot be verified: {what}"));
     }
 
     /// Fails all unverified files when the run ends early.
@@ -418,7 +421,7 @@ impl Engine<'_> {
     /// Fails a file that was copied and that the ending run does not compare any more.
     fn not_verified(&mut self, id: FileId) {
         let why = self.why_stopped();
-        let what = format!("it was copied and not verified: {why}");
+        let what = format!("copied, but not verified: {why}");
         self.file_failed(id, CopyEnd::Target, what);
     }
 

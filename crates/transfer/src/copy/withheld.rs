@@ -47,17 +47,18 @@ impl Withheld {
     fn warnings(&self) -> impl Iterator<Item = String> {
         let bits = self.special_bits.words("one entry", "entries").map(|of| {
             format!(
-                "setuid, setgid or sticky bits or file capabilities of {of} were cleared, since the \
-                 server chose them; --preserve-setuid keeps them"
+                "cleared setuid, setgid or sticky bits or file capabilities of {of}; \
+                 --preserve-setuid keeps them"
             )
         });
-        let links = self.links.words("one symlink", "symlinks").map(|links| {
-            format!("--safe-links: left out {links}, leading outside of what is copied")
-        });
+        let links = self
+            .links
+            .words("one symlink", "symlinks")
+            .map(|links| format!("--safe-links: skipped {links} that lead out of the copy"));
         let replaced = self.replaced.words("one file", "files").map(|files| {
             format!(
-                "hard links: other names of {files} keep the old contents; --inplace writes into \
-                 the file itself"
+                "hard links: other names of {files} keep the old contents; --inplace updates \
+                 all names"
             )
         });
         [bits, links, replaced].into_iter().flatten()

@@ -94,7 +94,7 @@ impl Engine<'_> {
             return None;
         }
         if !sftp::xattrs::fits(&xattrs.list) {
-            let why = "they are more than fit into a message";
+            let why = "they exceed the size of an SFTP message";
             self.on_not_kept(xattrs.parts(), why);
             return None;
         }

@@ -316,7 +316,8 @@ impl BufferState {
         // another reason.
         if at < offset + len as u64 {
             let fault = Fault {
-                what: "bytes between the two hosts were lost here: this is a bug".to_owned(),
+                what: "internal error: bytes between the two hosts were lost; please report this"
+                    .to_owned(),
                 remote: false,
             };
             shared.reply(DiskReply::Failed { job, fault });

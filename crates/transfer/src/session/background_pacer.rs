@@ -86,12 +86,11 @@ impl BackgroundPacer {
         self.next = now + self.background.interval();
         self.throttle.set_rate(now, self.allowance.rate as u64);
         trace!(
-            "background: {:?}, queues {:?}; round trip {:?}, answer {:?}, {} lost",
-            self.allowance,
-            self.background.queueing(),
-            sample.round_trip,
-            sample.answer,
-            sample.lost
+            "background: {:.0} bytes a second, queueing delay {} ms",
+            self.allowance.rate,
+            self.background
+                .queueing()
+                .map_or(0, |delay| delay.as_millis())
         );
     }
 

@@ -270,12 +270,11 @@ impl ConcurrencyInputs {
         let Some(growth) = &mut self.growth else {
             return look;
         };
-        trace!("{:?}", evidence.lanes);
         growth.set_throttled(of.pacing.take_share(now) > 0.5);
         look.changes = growth.sample(&evidence);
         trace!(
-            "{:?} left, {:.0} bytes a second",
-            evidence.remaining,
+            "{} lanes, {:.0} bytes a second",
+            evidence.lanes.len(),
             growth.limiter_evidence().rate
         );
         let limiter = growth.limiter();
@@ -285,7 +284,6 @@ impl ConcurrencyInputs {
                 "{}",
                 decisions::in_words(growth, &look.changes, self.learned)
             );
-            trace!("{:?}", growth.limiter_evidence());
         }
         let lossy = limiter == schedule::Limiter::Loss || self.bears_losses;
         if lossy && direction == Direction::Up && of.options.bear_losses {
@@ -318,7 +316,7 @@ impl ConcurrencyInputs {
         for on in dispatcher.connections_mut().iter_mut() {
             if on.bear_losses() {
                 self.bears_losses = true;
-                debug!("connection {}: BBR from now on", on.id().0);
+                debug!("connection {}: switched to BBR", on.id().0);
             }
         }
     }
@@ -500,7 +498,7 @@ impl ConcurrencyInputs {
                 changes
             }
             Err(why) => {
-                debug!("no further connection: {why}");
+                debug!("cannot open another connection: {why}");
                 let refusal = match why {
                     NoMoreConnections::Connection(_) => Refusal::Connection,
                     NoMoreConnections::Login(_) => Refusal::Login,
@@ -513,7 +511,7 @@ impl ConcurrencyInputs {
 
     /// Notes that the server refused another channel on this connection (MaxSessions).
     pub(super) fn note_channel_refused(&mut self, now: Instant, connection: ConnectionId) {
-        debug!("no further channel on connection {}", connection.0);
+        debug!("cannot open another channel on connection {}", connection.0);
         if let Some(growth) = &mut self.growth {
             growth.refused(now, Refusal::Channel(connection));
         }
@@ -571,7 +569,7 @@ impl ConcurrencyInputs {
 fn one_connection_warning(config: &ConcurrencyConfig) -> Option<&'static str> {
     let several = config.connections.is_some_and(|n| n > 1);
     (several && config.interactive)
-        .then_some("each further login would need you again: it stays at one connection")
+        .then_some("staying at one connection: each further login needs your input")
 }
 
 fn connection_samples(direction: Direction, of: &Measured<'_>) -> Vec<ConnectionSample> {

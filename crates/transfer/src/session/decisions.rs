@@ -41,19 +41,19 @@ pub(super) fn in_words(
         let as_learned = |l: LearnedConcurrency| (l.connections as usize).cmp(&(count_added + 1));
         let why = match (growth.limiter(), learned.map(as_learned)) {
             (Limiter::Unknown, Some(Ordering::Equal)) => {
-                ": as many as paid the last time".to_owned()
+                ": the number that paid last time".to_owned()
             }
             (Limiter::Unknown, Some(Ordering::Less)) if count_added > 0 => {
-                ": no fewer than paid the last time".to_owned()
+                ": at least the number that paid last time".to_owned()
             }
-            _ if !growth.is_trying() => " to begin with".to_owned(),
-            (limiter, _) => format!(" since {limiter} holds it back"),
+            _ if !growth.is_trying() => " at the start".to_owned(),
+            (limiter, _) => format!(" because {limiter} limits the rate"),
         };
         text.push_str(&format!("adding {more}{why}"));
     }
     if let Some(less) = less {
         let why = growth.tried().map(worth).unwrap_or_default();
-        text.push_str(&format!("giving {less} back{why}"));
+        text.push_str(&format!("closing {less}{why}"));
     }
     text
 }
@@ -81,8 +81,10 @@ fn worth(tried: TrialResult) -> String {
     } = tried;
     let percent = (gain - 1.0) * 100.0;
     match (connections > had, tried.paid()) {
-        (true, _) => format!(": {connections} connections brought {percent:+.0} % over {had}"),
-        (false, _) => format!(": they brought {percent:+.0} %"),
+        (true, _) => {
+            format!(": {connections} connections changed the rate by {percent:+.0} % over {had}")
+        }
+        (false, _) => format!(": they changed the rate by {percent:+.0} %"),
     }
 }
 
@@ -117,7 +119,7 @@ mod tests {
         ];
         assert_eq!(
             in_words(&growth, &add, None),
-            "adding 2 connections to begin with"
+            "adding 2 connections at the start"
         );
         let learned = LearnedConcurrency {
             direction: Direction::Up,
@@ -129,7 +131,7 @@ mod tests {
         };
         assert_eq!(
             in_words(&growth, &add, Some(learned)),
-            "adding 2 connections: as many as paid the last time"
+            "adding 2 connections: the number that paid last time"
         );
         for second in 0..3 {
             growth.sample(&RunMeasurements {
@@ -169,6 +171,9 @@ mod tests {
             channels: 0,
             gain: 1.021,
         };
-        assert_eq!(worth(tried), ": 5 connections brought +2 % over 4");
+        assert_eq!(
+            worth(tried),
+            ": 5 connections changed the rate by +2 % over 4"
+        );
     }
 }

@@ -180,7 +180,7 @@ impl DirectConnections {
     pub(super) fn account(&self, far: &mut FarEnd, several: bool) {
         match &self.state {
             DirectState::New if several && far.depth == FarEndDepth::Exec => {
-                let why = "not straight to it: further logins had begun when that could be";
+                let why = "no direct connection: other logins had already started";
                 far.reason = Some(why.to_owned());
             }
             DirectState::Open(on, _) => {
@@ -255,7 +255,7 @@ impl DirectConnections {
         };
         let rtt = on.round_trip();
         let Some(channel) = on.link_mut().open_exec(&command) else {
-            let why = "there is no way to run a command";
+            let why = "cannot run a command over this connection";
             with.over(why);
             self.state = DirectState::Failed(why.to_owned(), with.insists());
             return;
@@ -343,9 +343,11 @@ impl DirectConnections {
                 let answered = !matches!(self.state, DirectState::Asked(..));
                 let why = match how {
                     Err(why) => why,
-                    Ok(_) if answered => "what was started at the far end has ended".to_owned(),
-                    Ok(_) => "no longhaul could be started at the far end: neither one on the \
-                              PATH nor one that longhaul bootstrap has sent"
+                    Ok(_) if answered => {
+                        "longhaul serve --once at the far end has ended".to_owned()
+                    }
+                    Ok(_) => "longhaul was not found at the far end, neither on the PATH nor \
+                         installed by longhaul bootstrap"
                         .to_owned(),
                 };
                 self.fail(to, commands, &why);
@@ -405,7 +407,7 @@ impl DirectConnections {
         let on = on.clone();
         match joined {
             Ok(id) if to.connections().is_direct(*id) => {
-                info!("data go over a direct connection");
+                info!("using a direct connection for data");
                 let control = to.connections().get(on.connection);
                 let rtt = control.map(Connection::round_trip);
                 let replaces = on.with.insists() || loses || is_short(rtt);

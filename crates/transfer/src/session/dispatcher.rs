@@ -597,7 +597,7 @@ impl Dispatcher {
             let Some(on) = self.lanes.remove(id) else {
                 continue;
             };
-            let given_back = "given back";
+            let given_back = "closed because it did not pay";
             self.scheduler.lane_lost(now, id, Vec::new(), given_back);
             if let Some(connection) = self.connections.get_mut(id.connection) {
                 connection.link_mut().close_channel(on.channel());

@@ -84,9 +84,12 @@ impl Turns {
         let arrived = std::mem::take(&mut self.arrived);
         let lost = std::mem::take(&mut self.only_heartbeat) && changed && !arrived;
         if lost {
-            tracing::warn!("a wake-up was lost: the session had work and waited");
+            tracing::warn!("internal error: the session had work but waited");
         }
-        debug_assert!(!lost, "the session had work, and nothing would wake it");
+        debug_assert!(
+            !lost,
+            "internal error: the session had work and nothing to wake it"
+        );
         !changed && !arrived
     }
 
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "nothing would wake it")]
+    #[should_panic(expected = "nothing to wake it")]
     #[cfg(debug_assertions)]
     fn work_that_only_the_heartbeat_finds_is_an_error() {
         let now = Instant::now();

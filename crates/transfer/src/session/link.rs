@@ -50,7 +50,7 @@ pub enum RemoteKnowledge {
 
 impl Default for RemoteKnowledge {
     fn default() -> Self {
-        Self::Never("the server is a program of this machine's")
+        Self::Never("the server is a local program")
     }
 }
 

@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_command_that_cannot_run_says_why() {
         let mut question = Question::command(ID);
-        let why = "the server runs no command".to_owned();
+        let why = "the server does not run commands".to_owned();
         let event = RemoteCommandEvent::Over(Err(why.clone()));
         let answer = question.handle(SessionEvent::Exec(ID, event));
         assert_eq!(answer, Some(Err(QuestionError::NotRun(why))));

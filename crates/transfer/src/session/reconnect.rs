@@ -108,7 +108,7 @@ impl Start {
     /// Line for the user.
     pub(super) fn line(self) -> Option<String> {
         let silence = DARK.as_secs();
-        let line = || format!("nothing was heard for {silence} s; connecting again");
+        let line = || format!("no data from the server for {silence} s; reconnecting");
         (self == Self::Announced).then(line)
     }
 }
@@ -117,8 +117,8 @@ impl Rejoined {
     /// Line for the user.
     pub(super) fn line(self) -> &'static str {
         match self {
-            Self::ConnectedAgain => "connected again",
-            Self::Beside => "going on over a new connection",
+            Self::ConnectedAgain => "reconnected",
+            Self::Beside => "continuing over a new connection",
         }
     }
 }
@@ -170,7 +170,7 @@ impl Reconnect {
         }
         self.moved = last.moved;
         self.fruitless = fruitless;
-        let text = format!("the connection was lost ({why}); connecting again");
+        let text = format!("the connection was lost ({why}); reconnecting");
         self.link = LinkState::Lost(now, why);
         self.tries = 0;
         if self.attempt != Attempt::Running {
@@ -241,7 +241,7 @@ impl Reconnect {
             LinkState::Lost(since, first) => {
                 let late = now.saturating_duration_since(*since) > GIVEN_UP;
                 let refused = matches!(why, NoMoreConnections::Login(_)) && self.tries >= REFUSED;
-                (late || refused).then(|| format!("{first}; connecting again failed: {why}"))
+                (late || refused).then(|| format!("{first}; reconnecting failed: {why}"))
             }
             LinkState::Connected => {
                 if !awaiting {

@@ -93,7 +93,7 @@ impl RemoteCommands {
                     match opened.and_then(|on| on.link_mut().open_exec(&command)) {
                         Some(channel) => self.begin(id, connection, channel),
                         None => {
-                            let none = "there is no way to run a command".to_owned();
+                            let none = "cannot run a command over this connection".to_owned();
                             over.push((id, RemoteCommandEvent::Over(Err(none))));
                         }
                     }

@@ -101,8 +101,10 @@ struct GaveUp {
 /// Error text for output that is not a longhaul's greeting.
 pub(super) fn not_ours(what: MarkerError) -> String {
     match what {
-        MarkerError::PlainSftp => "the server runs its own SFTP server whatever is asked for",
-        MarkerError::TooMuch => "what the command there prints is no longhaul's",
+        MarkerError::PlainSftp => {
+            "the server runs its own SFTP server for every command (ForceCommand?)"
+        }
+        MarkerError::TooMuch => "the command there is not longhaul",
     }
     .to_owned()
 }
@@ -115,14 +117,14 @@ pub(super) fn not_ours(what: MarkerError) -> String {
 pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
     match greeting {
         Greeting::Absent { sent, .. } => Err(match sent {
-            RemoteBinaryState::NoneSent => "there is no longhaul at the far end",
+            RemoteBinaryState::NoneSent => "longhaul was not found at the far end",
             RemoteBinaryState::Gone => {
-                "the longhaul that was sent there is gone or not executable: run longhaul bootstrap \
+                "the installed longhaul is missing or not executable: run longhaul bootstrap \
                  again"
             }
             RemoteBinaryState::Altered => {
-                "the longhaul that was sent there was altered (its checksum differs) and is not \
-                 started: run longhaul bootstrap again"
+                "the installed longhaul was altered (its checksum differs) and is not started: \
+                 run longhaul bootstrap again"
             }
         }
         .to_owned()),
@@ -131,7 +133,7 @@ pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
             let older = *protocol < MARKER_PROTOCOL;
             let end = if older { "the far end" } else { "this end" };
             Err(format!(
-                "the longhaul there ({software}) speaks another protocol: upgrade {end}"
+                "longhaul there ({software}) speaks another protocol version: upgrade {end}"
             ))
         }
     }
@@ -220,7 +222,7 @@ impl RemoteServer {
 
     /// Describes the far end at the end of the session.
     pub(super) fn account(&self) -> FarEnd {
-        let too_little = "too little was copied to ask for a longhaul there";
+        let too_little = "the copy was too small to look for longhaul there";
         let (depth, reason) = match &self.probe {
             Probe::Serves(_) => (FarEndDepth::Exec, None),
             Probe::Server => (FarEndDepth::Server, None),
@@ -229,7 +231,7 @@ impl RemoteServer {
             Probe::Unknown { .. } => (FarEndDepth::Stock, Some(too_little)),
             Probe::Asking | Probe::Hoped | Probe::Expected(_) => (
                 FarEndDepth::Stock,
-                Some("it was over before a longhaul there could answer"),
+                Some("the copy ended before longhaul there could answer"),
             ),
         };
         FarEnd {
@@ -286,7 +288,7 @@ impl RemoteServer {
             return;
         }
         if !self.ask_beside(now, to, lane) {
-            self.probe = Probe::Stock("there is no way to run a command".to_owned());
+            self.probe = Probe::Stock("cannot run a command over this connection".to_owned());
             return;
         }
         self.probe = Probe::Asking;
@@ -422,7 +424,7 @@ impl RemoteServer {
             |path: &Option<Vec<u8>>| sftp::printable(path.as_deref().unwrap_or_default(), 200);
         (asked.starts != self.stock_starts).then(|| {
             format!(
-                "paths begin at {} there, and at {} on the server's own SFTP server",
+                "relative paths start at {} there, but at {} on the server's own SFTP server",
                 shown(&asked.starts),
                 shown(&self.stock_starts),
             )
@@ -443,7 +445,7 @@ impl RemoteServer {
     /// Notes that the longhaul has answered with this version and these extensions.
     fn serves(&mut self, to: &mut Dispatcher, info: ServerInfo) {
         let software = self.software.clone().unwrap_or_default();
-        info!("the far end runs longhaul {software}: lanes go there");
+        info!("the far end runs longhaul {software}: using it for new channels");
         let seen = ProbeResult::Serves {
             software,
             info: info.clone(),
@@ -483,7 +485,7 @@ impl RemoteServer {
     fn fails(&mut self, to: &mut Dispatcher, gave_up: GaveUp) {
         let expected = self.is_ours();
         let GaveUp { why, absent } = gave_up;
-        info!("the server's own SFTP server is used: {why}");
+        info!("using the server's own SFTP server: {why}");
         self.less |= expected;
         self.note_serving(false);
         self.probe = Probe::Stock(why);
@@ -501,7 +503,7 @@ impl RemoteServer {
         gave_up: GaveUp,
     ) -> Option<RefusedChannel> {
         let ProbedLane { on, .. } = self.asked.remove(at);
-        debug!("no lane to a longhaul there: {}", gave_up.why);
+        debug!("cannot open a channel to longhaul there: {}", gave_up.why);
         close_channel(to, &on);
         to.note_change();
         match self.probe {
@@ -537,7 +539,7 @@ impl RemoteServer {
         self.asked.retain(|a| a.on.connection() != connection);
         if self.asked.len() < before && matches!(self.probe, Probe::Asking) {
             let lost = GaveUp {
-                why: "the connection was lost meanwhile".to_owned(),
+                why: "the connection was lost".to_owned(),
                 absent: true,
             };
             self.fails(to, lost);
@@ -603,7 +605,7 @@ impl RemoteServer {
         }
         if self.is_ours() {
             let why = match greeted {
-                true => format!("the longhaul there ended ({})", in_words(error)),
+                true => format!("longhaul at the far end ended ({})", in_words(error)),
                 false => in_words(error),
             };
             let ended = GaveUp {

@@ -220,9 +220,9 @@ impl Stalls {
             most,
             line: format!(
                 "no answer to {request} for {silent} s: repeating it on a new channel, with at \
-                 most {most} requests at once"
+                 most {most} requests in flight"
             ),
-            why: format!("the server does not answer requests: no answer to {request}"),
+            why: format!("the server stopped answering requests: no answer to {request}"),
         }
     }
 }

@@ -98,7 +98,9 @@ pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
         }));
     };
     if source.as_os_str() == OsStr::new("") || target.as_os_str() == OsStr::new("") {
-        return Err(wrong("an operand is empty"));
+        return Err(wrong(
+            "an operand is empty (\"\"); name a file, or host: for a home directory",
+        ));
     }
     args.copy.sources = vec![(*source).clone()];
     args.copy.destination = (*target).clone();

@@ -61,7 +61,7 @@ impl ZeroCopyWrite {
 impl Drop for ZeroCopyWrite {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            debug!(bytes = self.bytes, "to files without coming to memory");
+            debug!(bytes = self.bytes, "received into files by splice(2)");
         }
     }
 }

@@ -45,7 +45,7 @@ impl SshLink {
                 Event::Channel(ChannelEvent::PredictionFailed(_))
                     if self.config.role == LinkRole::Direct =>
                 {
-                    return Err(error("the server numbers its channels otherwise"));
+                    return Err(error("the server uses other channel numbers than expected"));
                 }
                 Event::Channel(ChannelEvent::PredictionFailed(_)) => {
                     return self.restart(
@@ -329,9 +329,10 @@ impl SshLink {
             ChannelEvent::RequestFailed(id) => {
                 let why = match self.program(id) {
                     Some(RemoteProgram::Sftp) => {
-                        "the server has no SFTP subsystem: is Subsystem sftp set in its sshd_config?"
+                        "the server has no SFTP subsystem: is Subsystem sftp set in its \
+                         sshd_config?"
                     }
-                    _ => "the server runs no command",
+                    _ => "the server does not run commands",
                 };
                 self.end_channel(id, ChannelEnd::Closed(why), events);
             }

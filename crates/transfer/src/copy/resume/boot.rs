@@ -109,14 +109,13 @@ impl Engine<'_> {
         }
         let name = self.target.as_ref().map(|side| side.name.clone());
         let why = format!(
-            "{}: the machine has started anew since the connection was lost, without what it had \
-             only in memory",
+            "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
             name.unwrap_or_default()
         );
         self.lost.get_or_insert(why);
         self.drop_what_waits();
         for side in [&self.source, &self.target].into_iter().flatten() {
-            side.session.leave("the machine has started anew");
+            side.session.leave("the machine was rebooted");
         }
     }
 }

@@ -131,7 +131,7 @@ impl Checking {
             (OfWhole::NotAsked, _) => asked <= self.seen.size / 2,
             _ => true,
         };
-        tracing::debug!("{} sums, {asked} bytes of them asked for", sums.len());
+        tracing::debug!("{} checksums, {asked} bytes requested", sums.len());
         if let (true, OfWhole::Told(digest)) = (by_whole, &self.whole) {
             match expected == Some(digest) {
                 true => self.whole = OfWhole::Right,

@@ -118,7 +118,7 @@ impl RemoteSums {
 
     /// Switches to reading files back.
     pub(super) fn give_up(&mut self, why: &str) {
-        tracing::info!("no sums from the far end: {why}");
+        tracing::info!("no checksums from the far end: {why}");
         self.state = State::ReadBack;
     }
 
@@ -169,13 +169,13 @@ impl Engine<'_> {
             State::Unknown if self.far_session().is_none_or(|s| s.far_info().is_none()) => {}
             State::Unknown => self.ask_for_program(false),
             State::Asking { until, .. } if now >= until => {
-                self.no_program("the far end did not say which program it has");
+                self.no_program("the far end did not name its checksum program");
             }
             State::Asking { .. } => {}
             State::Has(program, _) if self.verify.far.watches().any(|w| w.is_over(now)) => {
                 let name = program.name;
-                let why = format!("{name} there has stopped answering");
-                self.warn(None, format!("{why}: files are read back instead"));
+                let why = format!("{name} at the far end stopped answering");
+                self.warn(None, format!("{why}: reading files back instead"));
                 self.no_program(&why);
                 self.go_on_verifying();
             }
@@ -418,7 +418,7 @@ impl Engine<'_> {
                     self.verify.far.workers.clear();
                     return self.ask_for_program(true);
                 }
-                let ended = "no command that makes sums can be run there".to_owned();
+                let ended = "no checksum command can be run there".to_owned();
                 self.worker_over(id, how.err().unwrap_or(ended));
             }
         }
@@ -438,15 +438,19 @@ impl Engine<'_> {
                     self.has_program(program, processors);
                 }
                 Ok(Some(ProgramAnswer::NoProgram)) => {
-                    return self.no_program("the far end has no program that makes sums");
+                    return self.no_program("the far end has no checksum program");
                 }
                 Ok(Some(ProgramAnswer::Sum(digest))) => match worker.answered(now) {
                     Some((ask, _)) => self.on_sum(ask, Some(digest)),
-                    None => return self.worker_over(exec, "it answers unasked".to_owned()),
+                    None => {
+                        return self.worker_over(exec, "it sent an unexpected answer".to_owned());
+                    }
                 },
                 Ok(Some(ProgramAnswer::Unreadable)) => match worker.answered(now) {
                     Some((ask, _)) => self.on_sum(ask, None),
-                    None => return self.worker_over(exec, "it answers unasked".to_owned()),
+                    None => {
+                        return self.worker_over(exec, "it sent an unexpected answer".to_owned());
+                    }
                 },
                 Err(why) => return self.worker_over(exec, why),
             }
@@ -458,7 +462,7 @@ impl Engine<'_> {
         if !undecided {
             return;
         }
-        tracing::info!("the far end makes sums by {}", program.name);
+        tracing::info!("the far end computes checksums with {}", program.name);
         self.verify.far.state = State::Has(program, processors);
         if let Some(ledger) = &self.verify.ledger {
             ledger.choose(Some(program.algorithm));

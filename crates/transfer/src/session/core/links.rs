@@ -100,7 +100,7 @@ impl SessionCore {
             return self.last_connection_lost(now, error);
         }
         let why = error.to_string();
-        tracing::info!("a connection was lost: {why}; the others go on");
+        tracing::info!("a connection was lost: {why}; continuing on the others");
         self.dispatcher.cut_lanes(now, id);
         let closed = LaneError::Closed(why.clone());
         let news = self.dispatcher.remove_lanes_on(now, id, &closed);
@@ -327,7 +327,7 @@ impl SessionCore {
         let link = match link {
             Ok(link) => link,
             Err(why) => {
-                tracing::debug!("no connection: {why}");
+                tracing::debug!("cannot connect: {why}");
                 let awaiting = self.is_awaiting();
                 if let Some(why) = self.reconnect.failed(now, &why, awaiting) {
                     self.lose(now, why);

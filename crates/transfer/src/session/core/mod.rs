@@ -302,7 +302,7 @@ impl SessionCore {
                 self.handle_data(now, (connection, channel), bytes);
             }
             LinkEvent::Closed(channel, why) => {
-                let why = why.unwrap_or_else(|| "without a reason".to_owned());
+                let why = why.unwrap_or_else(|| "no reason given".to_owned());
                 self.handle_closed(now, (connection, channel), why, false);
             }
             LinkEvent::Refused(channel, why) => {
@@ -466,7 +466,7 @@ impl SessionCore {
         let one = self.options.channels == Some(1);
         let alone = self.dispatcher.open_side_lanes(now, one, &self.remote);
         if let Some(lane) = alone {
-            let surprise = "a directory has to be listed on the only channel";
+            let surprise = "the only channel is needed to list a directory";
             self.lane_ended(now, lane, LaneError::Surprise(surprise));
         }
     }

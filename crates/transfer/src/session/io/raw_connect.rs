@@ -33,13 +33,14 @@ impl Connect for RawConnect {
         _: Option<TransferEstimate>,
         _: &CancelToken,
     ) -> Result<Session, ConnectError> {
-        let unknown = || ConnectError::configuration(format!("there is no host number {}", host.0));
+        let unknown =
+            || ConnectError::configuration(format!("internal error: no host number {}", host.0));
         let host = self.hosts.get(host.0).ok_or_else(unknown)?;
         let link = RawLink::spawn(host.program.clone(), host.arguments.clone());
         let link =
             link.map_err(|e| ConnectError::this_machine(ConnectCheck::Reach, e.into_words()))?;
         Session::start(Box::new(link), self.options.clone()).map_err(|e| {
-            let why = format!("cannot begin a session: {e}");
+            let why = format!("cannot start a session: {e}");
             ConnectError::this_machine(ConnectCheck::Session, why)
         })
     }

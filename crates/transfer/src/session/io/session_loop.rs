@@ -128,7 +128,7 @@ impl SessionLoop {
             if let Err(e) = self.wait(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
-                let why = format!("waiting for the connection failed: {e}");
+                let why = format!("cannot poll the connections: {e}");
                 self.core.lose(Instant::now(), why);
                 break;
             }

@@ -63,7 +63,7 @@ fn jobs_of_a_lost_connection_move_to_the_others() {
         let sizes: Vec<_> = (0..6).map(|_| rng.below(3_000_000) as usize).collect();
         assert_eq!(upload(&mut world, &sizes), Vec::<String>::new(), "{seed}");
         check(&world, &sizes, seed);
-        assert!(!world.says("connecting again"), "{seed}: others are left");
+        assert!(!world.says("reconnecting"), "{seed}: others are left");
     }
 }
 

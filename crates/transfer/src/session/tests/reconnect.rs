@@ -1,7 +1,7 @@
 use super::*;
 use crate::session::tests::machine;
 
-/// A loss after which connecting again can help.
+/// A loss after which reconnecting can help.
 fn last(moved: u64) -> LastConnection {
     LastConnection {
         moved,
@@ -155,7 +155,7 @@ fn a_login_that_is_refused_three_times_after_a_loss_is_final() {
         now = reconnect.poll_timeout(false).expect("an attempt");
         reconnect.start(now, false);
         let over = reconnect.failed(now, &denied("permission denied"), false);
-        let text = "the path is gone; connecting again failed: permission denied".to_owned();
+        let text = "the path is gone; reconnecting failed: permission denied".to_owned();
         assert_eq!(over, (nth == REFUSED).then_some(text));
     }
 }
@@ -202,7 +202,7 @@ fn a_silent_path_is_left_after_twelve_seconds_and_the_user_is_told_once() {
     let first = reconnect.start(began + DARK, true).expect("an attempt");
     assert_eq!(
         first.line().as_deref(),
-        Some("nothing was heard for 12 s; connecting again")
+        Some("no data from the server for 12 s; reconnecting")
     );
     reconnect.failed(began + DARK, &refused("timed out"), true);
     let next = reconnect.poll_timeout(true).expect("another attempt");

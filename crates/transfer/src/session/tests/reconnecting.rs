@@ -46,7 +46,7 @@ fn a_copy_goes_on_after_its_only_connection_was_lost() {
             "{seed}: {:?}",
             world.lines()
         );
-        assert!(world.says("connecting again") && world.says("connected again"));
+        assert!(world.says("reconnecting") && world.says("reconnected"));
         assert!(
             world.at_server("big") == Some(content(5, 12_000_000)),
             "{seed}"
@@ -79,7 +79,7 @@ fn little_that_was_moved_is_not_worth_another_connection() {
     let mut world = losing(1, 1_000_000);
     let failed = world.run(LONG);
     assert_eq!(failed.len(), 1);
-    assert!(!world.says("connecting again"));
+    assert!(!world.says("reconnecting"));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_host_that_stays_away_ends_the_copy_after_two_minutes() {
     let failed = world.run(LONG);
     assert_eq!(failed.len(), 1);
     assert!(
-        world.says("connecting again failed: no route to host"),
+        world.says("reconnecting failed: no route to host"),
         "{:?}",
         world.lines()
     );
@@ -121,7 +121,7 @@ fn a_login_that_is_refused_after_the_loss_ends_the_copy() {
     lock(&world.shared).logins = vec![denied("permission denied"); 9].into();
     let failed = world.run(LONG);
     assert_eq!(failed.len(), 1);
-    assert!(world.says("connecting again failed: permission denied"));
+    assert!(world.says("reconnecting failed: permission denied"));
     assert_eq!(lock(&world.shared).began.len(), 3);
 }
 
@@ -171,7 +171,7 @@ fn the_last_connection_is_lost_while_others_log_in() {
             world.at_server("big") == Some(content(5, 16_000_000)),
             "{seed}"
         );
-        assert!(world.says("connected again"), "{:?}", world.lines());
+        assert!(world.says("reconnected"), "{:?}", world.lines());
     }
 }
 
@@ -183,7 +183,7 @@ fn a_dark_path_is_left_for_a_new_connection() {
         world.run_until(Duration::from_millis(500), |_| false);
         lock(&world.shared).net.dark = true;
         world.run_until(Duration::from_secs(20), |_| false);
-        assert!(world.says("nothing was heard for 12 s; connecting again"));
+        assert!(world.says("no data from the server for 12 s; reconnecting"));
         lock(&world.shared).net.dark = false;
         assert_eq!(
             world.run(LONG),

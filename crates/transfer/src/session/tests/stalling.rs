@@ -56,7 +56,7 @@ fn a_server_that_never_answers_ends_the_copy_with_that_reason() {
     assert!(
         failed
             .iter()
-            .all(|why| why.contains("does not answer requests"))
+            .all(|why| why.contains("stopped answering requests"))
             && failed.len() == 1,
         "{failed:?}"
     );

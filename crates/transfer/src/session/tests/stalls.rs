@@ -88,7 +88,7 @@ fn a_dropped_request_is_repeated_with_half_as_many_in_flight() {
     };
     assert_eq!((*at, *most), (10.0, 32));
     assert!(line.contains("repeating it on a new channel"), "{line}");
-    assert!(why.contains("does not answer requests"), "{why}");
+    assert!(why.contains("stopped answering requests"), "{why}");
 }
 
 #[test]

@@ -74,5 +74,9 @@ fn a_slow_limit_is_not_taken_for_an_outage() {
     world.put("file", content(1, 600_000));
     assert_eq!(world.run(LONG), Vec::<String>::new());
     assert_eq!(lock(&world.shared).net.connections(), 1);
-    assert!(!world.says("nothing was heard"), "{:?}", world.lines());
+    assert!(
+        !world.says("no data from the server"),
+        "{:?}",
+        world.lines()
+    );
 }
