@@ -556,7 +556,7 @@ fn whoever_may_not_log_in_learns_nothing_else() {
         ("nobody-at-all", "no such account"),
         ("locked", "it is locked"),
         ("gone", "its shell is /usr/sbin/nologin"),
-        ("shellless", "cannot be run"),
+        ("shellless", "is not executable"),
     ] {
         assert_eq!(refused(user, &machine.key), known, "{user}");
         let log = machine.daemon.log();

@@ -371,7 +371,8 @@ fn a_server_that_goes_away_leaves_what_was_measured() {
     assert!(result["partial"].is_string(), "{outcome}");
     // Files that may be left at the far end are named, so that the user can remove them.
     let warnings = result["warnings"].as_array().expect("an array").iter();
-    let named = warnings.filter_map(|w| w.as_str()?.split_once(" may be left on "));
+    let told = warnings.filter_map(|w| w.as_str()?.split_once(": "));
+    let named = told.filter_map(|(_, w)| w.split_once(" may be left there"));
     let removed = named.filter(|(path, _)| {
         assert!(path.starts_with("/dev/shm/longhaul-bench-"), "{path}");
         fs::remove_file(path).is_ok()
@@ -397,7 +398,7 @@ fn what_keeps_it_from_beginning_is_one_sentence() {
             "/nonexistent: ",
             1,
         ),
-        (&["/etc/passwd"], "not a path", 2),
+        (&["/etc/passwd"], "is a local path", 2),
     ] {
         let run = dir.run(longhaul()).arg("bench").arg("-F").arg(dir.config());
         let outcome = run.args(flags).timeout(Duration::from_secs(60)).run();

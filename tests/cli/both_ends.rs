@@ -95,7 +95,7 @@ fn where_there_is_none_nothing_is_said_and_nobody_asks_again() {
     let run = run.arg(ends.scene.path("from/large"));
     let said = run.arg(ends.scene.remote("to")).run().expect_code(0);
     assert!(
-        said.err().contains("since longhaul was not found"),
+        said.err().contains("longhaul was not found at the far end"),
         "{said}"
     );
     assert_eq!(ends.started().0, asked + 1);
@@ -314,7 +314,7 @@ fn nobody_asks_for_one_small_file_or_where_it_is_told_not_to() {
         run.arg(ends.scene.remote("copy")).run().expect_code(0)
     };
     let outcome = copy(&[]);
-    assert_stock(&outcome, "too little");
+    assert_stock(&outcome, "too small");
     make_tree(&ends);
     let [up, _] = copies(&ends, &["--far-end=stock"]);
     assert_stock(&up, "--far-end=stock");

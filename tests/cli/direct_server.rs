@@ -358,7 +358,7 @@ fn until_ended(child: &mut Child) -> bool {
 fn what_makes_no_sense_ends_it_with_a_sentence() {
     let mut once = Once::start(&[]);
     once.begin(7, &[]);
-    assert!(once.refuses().contains("this end has to be upgraded"));
+    assert!(once.refuses().contains("upgrade this end"));
     once.ends(&[]);
     let mut once = Once::start(&[]);
     once.say(b"\x63garbage");

@@ -88,12 +88,12 @@ fn each_decision_is_a_line_with_its_origin() {
     let outcome = run(&["--explain", "--far-end=stock", "-c", "aes256-ctr"]);
     let said = outcome.err();
     for line in [
-        "cipher: aes256-ctr (as -c says): ",
+        "cipher: aes256-ctr (from -c): ",
         "zlib: off (automatic): the rate of the path is not known yet",
-        "far end: the server's own SFTP server (as --far-end says): ",
+        "far end: the server's own SFTP server (from --far-end): ",
         "connections: 1 connection",
-        "DSCP: none (by itself): ",
-        "congestion control: the system's own (by itself): ",
+        "DSCP: none (automatic): ",
+        "congestion control: the system's default (automatic): ",
         "delta: nothing taken from existing files (automatic): ",
     ] {
         let found = said.lines().any(|said| said.starts_with(line));
@@ -108,8 +108,8 @@ fn each_decision_is_a_line_with_its_origin() {
         "--verify",
     ]);
     for line in [
-        "cipher: aes128-ctr (as -o Ciphers says): ",
-        "DSCP: 8 (as --dscp says): ",
+        "cipher: aes128-ctr (from -o Ciphers): ",
+        "DSCP: 8 (from --dscp): ",
         "verify: by ",
     ] {
         let found = again.err().lines().any(|said| said.starts_with(line));
@@ -144,7 +144,7 @@ fn a_file_that_was_begun_twice_counts_once() {
     let outcome = run.arg(scene.remote("copy")).run().expect_code(0);
     let said = outcome.err();
     let line = said.lines().find(|line| line.starts_with("files: "));
-    let counted = line.is_some_and(|line| line.starts_with("files: 1 file cut into parts"));
+    let counted = line.is_some_and(|line| line.starts_with("files: 1 file split into ranges"));
     assert!(counted, "{outcome}");
     assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
 }

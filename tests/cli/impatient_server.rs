@@ -112,10 +112,10 @@ fn why_a_server_lets_nobody_in_is_said() {
         return;
     }
     for (says, shown) in [
-        ("Exceeded MaxStartups\r\n", "it said: Exceeded MaxStartups"),
+        ("Exceeded MaxStartups\r\n", "its last message: Exceeded MaxStartups"),
         (
             "Hello\r\nToo many\x1b[2J users",
-            "it said: Hello; Too many\\x1b[2J users",
+            "its last message: Hello; Too many\\x1b[2J users",
         ),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

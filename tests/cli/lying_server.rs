@@ -152,7 +152,7 @@ fn where_the_old_file_is_is_said() {
     let file = scene.scratch.path().join("a/b/new");
     fs::write(&file, b"content").unwrap();
     let outcome = scene.run("stranded").args(["new", "h:old"]).run();
-    let said = outcome.expect_err(&["the old file is old/.new."]);
+    let said = outcome.expect_err(&["the old file was renamed to old/.new."]);
     assert_ne!(said.code, Some(0), "{said}");
 }
 

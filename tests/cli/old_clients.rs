@@ -54,10 +54,10 @@ fn who_has_nothing_in_common_reads_what_is_missing_and_what_helps() {
     ] {
         let scene = listening(&[]);
         let told = told(&scene, &[&plain(&kexinit(lists))]);
-        assert!(told.contains("SSH-2.0-x has no "), "{told:?}");
+        assert!(told.contains("SSH-2.0-x: no "), "{told:?}");
         assert!(told.contains(sentence), "{told:?}");
         assert_eq!(told.contains(REMEDY), helps, "{told:?}");
-        let line = scene.logged("ended: SSH-2.0-x has no ");
+        let line = scene.logged("ended: SSH-2.0-x: no ");
         assert!(line.contains(sentence) && line.len() < 1000, "{line}");
         assert!(line.ends_with(REMEDY) == helps, "{line}");
     }
@@ -94,7 +94,7 @@ fn an_old_client_is_turned_away_and_let_in_where_that_is_said() {
         outcome.expect_err(&["no matching key exchange method"]);
     }
     for what in ["ecdh-sha2-nistp256", OLD] {
-        let line = scene.logged(&format!("offered here, only {what}"));
+        let line = scene.logged(&format!("it offers only {what}"));
         assert!(line.contains("SSH-2.0-OpenSSH_"), "{line}");
         assert!(line.ends_with(REMEDY), "{line}");
     }

@@ -232,9 +232,9 @@ fn verbose_names_each_file() {
         assert_eq!(lines.count(), 1, "{said}");
     }
     // Details of the engine appear with -vv, as sentences: Rust's Debug format has braces.
-    assert!(!said.contains("kex "), "{said}");
+    assert!(!said.contains("key exchange "), "{said}");
     let more = run(&["-vv", "-r"]);
-    assert!(more.contains("kex "), "{more}");
+    assert!(more.contains("key exchange "), "{more}");
     assert!(!more.contains("Some(") && !more.contains(" { "), "{more}");
     assert!(!run(&["-q", "-v", "-r"]).contains(" -> "));
 }

@@ -340,7 +340,7 @@ fn programs_and_less_than_everything_exclude_each_other() {
     let file = config.display().to_string();
     let table = "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n\
                  access = \"write-only\"\n";
-    let why = "programs can see everything";
+    let why = "what they see is all that the account sees";
     for (text, flags) in [
         ("", &["--allow", "true", "--root", "/tmp"][..]),
         ("", &["--allow", "true", "--read-only"]),

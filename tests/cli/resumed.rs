@@ -527,7 +527,7 @@ fn what_a_server_has_got_is_gone_on_with_before_it_is_durable() {
     let Some(half) = Half::new(true) else { return };
     let outcome = half.ends(&[]);
     let said = outcome.err();
-    let taken = said.split("0 files done, ").nth(1);
+    let taken = said.split("0 files already copied, and ").nth(1);
     let taken = taken.and_then(|t| t.split(" MB").next()?.parse::<u64>().ok());
     assert!(taken.is_some_and(|mb| mb >= 36), "{outcome}");
 }

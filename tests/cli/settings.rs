@@ -152,7 +152,7 @@ fn what_was_of_no_use_was_ignored_without_a_word() {
         &machine.daemon,
         "/no/such/file: cannot read the authorized keys: No such file",
     );
-    says(&machine.daemon, "users is of no use here");
+    says(&machine.daemon, "users has no effect");
 }
 
 /// IPv4 clients are logged as IPv4. A socket for both families showed them as ::ffff:127.0.0.1.

@@ -119,7 +119,7 @@ fn trees_are_verified_by_each_program_that_the_far_end_may_have() {
             return;
         };
         for outcome in there_and_back(&scene) {
-            let said = format!("verified by {program} there");
+            let said = format!("verified by {program} at the far end");
             assert!(outcome.err().contains(&said), "{program}: {outcome}");
             assert!(
                 !outcome.err().contains("reading back"),
@@ -160,7 +160,7 @@ fn where_no_command_may_run_files_are_read_back() {
         };
         let Some(scene) = scene(builder) else { return };
         for outcome in there_and_back(&scene) {
-            let said = "by reading back since ";
+            let said = "by reading back (";
             assert!(outcome.err().contains(said), "{option} {value}: {outcome}");
         }
     }
@@ -260,7 +260,7 @@ fn a_longhaul_there_makes_the_sums() {
         };
         let Some(scene) = scene(builder) else { return };
         for outcome in there_and_back(&scene) {
-            let said = "by longhaul there (";
+            let said = "by longhaul at the far end (";
             assert!(outcome.err().contains(said), "{commands}: {outcome}");
         }
     }
@@ -288,9 +288,9 @@ exec {} serve --stdio
         let outcome = run.args(operands(&scene, up)).run().expect_code(0);
         assert_same(&scene, "from/large", "to", &outcome);
         let said = outcome.err();
-        assert!(said.contains("copied again"), "{outcome}");
+        assert!(said.contains("copying it again"), "{outcome}");
         assert!(said.contains("(1 repaired)"), "{outcome}");
-        assert!(said.contains("by longhaul there ("), "{outcome}");
+        assert!(said.contains("by longhaul at the far end ("), "{outcome}");
     }
 }
 
@@ -338,7 +338,7 @@ fn what_was_corrupted_on_its_way_is_named_and_copied_again() {
             "from/large: bytes "
         };
         assert!(
-            said.contains(named) && said.contains("copied again"),
+            said.contains(named) && said.contains("copying it again"),
             "{outcome}"
         );
         assert!(said.contains("(1 repaired)"), "{outcome}");

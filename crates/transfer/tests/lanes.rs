@@ -288,7 +288,7 @@ fn a_host_that_ends_every_channel_is_given_up() -> Result {
         return Ok(());
     };
     plant(&world)?;
-    let (connect, _) = over(world.server(), &[5000; 20], 8);
+    let (connect, opened) = over(world.server(), &[5000; 20], 8);
     let summary = copy::run(
         request(world.here("source"), world.there("up")),
         &connect,
@@ -297,7 +297,7 @@ fn a_host_that_ends_every_channel_is_given_up() -> Result {
         &CancelToken::default(),
     );
     let Outcome::NoConnection(why) = summary.outcome else {
-        panic!("{:?}", summary.outcome);
+        panic!("{:?}, {opened:?} channels", summary.outcome);
     };
     assert!(why.contains("as the test wants"), "{why}");
     Ok(())

@@ -68,7 +68,7 @@ struct Rule {
 enum Check {
     /// A limit is not 0.
     Limit(fn(&Options) -> Option<usize>),
-    /// A time is between a second and a year.
+    /// A time is between 1 second and a year.
     Seconds(fn(&Options) -> Option<u64>),
     /// A file's path is absolute, because the server changes its folder.
     Absolute(fn(&Options) -> Vec<&Path>),
@@ -100,7 +100,7 @@ impl Rule {
             Check::Seconds(of) => {
                 let wrong = of(options).filter(|seconds| !(1..=31_536_000).contains(seconds));
                 let problem = |seconds: u64| {
-                    let problem = "must be between a second and a year".to_owned();
+                    let problem = "must be between 1 second and a year".to_owned();
                     (seconds.to_string(), problem)
                 };
                 wrong.map(problem).into_iter().collect()

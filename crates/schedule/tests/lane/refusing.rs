@@ -71,7 +71,7 @@ fn world(restrictions: &Restrictions, openssh: bool, seed: u64) -> World {
 fn told_in_place(w: &World, job: schedule::JobId) -> bool {
     w.events.iter().any(|(_, event)| match event {
         LaneEvent::Refused(_, found, _) => found.in_place(),
-        LaneEvent::Warning(id, text) => *id == job && text.contains("written in place"),
+        LaneEvent::Warning(id, text) => *id == job && text.contains("writing in place"),
         _ => false,
     })
 }

@@ -135,7 +135,7 @@ fn what_is_left_of_another_state_of_the_source_is_not_gone_on_with() {
             "{source:?}"
         );
         let restarted = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Restarted(_));
-        let told = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Lane(LaneEvent::Warning(_, text)) if text.contains("anew"));
+        let told = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Lane(LaneEvent::Warning(_, text)) if text.contains("starting this file over"));
         for said in [restarted, told] {
             let said = w.events.iter().any(|(_, event)| said(event));
             assert_eq!(said, !goes_on, "{there} {source:?}");

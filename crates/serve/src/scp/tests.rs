@@ -294,10 +294,10 @@ fn who_may_only_read_or_only_put_does_no_more() {
         assert_eq!(talk(export, &format!("scp -f '{path}'"), &[0; 3], 1).1, 0);
     });
     both(Access::WriteOnly, |export, before, folder| {
-        fs::write(folder.join("there"), "old").expect("ours");
+        fs::write(folder.join("there"), "former").expect("ours");
         let path = shown(&at(before, "there"));
         let (said, status) = talk(export, &format!("scp -f '{path}'"), &[0; 3], 1);
-        assert!(status == 1 && !shown(&said).contains("old"));
+        assert!(status == 1 && !shown(&said).contains("former"));
         let (_, status) = talk(export, &format!("scp -t '{path}'"), b"C0644 3 x\nnew\0", 9);
         assert_eq!(
             (status, fs::read(folder.join("there")).expect("it")),

@@ -62,6 +62,12 @@ impl LaneSet {
         self.lanes.iter().any(|on| on.connection() == connection)
     }
 
+    /// True if another lane is open on the connection of lane `id`.
+    pub(super) fn any_other_on(&self, id: LaneId) -> bool {
+        let mut others = self.lanes.iter().filter(|on| on.id() != id);
+        others.any(|on| on.connection() == id.connection)
+    }
+
     /// First lane that carries files and keeps getting jobs.
     pub(super) fn working(&self) -> Option<&LaneOnChannel> {
         self.lanes.iter().find(|on| on.is_working())

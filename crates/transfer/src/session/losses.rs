@@ -11,11 +11,19 @@ pub(super) const STALLED: &str = "it stalled while others made progress";
 /// session is given up.
 const RESTARTS: u32 = 4;
 
+/// Number of times in a row that the last lane may end without a job done in between. The scheduler
+/// fails a job that has been on that many lost lanes: then the host is at fault and not the job.
+const FRUITLESS: u32 = 4;
+
 /// Counts lanes that ended, and decides about the rest of the session.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     /// Number of times that the last lane ended.
     restarts: u32,
+    /// Number of those, up to the latest, without a job done in between.
+    fruitless: u32,
+    /// Jobs done when the last lane ended.
+    done: u64,
     /// Error with which the last channel ended.
     last: Option<LaneError>,
 }
@@ -32,6 +40,8 @@ pub(super) struct EndedLane {
     pub data_lanes: usize,
     /// Another lane is open on the connection.
     pub has_company: bool,
+    /// Jobs that the session has done.
+    pub done: u64,
 }
 
 /// Consequence of the end of a lane.
@@ -70,8 +80,11 @@ impl Losses {
         let closed = matches!(error, LaneError::Closed(_));
         let listing = lane.role == LaneRole::Listing;
         let last = lane.data_lanes <= 1;
-        self.restarts += u32::from(last);
-        if self.restarts > RESTARTS || matches!(error, LaneError::Protocol(_)) {
+        if last {
+            self.note_last(lane.done);
+        }
+        let exhausted = self.restarts > RESTARTS || self.fruitless >= FRUITLESS;
+        if exhausted || matches!(error, LaneError::Protocol(_)) {
             return AfterLane::GiveUp(error.to_string());
         }
         self.last = Some(error.clone());
@@ -87,6 +100,16 @@ impl Losses {
         }
     }
 
+    /// Counts an end of the last lane, with `done` jobs done.
+    fn note_last(&mut self, done: u64) {
+        self.restarts += 1;
+        self.fruitless = match done > self.done {
+            true => 1,
+            false => self.fruitless + 1,
+        };
+        self.done = done;
+    }
+
     /// Error with which the last channel ended.
     pub(super) fn last(&self) -> Option<&LaneError> {
         self.last.as_ref()
@@ -95,6 +118,7 @@ impl Losses {
     /// Starts counting anew, on a new connection.
     pub(super) fn forgive(&mut self) {
         self.restarts = 0;
+        self.fruitless = 0;
     }
 }
 

@@ -52,11 +52,6 @@ impl Stored {
         self.durable
     }
 
-    /// True if there is a journal.
-    pub(super) fn is_there(&self) -> bool {
-        self.bytes.is_some()
-    }
-
     /// Drops what was written and not synced.
     pub(super) fn lose_power(&mut self) {
         if let Some(bytes) = &mut self.bytes {

@@ -35,26 +35,28 @@ impl SessionCore {
         if matches!(error, LaneError::Surprise(_)) && !other {
             self.dispatcher.stop_predicting();
         }
-        let data_lanes = self.dispatcher.lanes().data_lanes();
-        self.dispatcher.close_channel(id, &error);
-        let news = self.dispatcher.remove_lane(now, id, &error);
-        self.note_news(news);
         let ended = EndedLane {
             role,
             answered,
             falls_back,
-            data_lanes,
-            has_company: self.dispatcher.lanes().any_on(id.connection),
+            data_lanes: self.dispatcher.lanes().data_lanes(),
+            has_company: self.dispatcher.lanes().any_other_on(id),
+            done: self.dispatcher.scheduler().stats().done,
         };
-        match self.losses.lane_ended(ended, &error) {
-            AfterLane::GiveUp(why) => return self.lose(now, why),
-            AfterLane::GoOn { refused, bare } => {
-                if refused {
-                    self.concurrency.note_channel_refused(now, id.connection);
-                }
-                if let Some(bare) = bare {
-                    self.use_bare_connection(now, id.connection, bare, &error);
-                }
+        let after = self.losses.lane_ended(ended, &error);
+        self.dispatcher.close_channel(id, &error);
+        if let AfterLane::GiveUp(why) = after {
+            // Before the scheduler learns of the lane, which could fail its jobs one by one.
+            return self.lose(now, why);
+        }
+        let news = self.dispatcher.remove_lane(now, id, &error);
+        self.note_news(news);
+        if let AfterLane::GoOn { refused, bare } = after {
+            if refused {
+                self.concurrency.note_channel_refused(now, id.connection);
+            }
+            if let Some(bare) = bare {
+                self.use_bare_connection(now, id.connection, bare, &error);
             }
         }
         self.dispatcher.recover(now);

@@ -7,7 +7,13 @@ fn data(data_lanes: usize) -> EndedLane {
         falls_back: false,
         data_lanes,
         has_company: true,
+        done: 0,
     }
+}
+
+/// End of the last lane after `done` jobs.
+fn last_after(done: u64) -> EndedLane {
+    EndedLane { done, ..data(1) }
 }
 
 fn closed() -> LaneError {
@@ -41,21 +47,39 @@ fn one_of_several_lanes_may_end_any_number_of_times() {
 #[test]
 fn the_last_lane_may_end_four_times() {
     let mut losses = Losses::default();
-    for _ in 0..RESTARTS {
+    for done in 1..=u64::from(RESTARTS) {
         assert!(matches!(
-            losses.lane_ended(data(1), &closed()),
+            losses.lane_ended(last_after(done), &closed()),
             AfterLane::GoOn { .. }
         ));
     }
-    let after = losses.lane_ended(data(1), &closed());
+    let after = losses.lane_ended(last_after(9), &closed());
     assert_eq!(after, AfterLane::GiveUp(closed().to_string()));
+}
+
+/// The scheduler would fail the first directory of a tree at the same moment, and the copy would
+/// end as if only files had failed.
+#[test]
+fn a_host_that_does_no_job_is_given_up_before_its_jobs_fail() {
+    for done in [0, 7] {
+        let mut losses = Losses::default();
+        losses.lane_ended(last_after(done), &closed());
+        for _ in 2..FRUITLESS {
+            assert!(matches!(
+                losses.lane_ended(last_after(done), &closed()),
+                AfterLane::GoOn { .. }
+            ));
+        }
+        let after = losses.lane_ended(last_after(done), &closed());
+        assert_eq!(after, AfterLane::GiveUp(closed().to_string()));
+    }
 }
 
 #[test]
 fn a_new_connection_starts_the_count_anew() {
     let mut losses = Losses::default();
-    for _ in 0..RESTARTS {
-        losses.lane_ended(data(1), &closed());
+    for done in 1..=u64::from(RESTARTS) {
+        losses.lane_ended(last_after(done), &closed());
     }
     losses.forgive();
     assert!(matches!(
