@@ -612,8 +612,8 @@ fn lookups_of(run: Run, operands: &[&str], world: &World, extra: &[&str]) -> Vec
     let script = world.folder.path().join("print keys.sh");
     let text = format!(
         "#!/bin/sh\nfor a; do printf '<%s>' \"$a\"; done >> \"$LOOKUPS\"\necho >> \"$LOOKUPS\"\n\
-         echo '[{ADDRESS}]:{port} {}'\n",
-        world.keys[0]
+         echo '[{ADDRESS}]:{port} {}'\necho '@cert-authority [{ADDRESS}]:{port} {}'\n",
+        world.keys[0], world.authorities[0]
     );
     fs::write(&script, text).expect("a file of ours");
     let mode = fs::Permissions::from_mode(0o755);
@@ -669,7 +669,6 @@ fn known_hosts_command_gets_the_arguments_that_ssh_gives_it() {
             "CheckHostIP=yes",
         ],
         &["HostKeyAlgorithms=ssh-ed25519"],
-        &["HostKeyAlgorithms=rsa-sha2-512,ssh-ed25519"],
         &["HostKeyAlgorithms=ssh-ed25519-cert-v01@openssh.com,ssh-ed25519"],
     ] {
         let (ssh, cp) = (Run::new("ssh"), Run::new(longhaul()).args(["cp", "-B"]));

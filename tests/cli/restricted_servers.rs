@@ -6,9 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use longhaul_tests::{Client, Program, scratch};
-use testkit::delay_proxy::Way;
 use testkit::tree::{Compare, assert_same, differences, write_file};
-use testkit::{DelayProxy, Outcome, Peer, PeerBuilder};
+use testkit::{Outcome, Peer, PeerBuilder};
 
 const SERVER: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -227,88 +226,6 @@ fn a_file_that_may_be_fetched_once_is_not_lost() {
     let content = fs::read(&there).expect("ours");
     copy(&clients[1], place.path(), &["D:large.dat", "got.dat"]).expect_code(0);
     assert!(fs::read(place.path().join("here/got.dat")).expect("ours") == content);
-}
-
-/// Size of the file whose upload is killed, in bytes; zeros follow `LARGE`.
-const KILLED: u64 = 50_000_000;
-
-/// Kills a copy of a large file through one handle when the journal has recorded 16 MB, and repeats
-/// it. Returns the bytes that the second run sent, and what it printed.
-fn kill_and_repeat(rule: &'static str) -> Option<(u64, String)> {
-    let mut clients = clients();
-    let peer = start(&mut clients, &other("one handle", rule))?;
-    let proxy = DelayProxy::to(peer.addr()).rate(8_000_000).start();
-    clients[1].dir.add_host_at("peer", &peer, proxy.port());
-    let place = scratch();
-    begin(place.path());
-    let large = fs::File::options()
-        .append(true)
-        .open(place.path().join("here/large.dat"));
-    large.expect("ours").set_len(KILLED).expect("ours");
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux");
-    let client = &clients[1];
-    let state = client.dir.path().join("state/longhaul");
-    let recorded = || {
-        let names = fs::read_dir(&state).into_iter().flatten().flatten();
-        let mut files = names.map(|entry| entry.path());
-        let journal = files.find(|path| path.extension().is_some_and(|e| e == "journal"));
-        let bytes = fs::read(journal?).ok()?;
-        // Until the server's boot ID is known, what it has only in memory does not count.
-        let knows = bytes
-            .windows(boot.trim().len())
-            .any(|part| part == boot.trim().as_bytes());
-        let state = schedule::journal::replay(&bytes)
-            .ok()
-            .filter(|_| knows)?
-            .state;
-        let ranges = state.unfinished().flat_map(|(_, entry)| entry.proven());
-        Some(ranges.map(|(from, to)| to - from).sum::<u64>())
-    };
-    let there = format!("peer:{}/there/large.dat", place.path().display());
-    let cp = || {
-        client
-            .cp()
-            .arg(place.path().join("here/large.dat"))
-            .arg(&there)
-    };
-    let running = cp().spawn();
-    let enough = running.until(|| recorded().is_some_and(|bytes| bytes > 16_000_000));
-    assert!(enough, "{rule}: too slow: {:?}", recorded());
-    let pid = running.pid().to_string();
-    testkit::process::must("kill", &["-9".as_ref(), pid.as_ref()]);
-    running.wait();
-    let before = proxy.carried(Way::Up);
-    let said = cp().run().expect_code(0).err();
-    let [here, there] = ["here", "there"].map(|side| place.path().join(side).join("large.dat"));
-    assert_same(&here, &there, Compare::CONTENT);
-    let names = fs::read_dir(place.path().join("there")).expect("ours");
-    let left = names
-        .flatten()
-        .filter(|e| e.file_name().as_encoded_bytes().starts_with(b"."));
-    assert_eq!(left.count(), 0, "{rule}: a temporary is left");
-    Some((proxy.carried(Way::Up) - before, said))
-}
-
-#[test]
-fn a_large_upload_through_one_handle_is_resumed_after_a_kill() {
-    for rule in ["", "lock", "no-excl"] {
-        let Some((sent, said)) = kill_and_repeat(rule) else {
-            return;
-        };
-        assert!(sent < KILLED - 7_000_000, "{rule}: {sent} bytes: {said}");
-    }
-}
-
-/// Before this, the first WRITE behind the old end was refused and the copy failed.
-#[test]
-fn an_object_store_that_continues_no_file_gets_it_from_the_start() {
-    let Some((sent, said)) = kill_and_repeat("in-order") else {
-        return;
-    };
-    assert!(
-        sent > KILLED && said.contains("does not continue a file"),
-        "{sent}: {said}"
-    );
 }
 
 /// Where a server admits names by a pattern, files were written in place, and a reader could see

@@ -1,7 +1,7 @@
 //! Servers that are not known to support several handles on one file.
 
 use schedule::LaneEvent;
-use schedule::{JobKind, PutOptions, SchedulerEvent};
+use schedule::{JobKind, Keep, Left, PutOptions, SchedulerEvent};
 use sftp::StatusCode;
 use std::time::Duration;
 use testkit::sftp_model::{Personality, Restrictions};
@@ -96,4 +96,52 @@ fn a_large_file_is_written_in_place_where_nothing_is_renamed() {
     let told = |(_, event): &(_, SchedulerEvent)| matches!(event, SchedulerEvent::Lane(LaneEvent::Refused(_, found, _)) if found.renames);
     assert!(w.events.iter().any(told));
     w.assert_clean();
+}
+
+/// A server that takes data in order only refused the first WRITE behind the end of an earlier run,
+/// and the copy failed.
+#[test]
+fn an_upload_of_an_earlier_run_is_continued_or_else_sent_from_the_start() {
+    for in_order in [false, true] {
+        let restrictions = Restrictions {
+            in_order,
+            locks: true,
+            ..Restrictions::default()
+        };
+        let mut w = world(restrictions, 1);
+        let data = bytes(3 * MB, 5);
+        let keep = Keep {
+            tag: 7,
+            again: 0,
+            left: Some(Left {
+                ranges: vec![(0, MB as u64)],
+                mtime: 0,
+                source: (0, 0),
+            }),
+        };
+        let temp = String::from_utf8(keep.temporary(b"up", 0)).expect("letters");
+        // Other bytes than the source's, to see which of them stay.
+        let old = bytes(MB, 6);
+        w.place(&temp, &old, 0o600);
+        let options = PutOptions {
+            keep: Some(Box::new(keep)),
+            ..PutOptions::default()
+        };
+        let up = w.put(data.clone(), "up", options);
+        w.run();
+        assert!(w.done(up), "in order {in_order}: {:?}", w.failed(up));
+        let there = w.fs.data("up").unwrap_or_default();
+        let front = if in_order { &data[..MB] } else { &old };
+        assert!(
+            there[..MB] == *front && there[MB..] == data[MB..],
+            "in order {in_order}"
+        );
+        let told = w.events.iter().any(|(_, event)| {
+            matches!(event, SchedulerEvent::Lane(LaneEvent::Warning(_, text))
+                if text.contains("does not continue"))
+        });
+        assert_eq!(told, in_order);
+        assert_eq!(w.progress(up), data.len() as u64, "in order {in_order}");
+        w.assert_clean();
+    }
 }

@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Flag] = &[
         group: FlagGroup::Copying,
         overrides: &[],
         set: |args, given| {
-            args.temp_dir = Some(given.os().into());
+            args.temp_dir = Some(given.os());
             Ok(())
         },
     },
