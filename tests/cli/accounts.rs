@@ -658,7 +658,12 @@ fn an_ordinary_users_server_is_confined_before_a_login_too() {
     let run = machine.sftp_with(&machine.key, "bob", &["-b", "-"]);
     let outcome = run.stdin("").run().expect_code(255);
     outcome.expect_err(&["Permission denied (publickey)"]);
-    assert!(machine.daemon.log().contains("alice's alone"));
+    assert!(
+        machine
+            .daemon
+            .log()
+            .contains("this server admits only alice")
+    );
 }
 
 /// An account cannot take all connections. Before this, others got a bare reset.

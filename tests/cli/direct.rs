@@ -173,7 +173,8 @@ fn what_protects_them_is_what_the_user_allows() {
         let ciphers: Vec<&str> = err.lines().filter(|l| l.contains(", ciphers ")).collect();
         assert!(ciphers.len() > 1 && err.contains(USED), "{outcome}");
         for line in ciphers {
-            let said = "ciphers aes256-gcm@openssh.com (sent) and aes256-gcm@openssh.com (received)";
+            let said =
+                "ciphers aes256-gcm@openssh.com (sent) and aes256-gcm@openssh.com (received)";
             assert!(line.contains(said), "{outcome}");
         }
     }

@@ -112,7 +112,10 @@ fn why_a_server_lets_nobody_in_is_said() {
         return;
     }
     for (says, shown) in [
-        ("Exceeded MaxStartups\r\n", "its last message: Exceeded MaxStartups"),
+        (
+            "Exceeded MaxStartups\r\n",
+            "its last message: Exceeded MaxStartups",
+        ),
         (
             "Hello\r\nToo many\x1b[2J users",
             "its last message: Hello; Too many\\x1b[2J users",

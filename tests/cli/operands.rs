@@ -82,7 +82,10 @@ fn sources_of_one_name_are_refused_before_anything_is_copied() {
             let outcome = copies(&scene, &["-r"], &operands).expect_code(1);
             let said = outcome.err();
             assert!(said.contains(first) && said.contains(second), "{outcome}");
-            assert!(said.contains("nothing was copied; copy them to"), "{outcome}");
+            assert!(
+                said.contains("nothing was copied; copy them to"),
+                "{outcome}"
+            );
             assert_eq!(names_in(&scene.path("to")), [""; 0], "{outcome}");
         }
     }

@@ -319,7 +319,9 @@ fn large_files_do_not_come_to_the_servers_memory() {
     let passed = || {
         let log = scene.peer.log();
         let bytes = |line: &str| {
-            let told = line.split_once("received into files by splice(2) bytes=")?.1;
+            let told = line
+                .split_once("received into files by splice(2) bytes=")?
+                .1;
             told.trim().parse::<u64>().ok()
         };
         log.lines().filter_map(bytes).sum::<u64>()

@@ -86,7 +86,7 @@ fn what_cannot_be_is_one_sentence() {
         (
             &["--far", "exit 3"],
             125,
-            "the far command ended with status 3",
+            "the far command exited with status 3",
         ),
     ] {
         let Some(lab) = lab(temporary.path()) else {
@@ -111,7 +111,7 @@ fn a_far_command_that_dies_is_told_and_the_command_goes_on() {
         .args(["-q", "--far", &far, "--", "sh", "-c", &near])
         .run()
         .expect_code(4);
-    outcome.expect_err(&["the far command ended with status 3 while the command ran"]);
+    outcome.expect_err(&["the far command exited with status 3 while the command ran"]);
 }
 
 /// The far command ends by itself, as `iperf3 -s -1` does after its client has left.

@@ -54,7 +54,7 @@ fn a_directory_meets_a_symlink_and_a_file_replaces_one() {
         assert!(scene.path("to/top/dir").is_symlink());
         let outcome = scene.cp(flags, "second/top", "to").run().expect_code(1);
         outcome
-            .expect_err(&["to/top/dir: cannot create the directory: a symlink stands there"])
+            .expect_err(&["to/top/dir: cannot create the directory: a symlink is in the way"])
             .expect_err(&["--keep-dirlinks"]);
         scene.nothing_came_out();
         let file = scene.path("to/top/file");

@@ -91,7 +91,7 @@ fn a_planted_journal_is_refused_and_touches_nothing() {
     let second = cp().arg(&later).arg(&target).run().expect_code(0);
     let said = second.err();
     assert!(!said.contains("resuming"), "{said}");
-    assert_eq!(said.matches("not used").count(), 1, "{said}");
+    assert_eq!(said.matches("ignoring this journal").count(), 1, "{said}");
     assert_eq!(fs::read(&precious).expect("still there"), b"precious");
     assert_eq!(fs::read(&beside).expect("not ours to remove"), journal);
     assert_eq!(fs::read(target.join("a.conf")).expect("copied"), b"a");

@@ -102,15 +102,15 @@ fn check_tells_each_mistake_with_its_line() {
         ),
         (
             &["relay", "--config", "x", "--buffer", "1k"],
-            "--buffer: with --config",
+            "--buffer cannot be combined with --config",
         ),
         (
             &["relay", "9022", "h:1", "--status", "0.0.0.0:1"],
-            "of this machine alone",
+            "needs a loopback address",
         ),
         (
             &["relay", "9022", "h:1", "--metrics", "192.0.2.1:1"],
-            "of this machine alone",
+            "needs a loopback address",
         ),
     ] {
         let outcome = Run::new(longhaul()).args(words.iter().copied()).run();

@@ -233,7 +233,10 @@ fn a_chain_that_lacks_a_host_says_which_and_leaves_nothing() {
         "mkdir {once} && exec {real} \"$@\"\necho longhaul-absent Linux x86_64"
     ));
     let said = no_chain(&ends, "peer,behind");
-    assert!(said.contains("behind: longhaul was not found"), "{said}");
+    assert!(
+        said.contains("behind: longhaul is not installed there"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn a_pair_has_more_legs_where_they_carry_more() {
     while server.read(&mut part).unwrap() > 0 {}
     writer.join().unwrap();
     drop(server);
-    halves.near.says(" legs carried ");
+    halves.near.says(" stripes carried ");
 }
 
 #[test]
@@ -251,7 +251,10 @@ fn only_keys_that_are_known_are_let_in() {
         client.write_all(b"secret").unwrap();
         expect_reset(&mut client);
     }
-    far.says(&format!("{} is refused", keys().print(2)));
+    far.says(&format!(
+        "refused a peer relay with the key {}",
+        keys().print(2)
+    ));
     // A client with another protocol.
     let mut stranger = bounded(TcpStream::connect(far.address()).unwrap());
     let _ = stranger.write_all(&[b'x'; 100]);

@@ -344,7 +344,7 @@ fn a_server_that_nobody_vouches_for_is_not_talked_to() {
         ),
         (
             &["--ca", &ca, "--server-name", "other"],
-            "is for localhost, 127.0.0.1 and not for other",
+            "is for localhost, 127.0.0.1, not for other",
         ),
     ] {
         let relay = Relay::start(&[&["127.0.0.1:0", &there], flags].concat());
@@ -496,7 +496,7 @@ fn certificates_made_by_the_recipe_of_the_man_page_work() {
         (
             "127.0.0.1",
             "relay.pem",
-            "is for localhost and not for 127.0.0.1",
+            "is for localhost, not for 127.0.0.1",
         ),
     ] {
         let there = format!("{host}:{port}/tls");

@@ -127,7 +127,7 @@ fn legs_leave_by_each_way_and_one_that_dies_is_made_up_for() {
     server.read_exact(&mut [0]).unwrap();
     path.waits_for(ONE, 2);
     path.waits_for(OTHER, 2);
-    near.says(" by 127.0.0.2 is there");
+    near.says(" from 127.0.0.2 connected");
     let bytes = Seed::new(3).bytes(20_000_000);
     thread::scope(|scope| {
         let mut writes = client.try_clone().unwrap();
@@ -145,17 +145,17 @@ fn legs_leave_by_each_way_and_one_that_dies_is_made_up_for() {
         assert!(came == *bytes);
     });
     path.waits_for(OTHER, 4);
-    let log = near.says(" by 127.0.0.2 is gone");
-    assert!(!log.contains("by 127.0.0.3 is gone"), "{log}");
+    let log = near.says(" from 127.0.0.2 lost: ");
+    assert!(!log.contains("from 127.0.0.3 lost: "), "{log}");
     // The uplink works again, and gets its share of the stripes.
     let before = path.legs(ONE);
     path.revive();
     path.waits_for(ONE, before + 2);
     both_ways(&mut client, &mut server, 3_000_000);
     let log = near.says("closed, ");
-    let there = log.matches(" by 127.0.0.2 is there").count();
+    let there = log.matches(" from 127.0.0.2 connected").count();
     assert_eq!(there, 4, "{log}");
-    assert!(log.contains("; by 127.0.0.3: "), "{log}");
+    assert!(log.contains("; from 127.0.0.3: "), "{log}");
 }
 
 #[test]
@@ -176,13 +176,13 @@ fn each_way_carries_what_it_takes() {
     expect_all(&mut client, b"");
     let log = near.says("closed, ");
     let share = |by: &str| {
-        let (_, rest) = log.split_once(&format!("; by {by}: ")).expect(by);
+        let (_, rest) = log.split_once(&format!("; from {by}: ")).expect(by);
         let bytes = rest.split(' ').nth(2).expect("bytes");
         bytes.parse::<u64>().expect(bytes)
     };
     let (fast, slow) = (share("127.0.0.2"), share("127.0.0.3"));
     assert!(slow > 500_000 && fast > 2 * slow, "{fast} and {slow}");
-    assert!(log.contains("2 legs: one by each way"), "{log}");
+    assert!(log.contains("2 stripes: one for each uplink"), "{log}");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn connections_of_any_kind_go_by_a_way_that_can_be_had() {
     let _ = client.read_to_end(&mut Vec::new());
     let log = relay.says("no target answers");
     assert!(
-        log.contains("by 192.0.2.7: ") && log.contains("by 127.0.0.3: "),
+        log.contains("from 192.0.2.7: ") && log.contains("from 127.0.0.3: "),
         "{log}"
     );
 }
@@ -285,7 +285,7 @@ fn silence_when_a_way_falls_silent() -> Option<Duration> {
     }
     client.write_all(b"x").unwrap();
     server.read_exact(&mut [0]).unwrap();
-    near.says("leg 4 by ");
+    near.says("stripe 4 from ");
     let bytes = Seed::new(4).bytes(60_000_000);
     let mut longest = Duration::ZERO;
     thread::scope(|scope| {

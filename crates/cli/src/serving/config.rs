@@ -124,23 +124,27 @@ mod tests {
                 1,
                 "between 1 second and a year",
             ),
-            ("#\nmetrics = \"0.0.0.0:9100\"\n", 2, "a loopback address"),
+            (
+                "#\nmetrics = \"0.0.0.0:9100\"\n",
+                2,
+                "an address of this machine alone",
+            ),
             ("root = \"srv\"\n", 1, "absolute"),
             (
                 "root = \"/srv\"\nallow = [\"rsync\"]\n",
                 2,
-                "cannot be combined with a root",
+                "cannot be allowed together with a root",
             ),
             (
                 "allow = [\"rsync\"]\naccess = \"read-only\"\n",
                 1,
-                "cannot be combined with limited access",
+                "cannot be allowed together with limited access",
             ),
             (
                 "allow = [\"rsync\"]\n[[key]]\nroot = \"/srv\"\n\
                  fingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n",
                 1,
-                "cannot be combined with a root",
+                "cannot be allowed together with a root",
             ),
             ("trusted-user-ca-keys = \"ca\"\n", 1, "absolute"),
             ("host-keys = [\"key\"]\n", 1, "absolute"),
@@ -172,7 +176,7 @@ mod tests {
             (
                 "allow = [\"nosuchprogram\"]\n",
                 1,
-                "nosuchprogram cannot be allowed",
+                "cannot allow nosuchprogram",
             ),
             (
                 "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSu!!\"\n",

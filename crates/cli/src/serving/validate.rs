@@ -354,9 +354,7 @@ pub(super) fn known_tokens(name: &str, pattern: &Path) -> Result<(), String> {
 fn meaningless_token(pattern: &Path) -> Option<String> {
     let token = unknown_token(pattern)?;
     let token = wire::escape::name(token.as_bytes());
-    Some(format!(
-        "{token} stands for nothing: there are %h, %u, and %% for %"
-    ))
+    Some(format!("unknown token {token}: use %h, %u, or %% for %"))
 }
 
 fn no_root(root: &Path) -> Option<String> {

@@ -281,7 +281,10 @@ fn directories_links_and_attributes() {
         for job in [made, there, linked, again, read, real, home, set, stat] {
             assert!(w.done(job), "{job:?} {:?}", w.failed(job));
         }
-        assert!(w.failed(clash).is_some_and(|t| t.contains("not a directory")));
+        assert!(
+            w.failed(clash)
+                .is_some_and(|t| t.contains("not a directory"))
+        );
         assert!(
             w.failed(over_dir)
                 .is_some_and(|t| t.contains("a directory is in the way"))

@@ -301,7 +301,7 @@ fn who_may_only_read_or_only_put_does_no_more() {
         let (_, status) = talk(export, &format!("scp -t '{path}'"), b"C0644 3 x\nnew\0", 9);
         assert_eq!(
             (status, fs::read(folder.join("there")).expect("it")),
-            (1, b"old".to_vec())
+            (1, b"former".to_vec())
         );
         let path = shown(&at(before, "fresh"));
         assert_eq!(

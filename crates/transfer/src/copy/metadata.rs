@@ -234,8 +234,8 @@ mod tests {
         lost.untold.push("extended attributes");
         let said = "not kept: owners (operation not permitted); access control \
                     lists of one entry (operation not permitted); hard links of one entry (no \
-                    room); extended attributes (SFTP carries no more where the far end is not \
-                    longhaul)";
+                    room); extended attributes (SFTP cannot carry them unless longhaul is at the \
+                    far end)";
         assert_eq!(lost.sentence().as_deref(), Some(said));
     }
 }

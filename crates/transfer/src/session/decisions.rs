@@ -164,7 +164,7 @@ mod tests {
         assert!(text.starts_with(begins), "{text}");
         let back = [ConcurrencyChange::RetireConnection(ConnectionId(0))];
         let text = in_words(&growth, &back, None);
-        assert!(text.ends_with("giving 1 connection back"), "{text}");
+        assert!(text.ends_with("closing 1 connection"), "{text}");
         let tried = TrialResult {
             had: 4,
             connections: 5,
