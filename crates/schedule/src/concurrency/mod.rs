@@ -59,7 +59,7 @@ pub struct ConcurrencyConfig {
     pub background: bool,
     /// Result of an earlier run, and the present time in seconds since 1970.
     pub learned: Option<(LearnedConcurrency, u64)>,
-    /// What further logins cost on this server in earlier runs.
+    /// Cost of further logins on this server in earlier runs.
     pub login_cost: LoginCost,
 }
 

@@ -42,7 +42,7 @@ const ROUNDS: u32 = 100_000;
 /// (MaxStartups).
 const AFTER_REFUSAL: u32 = 3;
 
-/// What further logins cost on a server, as seen in earlier copies.
+/// Cost of further logins on a server, as seen in earlier copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoginCost {

@@ -348,7 +348,7 @@ impl ConcurrencyInputs {
             true => self.lanes_at_start(now, (direction, size), options, dispatcher),
             false => 1,
         };
-        debug!("{size} bytes of {files} files: pieces for {lanes} connections");
+        debug!("expecting {files} files, {size} bytes, on {lanes} connections");
         dispatcher.scheduler_mut().expect_lanes(lanes, size);
     }
 
