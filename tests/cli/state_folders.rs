@@ -185,7 +185,11 @@ fn small_files_that_are_done_are_not_sent_again_after_a_kill() {
     let recorded = || {
         let state = scene.client.dir.path().join("state/longhaul");
         let is_journal = |n: &OsString| n.as_encoded_bytes().ends_with(b".journal");
-        let names = state.is_dir().then(|| names_in(&state)).unwrap_or_default();
+        let names = if state.is_dir() {
+            names_in(&state)
+        } else {
+            Vec::new()
+        };
         let journal = names.iter().find(|n| is_journal(n));
         let bytes = journal.and_then(|name| fs::read(state.join(name)).ok());
         let state = bytes.and_then(|bytes| schedule::journal::replay(&bytes).ok());

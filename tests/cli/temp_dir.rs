@@ -47,7 +47,11 @@ fn a_copy_that_is_killed_is_resumed_from_the_folder_for_temporaries() {
         let boot = boot.trim();
         let state = scene.client.dir.path().join("state/longhaul");
         let recorded = || {
-            let names = state.is_dir().then(|| names_in(&state)).unwrap_or_default();
+            let names = if state.is_dir() {
+                names_in(&state)
+            } else {
+                Vec::new()
+            };
             let journal = names
                 .iter()
                 .find(|n| n.as_encoded_bytes().ends_with(b".journal"));

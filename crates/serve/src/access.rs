@@ -17,7 +17,7 @@ pub enum Access {
 
 impl Access {
     /// True if a request is allowed at all. In a drop box it also depends on who put the file there
-    /// ([`crate::sftp::drop_box`]).
+    /// (`sftp::drop_box`).
     pub(crate) fn allows(self, request: &Request<'_>) -> bool {
         match self {
             Self::Full => true,

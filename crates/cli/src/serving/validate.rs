@@ -64,6 +64,9 @@ struct Rule {
     check: Check,
 }
 
+/// Names of algorithms that the options give, and the algorithms that are known.
+type NamedAlgorithms<'a> = (&'a [String], Algorithms);
+
 /// Check of an option's value, which the function takes from the options.
 enum Check {
     /// A limit is not 0.
@@ -73,7 +76,7 @@ enum Check {
     /// A file's path is absolute, because the server changes its folder.
     Absolute(fn(&Options) -> Vec<&Path>),
     /// Names of algorithms are known, and there is one.
-    Algorithms(fn(&Options) -> Option<(&[String], Algorithms)>),
+    Algorithms(fn(&Options) -> Option<NamedAlgorithms<'_>>),
     /// Returns the value and what is wrong with it.
     Other(fn(&Options) -> Option<(String, String)>),
 }
@@ -364,7 +367,7 @@ fn no_root(root: &Path) -> Option<String> {
         Err(e) if is_missing(e.kind()) => Some("does not exist"),
         _ => None,
     };
-    meaningless_token(root).or(problem.map(str::to_owned))
+    meaningless_token(root).or_else(|| problem.map(str::to_owned))
 }
 
 fn no_file(file: &Path) -> Option<String> {

@@ -167,7 +167,7 @@ pub struct ConcurrencyController {
     expected: u64,
     /// Largest announced number of files, and their bytes.
     announced: (u64, u64),
-    /// [`Evidence::start_up`] at the last sample, and [`Evidence::starting`].
+    /// Time until a further connection carries data, and the connections that start, at the last sample.
     start_up: Duration,
     starting: u32,
     /// Bytes per second of the last intervals, latest first.

@@ -94,7 +94,7 @@ pub(super) struct Outside<'a> {
 }
 
 impl SimSession {
-    pub(super) fn new(shape: Shape, seed: u64, outside: &mut Outside<'_>) -> Self {
+    pub(super) fn new(shape: Shape, seed: u64, outside: &Outside<'_>) -> Self {
         let mut session = Self {
             scheduler: Scheduler::new(SchedulerOptions::default(), outside.now),
             lanes: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl SimSession {
     }
 
     /// Adds a connection with its lanes.
-    fn connect(&mut self, outside: &mut Outside<'_>) {
+    fn connect(&mut self, outside: &Outside<'_>) {
         self.next_connection += 1;
         for _ in 0..self.shape.lanes {
             self.next_channel += 1;

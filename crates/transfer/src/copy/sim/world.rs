@@ -263,14 +263,14 @@ impl Edge for SimEdge {
         let (shape, seed) = (world.shape, world.rng.next_u64());
         let (now, local) = (world.now, Rc::clone(&world.local));
         let world = &mut *world;
-        let mut outside = Outside {
+        let outside = Outside {
             now,
             host: &mut world.host,
             local: &mut local.borrow_mut(),
             ledger: None,
             rng: &mut world.rng,
         };
-        world.session = Some(SimSession::new(shape, seed, &mut outside));
+        world.session = Some(SimSession::new(shape, seed, &outside));
         Ok(Connected {
             remote: Box::new(SimRemote {
                 world: Rc::clone(&self.0),

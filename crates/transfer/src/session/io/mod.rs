@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// Runs `command` at the far end with the account's shell. Output arrives as
-    /// [`SessionEvent::Exec`], ending with [`RemoteCommandEvent::Over`].
+    /// [`SessionEvent::Exec`], ending with `RemoteCommandEvent::Over`.
     pub(crate) fn exec(&self, id: RemoteCommandId, command: Vec<u8>) {
         self.command(Command::Exec(RemoteCommandOrder::Run(id, command)));
     }
