@@ -88,6 +88,21 @@ impl BothEnds {
     }
 }
 
+/// Number of further connections that a run planned before it had measured anything. Their number
+/// follows from the round trip, which a busy machine lengthens, and from the part of the tree that
+/// is known, so that they may be requested in several steps.
+fn planned(run: &str) -> usize {
+    let counts = run.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("adding ")?;
+        let (count, what) = rest.split_once(' ')?;
+        let count: usize = count.parse().ok()?;
+        // A trial says which limiter it is for.
+        let planned = what.starts_with("connection") && !what.contains(" because ");
+        planned.then_some(count)
+    });
+    counts.sum()
+}
+
 /// Message if direct connections are used.
 const STRAIGHT: &str = "using a direct connection for data";
 
@@ -122,8 +137,7 @@ fn small_files_that_are_worth_several_logins_do_not_wait_for_what_goes_straight(
         let tree = n < 3;
         assert_eq!(run.contains(STRAIGHT), !tree, "{n}: {outcome}");
         assert!(run.contains("at the far end"), "{n}: {outcome}");
-        let logins = run.contains("adding 3 connections");
-        assert!(logins || !tree, "{n}: {outcome}");
+        assert!(planned(run) >= 3 || !tree, "{n}: {outcome}");
     }
 }
 
@@ -153,6 +167,9 @@ fn small_files_go_straight_after_all_where_packets_are_lost() {
     }
 }
 
+/// Message for a connection that was opened in advance and closed without a login.
+const UNUSED: &str = "closing a connection that was opened in advance and not used";
+
 /// Message for a connection that was opened before the first one had logged in.
 const AHEAD: &str = "opening another connection before its login is needed";
 
@@ -171,10 +188,14 @@ fn further_connections_of_an_upload_are_begun_beside_the_first() {
         .expect_code(0);
     let said = outcome.err();
     let (before, after) = said.split_once("far: authenticated").expect("a login");
-    assert_eq!(before.matches(AHEAD).count(), 3, "{outcome}");
+    let ahead = before.matches(AHEAD).count();
+    assert!(ahead >= 3, "{outcome}");
     assert_eq!(after.matches(AHEAD).count(), 0, "{outcome}");
-    // No connection remains that was opened and not used.
-    assert_eq!(after.matches("far: authenticated").count(), 3, "{outcome}");
+    // All that were opened in advance are used.
+    assert!(planned(after) >= ahead, "{outcome}");
+    assert!(!after.contains(UNUSED), "{outcome}");
+    let logins = after.matches("far: authenticated").count();
+    assert!(logins >= ahead, "{outcome}");
     for n in 0..ends.files {
         let copied = fs::read(ends.at("", &format!("up/{n}"))).unwrap();
         assert!(copied == ends.content, "{n}");
@@ -219,7 +240,7 @@ fn what_was_begun_beside_a_login_that_is_refused_does_not_log_in() {
         .args(["sh", "-c", &copy])
         .run();
     let said = outcome.err();
-    assert_eq!(said.matches(AHEAD).count(), 3, "{outcome}");
+    assert!(said.matches(AHEAD).count() >= 3, "{outcome}");
     assert_eq!(said.matches("permission denied").count(), 1, "{outcome}");
     assert!(!said.contains("authenticated"), "{outcome}");
     assert!(outcome.code.is_some_and(|code| code != 0), "{outcome}");

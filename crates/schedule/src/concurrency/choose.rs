@@ -53,6 +53,10 @@ const ALL_OF_IT: f64 = 0.85;
 const BUSY: f64 = 0.08;
 /// Share of busy processors above which the copy itself keeps them busy.
 const GOOD_PART: f64 = 0.25;
+/// Number of intervals whose best rate predicts the time for the rest.
+const RECENT: usize = 3;
+/// Share of an earlier rate below which an interval was disturbed and is no measure of the path.
+const COLLAPSED: f64 = 0.5;
 /// Start time of the SFTP server, beyond a round trip, above which the login shell counts as slow.
 pub(super) const SLOW_START_UP: Duration = Duration::from_millis(250);
 /// Round trip below which a channel's window limits nothing.
@@ -107,10 +111,37 @@ impl ConcurrencyController {
             // The server accepted that many the last time.
             self.at_once = super::MOST_AT_ONCE;
         }
+        if connections > 1 {
+            // Their handshakes are over, so each costs only its login.
+            connections = connections.max(self.config.preconnected.saturating_add(1));
+        }
         self.planned = (
             self.config.connections.unwrap_or(connections),
             self.config.channels.unwrap_or(channels),
         );
+    }
+
+    /// Raises the plan while the copy is starting and more files become known: with the first
+    /// hundred names of a listing the rest looked too small for several connections.
+    pub(super) fn plan_start(&mut self, evidence: &RunMeasurements) {
+        if self.config.connections.is_none() && self.is_starting() {
+            let left = evidence.remaining.unwrap_or_default();
+            self.planned.0 = self.planned.0.max(self.start_for(left));
+        }
+    }
+
+    /// Returns true if so little was measured that the size still decides the plan.
+    pub(super) fn is_starting(&self) -> bool {
+        self.rates.len() < RECENT && self.trial.is_none()
+    }
+
+    /// Returns the number of connections to begin with for `left` bytes.
+    pub(super) fn start_for(&self, left: u64) -> u32 {
+        let rtt = self.trip();
+        match self.config.buffer {
+            Some(buffer) if rtt >= LONG => self.for_start(buffer, left, rtt),
+            _ => 1,
+        }
     }
 
     /// Returns the number of connections with which `left` bytes are copied soonest from the first
@@ -291,10 +322,15 @@ impl ConcurrencyController {
         shown.idle.is_some_and(|idle| idle <= BUSY) && share > GOOD_PART
     }
 
-    /// Returns the time for the rest at the present rate. If the length is unknown, the rest is
-    /// assumed to take as long as the copy so far.
+    /// Returns the time for the rest at the best rate of the last intervals. If the length is
+    /// unknown, the rest is assumed to take as long as the copy so far.
+    ///
+    /// One interval in which a busy machine or a lost packet kept everything back says nothing
+    /// about the rest: 42 MB at 60 ms were almost done when 49 MB/s fell to 7 for a tenth of a
+    /// second, and the copy waited for another login.
     pub(super) fn lasts(&self, evidence: &RunMeasurements) -> Duration {
-        let rate = self.figures.shown.rate;
+        let recent = self.goodput.iter().take(RECENT).copied();
+        let rate = recent.fold(self.figures.shown.rate, f64::max);
         let elapsed = self.began.map_or(Duration::ZERO, |at| evidence.now - at);
         match evidence.remaining {
             // No other connection would speed up so few bytes.
@@ -314,11 +350,15 @@ impl ConcurrencyController {
         }
     }
 
-    /// Returns true if the rate has not grown over two intervals, since answers come in bursts;
-    /// checked before a login is requested.
+    /// Returns true if the rate has neither grown nor collapsed over two intervals, since answers
+    /// come in bursts; checked before a login is requested.
     fn is_steady(&self) -> bool {
         match self.rates.as_slice() {
-            [now, before, first, ..] => *now < before * 1.15 && *now < first * 1.2,
+            [now, before, first, ..] => {
+                let grows = *now >= before * 1.15 || *now >= first * 1.2;
+                let collapsed = *now < before.max(*first) * COLLAPSED;
+                !grows && !collapsed
+            }
             _ => false,
         }
     }

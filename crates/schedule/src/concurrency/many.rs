@@ -78,7 +78,11 @@ impl ConcurrencyController {
         let expected = files.saturating_mul(FILE).saturating_add(bytes);
         if expected > self.expected {
             self.expected = expected;
-            if self.planned.0 < self.for_many() {
+            let starts = match self.is_starting() {
+                true => self.start_for(self.announced.1),
+                false => 1,
+            };
+            if self.planned.0 < self.for_many().max(starts) {
                 self.next = None;
             }
         }

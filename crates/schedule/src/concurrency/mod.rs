@@ -61,6 +61,8 @@ pub struct ConcurrencyConfig {
     pub learned: Option<(LearnedConcurrency, u64)>,
     /// Cost of further logins on this server in earlier runs.
     pub login_cost: LoginCost,
+    /// Number of further connections that wait for their login.
+    pub preconnected: u32,
 }
 
 impl ConcurrencyConfig {
@@ -81,6 +83,7 @@ impl ConcurrencyConfig {
             background: false,
             learned: None,
             login_cost: LoginCost::default(),
+            preconnected: 0,
         }
     }
 }
@@ -276,6 +279,7 @@ impl ConcurrencyController {
         self.goodput.insert(0, figures.shown.rate);
         self.goodput.truncate(LEARNS_FROM);
         self.best = self.best.max(figures.work);
+        self.plan_start(evidence);
         self.plan_for_many();
         if self.config.channels.is_none() && self.outgrows_window(evidence) {
             let doubled = (self.counts.1 * 2).min(self.windows_of_buffer());

@@ -109,6 +109,76 @@ fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
     }
 }
 
+/// A tenth of a second in which the machine was busy with something else left 4 MB/s of 40: the
+/// rest seemed to take long, and another login was started for a copy that was almost done.
+#[test]
+fn a_stall_of_one_interval_is_no_reason_for_another_login() {
+    let total: u64 = 60_000_000;
+    let asked = |rates: &[u64], total: u64| {
+        let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
+        let (mut moved, mut added) = (0, 0);
+        for (look, rate) in (1..).zip(rates) {
+            moved += rate * LOOK / 1000;
+            let mut evidence = evidence(look, 0, false, total.saturating_sub(moved));
+            evidence.moved = moved;
+            evidence.connections[0].bytes = moved;
+            evidence.lanes[0].latency = RTT;
+            added += logins(&growth.sample(&evidence));
+        }
+        added
+    };
+    let steady = [40_000_000; 5];
+    let stalled = [40_000_000, 40_000_000, 40_000_000, 40_000_000, 4_000_000];
+    assert_eq!(asked(&stalled, total), 0);
+    assert!(asked(&steady, 10 * total) > 0, "much is left");
+    // A collapse is not measured either if much is left.
+    assert_eq!(
+        asked(&[0, 4, 8, 16, 1].map(|n| n * 1_000_000), 10 * total),
+        0
+    );
+    // A path that stays slow is.
+    let slow = [40, 40, 4, 4, 4, 4, 4].map(|n| n * 1_000_000);
+    assert!(asked(&slow, 10 * total) > 0);
+}
+
+/// Only the first hundred names of a listing were known at the first sample, and the rest was not
+/// worth several connections by itself.
+#[test]
+fn what_a_listing_adds_at_the_start_is_planned_for() {
+    let mut config = ConcurrencyConfig::new(Direction::Down);
+    config.buffer = Some(6 << 20);
+    let mut growth = ConcurrencyController::new(config);
+    let still = |look, left| {
+        let mut evidence = evidence(look, 0, false, left);
+        evidence.moved = 0;
+        evidence.connections[0].bytes = 0;
+        evidence
+    };
+    growth.expect(20, 2_000_000);
+    assert_eq!(logins(&growth.sample(&still(1, 2_000_000))), 0);
+    growth.expect(20, 2_100_000);
+    assert!(growth.next_sample().is_some(), "nothing new");
+    growth.expect(300, 30_000_000);
+    assert!(growth.next_sample().is_none(), "at once");
+    assert!(logins(&growth.sample(&still(2, 30_000_000))) >= 2);
+}
+
+#[test]
+fn connections_opened_in_advance_are_used() {
+    let asked = |left, preconnected| {
+        let mut config = ConcurrencyConfig::new(Direction::Up);
+        config.buffer = Some(4 << 20);
+        config.preconnected = preconnected;
+        let mut growth = ConcurrencyController::new(config);
+        logins(&growth.sample(&evidence(1, 0, false, left)))
+    };
+    let planned = asked(64 << 20, 0);
+    assert!(planned >= 3);
+    assert_eq!(asked(64 << 20, 2), planned);
+    assert_eq!(asked(64 << 20, planned as u32 + 1), planned + 1);
+    assert_eq!(asked(100, 3), 0, "nothing to send");
+}
+
 /// Returns evidence from loopback with a share `idle` of the processors; the requests take as long
 /// as on a long path.
 fn near(look: u64, idle: f64) -> RunMeasurements {

@@ -285,6 +285,10 @@ impl ConnectionSource for ConnectionFactory {
         (self.config.proxy != Proxy::Direct).then_some(THROUGH_OTHERS)
     }
 
+    fn preconnected(&self) -> u32 {
+        self.ahead.as_ref().map_or(0, Preconnect::waiting)
+    }
+
     fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
         if let Some(direct) = self.direct.as_ref().filter(|d| d.is_open()) {
             return direct.connect();

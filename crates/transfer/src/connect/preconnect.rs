@@ -215,6 +215,11 @@ impl Preconnect {
         spawned.ok().map(|_| ahead)
     }
 
+    /// Returns the number of connections that wait for their login.
+    pub(super) fn waiting(&self) -> u32 {
+        u32::try_from(lock(&self.0).waiting.len()).unwrap_or(u32::MAX)
+    }
+
     /// Logs the next prepared connection in and returns it, or `None` if none waits; `host_key` is
     /// the first connection's key.
     pub(super) fn take(&self, host_key: &[u8]) -> Option<Result<Box<dyn Link>, NoMoreConnections>> {
@@ -239,7 +244,9 @@ impl Drop for Preconnect {
         let mut begun = lock(&self.0);
         begun.over = true;
         for waiting in begun.waiting.drain(..) {
-            waiting.held.settle(WaitState::Over);
+            if waiting.held.settle(WaitState::Over) {
+                debug!("closing a connection that was opened in advance and not used");
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use super::owner::OwnerMap;
 use super::pattern::Pattern;
 use super::resume::ResumeJournal;
 use super::source::{ActiveWalks, SourceRoot, WalkId};
+use super::transfer_estimate::Counting;
 use super::tree::{DirKey, HeldItem, TargetTree};
 use super::verify::Verification;
 use super::withheld::Withheld;
@@ -210,6 +211,8 @@ pub(super) struct Engine<'a> {
     pub(super) matched_bytes: usize,
     pub(super) withheld: Withheld,
     pub(super) walks: ActiveWalks,
+    /// Count of the files to send that is not complete.
+    pub(super) counting: Option<Counting>,
     pub(super) roots: VecDeque<SourceRoot>,
     /// Bytes that relays may hold for the files in flight.
     pub(super) relayed: u64,
@@ -268,6 +271,7 @@ impl<'a> Engine<'a> {
             matched_bytes: 0,
             withheld: Withheld::default(),
             walks: ActiveWalks::default(),
+            counting: None,
             roots: VecDeque::new(),
             relayed: 0,
             keeper: ResumeJournal::default(),
@@ -584,6 +588,7 @@ impl<'a> Engine<'a> {
 
     /// Waits for events and handles them. Returns false if there is nothing to wait for.
     async fn wait(&mut self) -> bool {
+        self.announce_count();
         let none = !self.take_events();
         self.write_out();
         if std::mem::replace(&mut self.heard, !none) && none && self.jobs.len() >= MANY {

@@ -86,7 +86,8 @@ impl Engine<'_> {
                 match self.connect_to(*host, Some(counting.coming())) {
                     Ok(side) => {
                         self.target = Some(side);
-                        self.announce(counting);
+                        self.counting = Some(counting);
+                        self.announce_count();
                     }
                     Err(why) => {
                         self.lost = Some(why);

@@ -39,13 +39,20 @@ impl TransferEstimate {
 
 /// Handle of a counting thread, which stops when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Counting(Arc<Shared>);
+pub(super) struct Counting {
+    shared: Arc<Shared>,
+    /// Part of the count that the session knows.
+    told: FileCount,
+}
 
 #[derive(Debug, Default)]
 struct Shared {
     files: AtomicU64,
     bytes: AtomicU64,
+    /// The thread must stop.
     over: AtomicBool,
+    /// The count is complete.
+    complete: AtomicBool,
 }
 
 impl Counting {
@@ -54,26 +61,42 @@ impl Counting {
     pub(super) fn of(paths: &[Vec<u8>], recursive: bool) -> Self {
         let paths: Vec<PathBuf> = paths.iter().map(|path| local_path(path)).collect();
         let counting = Self::default();
-        let shared = counting.0.clone();
+        let shared = Arc::clone(&counting.shared);
         let thread = thread::Builder::new().name("count".to_owned());
         // Without the thread the count stays zero.
-        let _ = thread.spawn(move || shared.count(paths, recursive));
+        let _ = thread.spawn(move || {
+            shared.count(paths, recursive);
+            shared.complete.store(true, Ordering::Release);
+        });
         counting
     }
 
     /// Read-only view of the count.
     pub(super) fn coming(&self) -> TransferEstimate {
-        TransferEstimate(Arc::clone(&self.0))
+        TransferEstimate(Arc::clone(&self.shared))
     }
 
-    fn so_far(&self) -> FileCount {
-        self.0.so_far()
+    /// Returns the growth of the count since the last news if that is more than a quarter or the
+    /// count is now complete, and true in the latter case.
+    fn news(&mut self) -> Option<(FileCount, bool)> {
+        // Read before the count, which does not grow afterwards.
+        let complete = self.shared.complete.load(Ordering::Acquire);
+        let count = self.shared.so_far();
+        let grew = count.files > self.told.files.saturating_mul(5) / 4;
+        (grew || complete).then(|| {
+            let told = std::mem::replace(&mut self.told, count);
+            let growth = FileCount {
+                files: count.files.saturating_sub(told.files),
+                bytes: count.bytes.saturating_sub(told.bytes),
+            };
+            (growth, complete)
+        })
     }
 }
 
 impl Drop for Counting {
     fn drop(&mut self) {
-        self.0.over.store(true, Ordering::Relaxed);
+        self.shared.over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -105,9 +128,22 @@ impl Shared {
 }
 
 impl Engine<'_> {
-    /// Announces the count so far to the target's session and stops counting.
-    pub(super) fn announce(&self, counting: Counting) {
-        self.expect(CopyEnd::Target, Direction::Up, counting.so_far());
+    /// Announces the count of the files to send to the target's session, until it is complete.
+    ///
+    /// The login may be faster than the count. A copy that went by the files counted until then
+    /// opened too few connections, or took a tree of small files for one that gains from direct
+    /// connections.
+    pub(super) fn announce_count(&mut self) {
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        let Some((more, complete)) = counting.news() else {
+            return;
+        };
+        if complete {
+            self.counting = None;
+        }
+        self.expect(CopyEnd::Target, Direction::Up, more);
     }
 
     /// Announces the files of a listing to the source's session.
@@ -163,6 +199,28 @@ impl Engine<'_> {
 mod tests {
     use super::*;
 
+    /// Under load the count was a part of the tree when the login was over, and stayed that.
+    #[test]
+    fn the_count_is_told_again_until_it_is_complete() {
+        let mut counting = Counting::default();
+        let shared = Arc::clone(&counting.shared);
+        let add = |files, bytes| {
+            shared.files.fetch_add(files, Ordering::Relaxed);
+            shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let count = |files, bytes| FileCount { files, bytes };
+        assert_eq!(counting.news(), None, "nothing is known");
+        add(100, 1000);
+        assert_eq!(counting.news(), Some((count(100, 1000), false)));
+        add(10, 100);
+        assert_eq!(counting.news(), None, "hardly more");
+        add(90, 900);
+        assert_eq!(counting.news(), Some((count(100, 1000), false)));
+        add(5, 50);
+        shared.complete.store(true, Ordering::Release);
+        assert_eq!(counting.news(), Some((count(5, 50), true)));
+    }
+
     #[test]
     fn files_below_count_where_they_are_copied() -> std::io::Result<()> {
         let dir = tempfile::tempdir()?;
@@ -172,8 +230,8 @@ mod tests {
         let here = vec![dir.path().to_path_buf()];
         let counted = |recursive| {
             let counting = Counting::default();
-            counting.0.count(here.clone(), recursive);
-            counting.so_far()
+            counting.shared.count(here.clone(), recursive);
+            counting.shared.so_far()
         };
         assert_eq!(counted(true), FileCount { files: 2, bytes: 6 });
         assert_eq!(counted(false), FileCount::default());

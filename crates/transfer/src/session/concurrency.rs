@@ -384,6 +384,7 @@ impl ConcurrencyInputs {
         ConcurrencyConfig {
             interactive: !reach.is_some_and(|r| r.is_open()),
             login_cost: reach.map(|r| r.login_cost()).unwrap_or_default(),
+            preconnected: reach.map(|r| r.preconnected()).unwrap_or_default(),
             ..growth_config(
                 options,
                 direction,

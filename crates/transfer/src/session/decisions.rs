@@ -46,6 +46,9 @@ pub(super) fn in_words(
             (Limiter::Unknown, Some(Ordering::Less)) if count_added > 0 => {
                 ": at least the number that paid last time".to_owned()
             }
+            (Limiter::Unknown, Some(Ordering::Greater)) if count_added > 0 => {
+                ": fewer than paid last time".to_owned()
+            }
             _ if !growth.is_trying() => " at the start".to_owned(),
             (limiter, _) => format!(" because {limiter} limits the rate"),
         };
@@ -132,6 +135,14 @@ mod tests {
         assert_eq!(
             in_words(&growth, &add, Some(learned)),
             "adding 2 connections: the number that paid last time"
+        );
+        let more = LearnedConcurrency {
+            connections: 7,
+            ..learned
+        };
+        assert_eq!(
+            in_words(&growth, &add, Some(more)),
+            "adding 2 connections: fewer than paid last time"
         );
         for second in 0..3 {
             growth.sample(&RunMeasurements {

@@ -215,6 +215,11 @@ pub trait ConnectionSource: Send + Sync {
     /// slowed down.
     fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMoreConnections>;
 
+    /// Number of connections that were opened in advance and wait for their login.
+    fn preconnected(&self) -> u32 {
+        0
+    }
+
     /// True if [`ConnectionSource::again`] may prompt the user once.
     fn asks(&self) -> bool {
         false
