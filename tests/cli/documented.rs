@@ -147,8 +147,9 @@ impl<'a> Ground<'a> {
         fs::write(scene.path("ssh_config"), named).expect("our file");
         // In the lab, `far` is the lab's own server, which the lab's ssh_config names.
         let script = format!(
-            "#!/bin/sh\ncommand=$1; shift\n[ \"$command\" != cp ] || [ -n \"$LONGHAUL_LAB_CONFIG\" ] || \
-             exec '{program}' cp -F '{config}' \"$@\"\nexec '{program}' \"$command\" \"$@\"\n",
+            "#!/bin/sh\ncommand=$1; shift\n\
+             case \"$command$LONGHAUL_LAB_CONFIG\" in cp|sync) set -- -F '{config}' \"$@\";; esac\n\
+             exec '{program}' \"$command\" \"$@\"\n",
             program = longhaul().display(),
             config = scene.path("ssh_config").display(),
         );
