@@ -237,15 +237,12 @@ mod tests {
             .spawn()
             .expect("a shell");
         let spent = Spent::start(ServerProcess(shell.id()));
-        let deadline = Instant::now() + Duration::from_secs(20);
         let remain = || {
             let pids = descendants(shell.id()).into_iter();
             let name = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
             pids.filter_map(name).collect::<String>()
         };
-        while remain() != "sleep\n" && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        testkit::wait::up_to(Duration::from_secs(20), || remain() == "sleep\n");
         let spent = spent.stop().expect("a figure");
         for pid in descendants(shell.id()) {
             let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a pid");

@@ -330,12 +330,14 @@ fn logins_leave_nothing_behind() {
     let held = || {
         // A thread outlives its process by a moment there.
         std::thread::sleep(Duration::from_millis(300));
-        let until = Instant::now() + Duration::from_secs(20);
-        while !machine.daemon.serving().is_empty() || machine.all_ready().len() != 2 {
-            let all = machine.daemon.descendants();
-            assert!(Instant::now() < until, "{all:?}:\n{}", machine.daemon.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        testkit::wait::until(
+            Duration::from_secs(20),
+            || machine.daemon.serving().is_empty() && machine.all_ready().len() == 2,
+            || {
+                let all = machine.daemon.descendants();
+                format!("{all:?}:\n{}", machine.daemon.log())
+            },
+        );
         let descriptors = |pid: u32| {
             let all = fs::read_dir(format!("/proc/{pid}/fd"));
             all.expect("root may").count()
@@ -382,11 +384,11 @@ fn what_stands_ready_is_replaced_when_it_ends() {
     machine.sftp("alice", &["pwd"]).expect_code(0);
     // An account's process does not outlive the fork server, which would otherwise end it together
     // with the server.
-    let until = Instant::now() + Duration::from_secs(20);
-    while fact(account, "Uid").is_some() {
-        assert!(Instant::now() < until, "it is still there");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    testkit::wait::until(
+        Duration::from_secs(20),
+        || fact(account, "Uid").is_none(),
+        || "it is still there".to_owned(),
+    );
     let log = machine.daemon.log();
     assert!(
         log.contains("the process of the account was killed"),
@@ -530,11 +532,7 @@ fn a_root_is_opened_for_each_account_and_nothing_leads_out() {
     let outcome = machine.sftp("alice", &["pwd"]);
     assert!(!outcome.success(), "{outcome}");
     let told = || machine.daemon.log().contains("cannot serve");
-    let until = Instant::now() + Duration::from_secs(20);
-    while !told() {
-        assert!(Instant::now() < until, "{}", machine.daemon.log());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    testkit::wait::until(Duration::from_secs(20), told, || machine.daemon.log());
 }
 
 #[test]
@@ -649,11 +647,11 @@ fn an_ordinary_users_server_is_confined_before_a_login_too() {
         .in_terminal()
         .spawn();
     assert!(session.shows("sftp>"), "{}", machine.daemon.log());
-    let until = Instant::now() + Duration::from_secs(20);
-    while !machine.daemon.serving().is_empty() {
-        assert!(Instant::now() < until, "{:?}", machine.daemon.serving());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    testkit::wait::until(
+        Duration::from_secs(20),
+        || machine.daemon.serving().is_empty(),
+        || format!("{:?}", machine.daemon.serving()),
+    );
     drop(session);
     let run = machine.sftp_with(&machine.key, "bob", &["-b", "-"]);
     let outcome = run.stdin("").run().expect_code(255);

@@ -245,12 +245,11 @@ fn an_authority_may_have_a_root_of_its_own() {
         let before = log();
         let pid = scene.peer.pid().to_string();
         Run::new("kill").args(["-HUP", &pid]).run().expect_code(0);
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while log() == before {
-            let late = std::time::Instant::now() > until;
-            assert!(!late, "{}", scene.peer.log());
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        testkit::wait::until(
+            std::time::Duration::from_secs(20),
+            || log() != before,
+            || scene.peer.log(),
+        );
     };
     let got = scene.path("got");
     let serves = |root: &Path| {

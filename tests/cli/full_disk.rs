@@ -3,8 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::{Scene, longhaul, names_in};
 use testkit::peer::PeerBuilder;
@@ -148,10 +147,7 @@ fn small_files_that_find_no_room_leave_no_halves() {
         let files = line?.split("files=").nth(1)?;
         files.split_whitespace().next()?.parse::<usize>().ok()
     };
-    let until = Instant::now() + Duration::from_secs(10);
-    while counted().is_none() && Instant::now() < until {
-        thread::sleep(Duration::from_millis(20));
-    }
+    testkit::wait::up_to(Duration::from_secs(10), || counted().is_some());
     let (named, more) = (full.warned(&full.at.join("tree")), counted());
     assert_eq!(named, 16, "{}", scene.peer.log());
     assert!(

@@ -403,12 +403,9 @@ fn nonsense_ends_one_connection_and_no_other() {
             let line = |line: &&str| line.contains(&format!("peer={from}")) && line.contains(why);
             log.lines().any(|l| line(&l) && l.contains("WARN"))
         };
-        let until = Instant::now() + Duration::from_secs(20);
-        while !logged() {
-            let late = Instant::now() > until;
-            assert!(!late, "no {why:?} in\n{}", scene.peer.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        testkit::wait::until(Duration::from_secs(20), logged, || {
+            format!("no {why:?} in\n{}", scene.peer.log())
+        });
     }
     good.write_all(b"SSH-2.0-good\r\n")
         .expect("it is still there");

@@ -33,11 +33,11 @@ fn logins(scene: &Scene) -> usize {
 }
 
 fn wait_for_logins(scene: &Scene, count: usize) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while logins(scene) < count {
-        assert!(Instant::now() < deadline, "{}", scene.peer.log());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    testkit::wait::until(
+        Duration::from_secs(30),
+        || logins(scene) >= count,
+        || scene.peer.log(),
+    );
     // The messages after the login have been exchanged.
     std::thread::sleep(Duration::from_millis(300));
 }

@@ -2,7 +2,7 @@
 //! some libraries.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::{Scene, longhaul, names_in};
 use testkit::peer::PeerBuilder;
@@ -126,15 +126,11 @@ fn a_copy_that_breaks_off_leaves_what_was_there() {
     assert!(running.until(|| names_in(&scene.path("there")).len() == 2));
     running.terminate();
     running.wait();
-    let until = Instant::now() + Duration::from_secs(20);
-    while names_in(&scene.path("there")) != ["it"] {
-        assert!(
-            Instant::now() < until,
-            "{:?}",
-            names_in(&scene.path("there"))
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    testkit::wait::until(
+        Duration::from_secs(20),
+        || names_in(&scene.path("there")) == ["it"],
+        || format!("{:?}", names_in(&scene.path("there"))),
+    );
     assert_eq!(fs::read(scene.path("there/it")).expect("it"), b"old");
 }
 
@@ -228,15 +224,11 @@ fn what_comes_with_the_end_of_its_channel_is_kept() {
                 .arg(scene.peer.user());
             let run = run.arg(&scene.client.dir.key().private).arg(how);
             run.arg(&there).arg(leave).run().expect_code(0);
-            let until = Instant::now() + Duration::from_secs(10);
-            while fs::read(&there).ok().as_deref() != Some(content.as_bytes()) {
-                assert!(
-                    Instant::now() < until,
-                    "{how}, {leave}: {}",
-                    scene.peer.log()
-                );
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            testkit::wait::until(
+                Duration::from_secs(10),
+                || fs::read(&there).ok().as_deref() == Some(content.as_bytes()),
+                || format!("{how}, {leave}: {}", scene.peer.log()),
+            );
         }
     }
 }

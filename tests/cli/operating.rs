@@ -352,10 +352,7 @@ fn a_socket_of_systemds_is_served_and_systemd_is_told() {
             .unwrap_or_default()
             .contains("Listening")
     };
-    let until = Instant::now() + Duration::from_secs(20);
-    while !listens(&log) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    testkit::wait::up_to(Duration::from_secs(20), || listens(&log));
     // The first client starts the server.
     let there = scene.path("there").display().to_string();
     write_file(&scene.path("file"), b"content");

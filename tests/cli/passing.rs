@@ -332,10 +332,7 @@ fn large_files_do_not_come_to_the_servers_memory() {
         assert!(fs::read(scene.path("to")).expect("it is there") == content);
         // The total is logged in the last line of a connection.
         scene.logs("session closed");
-        let until = Instant::now() + Duration::from_secs(10);
-        while passes && passed() == 0 && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        testkit::wait::up_to(Duration::from_secs(10), || !passes || passed() != 0);
         let passed = passed();
         assert_eq!(passed > 48 << 20, passes, "{flag}: {passed} bytes");
         assert!(passes || passed == 0, "{flag}: {passed} bytes");

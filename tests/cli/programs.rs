@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::stranger::Stranger;
 use longhaul_tests::{Scene, longhaul, scratch};
@@ -42,16 +42,16 @@ fn ssh(scene: &Scene, command: &str, stdin: &[u8]) -> Outcome {
 /// Waits for a process to end.
 #[track_caller]
 fn is_gone(pid: &str) {
-    let until = Instant::now() + Duration::from_secs(20);
     let path = PathBuf::from("/proc").join(pid.trim());
     let zombie = || {
         let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
         stat.contains(") Z ")
     };
-    while path.exists() && !zombie() {
-        assert!(Instant::now() < until, "{pid} runs");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    testkit::wait::until(
+        Duration::from_secs(20),
+        || !path.exists() || zombie(),
+        || format!("{pid} runs"),
+    );
 }
 
 /// Only rsync's server mode is permitted. Before this, the command of option -e was run.
@@ -250,11 +250,11 @@ fn what_came_before_close_reaches_the_program() {
     friend
         .say(&ChannelClose { recipient }.to_bytes())
         .expect("it is there");
-    let until = Instant::now() + Duration::from_secs(20);
-    while !folder.path().join("done").exists() {
-        assert!(Instant::now() < until, "{}", scene.peer.log());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    testkit::wait::until(
+        Duration::from_secs(20),
+        || folder.path().join("done").exists(),
+        || scene.peer.log(),
+    );
     assert!(fs::read(folder.path().join("got")).expect("it") == content);
     scene.logs("program ended");
     // The connection is unaffected.
@@ -286,12 +286,12 @@ fn who_closes_one_program_after_the_other_has_no_more_of_them() {
             friend.say(&message).expect("it is there");
         }
     }
-    let until = Instant::now() + Duration::from_secs(20);
     let count = |what: &str| scene.peer.log().matches(what).count();
-    while count(" runs program=") < ALL {
-        assert!(Instant::now() < until, "{}", scene.peer.log());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    testkit::wait::until(
+        Duration::from_secs(20),
+        || count(" runs program=") >= ALL,
+        || scene.peer.log(),
+    );
     // The last log line is the start of one, before it ends.
     assert!(
         count("ended because its channel was closed") >= ALL - 11,

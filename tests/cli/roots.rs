@@ -180,11 +180,11 @@ fn a_root_that_vanishes_is_said_to_whoever_is_there_and_whoever_comes() {
         let outcome = outcome.stdin("pwd\n").run().expect_code(255);
         let sentence = format!("cannot serve {}: No such file", root.display());
         assert!(outcome.err().contains(&sentence), "{outcome}");
-        let until = Instant::now() + Duration::from_secs(20);
-        while !machine.daemon.log().contains(&sentence) {
-            assert!(Instant::now() < until, "{}", machine.daemon.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        testkit::wait::until(
+            Duration::from_secs(20),
+            || machine.daemon.log().contains(&sentence),
+            || machine.daemon.log(),
+        );
         // Once the root exists again, it is served to new clients.
         fs::create_dir(&root).expect("ours");
         chown(&root, Some(54_001), Some(54_001)).expect("root may");

@@ -21,11 +21,11 @@ fn reload(server: &Daemon) {
 /// Waits for a line in the server's log.
 #[track_caller]
 fn says(server: &Daemon, what: &str) {
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while !server.log().contains(what) {
-        assert!(std::time::Instant::now() < until, "{}", server.log());
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    testkit::wait::until(
+        std::time::Duration::from_secs(20),
+        || server.log().contains(what),
+        || server.log(),
+    );
 }
 
 /// A server of one user had changed to the home folder by SIGHUP, and served relative paths from

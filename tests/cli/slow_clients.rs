@@ -44,12 +44,11 @@ fn whoever_goes_in_the_middle_of_a_key_exchange_disturbs_nobody() {
             friend.stream.write_all(&value[..said]).expect("it listens");
         }
         drop(friend);
-        let until = Instant::now() + Duration::from_secs(20);
-        while over() == before {
-            let late = Instant::now() > until;
-            assert!(!late, "{stage} is still there:\n{}", scene.peer.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        testkit::wait::until(
+            Duration::from_secs(20),
+            || over() != before,
+            || format!("{stage} is still there:\n{}", scene.peer.log()),
+        );
     }
     let back = scene.path("back").display().to_string();
     let file = scene.path("file").display().to_string();

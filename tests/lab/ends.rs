@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
@@ -173,10 +173,7 @@ fn a_killed_parent_takes_everything_with_it() {
     kill(parent.pid());
     // Its output ends with it, while the kernel is still ending the others.
     let all = || processes(&temporary.path().display().to_string());
-    let until = Instant::now() + Duration::from_secs(20);
-    while !all().is_empty() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    testkit::wait::up_to(Duration::from_secs(20), || all().is_empty());
     assert!(all().is_empty(), "{:?} still run", of_lab(temporary.path()));
     drop(parent.wait());
     assert!(

@@ -8,7 +8,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::facing::{Half, Keys};
 use testkit::Seed;
@@ -59,12 +59,8 @@ fn socket(port: u16, to: u16) -> Option<(String, String)> {
 }
 
 #[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + SOON;
-    while !done() {
-        assert!(Instant::now() < until, "not {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
+fn until(what: &str, done: impl FnMut() -> bool) {
+    testkit::wait::until(SOON, done, || format!("not {what}"));
 }
 
 #[test]

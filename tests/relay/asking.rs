@@ -304,10 +304,7 @@ fn requests_that_break_off_at_each_byte_end_with_one_line() {
         expect_all(&mut server, b"");
         drop(server);
         client.read_to_end(&mut Vec::new()).unwrap();
-        let until = Instant::now() + SOON;
-        while relay.log().lines().count() <= count && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        testkit::wait::up_to(SOON, || relay.log().lines().count() > count);
         let log = relay.log();
         let lines = log
             .lines()
@@ -355,16 +352,13 @@ fn a_flood_of_those_who_say_nothing_is_let_go_and_holds_nobody_up() {
         for client in &mut silent {
             expect_reset(client);
         }
-        let until = Instant::now() + SOON;
         let slow = || {
             relay
                 .log()
                 .matches("did not finish its header in time")
                 .count()
         };
-        while slow() < MANY && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        testkit::wait::up_to(SOON, || slow() >= MANY);
         assert_eq!(slow(), MANY, "{}", relay.log());
     }
 }

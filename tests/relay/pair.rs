@@ -454,10 +454,7 @@ fn killing_either_half_is_a_reset_and_the_other_goes_on() {
                     }
                 })
             });
-            let until = Instant::now() + SOON;
-            while !seen.load(Ordering::Relaxed) && Instant::now() < until {
-                thread::sleep(Duration::from_millis(1));
-            }
+            testkit::wait::up_to(SOON, || seen.load(Ordering::Relaxed));
             match kills_far {
                 true => far.signal(Signal::KILL),
                 false => near.signal(Signal::KILL),

@@ -339,14 +339,16 @@ fn bytes_in_are_bytes_out_whatever_happens() {
         served.store(true, Ordering::Relaxed);
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // Listening sockets that were replaced last, and their successors.
-        let until = Instant::now() + SOON + 2 * RETIREMENT;
         for relay in [&relay, &encrypts] {
             // What remains are the initial descriptors, and pooled pipes.
-            while descriptors(relay.pid()) > 64 + 64 * cores {
-                let there = descriptors(relay.pid());
-                assert!(Instant::now() < until, "{there} descriptors are left");
-                thread::sleep(Duration::from_millis(20));
-            }
+            testkit::wait::until(
+                SOON + 2 * RETIREMENT,
+                || descriptors(relay.pid()) <= 64 + 64 * cores,
+                || {
+                    let there = descriptors(relay.pid());
+                    format!("{there} descriptors are left")
+                },
+            );
         }
         if let Some((pid, before, before_tls)) = settled.filter(|(pid, ..)| *pid == relay.pid()) {
             for (now, before) in [(memory(pid), before), (memory(encrypts.pid()), before_tls)] {

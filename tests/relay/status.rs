@@ -112,13 +112,14 @@ fn live_connections_are_shown_with_what_they_move() {
         "{log}"
     );
     let ended = || get(&at, "/metrics", "127.0.0.1");
-    let until = Instant::now() + SOON;
-    while !ended().contains("longhaul_relay_accepted_total")
-        || !ended().contains("how=\"closed\"} 1")
-    {
-        assert!(Instant::now() < until, "{}", ended());
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    testkit::wait::until(
+        SOON,
+        || {
+            ended().contains("longhaul_relay_accepted_total")
+                && ended().contains("how=\"closed\"} 1")
+        },
+        ended,
+    );
 }
 
 #[test]
@@ -163,11 +164,11 @@ fn a_browser_shows_the_page_and_keeps_it_new() {
     server.read_exact(&mut [0; 5000]).unwrap();
     let name = client.local_addr().unwrap().to_string();
     let at = status_of(&inner);
-    let until = Instant::now() + SOON;
-    while !get(&at, "/", &at).contains("<polyline") {
-        assert!(Instant::now() < until, "nothing has moved");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    testkit::wait::until(
+        SOON,
+        || get(&at, "/", &at).contains("<polyline"),
+        || "nothing has moved".to_owned(),
+    );
     // Another relay counts the requests: one connection each.
     let outer = Relay::start(&["127.0.0.1:0", &at]);
     let page = format!("http://{}/", outer.address());
@@ -193,10 +194,7 @@ fn a_browser_shows_the_page_and_keeps_it_new() {
     let shown = std::thread::scope(|scope| {
         // The first page is outdated by the time the browser shows it.
         scope.spawn(|| {
-            let until = Instant::now() + 6 * SOON;
-            while asked() < 4 && Instant::now() < until {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
+            testkit::wait::up_to(6 * SOON, || asked() >= 4);
             client.write_all(&[7; 70_000]).unwrap();
             server.read_exact(&mut vec![0; 70_000]).unwrap();
         });

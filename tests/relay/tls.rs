@@ -384,10 +384,9 @@ fn garbage_and_slow_handshakes_end_with_one_line() {
     for client in &mut silent {
         expect_reset(client);
     }
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while decrypts.log().lines().count() < 70 && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(10));
-    }
+    testkit::wait::up_to(Duration::from_secs(5), || {
+        decrypts.log().lines().count() >= 70
+    });
     assert_eq!(decrypts.log().lines().count(), 70, "{}", decrypts.log());
     let _: PathBuf = made.path("ca.pem").into();
 }

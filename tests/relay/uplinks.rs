@@ -78,11 +78,11 @@ impl Path {
 
     #[track_caller]
     fn waits_for(&self, from: [u8; 4], legs: usize) {
-        let until = Instant::now() + 2 * SOON;
-        while self.legs(from) < legs {
-            assert!(Instant::now() < until, "{} of {legs}", self.legs(from));
-            thread::sleep(Duration::from_millis(10));
-        }
+        testkit::wait::until(
+            2 * SOON,
+            || self.legs(from) >= legs,
+            || format!("{} of {legs}", self.legs(from)),
+        );
     }
 }
 

@@ -16,7 +16,7 @@ pub mod wrapped;
 use std::ffi::OsString;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::peer::{PASSWORD, Peer, PeerBuilder, PeerKind};
@@ -170,12 +170,11 @@ impl Scene {
     /// Waits for a text in the server's log, which may appear after the client has ended.
     #[track_caller]
     pub fn logs(&self, text: &str) {
-        let until = Instant::now() + Duration::from_secs(20);
-        while !self.peer.log().contains(text) {
-            let late = Instant::now() > until;
-            assert!(!late, "no {text:?} in\n{}", self.peer.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        testkit::wait::until(
+            Duration::from_secs(20),
+            || self.peer.log().contains(text),
+            || format!("no {text:?} in\n{}", self.peer.log()),
+        );
     }
 
     /// Waits for a text in the server's log, and returns the last line with it.

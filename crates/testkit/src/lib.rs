@@ -19,6 +19,7 @@ pub mod sftp_model;
 pub mod sim;
 pub mod sshd_model;
 pub mod tree;
+pub mod wait;
 
 pub use agent::Agent;
 pub use client::ClientDir;

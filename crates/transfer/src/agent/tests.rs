@@ -154,14 +154,11 @@ fn openssh_s_agent_lists_and_signs() {
         return;
     };
     let _agent = RealAgent(agent);
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    while UnixStream::connect(&socket).is_err() {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "ssh-agent does not come up"
-        );
-        thread::sleep(Duration::from_millis(10));
-    }
+    testkit::wait::until(
+        Duration::from_secs(10),
+        || UnixStream::connect(&socket).is_ok(),
+        || "ssh-agent does not come up".to_owned(),
+    );
     let mut agent = Agent::connect(&AgentSocket::Path(socket.clone()))
         .unwrap()
         .unwrap();

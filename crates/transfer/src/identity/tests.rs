@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -291,11 +291,11 @@ impl RealAgent {
             return None;
         };
         let agent = Self(child, AgentSocket::Path(socket.clone()), socket);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while agent.1.open().is_err() {
-            assert!(Instant::now() < deadline, "ssh-agent does not come up");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        testkit::wait::until(
+            Duration::from_secs(10),
+            || agent.1.open().is_ok(),
+            || "ssh-agent does not come up".to_owned(),
+        );
         Some(agent)
     }
 
