@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::pair;
 use crate::space::Space;
-use crate::world::{Relay, SOON, accept, expect_all, expect_reset, server};
+use crate::world::{Relay, SOON, accept, expect_all, expect_reset, expect_reset_at, server};
 
 fn with(word: &str, to: &TcpListener, flags: &[&str]) -> Relay {
     let permit = to.local_addr().unwrap().to_string();
@@ -239,8 +239,7 @@ fn headers_that_are_slow_or_make_no_sense_end_with_one_line() {
     .concat();
     for bytes in [&b"SSH-2.0-x\r\n"[..], &oversized, &[b'P'; 500], &[0; 20]] {
         let mut client = relay.connect();
-        let _ = client.write_all(bytes);
-        expect_reset(&mut client);
+        expect_reset_at(&mut client, bytes);
     }
     for client in &mut slow {
         expect_reset(client);

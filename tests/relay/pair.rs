@@ -15,7 +15,9 @@ use schedule::{Direction, LearnedConcurrency};
 use testkit::Seed;
 use transfer::memory::{HostMemory, MemoryStore};
 
-use crate::world::{Relay, SOON, accept, both_ways, bounded, expect_all, expect_reset, server};
+use crate::world::{
+    Relay, SOON, accept, both_ways, bounded, expect_all, expect_reset, expect_reset_at, server,
+};
 
 pub(crate) fn keys() -> &'static Keys {
     static KEYS: OnceLock<Keys> = OnceLock::new();
@@ -248,8 +250,7 @@ fn only_keys_that_are_known_are_let_in() {
     for (own, other) in [(2, 1), (0, 2)] {
         let near = start(&keys().words(own, other, &["127.0.0.1:0", &there]));
         let mut client = near.connect();
-        client.write_all(b"secret").unwrap();
-        expect_reset(&mut client);
+        expect_reset_at(&mut client, b"secret");
     }
     far.says(&format!(
         "refused a peer relay with the key {}",

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use testkit::Seed;
 use testkit::missing::{self, find_program};
 
-use crate::world::{Relay, accept, both_ways, expect_all, expect_reset, server};
+use crate::world::{Relay, accept, both_ways, expect_all, expect_reset, expect_reset_at, server};
 
 /// Keys and certificates: an authority, a server called localhost, a client called alice.
 pub(crate) struct Certificates {
@@ -349,8 +349,7 @@ fn a_server_that_nobody_vouches_for_is_not_talked_to() {
     ] {
         let relay = Relay::start(&[&["127.0.0.1:0", &there], flags].concat());
         let mut client = relay.connect();
-        let _ = client.write_all(b"secret");
-        expect_reset(&mut client);
+        expect_reset_at(&mut client, b"secret");
         relay.says(why);
     }
 }

@@ -214,6 +214,17 @@ pub(crate) fn expect_reset(stream: &mut TcpStream) {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
 }
 
+/// Asserts that the connection is reset while or after `bytes` are written. The kernel reports a
+/// reset once: a write that comes too late takes the report, and a read then finds the end.
+#[track_caller]
+pub(crate) fn expect_reset_at(stream: &mut TcpStream, bytes: &[u8]) {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+    match stream.write_all(bytes) {
+        Ok(()) => expect_reset(stream),
+        Err(e) => assert!(matches!(e.kind(), BrokenPipe | ConnectionReset), "{e}"),
+    }
+}
+
 /// Asserts that exactly these bytes arrive, and then the end.
 #[track_caller]
 pub(crate) fn expect_all(stream: &mut TcpStream, expected: &[u8]) {
