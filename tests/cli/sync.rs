@@ -413,6 +413,41 @@ fn a_directory_that_cannot_be_listed_forbids_all_deletions() {
     must("rm", &[&"-rf", &scene.path("a"), &scene.path("b")]);
 }
 
+/// A socket or FIFO of the source made the whole sync fail, and nothing was deleted. rsync skips
+/// them with a note.
+#[test]
+fn a_fifo_of_the_source_is_skipped_and_deletions_go_on() {
+    for up in [true, false] {
+        let Some(scene) = scene(PeerKind::OpenSsh) else {
+            return;
+        };
+        let (source, target) = (scene.path("source"), scene.path("target"));
+        for name in ["source/dir/file", "target/dir/pipe", "target/dir/extra"] {
+            write_file(&scene.path(name), name.as_bytes());
+        }
+        for name in ["dir/pipe", "new"] {
+            must("mkfifo", &[&source.join(name)]);
+        }
+        let operands = match up {
+            true => [source.as_os_str().to_owned(), scene.remote("target").into()],
+            false => [scene.remote("source").into(), target.as_os_str().to_owned()],
+        };
+        let run = operands
+            .iter()
+            .fold(sync(&scene, &["--delete"]), |run, word| run.arg(word));
+        let outcome = run.run().expect_code(0);
+        let said = outcome.err();
+        for name in ["dir/pipe", "new"] {
+            let line = format!("/source/{name}: not copied: a socket, FIFO or device");
+            assert_eq!(said.matches(&line).count(), 1, "{outcome}");
+        }
+        let left = fs::read(target.join("dir/pipe")).expect("its counterpart stays");
+        assert_eq!(left, b"target/dir/pipe");
+        assert!(target.join("dir/file").exists() && !target.join("dir/extra").exists());
+        assert!(!target.join("new").exists());
+    }
+}
+
 #[test]
 fn excluded_entries_are_neither_copied_nor_deleted() {
     let Some(scene) = scene(PeerKind::OpenSsh) else {

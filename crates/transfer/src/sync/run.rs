@@ -187,15 +187,23 @@ impl Sync<'_> {
         filter
     }
 
-    /// Reports what could not be listed. Returns the number of problems that hide entries.
+    /// Reports what could not be listed, and warns of entries that are never copied. Returns the
+    /// number of problems that hide entries.
     fn report_problems(&mut self, source: &Listing, target: &Listing) -> u64 {
         let mut hidden = 0;
         for (end, listing) in [(End::Source, source), (End::Target, target)] {
             for (path, what) in &listing.problems {
-                hidden += u64::from(hides_entries(what));
                 let path = join(self.run.root(end), path);
                 let name = self.run.shown(end, &path);
-                self.run.fail(name, what.clone());
+                if hides_entries(what) {
+                    hidden += 1;
+                    self.run.fail(name, what.clone());
+                    continue;
+                }
+                self.run.tell(Event::Warning {
+                    path: Some(name),
+                    message: "not copied: a socket, FIFO or device".to_owned(),
+                });
             }
         }
         hidden
