@@ -448,6 +448,38 @@ fn a_fifo_of_the_source_is_skipped_and_deletions_go_on() {
     }
 }
 
+/// The temporary of a killed copy counted as an entry of the target: one here was deleted beside the
+/// copy that resumed it, and one at the far end kept a directory that the source no longer had.
+#[test]
+fn a_temporary_is_no_entry_of_the_target_and_goes_with_its_directory() {
+    for up in [true, false] {
+        let Some(scene) = scene(PeerKind::OpenSsh) else {
+            return;
+        };
+        let temporary = ".big.0123456789.longhaul";
+        for name in ["source/dir/file", "target/dir/file", "target/gone/file"] {
+            write_file(&scene.path(name), b"content");
+        }
+        for dir in ["dir", "gone"] {
+            write_file(&scene.path("target").join(dir).join(temporary), b"half");
+        }
+        let [source, target] = [("source", !up), ("target", up)].map(|(name, remote)| {
+            let path = scene.path(name).into_os_string();
+            if remote { scene.remote(name) } else { path }
+        });
+        let run = sync(&scene, &["--delete", "-n"]).arg(&source).arg(&target);
+        let planned = run.run().expect_code(0).out();
+        assert!(!planned.contains("dir/.big"), "{planned}");
+        let run = sync(&scene, &["--delete"]).arg(&source).arg(&target);
+        let outcome = run.run().expect_code(0);
+        assert!(!scene.path("target/gone").exists(), "{outcome}");
+        assert!(
+            scene.path("target/dir").join(temporary).exists(),
+            "{outcome}"
+        );
+    }
+}
+
 #[test]
 fn excluded_entries_are_neither_copied_nor_deleted() {
     let Some(scene) = scene(PeerKind::OpenSsh) else {

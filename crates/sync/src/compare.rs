@@ -170,7 +170,7 @@ impl Comparison {
                     reasons = reasons.with(Reasons::TIME);
                 }
             }
-            Kind::Symlink | Kind::Directory | Kind::Other => {}
+            Kind::Symlink | Kind::Directory | Kind::Other | Kind::Temporary => {}
         }
         // With --checksum the content decides, and a different time alone is set without a copy.
         let decided = match self.checksum {

@@ -141,7 +141,7 @@ impl Plan {
                 target,
             })
         };
-        if entry.kind == Kind::Other {
+        if matches!(entry.kind, Kind::Other | Kind::Temporary) {
             return None;
         }
         let Some(at_target) = target else {
@@ -218,7 +218,8 @@ impl Plan {
             }
         }
         for id in alone {
-            if self.is_kept(id) {
+            let stays = self.target.tree().entry(id).kind == Kind::Temporary;
+            if stays || self.is_kept(id) {
                 continue;
             }
             let mut below = Vec::new();

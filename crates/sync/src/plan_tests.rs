@@ -55,6 +55,25 @@ fn tree(files: &Files) -> SortedTree {
     tree.sorted()
 }
 
+/// The next run of the copy resumes it; in a directory that the source lost, nobody would.
+#[test]
+fn a_temporary_stays_unless_its_directory_goes() {
+    let dir = || Entry::new(Kind::Directory);
+    let temporary = || Entry::new(Kind::Temporary);
+    let ours = Files::from([(b"kept".to_vec(), dir())]);
+    let theirs = Files::from([
+        (b"gone".to_vec(), dir()),
+        (b"gone/t".to_vec(), temporary()),
+        (b"kept".to_vec(), dir()),
+        (b"kept/t".to_vec(), temporary()),
+        (b"t".to_vec(), temporary()),
+    ]);
+    let plan = Plan::new(tree(&ours), tree(&theirs), &Comparison::default());
+    let target = plan.target().tree();
+    let deleted: Vec<Vec<u8>> = plan.deletions().iter().map(|id| target.path(*id)).collect();
+    assert_eq!(deleted, [&b"gone/t"[..], b"gone"]);
+}
+
 /// Carries out a plan on a map of files, checking what an end would refuse.
 fn carry_out(plan: &Plan, target: &Files) -> Files {
     let mut files = target.clone();

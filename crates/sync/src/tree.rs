@@ -11,6 +11,9 @@ pub enum Kind {
     Symlink,
     /// Device, socket or FIFO, which is never copied.
     Other,
+    /// Unfinished file of a running or interrupted copy. It takes no part in a sync, and goes with
+    /// its directory.
+    Temporary,
 }
 
 /// Modification time.

@@ -38,7 +38,7 @@ pub(super) fn attributes(entry: &Entry) -> Attributes {
         Kind::File => 0o100_000,
         Kind::Directory => 0o040_000,
         Kind::Symlink => 0o120_000,
-        Kind::Other => 0,
+        Kind::Other | Kind::Temporary => 0,
     };
     let times = entry.modified.and_then(|time| {
         let seconds = u32::try_from(time.seconds).ok()?;

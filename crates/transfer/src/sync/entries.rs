@@ -137,7 +137,7 @@ impl PlannedWalk {
                 }
             }
             Kind::Symlink => WalkEntry::Symlink(found),
-            Kind::File | Kind::Other => WalkEntry::File(found),
+            Kind::File | Kind::Other | Kind::Temporary => WalkEntry::File(found),
         }
     }
 }

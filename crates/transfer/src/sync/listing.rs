@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use schedule::{Attributes, Job, JobId, LaneEvent};
 use sftp::InodeId;
-use sync::{Filter, Kind, NodeId, Selection, SortedTree, Tree};
+use sync::{Entry, Filter, Kind, NodeId, Selection, SortedTree, Tree};
 
 use super::attributes::entry;
 use crate::copy::{End, PlannedCopy};
@@ -286,6 +286,10 @@ impl Builder {
                     None => Some(id),
                 }
             }
+            WalkEntry::File(at) if schedule::is_temp_name(&at.name) => {
+                self.temporary(&at.path);
+                None
+            }
             WalkEntry::File(at) | WalkEntry::Symlink(at) => {
                 if let Some(parent) = at.parent {
                     self.add(parent, &at.name, &at.attributes);
@@ -346,6 +350,27 @@ impl Builder {
         Some((node, path))
     }
 
+    /// Adds an unfinished file of a copy. One of the source takes no part, and keeps its
+    /// counterpart.
+    fn temporary(&mut self, path: &[u8]) {
+        let below = self.below(path);
+        let (above, name) = match below.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&below[..at], &below[at + 1..]),
+            None => (&[][..], &below[..]),
+        };
+        let mut open = self.dirs.values();
+        let dir = open.find(|(_, path)| path == above).map(|(node, _)| *node);
+        let excluded = self.filter.decide_name(&below, Kind::Temporary) == Selection::Excluded;
+        match dir.filter(|_| self.end == End::Target && !excluded) {
+            Some(dir)
+                if self
+                    .tree
+                    .add(dir, name, Entry::new(Kind::Temporary))
+                    .is_some() => {}
+            _ => drop(self.kept.insert(below)),
+        }
+    }
+
     /// Returns a path relative to the root.
     fn below(&self, path: &[u8]) -> Vec<u8> {
         let root = if self.root.is_empty() {
@@ -386,6 +411,9 @@ impl Builder {
             .rsplit(|byte| *byte == b'/')
             .next()
             .unwrap_or_default();
+        if schedule::is_temp_name(name) {
+            return self.temporary(path);
+        }
         let is_ours = refused_name(name).is_some();
         let known = what == NOT_REGULAR || is_ours;
         // What takes no part at one end keeps its counterpart, and at the target its directory.
