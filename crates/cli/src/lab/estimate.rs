@@ -70,6 +70,7 @@ fn model(path: &PathSpec, bytes: u64, direction: Direction, known: bool) -> Star
         bytes,
         rtt: path.rtt,
         rate: rate.bits() as f64 / 8.0 * PAYLOAD,
+        proven: true,
         in_flight: (buffer * USABLE).min(WINDOWS) as u64,
         known,
         start_up: START_UP,

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::trial::Trial;
 use super::{
-    ConcurrencyChange, ConcurrencyController, Direction, Limiter, LimiterEvidence, RunMeasurements,
-    StartModel,
+    ConcurrencyChange, ConcurrencyController, Direction, LearnedConcurrency, Limiter,
+    LimiterEvidence, RunMeasurements, StartModel,
 };
 
 /// Cost of a new connection in round trips: the login, and the slow start after it.
@@ -53,6 +53,8 @@ const ALL_OF_IT: f64 = 0.85;
 const BUSY: f64 = 0.08;
 /// Share of busy processors above which the copy itself keeps them busy.
 const GOOD_PART: f64 = 0.25;
+/// Rate in bytes per second from which a path bears the slow starts of several connections.
+const FAST: u64 = 30_000_000;
 /// Number of intervals whose best rate predicts the time for the rest.
 const RECENT: usize = 3;
 /// Share of an earlier rate below which an interval was disturbed and is no measure of the path.
@@ -78,11 +80,7 @@ impl ConcurrencyController {
                 channels = self.windows_of_buffer().clamp(1, 3);
             }
         }
-        let learned = self
-            .config
-            .learned
-            .filter(|(l, now)| l.direction == self.config.direction && l.holds(*now, rtt));
-        if let Some((learned, _)) = learned {
+        if let Some(learned) = self.learned_here(rtt) {
             let mut paid = learned.connections;
             if rtt < LONG {
                 paid = paid.min(match self.config.one_machine {
@@ -119,6 +117,13 @@ impl ConcurrencyController {
             self.config.connections.unwrap_or(connections),
             self.config.channels.unwrap_or(channels),
         );
+    }
+
+    /// Returns the result of an earlier run, if it holds for this path.
+    fn learned_here(&self, rtt: Duration) -> Option<LearnedConcurrency> {
+        let (learned, now) = self.config.learned?;
+        let holds = learned.direction == self.config.direction && learned.holds(now, rtt);
+        holds.then_some(learned)
     }
 
     /// Raises the plan while the copy is starting and more files become known: with the first
@@ -161,6 +166,7 @@ impl ConcurrencyController {
             bytes: left,
             rtt,
             rate: USUAL_RATE,
+            proven: self.learned_here(rtt).is_some_and(|l| l.rate >= FAST),
             in_flight: (buffer as f64 * USABLE) as u64,
             known: self.config.learned.is_some(),
             start_up: self.start_up.max(cost.start_up()),
