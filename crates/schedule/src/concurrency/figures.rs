@@ -32,12 +32,12 @@ struct PreviousCounters {
 pub(super) struct IntervalRates {
     /// Bytes per second, with a weight for each finished job: the figure that more lanes should
     /// raise.
-    pub(super) work: f64,
-    pub(super) shown: LimiterEvidence,
+    work: f64,
+    shown: LimiterEvidence,
     /// A connection is still in slow start and not limited by anything else.
-    pub(super) slow_start: bool,
+    slow_start: bool,
     /// Part of the response time that the path does not explain, as a share.
-    pub(super) server_share: f64,
+    server_share: f64,
     /// Lowest response time of any lane, beyond the round trip.
     quickest: Duration,
     /// See [`RunMeasurements::bears_losses`].
@@ -176,6 +176,31 @@ fn held(e: &RunMeasurements) -> u64 {
 }
 
 impl IntervalRates {
+    /// Returns bytes per second, with a weight for each finished job.
+    pub(super) fn work(&self) -> f64 {
+        self.work
+    }
+
+    /// Returns the figures that are shown to the user.
+    pub(super) fn shown(&self) -> &LimiterEvidence {
+        &self.shown
+    }
+
+    /// Returns true if a connection is in slow start and not limited by anything else.
+    pub(super) fn is_in_slow_start(&self) -> bool {
+        self.slow_start
+    }
+
+    /// Returns the share of the response time that the path does not explain.
+    pub(super) fn server_share(&self) -> f64 {
+        self.server_share
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_window_blocked(&mut self, share: f64) {
+        self.shown.window_blocked = share;
+    }
+
     fn take_connections(
         &mut self,
         direction: Direction,

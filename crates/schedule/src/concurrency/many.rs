@@ -3,29 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, Direction,
-    RunMeasurements, TcpSample,
+    ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, RunMeasurements,
+    TcpSample,
 };
 use crate::ConnectionId;
-
-/// Overhead of a file on the path in bytes: OPEN, WRITE or READ, CLOSE, rename and answers.
-const FILE: u64 = 600;
-/// Minimum number of files; fewer ones may each be cut, and the gain of more connections is
-/// measured.
-const FILES: u64 = 16;
-/// Number of bytes from which further logins start at once. With 2,000 files of 4 KiB at 114 ms the
-/// first connection has sent all before its slow start ends; three more, opened with it, left slow
-/// start early (probably HyStart, RFC 9406) and turned 2.4 s into 2.7 s.
-const MANY: u64 = 32 << 20;
-/// Minimum number of connections for that many bytes.
-const CONNECTIONS: u32 = 4;
-/// OpenSSH's channel window in bytes, and the number of bytes for which one channel is enough: in
-/// slow start the window is full before a second channel requested then is ready. On loopback two
-/// sftp-servers create 10,000 files in 0.55 s and one in 0.62 (medians of seven); four take 0.59.
-const WINDOW: u64 = 2 << 20;
-const ENOUGH: u64 = 2 * WINDOW;
-/// Round trip from which a login's waiting time matters more than its processor time.
-const LONG: Duration = Duration::from_millis(20);
 
 /// Returns the total number of connections planned at the first sample for so many files and bytes,
 /// over a path with round trip `rtt`; `now` may be any time.
@@ -67,68 +48,10 @@ pub fn begins_with(
     1 + changes.iter().filter(added).count() as u32
 }
 
-impl ConcurrencyController {
-    /// Announces `files` files with `bytes` bytes; if the plan changes, the next sample is due at
-    /// once.
-    pub fn expect(&mut self, files: u64, bytes: u64) {
-        self.announced = self.announced.max((files, bytes));
-        if files < FILES {
-            return;
-        }
-        let expected = files.saturating_mul(FILE).saturating_add(bytes);
-        if expected > self.expected {
-            self.expected = expected;
-            let starts = match self.is_starting() {
-                true => self.start_for(self.announced.1),
-                false => 1,
-            };
-            if self.planned.0 < self.for_many().max(starts) {
-                self.next = None;
-            }
-        }
-    }
-
-    /// Raises the plan to the number that the announced files are worth.
-    pub(super) fn plan_for_many(&mut self) {
-        self.planned.0 = self.planned.0.max(self.for_many());
-        let up = self.config.direction == Direction::Up;
-        if up && self.expected > ENOUGH && self.config.channels.is_none() {
-            self.planned.1 = self.planned.1.max(2);
-        }
-    }
-
-    /// Returns true if the announced files are, or may become, worth several initial connections,
-    /// and further logins are possible.
-    pub fn may_begin_with_several(&self) -> bool {
-        self.expected > 0 && self.begins_at_once()
-    }
-
-    fn is_long(&self) -> bool {
-        self.measure.trip().is_none_or(|rtt| rtt >= LONG)
-    }
-
-    /// Returns true if connections may be opened before the effect of one is known.
-    fn begins_at_once(&self) -> bool {
-        let fixed = self.config.connections.is_some() || self.config.limit.is_some();
-        self.is_long() && !fixed && !self.no_connections
-    }
-
-    fn for_many(&self) -> u32 {
-        if self.expected < MANY || !self.begins_at_once() {
-            return 0;
-        }
-        let worth = match (self.config.buffer, self.measure.trip()) {
-            (Some(buffer), Some(rtt)) => self.worth(buffer, self.expected, rtt),
-            _ => CONNECTIONS,
-        };
-        worth.max(CONNECTIONS)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LaneId, LaneSample};
+    use crate::{Direction, LaneId, LaneSample};
 
     fn first_look(config: ConcurrencyConfig, announced: &[(u64, u64)]) -> usize {
         let added = |c: &&ConcurrencyChange| matches!(c, ConcurrencyChange::AddConnection);

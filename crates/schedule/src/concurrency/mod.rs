@@ -3,10 +3,13 @@
 mod choose;
 mod evidence;
 mod figures;
+mod history;
 mod learned;
 mod limiter;
-mod losses;
+mod logins;
 mod many;
+mod plan;
+mod situation;
 mod start;
 mod trial;
 mod verdict;
@@ -16,15 +19,18 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use self::figures::{CounterDeltas, IntervalRates};
-use self::trial::Trial;
+use self::history::History;
+use self::logins::Logins;
+use self::plan::Plan;
+use self::situation::Situation;
+use self::trial::Trials;
 use crate::{ConnectionId, LaneId};
 
-pub use choose::USUAL_RATE;
 pub use evidence::{ConnectionSample, Direction, LaneSample, RunMeasurements, TcpSample};
 pub use learned::LearnedConcurrency;
 pub use limiter::{Limiter, LimiterEvidence};
 pub use many::begins_with;
+pub use plan::USUAL_RATE;
 pub use start::{LoginCost, MOST_AT_START, StartModel};
 pub use trial::TrialResult;
 pub use verdict::LimiterLog;
@@ -123,117 +129,45 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct ConcurrencyController {
     config: ConcurrencyConfig,
-    measure: CounterDeltas,
-    began: Option<Instant>,
+    history: History,
+    logins: Logins,
+    plan: Plan,
+    trials: Trials,
     next: Option<Instant>,
-    /// Work of the last intervals, latest first.
-    rates: Vec<f64>,
-    figures: IntervalRates,
-    /// Number of samples since the path's queue was seen to fill.
-    since_queue: u32,
-    /// Number of samples since packets were lost.
-    since_loss: u32,
-    trial: Option<Trial>,
-    /// Request times of connections that are not open yet.
-    opening: Vec<Instant>,
-    /// Number of connections that may be opening at once: doubles when a whole batch has come, one
-    /// after a refusal.
-    at_once: u32,
-    opened: u32,
-    refusals: u32,
-    /// Time before which no connection is requested.
-    not_before: Option<Instant>,
-    no_connections: bool,
-    /// Number of channels that a connection has at most, after a refusal.
+    /// Number of channels of each connection, and the most that one may have after a refusal.
+    channels: BTreeMap<ConnectionId, u32>,
     channels_refused: Option<u32>,
-    /// Planned number of connections, and of channels on each, without a trial.
-    planned: (u32, u32),
-    /// Round trip for which `planned` was computed.
-    planned_for: Duration,
-    backoff: Duration,
-    /// Time before which no trial starts.
-    rest_until: Option<Instant>,
-    /// The last trial showed that more brings nothing.
-    sated: bool,
-    /// Work per second with the channels that were closed last.
-    gave_back: Option<f64>,
-    /// The last trial brought its share, so the next step may be as large.
-    bold: bool,
-    best: f64,
+    /// Number of connections, and the most channels on one of them.
     counts: (u32, u32),
     /// The user's rate limit held data back for most of the last interval.
     throttled: bool,
-    /// Result of the last trial.
-    tried: Option<TrialResult>,
-    channels: BTreeMap<ConnectionId, u32>,
-    /// Bytes announced for the session in advance.
-    expected: u64,
-    /// Largest announced number of files, and their bytes.
-    announced: (u64, u64),
-    /// Time until a further connection carries data, and the connections that start, at the last sample.
+    /// [`RunMeasurements::start_up`] at the last sample, and [`RunMeasurements::starting`].
     start_up: Duration,
     starting: u32,
-    /// Bytes per second of the last intervals, latest first.
-    goodput: Vec<f64>,
-    /// Refusals of this run.
-    login_cost: LoginCost,
 }
-
-/// Number of logins that may be in progress at an unknown server: MaxStartups drops from ten on,
-/// and others may be logging in as well.
-const AT_ONCE: u32 = 6;
-const MOST_AT_ONCE: u32 = 8;
-/// Number of refusals after which no connection is requested again.
-const MOST_REFUSALS: u32 = 2;
-/// Number of intervals whose mean rate is remembered for the next run.
-const LEARNS_FROM: usize = 32;
-const REFUSAL_REST: Duration = Duration::from_secs(3);
-const BACKOFF: Duration = Duration::from_secs(8);
 
 impl ConcurrencyController {
     /// Creates a controller that knows only the settings.
     pub fn new(config: ConcurrencyConfig) -> Self {
         Self {
             config,
-            measure: CounterDeltas::default(),
-            began: None,
+            history: History::default(),
+            logins: Logins::new(config.interactive),
+            plan: Plan::default(),
+            trials: Trials::default(),
             next: None,
-            rates: Vec::new(),
-            figures: IntervalRates::default(),
-            since_queue: u32::MAX,
-            since_loss: u32::MAX,
-            trial: None,
-            opening: Vec::new(),
-            at_once: AT_ONCE,
-            opened: 0,
-            refusals: 0,
-            not_before: None,
-            no_connections: config.interactive,
+            channels: BTreeMap::new(),
             channels_refused: None,
-            planned: (1, 1),
-            planned_for: Duration::ZERO,
-            backoff: BACKOFF,
-            rest_until: None,
-            sated: false,
-            gave_back: None,
-            bold: false,
-            best: 0.0,
             counts: (1, 1),
             throttled: false,
-            tried: None,
-            channels: BTreeMap::new(),
-            expected: 0,
-            announced: (0, 0),
             start_up: Duration::ZERO,
             starting: 0,
-            goodput: Vec::new(),
-            login_cost: LoginCost::default(),
         }
     }
 
     /// Returns the interval for [`ConcurrencyController::sample`]: two round trips, 0.1 to 1.2 s.
     pub fn interval(&self) -> Duration {
-        let rtt = self.trip();
+        let rtt = self.history.trip();
         (2 * rtt).clamp(Duration::from_millis(100), Duration::from_millis(1200))
     }
 
@@ -244,54 +178,36 @@ impl ConcurrencyController {
 
     /// Returns true if there has been a sample.
     pub fn has_sampled(&self) -> bool {
-        self.began.is_some()
+        self.history.has_begun()
     }
 
     /// Handles a sample and returns the changes to make; first called when the first connection is
     /// authenticated.
     pub fn sample(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
-        let now = evidence.now;
-        let figures = self.measure.take(self.config.direction, evidence);
-        self.next = Some(now + self.interval());
+        let figures = self.history.measure(self.config.direction, evidence);
+        self.next = Some(evidence.now + self.interval());
         (self.start_up, self.starting) = (evidence.start_up, evidence.starting);
         self.count(evidence);
         let Some(figures) = figures else {
-            self.began.get_or_insert(now);
-            self.plan(evidence);
+            self.make_plan(evidence);
             self.plan_for_many();
             return self.carry_out(evidence);
         };
-        if self.trip() > self.planned_for.max(choose::LONG) * 3 {
-            // The path was not known to be long at the first sample.
-            self.plan(evidence);
+        if self.plan.is_outdated(self.history.trip()) {
+            self.make_plan(evidence);
         }
-        self.figures = figures;
-        self.since_queue = match figures.queueing() {
-            true => 0,
-            false => self.since_queue.saturating_add(1),
-        };
-        self.since_loss = match figures.lossy() || figures.bears_losses() {
-            true => 0,
-            false => self.since_loss.saturating_add(1),
-        };
-        self.rates.insert(0, figures.work);
-        self.rates.truncate(16);
-        self.goodput.insert(0, figures.shown.rate);
-        self.goodput.truncate(LEARNS_FROM);
-        self.best = self.best.max(figures.work);
+        self.history.add(figures);
         self.plan_start(evidence);
         self.plan_for_many();
         if self.config.channels.is_none() && self.outgrows_window(evidence) {
-            let doubled = (self.counts.1 * 2).min(self.windows_of_buffer());
-            self.planned.1 = self.planned.1.max(doubled).max(2);
+            let most = plan::windows_of_buffer(&self.config);
+            let doubled = (self.counts.1 * 2).min(most);
+            self.plan.raise_channels(doubled.max(2));
         }
-        if self.is_missed() {
-            self.sated = false;
-            self.rest_until = None;
-        }
+        self.trials.miss_channels(&self.history);
         let mut changes = self.carry_out(evidence);
         if changes.is_empty() {
-            changes = match self.trial.take() {
+            changes = match self.trials.take() {
                 Some(trial) => self.judge(trial, evidence),
                 None => self.choose(evidence),
             };
@@ -299,21 +215,98 @@ impl ConcurrencyController {
         changes
     }
 
+    fn make_plan(&mut self, evidence: &RunMeasurements) {
+        let costs = self.costs();
+        let (config, history) = (&self.config, &self.history);
+        if self.plan.make(config, history, evidence, costs) {
+            // The server accepted that many the last time.
+            self.logins.are_known();
+        }
+    }
+
+    /// Raises the plan while the copy is starting and more files become known: with the first
+    /// hundred names of a listing the rest looked too small for several connections.
+    fn plan_start(&mut self, evidence: &RunMeasurements) {
+        let connections = self.start_for(evidence.remaining.unwrap_or_default());
+        self.plan.raise_connections(&self.config, connections);
+    }
+
+    /// Returns the number of connections to begin with for `left` bytes; one if so much was
+    /// measured that the size no longer decides.
+    fn start_for(&self, left: u64) -> u32 {
+        let starting =
+            self.history.intervals() < history::RECENT && self.trials.current().is_none();
+        match starting {
+            true => {
+                let (config, history) = (&self.config, &self.history);
+                self.plan.start_for(config, history, left, self.start_up)
+            }
+            false => 1,
+        }
+    }
+
+    /// Raises the plan to the number that the announced files are worth.
+    fn plan_for_many(&mut self) {
+        let connections = self.for_many();
+        self.plan.raise_for_many(&self.config, connections);
+    }
+
+    /// Returns the number of connections that the announced files are worth.
+    fn for_many(&self) -> u32 {
+        let may = self.begins_at_once();
+        self.plan.for_many(&self.config, &self.history, may)
+    }
+
+    /// Returns true if connections may be opened before the effect of one is known.
+    fn begins_at_once(&self) -> bool {
+        let fixed = self.config.connections.is_some() || self.config.limit.is_some();
+        plan::is_far_away(&self.history) && !fixed && !self.logins.are_over()
+    }
+
+    /// Announces `files` files with `bytes` bytes; if the plan changes, the next sample is due at
+    /// once.
+    pub fn expect(&mut self, files: u64, bytes: u64) {
+        if self.plan.expect(files, bytes) {
+            let starts = self.start_for(self.plan.announced_bytes());
+            if self.plan.connections() < self.for_many().max(starts) {
+                self.next = None;
+            }
+        }
+    }
+
+    /// Returns true if the announced files are, or may become, worth several initial connections,
+    /// and further logins are possible.
+    pub fn may_begin_with_several(&self) -> bool {
+        self.plan.expects_files() && self.begins_at_once()
+    }
+
+    /// Returns the resource that limits the transfer now.
+    pub fn limiter(&self) -> Limiter {
+        self.situation().limiter()
+    }
+
+    /// Returns the figures behind [`ConcurrencyController::limiter`].
+    pub fn limiter_evidence(&self) -> LimiterEvidence {
+        *self.history.figures().shown()
+    }
+
+    fn situation(&self) -> Situation<'_> {
+        let (sated, alone) = (self.trials.is_sated(), self.logins.are_over());
+        let is = (sated, alone, self.throttled);
+        Situation::new(&self.config, &self.history, is)
+    }
+
     /// Handles the opening of a requested connection with its first channel; returns planned
     /// changes that had to wait for it.
     #[must_use]
     pub fn connection_opened(&mut self, now: Instant, id: ConnectionId) -> Vec<ConcurrencyChange> {
-        self.opening.pop();
-        self.opened += 1;
+        self.logins.opened();
         self.counts.0 += 1;
-        if self.opening.is_empty() && self.refusals == 0 {
-            self.at_once = MOST_AT_ONCE;
-        }
-        if let Some(trial) = &mut self.trial {
-            trial.began = now;
+        if let Some(trial) = self.trials.current_mut() {
+            trial.is_in_place(now);
         }
         let mut changes = Vec::new();
-        if self.trial.is_none() {
+        if self.trials.current().is_none() {
             self.connect_as_planned(now, self.counts.0, &mut changes);
         }
         // Waiting until the next sample, slow start would reach the window of the first channel.
@@ -335,30 +328,12 @@ impl ConcurrencyController {
                 let had = *counted;
                 let least = self.channels_refused.map_or(had, |n| n.min(had));
                 self.channels_refused = Some(least.max(1));
-                if let Some(trial) = &mut self.trial {
+                if let Some(trial) = self.trials.current_mut() {
                     trial.refused(connection);
                 }
             }
-            Refusal::Connection => {
-                self.login_cost.refused_connection = true;
-                self.opening.pop();
-                self.at_once = 1;
-                // Further refusals of connections requested together with a refused one say nothing
-                // new.
-                if self.not_before.is_some_and(|at| now < at) {
-                    return;
-                }
-                self.refusals += 1;
-                self.not_before = Some(now + REFUSAL_REST * self.refusals);
-                self.no_connections |= self.refusals >= MOST_REFUSALS;
-            }
-            // Another attempt could lead to a penalty or a locked account.
-            Refusal::Login => {
-                self.login_cost.refused_login = true;
-                self.opening.pop();
-                self.refusals += 1;
-                self.no_connections = true;
-            }
+            Refusal::Connection => self.logins.connection_refused(now),
+            Refusal::Login => self.logins.login_refused(),
         }
     }
 
@@ -372,52 +347,40 @@ impl ConcurrencyController {
     pub fn login_cost(&self) -> LoginCost {
         LoginCost {
             start_up_ms: u32::try_from(self.start_up.as_millis()).unwrap_or(u32::MAX),
-            ..self.login_cost
+            ..self.logins.cost()
         }
     }
 
     /// Returns true while the last addition is on trial.
     pub fn is_trying(&self) -> bool {
-        self.trial.is_some()
+        self.trials.current().is_some()
     }
 
     /// Returns the result of the last trial that was judged.
     pub fn tried(&self) -> Option<TrialResult> {
-        self.tried
+        self.trials.result()
     }
 
     /// Returns the result to remember for the next run, at `now` seconds since 1970.
     pub fn learned(&self, now: u64) -> Option<LearnedConcurrency> {
-        let rtt = self.measure.trip()?;
+        let rtt = self.history.known_trip()?;
         let (mut connections, mut channels) = self.counts;
         // The last addition has not been judged yet.
-        if let Some(trial) = &self.trial {
+        if let Some(trial) = self.trials.current() {
             connections = connections.min(trial.had()).max(1);
             if trial.adds_channels() {
-                channels = channels.min(self.planned.1).max(1);
+                channels = channels.min(self.plan.channels()).max(1);
             }
         }
-        let over = self.rates.len() >= 3;
+        let over = self.history.intervals() >= 3;
         over.then(|| LearnedConcurrency {
             direction: self.config.direction,
             connections,
             channels,
-            rate: self.usual_rate() as u64,
+            rate: self.history.usual_rate() as u64,
             rtt_us: u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX),
             at: now,
         })
-    }
-
-    /// Returns the mean of the later half of the kept rates in bytes per second, which excludes
-    /// slow start, without the last interval, in which little may have been left.
-    fn usual_rate(&self) -> f64 {
-        let half = self.goodput.len() / 2 + 1;
-        let late = self.goodput.get(1..half).unwrap_or_default();
-        late.iter().sum::<f64>() / late.len().max(1) as f64
-    }
-
-    fn trip(&self) -> Duration {
-        self.measure.trip().unwrap_or_default()
     }
 
     fn count(&mut self, evidence: &RunMeasurements) {

@@ -124,6 +124,15 @@ const DURABLE: u8 = 10;
 pub(super) const SYNCED: u8 = 11;
 const BOOT: u8 = 12;
 
+/// Writes a path as its difference from `last`, which it becomes.
+fn write_path(path: &[u8], last: &mut Vec<u8>, out: &mut Vec<u8>) {
+    let same = last.iter().zip(path).take_while(|(a, b)| a == b).count();
+    u32::try_from(same).unwrap_or(0).write(out);
+    path.get(same..).unwrap_or_default().write(out);
+    last.clear();
+    last.extend_from_slice(path);
+}
+
 impl Record {
     /// Appends the encoded record. A path is stored as the difference from `last`, the path before
     /// it.
@@ -154,13 +163,10 @@ impl Record {
             } => {
                 out.push(BEGUN);
                 id.write(out);
-                let same = last.iter().zip(target).take_while(|(a, b)| a == b).count();
-                u32::try_from(same).unwrap_or(0).write(out);
-                target.get(same..).unwrap_or_default().write(out);
+                write_path(target, last, out);
                 for number in [source.size, source.mtime, source.inode, source.device, *tag] {
                     number.write(out);
                 }
-                last.clone_from(target);
             }
             Self::Temp { id, path } => {
                 out.push(TEMP);

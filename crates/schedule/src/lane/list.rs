@@ -1,8 +1,9 @@
 use sftp::{Handle, Name, Reply, Request, StatusCode};
 
-use super::core::{LaneContext, RequestTag};
+use super::context::LaneContext;
 use super::listing_bounds::{ListingBounds, is_safe};
 use super::messages::{refused, remote};
+use super::request_tag::RequestTag;
 use super::task::{Misprediction, TaskStep, attributes};
 use crate::{Fault, JobId, LaneEvent};
 
@@ -153,7 +154,7 @@ impl List {
         if let (Some(handle), false) = (self.handle.clone(), self.closing) {
             let handle = handle.as_bytes();
             let ends = self.at_end || self.fault.is_some();
-            while !ends && self.pending < AHEAD && !core.lists_held {
+            while !ends && self.pending < AHEAD && !core.lists_held() {
                 self.send(core, RequestTag::Readdir, &Request::Readdir { handle });
             }
             if ends {

@@ -1,9 +1,11 @@
 use sftp::{Reply, Request, StatusCode, TreeFlags};
 
 use super::config::PackingMode;
-use super::core::{LaneContext, RequestTag};
+use super::context::LaneContext;
 use super::listing_bounds::{ListingBounds, is_safe};
 use super::messages::{left_out, refused, remote};
+use super::request_tag::RequestTag;
+use super::server::Capabilities;
 use super::task::{TaskStep, attributes};
 use crate::{Fault, JobId, LaneEvent, TreeStep};
 
@@ -77,18 +79,17 @@ impl ListTree {
     }
 
     pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
-        if !core.server.list_tree {
+        if !core.can(Capabilities::LIST_TREE) {
             core.event(LaneEvent::Failed(self.id, remote(NO_TREES)));
             return TaskStep::Over;
         }
-        self.number = core.next_tree;
-        core.next_tree = core.next_tree.wrapping_add(1);
+        self.number = core.tree_number();
         let path = std::mem::take(&mut self.path);
         let mut flags = TreeFlags::BEGIN;
         if self.count {
             flags = flags | TreeFlags::COUNT;
         }
-        if core.config.pack != PackingMode::Never {
+        if core.config().pack != PackingMode::Never {
             flags = flags | TreeFlags::PACK;
         }
         self.ask(core, flags, &path);
@@ -226,7 +227,7 @@ impl ListTree {
         let goes = self.depth > 0 && self.fault.is_none();
         // TCP is still in slow start, and files share its bandwidth.
         let ahead = AHEAD.min(FIRST + 3 * self.answered);
-        while goes && self.pending < ahead && !core.lists_held {
+        while goes && self.pending < ahead && !core.lists_held() {
             self.ask(core, TreeFlags::NEXT, &[]);
         }
         if goes || self.pending > 0 {

@@ -50,6 +50,13 @@ pub(super) fn says_full(status: &Status) -> bool {
     FULL.iter().any(|words| said.contains(words))
 }
 
+/// Returns true if a failure to make a name durable is only reported: a user who may not read a
+/// directory may still put files there, and those exist.
+pub(super) fn is_told_only(status: &Status) -> bool {
+    status.code == StatusCode::PERMISSION_DENIED
+}
+
+pub(super) const SYNCING_NAME: &str = "cannot sync its directory";
 pub(super) const CREATING: &str = "cannot create the file";
 pub(super) const CREATING_IN_TEMP_DIR: &str =
     "cannot create the temporary in the directory of --temp-dir";

@@ -2,32 +2,27 @@
 
 mod compression_probe;
 mod config;
-mod core;
-mod delta;
-mod durable;
+mod context;
 mod ending;
 mod get;
-mod get_data;
-mod get_delta;
-mod get_whole;
-mod hard_link;
+mod job_requests;
 mod list;
 mod list_tree;
 mod listing_bounds;
 mod messages;
 mod metadata;
+mod ops;
 mod packing;
+mod pipeline;
 mod put;
-mod put_data;
-mod put_owner;
-mod put_part;
-mod put_target;
-mod put_whole;
+mod rebuild;
 mod refusals;
+mod remote_file;
 mod replace;
-mod simple_op;
-mod sum;
+mod request_tag;
+mod server;
 mod task;
+mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -42,9 +37,11 @@ pub use listing_bounds::{IMPOSSIBLE_NAMES, REPEATED_NAMES, TOO_MANY_NAMES};
 pub use messages::left_out;
 pub use refusals::Refusals;
 
-use self::config::Server;
-use self::core::{LaneContext, RequestTag};
+use self::context::LaneContext;
+use self::request_tag::RequestTag;
+use self::server::Capabilities;
 use self::task::{Misprediction, Task, TaskStep};
+use self::turns::Queue;
 use crate::job::place_of_listing;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
@@ -119,8 +116,8 @@ impl Lane {
             revision: 0,
         };
         if early {
-            let remembered = lane.core.config.remembered.clone().unwrap_or_default();
-            lane.set_up(&remembered);
+            let remembered = lane.core.config().remembered.clone().unwrap_or_default();
+            lane.core.set_up(&remembered);
         }
         lane
     }
@@ -130,7 +127,7 @@ impl Lane {
     /// directory is too long for one flight, and a lane that does not predict has to list it.
     pub fn push(&mut self, now: Instant, job: Job) {
         self.revision += 1;
-        self.core.now = now;
+        self.core.at(now);
         match job.kind {
             JobKind::List { .. } | JobKind::ListTree { .. } => {
                 let at = place_of_listing(self.waiting.iter());
@@ -147,8 +144,8 @@ impl Lane {
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
-        self.core.now = now;
-        let taken = self.core.client.handle_input(bytes);
+        self.core.at(now);
+        let taken = self.core.pipeline_mut().handle_input(bytes);
         // Replies that came before a protocol error still count.
         let handled = self.replies();
         let result = handled.and_then(|()| taken.map_err(LaneError::Protocol));
@@ -165,7 +162,7 @@ impl Lane {
     /// Handles the reply to a [`DiskRequest`].
     pub fn handle_disk(&mut self, now: Instant, reply: DiskReply) {
         self.revision += 1;
-        self.core.now = now;
+        self.core.at(now);
         let job = reply.job();
         if let Some(task) = self.tasks.get_mut(&job) {
             let step = task.on_disk(&mut self.core, reply);
@@ -184,17 +181,17 @@ impl Lane {
     /// request may exceed it. A pacer holds requests back before they are made, so that their
     /// response times include no local waiting.
     pub fn set_pace(&mut self, now: Instant, bytes: u64) {
-        self.core.now = now;
-        self.core.pace = Some(bytes);
+        self.core.at(now);
+        self.core.pipeline_mut().set_pace(bytes);
         self.pump();
     }
 
     /// Pauses listings (`hold`) or resumes them, since the owner has to store their entries.
     pub fn hold_lists(&mut self, now: Instant, hold: bool) {
-        let held = std::mem::replace(&mut self.core.lists_held, hold);
+        let held = self.core.hold_lists(hold);
         if held && !hold {
             self.revision += 1;
-            self.core.now = now;
+            self.core.at(now);
             let ids: Vec<JobId> = self.tasks.keys().copied().collect();
             for id in ids {
                 if let Some(task) = self.tasks.get_mut(&id) {
@@ -207,33 +204,32 @@ impl Lane {
 
     /// Returns the bytes of file data requested and sent so far, plus a small weight per request.
     pub fn paced(&self) -> u64 {
-        self.core.paced
+        self.core.pipeline().paced()
     }
 
     /// Returns the oldest unanswered request.
     pub fn waits_for(&self) -> Option<OldestRequest> {
-        let (job, what, since, ahead) = self.core.first_unanswered()?;
-        let task = job.and_then(|id| self.tasks.get(&id));
-        let path = task.and_then(|task| task.job.kind.remote_path());
+        let first = self.core.pipeline().first_unanswered()?;
+        let task = first.job.and_then(|id| self.tasks.get(&id));
+        let path = task.and_then(|task| task.job().kind.remote_path());
         Some(OldestRequest {
-            request: what.name(),
+            request: first.what.name(),
             path: path.cloned(),
-            since,
-            ahead,
-            takes_time: what.takes_time(),
+            since: first.since,
+            ahead: first.ahead,
+            takes_time: first.what.takes_time(),
         })
     }
 
     /// Limits the requests in flight to `most` from now on. Those that must follow an answer, such
     /// as FSTAT and CLOSE, wait too.
     pub fn limit_requests(&mut self, most: u64) {
-        self.core.requests.limit(most);
-        self.core.client.limit_requests(most);
+        self.core.pipeline_mut().limit_requests(most);
     }
 
     /// Returns the lowest response time of a READ or WRITE since the last call.
     pub fn take_answer_time(&mut self) -> Option<Duration> {
-        self.core.answer_time.take()
+        self.core.pipeline_mut().take_answer_time()
     }
 
     /// Ends the lane, since its channel is closed.
@@ -249,10 +245,10 @@ impl Lane {
             return None;
         }
         if self.room == 0 {
-            self.stalls_room += u64::from(self.core.client.queued() > 0);
+            self.stalls_room += u64::from(self.core.pipeline().client().queued() > 0);
             return None;
         }
-        let output = self.core.client.poll_output()?;
+        let output = self.core.pipeline_mut().poll_output()?;
         self.room = self.room.saturating_sub(output.len());
         self.revision += 1;
         Some(output)
@@ -260,14 +256,14 @@ impl Lane {
 
     /// Returns the next operation for the disk.
     pub fn poll_disk(&mut self) -> Option<DiskRequest> {
-        let request = self.core.disk.pop_front()?;
+        let request = self.core.poll_disk()?;
         self.revision += 1;
         Some(request)
     }
 
     /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<LaneEvent> {
-        let event = self.core.events.pop_front()?;
+        let event = self.core.poll_event()?;
         self.revision += 1;
         Some(event)
     }
@@ -281,9 +277,9 @@ impl Lane {
     /// Returns true if [`Lane::poll_output`], [`Lane::poll_disk`] or [`Lane::poll_event`] has
     /// something, so the driver must not sleep.
     pub fn has_more(&self) -> bool {
-        let core = &self.core;
-        let output = self.ended.is_none() && self.room > 0 && core.client.has_output();
-        output || !core.disk.is_empty() || !core.events.is_empty()
+        let has_output = self.core.pipeline().client().has_output();
+        let output = self.ended.is_none() && self.room > 0 && has_output;
+        output || self.core.has_news()
     }
 
     /// Returns the number of further jobs that keep the path full.
@@ -291,10 +287,11 @@ impl Lane {
         if self.ended.is_some() {
             return 0;
         }
-        let enough = self.core.requests.target().clamp(64, 4096) as usize;
+        let enough = self.core.pipeline().requests().target().clamp(64, 4096) as usize;
         // Another lane could do unopened files sooner.
-        let unsent = self.core.openers.len() + self.core.wholes.len();
-        let unopened = self.waiting.len() + self.core.prefetched.max(unsent);
+        let turns = self.core.turns();
+        let (openers, wholes) = turns.unsent();
+        let unopened = self.waiting.len() + turns.prefetched().max(openers + wholes);
         let enough = enough.saturating_sub(self.jobs());
         enough.min((2 * PREFETCH).saturating_sub(unopened))
     }
@@ -307,20 +304,20 @@ impl Lane {
     /// Returns true if this lane predicts handles, or may come to do so.
     pub fn predicts(&self) -> bool {
         match self.ready {
-            true => self.core.server.predict,
-            false => self.core.config.predict && self.core.config.openssh,
+            true => self.core.predicts(),
+            false => self.core.config().predict && self.core.config().openssh,
         }
     }
 
     /// Returns true if the server handles requests in order, so that jobs pushed after a MakeDir
     /// may use that directory.
     pub fn works_in_order(&self) -> bool {
-        self.ready && self.core.server.in_order
+        self.ready && self.core.in_order()
     }
 
     /// Reports that the server is known to bear several handles on one file: OpenSSH's, or ours.
     pub fn shares_files(&self) -> bool {
-        self.ready && self.core.server.shares_files
+        self.ready && self.core.can(Capabilities::SHARES_FILES)
     }
 
     /// Returns true if the server's VERSION is known or not needed.
@@ -330,22 +327,22 @@ impl Lane {
 
     /// Returns the operations that the server is known to refuse.
     pub fn refusals(&self) -> Refusals {
-        self.core.refusals
+        self.core.refusals()
     }
 
     /// Adds refusals that another lane to this server has found.
     pub fn note_refusals(&mut self, refusals: Refusals) {
-        self.core.refusals = self.core.refusals.and(refusals);
+        self.core.note_refusals(refusals);
     }
 
     /// Returns the server's VERSION, to be remembered; `None` before it has come.
     pub fn server_info(&self) -> Option<&ServerInfo> {
-        self.core.client.info()
+        self.core.pipeline().client().info()
     }
 
     /// Returns the VERSION that was expected from earlier runs.
     pub fn remembered(&self) -> Option<&ServerInfo> {
-        self.core.config.remembered.as_ref()
+        self.core.config().remembered.as_ref()
     }
 
     /// Fails every job with `reason` and cleans up after each; keep driving the lane until
@@ -362,7 +359,7 @@ impl Lane {
 
     fn stop(&mut self, now: Instant, reason: &str, leaving: bool) {
         self.revision += 1;
-        self.core.now = now;
+        self.core.at(now);
         let fault = Fault {
             what: reason.to_owned(),
             remote: false,
@@ -385,7 +382,7 @@ impl Lane {
     /// unknown job is ignored.
     pub fn abandon(&mut self, now: Instant, job: JobId) {
         self.revision += 1;
-        self.core.now = now;
+        self.core.at(now);
         if let Some(at) = self.waiting.iter().position(|j| j.id == job) {
             self.waiting.remove(at);
             self.core.event(LaneEvent::Abandoned(job));
@@ -403,7 +400,7 @@ impl Lane {
             let temp = task.temporary().map(|(id, t)| (id, RemotePath(t.to_vec())));
             left.temporaries.extend(temp);
             left.releases.extend(task.release());
-            left.jobs.push(task.job);
+            left.jobs.push(task.into_job());
         }
         left.jobs.extend(self.waiting);
         left.jobs.sort_by_key(|job| job.id);
@@ -413,22 +410,23 @@ impl Lane {
     /// Returns the counters.
     pub fn stats(&self) -> LaneStats {
         let core = &self.core;
+        let (bytes, requests) = (core.pipeline().bytes(), core.pipeline().requests());
         LaneStats {
             jobs: self.jobs(),
-            requests_in_flight: core.requests.in_flight(),
-            bytes_in_flight: core.bytes.in_flight(),
-            requests_depth: core.requests.target(),
-            bytes_depth: core.bytes.target(),
-            reading: core.reading,
-            unwritten: core.unwritten,
-            latency: core.bytes.latency(),
-            rate: core.bytes.rate(),
-            stalls_depth: core.stalls_depth,
+            requests_in_flight: requests.in_flight(),
+            bytes_in_flight: bytes.in_flight(),
+            requests_depth: requests.target(),
+            bytes_depth: bytes.target(),
+            reading: core.reading(),
+            unwritten: core.unwritten(),
+            latency: bytes.latency(),
+            rate: bytes.rate(),
+            stalls_depth: core.pipeline().stalls(),
             stalls_room: self.stalls_room,
-            stalls_disk: core.stalls_disk,
-            predicting: core.server.predict,
-            packed: (core.packing.tried, core.packing.became),
-            whole: core.whole,
+            stalls_disk: core.stalls_disk(),
+            predicting: core.predicts(),
+            packed: core.packing().totals(),
+            whole: core.whole(),
         }
     }
 
@@ -436,28 +434,20 @@ impl Lane {
         self.tasks.len() + self.waiting.len()
     }
 
-    fn set_up(&mut self, info: &ServerInfo) {
-        self.core.server = Server::new(&self.core.config, info);
-        if self.core.server.limits && info.limits.is_none() {
-            self.core.send_limits();
-        }
-        self.core.send_told();
-    }
-
     fn replies(&mut self) -> Result<(), LaneError> {
         self.greet().map_err(surprise)?;
-        while let Some((id, reply)) = self.core.client.poll_reply() {
+        while let Some((id, reply)) = self.core.pipeline_mut().poll_reply() {
             let last = !matches!(reply, Reply::Data { last: false, .. });
-            let Some((job, what)) = self.core.answered(id, last) else {
+            let Some((job, what)) = self.core.pipeline_mut().answered(id, last) else {
                 continue;
             };
             if let (RequestTag::Limits, Reply::Limits(limits)) = (what, &reply) {
-                self.core.server.apply(&self.core.config, *limits);
+                self.core.apply_limits(*limits);
             }
             let Some(task) = job.and_then(|id| self.tasks.get_mut(&id)) else {
                 continue;
             };
-            let id = task.job.id;
+            let id = task.job().id;
             let step = task
                 .on_reply(&mut self.core, what, reply)
                 .map_err(surprise)?;
@@ -471,18 +461,18 @@ impl Lane {
         if self.greeted {
             return Ok(());
         }
-        let Some(info) = self.core.client.info().cloned() else {
+        let Some(info) = self.core.pipeline().client().info().cloned() else {
             return Ok(());
         };
         self.greeted = true;
         if self.ready {
-            let expected = self.core.config.remembered.as_ref();
+            let expected = self.core.config().remembered.as_ref();
             if expected.is_none_or(|e| !e.same_set(&info)) {
                 return Err(Misprediction::Extensions);
             }
         } else {
             self.ready = true;
-            self.set_up(&info);
+            self.core.set_up(&info);
         }
         Ok(())
     }
@@ -503,8 +493,7 @@ impl Lane {
         }
         loop {
             let queued = |lane: &Self| {
-                let core = &lane.core;
-                let unsent = (core.openers.len(), core.wholes.len());
+                let unsent = lane.core.turns().unsent();
                 (unsent, lane.waiting.len())
             };
             let before = queued(self);
@@ -524,7 +513,7 @@ impl Lane {
     /// sooner.
     fn pump_questions(&mut self) {
         let lists = |job: &Job| matches!(job.kind, JobKind::List { .. });
-        while (self.core.config.openssh || self.core.config.ours)
+        while (self.core.config().openssh || self.core.config().ours)
             && let Some(at) = self.waiting.iter().position(|job| !lists(job))
         {
             let question = match &self.waiting[at].kind {
@@ -543,9 +532,9 @@ impl Lane {
 
     /// Moves data of the open files, the first file first.
     fn pump_streams(&mut self) {
-        while let Some(id) = self.core.streams.front().copied() {
+        while let Some(id) = self.core.turns_mut().first(Queue::Streams) {
             let Some(task) = self.tasks.get_mut(&id) else {
-                self.core.streams.pop_front();
+                self.core.turns_mut().pop(Queue::Streams);
                 continue;
             };
             let may = match task.receives() {
@@ -556,30 +545,30 @@ impl Lane {
                 return;
             }
             if !task.stream(&mut self.core) {
-                self.core.streams.pop_front();
+                self.core.turns_mut().pop(Queue::Streams);
             }
         }
     }
 
     /// Sends files that are one request each.
     fn pump_wholes(&mut self) {
-        while let Some(id) = self.core.wholes.front().copied() {
+        while let Some(id) = self.core.turns_mut().first(Queue::Wholes) {
             let Some(task) = self.tasks.get_mut(&id) else {
-                self.core.wholes.pop_front();
+                self.core.turns_mut().pop(Queue::Wholes);
                 continue;
             };
             let disk = !task.receives() || self.core.may_read_remote();
             if !disk || !self.core.has_room() {
                 return;
             }
-            self.core.wholes.pop_front();
+            self.core.turns_mut().pop(Queue::Wholes);
             task.go_whole(&mut self.core);
         }
     }
 
     fn pump_openers(&mut self) {
-        while self.core.may_open() && !self.core.openers.is_empty() && self.core.has_room() {
-            if let Some(id) = self.core.openers.pop_front()
+        while self.core.may_open() && self.core.turns().unsent().0 > 0 && self.core.has_room() {
+            if let Some(id) = self.core.turns_mut().pop(Queue::Openers)
                 && let Some(task) = self.tasks.get_mut(&id)
             {
                 task.open(&mut self.core);
@@ -589,7 +578,10 @@ impl Lane {
     }
 
     fn pump_waiting(&mut self) {
-        while !self.waiting.is_empty() && self.core.prefetched < PREFETCH && self.core.has_room() {
+        while !self.waiting.is_empty()
+            && self.core.turns().prefetched() < PREFETCH
+            && self.core.has_room()
+        {
             if let Some(job) = self.waiting.pop_front() {
                 self.begin(job);
             }

@@ -1,12 +1,11 @@
 //! Compresses file data for transfer if that pays.
 
-use sftp::{Client, Handle, Reply};
-use wire::Block;
+use std::time::Instant;
+
+use sftp::Reply;
 
 use super::compression_probe::CompressionProbe;
 use super::config::PackingMode;
-use super::core::{LaneContext, RequestTag};
-use crate::JobId;
 
 /// Number of blocks after which one is tried again when data did not become smaller.
 const AGAIN: u32 = 64;
@@ -17,20 +16,22 @@ const TELLING: u64 = 4 << 10;
 /// Compressibility of the data on a lane.
 #[derive(Debug)]
 pub(super) struct Packing {
+    mode: PackingMode,
     /// The last block that was tried did not become smaller.
     in_vain: bool,
     /// Number of blocks since that trial.
     since: u32,
     /// Measures if compression pays, on paths that are not so long that it always does.
-    pub(super) pays: CompressionProbe,
+    pays: CompressionProbe,
     /// Bytes of blocks that were tried, and their size after compression.
-    pub(super) tried: u64,
-    pub(super) became: u64,
+    tried: u64,
+    became: u64,
 }
 
 impl Packing {
-    pub(super) fn new(believed: bool) -> Self {
+    pub(super) fn new(mode: PackingMode, believed: bool) -> Self {
         Self {
+            mode,
             in_vain: false,
             since: 0,
             pays: CompressionProbe::new(believed),
@@ -38,49 +39,39 @@ impl Packing {
             became: 0,
         }
     }
-}
 
-impl LaneContext {
-    /// Returns true if the next block of `len` bytes is to be compressed.
-    pub(super) fn packs(&mut self, len: u64) -> bool {
-        let pays = self.packing.pays.ask(len);
-        let may = self.server.zstd
-            && match self.config.pack {
+    /// Returns true if the next block of `len` bytes is to be compressed, on a path that is `long`
+    /// or not, to a server that `can` decompress it.
+    pub(super) fn packs(&mut self, len: u64, can: bool, long: bool) -> bool {
+        let pays = self.pays.ask(len);
+        let may = can
+            && match self.mode {
                 PackingMode::Never => false,
                 PackingMode::Always => true,
-                PackingMode::Auto => pays || self.is_long(),
+                PackingMode::Auto => pays || long,
             };
         // Until the first result is known, all blocks are tried: on a long path they are all in
         // flight.
-        if !may || !self.packing.in_vain {
+        if !may || !self.in_vain {
             return may;
         }
-        self.packing.since += 1;
-        self.packing.since.is_multiple_of(AGAIN)
+        self.since += 1;
+        self.since.is_multiple_of(AGAIN)
     }
 
-    /// Returns the length of an uncompressed WRITE at `offset`, where `len` bytes were planned: up
-    /// to `most`.
-    pub(super) fn longer(&mut self, offset: u64, len: u64, most: u64) -> u64 {
-        // One request may exceed the pace, so it must be short if a pace is set.
-        let long = self.reading.saturating_add(self.server.fast_write.into());
-        let fits = self.pace.is_none_or(|left| left >= long);
-        let rate = self.bytes.rate().filter(|_| fits);
-        let piece = self.server.fast_piece(offset, rate).min(most);
-        self.packing.pays.asked(piece.saturating_sub(len));
-        piece
+    /// Returns true if the last block that was tried did not become smaller.
+    pub(super) fn is_in_vain(&self) -> bool {
+        self.in_vain
     }
 
-    /// Returns true if the first bytes of a file are to be compressed, should more follow. The
-    /// length is not known yet. Incompressible data are not tried again here, since most files have
-    /// no more bytes.
-    pub(super) fn packs_first(&mut self) -> bool {
-        !self.packing.in_vain && self.packs(0)
+    /// Counts `len` bytes that were requested and will not be compressed.
+    pub(super) fn asked(&mut self, len: u64) {
+        self.pays.asked(len);
     }
 
-    /// Returns true if a small file is to be compressed.
-    pub(super) fn packs_file(&mut self) -> bool {
-        self.server.zstd_files && self.packs(0)
+    /// Counts bytes of files that the receiving end has confirmed.
+    pub(super) fn confirm(&mut self, now: Instant, len: u64) {
+        self.pays.confirm(now, len);
     }
 
     /// Records that a small file of `len` bytes became `became` bytes. Short files that do not
@@ -97,15 +88,14 @@ impl LaneContext {
         if len == 0 {
             return;
         }
-        let packing = &mut self.packing;
-        packing.in_vain = became >= len;
-        packing.since = 0;
-        packing.tried += len;
-        packing.became += became;
+        self.in_vain = became >= len;
+        self.since = 0;
+        self.tried += len;
+        self.became += became;
     }
 
     /// Handles an answer, or a part of one, to a READ that might be compressed.
-    pub(super) fn answered_packed(&mut self, reply: &Reply) {
+    pub(super) fn answered(&mut self, reply: &Reply) {
         match reply {
             Reply::Packed { len, bytes } => self.packed((*len).into(), bytes.len() as u64),
             Reply::Data {
@@ -120,23 +110,8 @@ impl LaneContext {
         }
     }
 
-    /// Returns an empty block for `len` bytes behind the header of a plain or compressed WRITE.
-    pub(super) fn block_to_pack(&self, handle: usize, len: usize) -> Block {
-        let reserve = Client::write_zstd_reserve(handle);
-        Block::new(&self.config.pool, self.config.slot, reserve, len)
-    }
-
-    /// Sends a WRITE of `len` bytes that were compressed into `block`.
-    pub(super) fn send_write_packed(
-        &mut self,
-        job: JobId,
-        handle: &Handle,
-        offset: u64,
-        len: u64,
-        block: Block,
-    ) {
-        let data = block.len() as u64;
-        let id = self.client.write_zstd(handle, offset, len as u32, block);
-        self.sent(id, Some(job), RequestTag::Write { offset, len }, data);
+    /// Returns the bytes of blocks that were tried, and their size after compression.
+    pub(super) fn totals(&self) -> (u64, u64) {
+        (self.tried, self.became)
     }
 }

@@ -2,8 +2,10 @@
 
 use sftp::{Reply, Request, Status, temp_name};
 
-use super::core::{LaneContext, RequestTag};
+use super::context::LaneContext;
 use super::messages::{self, refused};
+use super::request_tag::RequestTag;
+use super::server::Capabilities;
 use crate::{Fault, JobId};
 
 /// The renames that put a temporary in place of an existing file.
@@ -107,7 +109,7 @@ impl Replace {
             stage: ReplaceStage::Atomic,
             refusal: None,
         };
-        match core.server.posix_rename {
+        match core.can(Capabilities::POSIX_RENAME) {
             true => {
                 let request = Request::PosixRename { from, to };
                 core.send(job, RequestTag::Replace, &request);
@@ -147,7 +149,7 @@ impl Replace {
     fn rename(&mut self, core: &mut LaneContext, job: JobId, stage: ReplaceStage) {
         self.stage = stage;
         if matches!(stage, ReplaceStage::Aside | ReplaceStage::Probe) {
-            self.aside = temp_name(&self.place(), &mut *core.config.random);
+            self.aside = temp_name(&self.place(), core.random());
         }
         let (from, to) = match stage {
             ReplaceStage::Aside => (&self.to, &self.aside),

@@ -1,34 +1,36 @@
 use sftp::{Attrs, Reply};
 
-use super::core::{LaneContext, RequestTag};
-use super::delta::DeltaUpload;
+use super::context::LaneContext;
 use super::get::Get;
-use super::get_delta::GetDelta;
-use super::hard_link::HardLink;
 use super::list::List;
 use super::list_tree::ListTree;
-use super::put::{Put, UploadPart};
-use super::simple_op::SimpleOp;
-use super::sum::Sum;
-use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind};
+use super::ops::{AdoptTemp, HardLink, MakeDir, MakeSymlink, Query, SetAttributes, Sum};
+use super::put::{NewFile, OwnerOutcome, Put, UploadPart};
+use super::rebuild::{DeltaDownload, DeltaUpload};
+use super::request_tag::RequestTag;
+use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind, PutOptions};
 
 /// A job that has started.
 #[derive(Debug)]
 pub(super) struct Task {
-    pub(super) job: Job,
+    job: Job,
     machine: JobMachine,
 }
 
 #[derive(Debug)]
 enum JobMachine {
     Put(Box<Put>),
-    Delta(Box<DeltaUpload>),
+    PutDelta(Box<DeltaUpload>),
     Get(Box<Get>),
-    GetDelta(Box<GetDelta>),
+    GetDelta(Box<DeltaDownload>),
     List(List),
     Tree(ListTree),
     HardLink(HardLink),
-    Single(Box<SimpleOp>),
+    Symlink(MakeSymlink),
+    MakeDir(MakeDir),
+    SetAttributes(Box<SetAttributes>),
+    Adopt(Box<AdoptTemp>),
+    Query(Box<Query>),
     Sum(Box<Sum>),
 }
 
@@ -47,18 +49,14 @@ pub(super) enum Misprediction {
     Extensions,
 }
 
-impl Task {
-    pub(super) fn new(job: Job) -> Self {
-        let id = job.id;
-        let machine = match job.kind.clone() {
-            JobKind::Put {
-                source,
-                target,
-                options,
-            } => {
-                let part = UploadPart::Whole { source };
-                JobMachine::Put(Box::new(Put::new(id, part, target.0, options)))
-            }
+impl JobMachine {
+    fn new(id: JobId, kind: JobKind) -> Self {
+        match kind {
+            JobKind::Put { .. }
+            | JobKind::CreateTemp { .. }
+            | JobKind::PutRange { .. }
+            | JobKind::FinishTemp { .. }
+            | JobKind::SyncTemp { .. } => Self::upload(id, kind),
             JobKind::PutDelta {
                 source,
                 target,
@@ -66,37 +64,57 @@ impl Task {
                 always,
             } => {
                 let delta = DeltaUpload::new(id, source, target.0, options, always);
-                JobMachine::Delta(Box::new(delta))
+                Self::PutDelta(Box::new(delta))
             }
-            JobKind::CreateTemp {
-                file,
+            JobKind::Get { .. } | JobKind::GetRange { .. } | JobKind::GetDelta { .. } => {
+                Self::download(id, kind)
+            }
+            JobKind::List { path } => Self::List(List::new(id, path.0)),
+            JobKind::ListTree { path, count } => Self::Tree(ListTree::new(id, path.0, count)),
+            JobKind::MakeHardLink { path, of } => Self::HardLink(HardLink::new(id, path.0, of.0)),
+            JobKind::MakeSymlink { path, points_to } => {
+                Self::Symlink(MakeSymlink::new(id, path.0, points_to))
+            }
+            JobKind::MakeDir { path, mode, follow } => {
+                Self::MakeDir(MakeDir::new(id, path.0, mode, follow))
+            }
+            JobKind::SetAttributes {
+                path,
+                attributes,
+                follow,
+                xattrs,
+            } => {
+                let set = SetAttributes::new(id, path.0, attributes, follow, xattrs);
+                Self::SetAttributes(Box::new(set))
+            }
+            JobKind::AdoptTemp {
                 target,
-                attributes,
-                len,
-                alone,
-                options,
-            } => {
-                let first = (attributes, len, alone);
-                let head = Put::head(id, file, target.0, first, options);
-                JobMachine::Put(Box::new(head))
-            }
-            JobKind::PutRange {
-                file,
-                attributes,
                 temp,
-                span,
-            } => JobMachine::Put(Box::new(Put::range(id, file, attributes, temp.0, span))),
-            JobKind::FinishTemp {
-                temp,
-                attributes,
-                cut,
-                set,
-                options,
+                left,
+                replace_link,
             } => {
-                let finish = Put::finish(id, temp, attributes, (cut, set), options);
-                JobMachine::Put(Box::new(finish))
+                let adopt = AdoptTemp::new(id, target, temp, left, replace_link);
+                Self::Adopt(Box::new(adopt))
             }
-            JobKind::SyncTemp { temp } => JobMachine::Put(Box::new(Put::sync(id, temp.0))),
+            JobKind::Sum { path, span, size } => {
+                Self::Sum(Box::new(Sum::new(id, path.0, span, size)))
+            }
+            JobKind::GetXattrs { .. }
+            | JobKind::Names { .. }
+            | JobKind::Ids { .. }
+            | JobKind::ReadSymlink { .. }
+            | JobKind::Stat { .. }
+            | JobKind::RealPath { .. }
+            | JobKind::MakeDurable { .. }
+            | JobKind::Remove { .. }
+            | JobKind::RemoveDir { .. }
+            | JobKind::Rename { .. } => Self::Query(Box::new(Query::new(id, kind))),
+        }
+    }
+
+    /// Creates the download of a file, or of a part of one.
+    fn download(id: JobId, kind: JobKind) -> Self {
+        match kind {
             JobKind::GetRange {
                 file,
                 source,
@@ -105,14 +123,14 @@ impl Task {
                 sparse,
             } => {
                 let range = Get::range(id, file, source.0, known, span, sparse);
-                JobMachine::Get(Box::new(range))
+                Self::Get(Box::new(range))
             }
             JobKind::Get {
                 source,
                 target,
                 known,
                 options,
-            } => JobMachine::Get(Box::new(Get::new(id, source.0, target, known, options))),
+            } => Self::Get(Box::new(Get::new(id, source.0, target, known, options))),
             JobKind::GetDelta {
                 source,
                 target,
@@ -120,33 +138,108 @@ impl Task {
                 options,
                 always,
             } => {
-                let get = GetDelta::new(id, source.0, target, known, options, always);
-                JobMachine::GetDelta(Box::new(get))
+                let get = DeltaDownload::new(id, source.0, target, known, options, always);
+                Self::GetDelta(Box::new(get))
             }
-            JobKind::List { path } => JobMachine::List(List::new(id, path.0)),
-            JobKind::ListTree { path, count } => JobMachine::Tree(ListTree::new(id, path.0, count)),
-            JobKind::MakeHardLink { path, of } => {
-                JobMachine::HardLink(HardLink::new(id, path.0, of.0))
-            }
-            JobKind::Sum { path, span, size } => {
-                JobMachine::Sum(Box::new(Sum::new(id, path.0, span, size)))
-            }
-            kind => JobMachine::Single(Box::new(SimpleOp::new(id, kind))),
+            kind => Self::Query(Box::new(Query::new(id, kind))),
+        }
+    }
+
+    /// Creates the upload of a file, or of a part of one.
+    fn upload(id: JobId, kind: JobKind) -> Self {
+        // No other file can have the name of a temporary that exists.
+        let fresh = |fsync| PutOptions {
+            fresh: true,
+            fsync,
+            ..PutOptions::default()
         };
+        let (part, path, options) = match kind {
+            JobKind::Put {
+                source,
+                target,
+                options,
+            } => (UploadPart::Whole { source }, target, options),
+            JobKind::CreateTemp {
+                file,
+                target,
+                attributes,
+                len,
+                alone,
+                options,
+            } => {
+                let part = UploadPart::Head {
+                    file,
+                    attributes,
+                    len,
+                    alone,
+                    announced: false,
+                };
+                (part, target, options)
+            }
+            JobKind::PutRange {
+                file,
+                attributes,
+                temp,
+                span,
+            } => {
+                let part = UploadPart::Range {
+                    file,
+                    attributes,
+                    span,
+                };
+                (part, temp, fresh(false))
+            }
+            JobKind::FinishTemp {
+                temp,
+                attributes,
+                cut,
+                set,
+                options,
+            } => {
+                let part = UploadPart::Finish {
+                    attributes,
+                    cut,
+                    set,
+                };
+                let new = NewFile::complete(attributes.mode, false, OwnerOutcome::default());
+                return Self::Put(Box::new(Put::finish(id, temp, part, options, new)));
+            }
+            JobKind::SyncTemp { temp } => (UploadPart::Sync, temp, fresh(true)),
+            kind => return Self::Query(Box::new(Query::new(id, kind))),
+        };
+        Self::Put(Box::new(Put::new(id, part, path.0, options)))
+    }
+}
+
+impl Task {
+    pub(super) fn new(job: Job) -> Self {
+        let machine = JobMachine::new(job.id, job.kind.clone());
         Self { job, machine }
+    }
+
+    pub(super) fn job(&self) -> &Job {
+        &self.job
+    }
+
+    pub(super) fn into_job(self) -> Job {
+        self.job
     }
 
     pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         match &mut self.machine {
             JobMachine::Put(put) => put.start(core),
-            JobMachine::Delta(delta) => return delta.start(core),
             JobMachine::Get(get) => get.start(core),
-            JobMachine::GetDelta(get) => return get.start(core),
             // A tree's contents are unknown before its listing, and files wait for their turn.
-            JobMachine::List(_) => core.openers.push_front(self.job.id),
+            JobMachine::List(_) => core.turns_mut().push_opener_first(self.job.id),
+            JobMachine::PutDelta(delta) => return delta.start(core),
+            JobMachine::GetDelta(delta) => return delta.start(core),
             JobMachine::Tree(tree) => return tree.start(core),
             JobMachine::HardLink(link) => return link.start(core),
-            JobMachine::Single(single) => return single.start(core),
+            JobMachine::Symlink(link) => return link.start(core),
+            JobMachine::MakeDir(dir) => return dir.start(core),
+            JobMachine::SetAttributes(set) => return set.start(core),
+            JobMachine::Adopt(adopt) => return adopt.start(core),
+            JobMachine::Query(query) => return query.start(core),
             JobMachine::Sum(sum) => return sum.start(core),
         }
         TaskStep::Goes
@@ -155,12 +248,12 @@ impl Task {
     pub(super) fn open(&mut self, core: &mut LaneContext) {
         match &mut self.machine {
             JobMachine::Put(put) => put.open(core),
-            JobMachine::Delta(delta) => delta.open(core),
+            JobMachine::PutDelta(delta) => delta.open(core),
             JobMachine::Get(get) => get.open(core),
-            JobMachine::GetDelta(get) => get.open(core),
+            JobMachine::GetDelta(delta) => delta.open(core),
             JobMachine::List(list) => list.open(core),
             JobMachine::Sum(sum) => sum.open(core),
-            JobMachine::Tree(_) | JobMachine::HardLink(_) | JobMachine::Single(_) => {}
+            _ => {}
         }
     }
 
@@ -169,13 +262,7 @@ impl Task {
         match &mut self.machine {
             JobMachine::Put(put) => put.go_whole(core),
             JobMachine::Get(get) => get.go_whole(core),
-            JobMachine::Delta(_)
-            | JobMachine::GetDelta(_)
-            | JobMachine::List(_)
-            | JobMachine::Tree(_)
-            | JobMachine::HardLink(_)
-            | JobMachine::Sum(_)
-            | JobMachine::Single(_) => {}
+            _ => {}
         }
     }
 
@@ -196,14 +283,10 @@ impl Task {
     pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         match &mut self.machine {
             JobMachine::Put(put) => put.stream(core),
-            JobMachine::Delta(delta) => delta.stream(core),
+            JobMachine::PutDelta(delta) => delta.stream(core),
             JobMachine::Get(get) => get.stream(core),
-            JobMachine::GetDelta(get) => get.stream(core),
-            JobMachine::List(_)
-            | JobMachine::Tree(_)
-            | JobMachine::HardLink(_)
-            | JobMachine::Sum(_)
-            | JobMachine::Single(_) => false,
+            JobMachine::GetDelta(delta) => delta.stream(core),
+            _ => false,
         }
     }
 
@@ -213,30 +296,30 @@ impl Task {
         what: RequestTag,
         reply: Reply,
     ) -> Result<TaskStep, Misprediction> {
-        match &mut self.machine {
-            JobMachine::Put(put) => put.on_reply(core, what, &reply),
-            JobMachine::Delta(delta) => delta.on_reply(core, what, &reply),
-            JobMachine::Get(get) => get.on_reply(core, what, reply),
-            JobMachine::GetDelta(get) => get.on_reply(core, what, reply),
-            JobMachine::List(list) => list.on_reply(core, what, reply),
-            JobMachine::Tree(tree) => Ok(tree.on_reply(core, reply)),
-            JobMachine::HardLink(link) => Ok(link.on_reply(core, what, &reply)),
-            JobMachine::Single(single) => Ok(single.on_reply(core, what, reply)),
-            JobMachine::Sum(sum) => sum.on_reply(core, what, &reply),
-        }
+        Ok(match &mut self.machine {
+            JobMachine::Put(put) => put.on_reply(core, what, &reply)?,
+            JobMachine::PutDelta(delta) => delta.on_reply(core, what, &reply)?,
+            JobMachine::Get(get) => get.on_reply(core, what, reply)?,
+            JobMachine::GetDelta(delta) => delta.on_reply(core, what, reply)?,
+            JobMachine::List(list) => list.on_reply(core, what, reply)?,
+            JobMachine::Sum(sum) => sum.on_reply(core, what, &reply)?,
+            JobMachine::Tree(tree) => tree.on_reply(core, reply),
+            JobMachine::HardLink(link) => link.on_reply(core, what, &reply),
+            JobMachine::Symlink(link) => link.on_reply(core, &reply),
+            JobMachine::MakeDir(dir) => dir.on_reply(core, &reply),
+            JobMachine::SetAttributes(set) => set.on_reply(core, what, &reply),
+            JobMachine::Adopt(adopt) => adopt.on_reply(core, what, &reply),
+            JobMachine::Query(query) => query.on_reply(core, reply),
+        })
     }
 
     pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
         match &mut self.machine {
             JobMachine::Put(put) => put.on_disk(core, reply),
-            JobMachine::Delta(delta) => delta.on_disk(core, reply),
+            JobMachine::PutDelta(delta) => delta.on_disk(core, reply),
             JobMachine::Get(get) => get.on_disk(core, reply),
-            JobMachine::GetDelta(get) => get.on_disk(core, reply),
-            JobMachine::List(_)
-            | JobMachine::Tree(_)
-            | JobMachine::HardLink(_)
-            | JobMachine::Sum(_)
-            | JobMachine::Single(_) => TaskStep::Goes,
+            JobMachine::GetDelta(delta) => delta.on_disk(core, reply),
+            _ => TaskStep::Goes,
         }
     }
 
@@ -248,16 +331,10 @@ impl Task {
         leaving: bool,
     ) -> TaskStep {
         match &mut self.machine {
-            JobMachine::Put(put) => {
-                put.cancel(fault, leaving);
-                put.settle(core)
-            }
-            JobMachine::Delta(delta) => delta.cancel(core, fault, leaving),
-            JobMachine::Get(get) => {
-                get.fail(fault);
-                get.settle(core)
-            }
-            JobMachine::GetDelta(get) => get.cancel(core, fault),
+            JobMachine::Put(put) => put.cancel(core, fault, leaving),
+            JobMachine::PutDelta(delta) => delta.cancel(core, fault, leaving),
+            JobMachine::Get(get) => get.cancel(core, fault),
+            JobMachine::GetDelta(delta) => delta.cancel(core, fault),
             JobMachine::List(list) => {
                 list.fail(fault);
                 list.settle(core)
@@ -270,22 +347,16 @@ impl Task {
                 sum.fail(fault);
                 sum.settle(core)
             }
-            // One round trip, and the job is done.
-            JobMachine::HardLink(_) | JobMachine::Single(_) => TaskStep::Goes,
+            // A few round trips, and the job is done.
+            _ => TaskStep::Goes,
         }
     }
 
     /// Ends a part of a file early; other jobs continue.
     pub(super) fn abandon(&mut self, core: &mut LaneContext) -> TaskStep {
         match &mut self.machine {
-            JobMachine::Put(put) if put.is_piece() => {
-                put.abandoned = true;
-                put.settle(core)
-            }
-            JobMachine::Get(get) if get.part.is_some() => {
-                get.abandoned = true;
-                get.settle(core)
-            }
+            JobMachine::Put(put) if put.is_piece() => put.abandon(core),
+            JobMachine::Get(get) if get.is_part() => get.abandon(core),
             _ => TaskStep::Goes,
         }
     }
@@ -294,28 +365,27 @@ impl Task {
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         match &self.machine {
             JobMachine::Put(put) => put.temporary(),
-            JobMachine::Delta(delta) => delta.temporary(),
+            JobMachine::PutDelta(delta) => delta.temporary(),
             JobMachine::HardLink(link) => link.temporary(),
-            JobMachine::Single(single) => single.temporary(),
-            JobMachine::Get(_)
-            | JobMachine::GetDelta(_)
-            | JobMachine::List(_)
-            | JobMachine::Sum(_)
-            | JobMachine::Tree(_) => None,
+            JobMachine::Symlink(link) => link.temporary(),
+            _ => None,
         }
     }
 
     /// Returns the request that makes the disk side release the job.
     pub(super) fn release(&self) -> Option<DiskRequest> {
         let job = self.job.id;
-        match &self.machine {
-            JobMachine::Put(put) if put.holds_source() => Some(DiskRequest::CloseSource { job }),
-            JobMachine::Delta(delta) if delta.holds_source() => {
-                Some(DiskRequest::CloseSource { job })
-            }
-            JobMachine::Get(get) if get.holds_target() => Some(DiskRequest::Discard { job }),
-            JobMachine::GetDelta(get) if get.holds_target() => Some(DiskRequest::Discard { job }),
-            _ => None,
+        let (source, target) = match &self.machine {
+            JobMachine::Put(put) => (put.holds_source(), false),
+            JobMachine::PutDelta(delta) => (delta.holds_source(), false),
+            JobMachine::Get(get) => (false, get.holds_target()),
+            JobMachine::GetDelta(delta) => (false, delta.holds_target()),
+            _ => (false, false),
+        };
+        match (source, target) {
+            (true, _) => Some(DiskRequest::CloseSource { job }),
+            (_, true) => Some(DiskRequest::Discard { job }),
+            (false, false) => None,
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::lanes::LaneState;
-use super::{Assigned, LaneId, Queued, Scheduler};
-use crate::{JobId, JobKind, LaneEvent, RemotePath};
+use super::LaneId;
+use super::queues::Queued;
+use crate::{JobId, RemotePath};
 
 /// Old files under temporary names, and work that waits until requests of lost lanes can no longer
 /// be executed.
@@ -50,7 +50,7 @@ impl MovedAsideFiles {
     }
 
     /// Records the loss of the lane of `id`; true if its old file may have been moved aside.
-    fn lose(&mut self, id: JobId) -> bool {
+    pub(super) fn lose(&mut self, id: JobId) -> bool {
         let Some(path) = self.now.remove(&id) else {
             return false;
         };
@@ -89,67 +89,58 @@ impl MovedAsideFiles {
         });
         ids.collect()
     }
+
+    /// Queues a job again once the lost lane cannot affect it any more, at `until`.
+    pub(super) fn queue_later(&mut self, lane: LaneId, until: Instant, queued: Queued) {
+        let work = DeferredWork::Queue(Box::new(queued));
+        self.waiting.push(WaitsForLane { lane, until, work });
+    }
+
+    /// Looks for the temporary of a cut file at `until`.
+    pub(super) fn check_later(&mut self, lane: LaneId, until: Instant, file: JobId) {
+        let work = DeferredWork::Check(file);
+        self.waiting.push(WaitsForLane { lane, until, work });
+    }
+
+    /// Takes the work that no lost lane can affect any more: jobs to queue and files to check.
+    pub(super) fn due(&mut self, now: Instant) -> (Vec<Queued>, Vec<JobId>) {
+        let (mut queued, mut files) = (Vec::new(), Vec::new());
+        for waiting in self.waiting.extract_if(.., |w| w.until <= now) {
+            match waiting.work {
+                DeferredWork::Queue(job) => queued.push(*job),
+                DeferredWork::Check(file) => files.push(file),
+            }
+        }
+        (queued, files)
+    }
+
+    /// Takes the old files that lost lanes left behind for a job that ends.
+    pub(super) fn take_lost(&mut self, id: JobId) -> Vec<RemotePath> {
+        self.lost.remove(&id).unwrap_or_default()
+    }
 }
 
-impl Scheduler {
-    /// Queues a job of a lost lane again: at once, or later if the lane may have moved its old file
-    /// aside.
-    pub(super) fn queue_lost(&mut self, lane: (LaneId, &LaneState), queued: Queued) {
-        match self.asides.lose(queued.job.id) {
-            true => self.wait_for(lane, DeferredWork::Queue(Box::new(queued))),
-            false => self.queue(queued, true),
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-    /// Looks for the temporary of a file that a lost lane was to rename: at once, or later if the
-    /// lane may have moved its old file aside.
-    pub(super) fn check_lost(&mut self, lane: (LaneId, &LaneState), id: JobId) {
-        match self.asides.lose(id) {
-            true => self.wait_for(lane, DeferredWork::Check(id)),
-            false => self.check(id),
-        }
-    }
+    use super::*;
 
-    fn wait_for(&mut self, (lane, state): (LaneId, &LaneState), work: DeferredWork) {
-        let until = self.late_until(state);
-        self.asides.waiting.push(WaitsForLane { lane, until, work });
-        self.go_on_behind_lost();
-    }
-
-    /// Resumes work that no lost lane can affect any more.
-    pub(super) fn go_on_behind_lost(&mut self) {
-        let now = self.now;
-        let due = self.asides.waiting.extract_if(.., |w| w.until <= now);
-        let due: Vec<WaitsForLane> = due.collect();
-        for waiting in due {
-            match waiting.work {
-                DeferredWork::Queue(queued) => self.queue(*queued, true),
-                DeferredWork::Check(id) => self.check(id),
-            }
-        }
-    }
-
-    fn check(&mut self, id: JobId) {
-        // If the rename has happened, making room for it again would move the new file itself
-        // aside.
-        if let Some(path) = self.files.get(&id).and_then(|file| file.temporary()) {
-            let follow = false;
-            let own = self.own_id();
-            let look = JobKind::Stat { path, follow };
-            self.urgent.push_back((own, look, Assigned::Check(id)));
-        }
-    }
-
-    /// Removes old files that lost lanes left behind, before the job is reported as done.
-    pub(super) fn clear_asides(&mut self, event: &LaneEvent) {
-        if !event.is_last() {
-            return;
-        }
-        let lost = self.asides.lost.remove(&event.job());
-        if let (LaneEvent::Done(id), Some(paths)) = (event, lost) {
-            for path in paths {
-                self.clear(*id, path);
-            }
-        }
+    #[test]
+    fn a_job_waits_only_if_its_old_file_was_moved_aside() {
+        let now = testkit::sftp_model::epoch();
+        let lane = LaneId::default();
+        let mut asides = MovedAsideFiles::default();
+        asides.told(JobId(1), b"aside");
+        asides.told(JobId(2), b"aside");
+        asides.told(JobId(2), b"");
+        assert!(asides.lose(JobId(1)) && !asides.lose(JobId(2)));
+        let temp = RemotePath(b"temp".to_vec());
+        assert!(asides.keeps(JobId(1), &temp) && !asides.keeps(JobId(2), &temp));
+        assert_eq!(asides.take_lost(JobId(1)).len(), 2);
+        asides.check_later(lane, now + Duration::from_secs(4), JobId(1));
+        asides.cut(lane, now + Duration::from_secs(1));
+        assert!(asides.due(now).1.is_empty());
+        assert_eq!(asides.due(now + Duration::from_secs(1)).1, [JobId(1)]);
     }
 }

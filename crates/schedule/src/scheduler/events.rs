@@ -2,110 +2,53 @@
 
 use std::collections::BTreeSet;
 
-use super::dirs;
-use super::file::SplitStage;
-use super::lanes::LaneState;
-use super::spans::ByteRanges;
-use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Scheduler, SchedulerEvent};
+use super::assignments::{Assigned, EventOwner};
+use super::lanes::{ChannelEnd, LaneState};
+use super::queues::Queued;
+use super::{LaneId, Scheduler};
 use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
 
 /// Size in bytes up to which a file counts as a question rather than as data.
 const LITTLE: u64 = 4096;
-
-/// Destination of an event.
-enum EventOwner {
-    Whole(JobId),
-    Other,
-    Part(JobId),
-    Finish(JobId),
-    Check(JobId),
-    Clean(JobId),
-    Adopt(JobId),
-    Sync(JobId),
-    Removed(JobId),
-}
+/// Number of lost lanes after which a job itself is assumed to be the cause.
+const MOST_LOSSES: u32 = 4;
 
 impl Scheduler {
     pub(super) fn on_lane(&mut self, lane: LaneId, event: LaneEvent) {
         let id = event.job();
-        let Some((at, assigned)) = self.assigned.get(&id) else {
+        // The event may come from a lane that has lost the job meanwhile.
+        let Some(owner) = self.board.heard(lane, &event) else {
             return;
         };
-        // The event comes from a lane that has lost the job meanwhile.
-        if *at != lane {
-            return;
-        }
-        let of = match assigned {
-            Assigned::Whole(queued) => {
-                match &queued.job.kind {
-                    JobKind::MakeDir { path, .. } if event.is_last() => {
-                        self.dirs.end(&path.0, id);
-                    }
-                    JobKind::SetAttributes { .. } if event.is_last() => self.settings.end(id),
-                    _ => {}
-                }
-                // For jobs other than uploads, a path is the answer to a question.
-                match is_upload(&queued.job.kind) {
-                    true => EventOwner::Whole(id),
-                    false => EventOwner::Other,
-                }
-            }
-            Assigned::Part(file) => EventOwner::Part(*file),
-            Assigned::Finish(file) => EventOwner::Finish(*file),
-            Assigned::Check(file) => EventOwner::Check(*file),
-            Assigned::Clean(file) => EventOwner::Clean(*file),
-            Assigned::Adopt(file) => EventOwner::Adopt(*file),
-            Assigned::Sync(file) => EventOwner::Sync(*file),
-            Assigned::Remove(of, _) => EventOwner::Removed(*of),
+        let over = match event.is_last() {
+            true => self.board.end(id),
+            false => None,
         };
-        if let Some(state) = self.lanes.by_id.get_mut(&lane) {
-            state.spoke = true;
-            match event {
-                LaneEvent::Progress(_, n) => {
-                    state.moved(self.now, id, n);
-                    self.stats.moved += n;
-                }
-                _ if event.is_last() => state.ended(self.now, id),
-                _ => state.heard = self.now,
-            }
-        }
-        if let (LaneEvent::Path(_, path), EventOwner::Whole(id) | EventOwner::Finish(id)) =
-            (&event, &of)
-        {
-            self.asides.told(*id, path);
-        }
-        let mut over = None;
-        if event.is_last() {
-            if let EventOwner::Whole(id) | EventOwner::Finish(id) = &of {
-                self.asides.over(*id);
-            }
-            self.dirty = true;
-            over = self.assigned.remove(&id);
-        }
-        match of {
-            EventOwner::Whole(_) | EventOwner::Other => match (&event, over) {
+        let (board, files) = (&mut self.board, &mut self.files);
+        match owner {
+            EventOwner::Upload(_) | EventOwner::Other => match (&event, over) {
                 // A delta is not possible or does not pay.
-                (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(queued))))
+                (LaneEvent::Abandoned(_), Some(Assigned::Whole(queued)))
                     if rebuilds(&queued.job.kind) =>
                 {
                     self.do_plainly(*queued);
                 }
                 // The directory is too long for a lane that predicts handles.
-                (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(mut queued)))) => {
+                (LaneEvent::Abandoned(_), Some(Assigned::Whole(mut queued))) => {
                     queued.whole = true;
-                    self.queue(*queued, true);
+                    board.queue(*queued, true);
                 }
-                _ => self.tell(event),
+                _ => board.tell(event),
             },
-            EventOwner::Part(file) => self.on_part(file, id, event),
-            EventOwner::Finish(file) => self.on_finish(file, event),
-            EventOwner::Check(file) => self.on_checked(file, &event),
-            EventOwner::Clean(file) => self.on_cleaned(file, event),
-            EventOwner::Adopt(file) => self.on_adopt(file, event),
-            EventOwner::Sync(file) => self.on_sync(file, event),
+            EventOwner::Part(file) => files.on_part(board, file, id, event),
+            EventOwner::Finish(file) => files.on_finish(board, file, event),
+            EventOwner::Check(file) => files.on_checked(board, file, &event),
+            EventOwner::Clean(file) => files.on_cleaned(board, file, event),
+            EventOwner::Adopt(file) => files.on_adopt(board, file, event),
+            EventOwner::Sync(file) => files.on_sync(board, file, event),
             EventOwner::Removed(of) => {
                 if event.is_last() {
-                    self.on_removed(of);
+                    board.removed(of);
                 }
             }
         }
@@ -117,94 +60,87 @@ impl Scheduler {
         temporaries: Vec<(JobId, RemotePath)>,
         why: &str,
     ) {
-        let Some(state) = self.lanes.by_id.remove(&lane) else {
+        let Some(state) = self.board.lose_lane(lane) else {
             return;
         };
-        self.orders.retain(|order| !is_for(order, lane));
+        let of_part = |id: JobId| self.board.assigned().file_of_part(id);
         let owners: Vec<(JobId, RemotePath)> = temporaries
             .into_iter()
-            .map(|(id, path)| match self.assigned.get(&id) {
-                Some((_, Assigned::Part(file))) => (*file, path),
-                _ => (id, path),
-            })
+            .map(|(id, path)| (of_part(id).unwrap_or(id), path))
             .collect();
         // A lane may have had many parts of a file, but counts as one loss.
-        let of_part = |id: &JobId| match self.assigned.get(id) {
-            Some((_, Assigned::Part(file))) => Some(*file),
-            _ => None,
-        };
-        let until = self.late_until(&state);
-        let hit: BTreeSet<JobId> = state.jobs.keys().filter_map(of_part).collect();
+        let hit: BTreeSet<JobId> = state.jobs().filter_map(of_part).collect();
+        let until = self.board.late_until(&state);
+        let until = (state.end() != ChannelEnd::Confirmed).then_some(until);
         for id in hit {
-            if let Some(file) = self.files.get_mut(&id) {
-                file.losses += u32::from(state.spoke);
-                // Only writes into the temporary can arrive after the rename.
-                if file.is_put() && file.temp.is_some() && !state.over {
-                    file.late.lost(lane, until);
-                }
-            }
+            self.files.lane_lost(id, lane, state.has_spoken(), until);
         }
         // In descending order, so that the jobs return to the front of the queue in their old
         // order.
-        for id in state.jobs.keys().rev() {
-            let Some((_, assigned)) = self.assigned.remove(id) else {
+        for id in state.jobs().rev() {
+            let Some(role) = self.board.lose_job(id) else {
                 continue;
             };
-            match assigned {
-                Assigned::Whole(queued) => self.whole_lost((lane, &state), *queued, why),
-                Assigned::Part(file) => self.part_lost(file, *id, why),
+            let (board, files) = (&mut self.board, &mut self.files);
+            match role {
+                Assigned::Whole(queued) => self.whole_lost(lane, &state, *queued, why),
+                Assigned::Part(file) => files.part_lost(board, file, id, why),
                 Assigned::Finish(file) | Assigned::Check(file) => {
-                    self.finish_lost((lane, &state), file);
+                    if files.finish_lost(file) {
+                        match board.may_check(lane, &state, file) {
+                            true => files.check(board, file),
+                            false => self.go_on_behind_lost(),
+                        }
+                    }
                 }
-                Assigned::Clean(file) => self.clean(file),
+                Assigned::Clean(file) => files.clean(board, file),
                 Assigned::Adopt(file) => {
-                    self.ask_to_adopt(file);
+                    files.ask_to_adopt(board, file);
                 }
-                Assigned::Sync(file) => self.sync_lost(file, *id),
-                Assigned::Remove(of, path) => self.remove(of, path),
+                Assigned::Sync(file) => files.sync_lost(file, id),
+                Assigned::Remove(of, path) => board.remove(of, path),
             }
         }
         for (of, path) in owners {
             // The temporary that the lane was to open may exist or still appear; it is removed
             // then.
-            if let Some(file) = self.files.get_mut(&of).filter(|f| f.temp.is_none()) {
-                file.another_name();
-            }
-            if !self.asides.keeps(of, &path) {
-                self.strayed(lane, &state, of, path);
-            }
+            self.files.temp_is_uncertain(of);
+            self.board.strayed(lane, &state, of, path);
         }
     }
 
     /// Handles the loss of a lane with a whole job. A lane that never reported anything was
     /// refused; that does not count against its jobs.
-    fn whole_lost(&mut self, lane: (LaneId, &LaneState), mut queued: Queued, why: &str) {
-        let spoke = lane.1.spoke;
+    fn whole_lost(&mut self, lane: LaneId, state: &LaneState, mut queued: Queued, why: &str) {
         let id = queued.job.id;
-        if let JobKind::MakeDir { path, .. } = &queued.job.kind {
-            self.dirs.end(&path.0, id);
-        }
-        self.settings.end(id);
-        queued.losses += u32::from(spoke);
+        queued.losses += u32::from(state.has_spoken());
         if queued.hint.relayed || queued.losses >= MOST_LOSSES {
             let fault = Fault {
                 what: why.to_owned(),
                 remote: true,
             };
-            self.tell(LaneEvent::Failed(id, fault));
-        } else {
-            if self.cancelled.is_none() {
-                self.events.push_back(SchedulerEvent::Restarted(id));
-            }
-            if let JobKind::Put { options, .. }
-            | JobKind::PutDelta { options, .. }
-            | JobKind::Get { options, .. }
-            | JobKind::GetDelta { options, .. } = &mut queued.job.kind
-                && let Some(keep) = &mut options.keep
-            {
-                keep.again = keep.again.wrapping_add(1);
-            }
-            self.queue_lost(lane, queued);
+            return self.board.tell(LaneEvent::Failed(id, fault));
+        }
+        if !self.board.is_cancelled() {
+            self.board.restarted(id);
+        }
+        if let JobKind::Put { options, .. }
+        | JobKind::PutDelta { options, .. }
+        | JobKind::Get { options, .. }
+        | JobKind::GetDelta { options, .. } = &mut queued.job.kind
+            && let Some(keep) = &mut options.keep
+        {
+            keep.again = keep.again.wrapping_add(1);
+        }
+        if !self.board.queue_lost(lane, state, queued) {
+            self.go_on_behind_lost();
+        }
+    }
+
+    /// Resumes work that no lost lane can affect any more.
+    pub(super) fn go_on_behind_lost(&mut self) {
+        for file in self.board.resume_behind_lost() {
+            self.files.check(&mut self.board, file);
         }
     }
 
@@ -235,72 +171,10 @@ impl Scheduler {
             },
             kind => kind,
         };
-        if self.cancelled.is_none() {
-            self.events.push_back(SchedulerEvent::Restarted(id));
+        if !self.board.is_cancelled() {
+            self.board.restarted(id);
         }
-        self.queue(queued, true);
-    }
-
-    fn part_lost(&mut self, id: JobId, part: JobId, why: &str) {
-        let Some(file) = self.files.get_mut(&id) else {
-            return;
-        };
-        let had = file.part_over(part, false);
-        if file.is_put() && file.temp.is_none() {
-            // Without a temporary, no bytes count as written.
-            file.headed = false;
-            file.end = None;
-            if file.stage == SplitStage::Moving {
-                file.unclaimed = ByteRanges::all();
-            }
-        }
-        let began = had.is_some_and(|part| part.progress > 0);
-        if file.losses >= MOST_PART_LOSSES {
-            let fault = Fault {
-                what: why.to_owned(),
-                remote: true,
-            };
-            self.fail_file(id, fault);
-        } else if !file.seekable && began {
-            self.do_whole(id);
-        } else {
-            self.go_on(id);
-        }
-    }
-
-    fn finish_lost(&mut self, lane: (LaneId, &LaneState), id: JobId) {
-        if let Some(file) = self.files.get_mut(&id) {
-            file.finish_lost = true;
-            self.check_lost(lane, id);
-        }
-    }
-
-    pub(super) fn fail_waiting(&mut self, fault: &Fault) {
-        for id in self.drain_queues() {
-            self.tell(LaneEvent::Failed(id, fault.clone()));
-        }
-    }
-
-    /// Removes all jobs that no lane has started and returns their ids.
-    fn drain_queues(&mut self) -> Vec<JobId> {
-        for queued in &self.makes {
-            if let Some(path) = dirs::target(&queued.job.kind) {
-                self.dirs.end(path, queued.job.id);
-            }
-        }
-        let queues = [
-            &mut self.makes,
-            &mut self.waiting,
-            &mut self.large,
-            &mut self.lists,
-            &mut self.long_lists,
-        ];
-        let waiting = self.asides.drain();
-        queues
-            .into_iter()
-            .flat_map(|queue| queue.drain(..).map(|queued| queued.job.id))
-            .chain(waiting)
-            .collect()
+        self.board.queue(queued, true);
     }
 
     pub(super) fn on_lose(&mut self, why: &str) {
@@ -308,31 +182,20 @@ impl Scheduler {
             what: why.to_owned(),
             remote: true,
         };
-        let ids: Vec<LaneId> = self.lanes.by_id.keys().copied().collect();
+        let ids: Vec<LaneId> = self.board.lanes().iter().map(|(id, _)| id).collect();
         for id in ids {
             self.on_lost(id, Vec::new(), why);
         }
-        self.orders.clear();
-        let (mut left, held) = self.strays.give_up();
-        for event in held {
-            self.tell(event);
+        let board = &mut self.board;
+        board.drop_orders();
+        let left = board.give_up_removals();
+        for id in board.drain() {
+            board.tell(LaneEvent::Failed(id, leaving(&fault, left.get(&id))));
         }
-        for (_, _, what) in std::mem::take(&mut self.urgent) {
-            if let Assigned::Remove(of, path) = what {
-                left.insert(of, path);
-            }
-        }
-        for id in self.drain_queues() {
-            self.tell(LaneEvent::Failed(id, leaving(&fault, left.get(&id))));
-        }
-        for (id, file) in std::mem::take(&mut self.files) {
-            self.leaving |= file.is_kept();
-            self.let_go(&file);
-            let fault = file.fault.clone().unwrap_or_else(|| fault.clone());
-            // A file in the journal is found again by the next run.
-            let temporary = file.temporary().filter(|_| !file.is_kept());
+        for (id, cause, temporary) in self.files.give_up(board) {
+            let fault = cause.unwrap_or_else(|| fault.clone());
             let fault = leaving(&fault, temporary.as_ref().or_else(|| left.get(&id)));
-            self.tell(LaneEvent::Failed(id, fault));
+            board.tell(LaneEvent::Failed(id, fault));
         }
     }
 }
@@ -345,10 +208,6 @@ fn leaving(fault: &Fault, temporary: Option<&RemotePath>) -> Fault {
         fault.what.push_str(&text);
     }
     fault
-}
-
-fn is_upload(kind: &JobKind) -> bool {
-    matches!(kind, JobKind::Put { .. } | JobKind::PutDelta { .. })
 }
 
 /// Returns true for jobs that rebuild a file by delta.
@@ -371,13 +230,5 @@ pub(super) fn asks(kind: &JobKind) -> bool {
                 | JobKind::Ids { .. }
                 | JobKind::ReadSymlink { .. }
         ),
-    }
-}
-
-fn is_for(order: &super::LaneOrder, lane: LaneId) -> bool {
-    match order {
-        super::LaneOrder::Push(to, _)
-        | super::LaneOrder::Abandon(to, _)
-        | super::LaneOrder::Close(to) => *to == lane,
     }
 }

@@ -1,6 +1,6 @@
 //! Prepares for lanes that are still being opened.
 
-use super::{Scheduler, SchedulerOptions};
+use super::SchedulerOptions;
 
 /// Smallest size in bytes of a file that is cut for lanes that are being opened.
 const MEDIUM: u64 = 512 << 10;
@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 /// Lanes that will soon exist, and the options as they were given.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedLanes {
-    pub(super) lanes: usize,
+    lanes: usize,
     usual: SchedulerOptions,
 }
 
@@ -19,22 +19,20 @@ impl ExpectedLanes {
     pub(super) fn none(usual: SchedulerOptions) -> Self {
         Self { lanes: 1, usual }
     }
-}
 
-impl Scheduler {
-    /// Announces that the next file, of `size` bytes, will soon have `lanes` lanes: those that
-    /// exist and those that log in. Its pieces are made for that many, as the first lane would
-    /// otherwise take most of it before the others have logged in. A file of medium size is cut
-    /// only then: many lanes together send more before their first answers. Smaller files change
-    /// nothing.
-    pub fn expect_lanes(&mut self, lanes: u32, size: u64) {
+    /// Returns the number of lanes for which pieces are made.
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// Adapts `options` to the next file, of `size` bytes, which will soon have `lanes` lanes.
+    pub(super) fn expect(&mut self, lanes: u32, size: u64, options: &mut SchedulerOptions) {
         if size < MEDIUM {
             return;
         }
-        let ExpectedLanes { usual, .. } = self.expected;
+        let usual = self.usual;
         let medium = lanes > 1 && size < usual.split_from;
-        self.expected.lanes = lanes as usize;
-        let options = &mut self.options;
+        self.lanes = lanes as usize;
         (options.split_from, options.least, options.unit) = match medium {
             // One piece for each lane: the next one would wait for the first answers.
             true => {
@@ -44,11 +42,6 @@ impl Scheduler {
             }
             false => (usual.split_from, usual.least, usual.unit),
         };
-    }
-
-    /// Returns the size in bytes from which files are cut.
-    pub fn split_from(&self) -> u64 {
-        self.options.split_from
     }
 }
 
@@ -71,7 +64,7 @@ mod tests {
         ] {
             scheduler.expect_lanes(lanes, size);
             assert_eq!(scheduler.split_from(), cut_from, "{lanes} {size}");
-            assert_eq!(scheduler.options.least, least, "{lanes} {size}");
+            assert_eq!(scheduler.board.options().least, least, "{lanes} {size}");
         }
     }
 }

@@ -9,32 +9,46 @@ use crate::JobId;
 /// The scheduler's state of a lane.
 #[derive(Debug)]
 pub(super) struct LaneState {
-    pub(super) report: LaneReport,
+    report: LaneReport,
     /// The lane is for listings only.
-    pub(super) listing: bool,
+    listing: bool,
     /// Bytes of large files that the lane may take in one piece if all lanes get equal shares.
-    pub(super) share: u64,
-    /// The lane gets no further jobs.
-    pub(super) retiring: bool,
+    share: u64,
+    usage: LaneUse,
     /// True once the lane has reported an event, so the server did not refuse it.
-    pub(super) spoke: bool,
-    /// The server has confirmed the end of the channel.
-    pub(super) over: bool,
-    /// The connection was cut locally: only data that had arrived by then can still be executed.
-    pub(super) cut: bool,
-    /// The owner was asked to close the lane.
-    pub(super) closing: bool,
+    spoke: bool,
+    end: ChannelEnd,
     /// Unfinished jobs of the lane, with the remaining bytes of each.
-    pub(super) jobs: BTreeMap<JobId, u64>,
+    jobs: BTreeMap<JobId, u64>,
     /// Remaining bytes plus the weight of each job; 128 bits, since sizes come from the server.
     load: u128,
     /// Parts of this lane that were assigned to other lanes as well.
-    pub(super) overtaken: BTreeSet<JobId>,
+    overtaken: BTreeSet<JobId>,
     meter: RateMeter,
     /// Start of the time in which the lane has had only parts that others completed.
-    pub(super) losing_since: Option<Instant>,
+    losing_since: Option<Instant>,
     /// Time of the lane's last event, or of its first job.
-    pub(super) heard: Instant,
+    heard: Instant,
+}
+
+/// Use of a lane for further jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LaneUse {
+    Open,
+    /// The lane gets no further jobs.
+    Retiring,
+    /// The owner was asked to close the lane.
+    Closing,
+}
+
+/// End of a lane's channel, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ChannelEnd {
+    Unknown,
+    /// The connection was cut locally: only data that had arrived by then can still be executed.
+    Cut,
+    /// The server has confirmed the end.
+    Confirmed,
 }
 
 /// Kinds of work that a lane may be given; a lane with room for a range takes whole jobs too.
@@ -61,11 +75,9 @@ impl LaneState {
             report,
             listing,
             share: u64::MAX,
-            retiring: false,
+            usage: LaneUse::Open,
             spoke: false,
-            over: false,
-            cut: false,
-            closing: false,
+            end: ChannelEnd::Unknown,
             jobs: BTreeMap::new(),
             load: 0,
             overtaken: BTreeSet::new(),
@@ -73,6 +85,89 @@ impl LaneState {
             meter: RateMeter::default(),
             heard: now,
         }
+    }
+
+    pub(super) fn report(&self) -> &LaneReport {
+        &self.report
+    }
+
+    /// Returns true if the lane is for listings only.
+    pub(super) fn is_listing(&self) -> bool {
+        self.listing
+    }
+
+    /// Returns the bytes that the lane may take in one piece.
+    pub(super) fn share(&self) -> u64 {
+        self.share
+    }
+
+    /// Gives the lane no further jobs.
+    pub(super) fn retire(&mut self) {
+        if self.usage == LaneUse::Open {
+            self.usage = LaneUse::Retiring;
+        }
+    }
+
+    /// Records that the owner is asked to close the lane.
+    pub(super) fn close(&mut self) {
+        self.usage = LaneUse::Closing;
+    }
+
+    /// Returns true if the owner was asked to close the lane.
+    pub(super) fn is_closing(&self) -> bool {
+        self.usage == LaneUse::Closing
+    }
+
+    /// Returns true once the lane has reported an event.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.spoke
+    }
+
+    /// Records an event of the lane.
+    pub(super) fn speaks(&mut self) {
+        self.spoke = true;
+    }
+
+    /// Records a sign of life.
+    pub(super) fn hear(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// Returns the time of the last sign of life.
+    pub(super) fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// Returns what is known of the end of the channel.
+    pub(super) fn end(&self) -> ChannelEnd {
+        self.end
+    }
+
+    /// Records news of the end of the channel.
+    pub(super) fn ends(&mut self, end: ChannelEnd) {
+        self.end = self.end.max(end);
+    }
+
+    /// Returns the unfinished jobs of the lane, in ascending order.
+    pub(super) fn jobs(&self) -> impl DoubleEndedIterator<Item = JobId> + Clone {
+        self.jobs.keys().copied()
+    }
+
+    /// Returns true if the lane has no unfinished job.
+    pub(super) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Records that a part of the lane is assigned to others as well.
+    pub(super) fn is_overtaken(&mut self, part: JobId) {
+        self.overtaken.insert(part);
+    }
+
+    /// Returns the time for which the lane has had only parts that others completed, if it does
+    /// now (`losing`).
+    pub(super) fn loses(&mut self, now: Instant, losing: bool) -> Duration {
+        self.losing_since = losing.then(|| self.losing_since.unwrap_or(now));
+        now.saturating_duration_since(self.losing_since.unwrap_or(now))
     }
 
     pub(super) fn gets(&mut self, now: Instant, job: JobId, bytes: u64) {
@@ -145,7 +240,7 @@ impl LaneState {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        !self.retiring && !self.closing
+        self.usage == LaneUse::Open
     }
 
     /// Returns true if the lane may be given a range.
@@ -256,17 +351,52 @@ impl LaneState {
 /// All lanes, and figures common to them.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    pub(super) by_id: BTreeMap<LaneId, LaneState>,
+    by_id: BTreeMap<LaneId, LaneState>,
     /// Lowest latency of a request over all lanes that ever existed, zero if unknown. Lanes share
     /// it since they lead to one server: a lane opened behind a full connection never measures less
     /// than seconds.
-    pub(super) least_latency: Duration,
+    least_latency: Duration,
 }
 
 /// Assumed rate of an unknown lane in bytes per second: a stock window on a long path.
 const UNKNOWN_RATE: f64 = 10e6;
 
 impl Lanes {
+    pub(super) fn insert(&mut self, id: LaneId, lane: LaneState) {
+        self.by_id.insert(id, lane);
+    }
+
+    pub(super) fn remove(&mut self, id: LaneId) -> Option<LaneState> {
+        self.by_id.remove(&id)
+    }
+
+    pub(super) fn get(&self, id: LaneId) -> Option<&LaneState> {
+        self.by_id.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: LaneId) -> Option<&mut LaneState> {
+        self.by_id.get_mut(&id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (LaneId, &LaneState)> + Clone {
+        self.by_id.iter().map(|(id, lane)| (*id, lane))
+    }
+
+    /// Returns true if `is` holds for any lane.
+    pub(super) fn any(&self, is: impl Fn(&LaneState) -> bool) -> bool {
+        self.by_id.values().any(is)
+    }
+
+    /// Sets the bytes that each lane may take in one piece.
+    pub(super) fn set_share(&mut self, share: u64) {
+        self.by_id.values_mut().for_each(|lane| lane.share = share);
+    }
+
+    /// Returns the lowest latency over all lanes that ever existed, zero if unknown.
+    pub(super) fn least_latency(&self) -> Duration {
+        self.least_latency
+    }
+
     pub(super) fn usual_rate(&self, now: Instant) -> f64 {
         let rates: Vec<f64> = self.by_id.values().filter_map(|l| l.rate(now)).collect();
         match rates.is_empty() {
@@ -305,12 +435,8 @@ impl Lanes {
     /// do; other servers lock the file, take data only in order, or act on every CLOSE. `None`
     /// while unknown.
     pub(super) fn share_files(&self) -> Option<bool> {
-        let known = |l: &&LaneState| l.is_open() && l.report.known;
-        let shares = self
-            .by_id
-            .values()
-            .filter(known)
-            .map(|l| l.report.shares_files);
+        let open = self.by_id.values().filter(|l| l.is_open());
+        let shares = open.filter_map(|l| l.report.shares_files);
         shares.reduce(|all, one| all && one)
     }
 

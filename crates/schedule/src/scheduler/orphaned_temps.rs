@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::lanes::LaneState;
-use super::{Assigned, LaneId, Scheduler};
-use crate::{JobId, JobKind, LaneEvent, RemotePath};
+use super::LaneId;
+use crate::{JobId, LaneEvent, RemotePath};
 
 /// Temporaries that lost lanes may have left.
 #[derive(Debug, Default)]
@@ -29,8 +28,39 @@ struct OrphanedTemp {
 }
 
 impl OrphanedTemps {
-    fn count(&mut self, of: JobId) {
+    /// Counts a file of the job that is to be removed.
+    pub(super) fn count(&mut self, of: JobId) {
         *self.of.entry(of).or_default() += 1;
+    }
+
+    /// Adds a temporary that the lost `lane` may create until `until`.
+    pub(super) fn add(&mut self, lane: LaneId, until: Instant, of: JobId, path: RemotePath) {
+        self.count(of);
+        self.waiting.push(OrphanedTemp {
+            of,
+            path,
+            lane,
+            until,
+        });
+    }
+
+    /// Takes the temporaries that no lost lane can create any more.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<(JobId, RemotePath)> {
+        let due = self.waiting.extract_if(.., |stray| stray.until <= now);
+        due.map(|stray| (stray.of, stray.path)).collect()
+    }
+
+    /// Records that one temporary of the job is gone or never existed; returns the job's last event
+    /// after the last one.
+    pub(super) fn removed(&mut self, of: JobId) -> Option<LaneEvent> {
+        if let Some(left) = self.of.get_mut(&of) {
+            *left -= 1;
+            if *left > 0 {
+                return None;
+            }
+            self.of.remove(&of);
+        }
+        self.held.remove(&of)
     }
 
     pub(super) fn until(&self) -> Option<Instant> {
@@ -43,11 +73,6 @@ impl OrphanedTemps {
         for stray in self.waiting.iter_mut().filter(of) {
             stray.until = stray.until.min(until);
         }
-    }
-
-    /// Ends the waits for a lane of which no more requests can be executed.
-    pub(super) fn over(&mut self, now: Instant, lane: LaneId) {
-        self.cut(lane, now);
     }
 
     /// Withholds the last event of a job with pending removals; returns any other event.
@@ -68,54 +93,31 @@ impl OrphanedTemps {
     }
 }
 
-impl Scheduler {
-    /// Records that the lost `lane` may have created `path` for the job `of`.
-    pub(super) fn strayed(&mut self, lane: LaneId, state: &LaneState, of: JobId, path: RemotePath) {
-        self.strays.count(of);
-        let until = self.late_until(state);
-        self.strays.waiting.push(OrphanedTemp {
-            of,
-            path,
-            lane,
-            until,
-        });
-        self.remove_strays();
-    }
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-    /// Removes temporaries that no lost lane can create any more.
-    pub(super) fn remove_strays(&mut self) {
-        let now = self.now;
-        let due = self.strays.waiting.extract_if(.., |s| s.until <= now);
-        let due: Vec<OrphanedTemp> = due.collect();
-        for stray in due {
-            self.remove(stray.of, stray.path);
-        }
-    }
+    use super::*;
 
-    /// Removes a file of the job before the job is reported as done.
-    pub(super) fn clear(&mut self, of: JobId, path: RemotePath) {
-        self.strays.count(of);
-        self.remove(of, path);
-    }
-
-    pub(super) fn remove(&mut self, of: JobId, path: RemotePath) {
-        let id = self.own_id();
-        let kind = JobKind::Remove { path: path.clone() };
-        self.urgent
-            .push_back((id, kind, Assigned::Remove(of, path)));
-    }
-
-    /// Records that one temporary of the job is gone or never existed.
-    pub(super) fn on_removed(&mut self, of: JobId) {
-        if let Some(left) = self.strays.of.get_mut(&of) {
-            *left -= 1;
-            if *left > 0 {
-                return;
-            }
-            self.strays.of.remove(&of);
-        }
-        if let Some(event) = self.strays.held.remove(&of) {
-            self.tell(event);
-        }
+    #[test]
+    fn a_job_ends_when_its_last_temporary_is_gone() {
+        let now = testkit::sftp_model::epoch();
+        let later = now + Duration::from_secs(4);
+        let (job, lane) = (JobId(1), LaneId::default());
+        let path = || RemotePath(b".a.x.longhaul".to_vec());
+        let mut temps = OrphanedTemps::default();
+        temps.add(lane, later, job, path());
+        temps.add(lane, later, job, path());
+        assert_eq!(
+            temps.hold(LaneEvent::Progress(job, 1)),
+            Some(LaneEvent::Progress(job, 1))
+        );
+        assert_eq!(temps.hold(LaneEvent::Done(job)), None);
+        assert!(temps.due(now).is_empty());
+        temps.cut(lane, now + Duration::from_secs(1));
+        assert_eq!(temps.until(), Some(now + Duration::from_secs(1)));
+        assert_eq!(temps.due(later).len(), 2);
+        assert_eq!(temps.removed(job), None);
+        assert_eq!(temps.removed(job), Some(LaneEvent::Done(job)));
     }
 }

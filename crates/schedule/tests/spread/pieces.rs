@@ -38,8 +38,7 @@ fn a_download(
         wants: 64,
         predicts: true,
         in_order: true,
-        shares_files: true,
-        known: true,
+        shares_files: Some(true),
         depth: 4 * MB,
         ..LaneReport::default()
     };
@@ -175,8 +174,7 @@ fn whole_files_do_not_pile_up_on_one_lane() {
             wants: 64,
             predicts: true,
             in_order: true,
-            shares_files: true,
-            known: true,
+            shares_files: Some(true),
             depth: MB,
             ..LaneReport::default()
         };

@@ -1,0 +1,185 @@
+//! Finds the resource that limits the transfer.
+
+use std::time::Duration;
+
+use super::history::History;
+use super::plan::LONG;
+use super::{ConcurrencyConfig, Direction, Limiter};
+
+/// Share of a processor below which other programs keep the machine busy.
+const OWN: f64 = 0.5;
+/// Idle processor time that another connection needs on a short path, as a share of the time that a
+/// connection takes. With both ends on two processors that were one sixth idle, a second connection
+/// cost 13 to 35 % of the rate for 0.4 s before it was closed.
+const BEARS: f64 = 0.5;
+/// [`BEARS`] if both ends are known to be one machine: the far end works as much as this one.
+const BEARS_BOTH: f64 = 2.0;
+/// Share of time above which a thread that runs or waits to run has no time for anything else.
+const ALL_OF_IT: f64 = 0.85;
+/// Idle share below which processors count as busy.
+const BUSY: f64 = 0.08;
+/// Share of busy processors above which the copy itself keeps them busy.
+const GOOD_PART: f64 = 0.25;
+
+/// Everything from which the limiter follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Situation<'a> {
+    config: &'a ConcurrencyConfig,
+    history: &'a History,
+    /// The user's rate limit held data back for most of the last interval.
+    throttled: bool,
+    /// The last trial showed that more brings nothing.
+    sated: bool,
+    /// No further connection can be had.
+    alone: bool,
+}
+
+impl<'a> Situation<'a> {
+    /// Describes a controller whose last trial brought nothing (`sated`), that can have no further
+    /// connection (`alone`), or that the user's limit held back (`throttled`).
+    pub(super) fn new(
+        config: &'a ConcurrencyConfig,
+        history: &'a History,
+        (sated, alone, throttled): (bool, bool, bool),
+    ) -> Self {
+        Self {
+            config,
+            history,
+            throttled,
+            sated,
+            alone,
+        }
+    }
+
+    /// Returns true if the user's limit determines the rate.
+    pub(super) fn is_limited(&self) -> bool {
+        let set = self.config.limit;
+        self.throttled || set.is_some_and(|l| self.history.figures().shown().rate >= 0.9 * l as f64)
+    }
+
+    /// Returns true if this machine has processor time for more connections. On a long path the
+    /// load of other programs does not matter, since filling the path costs little: a satellite
+    /// path needed a tenth of a core, and used to stay half empty beside a compiler. On a short
+    /// path the far end may be this machine, and the idle time has to suffice for another
+    /// connection at both ends.
+    pub(super) fn has_cpu(&self) -> bool {
+        let shown = self.history.figures().shown();
+        let processors = f64::from(self.config.processors);
+        if shown.cpu >= 0.9 * processors {
+            return false;
+        }
+        let Some(idle) = shown.idle else { return true };
+        let busy = idle <= BUSY;
+        if self.history.trip() >= LONG {
+            return !busy || shown.cpu < OWN;
+        }
+        let each = shown.cpu / f64::from(shown.connections.max(1));
+        let bears = match self.config.one_machine {
+            true => BEARS_BOTH,
+            false => BEARS,
+        };
+        !busy && idle * processors >= bears * each
+    }
+
+    /// Returns true if the processors available to this process are busy, and this process uses a
+    /// large share of them.
+    fn fills_processors(&self) -> bool {
+        let shown = self.history.figures().shown();
+        let share = shown.cpu / f64::from(self.config.processors.max(1));
+        shown.idle.is_some_and(|idle| idle <= BUSY) && share > GOOD_PART
+    }
+
+    /// Returns the resource that limits the transfer now.
+    pub(super) fn limiter(&self) -> Limiter {
+        let f = self.history.figures();
+        let shown = f.shown();
+        if self.history.intervals() < 2 {
+            return Limiter::Unknown;
+        }
+        if self.is_limited() {
+            let set = self.config.limit;
+            let set = set.is_some_and(|l| shown.rate >= 0.9 * l as f64);
+            return match self.config.background && !set {
+                true => Limiter::OtherTraffic,
+                false => Limiter::UserLimit,
+            };
+        }
+        let up = self.config.direction == Direction::Up;
+        if !self.has_cpu() || self.fills_processors() {
+            return Limiter::LocalCpu;
+        }
+        // More connections to a lagging server bring nothing either. An upload that waits at the
+        // server shows the lag, whatever this end waits for; a download that this end did not
+        // receive only looks like silence.
+        let lags = !f.queueing()
+            && !self.history.has_lost_lately()
+            && f.server_lags(self.config.direction);
+        if up && lags {
+            return Limiter::Server;
+        }
+        if shown.wanted_cpu > ALL_OF_IT {
+            return Limiter::LocalCpu;
+        }
+        if shown.disk_stalls > 20.0 && shown.window_blocked < 0.3 {
+            return Limiter::LocalDisk;
+        }
+        if f.lossy() && !f.queueing() && !self.history.has_queued_lately() {
+            return Limiter::Loss;
+        }
+        if f.queueing() {
+            return Limiter::Path;
+        }
+        if lags {
+            return Limiter::Server;
+        }
+        if self.sated {
+            return Limiter::Path;
+        }
+        if up && shown.sndbuf_limited > 0.3 {
+            return Limiter::SendBuffer;
+        }
+        if up && shown.rwnd_limited > 0.3 {
+            return Limiter::FarReceiveBuffer;
+        }
+        if up && shown.window_blocked > 0.3 {
+            // On a short path the window reopens as soon as the server has taken the data.
+            return match self.history.trip() < LONG {
+                true => Limiter::Server,
+                false => Limiter::ServerWindow,
+            };
+        }
+        if f.is_in_slow_start() {
+            return Limiter::Startup;
+        }
+        if f.server_share() > 0.5 && shown.server > Duration::from_millis(2) {
+            return match self.history.has_lost_lately() {
+                true if f.is_borne() => Limiter::Path,
+                true => Limiter::Loss,
+                false => Limiter::Server,
+            };
+        }
+        let full = self.config.buffer.map(|b| (b as f64 * 0.35) as u64);
+        if !up && self.history.trip() >= LONG {
+            let reached = full.is_some_and(|full| shown.per_connection >= full);
+            return match reached {
+                true => Limiter::ReceiveBuffer,
+                false => Limiter::FarSendBuffer,
+            };
+        }
+        if self.alone || self.config.connections.is_some() {
+            return Limiter::Lanes;
+        }
+        Limiter::Path
+    }
+
+    /// Returns true if packets seem to be lost at random, so that each connection brings its share.
+    ///
+    /// Connections that tolerate losses gain from more connections too. BBR holds its window for a
+    /// round trip at each loss, so that its slow start doubles only every second one, and a lost
+    /// packet stops all channels of its connection: at 1 GiB, 1 % and 100 ms, five connections took
+    /// two seconds to reach half of the rate.
+    pub(super) fn loses_at_random(&self) -> bool {
+        let borne = self.history.figures().bears_losses() && !self.history.figures().queueing();
+        self.limiter() == Limiter::Loss || (borne && !self.history.has_queued_lately())
+    }
+}

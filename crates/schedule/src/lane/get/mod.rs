@@ -1,0 +1,586 @@
+//! Downloads one file, or a range of one: one type for each stage.
+//!
+//! ```text
+//! Looking -> Queued <-> Reading -> Finishing -> Told -> over
+//!       `--> Whole ----------------------------> over
+//! ```
+
+mod data;
+mod finishing;
+mod giving_up;
+mod whole;
+
+use sftp::{Attrs, OpenFlags, Reply, Request};
+
+use self::data::{Incoming, Reading};
+use self::finishing::Finishing;
+use self::giving_up::DownloadCleanup;
+use self::whole::Whole;
+use super::context::LaneContext;
+use super::job_requests::JobRequests;
+use super::messages::{refused, remote};
+use super::put::{LONGEST_PATH, WHOLE};
+use super::remote_file::{OpenAnswer, RemoteFile};
+use super::request_tag::RequestTag;
+use super::server::Capabilities;
+use super::task::{Misprediction, TaskStep, attributes};
+use super::turns::Queue;
+use crate::{
+    Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent,
+    LocalPath, PutOptions,
+};
+
+/// Largest possible file size in bytes: offsets are signed (off_t).
+const LARGEST: u64 = i64::MAX as u64;
+
+/// Downloads one file, or a range of it into a target that other lanes fill as well.
+#[derive(Debug)]
+pub(super) struct Get {
+    download: Download,
+    stage: Stage,
+}
+
+/// What holds for a job in all its stages.
+#[derive(Debug)]
+struct Download {
+    requests: JobRequests,
+    /// Job that created the target, and the range to read.
+    part: Option<(JobId, ByteRange)>,
+    source: Vec<u8>,
+    target: LocalPath,
+    options: PutOptions,
+    /// Latest attributes, from the listing, STAT or FSTAT.
+    attrs: Option<Attributes>,
+    /// The disk side was asked to create or to join the target.
+    created: bool,
+    /// Received bytes that the disk has not confirmed.
+    unwritten: u64,
+    /// Ask the server for holes.
+    sparse: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// STAT shows what the file is.
+    Looking,
+    /// The file is sent in one message, and stored in one operation.
+    Whole(Whole),
+    /// The job waits for its turn to open the file.
+    Queued(Box<Incoming>),
+    /// The file is open, or OPEN was sent.
+    Reading(Box<Reading>),
+    /// All data have come: the target is finished, and CLOSE is answered.
+    Finishing(Finishing),
+    /// The file is closed, and the target is discarded. Answers may come after the end was
+    /// reported.
+    GivingUp(DownloadCleanup),
+    /// The end was reported; remaining answers are ignored.
+    Told,
+}
+
+impl Get {
+    pub(super) fn new(
+        id: JobId,
+        source: Vec<u8>,
+        target: LocalPath,
+        known: Option<Attributes>,
+        options: PutOptions,
+    ) -> Self {
+        // A listing describes a symlink itself, but only its target counts.
+        let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
+        Self {
+            download: Download {
+                requests: JobRequests::new(id),
+                part: None,
+                source,
+                target,
+                sparse: options.sparse,
+                options,
+                attrs,
+                created: false,
+                unwritten: 0,
+            },
+            stage: Stage::Looking,
+        }
+    }
+
+    /// Creates the download of a range of a file.
+    pub(super) fn range(
+        id: JobId,
+        file: JobId,
+        source: Vec<u8>,
+        known: Attributes,
+        span: ByteRange,
+        sparse: bool,
+    ) -> Self {
+        let options = PutOptions::default();
+        let mut get = Self::new(id, source, LocalPath::default(), None, options);
+        get.download.sparse = sparse;
+        get.download.part = Some((file, span));
+        get.download.attrs = Some(known);
+        get
+    }
+
+    /// Starts the download. A file of unknown type is checked by STAT first, since OPEN of a FIFO
+    /// would block the server forever.
+    pub(super) fn start(&mut self, core: &mut LaneContext) {
+        match self.download.may_go_whole(core) {
+            true => {
+                core.turns_mut().push(Queue::Wholes, self.download.job());
+                self.stage = Stage::Whole(Whole::Queued);
+            }
+            false => self.start_plainly(core),
+        }
+    }
+
+    /// Starts the download in several requests.
+    fn start_plainly(&mut self, core: &mut LaneContext) {
+        if self.download.attrs.is_some() {
+            return self.queue(core);
+        }
+        let path = &self.download.source;
+        let request = Request::Stat { path };
+        self.download
+            .requests
+            .send(core, RequestTag::Look, &request);
+        self.stage = Stage::Looking;
+    }
+
+    fn queue(&mut self, core: &mut LaneContext) {
+        let first = self.download.part.map_or(0, |(_, span)| span.offset);
+        self.stage = Stage::Queued(Box::new(Incoming::from(first)));
+        core.queue_open(self.download.job());
+    }
+
+    /// Sends OPEN when the job's turn has come.
+    pub(super) fn open(&mut self, core: &mut LaneContext) {
+        match std::mem::replace(&mut self.stage, Stage::Told) {
+            Stage::Queued(data) => {
+                let load = &mut self.download;
+                let (path, attrs) = (load.source.as_slice(), Attrs::default());
+                let requests = &mut load.requests;
+                let remote = RemoteFile::open(requests, core, path, OpenFlags::READ, attrs);
+                let mut reading = Reading::new(remote, *data);
+                reading.begin(load, core);
+                self.stage = Stage::Reading(Box::new(reading));
+            }
+            stage => self.stage = stage,
+        }
+    }
+
+    /// Sends the request for the whole file when the job's turn has come.
+    pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
+        if let Stage::Whole(Whole::Queued) = self.stage {
+            self.download.ask_whole(core);
+            self.stage = Stage::Whole(Whole::Asked);
+        }
+    }
+
+    /// Sends the next READ, or CLOSE after the last; false if nothing can be sent now.
+    pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
+        match &mut self.stage {
+            Stage::Reading(reading) => reading.stream(&mut self.download, core),
+            _ => false,
+        }
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: Reply,
+    ) -> Result<TaskStep, Misprediction> {
+        let load = &mut self.download;
+        if !matches!(reply, Reply::Data { last: false, .. }) {
+            load.requests.answered();
+        }
+        match what {
+            RequestTag::Look => self.on_look(core, &reply),
+            RequestTag::Open => self.on_open(core, &reply)?,
+            RequestTag::Fstat => {
+                let fault = load.on_stat(core, &reply);
+                if let Stage::Reading(reading) = &mut self.stage {
+                    reading.stated();
+                }
+                self.fail_if(fault);
+            }
+            RequestTag::SizeAgain => {
+                if let Stage::Reading(reading) = &mut self.stage {
+                    let fault = reading.on_size_again(load, &reply);
+                    self.fail_if(fault);
+                }
+            }
+            RequestTag::Read { offset, len } => self.on_read(core, (offset, len), reply),
+            RequestTag::ReadPacked { offset, len } => {
+                core.answered_packed(&reply);
+                self.on_read(core, (offset, len), reply);
+            }
+            RequestTag::GetFile { pack } => self.on_get_file(core, pack, reply),
+            // All data have arrived; the result of closing a read handle does not matter.
+            RequestTag::Close => match &mut self.stage {
+                Stage::Reading(reading) => reading.remote_mut().closed(),
+                Stage::Finishing(finishing) => finishing.closed(),
+                _ => {}
+            },
+            _ => {}
+        }
+        Ok(self.settle(core))
+    }
+
+    fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
+        match (&self.stage, reply) {
+            (Stage::Looking, Reply::Attrs(attrs)) => {
+                self.open_if_regular(core, attributes(attrs));
+            }
+            (_, Reply::Status(status)) => self.fail(remote(status.to_string())),
+            _ => {}
+        }
+    }
+
+    /// Opens the file if it is a regular one, and fails the job otherwise.
+    fn open_if_regular(&mut self, core: &mut LaneContext, attrs: Attributes) {
+        if !is_regular(&attrs) {
+            let what = match attrs.kind() {
+                EntryKind::Directory => "it is a directory",
+                _ => "not a regular file",
+            };
+            self.fail(remote(what));
+        } else {
+            self.download.attrs = Some(attrs);
+            self.queue(core);
+        }
+    }
+
+    fn on_open(&mut self, core: &mut LaneContext, reply: &Reply) -> Result<(), Misprediction> {
+        let load = &mut self.download;
+        let remote = match &mut self.stage {
+            Stage::Reading(reading) => reading.remote_mut(),
+            Stage::GivingUp(giving_up) => match giving_up.remote_mut() {
+                Some(remote) => remote,
+                None => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        let answer = remote.on_open(&load.requests, core, reply)?;
+        let Stage::Reading(reading) = &mut self.stage else {
+            return Ok(());
+        };
+        match answer {
+            OpenAnswer::AsPredicted => {}
+            OpenAnswer::Known => reading.begin(load, core),
+            OpenAnswer::Refused(status) => {
+                self.fail(refused("cannot open the file", &status));
+                return Ok(());
+            }
+        }
+        load.create_target(core);
+        Ok(())
+    }
+
+    fn on_read(&mut self, core: &mut LaneContext, range: (u64, u32), reply: Reply) {
+        let fault = match &mut self.stage {
+            Stage::Reading(reading) => reading.on_read(&mut self.download, core, range, reply),
+            _ => giving_up::refusal(&reply),
+        };
+        self.fail_if(fault);
+    }
+
+    fn on_get_file(&mut self, core: &mut LaneContext, pack: bool, reply: Reply) {
+        match reply {
+            Reply::File(file) => {
+                Download::note_packed(core, pack, &file);
+                if !matches!(self.stage, Stage::Whole(_)) {
+                    return;
+                }
+                let attrs = attributes(&file.attrs);
+                let Some(data) = file.data else {
+                    return self.open_if_regular(core, attrs);
+                };
+                let len = file.packed.map_or(data.len() as u64, u64::from);
+                // If it is short, the file shrank meanwhile, or the answer is wrong: READs and a
+                // second size decide.
+                if !is_regular(&attrs) || attrs.size.is_some_and(|size| len < size) {
+                    return self.open_if_regular(core, attrs);
+                }
+                self.download.store(core, attrs, data, file.packed);
+                self.stage = Stage::Whole(Whole::Storing);
+            }
+            Reply::Status(status) => match self.download.whole_refused(&status) {
+                Some(fault) => self.fail(fault),
+                None if matches!(self.stage, Stage::Whole(_)) => self.start_plainly(core),
+                None => {}
+            },
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
+        let load = &mut self.download;
+        load.requests.disk_answered();
+        let job = load.job();
+        match reply {
+            DiskReply::Created { .. } | DiskReply::Adopted { .. } => {
+                core.event(LaneEvent::State(job, FileState::Created));
+            }
+            DiskReply::Written { len, offset, .. } => {
+                load.tell_written(core, offset, len);
+                let len = load.wrote(core, len);
+                core.event(LaneEvent::Progress(job, len));
+            }
+            DiskReply::Skipped { offset, len, .. } => {
+                load.tell_written(core, offset, len);
+                core.event(LaneEvent::Progress(job, len));
+            }
+            DiskReply::Finished { stored, .. } => {
+                let renamed = !stored.in_place;
+                stored.events(job).for_each(|event| core.event(event));
+                load.finished(core, renamed);
+                match &mut self.stage {
+                    Stage::Whole(whole) => *whole = Whole::Stored,
+                    Stage::Finishing(finishing) => finishing.finished(),
+                    _ => {}
+                }
+            }
+            DiskReply::Failed { fault, .. } => self.fail(fault),
+            _ => {}
+        }
+        self.settle(core)
+    }
+
+    /// Moves to the next stage, if nothing is pending.
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+        let load = &mut self.download;
+        match std::mem::replace(&mut self.stage, Stage::Told) {
+            Stage::Reading(mut reading) if reading.is_complete(load) => {
+                self.stage = match reading.end_is_sure(load, core) {
+                    true => {
+                        reading.remote_mut().close(&mut load.requests, core);
+                        Stage::Finishing(reading.finish(load, core))
+                    }
+                    false => Stage::Reading(reading),
+                };
+            }
+            // CLOSE was sent after the READs for the stated size, but the file turned out longer.
+            Stage::Reading(reading) if reading.is_closed() && load.requests.at_server() == 0 => {
+                self.stage = Stage::Queued(Box::new(reading.into_data()));
+                core.queue_open(load.job());
+            }
+            stage => self.stage = stage,
+        }
+        let load = &mut self.download;
+        let end = match &mut self.stage {
+            Stage::Finishing(finishing) => finishing
+                .is_over(load)
+                .then_some(LaneEvent::Done(load.job())),
+            Stage::Whole(Whole::Stored) => load
+                .requests
+                .are_answered()
+                .then_some(LaneEvent::Done(load.job())),
+            Stage::GivingUp(giving_up) => giving_up.go_on(load, core),
+            _ => None,
+        };
+        let mut told = match &self.stage {
+            Stage::GivingUp(giving_up) => giving_up.is_told(),
+            stage => matches!(stage, Stage::Told),
+        };
+        if let Some(event) = end {
+            core.event(event);
+            if !told {
+                self.stage = Stage::Told;
+                told = true;
+            }
+        }
+        match told && self.download.requests.are_answered() {
+            true => TaskStep::Over,
+            false => TaskStep::Goes,
+        }
+    }
+
+    /// Fails the job after cleaning up.
+    pub(super) fn cancel(&mut self, core: &mut LaneContext, fault: Fault) -> TaskStep {
+        self.fail(fault);
+        self.settle(core)
+    }
+
+    /// Ends a part early, since another lane has completed it.
+    pub(super) fn abandon(&mut self, core: &mut LaneContext) -> TaskStep {
+        self.give_up(None);
+        self.settle(core)
+    }
+
+    fn fail(&mut self, fault: Fault) {
+        self.give_up(Some(fault));
+    }
+
+    fn fail_if(&mut self, fault: Option<Fault>) {
+        if fault.is_some() {
+            self.give_up(fault);
+        }
+    }
+
+    /// Gives the job up: it fails, or was abandoned if there is no fault.
+    fn give_up(&mut self, fault: Option<Fault>) {
+        match std::mem::replace(&mut self.stage, Stage::Told) {
+            Stage::Told => {}
+            Stage::GivingUp(mut giving_up) => {
+                giving_up.merge(fault);
+                self.stage = Stage::GivingUp(giving_up);
+            }
+            stage => {
+                self.stage = Stage::GivingUp(match stage {
+                    Stage::Reading(reading) => {
+                        DownloadCleanup::new(Some(reading.into_remote()), fault)
+                    }
+                    Stage::Finishing(finishing) => {
+                        let released = self.download.part.is_some() && self.download.created;
+                        let target = (finishing.is_finished(), released);
+                        DownloadCleanup::of_finished(finishing.into_remote(), fault, target)
+                    }
+                    _ => DownloadCleanup::new(None, fault),
+                });
+            }
+        }
+    }
+
+    /// Returns true if the job downloads a range for another job.
+    pub(super) fn is_part(&self) -> bool {
+        self.download.part.is_some()
+    }
+
+    /// Returns true if the disk side holds a target for the job.
+    pub(super) fn holds_target(&self) -> bool {
+        let held = match &self.stage {
+            Stage::Finishing(finishing) => !finishing.is_finished(),
+            Stage::GivingUp(giving_up) => giving_up.holds_target(),
+            Stage::Told => false,
+            _ => true,
+        };
+        held && self.download.created
+    }
+}
+
+/// Returns true for a regular file, or if the server omits the type.
+fn is_regular(attrs: &Attributes) -> bool {
+    attrs.mode.is_none_or(|m| m & 0o170_000 == 0) || attrs.kind() == EntryKind::File
+}
+
+impl Download {
+    fn job(&self) -> JobId {
+        self.requests.job()
+    }
+
+    fn size(&self) -> u64 {
+        self.attrs.and_then(|a| a.size).unwrap_or(0)
+    }
+
+    /// Returns the end of the range, unless the file ends earlier.
+    fn limit(&self) -> Option<u64> {
+        self.part.and_then(|(_, span)| span.end())
+    }
+
+    /// Handles the attributes of the open file.
+    fn on_stat(&mut self, core: &mut LaneContext, reply: &Reply) -> Option<Fault> {
+        let seen = match reply {
+            Reply::Attrs(attrs) => attributes(attrs),
+            _ => Attributes::default(),
+        };
+        let mut fault = None;
+        if let Some(size) = seen.size {
+            self.attrs = Some(seen);
+            fault = (size > LARGEST).then(|| {
+                remote(format!(
+                    "the server reports an impossible size of {size} bytes"
+                ))
+            });
+        }
+        if self.part.is_some() {
+            core.event(LaneEvent::Attributes(self.job(), seen));
+        }
+        fault
+    }
+
+    /// Makes the disk side create the target or join it, once.
+    fn create_target(&mut self, core: &mut LaneContext) {
+        if std::mem::replace(&mut self.created, true) {
+            return;
+        }
+        let job = self.job();
+        let request = match self.part {
+            Some((file, _)) => DiskRequest::Join { job, file },
+            None => DiskRequest::CreateTarget {
+                job,
+                target: self.target.clone(),
+                inplace: self.options.inplace,
+                size: self.attrs.and_then(|a| a.size),
+                keep: self.options.keep.clone(),
+                stays: false,
+                sparse: self.options.sparse,
+            },
+        };
+        self.requests.ask_disk(core, request);
+    }
+
+    /// Makes the disk side write data that take `len` bytes in the file.
+    fn write(&mut self, core: &mut LaneContext, request: DiskRequest) {
+        self.requests.ask_disk(core, request);
+    }
+
+    /// Counts `len` received bytes.
+    fn received(&mut self, core: &mut LaneContext, len: u64) {
+        self.unwritten += len;
+        core.received(len);
+    }
+
+    /// Counts bytes that the disk has written; returns those that were counted as received.
+    fn wrote(&mut self, core: &mut LaneContext, len: u64) -> u64 {
+        let len = len.min(self.unwritten);
+        self.unwritten -= len;
+        core.wrote(len);
+        len
+    }
+
+    fn tell_written(&self, core: &mut LaneContext, offset: u64, len: u64) {
+        if self.part.is_some() {
+            core.event(LaneEvent::Written(self.job(), offset, len));
+        }
+    }
+
+    /// Reports that the target has its final name, or is complete.
+    fn finished(&mut self, core: &mut LaneContext, renamed: bool) {
+        let job = self.job();
+        let len = std::mem::take(&mut self.unwritten);
+        if len > 0 {
+            core.wrote(len);
+            core.event(LaneEvent::Progress(job, len));
+        }
+        core.event(LaneEvent::State(job, FileState::Written));
+        core.event(LaneEvent::State(job, FileState::Closed));
+        if self.options.fsync {
+            core.event(LaneEvent::State(job, FileState::Synced));
+        }
+        if renamed {
+            core.event(LaneEvent::State(job, FileState::Renamed));
+        }
+    }
+
+    fn warn_if_shrunk(&self, core: &mut LaneContext, end: u64) {
+        if end < self.size() {
+            let text = "the file was truncated while it was read".to_owned();
+            core.event(LaneEvent::Warning(self.job(), text));
+        }
+    }
+
+    /// Makes the disk side finish the target, of `size` bytes.
+    fn finish_target(&mut self, core: &mut LaneContext, size: u64) {
+        self.warn_if_shrunk(core, size);
+        let request = DiskRequest::FinishTarget {
+            job: self.job(),
+            size,
+            attributes: self.options.kept(self.attrs.unwrap_or_default()),
+            preserve: self.options.preserve,
+            fsync: self.options.fsync,
+            beyond: self.options.beyond.clone(),
+        };
+        self.requests.ask_disk(core, request);
+    }
+}

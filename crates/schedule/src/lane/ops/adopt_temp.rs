@@ -1,0 +1,106 @@
+use sftp::{Reply, Request, StatusCode};
+
+use super::{LaneContext, TaskStep, end};
+use crate::journal::ExistingFile;
+use crate::lane::job_requests::JobRequests;
+use crate::lane::request_tag::RequestTag;
+use crate::lane::task::attributes;
+use crate::{Attributes, EntryKind, JobId, LaneEvent, Left, RemotePath, Temp};
+
+/// Checks if the temporary of an earlier run can be resumed, and what its rename will replace.
+#[derive(Debug)]
+pub(in crate::lane) struct AdoptTemp {
+    requests: JobRequests,
+    target: RemotePath,
+    temp: RemotePath,
+    left: Left,
+    replace_link: bool,
+    /// Attributes of the temporary.
+    seen: Option<Attributes>,
+    /// Attributes of the file at the final name, once known; `Some(None)` without a file.
+    replaces: Option<Option<Attributes>>,
+}
+
+const TEMP: u8 = 0;
+const TARGET: u8 = 1;
+
+impl AdoptTemp {
+    pub(in crate::lane) fn new(
+        id: JobId,
+        target: RemotePath,
+        temp: RemotePath,
+        left: Left,
+        replace_link: bool,
+    ) -> Self {
+        Self {
+            requests: JobRequests::new(id),
+            target,
+            temp,
+            left,
+            replace_link,
+            seen: None,
+            replaces: None,
+        }
+    }
+
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+        for (step, path) in [(TEMP, &self.temp), (TARGET, &self.target)] {
+            let request = Request::Lstat { path: &path.0 };
+            self.requests.send(core, RequestTag::Step(step), &request);
+        }
+        TaskStep::Goes
+    }
+
+    pub(in crate::lane) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: &Reply,
+    ) -> TaskStep {
+        self.requests.answered();
+        let there = match reply {
+            Reply::Attrs(attrs) => Some(attributes(attrs)),
+            _ => None,
+        };
+        let missing = matches!(reply, Reply::Status(s) if s.code == StatusCode::NO_SUCH_FILE);
+        match what {
+            RequestTag::Step(TEMP) => self.seen = there,
+            // A file that may not be looked at cannot be resumed.
+            _ if there.is_some() || missing => self.replaces = Some(there),
+            _ => {}
+        }
+        if !self.requests.are_answered() {
+            return TaskStep::Goes;
+        }
+        let job = self.requests.job();
+        if let Some(temp) = self.resumable() {
+            core.event(LaneEvent::Temp(job, temp));
+        }
+        end(core, job, None)
+    }
+
+    /// Returns the temporary if it can be resumed.
+    fn resumable(&self) -> Option<Temp> {
+        let target = self.replaces?;
+        let (replaces, mode) = match target.map(|a| (a.kind(), a.mode)) {
+            None => (false, None),
+            Some((EntryKind::File, mode)) if mode.is_some_and(|m| m & 0o200 != 0) => {
+                (true, mode.map(|m| m & 0o777))
+            }
+            Some((EntryKind::Symlink, _)) if self.replace_link => (false, None),
+            Some(_) => return None,
+        };
+        let seen = self.seen.filter(|seen| seen.kind() == EntryKind::File)?;
+        let seen = ExistingFile {
+            size: seen.size.unwrap_or(0),
+            mtime: seen.times.map_or(0, |(_, m)| u64::from(m) * 1_000_000_000),
+        };
+        self.left.may_go_on(seen).then(|| Temp {
+            temp: self.temp.clone(),
+            target: self.target.clone(),
+            replaces,
+            mode,
+            owner: target.and_then(|there| there.owner).filter(|_| replaces),
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! Creates a hard link at the far end.
+
+use sftp::{Reply, Request, StatusCode, temp_name};
+
+use super::LaneContext;
+use crate::lane::messages::{self, refused, remote};
+use crate::lane::replace::{Replace, ReplaceProgress};
+use crate::lane::request_tag::RequestTag;
+use crate::lane::server::Capabilities;
+use crate::lane::task::{TaskStep, attributes};
+use crate::{EntryKind, Fault, JobId, LaneEvent};
+
+/// Creates a hard link; if the name is taken, creates it under a temporary name and renames it.
+#[derive(Debug)]
+pub(in crate::lane) struct HardLink {
+    id: JobId,
+    path: Vec<u8>,
+    of: Vec<u8>,
+    temp: Option<Vec<u8>>,
+    replace: Option<Replace>,
+    fault: Option<Fault>,
+}
+
+/// Creates the link under its name.
+const ITSELF: u8 = 0;
+/// Creates the link under a temporary name.
+const BESIDE: u8 = 1;
+/// Looks at the existing file, which may have to be moved aside.
+const LOOK: u8 = 2;
+/// Removes the temporary name: rename(2) does nothing if both names are links of one file.
+const CLEAN: u8 = 3;
+
+const MAKING: &str = "cannot make the hard link";
+
+impl HardLink {
+    pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, of: Vec<u8>) -> Self {
+        Self {
+            id,
+            path,
+            of,
+            temp: None,
+            replace: None,
+            fault: None,
+        }
+    }
+
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+        if !core.can(Capabilities::HARDLINK) {
+            self.fault = Some(remote("the server does not support hard links"));
+            return self.end(core);
+        }
+        let (from, to) = (&self.of, &self.path);
+        core.send(
+            self.id,
+            RequestTag::Step(ITSELF),
+            &Request::Hardlink { from, to },
+        );
+        TaskStep::Goes
+    }
+
+    pub(in crate::lane) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: &Reply,
+    ) -> TaskStep {
+        match (what, messages::status(reply)) {
+            (RequestTag::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
+                let path = &self.path;
+                self.fault = Some(refused(MAKING, status));
+                core.send(self.id, RequestTag::Step(LOOK), &Request::Lstat { path });
+                return TaskStep::Goes;
+            }
+            (RequestTag::Step(LOOK), _) => {
+                // A directory is never moved aside.
+                let stands = match reply {
+                    Reply::Attrs(attrs) => attributes(attrs).kind(),
+                    _ => EntryKind::Directory,
+                };
+                if stands == EntryKind::Directory {
+                    return self.end(core);
+                }
+                self.fault = None;
+                let temp = temp_name(&self.path, core.random());
+                let (from, to) = (&self.of, &temp);
+                core.send(
+                    self.id,
+                    RequestTag::Step(BESIDE),
+                    &Request::Hardlink { from, to },
+                );
+                self.temp = Some(temp);
+                return TaskStep::Goes;
+            }
+            (RequestTag::Step(ITSELF | BESIDE), Err(status)) => {
+                self.temp = None;
+                self.fault = Some(refused(MAKING, status));
+            }
+            (RequestTag::Step(BESIDE), Ok(())) => {
+                let from = self.temp.as_deref().unwrap_or_default();
+                let names = (from, self.path.as_slice());
+                self.replace = Some(Replace::begin(core, self.id, names, true));
+                return TaskStep::Goes;
+            }
+            (RequestTag::Replace, _) => {
+                let Some(mut replace) = self.replace.take() else {
+                    return self.end(core);
+                };
+                let replaced = replace.on_reply(core, self.id, reply);
+                if let ReplaceProgress::Goes = replaced {
+                    self.replace = Some(replace);
+                    return TaskStep::Goes;
+                }
+                let (fault, warning) = replaced.told(MAKING, &mut self.temp);
+                self.fault = fault;
+                if let Some(text) = warning {
+                    core.event(LaneEvent::Warning(self.id, text));
+                }
+                if let Some(path) = &self.temp {
+                    core.send(self.id, RequestTag::Step(CLEAN), &Request::Remove { path });
+                    return TaskStep::Goes;
+                }
+            }
+            (RequestTag::Step(CLEAN), done) => {
+                let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
+                if let Some(temp) = self.temp.take().filter(|_| left) {
+                    let name = sftp::printable(&temp, 4096);
+                    let text = format!("cannot remove the temporary file {name}");
+                    core.event(LaneEvent::Warning(self.id, text));
+                }
+            }
+            _ => {}
+        }
+        self.end(core)
+    }
+
+    fn end(&mut self, core: &mut LaneContext) -> TaskStep {
+        core.event(match self.fault.take() {
+            Some(fault) => LaneEvent::Failed(self.id, fault),
+            None => LaneEvent::Done(self.id),
+        });
+        TaskStep::Over
+    }
+
+    /// Returns the temporary that may exist now.
+    pub(in crate::lane) fn temporary(&self) -> Option<(JobId, &[u8])> {
+        self.temp.as_deref().map(|temp| (self.id, temp))
+    }
+}

@@ -1,0 +1,78 @@
+use sftp::{Attrs, Reply, Request};
+
+use super::{LaneContext, TaskStep, end};
+use crate::lane::messages::{self, remote};
+use crate::lane::request_tag::RequestTag;
+use crate::lane::task::attributes;
+use crate::{EntryKind, Fault, JobId, LaneEvent};
+
+/// Creates a directory; an existing one will do.
+#[derive(Debug)]
+pub(in crate::lane) struct MakeDir {
+    id: JobId,
+    path: Vec<u8>,
+    mode: u32,
+    /// A symlink to a directory will do as well.
+    follow: bool,
+    /// Refusal of the request, while the existing file is looked at.
+    refusal: Option<Fault>,
+}
+
+const CREATE: u8 = 0;
+const LOOK: u8 = 1;
+
+impl MakeDir {
+    pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, mode: u32, follow: bool) -> Self {
+        Self {
+            id,
+            path,
+            mode,
+            follow,
+            refusal: None,
+        }
+    }
+
+    pub(in crate::lane) fn start(&self, core: &mut LaneContext) -> TaskStep {
+        let (path, attrs) = (self.path.as_slice(), self.mode & 0o777);
+        let attrs = Attrs::with_permissions(attrs);
+        let request = Request::Mkdir { path, attrs };
+        core.send(self.id, RequestTag::Step(CREATE), &request);
+        TaskStep::Goes
+    }
+
+    pub(in crate::lane) fn on_reply(&mut self, core: &mut LaneContext, reply: &Reply) -> TaskStep {
+        match self.refusal.take() {
+            None => {
+                let Err(status) = messages::status(reply) else {
+                    return end(core, self.id, None);
+                };
+                // Kept in case the existing file does not explain the refusal.
+                self.refusal = Some(remote(status.to_string()));
+                let path = self.path.as_slice();
+                let request = match self.follow {
+                    true => Request::Stat { path },
+                    false => Request::Lstat { path },
+                };
+                core.send(self.id, RequestTag::Step(LOOK), &request);
+                TaskStep::Goes
+            }
+            Some(refusal) => {
+                let fault = self.looked(core, reply, refusal);
+                end(core, self.id, fault)
+            }
+        }
+    }
+
+    /// Handles the attributes of what stands at the path.
+    fn looked(&self, core: &mut LaneContext, reply: &Reply, refusal: Fault) -> Option<Fault> {
+        let Reply::Attrs(attrs) = reply else {
+            return Some(refusal);
+        };
+        let attributes = attributes(attrs);
+        if attributes.kind() != EntryKind::Directory {
+            return Some(remote("a file that is not a directory is in the way"));
+        }
+        core.event(LaneEvent::Attributes(self.id, attributes));
+        None
+    }
+}

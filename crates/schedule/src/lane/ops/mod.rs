@@ -1,0 +1,30 @@
+//! Jobs of one request, with a few more after a refusal, and jobs without a data stream.
+
+mod adopt_temp;
+mod hard_link;
+mod make_dir;
+mod query;
+mod set_attributes;
+mod sum;
+mod symlink;
+
+pub(super) use adopt_temp::AdoptTemp;
+pub(super) use hard_link::HardLink;
+pub(super) use make_dir::MakeDir;
+pub(super) use query::Query;
+pub(super) use set_attributes::SetAttributes;
+pub(super) use sum::Sum;
+pub(super) use symlink::MakeSymlink;
+
+use super::context::LaneContext;
+use super::task::TaskStep;
+use crate::{Fault, JobId, LaneEvent};
+
+/// Reports the result of `job` and ends it.
+fn end(core: &mut LaneContext, job: JobId, fault: Option<Fault>) -> TaskStep {
+    core.event(match fault {
+        Some(fault) => LaneEvent::Failed(job, fault),
+        None => LaneEvent::Done(job),
+    });
+    TaskStep::Over
+}

@@ -1,0 +1,186 @@
+//! Jobs of one request.
+
+use sftp::xattrs::Xattr;
+use sftp::{Reply, Request};
+use wire::{Field as _, Rest};
+
+use super::{LaneContext, TaskStep, end};
+use crate::lane::messages::{self, SYNCING_NAME, refused, remote};
+use crate::lane::metadata::NOT_OURS;
+use crate::lane::request_tag::RequestTag;
+use crate::lane::server::Capabilities;
+use crate::lane::task::attributes;
+use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
+
+/// Asks the server one thing: attributes, a path, names, a removal or a sync.
+#[derive(Debug)]
+pub(in crate::lane) struct Query {
+    id: JobId,
+    kind: JobKind,
+}
+
+/// Only step of the job.
+const ONLY: RequestTag = RequestTag::Step(0);
+
+impl Query {
+    pub(in crate::lane) fn new(id: JobId, kind: JobKind) -> Self {
+        Self { id, kind }
+    }
+
+    pub(in crate::lane) fn start(&self, core: &mut LaneContext) -> TaskStep {
+        match &self.kind {
+            JobKind::ReadSymlink { path } => {
+                core.send(self.id, ONLY, &Request::Readlink { path: &path.0 });
+            }
+            JobKind::Stat { path, follow } => {
+                let path = path.0.as_slice();
+                let request = match follow {
+                    true => Request::Stat { path },
+                    false => Request::Lstat { path },
+                };
+                core.send(self.id, ONLY, &request);
+            }
+            JobKind::Remove { path } => {
+                core.send(self.id, ONLY, &Request::Remove { path: &path.0 });
+            }
+            JobKind::RemoveDir { path } => {
+                core.send(self.id, ONLY, &Request::Rmdir { path: &path.0 });
+            }
+            JobKind::Rename { from, to } => {
+                // Unlike posix-rename@openssh.com it replaces nothing.
+                let (from, to) = (from.0.as_slice(), to.0.as_slice());
+                core.send(self.id, ONLY, &Request::Rename { from, to });
+            }
+            JobKind::RealPath { path } => return self.real_path(core, &path.0),
+            JobKind::MakeDurable { paths } => return self.make_durable(core, paths),
+            _ => return self.ask(core),
+        }
+        TaskStep::Goes
+    }
+
+    fn real_path(&self, core: &mut LaneContext, path: &[u8]) -> TaskStep {
+        let home = path.first() == Some(&b'~');
+        if home && core.can(Capabilities::EXPAND_PATH) {
+            core.send(self.id, ONLY, &Request::ExpandPath { path });
+            return TaskStep::Goes;
+        }
+        // An SFTP session starts in the home directory, so `~` is the working directory.
+        let path = match path {
+            b"~" | b"~/" => b".".as_slice(),
+            [b'~', b'/', rest @ ..] => rest,
+            [b'~', ..] => {
+                let fault = remote("the server cannot expand the home of another user");
+                return end(core, self.id, Some(fault));
+            }
+            path => path,
+        };
+        core.send(self.id, ONLY, &Request::Realpath { path });
+        TaskStep::Goes
+    }
+
+    /// Sends the sync; other servers have no request for it, and the job succeeds.
+    fn make_durable(&self, core: &mut LaneContext, paths: &[RemotePath]) -> TaskStep {
+        if !core.can(Capabilities::FSYNC_SET) {
+            return end(core, self.id, None);
+        }
+        let mut bytes = Vec::new();
+        for path in paths {
+            path.0.as_slice().write(&mut bytes);
+        }
+        let paths = Rest(&bytes);
+        core.send(self.id, ONLY, &Request::FsyncSet { paths });
+        TaskStep::Goes
+    }
+
+    /// Sends a query that only a longhaul server understands.
+    fn ask(&self, core: &mut LaneContext) -> TaskStep {
+        let can = match &self.kind {
+            JobKind::GetXattrs { .. } => Capabilities::XATTRS,
+            JobKind::Names { .. } => Capabilities::NAMES_BY_ID,
+            _ => Capabilities::IDS_BY_NAME,
+        };
+        if !core.can(can) {
+            return end(core, self.id, Some(remote(NOT_OURS)));
+        }
+        match &self.kind {
+            JobKind::GetXattrs { path, flags } => {
+                let (path, flags) = (path.0.as_slice(), *flags);
+                core.send(self.id, ONLY, &Request::GetXattrs { path, flags });
+            }
+            JobKind::Names { users, groups } => {
+                let bytes = |ids: &[u32]| ids.iter().flat_map(|id| id.to_be_bytes()).collect();
+                let (users, groups): (Vec<u8>, Vec<u8>) = (bytes(users), bytes(groups));
+                let (users, groups) = (users.as_slice(), groups.as_slice());
+                core.send(self.id, ONLY, &Request::UsersGroupsById { users, groups });
+            }
+            JobKind::Ids { users, groups } => {
+                let (users, groups) = (strings(users), strings(groups));
+                let (users, groups) = (users.as_slice(), groups.as_slice());
+                core.send(self.id, ONLY, &Request::IdsByName { users, groups });
+            }
+            _ => {}
+        }
+        TaskStep::Goes
+    }
+
+    pub(in crate::lane) fn on_reply(&self, core: &mut LaneContext, reply: Reply) -> TaskStep {
+        let fault = self.answered(core, reply);
+        end(core, self.id, fault)
+    }
+
+    fn answered(&self, core: &mut LaneContext, reply: Reply) -> Option<Fault> {
+        match reply {
+            Reply::Xattrs(list) => return self.on_xattrs(core, list),
+            Reply::UsersGroups { users, groups } => {
+                core.event(LaneEvent::Names(self.id, users, groups));
+            }
+            Reply::Ids { users, groups } => {
+                core.event(LaneEvent::Ids(self.id, users, groups));
+            }
+            Reply::Attrs(attrs) => {
+                core.event(LaneEvent::Attributes(self.id, attributes(&attrs)));
+            }
+            Reply::Names(names) => match <[_; 1]>::try_from(names) {
+                Ok([name]) if !name.filename.is_empty() && !name.filename.contains(&0) => {
+                    core.event(LaneEvent::Path(self.id, name.filename));
+                }
+                _ => return Some(remote("the server answered with no path or several")),
+            },
+            reply => {
+                let status = messages::status(&reply).err()?;
+                if !matches!(self.kind, JobKind::MakeDurable { .. }) {
+                    return Some(remote(status.to_string()));
+                }
+                if !messages::is_told_only(status) {
+                    return Some(refused(SYNCING_NAME, status));
+                }
+                let text = format!("cannot sync a directory: {status}");
+                core.event(LaneEvent::Warning(self.id, text));
+            }
+        }
+        None
+    }
+
+    /// Reports extended attributes. Names that were not requested are an error, since setting them
+    /// could have effects.
+    fn on_xattrs(&self, core: &mut LaneContext, list: Vec<Xattr>) -> Option<Fault> {
+        let JobKind::GetXattrs { flags, .. } = self.kind else {
+            return None;
+        };
+        let asked = |(name, _): &Xattr| sftp::xattrs::is_asked(name, true, flags);
+        if !list.iter().all(asked) {
+            let text = "the server sent extended attributes that were not requested";
+            return Some(remote(text));
+        }
+        core.event(LaneEvent::Xattrs(self.id, list));
+        None
+    }
+}
+
+fn strings(names: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for name in names {
+        name.as_slice().write(&mut out);
+    }
+    out
+}

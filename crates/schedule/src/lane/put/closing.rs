@@ -1,0 +1,91 @@
+use sftp::Reply;
+
+use super::ending::Ending;
+use super::naming::Naming;
+use super::new_file::NewFile;
+use super::{LaneContext, Upload};
+use crate::FileState;
+use crate::lane::messages::{self, CLOSING, refused};
+use crate::lane::remote_file::RemoteFile;
+use crate::lane::request_tag::RequestTag;
+
+/// Stage in which everything up to CLOSE was sent, and the answers are awaited. A server may answer
+/// CLOSE before WRITE.
+#[derive(Debug)]
+pub(super) struct Closing {
+    remote: RemoteFile,
+    new: NewFile,
+    /// WRITEs without an answer.
+    writes: usize,
+}
+
+impl Closing {
+    pub(super) fn new(remote: RemoteFile, new: NewFile, writes: usize) -> Self {
+        Self {
+            remote,
+            new,
+            writes,
+        }
+    }
+
+    /// Handles the answer to a request.
+    pub(super) fn on_reply(
+        &mut self,
+        up: &mut Upload,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: &Reply,
+    ) -> Option<Ending> {
+        match what {
+            RequestTag::Write { offset, len } => {
+                self.writes = self.writes.saturating_sub(1);
+                up.write_answered(core, (offset, len), reply)
+            }
+            RequestTag::Close => match messages::status(reply) {
+                Err(status) => Some(Ending::Failed(refused(CLOSING, status))),
+                Ok(()) => {
+                    self.remote.closed();
+                    None
+                }
+            },
+            _ => self.new.on_reply(up, core, what, reply),
+        }
+    }
+
+    /// Reports that the data are written, and the temporary to other jobs.
+    pub(super) fn announce(&mut self, up: &mut Upload, core: &mut LaneContext) {
+        if !self.remote.is_open() {
+            return;
+        }
+        if self.writes == 0 {
+            up.reach(core, FileState::Written);
+        }
+        self.new.announce(up, core);
+    }
+
+    /// Returns true if CLOSE was answered OK.
+    pub(super) fn is_closed(&self) -> bool {
+        self.remote.is_closed()
+    }
+
+    pub(super) fn into_naming(self) -> Naming {
+        Naming::new(self.new)
+    }
+
+    pub(super) fn remote_mut(&mut self) -> &mut RemoteFile {
+        &mut self.remote
+    }
+
+    pub(super) fn new_file(&self) -> &NewFile {
+        &self.new
+    }
+
+    pub(super) fn new_file_mut(&mut self) -> &mut NewFile {
+        &mut self.new
+    }
+
+    /// Gives the attempt up: returns what must be cleaned up.
+    pub(super) fn give_up(self) -> (RemoteFile, NewFile) {
+        (self.remote, self.new)
+    }
+}

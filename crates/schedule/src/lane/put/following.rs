@@ -1,0 +1,39 @@
+use sftp::{Reply, Request};
+
+use super::ending::Ending;
+use super::{LaneContext, Upload};
+use crate::lane::request_tag::RequestTag;
+
+/// Stage in which STAT and REALPATH find the file that a symlink at the target points to.
+#[derive(Debug)]
+pub(super) struct Following;
+
+impl Following {
+    /// Sends both requests.
+    pub(super) fn begin(up: &mut Upload, core: &mut LaneContext) -> Self {
+        up.target.follow();
+        let (requests, path) = (&mut up.requests, up.path.as_slice());
+        requests.send(core, RequestTag::Follow, &Request::Stat { path });
+        requests.send(core, RequestTag::Resolve, &Request::Realpath { path });
+        Self
+    }
+
+    /// Handles an answer.
+    pub(super) fn on_reply(
+        &self,
+        up: &mut Upload,
+        what: RequestTag,
+        reply: &Reply,
+    ) -> Option<Ending> {
+        match what {
+            RequestTag::Follow => return up.target.followed(reply),
+            RequestTag::Resolve => {
+                if let Some(path) = up.target.resolved(reply) {
+                    up.path = path;
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+}

@@ -1,0 +1,667 @@
+//! Uploads one file, or a part of one: one type for each stage.
+//!
+//! ```text
+//! Reading -> Queued -> Sending -> Closing -> Naming -> Over
+//!               `----> Whole ------------------------> Over
+//! ```
+//!
+//! Every stage may become `GivingUp`, which ends the job or starts it over, through `Probing` or
+//! `Following` if the target needs them.
+
+mod closing;
+mod ending;
+mod following;
+mod giving_up;
+mod naming;
+mod new_file;
+mod owner;
+mod part;
+mod probing;
+mod progress;
+mod queued;
+mod reading;
+mod sending;
+mod source;
+mod target;
+mod temp_names;
+mod upload;
+mod whole;
+
+use sftp::packed::LEAST_FILE;
+use sftp::{Handle, OpenFlags, Reply, Status};
+
+use self::closing::Closing;
+use self::ending::{Ending, RetryReason};
+use self::following::Following;
+use self::giving_up::{GivenUp, UploadCleanup};
+use self::naming::{Named, Naming};
+pub(super) use self::new_file::NewFile;
+pub(super) use self::owner::OwnerOutcome;
+pub(super) use self::part::UploadPart;
+use self::probing::Probing;
+use self::progress::UploadProgress;
+use self::queued::Queued;
+use self::reading::Reading;
+use self::sending::Sending;
+use self::target::Target;
+use self::temp_names::TempNames;
+pub(super) use self::whole::{LONGEST_PATH, WHOLE};
+use super::context::LaneContext;
+use super::job_requests::JobRequests;
+use super::messages::{self, CREATING, refused};
+use super::remote_file::OpenAnswer;
+use super::request_tag::RequestTag;
+use super::server::Capabilities;
+use super::task::{Misprediction, TaskStep};
+use crate::{DiskReply, DiskRequest, Fault, FileState, JobId, LaneEvent, PutOptions, Temp};
+
+/// Uploads one file, or a part of one.
+///
+/// The temporary is opened beside the target as soon as the source's first bytes are read, while
+/// the LSTAT of the target is still in flight. Its result is applied before the rename; if it
+/// requires another way (a symlink, a device), the temporary is removed and the job starts over.
+#[derive(Debug)]
+pub(super) struct Put {
+    upload: Upload,
+    stage: Stage,
+}
+
+/// What holds for a job over all its attempts.
+#[derive(Debug)]
+struct Upload {
+    requests: JobRequests,
+    part: UploadPart,
+    options: PutOptions,
+    /// Final path of the file: the target, or the target of a symlink.
+    path: Vec<u8>,
+    target: Target,
+    names: TempNames,
+    progress: UploadProgress,
+    /// The file needs several requests: the server said so, or the file is not small.
+    plain: bool,
+}
+
+/// Stage of the present attempt.
+#[derive(Debug)]
+enum Stage {
+    /// The disk side opens the source.
+    Reading(Reading),
+    /// The first bytes are read, and the job waits for its turn to open the file or to send it
+    /// whole.
+    Queued(Box<Queued>),
+    /// The file was sent in one request, with its rename.
+    Whole,
+    /// OPEN was sent, and data move.
+    Sending(Box<Sending>),
+    /// All data, the attributes and CLOSE were sent.
+    Closing(Box<Closing>),
+    /// The file gets its owner and its final name.
+    Naming(Box<Naming>),
+    /// An OPEN shows if the server lets an existing read-only file be written.
+    Probing(Probing),
+    /// STAT and REALPATH find the file that a symlink points to.
+    Following(Following),
+    /// The attempt ends: handles are closed and the temporary is removed.
+    GivingUp(Box<UploadCleanup>),
+    Over,
+}
+
+/// Size in bytes up to which a file is read with one disk request and sent in one flight.
+const FIRST: usize = 32 * 1024;
+
+impl Put {
+    pub(super) fn new(id: JobId, part: UploadPart, path: Vec<u8>, options: PutOptions) -> Self {
+        let target = Target::new(&options);
+        Self {
+            upload: Upload {
+                requests: JobRequests::new(id),
+                part,
+                options,
+                path,
+                target,
+                names: TempNames::default(),
+                progress: UploadProgress::default(),
+                plain: false,
+            },
+            stage: Stage::Over,
+        }
+    }
+
+    /// Creates the job that sets the attributes of `temp`, of which `new` is known, and renames
+    /// it.
+    pub(super) fn finish(
+        id: JobId,
+        temp: Temp,
+        part: UploadPart,
+        options: PutOptions,
+        new: NewFile,
+    ) -> Self {
+        let target = Target::of(&temp);
+        let mut put = Self::new(id, part, temp.target.0, options);
+        put.upload.target = target;
+        put.stage = Stage::Queued(Box::new(Queued::to_finish(new.named(temp.temp.0))));
+        put
+    }
+
+    /// Starts an attempt.
+    pub(super) fn start(&mut self, core: &mut LaneContext) {
+        let up = &mut self.upload;
+        let job = up.requests.job();
+        match up.part {
+            UploadPart::Finish { .. } => return self.start_finish(core),
+            UploadPart::Sync => {
+                self.stage = Stage::Queued(Box::new(Queued::to_sync()));
+                return core.queue_open(job);
+            }
+            _ => {}
+        }
+        up.go_in_place(core);
+        let whole = up.may_go_whole(core);
+        if !whole {
+            up.look(core);
+        }
+        let handle = if core.predicts() { 4 } else { Handle::MAX };
+        core.turns_mut().prefetch();
+        let pack = match up.part {
+            UploadPart::Whole { .. } if whole && core.can(Capabilities::ZSTD_FILES) => {
+                core.packs_file().then_some(LEAST_FILE)
+            }
+            UploadPart::Whole { .. } => core.packs_first().then_some(u64::MAX),
+            _ => None,
+        };
+        self.stage = Stage::Reading(Reading::new(pack));
+        let request = match &up.part {
+            UploadPart::Whole { source } => DiskRequest::OpenSource {
+                job,
+                path: source.clone(),
+                first: match (whole, pack.is_some()) {
+                    (true, _) => up.whole_block(core, handle),
+                    (false, true) => core.block_to_pack(handle, FIRST),
+                    (false, false) => core.block(handle, FIRST),
+                },
+                sparse: up.may_skip(core),
+                pack,
+            },
+            UploadPart::Head { file, .. } | UploadPart::Range { file, .. } => {
+                DiskRequest::Join { job, file: *file }
+            }
+            UploadPart::Finish { .. } | UploadPart::Sync => return,
+        };
+        up.requests.ask_disk(core, request);
+    }
+
+    /// Starts the last part: opens the temporary if attributes need a handle, otherwise only the
+    /// rename is left.
+    fn start_finish(&mut self, core: &mut LaneContext) {
+        let Stage::Queued(queued) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            return;
+        };
+        let up = &self.upload;
+        let (queued, opens) = queued.for_attributes(up, core);
+        if opens {
+            core.queue_open(up.requests.job());
+            self.stage = Stage::Queued(Box::new(queued));
+            return;
+        }
+        self.stage = Stage::Naming(Box::new(Naming::new(queued.into_new())));
+        let _ = self.name(core);
+    }
+
+    /// Sends OPEN when the job's turn has come.
+    pub(super) fn open(&mut self, core: &mut LaneContext) {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Queued(queued) => {
+                let sending = queued.open(&mut self.upload, core);
+                self.stage = Stage::Sending(Box::new(sending));
+                self.begin(core);
+            }
+            Stage::Probing(mut probing) => {
+                probing.open(&mut self.upload, core);
+                self.stage = Stage::Probing(probing);
+            }
+            stage => self.stage = stage,
+        }
+    }
+
+    /// Writes the first block once the handle is known or predicted.
+    fn begin(&mut self, core: &mut LaneContext) {
+        if let Stage::Sending(sending) = &mut self.stage
+            && sending.begin(&mut self.upload, core)
+        {
+            self.finish_data(core);
+        }
+    }
+
+    /// Sends attributes, fsync and CLOSE once all data have left.
+    fn finish_data(&mut self, core: &mut LaneContext) {
+        let Stage::Sending(sending) = &mut self.stage else {
+            return;
+        };
+        if sending.is_sent(&self.upload, core)
+            && let Stage::Sending(sending) = std::mem::replace(&mut self.stage, Stage::Over)
+        {
+            let closing = sending.close(&mut self.upload, core);
+            self.stage = Stage::Closing(Box::new(closing));
+        }
+    }
+
+    /// Sends the file in one request when its turn has come.
+    pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Queued(queued) => {
+                queued.send_whole(&mut self.upload, core);
+                self.stage = Stage::Whole;
+            }
+            stage => self.stage = stage,
+        }
+    }
+
+    /// Requests the next piece of the source; false if nothing can be requested now.
+    pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
+        match &mut self.stage {
+            Stage::Sending(sending) => sending.stream(&mut self.upload, core),
+            _ => false,
+        }
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: &Reply,
+    ) -> Result<TaskStep, Misprediction> {
+        self.upload.requests.answered();
+        match what {
+            RequestTag::PutFile { len } => return Ok(self.on_put_file(core, len, reply)),
+            RequestTag::Look => self.on_look(core, reply),
+            RequestTag::Open => self.on_open(core, reply)?,
+            _ => {
+                let up = &mut self.upload;
+                let (ending, sent) = match &mut self.stage {
+                    Stage::Sending(sending) => sending.on_reply(up, core, what, reply),
+                    Stage::Closing(closing) => (closing.on_reply(up, core, what, reply), false),
+                    Stage::Naming(naming) => (naming.on_reply(up, core, what, reply), false),
+                    Stage::Probing(probing) => {
+                        probing.on_reply(what);
+                        (None, false)
+                    }
+                    Stage::Following(following) => (following.on_reply(up, what, reply), false),
+                    Stage::GivingUp(giving_up) => {
+                        (giving_up.on_reply(up, core, what, reply), false)
+                    }
+                    Stage::Reading(_) | Stage::Queued(_) | Stage::Whole | Stage::Over => {
+                        (None, false)
+                    }
+                };
+                self.end_if(core, ending);
+                if sent {
+                    self.finish_data(core);
+                }
+            }
+        }
+        Ok(self.settle(core))
+    }
+
+    /// Handles the LSTAT of the target.
+    fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
+        let up = &mut self.upload;
+        match up.target.looked(reply, &up.options) {
+            // What stands at the target counts more than another reason to start over.
+            Some(Ending::Retry(reason)) => self.retry_instead(core, reason),
+            ending => self.end_if(core, ending),
+        }
+        let up = &self.upload;
+        if let Stage::Queued(queued) = &mut self.stage
+            && queued.target_is_known()
+        {
+            let job = up.requests.job();
+            if core.refusals().in_place() && up.options.temp_dir.is_none() {
+                self.end(core, Ending::Retry(RetryReason::InPlace));
+                core.tell_in_place(job);
+            } else {
+                core.queue_open(job);
+            }
+        }
+    }
+
+    fn on_open(&mut self, core: &mut LaneContext, reply: &Reply) -> Result<(), Misprediction> {
+        core.note_open(matches!(reply, Reply::Handle(_)));
+        let up = &mut self.upload;
+        let requests = &up.requests;
+        let probed = match &mut self.stage {
+            Stage::Probing(probing) => {
+                let ending = probing.on_open(up, core, reply)?;
+                self.end_if(core, ending);
+                return Ok(());
+            }
+            Stage::GivingUp(giving_up) => giving_up.is_probe(),
+            _ => false,
+        };
+        let remote = match &mut self.stage {
+            Stage::Sending(sending) => sending.remote_mut(),
+            Stage::Closing(closing) => closing.remote_mut(),
+            Stage::GivingUp(giving_up) => match giving_up.remote_mut() {
+                Some(remote) => remote,
+                None => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        match remote.on_open(requests, core, reply)? {
+            OpenAnswer::Refused(status) => {
+                if !probed {
+                    self.open_refused(core, &status);
+                }
+                return Ok(());
+            }
+            OpenAnswer::AsPredicted => {
+                if let Stage::Sending(sending) = &self.stage
+                    && !sending.has_end()
+                {
+                    core.stream(requests.job());
+                }
+            }
+            OpenAnswer::Known => self.begin(core),
+        }
+        if !probed {
+            let exists = self.stage.new_file().is_some_and(NewFile::is_temporary);
+            self.upload.open_allowed(core, exists);
+            self.upload.reach(core, FileState::Created);
+        }
+        Ok(())
+    }
+
+    /// Handles a refused OPEN.
+    fn open_refused(&mut self, core: &mut LaneContext, status: &Status) {
+        let up = &mut self.upload;
+        // The temporary belongs to other jobs; the job that renames it also removes it.
+        if !up.part.creates_file() {
+            let fault = refused("cannot reopen the temporary file", status);
+            return self.end(core, Ending::Failed(fault));
+        }
+        if let Some(new) = self.stage.new_file_mut() {
+            new.is_gone();
+        }
+        let ending = match up.target.is_direct() {
+            true => Ending::Failed(refused(CREATING, status)),
+            false => {
+                let in_temp_dir = up.options.temp_dir.is_some();
+                up.names.refused(core, status, in_temp_dir)
+            }
+        };
+        self.end(core, ending);
+    }
+
+    fn on_put_file(&mut self, core: &mut LaneContext, len: u64, reply: &Reply) -> TaskStep {
+        let Reply::Status(status) = reply else {
+            return TaskStep::Goes;
+        };
+        match self.upload.whole_answered(core, len, status) {
+            None => {
+                self.stage = Stage::Over;
+                TaskStep::Over
+            }
+            Some(ending) => {
+                self.end(core, ending);
+                self.settle(core)
+            }
+        }
+    }
+
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
+        let up = &mut self.upload;
+        up.requests.disk_answered();
+        match reply {
+            DiskReply::Failed { fault, .. } => self.end(core, Ending::Failed(fault)),
+            reply => match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Reading(reading) => {
+                    self.stage = match reading.on_disk(up, core, reply) {
+                        Ok(queued) => Stage::Queued(Box::new(queued)),
+                        Err(reading) => Stage::Reading(reading),
+                    };
+                }
+                Stage::Sending(mut sending) => {
+                    let sent = sending.on_disk(up, core, reply);
+                    self.stage = Stage::Sending(sending);
+                    if sent {
+                        self.finish_data(core);
+                    }
+                }
+                Stage::GivingUp(mut giving_up) => {
+                    giving_up.on_disk(up, core, reply);
+                    self.stage = Stage::GivingUp(giving_up);
+                }
+                stage => self.stage = stage,
+            },
+        }
+        self.settle(core)
+    }
+
+    /// Moves to the next step if nothing is pending: rename, cleanup, or end.
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+        let up = &mut self.upload;
+        match &mut self.stage {
+            Stage::GivingUp(_) => return self.give_up(core),
+            Stage::Sending(sending) => sending.announce(up, core),
+            Stage::Closing(closing) => closing.announce(up, core),
+            _ => {}
+        }
+        if !up.requests.are_answered() {
+            return TaskStep::Goes;
+        }
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Closing(closing) if closing.is_closed() => {
+                let naming = closing.into_naming();
+                naming.reach_closed(up, core);
+                if !up.part.renames() {
+                    core.event(LaneEvent::Done(up.job()));
+                    return TaskStep::Over;
+                }
+                self.stage = Stage::Naming(Box::new(naming));
+                self.name(core)
+            }
+            Stage::Naming(naming) => {
+                naming.reach_closed(up, core);
+                self.stage = Stage::Naming(naming);
+                self.name(core)
+            }
+            Stage::Probing(probing) if probing.is_closed() => {
+                up.target.may_be_written();
+                up.progress.restart();
+                self.start(core);
+                TaskStep::Goes
+            }
+            Stage::Following(_) => {
+                up.progress.restart();
+                self.start(core);
+                TaskStep::Goes
+            }
+            stage => {
+                self.stage = stage;
+                TaskStep::Goes
+            }
+        }
+    }
+
+    /// Continues with the rename, once all data are confirmed and the file is closed.
+    fn name(&mut self, core: &mut LaneContext) -> TaskStep {
+        let Stage::Naming(naming) = &mut self.stage else {
+            return TaskStep::Goes;
+        };
+        match naming.go_on(&mut self.upload, core) {
+            Named::NotYet => TaskStep::Goes,
+            Named::Done => {
+                self.stage = Stage::Over;
+                TaskStep::Over
+            }
+        }
+    }
+
+    /// Ends the present attempt.
+    fn end(&mut self, core: &mut LaneContext, ending: Ending) {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::GivingUp(mut giving_up) => {
+                giving_up.merge(ending);
+                self.stage = Stage::GivingUp(giving_up);
+            }
+            stage => {
+                let giving_up = UploadCleanup::new(&mut self.upload, core, stage, ending);
+                self.stage = Stage::GivingUp(Box::new(giving_up));
+            }
+        }
+    }
+
+    fn end_if(&mut self, core: &mut LaneContext, ending: Option<Ending>) {
+        if let Some(ending) = ending {
+            self.end(core, ending);
+        }
+    }
+
+    fn retry_instead(&mut self, core: &mut LaneContext, reason: RetryReason) {
+        match &mut self.stage {
+            Stage::GivingUp(giving_up) => giving_up.retry_instead(reason),
+            _ => self.end(core, Ending::Retry(reason)),
+        }
+    }
+
+    /// Closes the file, waits for all answers and removes the temporary; then fails or starts over.
+    fn give_up(&mut self, core: &mut LaneContext) -> TaskStep {
+        let up = &mut self.upload;
+        let Stage::GivingUp(giving_up) = &mut self.stage else {
+            return TaskStep::Goes;
+        };
+        match giving_up.go_on(up, core) {
+            GivenUp::NotYet => TaskStep::Goes,
+            GivenUp::Over(event) => {
+                core.event(event);
+                self.stage = Stage::Over;
+                TaskStep::Over
+            }
+            GivenUp::Retry(reason) => self.begin_again(core, reason),
+        }
+    }
+
+    fn begin_again(&mut self, core: &mut LaneContext, reason: RetryReason) -> TaskStep {
+        let up = &mut self.upload;
+        let job = up.requests.job();
+        let in_place = matches!(reason, RetryReason::Direct(_) | RetryReason::InPlace);
+        self.stage = Stage::Over;
+        if in_place && up.target.is_link() {
+            let text = "cannot replace the symlink: the server refuses a temporary file in its \
+                 directory";
+            core.event(LaneEvent::Failed(job, messages::remote(text)));
+            return TaskStep::Over;
+        }
+        if in_place && matches!(up.part, UploadPart::Head { .. }) {
+            core.event(LaneEvent::Done(job));
+            return TaskStep::Over;
+        }
+        up.progress.restart();
+        match reason {
+            RetryReason::Follow => self.stage = Stage::Following(Following::begin(up, core)),
+            RetryReason::Probe => {
+                self.stage = Stage::Probing(Probing::default());
+                core.queue_open(job);
+            }
+            RetryReason::Direct(flags) => {
+                up.target.write_in_place(flags);
+                self.start(core);
+            }
+            RetryReason::InPlace => {
+                let flags = OpenFlags::WRITE | OpenFlags::TRUNC;
+                up.target.write_in_place(match up.target.replaced() {
+                    Some(_) => flags,
+                    None => flags | OpenFlags::CREAT,
+                });
+                self.start(core);
+            }
+            RetryReason::NewName | RetryReason::Plainly => self.start(core),
+        }
+        TaskStep::Goes
+    }
+
+    /// Ends a part of a cut file early, since another lane has completed it.
+    pub(super) fn abandon(&mut self, core: &mut LaneContext) -> TaskStep {
+        self.end(core, Ending::Abandoned);
+        self.settle(core)
+    }
+
+    /// Fails the job, unless the rename was sent: the file may exist then, and only the answer
+    /// tells. A complete temporary in the journal stays if `leaving`.
+    pub(super) fn cancel(
+        &mut self,
+        core: &mut LaneContext,
+        fault: Fault,
+        leaving: bool,
+    ) -> TaskStep {
+        let sent = match &self.stage {
+            Stage::Whole => true,
+            Stage::Naming(naming) => naming.is_sent(),
+            _ => false,
+        };
+        if sent {
+            return self.settle(core);
+        }
+        self.end(core, Ending::Failed(fault));
+        let up = &self.upload;
+        let kept = up.part.is_finish() && up.options.keep.is_some();
+        if leaving
+            && kept
+            && let Some(new) = self.stage.new_file_mut()
+        {
+            new.is_gone();
+        }
+        self.settle(core)
+    }
+
+    /// Returns true if the job is part of a cut file and does not do the rename.
+    pub(super) fn is_piece(&self) -> bool {
+        self.upload.part.is_piece()
+    }
+
+    /// Returns true if the disk side may hold the source open.
+    pub(super) fn holds_source(&self) -> bool {
+        let open = match &self.stage {
+            Stage::Queued(queued) => queued.holds_source(),
+            Stage::Sending(sending) => sending.holds_source(),
+            Stage::GivingUp(giving_up) => giving_up.holds_source(),
+            _ => false,
+        };
+        open || self.upload.requests.at_disk() > 0
+    }
+
+    /// Returns the temporary that may exist now, unless other jobs remove it.
+    pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
+        let job = self.upload.requests.job();
+        let temp = self.temp().filter(|_| !self.upload.part.is_finish())?;
+        Some((job, temp))
+    }
+
+    /// Returns the temporary that may exist now.
+    pub(super) fn temp(&self) -> Option<&[u8]> {
+        self.stage.new_file().and_then(NewFile::temp)
+    }
+}
+
+impl Stage {
+    fn new_file(&self) -> Option<&NewFile> {
+        match self {
+            Self::Queued(queued) => Some(queued.new_file()),
+            Self::Sending(sending) => Some(sending.new_file()),
+            Self::Closing(closing) => Some(closing.new_file()),
+            Self::Naming(naming) => Some(naming.new_file()),
+            Self::GivingUp(giving_up) => Some(giving_up.new_file()),
+            _ => None,
+        }
+    }
+
+    fn new_file_mut(&mut self) -> Option<&mut NewFile> {
+        match self {
+            Self::Queued(queued) => Some(queued.new_file_mut()),
+            Self::Sending(sending) => Some(sending.new_file_mut()),
+            Self::Closing(closing) => Some(closing.new_file_mut()),
+            Self::Naming(naming) => Some(naming.new_file_mut()),
+            Self::GivingUp(giving_up) => Some(giving_up.new_file_mut()),
+            _ => None,
+        }
+    }
+}

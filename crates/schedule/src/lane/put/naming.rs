@@ -1,0 +1,246 @@
+//! Gives the new file its owner and its final name.
+
+use sftp::{Reply, Request, Status, StatusCode};
+use wire::{Field as _, Rest};
+
+use super::ending::{Ending, RetryReason};
+use super::new_file::NewFile;
+use super::{LaneContext, Upload};
+use crate::lane::messages::{self, RENAMING, RENAMING_FROM_TEMP_DIR, SYNCING_NAME, refused};
+use crate::lane::replace::{Replace, ReplaceProgress};
+use crate::lane::request_tag::RequestTag;
+use crate::lane::server::Capabilities;
+use crate::{FileState, LaneEvent, Refusals, directory_of};
+
+/// Stage in which all data are confirmed and the file is closed.
+#[derive(Debug)]
+pub(super) struct Naming {
+    new: NewFile,
+    step: NamingStep,
+}
+
+#[derive(Debug)]
+enum NamingStep {
+    /// Mode, owner and group of the old file are set.
+    Preparing,
+    /// A rename is in flight; the old file is moved aside, or may be (`aside`).
+    Renaming { replace: Box<Replace>, aside: bool },
+    /// The file has its final name.
+    Named,
+}
+
+/// Progress of [`Naming`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    NotYet,
+    Done,
+}
+
+impl Naming {
+    pub(super) fn new(new: NewFile) -> Self {
+        Self {
+            new,
+            step: NamingStep::Preparing,
+        }
+    }
+
+    /// Reports that the file is closed, and synced if its name need not be.
+    pub(super) fn reach_closed(&self, up: &mut Upload, core: &mut LaneContext) {
+        up.reach(core, FileState::Closed);
+        if self.new.is_synced() && !up.syncs_name(core) {
+            up.reach(core, FileState::Synced);
+        }
+    }
+
+    /// Sends the next request, or ends the job.
+    pub(super) fn go_on(&mut self, up: &mut Upload, core: &mut LaneContext) -> Named {
+        let Some(temp) = self.new.temp().map(<[u8]>::to_vec) else {
+            self.done(up, core);
+            return Named::Done;
+        };
+        let keeps = self.new.owner_mut().keep(up, core, &temp);
+        // Their answers decide the next step.
+        if self.new.set_mode(up, core) || keeps {
+            return Named::NotYet;
+        }
+        let replaces = up.target.is_link() || up.target.replaced().is_some();
+        let names = (temp.as_slice(), up.path.as_slice());
+        let replace = Replace::begin(core, up.job(), names, replaces);
+        up.requests.count();
+        self.step = NamingStep::Renaming {
+            replace: Box::new(replace),
+            aside: false,
+        };
+        if core.can(Capabilities::POSIX_RENAME) && up.syncs_name(core) {
+            sync_name(up, core);
+        }
+        Named::NotYet
+    }
+
+    fn done(&self, up: &mut Upload, core: &mut LaneContext) {
+        if up.options.fsync && !self.new.is_synced() {
+            up.warn(core, "the server does not support fsync");
+        }
+        if self.new.is_synced() {
+            up.reach(core, FileState::Synced);
+        }
+        match up.target.is_direct() {
+            true => core.event(LaneEvent::InPlace(up.job())),
+            false => up.reach(core, FileState::Renamed),
+        }
+        core.event(LaneEvent::Done(up.job()));
+    }
+
+    /// Handles the answer to a request.
+    pub(super) fn on_reply(
+        &mut self,
+        up: &mut Upload,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: &Reply,
+    ) -> Option<Ending> {
+        match what {
+            RequestTag::Replace => self.on_replace(up, core, reply),
+            RequestTag::SyncName => self.on_name_synced(up, core, reply),
+            _ => self.new.on_reply(up, core, what, reply),
+        }
+    }
+
+    fn on_replace(
+        &mut self,
+        up: &mut Upload,
+        core: &mut LaneContext,
+        reply: &Reply,
+    ) -> Option<Ending> {
+        let NamingStep::Renaming { replace, aside } = &mut self.step else {
+            return None;
+        };
+        let atomic = replace.is_atomic();
+        match replace.on_reply(core, up.job(), reply) {
+            ReplaceProgress::Goes => {
+                up.requests.count();
+                match replace.moves_aside() {
+                    Some(old) => {
+                        if !std::mem::replace(aside, true) {
+                            core.event(LaneEvent::Path(up.job(), old.to_vec()));
+                        }
+                    }
+                    None => is_not_aside(aside, up, core),
+                }
+                None
+            }
+            ReplaceProgress::Done { left } => {
+                self.step = NamingStep::Named;
+                self.new.is_gone();
+                if up.syncs_name(core) && !atomic {
+                    sync_name(up, core);
+                }
+                if let Some(old) = left {
+                    up.warn(core, &messages::old_is_left(&old));
+                }
+                None
+            }
+            ReplaceProgress::Refused {
+                status,
+                temp,
+                always,
+            } => {
+                is_not_aside(aside, up, core);
+                self.new.set_temp(temp);
+                self.step = NamingStep::Preparing;
+                Some(rename_refused(up, core, &status, always))
+            }
+            ReplaceProgress::Stranded { status, old, temp } => {
+                self.new.is_gone();
+                let mut fault = refused(RENAMING, &status);
+                let (old, temp) = (sftp::printable(&old, 4096), sftp::printable(&temp, 4096));
+                let text = format!("; the old file is now {old}, the new one {temp}");
+                fault.what.push_str(&text);
+                Some(Ending::Failed(fault))
+            }
+        }
+    }
+
+    fn on_name_synced(&self, up: &Upload, core: &mut LaneContext, reply: &Reply) -> Option<Ending> {
+        let status = messages::status(reply).err()?;
+        // The rename has failed.
+        if matches!(self.step, NamingStep::Renaming { .. }) {
+            return None;
+        }
+        if messages::is_told_only(status) {
+            let text = format!("cannot sync its directory: {status}");
+            up.warn(core, &text);
+            return None;
+        }
+        Some(Ending::Failed(refused(SYNCING_NAME, status)))
+    }
+
+    /// Returns true if a rename was sent, so that only its answer tells the name of the file.
+    pub(super) fn is_sent(&self) -> bool {
+        !matches!(self.step, NamingStep::Preparing)
+    }
+
+    pub(super) fn new_file(&self) -> &NewFile {
+        &self.new
+    }
+
+    pub(super) fn new_file_mut(&mut self) -> &mut NewFile {
+        &mut self.new
+    }
+
+    /// Gives the attempt up: returns what must be cleaned up.
+    pub(super) fn give_up(self) -> NewFile {
+        self.new
+    }
+}
+
+fn is_not_aside(aside: &mut bool, up: &Upload, core: &mut LaneContext) {
+    if std::mem::take(aside) {
+        core.event(LaneEvent::Path(up.job(), Vec::new()));
+    }
+}
+
+/// Sends the sync of the directory right behind the rename; the server executes requests in order.
+fn sync_name(up: &mut Upload, core: &mut LaneContext) {
+    let mut paths = Vec::new();
+    directory_of(&up.path).as_slice().write(&mut paths);
+    let paths = Rest(&paths);
+    let request = Request::FsyncSet { paths };
+    up.requests.send(core, RequestTag::SyncName, &request);
+}
+
+/// Handles a refused rename: the new file is complete under its temporary name, and the old one
+/// unchanged.
+fn rename_refused(up: &Upload, core: &mut LaneContext, status: &Status, always: bool) -> Ending {
+    if up.target.is_link() || messages::says_full(status) {
+        return Ending::Failed(refused(RENAMING, status));
+    }
+    if up.options.temp_dir.is_some() {
+        return Ending::Failed(refused(RENAMING_FROM_TEMP_DIR, status));
+    }
+    if always {
+        let found = Refusals {
+            renames: true,
+            ..Refusals::default()
+        };
+        core.learn(up.job(), found, &status.to_string());
+    } else {
+        let text = messages::in_place("cannot rename the temporary file to its name", status);
+        up.warn(core, &text);
+    }
+    match up.part.is_finish() {
+        // The scheduler has the file written anew.
+        true => Ending::Abandoned,
+        false => Ending::Retry(RetryReason::InPlace),
+    }
+}
+
+/// Handles the answer to the removal of a temporary: returns a text that names it if it stays.
+pub(super) fn removed(temp: &[u8], reply: &Reply) -> Option<String> {
+    let status = messages::status(reply).err()?;
+    if status.code == StatusCode::NO_SUCH_FILE {
+        return None;
+    }
+    let name = sftp::printable(temp, 4096);
+    Some(format!("cannot remove the temporary file {name}"))
+}

@@ -1,0 +1,265 @@
+//! The file that an upload creates: its name until the rename, and what was set on it.
+
+use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status};
+
+use super::ending::{Ending, RetryReason};
+use super::owner::OwnerOutcome;
+use super::part::UploadPart;
+use super::target::{ReplacedAttributes, UploadTarget};
+use super::{LaneContext, Upload};
+use crate::LaneEvent;
+use crate::lane::messages::{self, SYNCING, WRITING, refused};
+use crate::lane::metadata;
+use crate::lane::request_tag::RequestTag;
+use crate::lane::server::Capabilities;
+use crate::lane::task::attributes;
+use crate::{RemotePath, Temp};
+
+/// State of the file that an upload writes.
+#[derive(Debug, Default)]
+pub(in crate::lane) struct NewFile {
+    /// Name of the temporary; `None` if the target is written in place, or if other jobs have to
+    /// remove it.
+    temp: Option<Vec<u8>>,
+    /// Permission bits that it was created with.
+    mode: u32,
+    /// Its permission bits are final.
+    mode_set: bool,
+    /// Its data are durable.
+    synced: bool,
+    owner: OwnerOutcome,
+}
+
+impl NewFile {
+    /// Creates the state of a file that is complete, with the source's permission bits `mode`, and
+    /// whose permission bits may be final (`mode_set`).
+    pub(in crate::lane) fn complete(
+        mode: Option<u32>,
+        mode_set: bool,
+        owner: OwnerOutcome,
+    ) -> Self {
+        Self {
+            temp: None,
+            mode: mode.unwrap_or(0o666) & 0o777,
+            mode_set,
+            synced: false,
+            owner,
+        }
+    }
+
+    /// Sets the name of the temporary.
+    pub(super) fn named(self, temp: Vec<u8>) -> Self {
+        Self {
+            temp: Some(temp),
+            ..self
+        }
+    }
+
+    /// Creates the state of a file that is about to be opened with these permission bits.
+    pub(super) fn created(temp: Option<Vec<u8>>, mode: u32) -> Self {
+        Self {
+            temp,
+            mode,
+            ..Self::default()
+        }
+    }
+
+    /// Records that an earlier job has set the attributes.
+    pub(super) fn is_set(&mut self, mode: bool, synced: bool) {
+        self.mode_set = mode;
+        self.synced = synced;
+    }
+
+    pub(super) fn temp(&self) -> Option<&[u8]> {
+        self.temp.as_deref()
+    }
+
+    /// Returns true if the file has a temporary name that this job has to remove.
+    pub(super) fn is_temporary(&self) -> bool {
+        self.temp.is_some()
+    }
+
+    /// Records that the temporary does not exist any more, or is left to others.
+    pub(super) fn is_gone(&mut self) {
+        self.temp = None;
+    }
+
+    pub(super) fn set_temp(&mut self, temp: Vec<u8>) {
+        self.temp = Some(temp);
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    pub(super) fn owner_mut(&mut self) -> &mut OwnerOutcome {
+        &mut self.owner
+    }
+
+    /// Reports the temporary to other jobs once it exists and the target allows it.
+    pub(super) fn announce(&mut self, up: &mut Upload, core: &mut LaneContext) {
+        let UploadPart::Head { announced, .. } = &mut up.part else {
+            return;
+        };
+        let (replaces, was) = match up.target.state() {
+            // A symlink to be replaced is moved aside like a file.
+            UploadTarget::New => (up.target.is_link(), ReplacedAttributes::default()),
+            UploadTarget::Existing(was) => (true, was),
+            UploadTarget::Unknown | UploadTarget::Direct(_) => return,
+        };
+        if *announced {
+            return;
+        }
+        // From here on other jobs must remove the temporary.
+        if let Some(temp) = self.temp.take() {
+            *announced = true;
+            let temp = Temp {
+                temp: RemotePath(temp),
+                target: RemotePath(up.path.clone()),
+                replaces,
+                mode: was.mode(),
+                owner: was.owner(),
+            };
+            core.event(LaneEvent::Temp(up.job(), temp));
+        }
+    }
+
+    /// Sets `attrs` and the file's additional metadata through its handle.
+    pub(super) fn set_metadata(
+        &mut self,
+        up: &mut Upload,
+        core: &mut LaneContext,
+        handle: &[u8],
+        mut attrs: Attrs,
+    ) {
+        let nanoseconds = core.can(Capabilities::ATTRIBUTES);
+        attrs.nanoseconds = attrs.nanoseconds.filter(|_| nanoseconds);
+        let requests = &mut up.requests;
+        let mut set = |core: &mut LaneContext, what, attrs| {
+            requests.send(core, what, &Request::Fsetstat { handle, attrs });
+        };
+        if let Some(size) = attrs.size.take() {
+            let size = Attrs {
+                size: Some(size),
+                ..Attrs::default()
+            };
+            set(core, RequestTag::Size, size);
+        }
+        self.mode_set = attrs.permissions.is_some();
+        let named = up.part.sets_attributes();
+        if named {
+            attrs.owner = up.options.beyond.owner;
+        }
+        let xattrs = up.options.beyond.xattrs.as_deref().filter(|_| named);
+        if let Some(xattrs) = xattrs
+            && core.can(Capabilities::METADATA)
+        {
+            let of = (handle, MetadataFlags::HANDLE);
+            let what = RequestTag::Metadata;
+            metadata::set_all(requests, core, what, of, attrs, xattrs);
+            return;
+        }
+        // sftp-server.c sets the owner last within a request, which clears setuid.
+        if let Some(owner) = attrs.owner.take() {
+            let owner = Attrs {
+                owner: Some(owner),
+                ..Attrs::default()
+            };
+            set(core, RequestTag::Owner, owner);
+        }
+        if !attrs.is_empty() {
+            set(core, RequestTag::Attributes, attrs);
+        }
+        metadata::cannot_set(core, requests.job(), xattrs);
+    }
+
+    /// Sets the permission bits of the replaced file by name, if they are not final; true if a
+    /// request was sent.
+    pub(super) fn set_mode(&mut self, up: &mut Upload, core: &mut LaneContext) -> bool {
+        let mode = up.target.replaced().and_then(ReplacedAttributes::mode);
+        if let (Some(mode), Some(path), false) = (mode, &self.temp, self.mode_set)
+            && !core.refusals().attributes
+        {
+            // The LSTAT's answer came after FSETSTAT was sent.
+            self.mode_set = true;
+            let attrs = Attrs::with_permissions(mode);
+            let request = Request::Setstat { path, attrs };
+            up.requests.send(core, RequestTag::Mode, &request);
+            return true;
+        }
+        false
+    }
+
+    /// Handles the answer to a request about the file.
+    pub(super) fn on_reply(
+        &mut self,
+        up: &Upload,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: &Reply,
+    ) -> Option<Ending> {
+        let failed = |doing: &str| {
+            let status = messages::status(reply).err()?;
+            Some(Ending::Failed(refused(doing, status)))
+        };
+        match what {
+            RequestTag::Fstat => {
+                if let Reply::Attrs(attrs) = reply {
+                    core.event(LaneEvent::Attributes(up.job(), attributes(attrs)));
+                }
+                None
+            }
+            // scp also reports this and goes on; some file systems have no modes.
+            RequestTag::Attributes | RequestTag::Mode => {
+                let status = messages::status(reply).err()?;
+                self.attributes_refused(up, core, status)
+            }
+            RequestTag::OwnerIs | RequestTag::KeepOwner | RequestTag::KeepGroup => {
+                self.owner.on_reply(up, core, what, reply);
+                None
+            }
+            RequestTag::Owner | RequestTag::Metadata => {
+                metadata::on_set(core, up.job(), what, reply);
+                None
+            }
+            RequestTag::Size => failed(WRITING),
+            RequestTag::Sync => {
+                let failed = failed(SYNCING);
+                self.synced |= failed.is_none();
+                failed
+            }
+            _ => None,
+        }
+    }
+
+    /// Handles a refusal to set permissions and times.
+    fn attributes_refused(
+        &self,
+        up: &Upload,
+        core: &mut LaneContext,
+        status: &Status,
+    ) -> Option<Ending> {
+        let found = crate::Refusals {
+            attributes: true,
+            ..crate::Refusals::default()
+        };
+        core.learn(up.job(), found, "");
+        let why = status.to_string();
+        if up.options.preserve {
+            let parts = Parts(Parts::MODE.0 | Parts::TIMES.0);
+            core.event(LaneEvent::NotKept(up.job(), parts, why));
+            return None;
+        }
+        let was = up.target.replaced()?.mode()?;
+        // Replacing a file must not make it readable for others: it is created anew with the
+        // permissions of the old one.
+        let wider = self.mode & !was != 0 && up.part.is_whole();
+        if wider {
+            return Some(Ending::Retry(RetryReason::NewName));
+        }
+        if self.mode != was {
+            core.event(LaneEvent::NotKept(up.job(), Parts::MODE, why));
+        }
+        None
+    }
+}

@@ -1,0 +1,138 @@
+//! Owner and group of a file that an upload replaces. The new file keeps them if the server permits
+//! it, as if the old file had been overwritten.
+//!
+//! The owner of new files is queried beside a CLOSE, for one file in each directory. It nearly
+//! always equals the owner of the replaced file; then nothing is sent and nothing awaited.
+
+use sftp::{Attrs, Reply, Request};
+
+use super::target::ReplacedAttributes;
+use super::{LaneContext, Upload};
+use crate::lane::messages;
+use crate::lane::request_tag::RequestTag;
+use crate::{LaneEvent, directory_of};
+
+/// Progress of keeping owner and group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::lane) struct OwnerOutcome {
+    /// Owner and group of the temporary (`has`), and a flag that they were queried by name
+    /// (`asked`).
+    has: Option<(u32, u32)>,
+    asked: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Untried,
+    /// The server refuses to change the owner.
+    Refused,
+    /// Owner and group are final.
+    Settled,
+}
+
+impl OwnerOutcome {
+    /// Records the temporary's owner from a reply.
+    pub(in crate::lane) fn learn(&mut self, reply: &Reply) {
+        if let Reply::Attrs(attrs) = reply {
+            self.has = attrs.owner;
+        }
+    }
+
+    /// Sets owner and group of `path` before the rename; true if a request was sent whose answer
+    /// must come first.
+    pub(super) fn keep(&mut self, up: &mut Upload, core: &mut LaneContext, path: &[u8]) -> bool {
+        let Some(was) = owner_was(up) else {
+            return false;
+        };
+        let has = self.has.or_else(|| owner_here(up, core));
+        match (self.stage, has) {
+            (Stage::Settled, _) => return false,
+            (_, Some(has)) if has == was => {
+                self.stage = Stage::Settled;
+                return false;
+            }
+            (Stage::Untried, _) => {
+                let attrs = owner(was);
+                let request = Request::Setstat { path, attrs };
+                up.requests.send(core, RequestTag::KeepOwner, &request);
+            }
+            // The owner may match anyway, at a server that never changes owners.
+            (Stage::Refused, None) if !self.asked => {
+                self.asked = true;
+                let request = Request::Lstat { path };
+                up.requests.send(core, RequestTag::OwnerIs, &request);
+            }
+            (Stage::Refused, Some((user, group))) if group != was.1 => {
+                self.stage = Stage::Settled;
+                let attrs = owner((user, was.1));
+                let request = Request::Setstat { path, attrs };
+                up.requests.send(core, RequestTag::KeepGroup, &request);
+            }
+            (Stage::Refused, _) => {
+                self.stage = Stage::Settled;
+                core.event(LaneEvent::Belonged(up.job(), was));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Handles the answer to one of these requests.
+    pub(super) fn on_reply(
+        &mut self,
+        up: &Upload,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: &Reply,
+    ) {
+        match (what, messages::status(reply)) {
+            (RequestTag::OwnerIs, _) => {
+                self.learn(reply);
+                if let Some(has) = self.has {
+                    core.set_owner_in(directory_of(&up.path), has);
+                }
+            }
+            (RequestTag::KeepOwner, Ok(())) => self.stage = Stage::Settled,
+            (RequestTag::KeepOwner, Err(_)) => self.stage = Stage::Refused,
+            // The group is kept, but the owner still differs.
+            _ => {
+                if let Some(was) = owner_was(up) {
+                    core.event(LaneEvent::Belonged(up.job(), was));
+                }
+            }
+        }
+    }
+}
+
+/// Queries the owner of the open temporary, if it matters and is unknown.
+pub(super) fn ask_owner(up: &mut Upload, core: &mut LaneContext, handle: &[u8]) {
+    let may = up.target.is_unknown() || owner_was(up).is_some();
+    let known = owner_here(up, core).is_some();
+    if may && up.part.sets_attributes() && !known && core.in_order() {
+        let request = Request::Fstat { handle };
+        up.requests.send(core, RequestTag::OwnerIs, &request);
+    }
+}
+
+/// Returns the owner to keep, as far as known.
+fn owner_was(up: &Upload) -> Option<(u32, u32)> {
+    // An owner set by the user takes precedence. chown(2) would clear setuid.
+    let said = up.options.beyond.owner.is_some() || up.options.special_bits;
+    let named = up.part.renames() && !said;
+    let replaced = up.target.replaced().filter(|_| named);
+    replaced.and_then(ReplacedAttributes::owner)
+}
+
+/// Returns the owner of new files in the target's directory, if known.
+fn owner_here(up: &Upload, core: &LaneContext) -> Option<(u32, u32)> {
+    core.owner_in(&directory_of(&up.path))
+}
+
+fn owner(owner: (u32, u32)) -> Attrs {
+    Attrs {
+        owner: Some(owner),
+        ..Attrs::default()
+    }
+}

@@ -1,0 +1,219 @@
+use sftp::{Attrs, OpenFlags, temp_name};
+use wire::Block;
+
+use super::new_file::NewFile;
+use super::part::UploadPart;
+use super::sending::Sending;
+use super::source::Source;
+use super::target::UploadTarget;
+use super::{LaneContext, Upload};
+use crate::lane::remote_file::RemoteFile;
+use crate::lane::request_tag::RequestTag;
+use crate::lane::server::Capabilities;
+use crate::lane::turns::Queue;
+
+/// Stage in which the job waits for its turn to open the file or to send it whole.
+#[derive(Debug)]
+pub(super) struct Queued {
+    source: Source,
+    /// First bytes of the source, and their size before compression if they are compressed.
+    first: Block,
+    packed: Option<u64>,
+    new: NewFile,
+    /// The source counts as prefetched.
+    prefetched: bool,
+    /// OPEN waits for the LSTAT of the target.
+    waits: bool,
+}
+
+impl Queued {
+    /// Creates the stage behind [`super::reading::Reading`].
+    pub(super) fn prefetched(source: Source, first: Block, packed: Option<u64>) -> Self {
+        Self {
+            source,
+            first,
+            packed,
+            new: NewFile::default(),
+            prefetched: true,
+            waits: false,
+        }
+    }
+
+    /// Creates the stage of a job that sets attributes and renames `new`.
+    pub(super) fn to_finish(new: NewFile) -> Self {
+        Self {
+            source: Source::default(),
+            first: Block::default(),
+            packed: None,
+            new,
+            prefetched: false,
+            waits: false,
+        }
+    }
+
+    /// Creates the stage of a job that only syncs a file.
+    pub(super) fn to_sync() -> Self {
+        Self {
+            source: Source::complete(crate::Attributes::default(), 0),
+            ..Self::to_finish(NewFile::default())
+        }
+    }
+
+    /// Prepares the last part of a cut file; true if it needs a handle to set attributes.
+    pub(super) fn for_attributes(mut self, up: &Upload, core: &LaneContext) -> (Self, bool) {
+        let UploadPart::Finish {
+            attributes,
+            cut,
+            set,
+        } = &up.part
+        else {
+            return (self, false);
+        };
+        let end = cut.or(attributes.size).unwrap_or(0);
+        self.source = Source::complete(*attributes, end);
+        let syncs = up.options.fsync && core.can(Capabilities::FSYNC);
+        if *set {
+            self.new.is_set(up.options.preserve, syncs);
+        }
+        let opens = cut.is_some()
+            || syncs
+            || !up.options.beyond.is_empty()
+            || (up.options.preserve && (attributes.mode, attributes.times) != (None, None));
+        (self, opens && !set)
+    }
+
+    /// Queues the file once its first bytes are read; `end` means that these are all.
+    pub(super) fn wait_to_open(&mut self, up: &mut Upload, core: &mut LaneContext, end: bool) {
+        if !up.may_go_whole(core) {
+            self.queue_open(up, core);
+        } else if end {
+            core.turns_mut().push(Queue::Wholes, up.job());
+        } else {
+            up.plain = true;
+            up.look(core);
+            self.queue_open(up, core);
+        }
+    }
+
+    /// Queues the job for OPEN, unless the answer about the target is needed first.
+    pub(super) fn queue_open(&mut self, up: &Upload, core: &mut LaneContext) {
+        let needs = core.refusals().attributes || core.refusals().in_place();
+        match needs && up.target.is_unknown() {
+            true => self.waits = true,
+            false => core.queue_open(up.job()),
+        }
+    }
+
+    /// Returns true once if OPEN has waited for the answer about the target, which has come.
+    pub(super) fn target_is_known(&mut self) -> bool {
+        std::mem::take(&mut self.waits)
+    }
+
+    /// Sends OPEN.
+    pub(super) fn open(self, up: &mut Upload, core: &mut LaneContext) -> Sending {
+        let (path, flags, new) = self.file_to_open(up, core);
+        let source = self.source.meta().attributes.mode;
+        // As scp sends it (sftp-client.c, sftp_upload): the server's umask applies.
+        let mode = up.mode_to_open_with(core, source);
+        let new = match new {
+            Some(temp) => NewFile::created(temp, mode),
+            None => self.new,
+        };
+        if self.prefetched {
+            core.turns_mut().end_prefetch();
+        }
+        let attrs = Attrs::with_permissions(mode);
+        let remote = RemoteFile::open(&mut up.requests, core, &path, flags, attrs);
+        Sending::new(remote, new, self.source, (self.first, self.packed))
+    }
+
+    /// Returns path and flags for OPEN. If the job creates the file, returns the name of its
+    /// temporary as well, `None` if it is written in place.
+    fn file_to_open(
+        &self,
+        up: &Upload,
+        core: &mut LaneContext,
+    ) -> (Vec<u8>, OpenFlags, Option<Option<Vec<u8>>>) {
+        if !up.part.creates_file() {
+            let path = self.new.temp().unwrap_or(&up.path).to_vec();
+            return (path, OpenFlags::WRITE, None);
+        }
+        if let UploadTarget::Direct(flags) = up.target.state() {
+            return (up.path.clone(), flags, Some(None));
+        }
+        let place = up.options.temporary_place(&up.path);
+        let temp = match &up.options.keep {
+            Some(keep) => keep.temporary(&place, up.names.tries()),
+            None => temp_name(&place, core.random()),
+        };
+        let last = match up.names.is_exclusive(core) {
+            true => OpenFlags::EXCL,
+            false => OpenFlags::TRUNC,
+        };
+        let flags = OpenFlags::WRITE | OpenFlags::CREAT | last;
+        (temp.clone(), flags, Some(Some(temp)))
+    }
+
+    /// Sends the file in one request.
+    pub(super) fn send_whole(self, up: &mut Upload, core: &mut LaneContext) {
+        if self.prefetched {
+            core.turns_mut().end_prefetch();
+        }
+        let len = self.packed.unwrap_or(self.first.len() as u64);
+        up.warn_if_shrunk(core, &self.source, len);
+        let tag = match &up.options.keep {
+            Some(keep) => keep.letters(),
+            None => {
+                let mut bytes = [0; 8];
+                core.random()(&mut bytes);
+                u64::from_be_bytes(bytes)
+            }
+        };
+        let source = self.source.meta().attributes;
+        let mut attrs = match up.options.preserve {
+            true => Attrs {
+                permissions: source.mode.map(|m| up.options.kept_mode(m)),
+                times: source.times,
+                nanoseconds: source
+                    .nanoseconds
+                    .filter(|_| core.can(Capabilities::ATTRIBUTES)),
+                ..Attrs::default()
+            },
+            false => Attrs::default(),
+        };
+        let owner = up.options.beyond.owner;
+        attrs.owner = owner.filter(|_| core.can(Capabilities::METADATA));
+        up.requests.count();
+        let request = up.put_file(tag, source.mode, attrs, self.packed);
+        core.packing_mut().asked(len);
+        let what = RequestTag::PutFile { len };
+        let job = up.job();
+        core.pipeline_mut()
+            .request_with(job, what, &request, self.first);
+    }
+
+    pub(super) fn holds_source(&self) -> bool {
+        self.source.is_open()
+    }
+
+    pub(super) fn new_file(&self) -> &NewFile {
+        &self.new
+    }
+
+    pub(super) fn new_file_mut(&mut self) -> &mut NewFile {
+        &mut self.new
+    }
+
+    /// Returns the file, with nothing left to do but its rename.
+    pub(super) fn into_new(self) -> NewFile {
+        self.new
+    }
+
+    /// Gives the attempt up: returns what must be cleaned up.
+    pub(super) fn give_up(self, core: &mut LaneContext) -> (NewFile, Source) {
+        if self.prefetched {
+            core.turns_mut().end_prefetch();
+        }
+        (self.new, self.source)
+    }
+}

@@ -1,0 +1,324 @@
+//! What stands at the target of an upload.
+
+use sftp::{Attrs, OpenFlags, Reply, StatusCode};
+
+use super::ending::{Ending, RetryReason};
+use crate::lane::messages::remote;
+use crate::{PutOptions, Temp};
+
+const TYPE: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+const DIRECTORY: u32 = 0o040_000;
+const SYMLINK: u32 = 0o120_000;
+const OWNER_WRITE: u32 = 0o200;
+const IS_DIRECTORY: &str = "it is a directory at the far end";
+
+/// Target of an upload, as far as it is known.
+#[derive(Debug)]
+pub(super) struct Target {
+    state: UploadTarget,
+    /// The server says that nothing exists at the target.
+    missing: bool,
+    /// A symlink to be replaced exists at the target.
+    link: bool,
+    /// A read-only file may be written, as an OPEN has shown.
+    writable: bool,
+    /// The path is the one that a symlink points to.
+    followed: bool,
+}
+
+/// State of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UploadTarget {
+    /// The LSTAT is in flight.
+    Unknown,
+    /// Nothing exists at the target.
+    New,
+    /// A regular file exists; its attributes are kept, as scp does.
+    Existing(ReplacedAttributes),
+    /// Write in place, opened with these flags.
+    Direct(OpenFlags),
+}
+
+/// Attributes of the replaced file, as far as the server sends them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReplacedAttributes {
+    /// Permission bits.
+    mode: Option<u32>,
+    owner: Option<(u32, u32)>,
+}
+
+impl ReplacedAttributes {
+    pub(super) fn mode(self) -> Option<u32> {
+        self.mode
+    }
+
+    pub(super) fn owner(self) -> Option<(u32, u32)> {
+        self.owner
+    }
+}
+
+impl Target {
+    pub(super) fn new(options: &PutOptions) -> Self {
+        let state = match (options.inplace, options.fresh) {
+            (true, _) => {
+                UploadTarget::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC)
+            }
+            (false, true) => UploadTarget::New,
+            (false, false) => UploadTarget::Unknown,
+        };
+        Self {
+            state,
+            missing: false,
+            link: false,
+            writable: false,
+            followed: false,
+        }
+    }
+
+    /// Creates the target of a temporary that is to be renamed.
+    pub(super) fn of(temp: &Temp) -> Self {
+        let state = match temp.replaces {
+            true => UploadTarget::Existing(ReplacedAttributes {
+                mode: temp.mode,
+                owner: temp.owner,
+            }),
+            false => UploadTarget::New,
+        };
+        Self {
+            state,
+            ..Self::new(&PutOptions::default())
+        }
+    }
+
+    pub(super) fn state(&self) -> UploadTarget {
+        self.state
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        self.state == UploadTarget::Unknown
+    }
+
+    /// Returns true if the target is written in place.
+    pub(super) fn is_direct(&self) -> bool {
+        matches!(self.state, UploadTarget::Direct(_))
+    }
+
+    /// Returns the attributes of the file that the rename replaces.
+    pub(super) fn replaced(&self) -> Option<ReplacedAttributes> {
+        match self.state {
+            UploadTarget::Existing(was) => Some(was),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the server says that nothing exists at the target.
+    pub(super) fn is_missing(&self) -> bool {
+        self.missing
+    }
+
+    /// Returns true if a symlink is to be replaced.
+    pub(super) fn is_link(&self) -> bool {
+        self.link
+    }
+
+    /// Returns true if the path is the one that a symlink points to.
+    pub(super) fn is_followed(&self) -> bool {
+        self.followed
+    }
+
+    /// Records that the target must be written in place, with these flags.
+    pub(super) fn write_in_place(&mut self, flags: OpenFlags) {
+        self.state = UploadTarget::Direct(flags);
+    }
+
+    /// Records that a read-only file may be written.
+    pub(super) fn may_be_written(&mut self) {
+        self.writable = true;
+    }
+
+    /// Forgets the target, since the file that its symlink points to takes its place.
+    pub(super) fn follow(&mut self) {
+        self.followed = true;
+        self.state = UploadTarget::Unknown;
+    }
+
+    /// Handles the answer to LSTAT; returns what the job must do instead of creating a temporary
+    /// and renaming it.
+    pub(super) fn looked(&mut self, reply: &Reply, options: &PutOptions) -> Option<Ending> {
+        match reply {
+            Reply::Attrs(attrs) => self.decide(attrs, options),
+            // Without attributes (the user may lack the right to look at the file), the server
+            // decides at the rename.
+            _ => {
+                self.missing = matches!(reply, Reply::Status(status)
+                    if status.code == StatusCode::NO_SUCH_FILE);
+                self.state = UploadTarget::New;
+                None
+            }
+        }
+    }
+
+    fn decide(&mut self, attrs: &Attrs, options: &PutOptions) -> Option<Ending> {
+        let owner = attrs.owner;
+        let Some(mode) = attrs.permissions else {
+            // A server without modes: it is only known that a file exists.
+            self.state = UploadTarget::Existing(ReplacedAttributes { mode: None, owner });
+            return None;
+        };
+        let retry = |reason| Some(Ending::Retry(reason));
+        match mode & TYPE {
+            // Some servers omit the type.
+            REGULAR | 0 => {
+                // scp can open the file for writing as root or by its group's rights, so the server
+                // decides. A copy with all mode bits replaces it, as rsync does.
+                let protected = mode & OWNER_WRITE == 0;
+                let probes = protected && !self.writable && !options.special_bits;
+                let mode = Some(mode & 0o777);
+                self.state = UploadTarget::Existing(ReplacedAttributes { mode, owner });
+                probes.then_some(Ending::Retry(RetryReason::Probe))
+            }
+            DIRECTORY => Some(Ending::Failed(remote(IS_DIRECTORY))),
+            SYMLINK if options.replace_link => {
+                self.link = true;
+                self.state = UploadTarget::New;
+                None
+            }
+            SYMLINK if !self.followed => retry(RetryReason::Follow),
+            SYMLINK => retry(RetryReason::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
+            _ => retry(RetryReason::Direct(OpenFlags::WRITE)),
+        }
+    }
+
+    /// Handles the answer to STAT through the symlink at the target.
+    pub(super) fn followed(&mut self, reply: &Reply) -> Option<Ending> {
+        let create = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC;
+        match reply {
+            Reply::Attrs(Attrs {
+                permissions: Some(mode),
+                ..
+            }) => match mode & TYPE {
+                REGULAR | 0 => {}
+                DIRECTORY => return Some(Ending::Failed(remote(IS_DIRECTORY))),
+                _ => self.write_in_place(OpenFlags::WRITE),
+            },
+            // A dangling symlink: open(2) creates the file that it points to.
+            _ => self.write_in_place(create),
+        }
+        None
+    }
+
+    /// Handles the answer to REALPATH: returns the path of the file that the symlink points to, or
+    /// has the symlink's own path written through.
+    pub(super) fn resolved(&mut self, reply: &Reply) -> Option<Vec<u8>> {
+        if !self.is_unknown() {
+            return None;
+        }
+        let name = match reply {
+            Reply::Names(names) if names.len() == 1 => names.first(),
+            _ => None,
+        };
+        let sound = |name: &&sftp::Name| !name.filename.is_empty() && !name.filename.contains(&0);
+        let path = name.filter(sound).map(|name| name.filename.clone());
+        if path.is_none() {
+            self.write_in_place(OpenFlags::WRITE | OpenFlags::TRUNC);
+        }
+        path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sftp::Status;
+
+    use super::*;
+
+    fn look(target: &mut Target, mode: Option<u32>, options: &PutOptions) -> Option<Ending> {
+        let attrs = Attrs {
+            permissions: mode,
+            owner: Some((1, 2)),
+            ..Attrs::default()
+        };
+        target.looked(&Reply::Attrs(attrs), options)
+    }
+
+    fn retry(reason: RetryReason) -> Option<Ending> {
+        Some(Ending::Retry(reason))
+    }
+
+    #[test]
+    fn the_type_of_what_stands_there_decides() {
+        let options = PutOptions::default();
+        let through = OpenFlags::WRITE | OpenFlags::TRUNC;
+        for (mode, ending) in [
+            (Some(0o100_644), None),
+            (Some(0o644), None),
+            (None, None),
+            (Some(0o100_444), retry(RetryReason::Probe)),
+            (Some(0o120_777), retry(RetryReason::Follow)),
+            (
+                Some(0o020_600),
+                retry(RetryReason::Direct(OpenFlags::WRITE)),
+            ),
+            (Some(0o040_755), Some(Ending::Failed(remote(IS_DIRECTORY)))),
+        ] {
+            let mut target = Target::new(&options);
+            assert_eq!(look(&mut target, mode, &options), ending, "{mode:?}");
+        }
+        let mut target = Target::new(&options);
+        target.follow();
+        let link = look(&mut target, Some(0o120_777), &options);
+        assert_eq!(
+            link,
+            retry(RetryReason::Direct(through)),
+            "a link to a link"
+        );
+    }
+
+    #[test]
+    fn a_symlink_may_be_replaced_and_a_probed_file_is_not_probed_again() {
+        let replace = PutOptions {
+            replace_link: true,
+            ..PutOptions::default()
+        };
+        let mut target = Target::new(&replace);
+        assert_eq!(look(&mut target, Some(0o120_777), &replace), None);
+        assert!(target.is_link() && target.replaced().is_none());
+        let mut target = Target::new(&replace);
+        target.may_be_written();
+        assert_eq!(look(&mut target, Some(0o100_444), &replace), None);
+        let replaced = target.replaced().map(|was| (was.mode(), was.owner()));
+        assert_eq!(replaced, Some((Some(0o444), Some((1, 2)))));
+    }
+
+    #[test]
+    fn only_no_such_file_means_that_nothing_stands_there() {
+        for code in [StatusCode::NO_SUCH_FILE, StatusCode::PERMISSION_DENIED] {
+            let mut target = Target::new(&PutOptions::default());
+            let message = String::new();
+            let reply = Reply::Status(Status { code, message });
+            assert_eq!(target.looked(&reply, &PutOptions::default()), None);
+            assert_eq!(target.state(), UploadTarget::New);
+            assert_eq!(target.is_missing(), code == StatusCode::NO_SUCH_FILE);
+        }
+    }
+
+    #[test]
+    fn a_path_with_a_nul_is_not_followed() {
+        let named = |path: &[u8]| {
+            Reply::Names(vec![sftp::Name {
+                filename: path.to_vec(),
+                attrs: Attrs::default(),
+            }])
+        };
+        let mut target = Target::new(&PutOptions::default());
+        target.follow();
+        assert_eq!(target.resolved(&named(b"/real")), Some(b"/real".to_vec()));
+        for bad in [&b""[..], b"a\0b"] {
+            let mut target = Target::new(&PutOptions::default());
+            target.follow();
+            assert_eq!(target.resolved(&named(bad)), None);
+            assert!(target.is_direct(), "written through the symlink itself");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+use sftp::{Status, StatusCode};
+
+use super::LaneContext;
+use super::ending::{Ending, RetryReason};
+use crate::lane::messages::{self, CREATING, CREATING_IN_TEMP_DIR, refused};
+use crate::{JobId, Refusals};
+
+/// Number of temporary names tried: one of 50 random bits is hardly ever taken, and more tries
+/// would only repeat another failure.
+const NAME_TRIES: u8 = 2;
+/// Length of a file name in bytes above which a server may refuse the temporary because of its
+/// length.
+const SHORT_NAME: usize = 64;
+
+/// What the server has said to the temporaries of an upload.
+#[derive(Debug, Default)]
+pub(super) struct TempNames {
+    tries: u8,
+    /// Create the temporary without the flag EXCL.
+    unexclusive: bool,
+    /// Status with which OPEN of the temporary was refused; the final name is tried then.
+    refused: Option<Status>,
+}
+
+impl TempNames {
+    /// Returns the number of names that were tried before.
+    pub(super) fn tries(&self) -> u8 {
+        self.tries
+    }
+
+    /// Returns true if the temporary is created with the flag EXCL.
+    pub(super) fn is_exclusive(&self, core: &LaneContext) -> bool {
+        !self.unexclusive && !core.refusals().exclusive
+    }
+
+    /// Handles a refused OPEN of a temporary, which the user may want in a directory of its own
+    /// (`in_temp_dir`).
+    pub(super) fn refused(
+        &mut self,
+        core: &LaneContext,
+        status: &Status,
+        in_temp_dir: bool,
+    ) -> Ending {
+        // OpenSSH knows every flag, and reports a full disk as FAILURE.
+        let known = core.in_order();
+        let exclusive = self.is_exclusive(core);
+        let doing = match in_temp_dir {
+            true => CREATING_IN_TEMP_DIR,
+            false => CREATING,
+        };
+        match status.code {
+            StatusCode::OP_UNSUPPORTED if exclusive => self.create_plainly(),
+            StatusCode::FAILURE if self.tries < NAME_TRIES => {
+                self.tries += 1;
+                Ending::Retry(RetryReason::NewName)
+            }
+            StatusCode::FAILURE | StatusCode::NO_SUCH_FILE if known => {
+                Ending::Failed(refused(doing, status))
+            }
+            // The user wants no file that is written under its final name.
+            StatusCode::PERMISSION_DENIED | StatusCode::NO_SUCH_FILE if in_temp_dir => {
+                Ending::Failed(refused(doing, status))
+            }
+            // Overwriting the old file would only truncate it.
+            _ if messages::says_full(status) => Ending::Failed(refused(CREATING, status)),
+            StatusCode::FAILURE | StatusCode::BAD_MESSAGE if exclusive && !known => {
+                self.create_plainly()
+            }
+            _ if in_temp_dir => Ending::Failed(refused(doing, status)),
+            // The server may admit the final name but no others, or an existing file in a directory
+            // that is not writable: scp would have overwritten it.
+            _ => {
+                self.refused = Some(status.clone());
+                Ending::Retry(RetryReason::InPlace)
+            }
+        }
+    }
+
+    /// Repeats OPEN without EXCL, which not every server supports. The name is random.
+    fn create_plainly(&mut self) -> Ending {
+        self.unexclusive = true;
+        Ending::Retry(RetryReason::NewName)
+    }
+
+    /// Handles a successful OPEN, of a `temporary` or of the target, which did not exist before
+    /// (`fresh`) and has a name of `name` bytes; returns a warning.
+    pub(super) fn allowed(
+        &mut self,
+        core: &mut LaneContext,
+        job: JobId,
+        temporary: bool,
+        (fresh, name): (bool, usize),
+    ) -> Option<String> {
+        if temporary && self.unexclusive {
+            let found = Refusals {
+                exclusive: true,
+                ..Refusals::default()
+            };
+            core.learn(job, found, "");
+        }
+        let status = self.refused.take()?;
+        // If the file exists, the server may admit only this name because the directory is not
+        // writable.
+        if fresh && name <= SHORT_NAME {
+            let found = Refusals {
+                temporaries: true,
+                ..Refusals::default()
+            };
+            core.learn(job, found, &status.to_string());
+            return None;
+        }
+        let why = "cannot create a temporary file in its directory";
+        Some(messages::in_place(why, &status))
+    }
+}

@@ -1,0 +1,126 @@
+//! What every stage of an upload needs.
+
+use sftp::{OpenFlags, Reply, Request};
+
+use super::ending::Ending;
+use super::source::Source;
+use super::target::{ReplacedAttributes, UploadTarget};
+use super::{LaneContext, Upload};
+use crate::lane::messages::{self, WRITING, refused};
+use crate::lane::request_tag::RequestTag;
+use crate::lane::server::Capabilities;
+use crate::{FileState, JobId, LaneEvent};
+
+impl Upload {
+    pub(super) fn job(&self) -> JobId {
+        self.requests.job()
+    }
+
+    /// Asks for the attributes of the target, if unknown.
+    pub(super) fn look(&mut self, core: &mut LaneContext) {
+        if self.target.is_unknown() {
+            let request = Request::Lstat { path: &self.path };
+            self.requests.send(core, RequestTag::Look, &request);
+        }
+    }
+
+    /// Writes the file under its final name if the server is known to take no temporaries.
+    pub(super) fn go_in_place(&mut self, core: &mut LaneContext) {
+        // A symlink that is to be replaced is looked at first, since its target must not be
+        // overwritten.
+        let looks = self.options.replace_link && !self.options.fresh;
+        let decided = self.target.is_direct();
+        let has_dir = self.options.temp_dir.is_some();
+        if !core.refusals().in_place() || has_dir || decided || looks || self.part.is_piece() {
+            return;
+        }
+        let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC;
+        self.target.write_in_place(flags);
+        core.tell_in_place(self.job());
+    }
+
+    /// Returns true if holes may be skipped: unwritten parts of a new regular file read as zeros.
+    pub(super) fn may_skip(&self, core: &LaneContext) -> bool {
+        let new = match self.target.state() {
+            UploadTarget::Direct(flags) => flags.contains(OpenFlags::TRUNC),
+            UploadTarget::Unknown | UploadTarget::New | UploadTarget::Existing(_) => true,
+        };
+        // A server may accept data only in order, as object stores do.
+        self.options.sparse && new && core.in_order()
+    }
+
+    /// Returns the permission bits for creating the file: those of the replaced file if they cannot
+    /// be set afterwards, otherwise those of the source.
+    pub(super) fn mode_to_open_with(&self, core: &LaneContext, source: Option<u32>) -> u32 {
+        let kept = core.refusals().attributes && !self.options.preserve;
+        let replaced = self.target.replaced().filter(|_| kept);
+        let source = source.unwrap_or(0o666) & 0o777;
+        replaced
+            .and_then(ReplacedAttributes::mode)
+            .unwrap_or(source)
+    }
+
+    /// Handles a successful OPEN of the target, or of its temporary (`temporary`).
+    pub(super) fn open_allowed(&mut self, core: &mut LaneContext, temporary: bool) {
+        let fresh = self.target.is_missing() || self.options.fresh;
+        let at = self
+            .path
+            .iter()
+            .rposition(|b| *b == b'/')
+            .map_or(0, |at| at + 1);
+        let name = self.path.len() - at;
+        let told = self
+            .names
+            .allowed(core, self.requests.job(), temporary, (fresh, name));
+        if let Some(text) = told {
+            self.warn(core, &text);
+        }
+    }
+
+    /// Returns true if the name is made durable as well, after the rename.
+    pub(super) fn syncs_name(&self, core: &LaneContext) -> bool {
+        let can = Capabilities::FSYNC_SET | Capabilities::IN_ORDER;
+        self.part.renames() && self.options.fsync && core.can(can)
+    }
+
+    /// Handles the answer to a WRITE.
+    pub(super) fn write_answered(
+        &mut self,
+        core: &mut LaneContext,
+        (offset, len): (u64, u64),
+        reply: &Reply,
+    ) -> Option<Ending> {
+        if let Err(status) = messages::status(reply) {
+            return Some(Ending::Failed(refused(WRITING, status)));
+        }
+        if self.part.is_piece() {
+            core.event(LaneEvent::Written(self.job(), offset, len));
+        }
+        self.confirm(core, len);
+        None
+    }
+
+    pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, source: &Source, end: u64) {
+        if end < source.size() && !source.meta().stream {
+            self.warn(core, "the file was truncated while it was read");
+        }
+    }
+
+    /// Counts `len` more confirmed bytes.
+    pub(super) fn confirm(&mut self, core: &mut LaneContext, len: u64) {
+        let news = self.progress.confirm(len);
+        if news > 0 {
+            core.event(LaneEvent::Progress(self.job(), news));
+        }
+    }
+
+    pub(super) fn reach(&mut self, core: &mut LaneContext, state: FileState) {
+        if self.progress.reaches(state) {
+            core.event(LaneEvent::State(self.job(), state));
+        }
+    }
+
+    pub(super) fn warn(&self, core: &mut LaneContext, text: &str) {
+        core.event(LaneEvent::Warning(self.job(), text.to_owned()));
+    }
+}

@@ -1,0 +1,281 @@
+//! Abilities and limits of the server at the other end of a lane.
+
+use bitflags::bitflags;
+use sftp::{Limits, ServerInfo};
+
+use super::config::LaneConfig;
+
+bitflags! {
+    /// Abilities of the server, from its VERSION or the expected one.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(super) struct Capabilities: u32 {
+        /// posix-rename@openssh.com.
+        const POSIX_RENAME = 1;
+        /// fsync@openssh.com.
+        const FSYNC = 1 << 1;
+        /// lsetstat@openssh.com.
+        const LSETSTAT = 1 << 2;
+        /// limits@openssh.com.
+        const LIMITS = 1 << 3;
+        /// expand-path@openssh.com.
+        const EXPAND_PATH = 1 << 4;
+        /// put-file@longhaul.
+        const PUT_FILE = 1 << 5;
+        /// list-tree@longhaul.
+        const LIST_TREE = 1 << 6;
+        /// get-file@longhaul.
+        const GET_FILE = 1 << 7;
+        /// Block sums, and copies between open files.
+        const SUMS = 1 << 8;
+        /// Compressed READs and WRITEs.
+        const ZSTD = 1 << 9;
+        /// Compressed small files.
+        const ZSTD_FILES = 1 << 10;
+        /// hardlink@openssh.com.
+        const HARDLINK = 1 << 11;
+        /// users-groups-by-id@openssh.com.
+        const NAMES_BY_ID = 1 << 12;
+        /// ids-by-name@longhaul.
+        const IDS_BY_NAME = 1 << 13;
+        /// More attributes, with nanoseconds.
+        const ATTRIBUTES = 1 << 14;
+        /// get-xattrs@longhaul.
+        const XATTRS = 1 << 15;
+        /// All metadata in one request.
+        const METADATA = 1 << 16;
+        /// Durable names.
+        const FSYNC_SET = 1 << 17;
+        /// Reports of holes.
+        const SPARSE = 1 << 18;
+        /// Handles can be predicted.
+        const PREDICT = 1 << 19;
+        /// Requests are executed in order.
+        const IN_ORDER = 1 << 20;
+        /// Several handles may be open for one file, and its ranges may come in any order.
+        const SHARES_FILES = 1 << 21;
+    }
+}
+
+/// Extensions that a capability needs, all of them.
+const EXTENSIONS: [(Capabilities, &[&str]); 19] = [
+    (Capabilities::POSIX_RENAME, &["posix-rename@openssh.com"]),
+    (Capabilities::FSYNC, &["fsync@openssh.com"]),
+    (Capabilities::LSETSTAT, &["lsetstat@openssh.com"]),
+    (Capabilities::LIMITS, &["limits@openssh.com"]),
+    (Capabilities::EXPAND_PATH, &["expand-path@openssh.com"]),
+    (Capabilities::PUT_FILE, &["put-file@longhaul"]),
+    (Capabilities::LIST_TREE, &["list-tree@longhaul"]),
+    (Capabilities::GET_FILE, &["get-file@longhaul"]),
+    (Capabilities::SUMS, &["hash@longhaul", "copy-data"]),
+    (
+        Capabilities::ZSTD,
+        &["write-zstd@longhaul", "read-zstd@longhaul"],
+    ),
+    (
+        Capabilities::ZSTD_FILES,
+        &["put-file-zstd@longhaul", "get-file-zstd@longhaul"],
+    ),
+    (Capabilities::HARDLINK, &["hardlink@openssh.com"]),
+    (
+        Capabilities::NAMES_BY_ID,
+        &["users-groups-by-id@openssh.com"],
+    ),
+    (Capabilities::IDS_BY_NAME, &["ids-by-name@longhaul"]),
+    (Capabilities::ATTRIBUTES, &["attributes@longhaul"]),
+    (Capabilities::XATTRS, &["get-xattrs@longhaul"]),
+    (Capabilities::METADATA, &["set-metadata@longhaul"]),
+    (Capabilities::FSYNC_SET, &["fsync-set@longhaul"]),
+    (Capabilities::SPARSE, &["read-sparse@longhaul"]),
+];
+
+/// What the server can do, and how much at once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Server {
+    capabilities: Capabilities,
+    read: u32,
+    write: u32,
+    /// Length of a WRITE on paths so fast that longer ones take no noticeable time: `write`, or
+    /// more.
+    fast_write: u32,
+    open_files: usize,
+}
+
+/// Largest READ and WRITE of OpenSSH in bytes (sftp-server.c: its message limit less 1 KiB).
+const OPENSSH_LENGTH: u32 = 255 * 1024;
+/// Largest answer to a READ before OpenSSH 8.6, in bytes.
+const OPENSSH_OLD_READ: u32 = 64 * 1024;
+/// Length that OpenSSH's sftp uses with unknown servers (DEFAULT_COPY_BUFLEN), and the minimum that
+/// the draft requires, in bytes.
+const SAFE_LENGTH: u32 = 32 * 1024;
+/// Upper bound in bytes of blocks and answers, even if the server claims more: asyncssh offers 4
+/// MiB, and an answer longer than [`sftp::MAX_MESSAGE`] ends the channel.
+const MAX_LENGTH: u64 = OPENSSH_LENGTH as u64;
+/// Longest WRITE to a longhaul server in bytes. The server executes it as one write(2): 4 GiB into
+/// memory took 0.247 s of its processor time per GB instead of 0.27.
+pub(super) const FAST_LENGTH: u32 = 1 << 20;
+/// Maximum duration in seconds of a WRITE longer than OpenSSH's. A path of 1 Gbit/s gains nothing
+/// from longer ones, and short ones give more frequent answers.
+const FAST: f64 = 1e-3;
+const PAGE: u32 = 4096;
+
+impl Server {
+    /// Returns the server that `info` describes.
+    pub(super) fn new(config: &LaneConfig, info: &ServerInfo) -> Self {
+        let openssh = config.answers_in_order(info);
+        let mut capabilities = Capabilities::empty();
+        for (capability, extensions) in EXTENSIONS {
+            let all = extensions.iter().all(|name| info.has(name));
+            capabilities.set(capability, all);
+        }
+        let shares = openssh || config.openssh && info.is_restricted_openssh();
+        capabilities.set(Capabilities::PREDICT, config.predict && openssh);
+        capabilities.set(Capabilities::IN_ORDER, openssh);
+        capabilities.set(Capabilities::SHARES_FILES, shares);
+        let limits = capabilities.contains(Capabilities::LIMITS);
+        let read = match (openssh, limits) {
+            (true, true) => OPENSSH_LENGTH,
+            (true, false) => OPENSSH_OLD_READ,
+            (false, _) => SAFE_LENGTH,
+        };
+        let write = if openssh { OPENSSH_LENGTH } else { SAFE_LENGTH };
+        let write = whole_pages(write.min(config.length));
+        let mut server = Self {
+            capabilities,
+            read: whole_pages(read.min(config.length)),
+            write,
+            fast_write: write,
+            open_files: config.open_files.max(1),
+        };
+        if let Some(limits) = info.limits {
+            server.apply(config, limits);
+        }
+        server
+    }
+
+    /// Takes over the limits that the server has answered.
+    pub(super) fn apply(&mut self, config: &LaneConfig, limits: Limits) {
+        let length = |limit: u64| {
+            let allowed = match limit {
+                0 => OPENSSH_LENGTH,
+                limit => u32::try_from(limit.clamp(1024, MAX_LENGTH)).unwrap_or(SAFE_LENGTH),
+            };
+            allowed.min(config.length)
+        };
+        self.read = whole_pages(length(limits.read));
+        self.write = whole_pages(length(limits.write));
+        // Only a longhaul server is known to accept longer WRITEs.
+        let fast = match self.can(Capabilities::PUT_FILE) {
+            true => u32::try_from(limits.write.min(FAST_LENGTH.into())).unwrap_or(FAST_LENGTH),
+            false => 0,
+        };
+        self.fast_write = whole_pages(fast.min(config.length)).max(self.write);
+        if limits.handles > 0 {
+            // Leaves half of the limit to other users of that process.
+            let half = usize::try_from(limits.handles / 2).unwrap_or(usize::MAX);
+            self.open_files = config.open_files.min(half).max(1);
+        }
+    }
+
+    /// Returns true if the server has all of these capabilities.
+    pub(super) fn can(&self, capabilities: Capabilities) -> bool {
+        self.capabilities.contains(capabilities)
+    }
+
+    /// Returns the length of a READ in bytes.
+    pub(super) fn read(&self) -> u32 {
+        self.read
+    }
+
+    /// Returns the length of a WRITE in bytes.
+    pub(super) fn write(&self) -> u32 {
+        self.write
+    }
+
+    /// Returns the length in bytes of a WRITE on a fast path.
+    pub(super) fn fast_write(&self) -> u32 {
+        self.fast_write
+    }
+
+    /// Returns the number of files that may be open at once.
+    pub(super) fn open_files(&self) -> usize {
+        self.open_files
+    }
+
+    /// Returns the length of a WRITE at `offset` for a rate of `rate` bytes per second. WRITEs
+    /// longer than usual end at multiples of their length, which suits the write-back of file
+    /// systems.
+    pub(super) fn fast_piece(&self, offset: u64, rate: Option<f64>) -> u64 {
+        let lasts = (FAST * rate.unwrap_or_default()) as u64;
+        let fast = u64::from(self.fast_write);
+        match fast > u64::from(self.write) && lasts >= fast {
+            true => fast - offset % fast,
+            false => self.write.into(),
+        }
+    }
+}
+
+/// Rounds a large length down to whole pages, so that neither end touches a page twice.
+fn whole_pages(length: u32) -> u32 {
+    if length >= 16 * PAGE {
+        length - length % PAGE
+    } else {
+        length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::Pool;
+
+    use super::*;
+
+    fn server(openssh: bool, extensions: &[&str]) -> Server {
+        let pool = Pool::new(32 * 1024, 4);
+        let mut config = LaneConfig::new(pool, Box::new(|bytes| bytes.fill(0)));
+        config.openssh = openssh;
+        let pair = |name: &&str| (name.as_bytes().to_vec(), b"1".to_vec());
+        let info = ServerInfo {
+            version: 3,
+            extensions: extensions.iter().map(pair).collect(),
+            limits: None,
+        };
+        Server::new(&config, &info)
+    }
+
+    #[test]
+    fn a_capability_needs_each_of_its_extensions() {
+        let mut seen = Capabilities::empty();
+        for (capability, extensions) in EXTENSIONS {
+            assert!(!seen.intersects(capability), "{capability:?} twice");
+            seen |= capability;
+            assert!(server(false, extensions).can(capability));
+            for left_out in 0..extensions.len() {
+                let mut some = extensions.to_vec();
+                some.remove(left_out);
+                assert!(!server(false, &some).can(capability), "{capability:?}");
+            }
+        }
+        let inferred = Capabilities::PREDICT | Capabilities::IN_ORDER | Capabilities::SHARES_FILES;
+        assert_eq!(seen | inferred, Capabilities::all());
+    }
+
+    #[test]
+    fn an_unknown_server_gets_short_requests_and_its_limits_are_kept_to() {
+        let mut server = server(false, &["posix-rename@openssh.com"]);
+        assert!(!server.can(Capabilities::IN_ORDER | Capabilities::PREDICT));
+        assert_eq!((server.read(), server.write()), (SAFE_LENGTH, SAFE_LENGTH));
+        let pool = Pool::new(32 * 1024, 4);
+        let config = LaneConfig::new(pool, Box::new(|bytes| bytes.fill(0)));
+        let limits = Limits {
+            packet: 0,
+            read: 100_000,
+            write: u64::MAX,
+            handles: 9,
+        };
+        server.apply(&config, limits);
+        assert_eq!(server.read(), 100_000 - 100_000 % PAGE);
+        assert_eq!(server.write(), whole_pages(OPENSSH_LENGTH), "at most");
+        assert_eq!(server.fast_write(), server.write(), "not ours");
+        assert_eq!(server.open_files(), 4);
+    }
+}

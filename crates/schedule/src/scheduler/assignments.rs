@@ -1,0 +1,109 @@
+use std::collections::BTreeMap;
+
+use super::LaneId;
+use super::queues::Queued;
+use crate::{JobId, JobKind, RemotePath};
+
+/// Role of a job on a lane.
+#[derive(Clone, Debug)]
+pub(super) enum Assigned {
+    /// A whole job. Boxed, since thousands are in flight and map entries move when a neighbor is
+    /// removed.
+    Whole(Box<Queued>),
+    /// A part of this file.
+    Part(JobId),
+    /// The rename of this file.
+    Finish(JobId),
+    /// A check for this file's temporary, after the lane that was to rename it was lost.
+    Check(JobId),
+    /// The removal of this file's temporary.
+    Clean(JobId),
+    /// A check if this file can resume from an earlier run.
+    Adopt(JobId),
+    /// A sync of this file's temporary.
+    Sync(JobId),
+    /// The removal of a file that a lost lane left for this job.
+    Remove(JobId, RemotePath),
+}
+
+/// Lane and role of every job that was assigned.
+#[derive(Debug, Default)]
+pub(super) struct Assignments {
+    by_job: BTreeMap<JobId, (LaneId, Assigned)>,
+}
+
+impl Assignments {
+    pub(super) fn insert(&mut self, job: JobId, lane: LaneId, role: Assigned) {
+        self.by_job.insert(job, (lane, role));
+    }
+
+    pub(super) fn remove(&mut self, job: JobId) -> Option<Assigned> {
+        self.by_job.remove(&job).map(|(_, role)| role)
+    }
+
+    /// Returns the role of a job.
+    pub(super) fn role(&self, job: JobId) -> Option<&Assigned> {
+        self.by_job.get(&job).map(|(_, role)| role)
+    }
+
+    /// Returns the role of a job if `lane` has it.
+    pub(super) fn role_on(&self, lane: LaneId, job: JobId) -> Option<&Assigned> {
+        let (at, role) = self.by_job.get(&job)?;
+        (*at == lane).then_some(role)
+    }
+
+    /// Returns the file of which the job is a part.
+    pub(super) fn file_of_part(&self, job: JobId) -> Option<JobId> {
+        match self.role(job) {
+            Some(Assigned::Part(file)) => Some(*file),
+            _ => None,
+        }
+    }
+
+    /// Returns each assigned job as a pushed one, `None` for the scheduler's own.
+    pub(super) fn wholes(&self) -> impl Iterator<Item = Option<&Queued>> {
+        self.by_job.values().map(|(_, role)| match role {
+            Assigned::Whole(queued) => Some(&**queued),
+            _ => None,
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_job.is_empty()
+    }
+}
+
+/// Receiver of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventOwner {
+    /// A whole upload.
+    Upload(JobId),
+    /// Another whole job, for which a path is the answer to a question.
+    Other,
+    Part(JobId),
+    Finish(JobId),
+    Check(JobId),
+    Clean(JobId),
+    Adopt(JobId),
+    Sync(JobId),
+    Removed(JobId),
+}
+
+impl EventOwner {
+    /// Returns the owner of the events of `job`.
+    pub(super) fn of(role: &Assigned, job: JobId) -> Self {
+        match role {
+            Assigned::Whole(queued) => match queued.job.kind {
+                JobKind::Put { .. } | JobKind::PutDelta { .. } => Self::Upload(job),
+                _ => Self::Other,
+            },
+            Assigned::Part(file) => Self::Part(*file),
+            Assigned::Finish(file) => Self::Finish(*file),
+            Assigned::Check(file) => Self::Check(*file),
+            Assigned::Clean(file) => Self::Clean(*file),
+            Assigned::Adopt(file) => Self::Adopt(*file),
+            Assigned::Sync(file) => Self::Sync(*file),
+            Assigned::Remove(of, _) => Self::Removed(*of),
+        }
+    }
+}

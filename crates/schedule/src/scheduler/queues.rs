@@ -1,0 +1,265 @@
+//! Jobs that wait for a lane.
+
+use std::collections::VecDeque;
+
+use super::Hint;
+use super::assignments::Assigned;
+use crate::job::place_of_listing;
+use crate::{Job, JobId, JobKind};
+
+/// A pushed job that waits for a lane.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) job: Job,
+    pub(super) hint: Hint,
+    /// Number of lanes that were lost with the job.
+    pub(super) losses: u32,
+    /// Do not cut the file, or list the directory in one flight: that has failed before.
+    pub(super) whole: bool,
+}
+
+/// Queues of a scheduler, each for one kind of lane or moment.
+#[derive(Debug, Default)]
+pub(super) struct JobQueues {
+    /// MKDIR jobs.
+    makes: VecDeque<Queued>,
+    waiting: VecDeque<Queued>,
+    /// Files that are to be cut.
+    large: VecDeque<Queued>,
+    lists: VecDeque<Queued>,
+    /// Listings that are too long for the one flight in which a lane that predicts handles lists a
+    /// directory.
+    long_lists: VecDeque<Queued>,
+    /// Jobs that come first: renames, and temporaries to remove.
+    urgent: VecDeque<(JobId, JobKind, Assigned)>,
+    /// Sync jobs that no lane has: id, kind and file.
+    syncs: VecDeque<(JobId, JobKind, JobId)>,
+}
+
+/// Name of a queue of pushed jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueueName {
+    Makes,
+    Waiting,
+    Large,
+    Lists,
+    LongLists,
+}
+
+const ALL: [QueueName; 5] = [
+    QueueName::Makes,
+    QueueName::Waiting,
+    QueueName::Large,
+    QueueName::Lists,
+    QueueName::LongLists,
+];
+
+impl JobQueues {
+    fn queue(&mut self, name: QueueName) -> &mut VecDeque<Queued> {
+        match name {
+            QueueName::Makes => &mut self.makes,
+            QueueName::Waiting => &mut self.waiting,
+            QueueName::Large => &mut self.large,
+            QueueName::Lists => &mut self.lists,
+            QueueName::LongLists => &mut self.long_lists,
+        }
+    }
+
+    /// Returns the jobs of a queue.
+    pub(super) fn of(&self, name: QueueName) -> &VecDeque<Queued> {
+        match name {
+            QueueName::Makes => &self.makes,
+            QueueName::Waiting => &self.waiting,
+            QueueName::Large => &self.large,
+            QueueName::Lists => &self.lists,
+            QueueName::LongLists => &self.long_lists,
+        }
+    }
+
+    /// Adds a job: a file that is to be cut (`split`) or another one, which has been on a lane
+    /// before (`again`) or not.
+    pub(super) fn push(&mut self, queued: Queued, split: bool, again: bool) {
+        let name = match queued.job.kind {
+            JobKind::MakeDir { .. } => QueueName::Makes,
+            JobKind::List { .. } if queued.whole => QueueName::LongLists,
+            JobKind::List { .. } => QueueName::Lists,
+            _ if split => QueueName::Large,
+            _ => QueueName::Waiting,
+        };
+        let queue = self.queue(name);
+        let at = match queued.job.kind {
+            _ if again => 0,
+            // A tree listing holds no handle and suits any lane.
+            JobKind::ListTree { .. } => place_of_listing(queue.iter().map(|q| &q.job)),
+            // One request whose answer unblocks more than any file: behind 2,000 small files the
+            // server's clock was never read, and after a kill everything was sent again.
+            JobKind::Stat { .. } => {
+                let is_look = |q: &&Queued| matches!(q.job.kind, JobKind::Stat { .. });
+                queue.iter().take_while(is_look).count()
+            }
+            _ => queue.len(),
+        };
+        queue.insert(at, queued);
+    }
+
+    /// Takes the first job of a queue.
+    pub(super) fn pop(&mut self, name: QueueName) -> Option<Queued> {
+        self.queue(name).pop_front()
+    }
+
+    /// Takes the job at `at` of a queue.
+    pub(super) fn take(&mut self, name: QueueName, at: usize) -> Option<Queued> {
+        self.queue(name).remove(at)
+    }
+
+    /// Takes the large uploads, in their order.
+    pub(super) fn take_large_uploads(&mut self) -> VecDeque<Queued> {
+        let is_put = |queued: &Queued| matches!(queued.job.kind, JobKind::Put { .. });
+        let large = std::mem::take(&mut self.large);
+        let (puts, gets) = large.into_iter().partition(is_put);
+        self.large = gets;
+        puts
+    }
+
+    /// Adds a job that comes before all others.
+    pub(super) fn push_urgent(&mut self, id: JobId, kind: JobKind, role: Assigned) {
+        self.urgent.push_back((id, kind, role));
+    }
+
+    /// Returns true if there is an urgent job.
+    pub(super) fn has_urgent(&self) -> bool {
+        !self.urgent.is_empty()
+    }
+
+    /// Takes the next urgent job.
+    pub(super) fn pop_urgent(&mut self) -> Option<(JobId, JobKind, Assigned)> {
+        self.urgent.pop_front()
+    }
+
+    /// Adds the sync of a file's temporary.
+    pub(super) fn push_sync(&mut self, id: JobId, kind: JobKind, file: JobId) {
+        self.syncs.push_back((id, kind, file));
+    }
+
+    /// Returns true if there is a sync.
+    pub(super) fn has_syncs(&self) -> bool {
+        !self.syncs.is_empty()
+    }
+
+    /// Drops syncs at the front whose file is gone; returns true if a sync is left.
+    pub(super) fn next_sync(&mut self, exists: impl Fn(JobId) -> bool) -> bool {
+        while let Some((_, _, file)) = self.syncs.front() {
+            if exists(*file) {
+                return true;
+            }
+            self.syncs.pop_front();
+        }
+        false
+    }
+
+    /// Takes the next sync: its id, kind and file.
+    pub(super) fn pop_sync(&mut self) -> Option<(JobId, JobKind, JobId)> {
+        self.syncs.pop_front()
+    }
+
+    /// Returns true if no job except listings waits for a lane.
+    pub(super) fn are_quiet(&self) -> bool {
+        self.waiting.is_empty() && self.large.is_empty() && self.makes.is_empty()
+    }
+
+    /// Returns the number of waiting jobs.
+    pub(super) fn len(&self) -> usize {
+        ALL.iter().map(|name| self.of(*name).len()).sum()
+    }
+
+    /// Returns the waiting jobs that are neither listings nor urgent.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Queued> {
+        self.waiting.iter().chain(&self.large)
+    }
+
+    /// Resets the loss counters of all jobs but long listings.
+    pub(super) fn forgive(&mut self) {
+        for name in ALL.into_iter().filter(|name| *name != QueueName::LongLists) {
+            self.queue(name).iter_mut().for_each(|q| q.losses = 0);
+        }
+    }
+
+    /// Removes all jobs.
+    pub(super) fn drain(&mut self) -> Vec<Queued> {
+        let each = ALL.map(|name| std::mem::take(self.queue(name)));
+        each.into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RemotePath;
+
+    fn queued(id: u64, kind: JobKind) -> Queued {
+        Queued {
+            job: Job {
+                id: JobId(id),
+                kind,
+            },
+            hint: Hint::default(),
+            losses: 1,
+            whole: false,
+        }
+    }
+
+    fn remove(id: u64) -> Queued {
+        let path = RemotePath(Vec::new());
+        queued(id, JobKind::Remove { path })
+    }
+
+    fn stat(id: u64) -> Queued {
+        let (path, follow) = (RemotePath(Vec::new()), false);
+        queued(id, JobKind::Stat { path, follow })
+    }
+
+    fn order(queues: &mut JobQueues, name: QueueName) -> Vec<u64> {
+        std::iter::from_fn(|| queues.pop(name))
+            .map(|queued| queued.job.id.0)
+            .collect()
+    }
+
+    #[test]
+    fn questions_come_first_and_lost_jobs_before_all() {
+        let mut queues = JobQueues::default();
+        queues.push(remove(1), false, false);
+        queues.push(remove(2), false, false);
+        queues.push(stat(3), false, false);
+        queues.push(stat(4), false, false);
+        queues.push(remove(5), false, true);
+        assert_eq!(queues.len(), 5);
+        assert_eq!(order(&mut queues, QueueName::Waiting), [5, 3, 4, 1, 2]);
+    }
+
+    #[test]
+    fn each_kind_of_job_has_its_queue() {
+        let mut queues = JobQueues::default();
+        let path = || RemotePath(Vec::new());
+        let (mode, follow) = (0, false);
+        let dir = JobKind::MakeDir {
+            path: path(),
+            mode,
+            follow,
+        };
+        queues.push(queued(1, dir), false, false);
+        queues.push(queued(2, JobKind::List { path: path() }), false, false);
+        let long = Queued {
+            whole: true,
+            ..queued(3, JobKind::List { path: path() })
+        };
+        queues.push(long, false, false);
+        queues.push(remove(4), true, false);
+        assert!(!queues.are_quiet());
+        queues.forgive();
+        let losses = queues.of(QueueName::LongLists).front().map(|q| q.losses);
+        assert_eq!(losses, Some(1), "a long listing is not forgiven");
+        let each = ALL.map(|name| order(&mut queues, name));
+        assert_eq!(each, [vec![1], vec![], vec![4], vec![2], vec![3]]);
+        assert!(queues.are_quiet() && queues.len() == 0);
+    }
+}

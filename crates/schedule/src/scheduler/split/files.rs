@@ -1,0 +1,789 @@
+//! Drives a file that is cut over lanes through its stages.
+
+use super::super::assignments::Assigned;
+use super::super::board::Board;
+use super::super::queues::Queued;
+use super::super::{LaneId, LaneOrder};
+use super::checkpoints::{Checkpoints, NOT_CONTINUED};
+use super::spans::ByteRanges;
+use super::{AfterDisk, Claimed, RunningPart, SplitFile, SplitFiles, SplitStage};
+use crate::{
+    Attributes, DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, JobKind, LaneEvent,
+    RemotePath,
+};
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use wire::Block;
+
+/// Number of lost lanes after which a cut file, whose parts are on all lanes, is assumed to be the
+/// cause.
+const MOST_PART_LOSSES: u32 = 40;
+
+impl SplitFiles {
+    pub(in super::super) fn new(now: Instant) -> Self {
+        Self {
+            files: BTreeMap::new(),
+            checkpoints: Checkpoints::new(now),
+        }
+    }
+
+    pub(in super::super) fn get(&self, id: JobId) -> Option<&SplitFile> {
+        self.files.get(&id)
+    }
+
+    pub(in super::super) fn get_mut(&mut self, id: JobId) -> Option<&mut SplitFile> {
+        self.files.get_mut(&id)
+    }
+
+    pub(in super::super) fn iter(&self) -> impl Iterator<Item = (JobId, &SplitFile)> {
+        self.files.iter().map(|(id, file)| (*id, file))
+    }
+
+    /// Returns true if `is` holds for any file.
+    pub(in super::super) fn any(&self, is: impl Fn(&SplitFile) -> bool) -> bool {
+        self.files.values().any(is)
+    }
+
+    pub(in super::super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Returns the number of bytes of each file that no lane has.
+    pub(in super::super) fn left(&self) -> impl Iterator<Item = u64> {
+        self.files.values().map(SplitFile::left)
+    }
+
+    /// Returns the number of bytes of each file that were not reported yet.
+    pub(in super::super) fn untold(&self) -> impl Iterator<Item = u64> {
+        let untold = |file: &SplitFile| file.size().saturating_sub(file.told);
+        self.files.values().map(untold)
+    }
+
+    /// Returns the number of files that the disk side opens.
+    pub(in super::super) fn opening(&self) -> usize {
+        self.files.values().filter(|f| f.is_opening()).count()
+    }
+
+    /// Resets the loss counters.
+    pub(in super::super) fn forgive(&mut self) {
+        self.files.values_mut().for_each(|f| f.losses = 0);
+    }
+
+    /// Returns the first file of which a part may be assigned, if its directory exists where it has
+    /// no temporary yet (`may`).
+    pub(in super::super) fn next_claimable(&self, may: impl Fn(&JobKind) -> bool) -> Option<JobId> {
+        let claimable =
+            |file: &SplitFile| file.claimable() && (file.head.begun || may(&file.job.kind));
+        let found = self.files.iter().find(|(_, file)| claimable(file));
+        found.map(|(id, _)| *id)
+    }
+
+    /// Returns the job of a file whose temporary no lane creates yet.
+    pub(in super::super) fn head_of(&self, id: JobId) -> Option<&JobKind> {
+        let file = self.files.get(&id).filter(|file| !file.head.begun)?;
+        Some(&file.job.kind)
+    }
+
+    /// Takes about `piece` bytes of a file for a part.
+    pub(in super::super) fn claim(&mut self, id: JobId, piece: u64) -> Option<Claimed> {
+        let file = self.files.get_mut(&id)?;
+        let (from, mut to) = file.claim(piece)?;
+        if file.is_put() && !file.head.begun {
+            file.head.begun = true;
+            if !file.access.one_handle {
+                // The first part has a length; other lanes take the bytes after it.
+                let until = to.min(file.size().max(1));
+                file.unclaimed.insert(until, to);
+                to = until;
+            }
+        }
+        let kind = file.part(from, to)?;
+        Some(Claimed { from, to, kind })
+    }
+
+    /// Records that a lane does a part; returns its job and the number of its bytes.
+    pub(in super::super) fn runs(
+        &mut self,
+        id: JobId,
+        part: JobId,
+        lane: LaneId,
+        Claimed { from, to, kind }: Claimed,
+    ) -> (JobKind, u64) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return (kind, 0);
+        };
+        let bytes = to.min(file.size()).saturating_sub(from);
+        if let JobKind::CreateTemp { alone: true, .. } = kind {
+            file.head.alone = Some(part);
+        }
+        let running = RunningPart {
+            lane,
+            from,
+            to,
+            progress: 0,
+            overtaken: false,
+            abandoned: false,
+        };
+        file.running.insert(part, running);
+        (kind, bytes)
+    }
+
+    /// Starts to cut a file; returns the request that opens it at the disk side.
+    pub(in super::super) fn begin(
+        &mut self,
+        queued: Queued,
+        one_handle: bool,
+    ) -> Option<DiskRequest> {
+        let Queued { job, hint, .. } = queued;
+        let id = job.id;
+        let (request, attributes) = match &job.kind {
+            JobKind::Put {
+                source, options, ..
+            } => {
+                let open = DiskRequest::OpenSource {
+                    job: id,
+                    path: source.clone(),
+                    first: Block::default(),
+                    sparse: options.sparse && !one_handle,
+                    pack: None,
+                };
+                (open, Attributes::default())
+            }
+            JobKind::Get {
+                target,
+                known,
+                options,
+                ..
+            } => {
+                let known = known.unwrap_or_default();
+                let create = DiskRequest::CreateTarget {
+                    job: id,
+                    target: target.clone(),
+                    inplace: options.inplace,
+                    size: known.size,
+                    keep: options.keep.clone(),
+                    stays: options.keep.is_some(),
+                    sparse: options.sparse,
+                };
+                (create, known)
+            }
+            _ => return None,
+        };
+        let mut file = SplitFile::new(job, hint, attributes, one_handle);
+        file.attributes.size = file.attributes.size.or(hint.size);
+        file.losses = queued.losses;
+        self.files.insert(id, file);
+        Some(request)
+    }
+
+    pub(in super::super) fn on_disk(&mut self, board: &mut Board, reply: DiskReply) {
+        let id = reply.job();
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match reply {
+            // The job may have been given up already.
+            DiskReply::Opened { .. } | DiskReply::Created { .. } | DiskReply::Adopted { .. }
+                if file.stage != SplitStage::Opening => {}
+            DiskReply::Opened { meta, .. } => self.on_opened(board, id, meta),
+            DiskReply::Adopted { .. } => self.on_adopted(board, id),
+            DiskReply::Synced { mtime, .. } => self.on_disk_synced(board, id, mtime),
+            DiskReply::Created { seekable, .. } => {
+                file.access.seekable = seekable;
+                let keep = file.options_ref().and_then(|o| o.keep.as_ref());
+                if keep.is_some_and(|keep| keep.left.is_some()) {
+                    self.tell_restarted(board, id);
+                }
+                self.state(board, id, FileState::Created);
+                self.begin_moving(board, id);
+            }
+            DiskReply::Finished { stored, .. } => {
+                file.held = false;
+                let renamed = !stored.in_place;
+                stored.events(id).for_each(|event| board.tell(event));
+                self.on_named(board, id, renamed);
+            }
+            DiskReply::Released { .. } => {
+                file.held = false;
+                self.go_on(board, id);
+            }
+            DiskReply::Failed { fault, .. } => {
+                file.fail(fault);
+                if file.stage == SplitStage::Naming && !file.is_put() {
+                    file.stage = SplitStage::GivingUp;
+                }
+                self.go_on(board, id);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_opened(&mut self, board: &mut Board, id: JobId, meta: FileMeta) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.attributes = meta.attributes;
+        let small = file.size() < board.options().split_from;
+        if (small || meta.stream) && file.stage == SplitStage::Opening {
+            self.do_whole(board, id);
+            return;
+        }
+        let keep = file.options_ref().and_then(|o| o.keep.as_ref());
+        let left = keep.and_then(|keep| keep.left.as_ref());
+        // The source has changed since the earlier run; a mix of both versions must not result.
+        let changed = left.is_some_and(|left| !left.is_of(&meta.attributes));
+        board.tell(LaneEvent::Attributes(id, meta.attributes));
+        if changed {
+            self.leave_aside(board, id);
+        }
+        if !self.ask_to_adopt(board, id) {
+            self.begin_moving(board, id);
+        }
+    }
+
+    pub(in super::super) fn begin_moving(&mut self, board: &mut Board, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        if file.stage == SplitStage::Opening {
+            file.stage = SplitStage::Moving;
+            board.count_cut();
+        }
+        self.go_on(board, id);
+    }
+
+    pub(in super::super) fn on_part(
+        &mut self,
+        board: &mut Board,
+        id: JobId,
+        part: JobId,
+        event: LaneEvent,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::Progress(_, n) => {
+                if let Some(running) = file.running.get_mut(&part) {
+                    running.progress += n;
+                }
+                self.tell_news(board, id);
+            }
+            LaneEvent::Written(_, offset, len) => self.on_written(board, id, offset, len),
+            LaneEvent::Temp(_, temp) => {
+                file.temp = Some(temp.clone());
+                board.tell(LaneEvent::Temp(id, temp));
+                self.state(board, id, FileState::Created);
+                self.go_on(board, id);
+            }
+            LaneEvent::Ended(_, at) => {
+                file.ends(at);
+                self.go_on(board, id);
+            }
+            LaneEvent::Attributes(_, seen) => {
+                let same = (file.attributes.size, file.attributes.times.map(|t| t.1))
+                    == (seen.size, seen.times.map(|t| t.1));
+                let first = !std::mem::replace(&mut file.seen, true);
+                if first && (same || !file.keeping.is_adopted()) {
+                    file.attributes.size = seen.size.or(file.attributes.size);
+                    file.attributes.mode = seen.mode.or(file.attributes.mode);
+                    file.attributes.times = seen.times.or(file.attributes.times);
+                    file.attributes.nanoseconds = seen.nanoseconds.or(file.attributes.nanoseconds);
+                } else if !same && file.stage == SplitStage::Moving {
+                    // Parts of two versions must not be mixed. One lane that opens the file once
+                    // reads one version.
+                    self.do_whole(board, id);
+                }
+            }
+            LaneEvent::NotKept(_, parts, why) => board.tell(LaneEvent::NotKept(id, parts, why)),
+            LaneEvent::Refused(_, found, why) => board.tell(LaneEvent::Refused(id, found, why)),
+            LaneEvent::Done(_) => {
+                file.head.set |= file.head.alone == Some(part);
+                let part = file.part_over(part, true);
+                // No temporary can be created for this target.
+                if file.is_put() && file.temp.is_none() && file.stage == SplitStage::Moving {
+                    file.safe = ByteRanges::default();
+                    self.do_whole(board, id);
+                    return;
+                }
+                self.tell_news(board, id);
+                self.tell_safe(board, id, part.map(|part| part.from));
+                self.go_on(board, id);
+            }
+            LaneEvent::Abandoned(_) => {
+                let part = file.part_over(part, false);
+                self.tell_safe(board, id, part.map(|part| part.from));
+                self.go_on(board, id);
+            }
+            // A server that takes data in order only, as into an object store, continues no file.
+            LaneEvent::Failed(_, fault) if file.starts_anew_after(&fault) => {
+                file.part_over(part, false);
+                board.tell(LaneEvent::Warning(id, NOT_CONTINUED.to_owned()));
+                self.do_whole(board, id);
+            }
+            // Even if others have completed the range: no request of a file may have been refused
+            // when it gets its name.
+            LaneEvent::Failed(_, fault) => {
+                file.part_over(part, false);
+                match file.stage {
+                    SplitStage::Moving => self.fail_file(board, id, fault),
+                    _ => self.go_on(board, id),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(in super::super) fn tell_news(&mut self, board: &mut Board, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let news = match file.stage {
+            SplitStage::Moving => file.news(),
+            _ => 0,
+        };
+        if news > 0 {
+            board.tell(LaneEvent::Progress(id, news));
+        }
+    }
+
+    /// Reports the settled range around `offset` after a part has ended.
+    fn tell_safe(&self, board: &mut Board, id: JobId, offset: Option<u64>) {
+        let file = self
+            .files
+            .get(&id)
+            .filter(|f| f.stage == SplitStage::Moving);
+        let settled = file.and_then(|f| f.settled(board.now(), offset?));
+        if let Some((from, to)) = settled {
+            board.tell(LaneEvent::Safe(id, from, to));
+        }
+    }
+
+    fn state(&self, board: &mut Board, id: JobId, state: FileState) {
+        board.tell(LaneEvent::State(id, state));
+    }
+
+    /// Moves a file to its next stage, if nothing is pending.
+    pub(in super::super) fn go_on(&mut self, board: &mut Board, id: JobId) {
+        board.has_work();
+        self.abandon_needless(board, id);
+        let now = board.now();
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        if !file.running.is_empty() {
+            return;
+        }
+        match file.stage {
+            SplitStage::Moving if file.is_complete() && file.late.is_over(now) => {
+                self.name(board, id)
+            }
+            SplitStage::GivingUp => self.clean(board, id),
+            SplitStage::Cleaning(then) if !file.held => self.over(board, id, then),
+            _ => {}
+        }
+    }
+
+    /// Abandons parts whose bytes others have completed, and all parts of a file that is given up.
+    fn abandon_needless(&mut self, board: &mut Board, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let (end, moving) = (file.end.at, file.stage == SplitStage::Moving);
+        // Without its temporary even an empty file is not complete.
+        let made = !file.is_put() || file.temp.is_some();
+        for (part, running) in &mut file.running {
+            let to = running.to.min(end.unwrap_or(u64::MAX));
+            // Only the last part can tell the end of the file.
+            let needed = end.is_none() && running.to == u64::MAX;
+            let done = made && !needed && file.safe.contains(running.from, to);
+            if (done || !moving) && !running.abandoned {
+                running.abandoned = true;
+                board.order(LaneOrder::Abandon(running.lane, *part));
+            }
+        }
+    }
+
+    /// Starts the rename: all bytes are there and every part has ended.
+    fn name(&mut self, board: &mut Board, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let shrank = file.end.at.unwrap_or(0) < file.size();
+        if shrank && !file.is_put() {
+            // One lane that opens the file once asks for its size again.
+            return self.do_whole(board, id);
+        }
+        file.stage = SplitStage::Naming;
+        if file.is_kept() {
+            // After the rename, the file is found again only if all ranges were reported.
+            self.tell_written(board);
+        }
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let end = file.end.at.unwrap_or(0);
+        let news = file.tell_up_to(end);
+        let put = file.is_put();
+        if news > 0 {
+            board.tell(LaneEvent::Progress(id, news));
+        }
+        if shrank {
+            let text = "the file was truncated while it was read".to_owned();
+            board.tell(LaneEvent::Warning(id, text));
+        }
+        if put {
+            self.state(board, id, FileState::Written);
+            self.state(board, id, FileState::Closed);
+            self.release(board, id);
+            self.send_finish(board, id);
+            return;
+        }
+        let Some(file) = self.files.get(&id) else {
+            return;
+        };
+        let options = file.options();
+        board.ask_disk(DiskRequest::FinishTarget {
+            job: id,
+            size: end,
+            attributes: options.kept(file.attributes),
+            preserve: options.preserve,
+            fsync: options.fsync || file.sync_before_name(),
+            beyond: options.beyond.clone(),
+        });
+    }
+
+    pub(in super::super) fn send_finish(&self, board: &mut Board, id: JobId) {
+        let Some(kind) = self.files.get(&id).and_then(SplitFile::finish) else {
+            return;
+        };
+        board.urgent(kind, Assigned::Finish(id));
+    }
+
+    pub(in super::super) fn on_finish(&mut self, board: &mut Board, id: JobId, event: LaneEvent) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::State(_, state) if state >= FileState::Synced => {
+                self.state(board, id, state)
+            }
+            LaneEvent::Warning(_, text) => board.tell(LaneEvent::Warning(id, text)),
+            LaneEvent::NotKept(_, parts, why) => board.tell(LaneEvent::NotKept(id, parts, why)),
+            LaneEvent::Belonged(_, owner) => board.tell(LaneEvent::Belonged(id, owner)),
+            LaneEvent::OtherNames(_, names) => board.tell(LaneEvent::OtherNames(id, names)),
+            LaneEvent::Refused(_, found, why) => board.tell(LaneEvent::Refused(id, found, why)),
+            LaneEvent::Abandoned(_) => {
+                file.temp = None;
+                file.write_in_place();
+                file.stage = SplitStage::Cleaning(match file.fault {
+                    Some(_) => AfterDisk::Fail,
+                    None => AfterDisk::Whole,
+                });
+                self.go_on(board, id);
+            }
+            LaneEvent::Path(_, path) => board.tell(LaneEvent::Path(id, path)),
+            LaneEvent::Done(_) => {
+                self.files.remove(&id);
+                board.tell(LaneEvent::Done(id));
+            }
+            LaneEvent::Failed(..) if file.finish_lost && file.fault.is_none() => {
+                self.anew(board, id)
+            }
+            LaneEvent::Failed(_, fault) => {
+                // The temporary was removed, or the error names it.
+                file.temp = None;
+                file.fault.get_or_insert(fault);
+                file.stage = SplitStage::Cleaning(AfterDisk::Fail);
+                self.go_on(board, id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles the check for a temporary whose rename was lost with its lane.
+    pub(in super::super) fn on_checked(&mut self, board: &mut Board, id: JobId, event: &LaneEvent) {
+        match event {
+            LaneEvent::Done(_) => self.send_finish(board, id),
+            LaneEvent::Failed(..) => self.anew(board, id),
+            _ => {}
+        }
+    }
+
+    /// Starts the file over, since the rename of the lost lane may or may not have happened.
+    fn anew(&mut self, board: &mut Board, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.finish_lost = false;
+        file.temp = None;
+        file.stage = SplitStage::Cleaning(match file.fault {
+            Some(_) => AfterDisk::Fail,
+            None => AfterDisk::Again,
+        });
+        self.go_on(board, id);
+    }
+
+    /// Completes a download whose local file has its final name.
+    fn on_named(&mut self, board: &mut Board, id: JobId, renamed: bool) {
+        let Some(file) = self.files.remove(&id) else {
+            return;
+        };
+        self.state(board, id, FileState::Written);
+        self.state(board, id, FileState::Closed);
+        if file.options().fsync {
+            self.state(board, id, FileState::Synced);
+        }
+        if renamed {
+            self.state(board, id, FileState::Renamed);
+        }
+        board.tell(LaneEvent::Done(id));
+    }
+
+    pub(in super::super) fn fail_file(&mut self, board: &mut Board, id: JobId, fault: Fault) {
+        if let Some(file) = self.files.get_mut(&id) {
+            // A rename in flight cannot be stopped; its answer decides.
+            file.fail(fault);
+            if let SplitStage::Cleaning(then) = &mut file.stage {
+                *then = AfterDisk::Fail;
+            }
+            self.go_on(board, id);
+        }
+    }
+
+    /// Gives up the parts so that one lane copies the whole file.
+    pub(in super::super) fn do_whole(&mut self, board: &mut Board, id: JobId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.unclaimed = ByteRanges::default();
+            file.stage = SplitStage::GivingUp;
+            self.go_on(board, id);
+        }
+    }
+
+    /// Removes the temporary and closes the file, once no part is running.
+    pub(in super::super) fn clean(&mut self, board: &mut Board, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let then = match file.fault {
+            Some(_) => AfterDisk::Fail,
+            None => AfterDisk::Whole,
+        };
+        file.stage = SplitStage::Cleaning(then);
+        if then == AfterDisk::Fail && file.stays(board.is_leaving()) {
+            file.temp = None;
+            // Reports ranges that were answered after the cancellation, while running parts ended.
+            self.tell_written(board);
+        }
+        let Some(file) = self.files.get(&id) else {
+            return;
+        };
+        if let Some(path) = file.temporary() {
+            let kind = JobKind::Remove { path };
+            board.urgent(kind, Assigned::Clean(id));
+        }
+        self.release(board, id);
+        self.go_on(board, id);
+    }
+
+    /// Handles the answer to the removal of the temporary.
+    pub(in super::super) fn on_cleaned(&mut self, board: &mut Board, id: JobId, event: LaneEvent) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::Done(_) => {}
+            LaneEvent::Failed(_, why) => {
+                let name = file.temporary().unwrap_or(RemotePath(Vec::new()));
+                let name = sftp::printable(&name.0, 4096);
+                let text = format!("cannot remove the temporary file {name}: {}", why.what);
+                match &mut file.fault {
+                    Some(fault) => fault.what.push_str(&format!("; {text}")),
+                    None => board.tell(LaneEvent::Warning(id, text)),
+                }
+            }
+            _ => return,
+        }
+        if let Some(file) = self.files.get_mut(&id) {
+            file.temp = None;
+        }
+        self.go_on(board, id);
+    }
+
+    /// Asks the disk side to close the file.
+    fn release(&self, board: &mut Board, id: JobId) {
+        if let Some(file) = self.files.get(&id)
+            && file.held
+        {
+            let request = match file.is_put() {
+                true => DiskRequest::CloseSource { job: id },
+                false if file.stays(board.is_leaving()) => DiskRequest::Leave { job: id },
+                false => DiskRequest::Discard { job: id },
+            };
+            board.ask_disk(request);
+        }
+    }
+
+    /// Asks the disk side to close the file of a job that is no longer tracked.
+    pub(in super::super) fn let_go(&self, board: &mut Board, file: &SplitFile) {
+        let job = file.job.id;
+        board.ask_disk(match file.is_put() {
+            true => DiskRequest::CloseSource { job },
+            false if board.is_leaving() && file.is_kept() => DiskRequest::Leave { job },
+            false => DiskRequest::Discard { job },
+        });
+    }
+
+    fn over(&mut self, board: &mut Board, id: JobId, then: AfterDisk) {
+        if self.files.get(&id).is_some_and(|f| f.temp.is_some()) {
+            return;
+        }
+        let Some(mut file) = self.files.remove(&id) else {
+            return;
+        };
+        file.another_name();
+        if let (AfterDisk::Fail, Some(fault)) = (then, file.fault) {
+            board.tell(LaneEvent::Failed(id, fault));
+            return;
+        }
+        if file.told > 0 || then == AfterDisk::Again {
+            board.restarted(id);
+        }
+        let queued = Queued {
+            job: file.job,
+            hint: file.hint,
+            losses: file.losses.min(1),
+            whole: then == AfterDisk::Whole,
+        };
+        board.queue(queued, true);
+    }
+
+    /// Handles the loss of a lane with parts of the file, which may be written until `until`, or not
+    /// any more.
+    pub(in super::super) fn lane_lost(
+        &mut self,
+        id: JobId,
+        lane: LaneId,
+        spoke: bool,
+        until: Option<Instant>,
+    ) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.losses += u32::from(spoke);
+            // Only writes into the temporary can arrive after the rename.
+            if let (Some(until), true) = (until, file.is_put() && file.temp.is_some()) {
+                file.late.lost(lane, until);
+            }
+        }
+    }
+
+    /// Handles the loss of a part with its lane.
+    pub(in super::super) fn part_lost(
+        &mut self,
+        board: &mut Board,
+        id: JobId,
+        part: JobId,
+        why: &str,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let had = file.part_over(part, false);
+        if file.lacks_temp() {
+            // Without a temporary, no bytes count as written.
+            file.head.begun = false;
+            file.end.at = None;
+            if file.stage == SplitStage::Moving {
+                file.unclaimed = ByteRanges::all();
+            }
+        }
+        let began = had.is_some_and(|part| part.progress > 0);
+        if file.losses >= MOST_PART_LOSSES {
+            let fault = Fault {
+                what: why.to_owned(),
+                remote: true,
+            };
+            self.fail_file(board, id, fault);
+        } else if !file.access.seekable && began {
+            self.do_whole(board, id);
+        } else {
+            self.go_on(board, id);
+        }
+    }
+
+    /// Handles the loss of the rename with its lane.
+    pub(in super::super) fn finish_lost(&mut self, id: JobId) -> bool {
+        let file = self.files.get_mut(&id);
+        file.is_some_and(|file| {
+            file.finish_lost = true;
+            true
+        })
+    }
+
+    /// Starts the file over under another name, since a lost lane may still create this temporary.
+    pub(in super::super) fn temp_is_uncertain(&mut self, id: JobId) {
+        if let Some(file) = self.files.get_mut(&id).filter(|f| f.temp.is_none()) {
+            file.another_name();
+        }
+    }
+
+    /// Looks for the temporary of a file whose rename was lost.
+    pub(in super::super) fn check(&self, board: &mut Board, id: JobId) {
+        // If the rename has happened, making room for it again would move the new file itself
+        // aside.
+        if let Some(path) = self.files.get(&id).and_then(SplitFile::temporary) {
+            let follow = false;
+            board.urgent(JobKind::Stat { path, follow }, Assigned::Check(id));
+        }
+    }
+
+    /// Records that no more requests of a lane are executed after `until`.
+    pub(in super::super) fn lane_ends(&mut self, lane: LaneId, until: Option<Instant>) {
+        for file in self.files.values_mut() {
+            file.late.ends(lane, until);
+        }
+    }
+
+    /// Renames files that no lost lane can write any more.
+    pub(in super::super) fn name_what_waited(&mut self, board: &mut Board) {
+        let now = board.now();
+        let waits = |(_, f): &(&JobId, &SplitFile)| f.waits_for_name() && f.late.is_over(now);
+        let ids: Vec<JobId> = self.files.iter().filter(waits).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.go_on(board, id);
+        }
+    }
+
+    /// Returns the time of the next delayed rename.
+    pub(in super::super) fn next_name(&self) -> Option<Instant> {
+        let waiting = self.files.values().filter(|f| f.waits_for_name());
+        waiting.filter_map(|f| f.late.until()).min()
+    }
+
+    /// Fails every file.
+    pub(in super::super) fn fail_all(&mut self, board: &mut Board, fault: &Fault) {
+        let ids: Vec<JobId> = self.files.keys().copied().collect();
+        for id in ids {
+            self.fail_file(board, id, fault.clone());
+        }
+    }
+
+    /// Gives all files up, since no lane is left: returns each with its fault and the temporary
+    /// that is left, unless the journal has it.
+    pub(in super::super) fn give_up(
+        &mut self,
+        board: &mut Board,
+    ) -> Vec<(JobId, Option<Fault>, Option<RemotePath>)> {
+        let mut given = Vec::new();
+        for (id, file) in std::mem::take(&mut self.files) {
+            if file.is_kept() {
+                board.leave();
+            }
+            self.let_go(board, &file);
+            let temporary = file.temporary().filter(|_| !file.is_kept());
+            given.push((id, file.fault, temporary));
+        }
+        given
+    }
+}

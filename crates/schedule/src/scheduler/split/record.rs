@@ -1,0 +1,152 @@
+//! Journal state of a cut file: what the receiving end has, and how safely.
+
+use super::spans::ByteRanges;
+use super::{SplitFile, SplitStage};
+use crate::{Fault, JobId, JobKind};
+
+/// Size in bytes from which a file is synced before its rename: sending it again after a crash
+/// would exceed the allowed amount.
+const SYNC_BEFORE_NAME: u64 = 64 << 20;
+
+/// Journal state of a cut file.
+#[derive(Debug, Default)]
+pub(super) struct SplitFileRecord {
+    /// Ranges that the receiving end has answered OK.
+    written: ByteRanges,
+    /// Bytes of `written` since the last sync began.
+    fresh: u64,
+    /// Ranges of `written` that were not reported.
+    untold: ByteRanges,
+    /// Sync in progress: its job, and the ranges written when it began.
+    syncing: Option<(JobId, ByteRanges)>,
+    /// The receiving end supports syncs and has done one.
+    durable: bool,
+    /// Modification time of the temporary at that sync.
+    mtime: u64,
+    /// The file resumes from an earlier run.
+    adopted: bool,
+}
+
+impl SplitFileRecord {
+    pub(super) fn wrote(&mut self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len);
+        self.written.insert(offset, end);
+        self.untold.insert(offset, end);
+        self.fresh += len;
+    }
+
+    /// Returns true if the file resumes from an earlier run.
+    pub(super) fn is_adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// Takes the ranges that were not reported, with the modification time of the temporary.
+    pub(super) fn take_untold(&mut self) -> (ByteRanges, u64) {
+        (std::mem::take(&mut self.untold), self.mtime)
+    }
+
+    /// Returns the bytes since the last sync began.
+    pub(super) fn fresh(&self) -> u64 {
+        self.fresh
+    }
+
+    /// Returns the sync in progress.
+    pub(super) fn syncing(&self) -> Option<JobId> {
+        self.syncing.as_ref().map(|(job, _)| *job)
+    }
+
+    /// Starts a sync.
+    pub(super) fn begin_sync(&mut self, sync: JobId) {
+        self.fresh = 0;
+        self.syncing = Some((sync, self.written.clone()));
+    }
+
+    /// Records that a sync was lost or has failed; false if it is not the one in progress.
+    pub(super) fn sync_lost(&mut self, sync: JobId) -> bool {
+        let lost = self.syncing.take_if(|(job, _)| *job == sync).is_some();
+        if lost {
+            self.fresh = self.fresh.max(1);
+        }
+        lost
+    }
+
+    /// Records that the receiving end can sync.
+    pub(super) fn is_durable(&mut self) {
+        self.durable = true;
+    }
+
+    /// Sets the modification time of the temporary.
+    pub(super) fn set_mtime(&mut self, mtime: u64) {
+        self.mtime = mtime;
+    }
+
+    /// Ends a sync: returns the ranges written when it began, the proof of durability, and the
+    /// modification time of the temporary. `None` if it is not the one in progress.
+    pub(super) fn synced(&mut self, sync: JobId) -> Option<(ByteRanges, bool, u64)> {
+        let (_, spans) = self.syncing.take_if(|(job, _)| *job == sync)?;
+        Some((spans, self.durable, self.mtime))
+    }
+
+    /// Takes over a range of an earlier run.
+    fn adopt(&mut self, from: u64, to: u64) {
+        self.written.insert(from, to);
+    }
+}
+
+impl SplitFile {
+    pub(in super::super) fn is_kept(&self) -> bool {
+        self.options_ref().is_some_and(|o| o.keep.is_some())
+    }
+
+    /// Returns true if the temporary stays for the next run: if the run is ending, or if a target
+    /// that holds much of the file takes no more, as with a full disk.
+    pub(super) fn stays(&self, leaving: bool) -> bool {
+        let at_target = |fault: &Fault| fault.remote == self.is_put();
+        let full = || {
+            self.fault.as_ref().is_some_and(at_target)
+                && self.keeping.written.len_before(self.size()) >= SYNC_BEFORE_NAME
+        };
+        self.is_kept() && (leaving || full())
+    }
+
+    /// Returns true if the file must be durable before its rename.
+    pub(in super::super) fn sync_before_name(&self) -> bool {
+        let can = !self.is_put() || self.keeping.durable;
+        self.is_kept() && can && self.size() >= SYNC_BEFORE_NAME
+    }
+
+    /// Returns true if a part's failure may be the server's refusal to continue the temporary of an
+    /// earlier run, so that the upload is worth another try from the start.
+    pub(super) fn starts_anew_after(&self, fault: &Fault) -> bool {
+        let resumes = self.is_put() && self.access.one_handle && self.keeping.adopted;
+        resumes && fault.remote && self.stage == SplitStage::Moving
+    }
+
+    /// Takes over the ranges of an earlier run.
+    pub(super) fn take_over(&mut self) {
+        let left = self
+            .options_ref()
+            .and_then(|o| o.keep.as_ref()?.left.clone());
+        let Some(left) = left else { return };
+        self.keeping.adopted = true;
+        let size = self.size();
+        for (from, to) in left.ranges {
+            let to = to.min(size);
+            if from < to {
+                self.safe.insert(from, to);
+                self.unclaimed.remove(from, to);
+                self.keeping.adopt(from, to);
+            }
+        }
+    }
+
+    /// Starts the file over under another temporary name.
+    pub(super) fn another_name(&mut self) {
+        if let JobKind::Put { options, .. } | JobKind::Get { options, .. } = &mut self.job.kind
+            && let Some(keep) = &mut options.keep
+        {
+            keep.left = None;
+            keep.again = keep.again.wrapping_add(1);
+        }
+    }
+}
