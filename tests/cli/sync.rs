@@ -429,8 +429,8 @@ fn a_fifo_of_the_source_is_skipped_and_deletions_go_on() {
             must("mkfifo", &[&source.join(name)]);
         }
         let operands = match up {
-            true => [source.as_os_str().to_owned(), scene.remote("target").into()],
-            false => [scene.remote("source").into(), target.as_os_str().to_owned()],
+            true => [source.as_os_str().to_owned(), scene.remote("target")],
+            false => [scene.remote("source"), target.as_os_str().to_owned()],
         };
         let run = operands
             .iter()
@@ -724,7 +724,7 @@ fn a_sync_that_is_killed_at_any_moment_loses_nothing() {
 }
 
 #[test]
-#[ignore = "takes three minutes: cargo test --test cli -- --ignored two_hundred_killed"]
+#[ignore = "takes a minute: cargo test --test cli -- --ignored two_hundred_killed"]
 fn two_hundred_killed_syncs_lose_nothing() {
     let threads: Vec<_> = (0..4)
         .map(|seed| std::thread::spawn(move || kill_syncs(100 + seed, 50)))
