@@ -52,5 +52,6 @@ mod started_anew;
 mod state_folders;
 mod stopped;
 mod sync;
+mod sync_filters;
 mod temp_dir;
 mod verify;

@@ -199,7 +199,7 @@ fn add_lines(rules: &mut GitignoreBuilder, text: &[u8], file: &Path) -> Result<(
 }
 
 fn add_rule(rules: &mut GitignoreBuilder, line: &str, origin: RuleOrigin) -> Result<(), RuleError> {
-    match rules.add_line(None, line) {
+    match rules.add_line(None, &without_alternatives(line)) {
         Ok(_) => Ok(()),
         Err(error) => Err(RuleError {
             origin,
@@ -210,6 +210,36 @@ fn add_rule(rules: &mut GitignoreBuilder, line: &str, origin: RuleOrigin) -> Res
             },
         }),
     }
+}
+
+/// Escapes the braces outside of brackets: `{a,b}` is a name in gitignore's syntax, and two
+/// alternatives in that of the crate.
+fn without_alternatives(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line.chars().peekable();
+    // Characters since the bracket that is open.
+    let mut inside: Option<usize> = None;
+    while let Some(letter) = rest.next() {
+        match (letter, inside) {
+            ('\\', _) => {
+                text.push(letter);
+                text.extend(rest.next());
+                inside = inside.map(|count| count + 1);
+                continue;
+            }
+            ('{' | '}', None) => text.push('\\'),
+            ('[', None) => {
+                inside = Some(0);
+                text.push(letter);
+                text.extend(rest.next_if(|next| matches!(next, '!' | '^')));
+                continue;
+            }
+            (']', Some(1..)) => inside = None,
+            _ => inside = inside.map(|count| count + 1),
+        }
+        text.push(letter);
+    }
+    text
 }
 
 impl Default for Filter {
@@ -384,6 +414,15 @@ mod tests {
         assert!(excluded(&mut filter, "sub/top", Kind::File));
         assert!(!excluded(&mut filter, "sub/deep/top", Kind::File));
         assert!(!excluded(&mut filter, "always", Kind::File));
+    }
+
+    #[test]
+    fn braces_are_part_of_a_name() {
+        let mut filter = filter(&["{a,b}", "[{]x", "\\{c}"]);
+        for name in ["{a,b}", "{x", "{c}"] {
+            assert!(excluded(&mut filter, name, Kind::File), "{name}");
+        }
+        assert!(!excluded(&mut filter, "a", Kind::File));
     }
 
     #[test]

@@ -103,6 +103,12 @@ impl<'a> PlannedCopy<'a> {
         }
     }
 
+    /// True if an earlier run of this copy has left temporaries, which [`Self::copy`] takes or
+    /// removes.
+    pub(crate) fn has_leftovers(&self) -> bool {
+        self.engine.has_leftovers()
+    }
+
     /// True if an end is this machine.
     pub(crate) fn is_local(&self, end: End) -> bool {
         self.engine.side(end.into()).is_none()
@@ -250,6 +256,8 @@ impl<'a> PlannedCopy<'a> {
 
 impl Engine<'_> {
     async fn begin_planned(&mut self, request: &CopyRequest) -> bool {
+        // A sync that is killed is run again, and must find what it has left.
+        self.keeper.records_all = true;
         if !self.find_journal(request).await {
             return false;
         }

@@ -56,6 +56,8 @@ pub(super) struct ResumeJournal {
     clock_at: Option<Instant>,
     worth: ResumeValue,
     target: Option<PathBuf>,
+    /// Every file is recorded, however small the copy is.
+    pub(super) records_all: bool,
     /// Files and bytes taken from the earlier run.
     pub(super) taken: (u64, u64),
 }

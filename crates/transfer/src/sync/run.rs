@@ -15,7 +15,7 @@ use super::remembered::SourceFileSystem;
 use super::settle::Settling;
 use super::{SyncOptions, SyncRequest, SyncResult};
 use crate::cancel::CancelToken;
-use crate::copy::{Connect, CopyRequest, End, PlannedCopy, with_edge};
+use crate::copy::{Connect, CopyOptions, CopyRequest, End, PlannedCopy, with_edge};
 use crate::report::{Change, Event, Name, Progress, Summary};
 use crate::walk::join;
 
@@ -31,10 +31,14 @@ pub fn run(
     let copy = CopyRequest {
         sources: vec![request.source.clone()],
         target: request.target.clone(),
-        options: request.copy.clone(),
+        options: CopyOptions {
+            // A dry run takes nothing from an earlier run's journal, and leaves it.
+            journal: request.copy.journal && !request.options.dry_run,
+            ..request.copy.clone()
+        },
     };
     with_edge(connect, cancel, async |edge| {
-        let begun = PlannedCopy::begin(&copy, &request.copy, edge, progress, events).await;
+        let begun = PlannedCopy::begin(&copy, &copy.options, edge, progress, events).await;
         let run = match begun {
             Ok(run) => run,
             Err(summary) => return SyncResult::failed(*summary),
@@ -331,7 +335,7 @@ impl Sync<'_> {
         let local = self.run.is_local(End::Source);
         let root = self.run.root(End::Source).to_vec();
         let walk = PlannedWalk::new(Arc::clone(&plan), root, local, links);
-        if walk.has_any() {
+        if walk.has_any() || self.run.has_leftovers() {
             self.run.copy(Box::new(walk)).await;
         }
         if self.run.stopped() {

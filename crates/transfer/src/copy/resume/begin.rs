@@ -111,7 +111,8 @@ impl Engine<'_> {
             self.keeper.waiting.push_back((number, id));
             return StartDecision::Later;
         }
-        if self.keeper.bytes >= LEAST_BYTES || self.keeper.files >= LEAST_FILES {
+        let worth = self.keeper.bytes >= LEAST_BYTES || self.keeper.files >= LEAST_FILES;
+        if worth || self.keeper.records_all {
             let number = self.open_journal();
             if number > 0 {
                 self.keeper.waiting.push_back((number, id));

@@ -188,6 +188,11 @@ impl Engine<'_> {
         }
     }
 
+    /// Returns true if an earlier run has left files unfinished.
+    pub(in crate::copy) fn has_leftovers(&self) -> bool {
+        self.keeper.state.unfinished().next().is_some()
+    }
+
     /// Removes leftovers of files that are no longer sources.
     pub(in crate::copy) async fn clear_leftovers(&mut self) {
         let left: Vec<Entry> = self

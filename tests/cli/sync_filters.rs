@@ -1,0 +1,144 @@
+//! Filters of `longhaul sync`, compared with git's decisions about generated rules and trees.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use longhaul_tests::Scene;
+use testkit::{PeerBuilder, PeerKind, Seed};
+
+const CASES: usize = 250;
+const NAMES: [&str; 12] = [
+    "a", "b", "ab", "a.o", "b.o", "x", "x y", "#h", "!n", "{a,b}", "[q]", "A",
+];
+const PATTERNS: [&str; 43] = [
+    "a", "b", "ab", "*.o", "*", "a*", "?", "a/", "b/", "/a", "/a/", "a/b", "/a/b", "a/*", "**/a",
+    "a/**", "a/**/b", "**", "[ab]", "[!a]", "[a-x]*", "\\#h", "#h", "\\!n", "x y", "x\\ y", "a  ",
+    "x y\\ ", "{a,b}", "\\{a,b}", "\\[q\\]", "[q]", "", "/", "/*", "*/", "*/a", "**/", "a**b",
+    "a//b", "./a", "[^b]", "x/**/",
+];
+
+fn pick<'a>(random: &mut Seed, of: &[&'a str]) -> &'a str {
+    of[random.below(of.len() as u64) as usize]
+}
+
+/// Fills a directory with files, and directories down to `depth`, some of which have rules.
+fn fill(dir: &Path, random: &mut Seed, depth: u32) {
+    fs::create_dir_all(dir).expect("ours");
+    if depth == 3 || random.below(4) == 0 {
+        let mut rules = String::new();
+        for _ in 0..=random.below(4) {
+            if random.below(3) == 0 {
+                rules.push('!');
+            }
+            rules.push_str(pick(random, &PATTERNS));
+            rules.push_str(if random.below(9) == 0 { "\r\n" } else { "\n" });
+        }
+        testkit::tree::write_file(&dir.join(".gitignore"), rules.as_bytes());
+    }
+    for _ in 0..2 + random.below(4) {
+        let path = dir.join(pick(random, &NAMES));
+        match random.below(2) {
+            _ if path.exists() => {}
+            0 if depth > 0 => fill(&path, random, depth - 1),
+            _ => testkit::tree::write_file(&path, b"x"),
+        }
+    }
+}
+
+/// Paths below `root`, relative to it.
+fn paths(root: &Path) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).expect("ours").flatten() {
+            let path = entry.path();
+            let below = path.strip_prefix(root).expect("below").to_str();
+            all.insert(below.expect("our names are text").to_owned());
+            if path.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    all
+}
+
+/// Those of `paths` that git ignores.
+fn ignored(scene: &Scene, root: &Path, paths: &BTreeSet<String>) -> BTreeSet<String> {
+    let git = |words: &[&str]| {
+        let mut command = Command::new("git");
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null");
+        command.env("GIT_CONFIG_SYSTEM", "/dev/null");
+        command.env("GIT_DIR", scene.path("repository"));
+        command.env("GIT_WORK_TREE", root).current_dir(root);
+        command.args(words);
+        command
+    };
+    let made = git(&["init", "-q"]).status().expect("git is there");
+    assert!(made.success());
+    let words = ["check-ignore", "--no-index", "--stdin", "-z"];
+    let mut child = git(&words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("git is there");
+    let mut input = child.stdin.take().expect("it is a pipe");
+    let list: Vec<u8> = paths
+        .iter()
+        .flat_map(|path| [path.as_bytes(), b"\0"].concat())
+        .collect();
+    let writer = std::thread::spawn(move || input.write_all(&list));
+    let output = child.wait_with_output().expect("git ends");
+    writer.join().expect("it ends").expect("git reads all");
+    let text = String::from_utf8(output.stdout).expect("our names are text");
+    text.split_terminator('\0').map(str::to_owned).collect()
+}
+
+#[test]
+fn gitignore_files_exclude_what_git_ignores() {
+    if testkit::missing::find_program("git").is_none() {
+        return testkit::missing::skip("git", "apt-get install git");
+    }
+    let Some(scene) = Scene::with(PeerBuilder::new(PeerKind::OpenSsh)) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let mut random = Seed::new(41);
+    let root = scene.path("a");
+    for case in 0..CASES {
+        fill(&root.join(format!("case{case:03}")), &mut random, 3);
+    }
+    let all = paths(&root);
+    let ignored = ignored(&scene, &root, &all);
+    assert!(ignored.len() > CASES, "the rules ignore hardly anything");
+    let run = scene.client.dir.run(longhaul_tests::longhaul()).arg("sync");
+    let run = run.arg("-F").arg(scene.client.dir.config());
+    let run = run.args(["--gitignore"]).arg(&root).arg(scene.remote("b"));
+    run.run().expect_code(0);
+    let copied = paths(&scene.path("b"));
+    let mut differ = Vec::new();
+    for path in &all {
+        if copied.contains(path) == ignored.contains(path) {
+            let mut rules = String::new();
+            for dir in Path::new(path).ancestors().skip(1) {
+                if let Ok(text) = fs::read_to_string(root.join(dir).join(".gitignore")) {
+                    rules.push_str(&format!(" {}: {text:?}", dir.display()));
+                }
+            }
+            let git = ignored.contains(path);
+            differ.push(format!("{path}: git ignores it: {git};{rules}"));
+        }
+    }
+    let few = differ.len().min(30);
+    assert!(
+        differ.is_empty(),
+        "{} of {} differ:\n{}",
+        differ.len(),
+        all.len(),
+        differ[..few].join("\n")
+    );
+}
