@@ -4,7 +4,6 @@ mod choose;
 mod evidence;
 mod figures;
 mod learned;
-mod limiter;
 mod losses;
 mod many;
 mod start;
@@ -21,9 +20,9 @@ use self::trial::Trial;
 use crate::{ConnectionId, LaneId};
 
 pub use choose::USUAL_RATE;
+pub use diagnose::{Limiter, LimiterEvidence};
 pub use evidence::{ConnectionSample, Direction, LaneSample, RunMeasurements, TcpSample};
 pub use learned::LearnedConcurrency;
-pub use limiter::{Limiter, LimiterEvidence};
 pub use many::begins_with;
 pub use start::{LoginCost, MOST_AT_START, StartModel};
 pub use trial::TrialResult;
