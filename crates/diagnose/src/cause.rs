@@ -173,7 +173,7 @@ const ROWS: &[Row] = &[
     ),
     (
         Cause::NoWindowScaling,
-        "TCP window scaling is missing, which allows 64 KiB per round trip",
+        "missing TCP window scaling, which leaves 64 KiB per round trip",
         &[
             MORE,
             (
@@ -213,7 +213,7 @@ const ROWS: &[Row] = &[
     ),
     (
         Cause::Congestion,
-        "other traffic fills the path",
+        "other traffic on the path",
         &[(
             Network,
             "find the traffic that shares the link, or give this transfer a share of it",
@@ -234,22 +234,22 @@ const ROWS: &[Row] = &[
     ),
     (
         Cause::MarkedClass,
-        "the network slows down a DSCP class that OpenSSH uses",
+        "a DSCP class that the network slows down",
         &[
-            (
-                Longhaul,
-                "longhaul sends unmarked packets: leave --dscp off",
-            ),
             (
                 OpenSsh,
                 "set IPQoS none in ssh_config, and in sshd_config for downloads",
+            ),
+            (
+                Longhaul,
+                "longhaul sends unmarked packets: leave --dscp off",
             ),
             (Network, "stop policing this class, or clear the mark"),
         ],
     ),
     (
         Cause::Reordering,
-        "packets overtake each other on the way",
+        "packets that overtake each other on the way",
         &[MORE, (Network, "balance load by flow and not by packet")],
     ),
     (
@@ -320,7 +320,7 @@ const ROWS: &[Row] = &[
     ),
     (
         Cause::BelowExpectation,
-        "the path carries less than expected",
+        "a path that carries less than expected",
         &[(Network, "ask which link or contract has this rate")],
     ),
     (

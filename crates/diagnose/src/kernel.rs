@@ -44,7 +44,7 @@ pub(crate) fn maximum(machine: &Machine, buffer: Buffer) -> Option<u64> {
                 false => RMEM.0,
             })
         }),
-        Buffer::Send => machine.tcp_wmem.or(machine.kernel.map(|_| WMEM)),
+        Buffer::Send => machine.tcp_wmem.or_else(|| machine.kernel.map(|_| WMEM)),
     }
 }
 

@@ -7,6 +7,7 @@
 mod cause;
 mod evidence;
 mod finding;
+mod finished;
 mod kernel;
 mod limiter;
 mod rules;
@@ -20,5 +21,6 @@ pub use evidence::{
     Evidence, Ladder, LoginStep, Machine, Mark, Marks, Rung, SmallFiles, Spread, Stall, TcpPath,
 };
 pub use finding::{Certainty, Direction, Finding};
+pub use finished::{Finished, explain};
 pub use limiter::{Limiter, LimiterEvidence, TransferFacts, limiter};
 pub use verdict::{Diagnosis, diagnose};

@@ -327,7 +327,7 @@ const FAULTS: &[Fault] = &[
         None
     }),
     (Cause::Bufferbloat, |m| {
-        m.e.up.loaded = Some(m.rtt + 0.4);
+        m.e.up.loaded = Some(m.rtt * 2.1 + 0.4);
         None
     }),
 ];

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cause::Remedy;
+use crate::cause::{Cause, Remedy};
 use crate::evidence::{Evidence, Ladder};
 use crate::finding::{Certainty, Direction, Finding};
 use crate::limiter::Limiter;
@@ -54,8 +54,15 @@ pub fn diagnose(e: &Evidence) -> Diagnosis {
     }
 }
 
-fn sentence(first: &Finding, next: Option<&Finding>) -> String {
+pub(crate) fn sentence(first: &Finding, next: Option<&Finding>) -> String {
     let what = match (first.direction, first.limit) {
+        // Only marked packets are slow, which longhaul does not send by itself.
+        (Some(direction), Some(limit)) if first.cause == Cause::MarkedClass => format!(
+            "{} by programs that mark their packets, as OpenSSH does, are limited to {} by {}",
+            direction.transfers(),
+            rate(limit),
+            first.cause
+        ),
         (Some(direction), Some(limit)) => format!(
             "{} are limited to {} by {}",
             direction.transfers(),

@@ -160,7 +160,8 @@ fn bloated(e: &Evidence, found: &mut Vec<Finding>) {
         let Some(loaded) = ladder.loaded else {
             continue;
         };
-        if loaded - idle.median > BLOATED.max(idle.high - idle.low) {
+        // A queue as long as the round trip is what one connection needs to fill the link.
+        if loaded - idle.median > BLOATED.max(idle.high) {
             let evidence = format!(
                 "an idle connection's round trip rises from {} to {}, by {}",
                 time(idle.median),
