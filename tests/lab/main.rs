@@ -5,6 +5,7 @@
 
 mod background;
 mod demo;
+mod doctor;
 mod ends;
 mod lanes;
 mod servers;

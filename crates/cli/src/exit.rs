@@ -81,6 +81,19 @@ pub(crate) const BENCH: &[(&str, &str)] = &[
     ),
 ];
 
+/// Exit codes of `longhaul doctor`.
+pub(crate) const DOCTOR: &[(&str, &str)] = &[
+    ("0", "the measurement is complete, whatever its verdict"),
+    (
+        "1",
+        "the measurement ended early, or a file cannot be read or written; partial findings are \
+         shown and marked",
+    ),
+    ("2", "invalid command line"),
+    ("130", "interrupted; partial findings are shown and marked"),
+    ("255", "no connection; the message says why"),
+];
+
 /// Exit codes of `longhaul wrap`.
 pub(crate) const WRAP: &[(&str, &str)] = &[
     (

@@ -10,6 +10,7 @@ mod config_file;
 mod congestion;
 mod connect;
 mod cp;
+mod diagnosing;
 mod dialing;
 mod exit;
 mod flags;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
             Err(error) => usage(&error),
         },
         Ok(LowArgs::Bench(args)) => benching::run(*args, &world),
+        Ok(LowArgs::Doctor(args)) => diagnosing::run(*args, &world),
         Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
         Ok(LowArgs::Man {
             command,

@@ -8,6 +8,7 @@
 pub mod bench;
 pub mod benchmarks;
 pub mod compare;
+pub mod doctor;
 pub mod html;
 pub mod keep;
 pub mod page;

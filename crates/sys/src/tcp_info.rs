@@ -50,6 +50,14 @@ pub struct TcpInfo {
     pub rcv_space: u32,
     /// Receive window advertised to the sender, in bytes (Linux 6.2).
     pub rcv_wnd: u32,
+    /// The peer's receive window, in bytes (Linux 6.2).
+    pub snd_wnd: u32,
+    /// Events of reordering.
+    pub reord_seen: u32,
+    /// Duplicate segments that the peer reported: they were sent again in vain.
+    pub dsack_dups: u32,
+    /// TCP options of the connection: 1 timestamps, 2 SACK, 4 window scaling.
+    pub options: u8,
 }
 
 /// Returns TCP_INFO of a connected socket; `None` if the system does not provide it.
@@ -83,6 +91,10 @@ pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
         sndbuf_limited: long_us(184),
         rcv_ooopack: raw.u32(224),
         rcv_wnd: raw.u32(232),
+        snd_wnd: raw.u32(228),
+        reord_seen: raw.u32(220),
+        dsack_dups: raw.u32(216),
+        options: raw.u8(5),
     })
 }
 
@@ -128,6 +140,11 @@ mod linux {
         fn field<const N: usize>(&self, at: usize) -> [u8; N] {
             let field = self.bytes[..self.len].get(at..at + N);
             field.and_then(|f| f.try_into().ok()).unwrap_or([0; N])
+        }
+
+        pub(super) fn u8(&self, at: usize) -> u8 {
+            let [byte] = self.field(at);
+            byte
         }
 
         pub(super) fn u32(&self, at: usize) -> u32 {
@@ -179,6 +196,8 @@ mod tests {
         );
         assert!(sent.snd_cwnd >= 2 && sent.snd_mss >= 500 && sent.delivery_rate > 0);
         assert!(sent.rwnd_limited <= sent.busy, "{sent:?}");
+        // Linux uses all three options on loopback, unless an administrator disabled them.
+        assert!(sent.options & 7 == 7 || sent.snd_wnd < 1 << 16, "{sent:?}");
         // Kernels before 6.2 report zero.
         let window = received.rcv_wnd;
         assert!(

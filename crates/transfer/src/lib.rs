@@ -17,6 +17,7 @@ pub mod memory;
 pub mod operand;
 pub mod pace;
 mod private_dir;
+pub mod probe;
 pub mod prompt;
 pub mod report;
 pub mod sample;

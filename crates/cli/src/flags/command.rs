@@ -6,8 +6,8 @@ use clap::{Arg, ArgAction, Command};
 use crate::exit;
 use crate::flags::flag::{Flag, ScpCompatibility, ValueKind};
 use crate::flags::table::{
-    bench_rows, bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
-    sync_copy_rows, sync_rows, wrap_rows,
+    bench_rows, bootstrap_rows, dial_rows, doctor_rows, lab_rows, relay_rows, rows, serve_rows,
+    ssh_config_rows, sync_copy_rows, sync_rows, wrap_rows,
 };
 
 /// Name under which clap stores sources and destination.
@@ -40,6 +40,7 @@ pub(crate) fn command() -> Command {
         .subcommand(ssh_config())
         .subcommand(relay())
         .subcommand(bench())
+        .subcommand(doctor())
         .subcommand(wrap())
         .subcommand(
             Command::new("completions")
@@ -316,6 +317,37 @@ fn bench() -> Command {
             clap::ValueHint::Hostname,
         ));
     let command = bench_rows().fold(command, |command, flag| command.arg(arg(flag)));
+    bootstrap_rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn doctor() -> Command {
+    let command = Command::new("doctor")
+        .about("Find out why the path to a host is slow, and say it in one sentence")
+        .long_about(
+            "Measure the path to HOST through its SSH server, without changing anything there, and \
+             name what limits it, how much faster it could be, and the change that helps most. \
+             Uploads go to /dev/null and downloads come from /dev/zero over one, two, four and \
+             eight connections; the login, the idle and the loaded round trip, TCP's counters, \
+             DSCP classes and, where the account may run commands, the server's settings are \
+             compared.\n\n\
+             With PATH, a folder at HOST, the server's disk is measured with a temporary file \
+             there. With LOCAL, a file, this machine's disk is measured by reading it.\n\n\
+             --from FILE explains a finished transfer from what longhaul cp --json wrote, or shows \
+             the result of an earlier doctor --json again.",
+        )
+        .override_usage(
+            "longhaul doctor [flags] HOST[:PATH] [LOCAL]\n       longhaul doctor --from FILE [flags]",
+        )
+        .after_help("More: longhaul doctor --help, or man longhaul-doctor")
+        .after_long_help(codes("Exit codes:\n", exit::DOCTOR))
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(operands(
+            "HOST",
+            "[user@]host[:path], or scp://[user@]host[:port][/path], then a local file",
+            clap::ValueHint::Hostname,
+        ));
+    let command = doctor_rows().fold(command, |command, flag| command.arg(arg(flag)));
     bootstrap_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 

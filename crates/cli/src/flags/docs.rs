@@ -14,8 +14,8 @@ use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility};
 use crate::flags::table::{
-    bench_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, sync_rows,
-    wrap_rows,
+    bench_rows, dial_rows, doctor_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
+    sync_rows, wrap_rows,
 };
 
 /// The subcommands with a man page of their own.
@@ -26,6 +26,7 @@ const PAGES: &[&str] = &[
     "lab",
     "relay",
     "bench",
+    "doctor",
     "serve",
     "dial",
     "ssh-config",
@@ -96,6 +97,14 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             codes_section(&mut rest, exit::BENCH);
             see_also_section(&mut rest, "longhaul(1), longhaul-cp(1), ssh_config(5)");
         }
+        Some("doctor") => {
+            examples_section(&mut rest, DOCTOR_EXAMPLES);
+            codes_section(&mut rest, exit::DOCTOR);
+            see_also_section(
+                &mut rest,
+                "longhaul(1), longhaul-cp(1), longhaul-bench(1), ssh_config(5), tcp(7)",
+            );
+        }
         Some("serve") => {
             examples_section(&mut rest, SERVE_EXAMPLES);
             codes_section(&mut rest, exit::SERVE);
@@ -153,7 +162,7 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             environment_section(&mut rest);
             see_also_section(
                 &mut rest,
-                "longhaul-cp(1), longhaul-sync(1), longhaul-bench(1), longhaul-lab(1), longhaul-relay(1), \
+                "longhaul-cp(1), longhaul-sync(1), longhaul-bench(1), longhaul-doctor(1), longhaul-lab(1), longhaul-relay(1), \
                  longhaul-serve(1), longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), \
                  scp(1), ssh(1), ssh_config(5)",
             );
@@ -281,6 +290,21 @@ const SSH_CONFIG_EXAMPLES: Examples = &[
     (
         "longhaul ssh-config --write backup",
         "Append them to ~/.ssh/config, after asking.",
+    ),
+];
+
+const DOCTOR_EXAMPLES: Examples = &[
+    (
+        "longhaul doctor backup",
+        "Measure the path to a host for 30 seconds, and name its limit.",
+    ),
+    (
+        "longhaul doctor --time 2m --html doctor.html backup:/srv/data dump.sql",
+        "Measure for longer, with the disks of both ends, and write a page of plots.",
+    ),
+    (
+        "longhaul doctor --from copy.json",
+        "Explain a copy that was made with longhaul cp --json >copy.json.",
     ),
 ];
 
@@ -599,6 +623,12 @@ pub(crate) fn flags_markdown() -> String {
     );
     groups_markdown(&mut text, bench_rows);
     codes_markdown(&mut text, exit::BENCH);
+    text.push_str(
+        "\n# Flags of `longhaul doctor`\n\n\
+         Also accepted, as in `longhaul cp`: -F, -i, -J, -o, -P, -4, -6, -B, -q and -v.\n",
+    );
+    groups_markdown(&mut text, doctor_rows);
+    codes_markdown(&mut text, exit::DOCTOR);
     text.push_str("\n# Flags of `longhaul wrap`\n");
     groups_markdown(&mut text, wrap_rows);
     codes_markdown(&mut text, exit::WRAP);

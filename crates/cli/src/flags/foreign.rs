@@ -215,6 +215,7 @@ const COMMANDS: &[ForeignSpelling] = &[
         &["benchmark", "test", "speedtest"],
         "use: longhaul bench HOST",
     ),
+    row(&["diagnose", "why", "check"], "use: longhaul doctor HOST"),
     row(
         &["server", "sshd", "daemon", "listen"],
         "use: longhaul serve --listen ADDRESS:PORT",

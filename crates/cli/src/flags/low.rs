@@ -1,6 +1,7 @@
 //! The command line as given: parsed, with nothing looked up.
 
 mod benching;
+mod diagnosing;
 mod dialing;
 mod syncing;
 mod wrapping;
@@ -20,6 +21,7 @@ use transfer::copy::DeltaUse;
 use transfer::sums::WantedDigest;
 
 pub(crate) use self::benching::{BenchArgs, BenchStorage};
+pub(crate) use self::diagnosing::DoctorArgs;
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::syncing::{FilterSource, SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
@@ -55,6 +57,8 @@ pub(crate) enum LowArgs {
     Relay(Box<RelayArgs>),
     /// `longhaul bench`.
     Bench(Box<BenchArgs>),
+    /// `longhaul doctor`.
+    Doctor(Box<DoctorArgs>),
     /// `longhaul wrap`.
     Wrap(Box<WrapArgs>),
     /// `longhaul completions SHELL`.
@@ -340,6 +344,7 @@ pub(crate) fn parse(
         }
         Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
         Some(("bench", matches)) => Ok(LowArgs::Bench(Box::new(benching::bench(matches)?))),
+        Some(("doctor", matches)) => Ok(LowArgs::Doctor(Box::new(diagnosing::doctor(matches)?))),
         Some(("wrap", matches)) => Ok(LowArgs::Wrap(Box::new(wrapping::wrap(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
             Some(shell) => Ok(LowArgs::Completions(*shell)),

@@ -5,6 +5,7 @@ mod bench;
 mod connection;
 mod copying;
 mod dial;
+mod doctor;
 mod keeping;
 mod lab;
 mod operating;
@@ -18,7 +19,8 @@ mod wrap;
 
 use crate::flags::flag::Flag;
 use crate::flags::low::{
-    BenchArgs, DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, SyncArgs, WrapArgs,
+    BenchArgs, DialArgs, DoctorArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, SyncArgs,
+    WrapArgs,
 };
 
 /// The rows of `longhaul cp`: listed ones by heading, then refused ones.
@@ -72,6 +74,11 @@ pub(crate) fn bootstrap_rows() -> impl Iterator<Item = &'static Flag> {
 /// The rows of `longhaul bench`, without those of [`bootstrap_rows`].
 pub(crate) fn bench_rows() -> impl Iterator<Item = &'static Flag<BenchArgs>> {
     bench::ROWS.iter()
+}
+
+/// The rows of `longhaul doctor`, without those of [`bootstrap_rows`].
+pub(crate) fn doctor_rows() -> impl Iterator<Item = &'static Flag<DoctorArgs>> {
+    doctor::ROWS.iter()
 }
 
 /// The rows of `longhaul lab`.
@@ -134,6 +141,7 @@ mod tests {
         unique(ssh_config_rows());
         unique(relay_rows());
         unique(bench_rows());
+        unique(doctor_rows());
         unique(wrap_rows());
     }
 
@@ -167,6 +175,7 @@ mod tests {
         documented(ssh_config_rows());
         documented(relay_rows());
         documented(bench_rows());
+        documented(doctor_rows());
         documented(wrap_rows());
     }
 

@@ -47,8 +47,6 @@ pub(super) struct IntervalRates {
 /// Weight of a finished job in bytes: the amount that a long path moves in the time that
 /// sftp-server needs for a small file's requests.
 const JOB: f64 = 16_384.0;
-/// Data bytes in an Ethernet packet.
-const SEGMENT: f64 = 1448.0;
 /// Factor over TCP's round trip that the quickest response must exceed before TCP is assumed to end
 /// before the server (at a proxy). A server that is slow to answer is no long path.
 const BEYOND: u32 = 3;
@@ -301,12 +299,9 @@ impl IntervalRates {
         }
     }
 
-    /// Returns true if the path's queue fills, so that more data would only wait longer. On 1
-    /// Gbit/s and 114 ms, five connections limited by their send buffers had 1.4 times the round
-    /// trip of the empty path and 97 % of its rate; five more brought only losses of 19 %.
+    /// Returns true if the path's queue fills, so that more data would only wait longer.
     pub(super) fn queueing(&self) -> bool {
-        let rtt = self.shown.rtt;
-        rtt > self.shown.min_rtt.mul_f64(1.25) + Duration::from_millis(5)
+        self.shown.is_queueing()
     }
 
     /// Returns true if the connections' congestion control tolerates losses, with or without actual
@@ -317,20 +312,11 @@ impl IntervalRates {
 
     /// Returns true if packets are lost and the connections tolerate it.
     pub(super) fn bears_losses(&self) -> bool {
-        self.shown.loss > 0.0005 && self.bears_losses
+        self.shown.loses() && self.bears_losses
     }
 
     /// Returns true if packets are lost and this slows the connections down.
     pub(super) fn lossy(&self) -> bool {
-        self.shown.loss > 0.0005 && !self.bears_losses && self.loss_tells()
-    }
-
-    /// Returns true if the measured loss could make connections as slow as these (Mathis et al.
-    /// 1997). On loopback, packets delayed on a busy machine are retransmitted even at 500 MB/s.
-    fn loss_tells(&self) -> bool {
-        let shown = &self.shown;
-        let rtt = shown.min_rtt.as_secs_f64().max(f64::MIN_POSITIVE);
-        let bound = 1.22 * SEGMENT / (rtt * shown.loss.sqrt());
-        shown.rate / f64::from(shown.connections.max(1)) > bound / 8.0
+        self.shown.loses() && !self.bears_losses && self.shown.loss_tells()
     }
 }

@@ -5,7 +5,6 @@ mod evidence;
 mod figures;
 mod history;
 mod learned;
-mod limiter;
 mod logins;
 mod many;
 mod plan;
@@ -26,9 +25,9 @@ use self::situation::Situation;
 use self::trial::Trials;
 use crate::{ConnectionId, LaneId};
 
+pub use diagnose::{Limiter, LimiterEvidence};
 pub use evidence::{ConnectionSample, Direction, LaneSample, RunMeasurements, TcpSample};
 pub use learned::LearnedConcurrency;
-pub use limiter::{Limiter, LimiterEvidence};
 pub use many::begins_with;
 pub use plan::USUAL_RATE;
 pub use start::{LoginCost, MOST_AT_START, StartModel};

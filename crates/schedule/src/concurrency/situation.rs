@@ -1,6 +1,6 @@
 //! Finds the resource that limits the transfer.
 
-use std::time::Duration;
+use diagnose::TransferFacts;
 
 use super::history::History;
 use super::plan::LONG;
@@ -14,8 +14,6 @@ const OWN: f64 = 0.5;
 const BEARS: f64 = 0.5;
 /// [`BEARS`] if both ends are known to be one machine: the far end works as much as this one.
 const BEARS_BOTH: f64 = 2.0;
-/// Share of time above which a thread that runs or waits to run has no time for anything else.
-const ALL_OF_IT: f64 = 0.85;
 /// Idle share below which processors count as busy.
 const BUSY: f64 = 0.08;
 /// Share of busy processors above which the copy itself keeps them busy.
@@ -91,85 +89,39 @@ impl<'a> Situation<'a> {
 
     /// Returns the resource that limits the transfer now.
     pub(super) fn limiter(&self) -> Limiter {
+        match self.history.intervals() < 2 {
+            true => Limiter::Unknown,
+            false => diagnose::limiter(&self.facts()),
+        }
+    }
+
+    /// Collects the facts from which the limiter is decided.
+    fn facts(&self) -> TransferFacts {
         let f = self.history.figures();
-        let shown = f.shown();
-        if self.history.intervals() < 2 {
-            return Limiter::Unknown;
+        let figures = *f.shown();
+        TransferFacts {
+            up: self.config.direction == Direction::Up,
+            figures,
+            held_to: self.is_limited().then(|| {
+                let set = self.config.limit;
+                let set = set.is_some_and(|l| figures.rate >= 0.9 * l as f64);
+                match self.config.background && !set {
+                    true => Limiter::OtherTraffic,
+                    false => Limiter::UserLimit,
+                }
+            }),
+            processors_full: !self.has_cpu() || self.fills_processors(),
+            server_lags: f.server_lags(self.config.direction),
+            queued_lately: self.history.has_queued_lately(),
+            lost_lately: self.history.has_lost_lately(),
+            bears_losses: f.is_borne(),
+            sated: self.sated,
+            slow_start: f.is_in_slow_start(),
+            server_share: f.server_share(),
+            round_trip: self.history.trip(),
+            receive_buffer: self.config.buffer,
+            fixed_connections: self.alone || self.config.connections.is_some(),
         }
-        if self.is_limited() {
-            let set = self.config.limit;
-            let set = set.is_some_and(|l| shown.rate >= 0.9 * l as f64);
-            return match self.config.background && !set {
-                true => Limiter::OtherTraffic,
-                false => Limiter::UserLimit,
-            };
-        }
-        let up = self.config.direction == Direction::Up;
-        if !self.has_cpu() || self.fills_processors() {
-            return Limiter::LocalCpu;
-        }
-        // More connections to a lagging server bring nothing either. An upload that waits at the
-        // server shows the lag, whatever this end waits for; a download that this end did not
-        // receive only looks like silence.
-        let lags = !f.queueing()
-            && !self.history.has_lost_lately()
-            && f.server_lags(self.config.direction);
-        if up && lags {
-            return Limiter::Server;
-        }
-        if shown.wanted_cpu > ALL_OF_IT {
-            return Limiter::LocalCpu;
-        }
-        if shown.disk_stalls > 20.0 && shown.window_blocked < 0.3 {
-            return Limiter::LocalDisk;
-        }
-        if f.lossy() && !f.queueing() && !self.history.has_queued_lately() {
-            return Limiter::Loss;
-        }
-        if f.queueing() {
-            return Limiter::Path;
-        }
-        if lags {
-            return Limiter::Server;
-        }
-        if self.sated {
-            return Limiter::Path;
-        }
-        if up && shown.sndbuf_limited > 0.3 {
-            return Limiter::SendBuffer;
-        }
-        if up && shown.rwnd_limited > 0.3 {
-            return Limiter::FarReceiveBuffer;
-        }
-        if up && shown.window_blocked > 0.3 {
-            // On a short path the window reopens as soon as the server has taken the data.
-            return match self.history.trip() < LONG {
-                true => Limiter::Server,
-                false => Limiter::ServerWindow,
-            };
-        }
-        if f.is_in_slow_start() {
-            return Limiter::Startup;
-        }
-        if f.server_share() > 0.5 && shown.server > Duration::from_millis(2) {
-            return match self.history.has_lost_lately() {
-                true if f.is_borne() => Limiter::Path,
-                true => Limiter::Loss,
-                false => Limiter::Server,
-            };
-        }
-        let full = self.config.buffer.map(|b| (b as f64 * 0.35) as u64);
-        if !up && self.history.trip() >= LONG {
-            let reached = full.is_some_and(|full| shown.per_connection >= full);
-            return match reached {
-                true => Limiter::ReceiveBuffer,
-                false => Limiter::FarSendBuffer,
-            };
-        }
-        if self.alone || self.config.connections.is_some() {
-            return Limiter::Lanes;
-        }
-        Limiter::Path
     }
 
     /// Returns true if packets seem to be lost at random, so that each connection brings its share.

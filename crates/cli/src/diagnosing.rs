@@ -1,0 +1,146 @@
+//! `longhaul doctor`: measures a path, and says what limits it.
+
+mod from_file;
+mod local;
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use measure::doctor::{self, Report};
+use transfer::cancel::CancelToken;
+use transfer::connect::RemoteServerUse;
+use transfer::copy::{HostId, Place};
+use transfer::probe::{ProbeOptions, ProbeTarget, probe};
+
+use crate::connect::Hosts;
+use crate::cp::log_to;
+use crate::exit::Exit;
+use crate::flags::high::{Environment, HighArgs};
+use crate::flags::low::DoctorArgs;
+use crate::output::console::Console;
+use crate::output::{Output, bar};
+use crate::{failed, signals, usage};
+
+const TIME: Duration = Duration::from_secs(30);
+const DATA: u64 = 4_000_000_000;
+
+/// Runs `longhaul doctor` to its end.
+pub(crate) fn run(args: DoctorArgs, world: &Environment) -> Exit {
+    let result = match &args.from {
+        Some(file) => from_file::explain(file)
+            .map(|report| (report, Exit::Done))
+            .map_err(|why| failed(&why)),
+        None => measure(&args, world),
+    };
+    match result {
+        Ok((report, exit)) => show(&args, &report, exit),
+        Err(exit) => exit,
+    }
+}
+
+/// Measures a host. An error has been reported already.
+fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exit> {
+    let start = Instant::now();
+    let high = HighArgs::resolve(args.login.clone(), world).map_err(|error| usage(&error))?;
+    let console = Arc::new(Console::new(high.colors));
+    log_to(&console, high.level);
+    let cancel = CancelToken::default();
+    let (first, at_once) = (cancel.clone(), Arc::clone(&console));
+    let watched = signals::watch(move || first.cancel(), move || at_once.restore());
+    if let Err(error) = watched {
+        console.warning(&format!("cannot handle signals: {error}"));
+    }
+    let told = |why: String, exit| {
+        console.error(&why);
+        exit
+    };
+    let Some(Place::Remote { path, .. }) = high.request.sources.first() else {
+        let why = "HOST is a local path: give [user@]host".to_owned();
+        return Err(told(why, Exit::Usage));
+    };
+    let local_disk = match &args.local {
+        Some(file) => Some(local::read_rate(file).map_err(|why| told(why, Exit::SomeFailed))?),
+        None => None,
+    };
+    let mut flags = high.flags;
+    flags.far = RemoteServerUse::Stock;
+    let output = Output::new(Arc::clone(&console), None, args.login.quiet, cancel.clone());
+    let hosts = Hosts::new(high.hosts.clone(), flags, Arc::new(output));
+    let (config, settings) = hosts
+        .for_probe(HostId(0))
+        .map_err(|e| told(e.into(), Exit::NoConnection))?;
+    let shows = world.stderr_is_terminal && !world.dumb && !args.login.quiet;
+    let drawn = Arc::clone(&console);
+    let options = ProbeOptions {
+        time: args.time.unwrap_or(TIME),
+        data: args.data.unwrap_or(DATA),
+        remote_path: Some(path.clone()).filter(|path| !path.is_empty() && path != b"."),
+        local_disk,
+        expected: args.expected.map(|rate| rate.bytes() as f64),
+        progress: Arc::new(move |what, used, left| {
+            if shows {
+                drawn.draw(|columns| bar::of_time(what, used, left, columns));
+            }
+        }),
+    };
+    let target = ProbeTarget {
+        config,
+        settings,
+        cancel: cancel.clone(),
+        start,
+    };
+    let measured = probe(&target, &options);
+    if shows {
+        console.clear();
+    }
+    let evidence = measured.map_err(|error| match cancel.is_cancelled() {
+        true => told("interrupted".to_owned(), Exit::Interrupted),
+        false => told(String::from(error.0), Exit::NoConnection),
+    })?;
+    let exit = match &evidence.partial {
+        _ if cancel.is_cancelled() => Exit::Interrupted,
+        Some(_) => Exit::SomeFailed,
+        None => Exit::Done,
+    };
+    let host = high.hosts.first().map(ToString::to_string);
+    let seconds = start.elapsed().as_secs_f64();
+    Ok((
+        Report::new(host.unwrap_or_default(), seconds, evidence),
+        exit,
+    ))
+}
+
+fn show(args: &DoctorArgs, report: &Report, exit: Exit) -> Exit {
+    let page = match &args.html {
+        Some(file) => fs::write(file, doctor::page(report))
+            .map_err(|error| format!("{}: {error}", file.display())),
+        None => Ok(()),
+    };
+    let text = match args.json {
+        true => serde_json::to_string_pretty(report).map(|text| wire::escape::json(text) + "\n"),
+        false => Ok(doctor::text(report)),
+    };
+    let shown = text
+        .map_err(|error| error.to_string())
+        .and_then(|text| print(&text));
+    match page.and(shown) {
+        Ok(()) => exit,
+        Err(why) => match (failed(&why), exit) {
+            (failed, Exit::Done) => failed,
+            (_, exit) => exit,
+        },
+    }
+}
+
+/// Writes `text` to standard output. A closed pipe is not an error.
+fn print(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

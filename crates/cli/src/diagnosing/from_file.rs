@@ -1,0 +1,199 @@
+//! `--from FILE`: the result of an earlier run, or the events of a finished transfer.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use diagnose::{Direction, Finished, Limiter, LimiterEvidence, explain as explained};
+use measure::doctor::{KIND, Report};
+use serde::Deserialize;
+
+/// Largest result of a doctor, and longest event, in bytes.
+const MOST: u64 = 4 << 20;
+/// Largest file of events in bytes.
+const MOST_EVENTS: u64 = 16 << 30;
+
+/// Reads the file and explains it.
+///
+/// # Errors
+/// One sentence with the file's name.
+pub(super) fn explain(path: &Path) -> Result<Report, String> {
+    let named = |why: &str| format!("{}: {why}", path.display());
+    let file = File::open(path).map_err(|e| named(&e.to_string()))?;
+    read(file).map_err(|why| named(&why))
+}
+
+fn read(input: impl Read) -> Result<Report, String> {
+    let mut input = BufReader::new(input.take(MOST_EVENTS));
+    let mut head = Vec::new();
+    let mut summary = None;
+    let mut document = true;
+    loop {
+        let mut line = Vec::new();
+        let read = (&mut input).take(MOST).read_until(b'\n', &mut line);
+        if read.map_err(|e| e.to_string())? == 0 {
+            break;
+        }
+        document &= head.len() + line.len() <= MOST as usize;
+        if document {
+            head.extend_from_slice(&line);
+        }
+        if let Ok(found) = serde_json::from_slice::<SummaryEvent>(&line)
+            && found.event == "summary"
+        {
+            summary = Some(found);
+        }
+    }
+    if let Some(summary) = summary {
+        return of_copy(summary);
+    }
+    let neither = "neither the events of longhaul cp --json nor a result of longhaul doctor --json";
+    let stored: Stored = match document {
+        true => serde_json::from_slice(&head).map_err(|_| neither.to_owned())?,
+        false => return Err(neither.to_owned()),
+    };
+    match stored.kind == KIND {
+        true => Ok(Report::new(stored.host, stored.seconds, stored.evidence)),
+        false => Err(neither.to_owned()),
+    }
+}
+
+/// A result of `longhaul doctor --json`. The verdict is made anew from the evidence.
+#[derive(Deserialize)]
+struct Stored {
+    kind: String,
+    host: String,
+    seconds: f64,
+    evidence: diagnose::Evidence,
+}
+
+#[derive(Deserialize)]
+struct SummaryEvent {
+    event: String,
+    #[serde(default)]
+    sessions: Vec<SessionOfCopy>,
+}
+
+#[derive(Deserialize)]
+struct SessionOfCopy {
+    host: String,
+    direction: DirectionOfCopy,
+    connections: u32,
+    channels: u32,
+    limiter: Limiter,
+    measured: f64,
+    evidence: Figures,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DirectionOfCopy {
+    Up,
+    Down,
+}
+
+/// Figures of a session's evidence (docs/json.md), with times in seconds.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Figures {
+    rate: f64,
+    min_rtt: f64,
+    rtt: f64,
+    loss: f64,
+    rwnd_limited: f64,
+    sndbuf_limited: f64,
+    window_blocked: f64,
+}
+
+fn of_copy(summary: SummaryEvent) -> Result<Report, String> {
+    // In a copy between two hosts, the one that was measured longer tells more.
+    let session = summary
+        .sessions
+        .into_iter()
+        .max_by(|a, b| a.measured.total_cmp(&b.measured));
+    let session = session.ok_or("the transfer was too short to measure its limiter")?;
+    let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
+    let f = session.evidence;
+    let diagnosis = explained(&Finished {
+        direction: match session.direction {
+            DirectionOfCopy::Up => Direction::Upload,
+            DirectionOfCopy::Down => Direction::Download,
+        },
+        limiter: session.limiter,
+        figures: LimiterEvidence {
+            rate: f.rate,
+            connections: session.connections,
+            lanes: session.connections.saturating_mul(session.channels),
+            min_rtt: seconds(f.min_rtt),
+            rtt: seconds(f.rtt),
+            loss: f.loss,
+            rwnd_limited: f.rwnd_limited,
+            sndbuf_limited: f.sndbuf_limited,
+            window_blocked: f.window_blocked,
+            ..LimiterEvidence::default()
+        },
+    });
+    Ok(Report::of_copy(session.host, session.measured, diagnosis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COPY: &str = r#"{"v":1,"t":0.1,"event":"start"}
+{"v":1,"t":9.0,"event":"summary","exit":0,"sessions":[{"host":"h","direction":"up","connections":4,"channels":1,"limiter":"loss","measured":8.5,"evidence":{"rate":2000000,"min_rtt":0.1,"rtt":0.11,"loss":0.01}}]}
+"#;
+
+    #[test]
+    fn a_copys_events_name_its_limiter() {
+        let report = read(COPY.as_bytes()).unwrap();
+        let verdict = &report.diagnosis.verdict;
+        assert!(
+            verdict.contains("Uploads are limited to 2.0 MB/s by random packet loss"),
+            "{verdict}"
+        );
+    }
+
+    #[test]
+    fn an_earlier_result_gets_the_same_verdict() {
+        let first = Report::new("h".to_owned(), 3.0, diagnose::Evidence::default());
+        let text = serde_json::to_string_pretty(&first).unwrap();
+        assert_eq!(read(text.as_bytes()).unwrap().diagnosis, first.diagnosis);
+    }
+
+    #[test]
+    fn damaged_files_are_refused_in_one_sentence() {
+        let cut = &COPY[..COPY.len() - 20];
+        let short = r#"{"event":"summary","sessions":[]}"#;
+        for text in [
+            "",
+            "{",
+            "[1]",
+            "{\"kind\":\"x\"}",
+            cut,
+            short,
+            "\0\u{1b}[31m",
+        ] {
+            let why = read(text.as_bytes()).err().unwrap();
+            assert!(!why.contains(['\n', '\u{1b}']), "{why}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_fail() {
+        let mut state = 1_u64;
+        for _ in 0..2000 {
+            let mut bytes = COPY.as_bytes().to_vec();
+            for _ in 0..3 {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                let at = (state >> 33) as usize % bytes.len();
+                bytes[at] = (state >> 20) as u8;
+            }
+            if let Ok(report) = read(bytes.as_slice()) {
+                measure::doctor::text(&report);
+                measure::doctor::page(&report);
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The arguments of `longhaul doctor`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ArgMatches;
+
+use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
+use crate::flags::rate::Rate;
+use crate::flags::table::{bootstrap_rows, doctor_rows};
+
+/// The flags of `longhaul doctor`, and the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DoctorArgs {
+    pub(crate) time: Option<Duration>,
+    pub(crate) data: Option<u64>,
+    pub(crate) expected: Option<Rate>,
+    /// Events of a finished transfer to explain, instead of measuring.
+    pub(crate) from: Option<PathBuf>,
+    pub(crate) json: bool,
+    pub(crate) html: Option<PathBuf>,
+    /// A local file to read.
+    pub(crate) local: Option<PathBuf>,
+    /// The host, as the source of a copy, and the flags for reaching it.
+    pub(crate) login: CopyArgs,
+}
+
+pub(super) fn doctor(matches: &ArgMatches) -> Result<DoctorArgs, UsageError> {
+    let mut args: DoctorArgs = from_rows(doctor_rows(), matches).map_err(|what| wrong(&what))?;
+    args.login = from_rows(bootstrap_rows(), matches).map_err(|what| wrong(&what))?;
+    let words: Vec<&OsString> = matches
+        .get_many::<OsString>(OPERANDS)
+        .unwrap_or_default()
+        .collect();
+    match words.as_slice() {
+        [] if args.from.is_some() => {}
+        [host, local @ ..] if args.from.is_none() && local.len() <= 1 && !host.is_empty() => {
+            let mut host = (*host).clone();
+            // A host alone, without a path; an IPv6 address has brackets.
+            let bytes = host.as_encoded_bytes();
+            let after = bytes.iter().rposition(|b| *b == b']').unwrap_or(0);
+            if !bytes.iter().skip(after).any(|b| *b == b':') {
+                host.push(":");
+            }
+            args.login.sources = vec![host];
+            args.login.destination = ".".into();
+            args.local = local.first().map(PathBuf::from);
+        }
+        _ => return Err(wrong("no host given: name one, or use --from FILE")),
+    }
+    Ok(args)
+}
+
+fn wrong(what: &str) -> UsageError {
+    usage_of("doctor", "[flags] HOST[:PATH] [LOCAL]", what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LowArgs, parse};
+    use super::*;
+
+    fn read(words: &str) -> Result<Box<DoctorArgs>, String> {
+        let words = words.split(' ').map(OsString::from);
+        match parse(words, clap::ColorChoice::Never) {
+            Ok(LowArgs::Doctor(args)) => Ok(args),
+            Ok(_) => panic!("another command"),
+            Err(error) => Err(error.0),
+        }
+    }
+
+    #[test]
+    fn a_host_may_have_a_path() {
+        for (word, source) in [
+            ("h", "h:"),
+            ("u@h:/srv", "u@h:/srv"),
+            ("u@[::1]", "u@[::1]:"),
+            ("[::1]:/x", "[::1]:/x"),
+            ("scp://h:22/x", "scp://h:22/x"),
+        ] {
+            let args = read(&format!("longhaul doctor --time 5s {word} file")).unwrap();
+            assert_eq!(args.login.sources, [OsString::from(source)]);
+            assert_eq!(args.local, Some(PathBuf::from("file")));
+        }
+        assert!(read("longhaul doctor --from f").unwrap().from.is_some());
+        for wrong in [
+            "longhaul doctor",
+            "longhaul doctor a b c",
+            "longhaul doctor --from f h",
+        ] {
+            assert!(
+                read(wrong).unwrap_err().contains("no host given"),
+                "{wrong}"
+            );
+        }
+    }
+}

@@ -1,0 +1,78 @@
+use std::path::PathBuf;
+
+use super::relay::time;
+use crate::flags::flag::{Flag, FlagGroup, ValueKind};
+use crate::flags::low::DoctorArgs;
+use crate::flags::rate::Rate;
+use crate::flags::volume;
+
+/// The flags of `longhaul doctor`, without those for reaching the host.
+pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
+    Flag::ours(
+        FlagGroup::Measuring,
+        ("time", ValueKind::Value("TIME")),
+        "Stop after about TIME, such as 90s or 5m (default 30s)",
+        "Stop after about TIME, such as 90s or 5m. The default is 30 seconds. A path with a long \
+         round trip needs more time for the DSCP classes; the result says what was left out.",
+        |args, given| {
+            args.time = Some(time(&given.text()?)?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        FlagGroup::Measuring,
+        ("data", ValueKind::Value("SIZE")),
+        "Send and receive at most about SIZE (default 4G)",
+        "Send and receive at most about SIZE altogether, such as 500M. The default is 4 GB. Each \
+         measurement gets its share and ends early when that is used up.",
+        |args, given| {
+            args.data = Some(volume::bytes(&given.text()?)?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        FlagGroup::Measuring,
+        ("expect", ValueKind::Value("RATE")),
+        "The link should carry RATE, such as 1Gbit or 100MB",
+        "The link should carry RATE, such as 1Gbit or 100MB. A path that carries less is then no \
+         longer called healthy.",
+        |args, given| {
+            args.expected = Some(given.text()?.parse::<Rate>()?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        FlagGroup::Measuring,
+        ("from", ValueKind::Value("FILE")),
+        "Explain a finished transfer from its --json; measure nothing",
+        "Explain a finished transfer from the events that longhaul cp --json or longhaul sync \
+         --json wrote to FILE, or show the result of longhaul doctor --json again. Nothing is \
+         measured, and no host is needed.",
+        |args, given| {
+            args.from = Some(PathBuf::from(given.os()));
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        FlagGroup::Output,
+        ("json", ValueKind::Nothing),
+        "Write the result as JSON on standard output",
+        "Write the result as JSON on standard output instead of the text. docs/doctor.md describes \
+         every field.",
+        |args, _| {
+            args.json = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        FlagGroup::Output,
+        ("html", ValueKind::Value("FILE")),
+        "Also write an HTML page with plots to this file",
+        "Also write the result to this file, as an HTML page with plots. The page needs no other \
+         files and can be printed.",
+        |args, given| {
+            args.html = Some(PathBuf::from(given.os()));
+            Ok(())
+        },
+    ),
+];

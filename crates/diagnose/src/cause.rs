@@ -1,0 +1,438 @@
+//! Causes of a slow path, and who can change what about each.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Cause of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Large packets vanish on the way.
+    MtuBlackHole,
+    /// Something on the way resets or drops established connections.
+    Middlebox,
+    /// The server's SSH channel window.
+    ChannelWindow,
+    /// The server's TCP receive buffer.
+    FarReceiveBuffer,
+    /// A TCP receive buffer of the server, or of a relay there, that does not grow.
+    FixedReceiveBuffer,
+    /// This machine's TCP send buffer.
+    SendBuffer,
+    /// The server's TCP send buffer.
+    FarSendBuffer,
+    /// This machine's TCP receive buffer.
+    ReceiveBuffer,
+    /// TCP window scaling was removed on the way.
+    NoWindowScaling,
+    /// Selective acknowledgements were removed on the way, and packets are lost.
+    NoSack,
+    /// Random packet loss.
+    Loss,
+    /// Other traffic fills the path.
+    Congestion,
+    /// A policer drops what exceeds a rate.
+    Policer,
+    /// A shaper that slows down after a burst.
+    Shaper,
+    /// The network slows down a DSCP class.
+    MarkedClass,
+    /// Packets overtake each other.
+    Reordering,
+    /// The network limits each connection.
+    FlowCap,
+    /// The server's disk.
+    FarDisk,
+    /// This machine's disk.
+    LocalDisk,
+    /// The server's processor.
+    FarCpu,
+    /// This machine's processor.
+    LocalCpu,
+    /// The cipher is slow because AES is not offered.
+    SlowCipher,
+    /// The server's cgroup or virtual machine is throttled.
+    FarThrottled,
+    /// This machine's cgroup or virtual machine is throttled.
+    Throttled,
+    /// The path is slower than the user expects.
+    BelowExpectation,
+    /// Each small file waits for round trips.
+    SmallFiles,
+    /// The SFTP server answers slowly.
+    SlowAnswers,
+    /// The server admits one channel on a connection.
+    OneChannel,
+    /// The server refuses parallel logins.
+    LoginLimit,
+    /// A step of the login is slow.
+    SlowLogin,
+    /// A queue on the path delays everything else.
+    Bufferbloat,
+}
+
+/// Whoever can apply a remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// The user of longhaul.
+    Longhaul,
+    /// The user of OpenSSH's programs.
+    OpenSsh,
+    /// The administrator of this machine.
+    Here,
+    /// The administrator of the server.
+    Server,
+    /// The operator of the network.
+    Network,
+}
+
+/// One change that helps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// Whoever can apply it.
+    pub by: By,
+    /// The change, an imperative clause.
+    pub text: String,
+}
+
+/// Text, and the default remedies, of each cause.
+type Row = (Cause, &'static str, &'static [(By, &'static str)]);
+
+use By::{Here, Longhaul, Network, OpenSsh, Server};
+
+const MORE: (By, &str) = (
+    Longhaul,
+    "use longhaul cp, which opens as many connections as pay",
+);
+
+const ROWS: &[Row] = &[
+    (
+        Cause::MtuBlackHole,
+        "large packets vanish on the way (path MTU black hole)",
+        &[
+            (Here, "sysctl -w net.ipv4.tcp_mtu_probing=1"),
+            (
+                Network,
+                "let ICMP \"fragmentation needed\" pass, or clamp the MSS to the tunnel's MTU",
+            ),
+        ],
+    ),
+    (
+        Cause::Middlebox,
+        "something on the way breaks established connections",
+        &[
+            (OpenSsh, "set ServerAliveInterval 15"),
+            (
+                Network,
+                "look for a firewall or NAT with a short timeout or a byte limit",
+            ),
+        ],
+    ),
+    (
+        Cause::ChannelWindow,
+        "the server's SSH channel window",
+        &[
+            (
+                Longhaul,
+                "use longhaul cp, which opens several channels; a longhaul at the server has larger windows",
+            ),
+            (
+                OpenSsh,
+                "run several scp or sftp at once; one cannot exceed a window per round trip",
+            ),
+        ],
+    ),
+    (
+        Cause::FarReceiveBuffer,
+        "the server's TCP receive buffer",
+        &[MORE],
+    ),
+    (
+        Cause::FixedReceiveBuffer,
+        "a TCP receive buffer of fixed size at the server",
+        &[
+            MORE,
+            (
+                Server,
+                "remove the fixed SO_RCVBUF of the program or relay that accepts the connection, so that the kernel adapts the buffer",
+            ),
+        ],
+    ),
+    (Cause::SendBuffer, "this machine's TCP send buffer", &[MORE]),
+    (
+        Cause::FarSendBuffer,
+        "the server's TCP send buffer",
+        &[MORE],
+    ),
+    (
+        Cause::ReceiveBuffer,
+        "this machine's TCP receive buffer",
+        &[MORE],
+    ),
+    (
+        Cause::NoWindowScaling,
+        "missing TCP window scaling, which leaves 64 KiB per round trip",
+        &[
+            MORE,
+            (
+                Network,
+                "find the device that removes TCP's window scale option from SYN packets",
+            ),
+            (Server, "check that net.ipv4.tcp_window_scaling is 1"),
+        ],
+    ),
+    (
+        Cause::NoSack,
+        "packet loss without selective acknowledgements",
+        &[
+            MORE,
+            (
+                Network,
+                "find the device that removes TCP's SACK option from SYN packets",
+            ),
+            (Server, "check that net.ipv4.tcp_sack is 1"),
+        ],
+    ),
+    (
+        Cause::Loss,
+        "random packet loss",
+        &[
+            MORE,
+            (
+                Here,
+                "sysctl -w net.ipv4.tcp_congestion_control=bbr for uploads",
+            ),
+            (
+                Server,
+                "sysctl -w net.ipv4.tcp_congestion_control=bbr for downloads",
+            ),
+            (Network, "look for the link that loses packets"),
+        ],
+    ),
+    (
+        Cause::Congestion,
+        "other traffic on the path",
+        &[(
+            Network,
+            "find the traffic that shares the link, or give this transfer a share of it",
+        )],
+    ),
+    (
+        Cause::Policer,
+        "a policer that drops packets above its rate",
+        &[(
+            Network,
+            "ask for the policer's rate and burst, and for a shaper in place of it",
+        )],
+    ),
+    (
+        Cause::Shaper,
+        "a shaper that slows down after a burst",
+        &[(Network, "ask for the shaper's rate and burst")],
+    ),
+    (
+        Cause::MarkedClass,
+        "a DSCP class that the network slows down",
+        &[
+            (
+                OpenSsh,
+                "set IPQoS none in ssh_config, and in sshd_config for downloads",
+            ),
+            (
+                Longhaul,
+                "longhaul sends unmarked packets: leave --dscp off",
+            ),
+            (Network, "stop policing this class, or clear the mark"),
+        ],
+    ),
+    (
+        Cause::Reordering,
+        "packets that overtake each other on the way",
+        &[MORE, (Network, "balance load by flow and not by packet")],
+    ),
+    (
+        Cause::FlowCap,
+        "the network limits each connection",
+        &[MORE, (Network, "ask for the limit per flow")],
+    ),
+    (
+        Cause::FarDisk,
+        "the server's disk",
+        &[(Server, "look at the disk's utilization (iostat -x 1)")],
+    ),
+    (
+        Cause::LocalDisk,
+        "this machine's disk",
+        &[(Here, "look at the disk's utilization (iostat -x 1)")],
+    ),
+    (
+        Cause::FarCpu,
+        "the server's processor",
+        &[
+            MORE,
+            (
+                OpenSsh,
+                "try Ciphers aes128-gcm@openssh.com, and Compression no",
+            ),
+            (Server, "look for other load on the server (top)"),
+        ],
+    ),
+    (
+        Cause::LocalCpu,
+        "this machine's processor",
+        &[
+            MORE,
+            (
+                OpenSsh,
+                "try Ciphers aes128-gcm@openssh.com, and Compression no",
+            ),
+        ],
+    ),
+    (
+        Cause::SlowCipher,
+        "the cipher",
+        &[
+            (Longhaul, "longhaul bench HOST finds the fastest cipher"),
+            (OpenSsh, "set Ciphers aes128-gcm@openssh.com,aes128-ctr"),
+            (
+                Server,
+                "allow aes128-gcm@openssh.com in sshd_config (Ciphers)",
+            ),
+        ],
+    ),
+    (
+        Cause::FarThrottled,
+        "the processor quota of the server",
+        &[(
+            Server,
+            "raise the processor quota of sshd's cgroup or of the virtual machine",
+        )],
+    ),
+    (
+        Cause::Throttled,
+        "the processor quota of this machine",
+        &[(
+            Here,
+            "raise the processor quota of this cgroup or virtual machine",
+        )],
+    ),
+    (
+        Cause::BelowExpectation,
+        "a path that carries less than expected",
+        &[(Network, "ask which link or contract has this rate")],
+    ),
+    (
+        Cause::SmallFiles,
+        "each small file waits for round trips",
+        &[
+            (Longhaul, "use longhaul cp, which sends many files at once"),
+            (OpenSsh, "send one archive: tar c DIR | ssh HOST tar x"),
+        ],
+    ),
+    (
+        Cause::SlowAnswers,
+        "the SFTP server answers slowly",
+        &[
+            MORE,
+            (
+                Server,
+                "look at the file system of the target (NFS, quota, antivirus)",
+            ),
+        ],
+    ),
+    (
+        Cause::OneChannel,
+        "the server admits one channel per connection",
+        &[(Server, "raise MaxSessions in sshd_config")],
+    ),
+    (
+        Cause::LoginLimit,
+        "the server refuses parallel logins",
+        &[
+            (
+                Longhaul,
+                "give --connections with the number that is admitted",
+            ),
+            (
+                Server,
+                "raise MaxStartups and PerSourceMaxStartups in sshd_config",
+            ),
+        ],
+    ),
+    (
+        Cause::SlowLogin,
+        "a slow step of the login",
+        &[
+            (
+                Server,
+                "look at UseDNS, GSSAPIAuthentication, PAM modules and the shell's start-up files",
+            ),
+            (OpenSsh, "set GSSAPIAuthentication no"),
+        ],
+    ),
+    (
+        Cause::Bufferbloat,
+        "a queue on the path that delays everything else",
+        &[
+            (Longhaul, "use longhaul cp --background"),
+            (Network, "use FQ-CoDel or CAKE at the bottleneck"),
+        ],
+    ),
+];
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.row().map_or("", |row| row.1))
+    }
+}
+
+impl Cause {
+    /// Returns all causes, in the order of the table.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ROWS.iter().map(|row| row.0)
+    }
+
+    fn row(self) -> Option<&'static Row> {
+        ROWS.iter().find(|row| row.0 == self)
+    }
+
+    /// Returns the remedies that do not depend on figures.
+    pub fn remedies(self) -> Vec<Remedy> {
+        let rows = self.row().map_or(&[][..], |row| row.2);
+        rows.iter()
+            .map(|(by, text)| Remedy {
+                by: *by,
+                text: (*text).to_owned(),
+            })
+            .collect()
+    }
+}
+
+impl By {
+    /// Returns the heading for remedies of this kind.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Longhaul => "longhaul",
+            OpenSsh => "OpenSSH",
+            Here => "this machine",
+            Server => "server",
+            Network => "network",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_a_text_and_a_remedy() {
+        for cause in Cause::all() {
+            assert!(!cause.to_string().is_empty() && !cause.remedies().is_empty());
+        }
+        // The enum's last variant is a row, so that the table is not shorter than the enum.
+        assert_eq!(Cause::all().count(), Cause::Bufferbloat as usize + 1);
+    }
+}

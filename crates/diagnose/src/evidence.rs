@@ -1,0 +1,227 @@
+//! Evidence about a path and its two ends. Every part is optional: a rule that lacks its evidence
+//! does not fire.
+
+use serde::{Deserialize, Serialize};
+
+/// Measurements of one path. Times are in seconds, rates in bytes per second, shares 0 to 1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Evidence {
+    /// Rate that the user expects of the link.
+    pub expected: Option<f64>,
+    /// Steps of the login, in order.
+    pub login: Vec<LoginStep>,
+    /// Round trips of the idle path.
+    pub idle: Option<Spread>,
+    /// Uploads.
+    pub up: Ladder,
+    /// Downloads.
+    pub down: Ladder,
+    /// Rates of marked packets, compared with unmarked ones.
+    pub marks: Marks,
+    /// TCP options and sizes of the path.
+    pub tcp: Option<TcpPath>,
+    /// This machine.
+    pub here: Machine,
+    /// The server.
+    pub there: Machine,
+    /// Negotiated cipher.
+    pub cipher: Option<String>,
+    /// The server offers AES-GCM or AES-CTR; `None` if unknown.
+    pub offers_aes: Option<bool>,
+    /// Many small files.
+    pub small_files: Option<SmallFiles>,
+    /// Answer time of the SFTP server beyond the round trip.
+    pub server_answer: Option<f64>,
+    /// The server refused a second channel on a connection.
+    pub channels_refused: bool,
+    /// Connections asked for at once, and those that were admitted.
+    pub logins: Option<(u32, u32)>,
+    /// The path lost its data and the connection stood still or ended.
+    pub stall: Option<Stall>,
+    /// Reason for the end of a measurement that is not complete.
+    pub partial: Option<String>,
+    /// Kinds of evidence that could not be had, with reasons.
+    pub unseen: Vec<String>,
+}
+
+/// Lowest, middle and highest of several values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Lowest.
+    pub low: f64,
+    /// Median.
+    pub median: f64,
+    /// Highest.
+    pub high: f64,
+}
+
+/// Step of a login.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoginStep {
+    /// Name of the step, such as `authentication`.
+    pub name: String,
+    /// Duration.
+    pub seconds: f64,
+    /// Round trips that the protocol needs for it.
+    pub round_trips: f64,
+}
+
+/// Throughput over growing numbers of channels and connections, in one direction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ladder {
+    /// Measurements in order.
+    pub rungs: Vec<Rung>,
+    /// Round trip on an idle connection while the others were loaded.
+    pub loaded: Option<f64>,
+}
+
+/// One measurement of a [`Ladder`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rung {
+    /// TCP connections.
+    pub connections: u32,
+    /// Channels on each.
+    pub channels: u32,
+    /// Plateau after slow start.
+    pub rate: f64,
+    /// Half the range of the rates of its parts, as a share of `rate`.
+    pub noise: f64,
+    /// Duration.
+    pub seconds: f64,
+    /// Mean rate of the first part, before `burst` bytes had passed, if the rate fell there.
+    pub before_burst: Option<f64>,
+    /// Bytes after which the rate fell.
+    pub burst: u64,
+    /// Lowest round trip.
+    pub min_rtt: f64,
+    /// Smoothed round trip under this load.
+    pub rtt: f64,
+    /// Share of lost segments (up), or of segments out of order (down).
+    pub loss: f64,
+    /// Share of busy time in which the receiver's TCP window limited the sender.
+    pub rwnd_limited: f64,
+    /// Share of busy time in which the local send buffer limited the sender.
+    pub sndbuf_limited: f64,
+    /// Share of time in which the SSH channel window limited the sender.
+    pub window_blocked: f64,
+    /// Largest SSH channel window of the server in bytes; 0 if unknown.
+    pub window: u64,
+    /// TCP window of the receiver in bytes, the smallest and the largest seen.
+    pub peer_window: Option<(u64, u64)>,
+    /// Bytes that the server's TCP has and its SFTP server has not answered.
+    pub held: u64,
+    /// Share of time in which nothing arrived, beyond a round trip.
+    pub silent: f64,
+    /// Processors that this process used.
+    pub cpu: f64,
+    /// Share of time in which the thread that moves the bytes ran or waited for a processor.
+    pub wanted_cpu: f64,
+    /// Idle share of this machine's processors.
+    pub idle: Option<f64>,
+    /// TCP was still in slow start.
+    pub slow_start: bool,
+    /// Segments that the path reordered (`tcpi_reord_seen`), per segment sent.
+    pub reordered: f64,
+    /// Duplicate acknowledgements of data that was sent twice in vain (`tcpi_dsack_dups`), per
+    /// retransmitted segment.
+    pub spurious: f64,
+}
+
+/// Rates of packets with a DSCP, each measured in turns with unmarked ones.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Marks {
+    /// Ratios of unmarked pairs: the noise.
+    pub noise: Vec<f64>,
+    /// Pairs of each mark.
+    pub marks: Vec<Mark>,
+}
+
+/// Pairs of one DSCP.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Name of the class, such as `CS1`.
+    pub class: String,
+    /// Marked rate divided by unmarked rate, one for each pair.
+    pub ratios: Vec<f64>,
+    /// Mean rate of the marked packets.
+    pub rate: f64,
+    /// Mean rate of the unmarked packets.
+    pub unmarked: f64,
+}
+
+/// TCP options that both ends agreed on, and sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TcpPath {
+    /// Window scaling.
+    pub window_scaling: bool,
+    /// Selective acknowledgements.
+    pub sack: bool,
+    /// Timestamps.
+    pub timestamps: bool,
+    /// Largest segment in bytes.
+    pub mss: u32,
+}
+
+/// One end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Kernel version: major and minor.
+    pub kernel: Option<(u32, u32)>,
+    /// Largest TCP receive buffer (`tcp_rmem`).
+    pub tcp_rmem: Option<u64>,
+    /// Largest TCP send buffer (`tcp_wmem`).
+    pub tcp_wmem: Option<u64>,
+    /// The processor has AES instructions.
+    pub aes: Option<bool>,
+    /// Rate of the negotiated cipher on one core.
+    pub cipher_rate: Option<f64>,
+    /// Rate of AES-GCM on one core.
+    pub aes_rate: Option<f64>,
+    /// Rate of the disk with the copy's files: reading here, writing there.
+    pub disk: Option<f64>,
+    /// Share of scheduler periods in which the cgroup was throttled.
+    pub throttled: Option<f64>,
+    /// Share of time in which tasks waited for a processor (PSI).
+    pub pressure: Option<f64>,
+}
+
+/// Rate of many small files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SmallFiles {
+    /// Files per second, one after the other.
+    pub per_second: f64,
+    /// Size of each in bytes.
+    pub size: u64,
+}
+
+/// Data that stopped to pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stall {
+    /// Age of the connection.
+    pub seconds: f64,
+    /// Bytes that had passed.
+    pub bytes: u64,
+    /// The connection was reset, and not only silent.
+    pub reset: bool,
+    /// The host key exchange was not complete: only small packets had passed.
+    pub in_handshake: bool,
+}
+
+impl Ladder {
+    /// Returns the rung with these numbers.
+    pub fn rung(&self, connections: u32, channels: u32) -> Option<&Rung> {
+        let fits = |r: &&Rung| r.connections == connections && r.channels == channels;
+        self.rungs.iter().find(fits)
+    }
+
+    /// Returns the fastest rung.
+    pub fn best(&self) -> Option<&Rung> {
+        let all = self.rungs.iter().filter(|r| r.rate.is_finite());
+        all.max_by(|a, b| a.rate.total_cmp(&b.rate))
+    }
+}

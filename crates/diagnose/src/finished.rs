@@ -1,0 +1,109 @@
+//! Diagnosis of a finished transfer from the figures that it reported.
+
+use crate::cause::Cause;
+use crate::finding::{Certainty, Direction, Finding};
+use crate::limiter::{Limiter, LimiterEvidence};
+use crate::units::{percent, rate, time};
+use crate::verdict::{Diagnosis, sentence};
+
+/// Report of a finished transfer to or from one host.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished {
+    /// Direction of the data.
+    pub direction: Direction,
+    /// Limiter that the transfer named ([`crate::limiter`]).
+    pub limiter: Limiter,
+    /// Figures behind it.
+    pub figures: LimiterEvidence,
+}
+
+/// Explains a finished transfer. One transfer has no comparison, so nothing is certain.
+pub fn explain(finished: &Finished) -> Diagnosis {
+    let (direction, f) = (finished.direction, &finished.figures);
+    let unseen = ["idle path", "other numbers of connections", "DSCP classes"];
+    let unseen = unseen.map(|what| format!("{what}: a finished transfer does not compare it"));
+    let mut findings = Vec::new();
+    let verdict = match cause(finished.limiter) {
+        Some(cause) => {
+            let evidence = format!("the copy named {}; {}", finished.limiter, figures(f));
+            let finding = Finding::new(cause, evidence).of(direction);
+            let finding = finding.limits(f.rate, None).certainty(Certainty::Likely);
+            let text = sentence(&finding, None);
+            findings.push(finding);
+            text
+        }
+        None => format!(
+            "Unsure: the copy moved {} and was limited by {}; run longhaul doctor HOST to compare",
+            rate(f.rate),
+            finished.limiter
+        ),
+    };
+    Diagnosis {
+        verdict,
+        healthy: false,
+        certainty: match findings.is_empty() {
+            true => Certainty::Unsure,
+            false => Certainty::Likely,
+        },
+        findings,
+        unseen: unseen.to_vec(),
+    }
+}
+
+fn figures(f: &LimiterEvidence) -> String {
+    let rtt = (f.min_rtt.as_secs_f64(), f.rtt.as_secs_f64());
+    let mut text = format!("round trip {} to {}", time(rtt.0), time(rtt.1));
+    for (share, what) in [
+        (f.loss, "lost"),
+        (f.rwnd_limited, "of the time in the receiver's window"),
+        (f.sndbuf_limited, "of the time in the send buffer"),
+        (f.window_blocked, "of the time in the channel window"),
+    ] {
+        if share > 0.001 {
+            text.push_str(&format!(", {} {what}", percent(share)));
+        }
+    }
+    text
+}
+
+fn cause(limiter: Limiter) -> Option<Cause> {
+    Some(match limiter {
+        Limiter::Loss => Cause::Loss,
+        Limiter::ServerWindow => Cause::ChannelWindow,
+        Limiter::Server => Cause::FarCpu,
+        Limiter::LocalCpu => Cause::LocalCpu,
+        Limiter::LocalDisk => Cause::LocalDisk,
+        Limiter::SendBuffer => Cause::SendBuffer,
+        Limiter::FarReceiveBuffer => Cause::FarReceiveBuffer,
+        Limiter::ReceiveBuffer => Cause::ReceiveBuffer,
+        Limiter::FarSendBuffer => Cause::FarSendBuffer,
+        Limiter::OtherTraffic => Cause::Congestion,
+        Limiter::Unknown
+        | Limiter::Path
+        | Limiter::UserLimit
+        | Limiter::Lanes
+        | Limiter::Startup => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copys_limiter_is_explained_and_never_called_healthy() {
+        for limiter in Limiter::all() {
+            let d = explain(&Finished {
+                direction: Direction::Upload,
+                limiter,
+                figures: LimiterEvidence {
+                    rate: 2e6,
+                    loss: 0.01,
+                    ..LimiterEvidence::default()
+                },
+            });
+            assert!(!d.healthy && !d.verdict.is_empty() && d.certainty < Certainty::Sure);
+            assert_eq!(d.findings.len(), usize::from(cause(limiter).is_some()));
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Finds the cause of a slow path from measurements.
+//!
+//! [`Evidence`] goes in, a [`Diagnosis`] comes out: one sentence, the limits with their figures and
+//! remedies, and a list of what could not be seen. [`limiter`] is the rule for a running transfer,
+//! which `longhaul cp` and the ladder of `longhaul doctor` share. Pure: no I/O, clock or threads.
+
+mod cause;
+mod evidence;
+mod finding;
+mod finished;
+mod kernel;
+mod limiter;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod units;
+mod verdict;
+
+pub use cause::{By, Cause, Remedy};
+pub use evidence::{
+    Evidence, Ladder, LoginStep, Machine, Mark, Marks, Rung, SmallFiles, Spread, Stall, TcpPath,
+};
+pub use finding::{Certainty, Direction, Finding};
+pub use finished::{Finished, explain};
+pub use limiter::{Limiter, LimiterEvidence, TransferFacts, limiter};
+pub use verdict::{Diagnosis, diagnose};

@@ -1,0 +1,174 @@
+//! Rules about disks, logins, small files and the server's answers.
+
+use crate::cause::Cause;
+use crate::evidence::Evidence;
+use crate::finding::{Certainty, Direction, Finding};
+use crate::units::{percent, rate, time};
+
+/// Time of a step of the login, beyond three round trips, from which on it is slow.
+const SLOW_STEP: f64 = 0.1;
+/// Answer time beyond the round trip from which on the server is slow.
+const SLOW_ANSWER: f64 = 0.02;
+/// Delay under load, beyond the idle round trip, that disturbs other programs.
+const BLOATED: f64 = 0.1;
+/// Share of the path's rate that small files reach if nothing holds them back.
+const SMALL_FILES: f64 = 0.3;
+/// Round trips of one small file in plain SFTP, fewer than scp's: OPEN, WRITE and CLOSE.
+const TRIPS_OF_A_FILE: f64 = 2.0;
+/// Share of the path's rate below which a disk is the limit.
+const SLOWER: f64 = 0.8;
+/// Rate of a class, as a share of the unmarked one, below which the class is slowed down.
+const MARKED: f64 = 0.7;
+/// Pairs that must agree.
+const PAIRS: usize = 3;
+
+/// Adds all findings that are not about a ladder.
+pub(crate) fn add(e: &Evidence, found: &mut Vec<Finding>) {
+    found.extend(stalled(e));
+    disks(e, found);
+    marked(e, found);
+    found.extend(small_files(e));
+    found.extend(slow_answers(e));
+    found.extend(login(e));
+    found.extend(limits(e));
+    bloated(e, found);
+}
+
+fn stalled(e: &Evidence) -> Option<Finding> {
+    let stall = e.stall?;
+    let size = stall.bytes as f64 / 1e6;
+    let finding = match stall.in_handshake {
+        true => {
+            let evidence = format!(
+                "the server's identification arrived, and full packets of the key exchange did \
+                 not in {}",
+                time(stall.seconds)
+            );
+            Finding::new(Cause::MtuBlackHole, evidence).certainty(Certainty::Likely)
+        }
+        false => {
+            let how = match stall.reset {
+                true => "reset",
+                false => "silent",
+            };
+            let evidence = format!(
+                "the connection was {how} after {} and {size:.1} MB",
+                time(stall.seconds)
+            );
+            Finding::new(Cause::Middlebox, evidence).certainty(Certainty::Likely)
+        }
+    };
+    Some(finding.limits(0.0, None))
+}
+
+fn disks(e: &Evidence, found: &mut Vec<Finding>) {
+    let path = |ladder: &crate::evidence::Ladder| ladder.best().map(|best| best.rate);
+    let Some(best) = path(&e.up) else { return };
+    for (cause, disk, whose) in [
+        (Cause::FarDisk, e.there.disk, "files there are written at"),
+        (Cause::LocalDisk, e.here.disk, "files here are read at"),
+    ] {
+        if let Some(disk) = disk.filter(|disk| *disk < SLOWER * best) {
+            let evidence = format!("{whose} {}, the path carries {}", rate(disk), rate(best));
+            let finding = Finding::new(cause, evidence).limits(disk, Some(best));
+            found.push(finding.of(Direction::Upload));
+        }
+    }
+}
+
+fn marked(e: &Evidence, found: &mut Vec<Finding>) {
+    let noise = e.marks.noise.iter().map(|ratio| (ratio - 1.0).abs());
+    let noise = noise.fold(0.0, f64::max);
+    for mark in &e.marks.marks {
+        let slow = mark.ratios.iter().filter(|ratio| **ratio < MARKED).count();
+        if mark.ratios.len() < PAIRS || slow < mark.ratios.len() {
+            continue;
+        }
+        let evidence = format!(
+            "packets marked {} pass at {}, unmarked ones at {}, in all of {} pairs",
+            mark.class,
+            rate(mark.rate),
+            rate(mark.unmarked),
+            mark.ratios.len()
+        );
+        let sure = mark.ratios.iter().all(|ratio| 1.0 - ratio > 2.0 * noise);
+        let finding = Finding::new(Cause::MarkedClass, evidence).of(Direction::Upload);
+        let finding = finding.limits(mark.rate, Some(mark.unmarked));
+        found.push(match sure {
+            true => finding,
+            false => finding.certainty(Certainty::Unsure),
+        });
+    }
+}
+
+fn small_files(e: &Evidence) -> Option<Finding> {
+    let (files, idle) = (e.small_files?, e.idle?);
+    let best = e.up.best()?.rate;
+    let now = files.per_second * files.size as f64;
+    // The files wait for round trips, and not for the server.
+    let waits = files.per_second * idle.median * TRIPS_OF_A_FILE > 0.3;
+    if now > SMALL_FILES * best || !waits {
+        return None;
+    }
+    let evidence = format!(
+        "{:.0} files per second at a round trip of {}, one after the other",
+        files.per_second,
+        time(idle.median)
+    );
+    Some(Finding::new(Cause::SmallFiles, evidence))
+}
+
+fn slow_answers(e: &Evidence) -> Option<Finding> {
+    let answer = e.server_answer.filter(|answer| *answer > SLOW_ANSWER)?;
+    let evidence = format!("answers take {} beyond the round trip", time(answer));
+    Some(Finding::new(Cause::SlowAnswers, evidence))
+}
+
+fn login(e: &Evidence) -> Option<Finding> {
+    let idle = e.idle?.median;
+    let slow =
+        |s: &&crate::evidence::LoginStep| s.seconds > s.round_trips.max(3.0) * idle + SLOW_STEP;
+    let longest = |a: &&crate::evidence::LoginStep, b: &&crate::evidence::LoginStep| {
+        a.seconds.total_cmp(&b.seconds)
+    };
+    let step = e.login.iter().filter(slow).max_by(longest)?;
+    let evidence = format!(
+        "{} takes {}, its packets {}",
+        step.name,
+        time(step.seconds),
+        time(step.round_trips * idle)
+    );
+    Some(Finding::new(Cause::SlowLogin, evidence))
+}
+
+fn limits(e: &Evidence) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if e.channels_refused {
+        let evidence = "a second channel was refused".to_owned();
+        found.push(Finding::new(Cause::OneChannel, evidence));
+    }
+    if let Some((asked, got)) = e.logins.filter(|(asked, got)| got < asked) {
+        let evidence = format!("{got} of {asked} parallel logins were admitted");
+        found.push(Finding::new(Cause::LoginLimit, evidence));
+    }
+    found
+}
+
+fn bloated(e: &Evidence, found: &mut Vec<Finding>) {
+    let Some(idle) = e.idle else { return };
+    for (ladder, direction) in [(&e.up, Direction::Upload), (&e.down, Direction::Download)] {
+        let Some(loaded) = ladder.loaded else {
+            continue;
+        };
+        // A queue as long as the round trip is what one connection needs to fill the link.
+        if loaded - idle.median > BLOATED.max(idle.high) {
+            let evidence = format!(
+                "an idle connection's round trip rises from {} to {}, by {}",
+                time(idle.median),
+                time(loaded),
+                percent(loaded / idle.median.max(1e-6) - 1.0)
+            );
+            found.push(Finding::new(Cause::Bufferbloat, evidence).of(direction));
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Rules about the ladder of throughput in one direction.
+
+use std::time::Duration;
+
+use crate::cause::{By, Cause};
+use crate::evidence::{Evidence, Ladder, Rung};
+use crate::finding::{Certainty, Direction, Finding};
+use crate::kernel::{self, Buffer};
+use crate::limiter::{Limiter, LimiterEvidence, TransferFacts, limiter};
+use crate::units::{bytes, percent, rate, time};
+
+/// Gain from two connections from which on each connection had a limit of its own.
+const SCALES: f64 = 1.5;
+/// Gain from more connections below which they brought nothing.
+const FLAT: f64 = 1.2;
+/// Bytes of a channel that lie unanswered at a quick server.
+const UNANSWERED: f64 = 512.0 * 1024.0;
+/// Share of silent time above which the server lags.
+const SILENT: f64 = 0.3;
+/// A window that varies by no more than this factor does not grow.
+const FIXED: f64 = 1.1;
+/// Largest window of a connection without window scaling.
+const UNSCALED: f64 = 65_535.0;
+/// Share of retransmissions in vain from which on packets were reordered and not lost.
+const SPURIOUS: f64 = 0.5;
+/// Fall of the rate after a burst.
+const FALL: f64 = 0.67;
+/// Rate of one core's cipher, as a share of the measured one, at which the cipher is the limit.
+const CIPHER: f64 = 1.4;
+
+/// Share of lost segments that a policer causes at least.
+const POLICED_LOSS: f64 = 0.005;
+/// Delay that is no queue yet: a share of the round trip, and seconds.
+const POLICED_DELAY: (f64, f64) = (0.05, 0.002);
+
+/// Adds the findings of one direction.
+pub(crate) fn add(e: &Evidence, direction: Direction, found: &mut Vec<Finding>) {
+    let ladder = match direction {
+        Direction::Upload => &e.up,
+        Direction::Download => &e.down,
+    };
+    let Some(one) = ladder.rung(1, 1).filter(|r| r.rate > 0.0) else {
+        return;
+    };
+    let r = Rule {
+        e,
+        direction,
+        ladder,
+        one,
+        best: ladder.best().map_or(one.rate, |best| best.rate),
+        two: ladder.rung(2, 1).map(|two| two.rate / one.rate),
+    };
+    let finding = r.burst().or_else(|| r.limited());
+    found.extend(finding.map(|f| r.certain(f.of(direction))));
+    found.extend(r.below_expectation().map(|f| f.of(direction)));
+}
+
+/// Returns the limiter of a rung, by the same rule as in a copy.
+pub(crate) fn limiter_of(direction: Direction, e: &Evidence, rung: &Rung, sated: bool) -> Limiter {
+    let up = direction == Direction::Upload;
+    let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
+    let channels = f64::from((rung.connections * rung.channels).max(1));
+    let lags = match up {
+        true => rung.held as f64 > rung.rate * rung.rtt + channels * UNANSWERED,
+        false => rung.silent > SILENT,
+    };
+    limiter(&TransferFacts {
+        up,
+        figures: LimiterEvidence {
+            rate: rung.rate,
+            connections: rung.connections,
+            lanes: rung.connections * rung.channels,
+            min_rtt: seconds(rung.min_rtt),
+            rtt: seconds(rung.rtt),
+            loss: rung.loss,
+            rwnd_limited: rung.rwnd_limited,
+            sndbuf_limited: rung.sndbuf_limited,
+            window_blocked: rung.window_blocked,
+            cpu: rung.cpu,
+            idle: rung.idle,
+            wanted_cpu: rung.wanted_cpu,
+            silent: rung.silent,
+            held: rung.held,
+            per_connection: (rung.rate * rung.rtt) as u64 / u64::from(rung.connections.max(1)),
+            ..LimiterEvidence::default()
+        },
+        lost_lately: rung.loss > LOST,
+        server_lags: lags,
+        sated,
+        slow_start: rung.slow_start,
+        round_trip: seconds(rung.min_rtt),
+        receive_buffer: kernel::maximum(&e.here, Buffer::Receive),
+        ..TransferFacts::default()
+    })
+}
+
+/// Share of lost segments that makes a server's silence unreliable as evidence.
+const LOST: f64 = 0.0005;
+
+/// Evidence of one direction, seen from its first rung.
+struct Rule<'a> {
+    e: &'a Evidence,
+    direction: Direction,
+    ladder: &'a Ladder,
+    /// One connection with one channel.
+    one: &'a Rung,
+    /// Highest rate of the ladder.
+    best: f64,
+    /// Gain from a second connection.
+    two: Option<f64>,
+}
+
+impl Rule<'_> {
+    /// Cause of the limit of one connection.
+    fn limited(&self) -> Option<Finding> {
+        // A full queue holds back one connection as well as two, if it is the path's.
+        let flat = self.two.is_some_and(|two| two < FLAT) && self.best < FLAT * self.one.rate;
+        match limiter_of(self.direction, self.e, self.one, false) {
+            Limiter::LocalCpu => Some(self.local_cpu()),
+            Limiter::Server => Some(self.far_cpu()),
+            Limiter::Loss if !flat || self.is_policed() => Some(self.lossy(flat)),
+            Limiter::Path if self.one.is_queueing() => self.queueing(flat),
+            Limiter::SendBuffer if !flat => Some(self.buffer(Cause::SendBuffer)),
+            Limiter::FarReceiveBuffer if !flat => Some(self.receive_buffer()),
+            Limiter::FarSendBuffer if !flat => Some(self.buffer(Cause::FarSendBuffer)),
+            Limiter::ReceiveBuffer if !flat => Some(self.buffer(Cause::ReceiveBuffer)),
+            Limiter::ServerWindow => Some(self.channel_window()),
+            _ if self.scales() => Some(self.flow_cap()),
+            _ => None,
+        }
+    }
+
+    fn scales(&self) -> bool {
+        self.two.is_some_and(|two| two > SCALES)
+    }
+
+    /// The best rate if it is higher.
+    fn could(&self) -> Option<f64> {
+        Some(self.best)
+    }
+
+    fn finding(&self, cause: Cause, evidence: String) -> Finding {
+        Finding::new(cause, evidence).limits(self.one.rate, self.could())
+    }
+
+    fn gain(&self) -> String {
+        match self.two {
+            Some(two) => format!("; two connections bring {two:.1} times as much"),
+            None => String::new(),
+        }
+    }
+
+    fn burst(&self) -> Option<Finding> {
+        let before = self.one.before_burst?;
+        if self.one.rate > FALL * before || self.one.burst == 0 {
+            return None;
+        }
+        let evidence = format!(
+            "{} for the first {}, then {}",
+            rate(before),
+            bytes(self.one.burst as f64),
+            rate(self.one.rate)
+        );
+        let could = Some(before);
+        Some(Finding::new(Cause::Shaper, evidence).limits(self.one.rate, could))
+    }
+
+    fn local_cpu(&self) -> Finding {
+        let used = format!("this process used {:.1} processors", self.one.cpu);
+        match self.e.here.throttled {
+            Some(share) if share > THROTTLED => {
+                let evidence = format!("throttled in {} of the periods", percent(share));
+                self.finding(Cause::Throttled, evidence)
+            }
+            _ => match self.slow_cipher(self.e.here.cipher_rate, self.e.here.aes_rate) {
+                Some(finding) => finding,
+                None => self.finding(Cause::LocalCpu, used),
+            },
+        }
+    }
+
+    fn far_cpu(&self) -> Finding {
+        if let Some(share) = self.e.there.throttled.filter(|share| *share > THROTTLED) {
+            let evidence = format!("throttled in {} of the periods", percent(share));
+            return self.finding(Cause::FarThrottled, evidence);
+        }
+        let there = (self.e.there.cipher_rate, self.e.there.aes_rate);
+        if let Some(finding) = self.slow_cipher(there.0, there.1) {
+            return finding;
+        }
+        let waits = match self.direction {
+            Direction::Upload => format!(
+                "{} lay there unanswered while the path was free",
+                bytes(self.one.held as f64)
+            ),
+            Direction::Download => format!(
+                "it sent nothing for {} of the time while the path was free",
+                percent(self.one.silent)
+            ),
+        };
+        self.finding(Cause::FarCpu, waits)
+    }
+
+    /// The rate is that of the cipher, and AES would be faster.
+    fn slow_cipher(&self, cipher_rate: Option<f64>, aes_rate: Option<f64>) -> Option<Finding> {
+        let cipher = self.e.cipher.as_deref()?;
+        let (now, aes) = (cipher_rate?, aes_rate?);
+        let slow = !cipher.starts_with("aes") && aes > SCALES * now;
+        if !slow || now > CIPHER * self.one.rate {
+            return None;
+        }
+        let evidence = format!(
+            "{cipher} makes {} on one core, AES-GCM {}",
+            rate(now),
+            rate(aes)
+        );
+        let finding = Finding::new(Cause::SlowCipher, evidence);
+        Some(finding.limits(self.one.rate, Some(aes)))
+    }
+
+    /// A policer drops much and delays nothing; a full queue drops little and delays.
+    fn is_policed(&self) -> bool {
+        let delay = self.one.rtt - self.one.min_rtt;
+        self.one.loss > POLICED_LOSS && delay < POLICED_DELAY.0 * self.one.min_rtt + POLICED_DELAY.1
+    }
+
+    fn lossy(&self, flat: bool) -> Finding {
+        let loss = percent(self.one.loss);
+        if flat && self.is_policed() {
+            let evidence = format!(
+                "{loss} of the packets are lost without a queue, and more connections bring \
+                 nothing"
+            );
+            return self.finding(Cause::Policer, evidence);
+        }
+        if self.one.spurious > SPURIOUS && self.one.reordered > 0.0 {
+            let evidence = format!(
+                "{} of the retransmissions were of packets that had arrived late",
+                percent(self.one.spurious.min(1.0))
+            );
+            return self.finding(Cause::Reordering, evidence);
+        }
+        let rtt = time(self.one.min_rtt);
+        if self.e.tcp.is_some_and(|tcp| !tcp.sack) {
+            let evidence = format!("{loss} of the packets are lost at {rtt}, without SACK");
+            return self.finding(Cause::NoSack, evidence);
+        }
+        let evidence = format!(
+            "{loss} of the packets are lost at {rtt} without a queue{}",
+            self.gain()
+        );
+        self.finding(Cause::Loss, evidence)
+    }
+
+    /// One connection fills a queue. If several pass more, the queue belongs to the connection.
+    fn queueing(&self, flat: bool) -> Option<Finding> {
+        if self.scales() && !flat {
+            return Some(self.flow_cap());
+        }
+        None
+    }
+
+    fn flow_cap(&self) -> Finding {
+        let evidence = format!(
+            "one connection makes {}{}, and no window or buffer is full",
+            rate(self.one.rate),
+            self.gain()
+        );
+        self.finding(Cause::FlowCap, evidence)
+            .certainty(Certainty::Likely)
+    }
+
+    fn receive_buffer(&self) -> Finding {
+        let per_trip = self.one.rate * self.one.rtt.max(self.one.min_rtt);
+        if self.e.tcp.is_some_and(|tcp| !tcp.window_scaling) {
+            let evidence = format!(
+                "the window is at most {} per round trip of {}",
+                bytes(UNSCALED),
+                time(self.one.min_rtt)
+            );
+            return self.finding(Cause::NoWindowScaling, evidence);
+        }
+        if let Some((low, high)) = self.one.peer_window
+            && high as f64 <= FIXED * low as f64
+            && low > 0
+        {
+            let evidence = format!(
+                "its window stayed at {} at a round trip of {}",
+                bytes(high as f64),
+                time(self.one.min_rtt)
+            );
+            return self.finding(Cause::FixedReceiveBuffer, evidence);
+        }
+        let evidence = format!(
+            "full for {} of the time, {} per round trip of {}{}",
+            percent(self.one.rwnd_limited),
+            bytes(per_trip),
+            time(self.one.min_rtt),
+            self.gain()
+        );
+        self.with_sysctl(self.finding(Cause::FarReceiveBuffer, evidence))
+    }
+
+    fn buffer(&self, cause: Cause) -> Finding {
+        let per_trip = self.one.rate * self.one.rtt.max(self.one.min_rtt);
+        let full = match cause {
+            Cause::SendBuffer => format!("full for {} of the time, ", {
+                percent(self.one.sndbuf_limited)
+            }),
+            _ => String::new(),
+        };
+        let evidence = format!(
+            "{full}{} per round trip of {} without loss{}",
+            bytes(per_trip),
+            time(self.one.min_rtt),
+            self.gain()
+        );
+        let certainty = match self.two {
+            Some(_) => Certainty::Sure,
+            None => Certainty::Likely,
+        };
+        self.with_sysctl(self.finding(cause, evidence))
+            .certainty(certainty)
+    }
+
+    fn with_sysctl(&self, finding: Finding) -> Finding {
+        let (machine, by, buffer) = match finding.cause {
+            Cause::SendBuffer => (&self.e.here, By::Here, Buffer::Send),
+            Cause::ReceiveBuffer => (&self.e.here, By::Here, Buffer::Receive),
+            Cause::FarSendBuffer => (&self.e.there, By::Server, Buffer::Send),
+            _ => (&self.e.there, By::Server, Buffer::Receive),
+        };
+        // Twice the best rate, since the ladder may not have reached the path's.
+        let line = kernel::line(machine, buffer, 2.0 * self.best, self.one.min_rtt);
+        let raised = line.map(|line| match machine.kernel {
+            Some((major, minor)) => format!("{line} (Linux {major}.{minor})"),
+            None => line,
+        });
+        finding.remedy_first(by, raised)
+    }
+
+    fn channel_window(&self) -> Finding {
+        let window = match self.one.window {
+            0 => self.one.rate * self.one.min_rtt,
+            known => known as f64,
+        };
+        let channels = self.ladder.rung(1, 2);
+        let gain = channels.map(|r| r.rate / self.one.rate);
+        let gain = gain.map(|gain| format!("; two channels bring {gain:.1} times as much"));
+        let evidence = format!(
+            "{} per round trip of {}, full for {} of the time{}",
+            bytes(window),
+            time(self.one.min_rtt),
+            percent(self.one.window_blocked),
+            gain.unwrap_or_default()
+        );
+        self.finding(Cause::ChannelWindow, evidence)
+    }
+
+    fn below_expectation(&self) -> Option<Finding> {
+        let expected = self.e.expected?;
+        if self.best > EXPECTED * expected {
+            return None;
+        }
+        let lost = self.ladder.best().is_some_and(|r| r.loss > LOST);
+        let varies = self.ladder.best().is_some_and(|r| r.noise > VARIES);
+        let cause = match lost && varies {
+            true => Cause::Congestion,
+            false => Cause::BelowExpectation,
+        };
+        let evidence = format!(
+            "the best of {} measurements is {}, expected are {}",
+            self.ladder.rungs.len(),
+            rate(self.best),
+            rate(expected)
+        );
+        let finding = Finding::new(cause, evidence).limits(self.best, Some(expected));
+        Some(finding.certainty(Certainty::Likely))
+    }
+
+    /// Lowers the certainty if the rate varies by more than the difference that decided.
+    fn certain(&self, finding: Finding) -> Finding {
+        let noise = self.ladder.rungs.iter().map(|r| r.noise);
+        let noise = noise.fold(0.0, f64::max);
+        let needs_two = !matches!(
+            finding.cause,
+            Cause::LocalCpu | Cause::SlowCipher | Cause::ChannelWindow | Cause::Shaper
+        );
+        let close = |x: f64, to: f64| (x / to - 1.0).abs() < noise;
+        let doubtful = needs_two
+            && self
+                .two
+                .is_none_or(|two| close(two, FLAT) || close(two, SCALES));
+        match doubtful {
+            true => finding.certainty(Certainty::Unsure),
+            false => finding,
+        }
+    }
+}
+
+/// Share of the expected rate that counts as reached.
+const EXPECTED: f64 = 0.85;
+/// Variation of the rate that other traffic causes.
+const VARIES: f64 = 0.2;
+/// Share of throttled periods from which on the quota is the limit.
+const THROTTLED: f64 = 0.2;
+
+impl Rung {
+    /// Returns true if the path's queue fills under this load.
+    pub(crate) fn is_queueing(&self) -> bool {
+        let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
+        let figures = LimiterEvidence {
+            rtt: seconds(self.rtt),
+            min_rtt: seconds(self.min_rtt),
+            ..LimiterEvidence::default()
+        };
+        figures.is_queueing()
+    }
+}

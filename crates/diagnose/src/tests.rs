@@ -1,0 +1,568 @@
+//! Paths made by a small model of TCP and SSH, with seeded noise, and what is said about them.
+
+use crate::*;
+
+const MIB: f64 = 1_048_576.0;
+const RTTS: [f64; 4] = [0.01, 0.06, 0.15, 0.6];
+
+/// Seeded noise.
+struct Noise(u64);
+
+impl Noise {
+    /// A factor within 3 % of one.
+    fn factor(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        0.97 + 0.06 * (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// A path and its ends, in bytes and seconds.
+#[derive(Clone)]
+struct Model {
+    link: f64,
+    rtt: f64,
+    /// Receive and send window of TCP in each direction.
+    far_window: f64,
+    send_buffer: f64,
+    far_send: f64,
+    our_window: f64,
+    channel: f64,
+    /// Rate that loss allows one connection, and its share.
+    lossy: Option<(f64, f64)>,
+    policer: Option<f64>,
+    flow: Option<f64>,
+    burst: Option<f64>,
+    far_cpu: Option<f64>,
+    our_cpu: Option<f64>,
+    reorders: bool,
+    fixed_window: bool,
+    e: Evidence,
+}
+
+impl Model {
+    fn new(rtt: f64, link: f64) -> Self {
+        let large = 1e12;
+        let mut e = Evidence {
+            idle: Some(Spread {
+                low: rtt,
+                median: rtt * 1.01,
+                high: rtt * 1.05,
+            }),
+            tcp: Some(TcpPath {
+                window_scaling: true,
+                sack: true,
+                timestamps: true,
+                mss: 1448,
+            }),
+            cipher: Some("aes128-gcm@openssh.com".to_owned()),
+            ..Evidence::default()
+        };
+        e.here.kernel = Some((6, 12));
+        e.here.tcp_rmem = Some(32 << 20);
+        Self {
+            link,
+            rtt,
+            far_window: large,
+            send_buffer: large,
+            far_send: large,
+            our_window: large,
+            channel: large,
+            lossy: None,
+            policer: None,
+            flow: None,
+            burst: None,
+            far_cpu: None,
+            our_cpu: None,
+            reorders: false,
+            fixed_window: false,
+            e,
+        }
+    }
+
+    fn rung(&self, up: bool, (n, m): (u32, u32), noise: &mut Noise) -> Rung {
+        let (c, ch) = (f64::from(n), f64::from(n * m));
+        let (window, buffer) = match up {
+            true => (self.far_window, self.send_buffer),
+            false => (self.our_window, self.far_send),
+        };
+        let mut limits = vec![
+            (self.link, "link"),
+            (c * window / self.rtt, "rwnd"),
+            (c * buffer / self.rtt, "sndbuf"),
+            (ch * self.channel / self.rtt, "channel"),
+        ];
+        let mut limit = |rate: Option<f64>, name| limits.extend(rate.map(|rate| (rate, name)));
+        limit(self.lossy.map(|l| c * l.0), "loss");
+        limit(self.policer, "policer");
+        limit(self.flow.map(|f| c * f), "flow");
+        limit(self.far_cpu.map(|f| c * f), "far cpu");
+        limit(self.our_cpu.map(|f| c * f), "our cpu");
+        let (rate, by) = limits
+            .into_iter()
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .unwrap();
+        let queues = matches!(by, "link" | "flow");
+        let mut rung = Rung {
+            connections: n,
+            channels: m,
+            rate: rate * noise.factor(),
+            noise: 0.03,
+            seconds: 3.0,
+            min_rtt: self.rtt,
+            rtt: self.rtt * noise.factor().max(1.0)
+                + if queues { 0.01 + self.rtt * 0.4 } else { 0.0 },
+            window: self.channel.min(64.0 * MIB) as u64,
+            idle: Some(0.7),
+            cpu: 0.3,
+            peer_window: Some(match self.fixed_window {
+                true => (window as u64, window as u64),
+                false => ((window.min(2e9) / 4.0) as u64, window.min(2e9) as u64),
+            }),
+            ..Rung::default()
+        };
+        match by {
+            "rwnd" if up => rung.rwnd_limited = 0.9 * noise.factor(),
+            "sndbuf" if up => rung.sndbuf_limited = 0.9 * noise.factor(),
+            "channel" if up => rung.window_blocked = 0.8 * noise.factor(),
+            "loss" => rung.loss = self.lossy.unwrap().1,
+            "policer" => rung.loss = 0.03 * noise.factor(),
+            "far cpu" if up => rung.held = (rung.rate * self.rtt * 2.0 + 2e6) as u64,
+            "far cpu" => rung.silent = 0.6,
+            "our cpu" => rung.wanted_cpu = 0.97,
+            "link" => rung.loss = 0.0001,
+            _ => {}
+        }
+        if self.reorders {
+            (rung.reordered, rung.spurious) = (0.01, 0.9);
+        }
+        if let Some(before) = self.burst {
+            (rung.before_burst, rung.burst) = (Some(before), 20_000_000);
+        }
+        rung
+    }
+
+    fn evidence(&self, seed: u64) -> Evidence {
+        let mut noise = Noise(seed * 7919 + 1);
+        let steps = [(1, 1), (1, 2), (2, 1), (4, 1), (8, 1)];
+        let mut ladder = |up| {
+            let rungs = steps.map(|step| self.rung(up, step, &mut noise));
+            Ladder {
+                rungs: rungs.to_vec(),
+                loaded: None,
+            }
+        };
+        let (up, down) = (ladder(true), ladder(false));
+        let mut e = self.e.clone();
+        e.up.rungs = up.rungs;
+        e.down.rungs = down.rungs;
+        e
+    }
+}
+
+/// Fault to set into a model, with the rate that it leaves to one connection.
+type Fault = (Cause, fn(&mut Model) -> Option<f64>);
+
+/// Rate that faults leave: far below the link's.
+fn small(m: &Model) -> f64 {
+    m.link / 10.0
+}
+
+const FAULTS: &[Fault] = &[
+    (Cause::MtuBlackHole, |m| {
+        m.e.stall = Some(Stall {
+            seconds: 5.0,
+            in_handshake: true,
+            ..Stall::default()
+        });
+        Some(0.0)
+    }),
+    (Cause::Middlebox, |m| {
+        m.e.stall = Some(Stall {
+            seconds: 30.0,
+            bytes: 50_000_000,
+            reset: true,
+            ..Stall::default()
+        });
+        Some(0.0)
+    }),
+    (Cause::ChannelWindow, |m| {
+        m.channel = small(m) * m.rtt;
+        Some(small(m))
+    }),
+    (Cause::FarReceiveBuffer, |m| {
+        m.far_window = small(m) * m.rtt;
+        Some(small(m))
+    }),
+    (Cause::FixedReceiveBuffer, |m| {
+        // A window that never grew from 64 KiB.
+        m.far_window = 65_536.0;
+        m.fixed_window = true;
+        m.link = 655_360.0 / m.rtt;
+        Some(small(m))
+    }),
+    (Cause::SendBuffer, |m| {
+        m.send_buffer = small(m) * m.rtt;
+        Some(small(m))
+    }),
+    (Cause::FarSendBuffer, |m| {
+        m.far_send = small(m) * m.rtt;
+        m.e.here.tcp_rmem = Some(1 << 30);
+        Some(small(m))
+    }),
+    (Cause::ReceiveBuffer, |m| {
+        m.our_window = small(m) * m.rtt;
+        m.e.here.tcp_rmem = Some((m.our_window * 2.0) as u64);
+        Some(small(m))
+    }),
+    (Cause::NoWindowScaling, |m| {
+        m.far_window = 65_535.0;
+        m.link = 655_350.0 / m.rtt;
+        m.e.tcp.as_mut().unwrap().window_scaling = false;
+        Some(small(m))
+    }),
+    (Cause::NoSack, |m| {
+        lossy(m);
+        m.e.tcp.as_mut().unwrap().sack = false;
+        Some(small(m))
+    }),
+    (Cause::Loss, |m| {
+        lossy(m);
+        Some(small(m))
+    }),
+    (Cause::Reordering, |m| {
+        lossy(m);
+        m.reorders = true;
+        Some(small(m))
+    }),
+    (Cause::Policer, |m| {
+        m.policer = Some(small(m));
+        Some(small(m))
+    }),
+    (Cause::Shaper, |m| {
+        m.burst = Some(m.link);
+        m.link = small(m);
+        Some(m.link)
+    }),
+    (Cause::MarkedClass, |m| {
+        m.e.marks = Marks {
+            noise: vec![1.02, 0.97, 1.01],
+            marks: vec![Mark {
+                class: "CS1".to_owned(),
+                ratios: vec![0.1, 0.11, 0.1, 0.1, 0.09],
+                rate: small(m),
+                unmarked: m.link,
+            }],
+        };
+        Some(small(m))
+    }),
+    (Cause::FlowCap, |m| {
+        m.flow = Some(small(m));
+        Some(small(m))
+    }),
+    (Cause::FarDisk, |m| {
+        m.e.there.disk = Some(small(m));
+        Some(small(m))
+    }),
+    (Cause::LocalDisk, |m| {
+        m.e.here.disk = Some(small(m));
+        Some(small(m))
+    }),
+    (Cause::FarCpu, |m| {
+        m.far_cpu = Some(small(m));
+        Some(small(m))
+    }),
+    (Cause::LocalCpu, |m| {
+        m.our_cpu = Some(small(m));
+        Some(small(m))
+    }),
+    (Cause::SlowCipher, |m| {
+        m.our_cpu = Some(small(m));
+        m.e.cipher = Some("chacha20-poly1305@openssh.com".to_owned());
+        m.e.here.cipher_rate = Some(small(m) * 1.1);
+        m.e.here.aes_rate = Some(small(m) * 5.0);
+        Some(small(m))
+    }),
+    (Cause::FarThrottled, |m| {
+        m.far_cpu = Some(small(m));
+        m.e.there.throttled = Some(0.8);
+        Some(small(m))
+    }),
+    (Cause::Throttled, |m| {
+        m.our_cpu = Some(small(m));
+        m.e.here.throttled = Some(0.8);
+        Some(small(m))
+    }),
+    (Cause::BelowExpectation, |m| {
+        m.e.expected = Some(m.link);
+        m.link = small(m);
+        Some(m.link)
+    }),
+    (Cause::SmallFiles, |m| {
+        m.e.small_files = Some(SmallFiles {
+            per_second: 0.25 / m.rtt,
+            size: 4096,
+        });
+        None
+    }),
+    (Cause::SlowAnswers, |m| {
+        m.e.server_answer = Some(0.08);
+        None
+    }),
+    (Cause::OneChannel, |m| {
+        m.e.channels_refused = true;
+        None
+    }),
+    (Cause::LoginLimit, |m| {
+        m.e.logins = Some((8, 3));
+        None
+    }),
+    (Cause::SlowLogin, |m| {
+        m.e.login = vec![LoginStep {
+            name: "the SFTP server's start".to_owned(),
+            seconds: m.rtt * 3.0 + 0.9,
+            round_trips: 1.0,
+        }];
+        None
+    }),
+    (Cause::Bufferbloat, |m| {
+        m.e.up.loaded = Some(m.rtt * 2.1 + 0.4);
+        None
+    }),
+];
+
+fn lossy(m: &mut Model) {
+    let rate = small(m);
+    // The loss at which TCP makes this rate (Mathis et al. 1997).
+    let p = (1.22 * 1448.0 / (m.rtt * rate)).powi(2);
+    m.lossy = Some((rate, p.clamp(0.001, 0.2)));
+}
+
+/// A link that holds few packets, so that loss of a fraction of a percent is what limits.
+fn link(rtt: f64) -> f64 {
+    10.0 * 1.22 * 1448.0 / (rtt * 0.05)
+}
+
+fn with_bloat(e: &mut Evidence, m: &Model) {
+    e.up.loaded = m.e.up.loaded;
+}
+
+fn diagnosed(m: &Model, seed: u64) -> Diagnosis {
+    let mut e = m.evidence(seed);
+    with_bloat(&mut e, m);
+    diagnose(&e)
+}
+
+#[test]
+fn each_fault_alone_is_named_first_with_its_rate() {
+    assert!(FAULTS.len() >= 24);
+    for rtt in RTTS {
+        for (cause, set) in FAULTS {
+            for seed in 1..=5 {
+                let mut m = Model::new(rtt, link(rtt));
+                let rate = set(&mut m);
+                let d = diagnosed(&m, seed);
+                let first = &d.findings.first();
+                let first = first.unwrap_or_else(|| panic!("{cause:?} at {rtt}: {d:?}"));
+                assert_eq!(first.cause, *cause, "at {rtt}: {d:#?}");
+                assert!(d.verdict.contains(&cause.to_string()), "{}", d.verdict);
+                assert!(!d.healthy && !first.remedies.is_empty());
+                match (rate, first.limit) {
+                    (Some(set), Some(seen)) => {
+                        assert!((seen - set).abs() <= 0.15 * set, "{cause:?} {set} {seen}");
+                    }
+                    (None, None) => {}
+                    other => panic!("{cause:?}: {other:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn two_faults_are_both_named_and_the_lower_limit_comes_first() {
+    // The second fault leaves three times the rate of the first.
+    let pairs: [(Cause, Cause, fn(&mut Model)); 6] = [
+        (Cause::FarDisk, Cause::FarReceiveBuffer, |m| {
+            m.e.there.disk = Some(small(m));
+            m.far_window = 3.0 * small(m) * m.rtt;
+        }),
+        (Cause::Loss, Cause::LocalDisk, |m| {
+            lossy(m);
+            m.e.here.disk = Some(3.0 * small(m));
+        }),
+        (Cause::MarkedClass, Cause::SendBuffer, |m| {
+            m.e.marks.marks = vec![Mark {
+                class: "CS1".to_owned(),
+                ratios: vec![0.3; 5],
+                rate: small(m),
+                unmarked: 3.0 * small(m),
+            }];
+            m.send_buffer = 3.0 * small(m) * m.rtt;
+        }),
+        (Cause::FarCpu, Cause::FarDisk, |m| {
+            m.far_cpu = Some(small(m));
+            m.e.there.disk = Some(3.0 * small(m));
+        }),
+        (Cause::ChannelWindow, Cause::FarSendBuffer, |m| {
+            m.channel = small(m) * m.rtt;
+            m.far_send = 3.0 * small(m) * m.rtt;
+            m.e.here.tcp_rmem = Some(1 << 30);
+        }),
+        (Cause::Policer, Cause::SlowLogin, |m| {
+            m.policer = Some(small(m));
+            m.e.login = vec![LoginStep {
+                name: "authentication".to_owned(),
+                seconds: m.rtt * 3.0 + 2.0,
+                round_trips: 2.0,
+            }];
+        }),
+    ];
+    for rtt in RTTS {
+        for (first, second, set) in &pairs {
+            for seed in 1..=5 {
+                let mut m = Model::new(rtt, link(rtt));
+                set(&mut m);
+                // The download of a channel window is not seen here: only this end's is known.
+                if *second == Cause::FarSendBuffer {
+                    let up_only = m.channel;
+                    let mut down = m.clone();
+                    down.channel = 1e12;
+                    let e = down.evidence(seed);
+                    m.channel = up_only;
+                    let mut both = m.evidence(seed);
+                    both.down = e.down;
+                    check(&diagnose(&both), *first, *second, rtt);
+                    continue;
+                }
+                check(&diagnosed(&m, seed), *first, *second, rtt);
+            }
+        }
+    }
+}
+
+fn check(d: &Diagnosis, first: Cause, second: Cause, rtt: f64) {
+    let place = |cause| d.findings.iter().position(|f| f.cause == cause);
+    let (a, b) = (place(first), place(second));
+    assert_eq!(a, Some(0), "{first:?} at {rtt}: {d:#?}");
+    assert!(
+        b.is_some() && b > a,
+        "{first:?}, {second:?} at {rtt}: {d:#?}"
+    );
+}
+
+#[test]
+fn nothing_is_wrong_with_a_path_that_carries_what_its_link_gives() {
+    for (rtt, mbit) in [
+        (0.001, 1000.0),
+        (0.01, 100.0),
+        (0.06, 50.0),
+        (0.15, 400.0),
+        (0.6, 10.0),
+    ] {
+        for seed in 1..=20 {
+            let m = Model::new(rtt, mbit * 1e6 / 8.0);
+            let d = diagnosed(&m, seed);
+            assert!(d.healthy && d.findings.is_empty(), "{rtt}: {d:#?}");
+            assert!(d.verdict.starts_with("Nothing wrong: the path carries"));
+        }
+    }
+}
+
+#[test]
+fn a_faulty_path_is_never_called_healthy() {
+    for rtt in RTTS {
+        for (cause, set) in FAULTS {
+            let mut m = Model::new(rtt, link(rtt));
+            set(&mut m);
+            let d = diagnosed(&m, 77);
+            assert!(
+                !d.healthy && !d.verdict.contains("Nothing wrong"),
+                "{cause:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_evidence_the_verdict_is_unsure_and_says_what_is_missing() {
+    let d = diagnose(&Evidence::default());
+    assert!(!d.healthy && d.certainty == Certainty::Unsure);
+    assert!(
+        d.verdict.starts_with("Unsure") && d.unseen.len() >= 6,
+        "{d:?}"
+    );
+}
+
+#[test]
+fn a_rate_that_varies_more_than_the_difference_makes_the_verdict_unsure() {
+    let mut m = Model::new(0.06, link(0.06));
+    m.far_window = small(&m) * m.rtt;
+    let mut e = m.evidence(3);
+    assert_eq!(diagnose(&e).certainty, Certainty::Sure);
+    e.up.rungs.iter_mut().for_each(|r| r.noise = 0.5);
+    let d = diagnose(&e);
+    assert_eq!(d.certainty, Certainty::Unsure);
+    assert!(d.verdict.starts_with("Unsure: "), "{}", d.verdict);
+}
+
+#[test]
+fn an_interrupted_measurement_is_marked() {
+    let mut m = Model::new(0.06, link(0.06));
+    m.e.partial = Some("interrupted".to_owned());
+    m.far_window = small(&m) * m.rtt;
+    let d = diagnosed(&m, 1);
+    assert!(
+        d.verdict.starts_with("Incomplete (interrupted): "),
+        "{}",
+        d.verdict
+    );
+    assert!(d.certainty < Certainty::Sure);
+}
+
+#[test]
+fn no_figure_makes_the_rules_fail() {
+    let odd = [
+        0.0,
+        -1.0,
+        f64::NAN,
+        f64::INFINITY,
+        f64::MAX,
+        f64::MIN_POSITIVE,
+    ];
+    for a in odd {
+        for b in odd {
+            let rung = |n| Rung {
+                connections: n,
+                channels: n,
+                rate: a,
+                rtt: b,
+                min_rtt: a,
+                loss: b,
+                window: u64::MAX,
+                held: u64::MAX,
+                before_burst: Some(b),
+                burst: u64::MAX,
+                peer_window: Some((0, u64::MAX)),
+                ..Rung::default()
+            };
+            let ladder = Ladder {
+                rungs: vec![rung(1), rung(2), rung(0), rung(u32::MAX)],
+                loaded: Some(b),
+            };
+            let e = Evidence {
+                expected: Some(b),
+                idle: Some(Spread {
+                    low: a,
+                    median: b,
+                    high: a,
+                }),
+                up: ladder.clone(),
+                down: ladder,
+                ..Evidence::default()
+            };
+            assert!(!diagnose(&e).verdict.is_empty());
+        }
+    }
+}

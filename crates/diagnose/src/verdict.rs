@@ -1,0 +1,173 @@
+//! The verdict: one sentence, and the findings behind it.
+
+use serde::Serialize;
+
+use crate::cause::{Cause, Remedy};
+use crate::evidence::{Evidence, Ladder};
+use crate::finding::{Certainty, Direction, Finding};
+use crate::limiter::Limiter;
+use crate::rules::{self, ladder::limiter_of};
+use crate::units::rate;
+
+/// Gain from more connections below which the path is full.
+const FULL: f64 = 1.2;
+
+/// Diagnosis of a path.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// One sentence: the cause, the possible gain, and the change that gets most of it.
+    pub verdict: String,
+    /// True if nothing is wrong.
+    pub healthy: bool,
+    /// Certainty of the verdict.
+    pub certainty: Certainty,
+    /// Limits, the lowest first; findings that cost only time come last.
+    pub findings: Vec<Finding>,
+    /// Evidence that is missing.
+    pub unseen: Vec<String>,
+}
+
+/// Diagnoses a path from the evidence.
+pub fn diagnose(e: &Evidence) -> Diagnosis {
+    let findings = rules::apply(e);
+    let mut unseen = e.unseen.clone();
+    missing(e, &mut unseen);
+    let (verdict, certainty, healthy) = match findings.first() {
+        Some(first) => (sentence(first, findings.get(1)), first.certainty, false),
+        None => nothing_found(e),
+    };
+    let certainty = match e.partial {
+        Some(_) => certainty.min(Certainty::Likely),
+        None => certainty,
+    };
+    let verdict = match (certainty, &e.partial) {
+        (_, Some(why)) => format!("Incomplete ({why}): {verdict}"),
+        (Certainty::Unsure, None) if !verdict.starts_with("Unsure") => format!("Unsure: {verdict}"),
+        _ => verdict,
+    };
+    Diagnosis {
+        verdict,
+        healthy,
+        certainty,
+        findings,
+        unseen,
+    }
+}
+
+pub(crate) fn sentence(first: &Finding, next: Option<&Finding>) -> String {
+    let what = match (first.direction, first.limit) {
+        // Only marked packets are slow, which longhaul does not send by itself.
+        (Some(direction), Some(limit)) if first.cause == Cause::MarkedClass => format!(
+            "{} by programs that mark their packets, as OpenSSH does, are limited to {} by {}",
+            direction.transfers(),
+            rate(limit),
+            first.cause
+        ),
+        (Some(direction), Some(limit)) => format!(
+            "{} are limited to {} by {}",
+            direction.transfers(),
+            rate(limit),
+            first.cause
+        ),
+        (_, Some(_)) => format!("transfers fail: {}", first.cause),
+        (_, None) => format!("transfers lose time: {}", first.cause),
+    };
+    let mut text = format!("{what} ({})", first.evidence);
+    if let (Some(could), Some(limit)) = (first.could, first.limit)
+        && limit > 0.0
+    {
+        let times = could / limit;
+        text.push_str(&match times >= 1.1 {
+            true => format!("; {} is possible, {times:.1} times as much", rate(could)),
+            false => String::new(),
+        });
+    }
+    if let Some(next) = next.filter(|next| next.limit.is_some() && next.cause != first.cause) {
+        text.push_str(&format!("; then by {}", next.cause));
+    }
+    if let Some(Remedy { by, text: change }) = first.remedies.first() {
+        text.push_str(&format!(". Best change ({}): {change}", by.heading()));
+    }
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
+
+/// The verdict without a finding: healthy if the path's own limit was reached.
+fn nothing_found(e: &Evidence) -> (String, Certainty, bool) {
+    let directions = [(Direction::Upload, &e.up), (Direction::Download, &e.down)];
+    let measured = directions.iter().filter(|(_, l)| l.best().is_some());
+    let full: Vec<_> = measured
+        .clone()
+        .filter(|(direction, ladder)| is_full(e, *direction, ladder))
+        .collect();
+    let count = measured.count();
+    let rates = |list: &[&(Direction, &Ladder)]| {
+        let one = |(direction, ladder): &&(Direction, &Ladder)| {
+            let best = ladder.best().map_or(0.0, |best| best.rate);
+            format!("{} for {}", rate(best), direction.transfers())
+        };
+        list.iter().map(one).collect::<Vec<_>>().join(" and ")
+    };
+    if count > 0 && full.len() == count {
+        let text = format!(
+            "Nothing wrong: the path carries {}, which is what the link gives",
+            rates(&full)
+        );
+        return (text, Certainty::Sure, true);
+    }
+    let text = match count {
+        0 => "Unsure: no transfer could be measured".to_owned(),
+        _ => "Unsure: no limit was found, and the path was not filled".to_owned(),
+    };
+    (text, Certainty::Unsure, false)
+}
+
+/// True if the path itself holds the ladder back: it queues, or more connections bring nothing, and
+/// the user's expectation, if there is one, is met.
+fn is_full(e: &Evidence, direction: Direction, ladder: &Ladder) -> bool {
+    let (Some(one), Some(best)) = (ladder.rung(1, 1), ladder.best()) else {
+        return false;
+    };
+    let several = ladder.rungs.iter().any(|r| r.connections > 1);
+    let sated = several && best.rate < FULL * one.rate;
+    let limiter = limiter_of(direction, e, one, sated);
+    let met = e
+        .expected
+        .is_some_and(|expected| best.rate > 0.85 * expected);
+    met || sated && matches!(limiter, Limiter::Path | Limiter::Loss)
+}
+
+fn missing(e: &Evidence, unseen: &mut Vec<String>) {
+    let mut note = |absent: bool, what: &str| {
+        if absent {
+            unseen.push(what.to_owned());
+        }
+    };
+    note(e.idle.is_none(), "idle round trip: not measured");
+    note(e.up.rungs.is_empty(), "uploads: not measured");
+    note(e.down.rungs.is_empty(), "downloads: not measured");
+    note(e.marks.marks.is_empty(), "DSCP classes: not measured");
+    note(
+        e.there.kernel.is_none(),
+        "the server's kernel, buffers and load: no command could be run there",
+    );
+    note(
+        e.there.disk.is_none(),
+        "the server's disk: no PATH was given",
+    );
+    note(
+        e.here.disk.is_none(),
+        "this machine's disk: no LOCAL PATH was given",
+    );
+    let bleached = e
+        .marks
+        .marks
+        .iter()
+        .all(|m| m.ratios.iter().all(|r| *r > 0.7));
+    note(
+        bleached && !e.marks.marks.is_empty(),
+        "DSCP classes: no difference, which also happens if a router clears the mark first",
+    );
+}

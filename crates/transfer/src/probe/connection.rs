@@ -1,0 +1,497 @@
+//! Connections of a probe, and the channels on them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token};
+use sftp::{Attrs, Client, Handle, OpenFlags, Options, Reply, Request, RequestId};
+use wire::Block;
+
+use crate::session::{ChannelId, Link, LinkEvent, LinkSample};
+
+/// Distance between the first tokens of two connections.
+const TOKENS: usize = 64;
+/// Size of a READ or WRITE in bytes, which every server accepts.
+pub(super) const REQUEST: u32 = 32 << 10;
+/// Requests of a channel in flight at most.
+const MOST_REQUESTS: u64 = (128 << 20) / REQUEST as u64;
+/// Requests in flight while nothing is known about the path.
+const FIRST_REQUESTS: u64 = (256 << 10) / REQUEST as u64;
+/// Longest output of a command in bytes.
+const MOST_OUTPUT: usize = 64 << 10;
+/// Longest wait in one turn.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Purpose of a channel.
+#[derive(Debug)]
+pub(super) enum Use {
+    /// WRITEs to a handle.
+    Writing { file: Handle, advances: bool },
+    /// READs of a handle.
+    Reading { file: Handle },
+    /// No load.
+    Idle,
+}
+
+/// One SFTP channel.
+#[derive(Debug)]
+pub(super) struct ProbeChannel {
+    id: ChannelId,
+    client: Client,
+    purpose: Use,
+    /// Load requests without an answer.
+    awaited: BTreeMap<u32, u32>,
+    /// Load requests that may be in flight.
+    allowed: u64,
+    /// Bytes that were confirmed or received.
+    pub(super) moved: u64,
+    /// `moved` at the last adjustment of `allowed`.
+    adjusted: (Instant, u64),
+    /// Answers to other requests.
+    answers: BTreeMap<u32, (Reply, Instant)>,
+    offset: u64,
+    pub(super) blocked: Duration,
+    failed: Option<String>,
+}
+
+/// A command's output.
+#[derive(Debug, Default)]
+struct CommandOutput {
+    text: Vec<u8>,
+    ended: Option<Result<(), String>>,
+}
+
+/// One connection.
+pub(super) struct ProbeConnection {
+    link: Box<dyn Link>,
+    pub(super) channels: Vec<ProbeChannel>,
+    command: Option<(ChannelId, CommandOutput)>,
+    /// Reason for its end.
+    pub(super) lost: Option<String>,
+}
+
+/// All connections of a probe, with the loop that moves their bytes.
+pub(super) struct Connections {
+    poll: Poll,
+    events: Events,
+    pub(super) all: Vec<ProbeConnection>,
+    turned: Instant,
+}
+
+/// A channel, by the number of its connection and its own.
+pub(super) type ChannelIndex = (usize, usize);
+
+impl Connections {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            poll: Poll::new()?,
+            events: Events::with_capacity(64),
+            all: Vec::new(),
+            turned: Instant::now(),
+        })
+    }
+
+    /// Adds a connection; returns its number.
+    pub(super) fn add(&mut self, mut link: Box<dyn Link>) -> io::Result<usize> {
+        let number = self.all.len();
+        link.register(self.poll.registry(), Token(number * TOKENS))?;
+        self.all.push(ProbeConnection {
+            link,
+            channels: Vec::new(),
+            command: None,
+            lost: None,
+        });
+        Ok(number)
+    }
+
+    pub(super) fn sample(&self, connection: usize) -> LinkSample {
+        let found = self.all.get(connection);
+        found.map(|c| c.link.sample()).unwrap_or_default()
+    }
+
+    pub(super) fn channel(&self, at: ChannelIndex) -> Option<&ProbeChannel> {
+        self.all.get(at.0)?.channels.get(at.1)
+    }
+
+    fn channel_mut(&mut self, at: ChannelIndex) -> Option<&mut ProbeChannel> {
+        self.all.get_mut(at.0)?.channels.get_mut(at.1)
+    }
+
+    /// Returns the largest window of a channel, and the bytes that wait in this process.
+    pub(super) fn window(&mut self, at: ChannelIndex) -> (u64, u64) {
+        let Some(connection) = self.all.get_mut(at.0) else {
+            return (0, 0);
+        };
+        let Some(id) = connection.channels.get(at.1).map(|c| c.id) else {
+            return (0, 0);
+        };
+        let window = connection.link.send_window(id);
+        (window.largest, window.queued)
+    }
+
+    /// Opens a channel with an SFTP server; returns its number on the connection.
+    pub(super) fn open(
+        &mut self,
+        connection: usize,
+        until: Instant,
+    ) -> Result<ChannelIndex, String> {
+        let gone = || "the connection was lost".to_owned();
+        let found = self.all.get_mut(connection).ok_or_else(gone)?;
+        let refused = || "the server admits one channel".to_owned();
+        let id = found.link.open_channel().ok_or_else(refused)?;
+        found.channels.push(ProbeChannel::new(id));
+        let at = (connection, found.channels.len() - 1);
+        self.wait(until, |all| {
+            let channel = all.channel(at)?;
+            if let Some(why) = &channel.failed {
+                return Some(Err(why.clone()));
+            }
+            channel.client.info().map(|_| Ok(at))
+        })?
+    }
+
+    /// Sends a request that is not load; returns its number.
+    fn request(&mut self, at: ChannelIndex, request: &Request<'_>) -> Option<RequestId> {
+        let channel = self.channel_mut(at)?;
+        Some(channel.client.request(request))
+    }
+
+    /// Sends a request and waits for its answer; returns the answer and its time.
+    pub(super) fn ask(
+        &mut self,
+        at: ChannelIndex,
+        request: &Request<'_>,
+        until: Instant,
+    ) -> Result<(Reply, Duration), String> {
+        let sent = Instant::now();
+        let id = self.request(at, request);
+        let id = id.ok_or_else(|| "the channel is gone".to_owned())?;
+        self.wait(until, |all| {
+            let channel = all.channel_mut(at)?;
+            if let Some((reply, came)) = channel.answers.remove(&id.0) {
+                return Some(Ok((reply, came.saturating_duration_since(sent))));
+            }
+            channel.failed.clone().map(Err)
+        })?
+    }
+
+    /// Sends a request whose answer [`Connections::answered`] returns later.
+    pub(super) fn ping(&mut self, at: ChannelIndex) -> Option<(RequestId, Instant)> {
+        let id = self.request(at, &Request::Realpath { path: b"." })?;
+        Some((id, Instant::now()))
+    }
+
+    /// Returns the time of the answer to a ping.
+    pub(super) fn answered(&mut self, at: ChannelIndex, id: RequestId) -> Option<Instant> {
+        let channel = self.channel_mut(at)?;
+        channel.answers.remove(&id.0).map(|(_, came)| came)
+    }
+
+    /// Opens a file at the server.
+    pub(super) fn open_file(
+        &mut self,
+        at: ChannelIndex,
+        path: &[u8],
+        flags: OpenFlags,
+        until: Instant,
+    ) -> Result<Handle, String> {
+        let request = Request::Open {
+            path,
+            flags,
+            attrs: Attrs::default(),
+        };
+        match self.ask(at, &request, until)?.0 {
+            Reply::Handle(handle) => Ok(handle),
+            Reply::Status(status) => Err(status.to_string()),
+            _ => Err("unexpected answer to OPEN".to_owned()),
+        }
+    }
+
+    /// Changes the load on a channel.
+    pub(super) fn set_use(&mut self, at: ChannelIndex, purpose: Use) {
+        if let Some(channel) = self.channel_mut(at) {
+            channel.purpose = purpose;
+            channel.allowed = channel.allowed.min(FIRST_REQUESTS);
+            channel.adjusted = (Instant::now(), channel.moved);
+        }
+    }
+
+    /// Requests of load without an answer on a connection.
+    pub(super) fn pending(&self, connection: usize) -> usize {
+        let channels = self.all.get(connection).map(|c| &c.channels);
+        channels.map_or(0, |list| list.iter().map(|c| c.awaited.len()).sum())
+    }
+
+    /// Runs a command at the server and returns its standard output.
+    pub(super) fn run(
+        &mut self,
+        connection: usize,
+        command: &[u8],
+        until: Instant,
+    ) -> Result<String, String> {
+        let none = || "the server runs no commands".to_owned();
+        let found = self.all.get_mut(connection).ok_or_else(none)?;
+        let id = found.link.open_exec(command).ok_or_else(none)?;
+        found.link.end_input(id);
+        found.command = Some((id, CommandOutput::default()));
+        let ended = self.wait(until, |all| {
+            let (_, output) = all.all.get_mut(connection)?.command.as_mut()?;
+            output.ended.take()
+        });
+        let found = self.all.get_mut(connection).ok_or_else(none)?;
+        let output = found.command.take();
+        if ended.is_err() {
+            found.link.close_channel(id);
+        }
+        ended??;
+        let text = output.map(|(_, output)| output.text).unwrap_or_default();
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Turns until `done` returns something.
+    pub(super) fn wait<T>(
+        &mut self,
+        until: Instant,
+        mut done: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T, String> {
+        loop {
+            if let Some(result) = done(self) {
+                return Ok(result);
+            }
+            if Instant::now() >= until {
+                return Err("no answer in time".to_owned());
+            }
+            self.turn(until);
+            if let Some(why) = self.all.iter().find_map(|c| c.lost.clone()) {
+                return Err(why);
+            }
+        }
+    }
+
+    /// Moves what can be moved, and waits at most [`TICK`] for more.
+    pub(super) fn turn(&mut self, until: Instant) {
+        let now = Instant::now();
+        let since = now.saturating_duration_since(self.turned);
+        self.turned = now;
+        let mut more = false;
+        for connection in &mut self.all {
+            if connection.lost.is_none() {
+                match connection.turn(now, since) {
+                    Ok(busy) => more |= busy,
+                    Err(why) => connection.lost = Some(why),
+                }
+            }
+        }
+        let timeout = match more {
+            true => Duration::ZERO,
+            false => TICK.min(until.saturating_duration_since(now)),
+        };
+        // An interrupted wait is a short one.
+        let _ = self.poll.poll(&mut self.events, Some(timeout));
+        for event in &self.events {
+            let token = event.token();
+            if let Some(connection) = self.all.get_mut(token.0 / TOKENS) {
+                let readable = event.is_readable() || event.is_read_closed() || event.is_error();
+                let writable = event.is_writable() || event.is_write_closed();
+                connection.link.ready(token, readable, writable);
+            }
+        }
+    }
+
+    /// Ends all connections.
+    pub(super) fn finish(self) {
+        for connection in self.all {
+            match connection.lost {
+                None => connection.link.finish(),
+                Some(_) => connection.link.cut(),
+            }
+        }
+    }
+
+    /// Ends the connections from this number on without waiting for data in flight.
+    pub(super) fn cut_from(&mut self, number: usize) {
+        for connection in self.all.drain(number.min(self.all.len())..) {
+            connection.link.cut();
+        }
+    }
+}
+
+impl ProbeConnection {
+    /// Returns true if more can be moved at once.
+    fn turn(&mut self, now: Instant, since: Duration) -> Result<bool, String> {
+        let mut events = Vec::new();
+        let lost = |e: crate::session::LinkError| e.into_words();
+        let more = self.link.receive(now, &mut events).map_err(lost)?;
+        for event in events {
+            self.handle(event)?;
+        }
+        self.link.handle_timeout(now).map_err(lost)?;
+        let rtt = self
+            .link
+            .sample()
+            .tcp
+            .map(|tcp| tcp.rtt)
+            .unwrap_or_default();
+        let pool = self.link.pool();
+        for channel in &mut self.channels {
+            channel.adjust(now, rtt);
+            if self.link.send_window(channel.id).stalled {
+                channel.blocked += since;
+            }
+            channel.load(&pool, self.link.room(channel.id));
+            if let Use::Reading { .. } = channel.purpose {
+                let bytes = channel.allowed * u64::from(REQUEST);
+                self.link.expect(channel.id, bytes);
+            }
+            while let Some(output) = channel.client.poll_output() {
+                self.link.send(channel.id, output);
+            }
+        }
+        let flushed = self.link.flush(now).map_err(lost)?;
+        Ok(more || flushed)
+    }
+
+    fn handle(&mut self, event: LinkEvent) -> Result<(), String> {
+        let now = Instant::now();
+        match event {
+            LinkEvent::Data(id, bytes) => {
+                if let Some((_, output)) = self.command.as_mut().filter(|(c, _)| *c == id) {
+                    let room = MOST_OUTPUT.saturating_sub(output.text.len());
+                    let part = bytes.get(..bytes.len().min(room)).unwrap_or_default();
+                    output.text.extend_from_slice(part);
+                } else if let Some(channel) = self.channels.iter_mut().find(|c| c.id == id) {
+                    channel.receive(bytes, now);
+                }
+            }
+            LinkEvent::Closed(id, why) => self.fail(id, why),
+            LinkEvent::Refused(id, why) => self.fail(id, Some(why)),
+            LinkEvent::Exited(id, how) => {
+                if let Some((_, output)) = self.command.as_mut().filter(|(c, _)| *c == id) {
+                    output.ended = Some(how.map(|_| ()));
+                }
+            }
+            LinkEvent::Restarted => return Err("the server ended the login".to_owned()),
+            LinkEvent::Over(_) | LinkEvent::Says(_) => {}
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, id: ChannelId, why: Option<String>) {
+        if let Some(channel) = self.channels.iter_mut().find(|c| c.id == id) {
+            let why = why.unwrap_or_else(|| "the server closed the channel".to_owned());
+            channel.failed = Some(why);
+        }
+    }
+}
+
+impl ProbeChannel {
+    fn new(id: ChannelId) -> Self {
+        Self {
+            id,
+            client: Client::new(Options::default()),
+            purpose: Use::Idle,
+            awaited: BTreeMap::new(),
+            allowed: FIRST_REQUESTS,
+            moved: 0,
+            adjusted: (Instant::now(), 0),
+            answers: BTreeMap::new(),
+            offset: 0,
+            blocked: Duration::ZERO,
+            failed: None,
+        }
+    }
+
+    /// Returns the reason for the channel's end.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failed.clone()
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.awaited.len() as u64 * u64::from(REQUEST)
+    }
+
+    /// Allows twice the requests that a round trip completes, so that the requests are no limit,
+    /// and a slow path is not left with many seconds of data.
+    fn adjust(&mut self, now: Instant, rtt: Duration) {
+        let (then, before) = self.adjusted;
+        let span = now.saturating_duration_since(then);
+        if span < rtt.max(Duration::from_millis(5)) {
+            return;
+        }
+        self.adjusted = (now, self.moved);
+        let done = self.moved.saturating_sub(before) / u64::from(REQUEST);
+        let per_trip = done as f64 * rtt.as_secs_f64().max(0.005) / span.as_secs_f64();
+        let wanted = FIRST_REQUESTS + (2.0 * per_trip) as u64;
+        self.allowed = wanted
+            .max(self.allowed - self.allowed / 8)
+            .min(MOST_REQUESTS);
+    }
+
+    /// Queues load as far as it is allowed.
+    fn load(&mut self, pool: &wire::Pool, mut room: usize) {
+        if self.failed.is_some() || self.client.info().is_none() {
+            return;
+        }
+        while (self.awaited.len() as u64) < self.allowed {
+            let id = match &self.purpose {
+                Use::Idle => return,
+                Use::Reading { file } => self.client.request(&Request::Read {
+                    handle: file.as_bytes(),
+                    offset: 0,
+                    len: REQUEST,
+                }),
+                Use::Writing { file, advances } => {
+                    let size = REQUEST as usize;
+                    if room < size + 1024 {
+                        return;
+                    }
+                    room -= size;
+                    let reserve = Client::write_reserve(file.as_bytes().len());
+                    let mut block = Block::new(pool, pool.slot(), reserve, size);
+                    for slice in block.grow(size) {
+                        slice.fill(0xa5);
+                    }
+                    let offset = self.offset;
+                    if *advances {
+                        self.offset += u64::from(REQUEST);
+                    }
+                    self.client.write(file, offset, block)
+                }
+            };
+            self.awaited.insert(id.0, 0);
+        }
+    }
+
+    fn receive(&mut self, bytes: bytes::Bytes, now: Instant) {
+        if let Err(e) = self.client.handle_input(bytes) {
+            self.failed = Some(e.to_string());
+            return;
+        }
+        while let Some((id, reply)) = self.client.poll_reply() {
+            let Some(got) = self.awaited.get_mut(&id.0) else {
+                self.answers.insert(id.0, (reply, now));
+                continue;
+            };
+            match reply {
+                Reply::Data { bytes, last, .. } => {
+                    *got += bytes.len() as u32;
+                    self.moved += bytes.len() as u64;
+                    if last {
+                        self.awaited.remove(&id.0);
+                    }
+                }
+                Reply::Status(status) => {
+                    self.awaited.remove(&id.0);
+                    match status.is_ok() {
+                        true => self.moved += u64::from(REQUEST),
+                        false => self.failed = Some(status.to_string()),
+                    }
+                }
+                _ => {
+                    self.awaited.remove(&id.0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Loads channels for a time, and measures meanwhile.
+
+use std::time::{Duration, Instant};
+
+use diagnose::Rung;
+use sftp::{Handle, OpenFlags};
+
+use super::connection::{ChannelIndex, Connections, Use};
+use super::sampling::{LoadSampler, median};
+use crate::cancel::CancelToken;
+
+/// Time between two pings on the idle connection.
+const PING: Duration = Duration::from_millis(150);
+/// Longest wait for data in flight after a load.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Load for channels.
+pub(super) struct Load<'a> {
+    pub(super) up: bool,
+    pub(super) channels: &'a [ChannelIndex],
+    pub(super) time: Duration,
+    /// Bytes after which the load ends early.
+    pub(super) data: u64,
+    /// Channel of an idle connection on which round trips are measured meanwhile.
+    pub(super) idle: Option<ChannelIndex>,
+}
+
+/// Result of a load.
+pub(super) struct LoadResult {
+    pub(super) rung: Option<Rung>,
+    /// Median answer time of the idle connection.
+    pub(super) answer: Option<f64>,
+    pub(super) bytes: u64,
+    /// Reason for an early end.
+    pub(super) lost: Option<String>,
+}
+
+impl Connections {
+    /// Opens /dev/null or /dev/zero on a channel.
+    pub(super) fn device(
+        &mut self,
+        at: ChannelIndex,
+        up: bool,
+        until: Instant,
+    ) -> Result<Handle, String> {
+        let (path, flags): (&[u8], _) = match up {
+            true => (b"/dev/null", OpenFlags::WRITE),
+            false => (b"/dev/zero", OpenFlags::READ),
+        };
+        let shown = String::from_utf8_lossy(path);
+        let opened = self.open_file(at, path, flags, until);
+        opened.map_err(|why| format!("{shown} at the server: {why}"))
+    }
+
+    /// Runs a load with handles that are open already.
+    pub(super) fn load(&mut self, load: &Load<'_>, cancel: &CancelToken) -> LoadResult {
+        let mut sampler = LoadSampler::new(load.up, load.channels.to_vec(), load.time, self);
+        let start = Instant::now();
+        let end = start + load.time;
+        let (mut pings, mut awaited, mut pinged) = (Vec::new(), None, start);
+        let mut lost = None;
+        while Instant::now() < end && !cancel.is_cancelled() {
+            self.turn(end);
+            sampler.turn(self);
+            if let Some(idle) = load.idle {
+                self.watch(idle, &mut awaited, &mut pinged, &mut pings);
+            }
+            lost = self.trouble(load.channels);
+            if lost.is_some() || sampler.passed(self) > load.data {
+                break;
+            }
+        }
+        let bytes = sampler.passed(self);
+        let rung = sampler.finish(self);
+        for at in load.channels {
+            self.set_use(*at, Use::Idle);
+        }
+        self.drain(load.channels);
+        LoadResult {
+            rung,
+            answer: (pings.len() >= 3).then(|| median(&mut pings)),
+            bytes,
+            lost,
+        }
+    }
+
+    /// Keeps one ping on the way, and notes the times of the answers.
+    fn watch(
+        &mut self,
+        idle: ChannelIndex,
+        awaited: &mut Option<(sftp::RequestId, Instant)>,
+        pinged: &mut Instant,
+        pings: &mut Vec<f64>,
+    ) {
+        match *awaited {
+            Some((id, sent)) => {
+                if let Some(came) = self.answered(idle, id) {
+                    pings.push(came.saturating_duration_since(sent).as_secs_f64());
+                    *awaited = None;
+                }
+            }
+            None if pinged.elapsed() >= PING => {
+                *pinged = Instant::now();
+                *awaited = self.ping(idle);
+            }
+            None => {}
+        }
+    }
+
+    fn trouble(&self, channels: &[ChannelIndex]) -> Option<String> {
+        channels.iter().find_map(|at| {
+            let lost = self.all.get(at.0)?.lost.clone();
+            lost.or_else(|| self.channel(*at)?.failure())
+        })
+    }
+
+    /// Waits for the answers to what is in flight.
+    fn drain(&mut self, channels: &[ChannelIndex]) {
+        let until = Instant::now() + DRAIN;
+        while Instant::now() < until
+            && channels.iter().any(|at| self.pending(at.0) > 0)
+            && self.trouble(channels).is_none()
+        {
+            self.turn(until);
+        }
+    }
+}

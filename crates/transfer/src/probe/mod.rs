@@ -1,0 +1,50 @@
+//! Measures a path for `longhaul doctor`: loads connections of its own with SFTP requests to
+//! /dev/null and from /dev/zero, without a copy, and returns [`diagnose::Evidence`].
+
+mod connection;
+mod load;
+mod plan;
+mod remote;
+mod sampling;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::cancel::CancelToken;
+use crate::config::HostConfig;
+use crate::connect::SharedSettings;
+
+pub use plan::{ProbeError, probe};
+
+/// Shows a step, with the seconds used and the seconds left.
+pub type ProbeProgress = dyn Fn(&str, f64, f64) + Send + Sync;
+
+/// What to measure, and for how long.
+#[derive(Clone)]
+pub struct ProbeOptions {
+    /// Time for all measurements.
+    pub time: Duration,
+    /// Bytes that may be sent and received altogether.
+    pub data: u64,
+    /// Directory at the server in which a file is written to measure the disk.
+    pub remote_path: Option<Vec<u8>>,
+    /// Rate of this machine's disk, if the caller measured it.
+    pub local_disk: Option<f64>,
+    /// Rate in bytes per second that the user expects.
+    pub expected: Option<f64>,
+    /// Called with the current step, the seconds used and the seconds left.
+    pub progress: Arc<ProbeProgress>,
+}
+
+/// Settings of the connections.
+#[derive(Clone)]
+pub struct ProbeTarget {
+    /// The host's configuration.
+    pub config: HostConfig,
+    /// Settings of all connections. A timeline shows the steps of the first login.
+    pub settings: SharedSettings,
+    /// Ends the measurement, which then returns what it has.
+    pub cancel: CancelToken,
+    /// Start of the measurement.
+    pub start: Instant,
+}

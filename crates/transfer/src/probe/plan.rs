@@ -1,0 +1,674 @@
+//! Order of the measurements, from cheap to costly, within a time and an amount of data.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diagnose::{Evidence, LoginStep, Machine, Mark, Spread, Stall, TcpPath};
+use sftp::OpenFlags;
+use sftp::Request;
+
+use super::connection::{ChannelIndex, Connections, REQUEST, Use};
+use super::load::{Load, LoadResult};
+use super::remote;
+use super::sampling::median;
+use super::{ProbeOptions, ProbeTarget};
+use crate::config::HostConfig;
+use crate::connect::{self, ConnectError, ConnectionFactory, ConnectionFacts, SharedSettings};
+use crate::session::{ConnectionSource, Link};
+use crate::timeline::{Timeline, TimelineStep};
+
+/// Gain from a second connection from which on four and eight are tried.
+const WORTH: f64 = 1.1;
+/// Longest wait for an answer of the server.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Round trips measured on the idle path.
+const PINGS: usize = 12;
+/// Shares of the time for the first rung, each further one, and those of downloads.
+const FIRST: f64 = 0.16;
+const FURTHER: f64 = 0.08;
+const DOWN: (f64, f64) = (0.12, 0.06);
+/// Shares of the time for one slice of a DSCP class, and for the server's disk.
+const SLICE: f64 = 0.02;
+const DISK: f64 = 0.08;
+/// Pairs with a class that seems slow.
+const PAIRS: usize = 5;
+/// DSCP values that OpenSSH uses or used.
+const CLASSES: [(&str, u8); 3] = [("CS1", 8), ("AF21", 18), ("EF", 46)];
+/// Rate of a class, as a share of the unmarked one, from which on further pairs are measured.
+const SUSPECT: f64 = 0.8;
+/// Round trips that a slice needs so that slow start does not decide.
+const SLICE_TRIPS: f64 = 6.0;
+
+/// Reasons for leaving measurements out.
+const TIME_UP: &str = "further measurements: the time was used up (--time)";
+const DATA_USED: &str = "further measurements: the amount of data was used up (--data)";
+
+/// The login failed, and there is no evidence of the reason beyond the error.
+#[derive(Debug)]
+pub struct ProbeError(pub ConnectError);
+
+/// Measures a path.
+///
+/// # Errors
+/// The host cannot be reached or refuses the login.
+pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, ProbeError> {
+    let facts: Arc<Mutex<Option<ConnectionFacts>>> = Arc::default();
+    let timeline = Timeline::new(Instant::now());
+    let mut settings = target.settings.clone();
+    settings.timeline = Some(Arc::clone(&timeline));
+    let (heard, opened) = (Arc::clone(&facts), Arc::clone(&target.settings.opened));
+    settings.opened = Arc::new(move |facts| {
+        *heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts.clone());
+        opened(facts);
+    });
+    let mut config = target.config.clone();
+    let patience = (options.time / 3).clamp(Duration::from_secs(3), Duration::from_secs(15));
+    config.connect_timeout = Some(config.connect_timeout.unwrap_or(patience));
+    let begun = Instant::now();
+    (options.progress)("login", 0.0, options.time.as_secs_f64());
+    let around = settings.clone();
+    let connected = until_cancelled(target, move || connect::connect(config, &around));
+    let (link, factory) = match connected {
+        Ok(connected) => connected,
+        Err(error) => match stuck(&timeline, begun.elapsed()) {
+            Some(stall) => {
+                return Ok(Evidence {
+                    stall: Some(stall),
+                    partial: Some(error.to_string()),
+                    expected: options.expected,
+                    ..Evidence::default()
+                });
+            }
+            None => return Err(ProbeError(error)),
+        },
+    };
+    let local = |e: std::io::Error| {
+        let why = format!("cannot watch sockets: {e}");
+        ProbeError(ConnectError::this_machine(
+            connect::ConnectCheck::Session,
+            why,
+        ))
+    };
+    let facts = facts.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let mut all = Connections::new().map_err(local)?;
+    all.add(Box::new(link)).map_err(local)?;
+    let mut run = Run {
+        target,
+        options,
+        settings,
+        factory: Arc::new(factory),
+        facts: facts.unwrap_or_default(),
+        all,
+        e: Evidence::default(),
+        rtt: 0.0,
+        bytes: 0,
+    };
+    run.e.expected = options.expected;
+    run.e.login = login_steps(&timeline);
+    match run.measure() {
+        Ok(()) => {}
+        Err(why) if why == TIME_UP || why == DATA_USED => run.e.unseen.push(why),
+        Err(why) => run.e.partial = Some(why),
+    }
+    if target.cancel.is_cancelled() {
+        run.e.partial = Some("interrupted".to_owned());
+    }
+    run.all.finish();
+    Ok(run.e)
+}
+
+/// Runs `work` on a thread until it is done or cancelled.
+fn until_cancelled<T: Send + 'static>(
+    target: &ProbeTarget,
+    work: impl FnOnce() -> Result<T, ConnectError> + Send + 'static,
+) -> Result<T, ConnectError> {
+    let (done, result) = mpsc::sync_channel(1);
+    let thread = thread::Builder::new().name("connect".to_owned());
+    let spawned = thread.spawn(move || {
+        // After a cancel there is no receiver any more.
+        let _ = done.send(work());
+    });
+    let session = connect::ConnectCheck::Session;
+    spawned
+        .map_err(|e| ConnectError::this_machine(session, format!("cannot start a thread: {e}")))?;
+    loop {
+        match result.recv_timeout(Duration::from_millis(50)) {
+            Ok(result) => return result,
+            Err(mpsc::RecvTimeoutError::Timeout) if !target.cancel.is_cancelled() => {}
+            Err(_) => {
+                return Err(ConnectError::this_machine(
+                    session,
+                    "interrupted".to_owned(),
+                ));
+            }
+        }
+    }
+}
+
+/// Evidence that large packets do not arrive: the identification did, the keys did not.
+fn stuck(timeline: &Timeline, after: Duration) -> Option<Stall> {
+    let marks = timeline.marks();
+    let seen = |step| marks.iter().any(|mark| mark.step == step);
+    let stuck = seen(TimelineStep::Identified) && !seen(TimelineStep::Keys);
+    // A refused host key or a closed connection ends the login earlier.
+    let waited = after > Duration::from_millis(2900);
+    (stuck && waited).then_some(Stall {
+        seconds: after.as_secs_f64(),
+        bytes: 0,
+        reset: false,
+        in_handshake: true,
+    })
+}
+
+/// Steps of the first connection's login.
+fn login_steps(timeline: &Timeline) -> Vec<LoginStep> {
+    const STEPS: [(TimelineStep, &str, f64); 4] = [
+        (TimelineStep::Connected, "connecting", 1.0),
+        (TimelineStep::Identified, "the server's identification", 1.0),
+        (TimelineStep::Keys, "the key exchange", 2.0),
+        (TimelineStep::Authenticated, "authentication", 3.0),
+    ];
+    let marks = timeline.marks();
+    let first = |step: TimelineStep| {
+        let mut own = marks.iter().filter(|mark| mark.connection == Some(1));
+        own.find(|mark| mark.step == step).map(|mark| mark.at)
+    };
+    let mut before = first(TimelineStep::Connecting).unwrap_or_default();
+    let mut steps = Vec::new();
+    for (step, name, round_trips) in STEPS {
+        if let Some(at) = first(step) {
+            steps.push(LoginStep {
+                name: name.to_owned(),
+                seconds: at.saturating_sub(before).as_secs_f64(),
+                round_trips,
+            });
+            before = at;
+        }
+    }
+    steps
+}
+
+struct Run<'a> {
+    target: &'a ProbeTarget,
+    options: &'a ProbeOptions,
+    settings: SharedSettings,
+    factory: Arc<ConnectionFactory>,
+    facts: ConnectionFacts,
+    all: Connections,
+    e: Evidence,
+    /// Idle round trip in seconds.
+    rtt: f64,
+    /// Bytes moved so far.
+    bytes: u64,
+}
+
+/// First channel of the first connection, which carries no load.
+const IDLE: ChannelIndex = (0, 0);
+
+impl Run<'_> {
+    fn until(&self) -> Instant {
+        Instant::now() + PATIENCE
+    }
+
+    fn left(&self) -> Duration {
+        self.options
+            .time
+            .saturating_sub(self.target.start.elapsed())
+    }
+
+    fn step(&self, what: &str) -> Result<(), String> {
+        if self.target.cancel.is_cancelled() {
+            return Err("interrupted".to_owned());
+        }
+        let used = self.target.start.elapsed().as_secs_f64();
+        (self.options.progress)(what, used, self.left().as_secs_f64());
+        Ok(())
+    }
+
+    fn measure(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        self.all.open(0, self.until())?;
+        self.e.login.push(LoginStep {
+            name: "the SFTP server's start".to_owned(),
+            seconds: begun.elapsed().as_secs_f64(),
+            round_trips: 2.0,
+        });
+        self.idle()?;
+        self.ends()?;
+        let loaded = self.connect(2);
+        if loaded < 1 {
+            self.e
+                .unseen
+                .push("loads: no further connection was admitted".to_owned());
+            return Ok(());
+        }
+        self.ladder(true)?;
+        self.ladder(false)?;
+        self.disk()?;
+        self.marks()
+    }
+
+    /// Round trips of the idle path, and the server's answer time.
+    fn idle(&mut self) -> Result<(), String> {
+        let (mut answers, mut rtts) = (Vec::new(), Vec::new());
+        let begun = Instant::now();
+        while answers.len() < PINGS {
+            self.step("idle round trip")?;
+            let request = Request::Realpath { path: b"." };
+            let (_, time) = self.all.ask(IDLE, &request, self.until())?;
+            answers.push(time.as_secs_f64());
+            let tcp = self.all.sample(0).tcp;
+            rtts.extend(tcp.map(|tcp| tcp.rtt.as_secs_f64()));
+            if answers.len() >= 4 && begun.elapsed() > self.options.time.mul_f64(0.08) {
+                break;
+            }
+        }
+        let answer = median(&mut answers);
+        let tcp = self.all.sample(0).tcp;
+        // Through a jump host or a proxy the answers tell the round trip.
+        let direct = tcp.filter(|tcp| !tcp.min_rtt.is_zero());
+        let (low, middle, high) = match direct {
+            Some(tcp) => (
+                tcp.min_rtt.as_secs_f64(),
+                median(&mut rtts),
+                rtts.iter().copied().fold(0.0, f64::max),
+            ),
+            None => {
+                let low = answers.iter().copied().fold(f64::INFINITY, f64::min);
+                (low, answer, answers.iter().copied().fold(0.0, f64::max))
+            }
+        };
+        self.rtt = low;
+        self.e.idle = Some(Spread {
+            low,
+            median: middle.min(answer),
+            high,
+        });
+        match tcp {
+            Some(tcp) => {
+                self.e.server_answer = direct.map(|_| (answer - low).max(0.0));
+                self.e.tcp = Some(TcpPath {
+                    timestamps: tcp.options & 1 != 0,
+                    sack: tcp.options & 2 != 0,
+                    window_scaling: tcp.options & 4 != 0,
+                    mss: tcp.snd_mss,
+                });
+            }
+            None => self.e.unseen.push(
+                "TCP's counters: the connection runs through a jump host or a program".to_owned(),
+            ),
+        }
+        Ok(())
+    }
+
+    /// Facts about both ends.
+    fn ends(&mut self) -> Result<(), String> {
+        self.step("both ends")?;
+        self.e.cipher.clone_from(&self.facts.cipher);
+        self.e.here = here(self.options.local_disk);
+        let openssh = self
+            .facts
+            .banner
+            .as_deref()
+            .is_some_and(|b| b.contains("OpenSSH"));
+        if openssh {
+            let until = Instant::now() + Duration::from_secs(3).min(self.left() / 4);
+            match self.all.run(0, remote::COMMAND.as_bytes(), until) {
+                Ok(said) => self.e.there = remote::read(&said).unwrap_or_default(),
+                Err(why) => tracing::debug!("the server's facts: {why}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens further connections at once until there are `count` for load; returns their number.
+    fn connect(&mut self, count: usize) -> usize {
+        let now = self.all.all.len() - 1;
+        let wanted = count.saturating_sub(now);
+        if wanted == 0 || !self.factory.is_open() {
+            return now;
+        }
+        let (done, results) = mpsc::channel();
+        for _ in 0..wanted {
+            let (factory, done) = (Arc::clone(&self.factory), done.clone());
+            let thread = thread::Builder::new().name("connect".to_owned());
+            let _ = thread.spawn(move || {
+                // After the deadline there is no receiver any more.
+                let _ = done.send(factory.another(false));
+            });
+        }
+        drop(done);
+        let until = Instant::now() + PATIENCE.min(self.left() / 3);
+        let (mut admitted, mut answered) = (0, 0);
+        while answered < wanted && !self.target.cancel.is_cancelled() {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok(result) = results.recv_timeout(left.min(Duration::from_millis(100))) else {
+                match left.is_zero() {
+                    true => break,
+                    false => continue,
+                }
+            };
+            answered += 1;
+            if let Ok(link) = result
+                && self.all.add(link).is_ok()
+            {
+                admitted += 1;
+            }
+        }
+        if admitted < answered {
+            let (asked, got) = self.e.logins.unwrap_or_default();
+            self.e.logins = Some((asked + answered as u32, got + admitted as u32));
+        }
+        self.all.all.len() - 1
+    }
+
+    /// Opens a device on the first channels of connections.
+    fn prepare(&mut self, channels: &[ChannelIndex], up: bool) -> Result<(), String> {
+        for at in channels {
+            while self.all.channel(*at).is_none() {
+                self.all.open(at.0, self.until())?;
+            }
+            let until = self.until();
+            let file = self.all.device(*at, up, until)?;
+            self.all.set_use(*at, purpose(up, file));
+        }
+        Ok(())
+    }
+
+    /// Loads channels for a share of the time.
+    fn load(
+        &mut self,
+        channels: &[ChannelIndex],
+        up: bool,
+        share: f64,
+    ) -> Result<LoadResult, String> {
+        self.prepare(channels, up)?;
+        let least = Duration::from_secs_f64((6.0 * self.rtt).clamp(0.3, 30.0));
+        let time = self.options.time.mul_f64(share).max(least).min(self.left());
+        if time < least / 2 {
+            return Err(TIME_UP.to_owned());
+        }
+        let left = self.options.data.saturating_sub(self.bytes);
+        if left == 0 {
+            return Err(DATA_USED.to_owned());
+        }
+        let data = ((self.options.data as f64 * share * 1.2) as u64).min(left);
+        let idle = (channels.iter().all(|at| at.0 != 0)).then_some(IDLE);
+        let load = Load {
+            up,
+            channels,
+            time,
+            data,
+            idle,
+        };
+        let begun = Instant::now();
+        let result = self.all.load(&load, &self.target.cancel);
+        self.bytes += result.bytes;
+        if let Some(why) = &result.lost {
+            self.e.stall.get_or_insert(Stall {
+                seconds: begun.elapsed().as_secs_f64(),
+                bytes: self.bytes,
+                reset: true,
+                in_handshake: false,
+            });
+            return Err(why.clone());
+        }
+        Ok(result)
+    }
+
+    fn rung(&mut self, channels: &[ChannelIndex], up: bool, share: f64) -> Result<f64, String> {
+        let what = format!(
+            "{} over {} connection(s)",
+            if up { "upload" } else { "download" },
+            channels.len()
+        );
+        self.step(&what)?;
+        let mut result = self.load(channels, up, share)?;
+        let ladder = match up {
+            true => &mut self.e.up,
+            false => &mut self.e.down,
+        };
+        let beyond = self.e.server_answer.unwrap_or_default();
+        if let Some(answer) = result.answer {
+            let answer = (answer - beyond).max(0.0);
+            ladder.loaded = Some(ladder.loaded.map_or(answer, |l| l.max(answer)));
+            // The receiver of data sees no round trip of its own.
+            if let Some(rung) = result.rung.as_mut().filter(|_| !up) {
+                rung.rtt = rung.rtt.max(answer);
+            }
+        }
+        let rate = result.rung.map_or(0.0, |rung| rung.rate);
+        ladder.rungs.extend(result.rung);
+        Ok(rate)
+    }
+
+    fn ladder(&mut self, up: bool) -> Result<(), String> {
+        let (first, further) = match up {
+            true => (FIRST, FURTHER),
+            false => DOWN,
+        };
+        let one = match self.rung(&[(1, 0)], up, first) {
+            Ok(rate) => rate,
+            Err(why) if why.starts_with("/dev/") => {
+                self.e.unseen.push(why);
+                return Ok(());
+            }
+            Err(why) => return Err(why),
+        };
+        if up {
+            match self.all.open(1, self.until()) {
+                Ok(second) => {
+                    self.rung(&[(1, 0), second], up, further)?;
+                }
+                Err(why) => {
+                    tracing::debug!("a second channel: {why}");
+                    self.e.channels_refused = self.all.all.get(1).is_some_and(|c| c.lost.is_none());
+                }
+            }
+        }
+        let mut before = one;
+        for count in [2, 4, 8] {
+            if self.connect(count) < count {
+                break;
+            }
+            let channels: Vec<_> = (1..=count).map(|c| (c, 0)).collect();
+            let rate = self.rung(&channels, up, further)?;
+            if rate < WORTH * before {
+                break;
+            }
+            before = rate;
+        }
+        Ok(())
+    }
+
+    /// Compares marked and unmarked packets in turns.
+    fn marks(&mut self) -> Result<(), String> {
+        let slice = SLICE.max(SLICE_TRIPS * self.rtt / self.options.time.as_secs_f64());
+        // Three logins, five slices, and the time in which each drains.
+        let slices = self.options.time.mul_f64(slice).as_secs_f64().max(0.3) + 5.0 * self.rtt;
+        let needed = Duration::from_secs_f64(5.0 * slices + 40.0 * self.rtt + 1.0);
+        if self.facts.asked || self.settings.dscp != 0 || self.e.tcp.is_none() {
+            return Ok(());
+        }
+        if self.left() < needed || self.e.up.rungs.is_empty() {
+            self.e
+                .unseen
+                .push("DSCP classes: no time was left (--time)".to_owned());
+            return Ok(());
+        }
+        let first = self.all.all.len();
+        let mut classes = Vec::new();
+        for (name, dscp) in CLASSES {
+            self.step("DSCP classes")?;
+            if let Some(link) = self.marked(dscp) {
+                let number = self.all.add(link).map_err(|e| e.to_string())?;
+                classes.push((name, number));
+            }
+        }
+        let done = self.pairs(&classes, slice);
+        self.all.cut_from(first);
+        done
+    }
+
+    fn marked(&self, dscp: u8) -> Option<Box<dyn Link>> {
+        let settings = SharedSettings {
+            dscp,
+            opened: Arc::new(|_| {}),
+            ..self.settings.clone()
+        };
+        let mut config: HostConfig = self.target.config.clone();
+        config.connect_timeout = Some(PATIENCE.min(self.left()));
+        let link = until_cancelled(self.target, move || connect::connect(config, &settings));
+        link.ok().map(|(link, _)| Box::new(link) as Box<dyn Link>)
+    }
+
+    fn slice(&mut self, connection: usize, share: f64) -> Result<f64, String> {
+        self.step("DSCP classes")?;
+        let result = self.load(&[(connection, 0)], true, share)?;
+        Ok(result.rung.map_or(0.0, |rung| rung.rate))
+    }
+
+    fn pairs(&mut self, classes: &[(&str, usize)], share: f64) -> Result<(), String> {
+        let first = self.slice(1, share)?;
+        let mut results = Vec::new();
+        for (name, connection) in classes {
+            let rate = self.slice(*connection, share)?;
+            results.push((*name, *connection, vec![(first, rate)]));
+        }
+        let second = self.slice(1, share)?;
+        self.e.marks.noise = vec![second / first.max(1.0)];
+        for (_, connection, pairs) in &mut results {
+            let suspect = pairs
+                .iter()
+                .all(|(plain, marked)| *marked < SUSPECT * plain);
+            while suspect
+                && pairs.len() < PAIRS
+                && self.left() > self.options.time.mul_f64(4.0 * share)
+            {
+                let plain = self.slice(1, share)?;
+                let marked = self.slice(*connection, share)?;
+                pairs.push((plain, marked));
+            }
+        }
+        for (name, _, pairs) in results {
+            let mean = |of: fn(&(f64, f64)) -> f64| {
+                pairs.iter().map(of).sum::<f64>() / pairs.len().max(1) as f64
+            };
+            self.e.marks.marks.push(Mark {
+                class: name.to_owned(),
+                ratios: pairs.iter().map(|(p, m)| m / p.max(1.0)).collect(),
+                rate: mean(|pair| pair.1),
+                unmarked: mean(|pair| pair.0),
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes a file in the user's directory at the server.
+    fn disk(&mut self) -> Result<(), String> {
+        let Some(directory) = self.options.remote_path.clone() else {
+            return Ok(());
+        };
+        self.step("the server's disk")?;
+        let path = [&directory[..], b"/.longhaul-doctor-", &random_name()].concat();
+        let until = self.until();
+        let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
+        let file = match self.all.open_file((1, 0), &path, flags, until) {
+            Ok(file) => file,
+            Err(why) => {
+                let shown = crate::escape::name(&directory).to_string();
+                self.e
+                    .unseen
+                    .push(format!("the server's disk: {shown}: {why}"));
+                return Ok(());
+            }
+        };
+        self.all.set_use(
+            (1, 0),
+            Use::Writing {
+                file: file.clone(),
+                advances: true,
+            },
+        );
+        let before = self.all.channel((1, 0)).map_or(0, |c| c.moved);
+        let time = self
+            .options
+            .time
+            .mul_f64(DISK)
+            .max(Duration::from_secs_f64(10.0 * self.rtt));
+        let time = time.min(self.left());
+        let load = Load {
+            up: true,
+            channels: &[(1, 0)],
+            time,
+            data: self.options.data.saturating_sub(self.bytes),
+            idle: None,
+        };
+        let result = self.all.load(&load, &self.target.cancel);
+        let request = Request::Fsync {
+            handle: file.as_bytes(),
+        };
+        let synced = self.all.ask((1, 0), &request, self.until());
+        let moved = self.all.channel((1, 0)).map_or(0, |c| c.moved) - before;
+        let close = Request::Close {
+            handle: file.as_bytes(),
+        };
+        let _ = self.all.ask((1, 0), &close, self.until());
+        let removed = self
+            .all
+            .ask((1, 0), &Request::Remove { path: &path }, self.until());
+        if removed.is_err() {
+            let shown = crate::escape::name(&path).to_string();
+            self.e
+                .unseen
+                .push(format!("cleaning up: {shown} may be left at the server"));
+        }
+        // The plateau of the path, and the time that the disk needed beyond it.
+        if let (Some(rung), Ok((_, sync))) = (result.rung, synced)
+            && moved > u64::from(REQUEST)
+            && rung.rate > 0.0
+        {
+            let flush = (sync.as_secs_f64() - self.rtt).max(0.0);
+            let written = moved as f64 / rung.rate + flush;
+            self.e.there.disk = Some(moved as f64 / written);
+        }
+        match result.lost {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
+    }
+}
+
+fn purpose(up: bool, file: sftp::Handle) -> Use {
+    match up {
+        true => Use::Writing {
+            file,
+            advances: false,
+        },
+        false => Use::Reading { file },
+    }
+}
+
+fn random_name() -> Vec<u8> {
+    let mut bytes = [0; 8];
+    (crate::session::this_machine().random)(&mut bytes);
+    bytes.iter().map(|b| b'a' + b % 26).collect()
+}
+
+/// Facts about this machine.
+fn here(disk: Option<f64>) -> Machine {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy().into_owned();
+    let last = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        text.split_whitespace().nth(2)?.parse().ok()
+    };
+    Machine {
+        kernel: remote::version(&release).filter(|_| cfg!(target_os = "linux")),
+        tcp_rmem: last("tcp_rmem"),
+        tcp_wmem: last("tcp_wmem"),
+        disk,
+        ..Machine::default()
+    }
+}
