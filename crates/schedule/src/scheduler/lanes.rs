@@ -297,11 +297,17 @@ impl LaneState {
         }
         let silent = now.saturating_duration_since(self.heard).as_secs_f64();
         let owed = (silent * rate).max(1.0);
-        // Silence beyond the usual response time: the lane has become slower.
-        match silent > 2.0 * self.report.latency.as_secs_f64() + 0.25 {
+        match self.is_silent(now) {
             true => (rate * rate / owed).max(1.0),
             false => rate,
         }
+    }
+
+    /// Returns true if the lane has been silent for longer than its usual response time: it has
+    /// become slower, or stopped.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        let silent = now.saturating_duration_since(self.heard);
+        silent > 2 * self.report.latency + Duration::from_millis(250)
     }
 
     /// Estimates the rate of a lane that has moved nothing yet: the usual rate, less the longer its
