@@ -14,7 +14,7 @@ use testkit::tree::write_file;
 use testkit::{PeerKind, Run, port};
 
 /// Commands that other tests run, since they need more than a host and a folder.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 11] = [
     ("longhaul bench", "takes minutes: tests/cli/bench.rs"),
     (
         "longhaul bootstrap",
@@ -25,6 +25,11 @@ const ELSEWHERE: [(&str, &str); 9] = [
         "writes ~/.ssh/config: tests/cli/dialing.rs",
     ),
     ("longhaul wrap", "needs a web server named host: tests/wrap"),
+    ("longhaul doctor", "takes its time: tests/lab/doctor.rs"),
+    (
+        "longhaul lab --rtt 10ms --rate 120Mbit --police CS1=10Mbit --sshd -- longhaul doctor",
+        "takes its time: tests/lab/doctor.rs",
+    ),
     (
         "longhaul relay --config",
         "needs a configuration: tests/relay/operating.rs",

@@ -11,7 +11,7 @@ use crate::verdict::{Diagnosis, sentence};
 pub struct Finished {
     /// Direction of the data.
     pub direction: Direction,
-    /// Limiter that the transfer named ([`crate::limiter`]).
+    /// Limiter that the transfer named ([`crate::limiter()`]).
     pub limiter: Limiter,
     /// Figures behind it.
     pub figures: LimiterEvidence,

@@ -1,7 +1,7 @@
 //! Finds the cause of a slow path from measurements.
 //!
 //! [`Evidence`] goes in, a [`Diagnosis`] comes out: one sentence, the limits with their figures and
-//! remedies, and a list of what could not be seen. [`limiter`] is the rule for a running transfer,
+//! remedies, and a list of what could not be seen. [`limiter()`] is the rule for a running transfer,
 //! which `longhaul cp` and the ladder of `longhaul doctor` share. Pure: no I/O, clock or threads.
 
 mod cause;

@@ -383,7 +383,8 @@ fn each_fault_alone_is_named_first_with_its_rate() {
 #[test]
 fn two_faults_are_both_named_and_the_lower_limit_comes_first() {
     // The second fault leaves three times the rate of the first.
-    let pairs: [(Cause, Cause, fn(&mut Model)); 6] = [
+    type Pair = (Cause, Cause, fn(&mut Model));
+    let pairs: [Pair; 6] = [
         (Cause::FarDisk, Cause::FarReceiveBuffer, |m| {
             m.e.there.disk = Some(small(m));
             m.far_window = 3.0 * small(m) * m.rtt;

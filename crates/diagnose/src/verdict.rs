@@ -141,7 +141,9 @@ fn is_full(e: &Evidence, direction: Direction, ladder: &Ladder) -> bool {
 
 fn missing(e: &Evidence, unseen: &mut Vec<String>) {
     let mut note = |absent: bool, what: &str| {
-        if absent {
+        // The measurement may have noted a better reason.
+        let subject = what.split(':').next().unwrap_or(what);
+        if absent && !unseen.iter().any(|known| known.starts_with(subject)) {
             unseen.push(what.to_owned());
         }
     };

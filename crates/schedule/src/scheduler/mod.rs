@@ -261,7 +261,7 @@ impl Scheduler {
         self.files.forgive();
     }
 
-    /// Fails every job with `reason` and cleans up. Call [`Lane::cancel`] of every lane afterwards.
+    /// Fails every job with `reason` and cleans up. Call [`crate::Lane::cancel`] of every lane afterwards.
     pub fn cancel(&mut self, now: Instant, reason: &str) {
         self.at(now);
         let fault = Fault {

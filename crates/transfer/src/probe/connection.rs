@@ -212,7 +212,7 @@ impl Connections {
     pub(super) fn set_use(&mut self, at: ChannelIndex, purpose: Use) {
         if let Some(channel) = self.channel_mut(at) {
             channel.purpose = purpose;
-            channel.allowed = channel.allowed.min(FIRST_REQUESTS);
+            channel.allowed = channel.allowed.max(FIRST_REQUESTS);
             channel.adjusted = (Instant::now(), channel.moved);
         }
     }

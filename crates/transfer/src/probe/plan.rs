@@ -31,6 +31,8 @@ const DOWN: (f64, f64) = (0.12, 0.06);
 /// Shares of the time for one slice of a DSCP class, and for the server's disk.
 const SLICE: f64 = 0.02;
 const DISK: f64 = 0.08;
+/// Share of the time for one measurement at most.
+const LONGEST: f64 = 0.15;
 /// Pairs with a class that seems slow.
 const PAIRS: usize = 5;
 /// DSCP values that OpenSSH uses or used.
@@ -384,7 +386,9 @@ impl Run<'_> {
         share: f64,
     ) -> Result<LoadResult, String> {
         self.prepare(channels, up)?;
-        let least = Duration::from_secs_f64((6.0 * self.rtt).clamp(0.3, 30.0));
+        // Slow start takes some ten round trips on a long path.
+        let most = self.options.time.as_secs_f64() * LONGEST;
+        let least = Duration::from_secs_f64((10.0 * self.rtt).min(most).max(0.3));
         let time = self.options.time.mul_f64(share).max(least).min(self.left());
         if time < least / 2 {
             return Err(TIME_UP.to_owned());
@@ -406,12 +410,13 @@ impl Run<'_> {
         let result = self.all.load(&load, &self.target.cancel);
         self.bytes += result.bytes;
         if let Some(why) = &result.lost {
-            self.e.stall.get_or_insert(Stall {
+            let stall = Stall {
                 seconds: begun.elapsed().as_secs_f64(),
                 bytes: self.bytes,
                 reset: true,
                 in_handshake: false,
-            });
+            };
+            self.e.stall = self.e.stall.or(Some(stall));
             return Err(why.clone());
         }
         Ok(result)

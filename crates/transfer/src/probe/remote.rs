@@ -7,8 +7,9 @@ const LINE: &str = "longhaul-doctor ";
 /// Largest socket buffer that is believed.
 const MOST: u64 = 1 << 40;
 
-/// Command for every login shell: no quotes, backslashes or exclamation marks inside.
-pub(super) const COMMAND: &str = "exec sh -c 'r() { read -r x <$1 && echo longhaul-doctor $2 $x; }; \
+/// Command for every login shell: no quotes, backslashes or exclamation marks inside. The kernel gives
+/// a sysctl file in one read only, and dash reads byte by byte, so that cat reads it.
+pub(super) const COMMAND: &str = "exec sh -c 'r() { x=`cat $1` && echo longhaul-doctor $2 $x; }; \
     echo; echo longhaul-doctor kernel `uname -s` `uname -r`; r /proc/sys/net/ipv4/tcp_rmem rmem; \
     r /proc/sys/net/ipv4/tcp_wmem wmem; r /proc/pressure/cpu pressure; \
     g=; while IFS=: read -r a b c; do [ $a = 0 ] && g=$c; done </proc/self/cgroup; \
