@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copys_limiter_is_explained_and_never_called_healthy() {
+    fn the_limiter_of_a_copy_is_explained_and_never_called_healthy() {
         for limiter in Limiter::all() {
             let d = explain(&Finished {
                 direction: Direction::Upload,

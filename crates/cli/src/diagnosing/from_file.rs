@@ -146,7 +146,7 @@ mod tests {
 "#;
 
     #[test]
-    fn a_copys_events_name_its_limiter() {
+    fn events_of_a_copy_name_its_limiter() {
         let report = read(COPY.as_bytes()).unwrap();
         let verdict = &report.diagnosis.verdict;
         assert!(
