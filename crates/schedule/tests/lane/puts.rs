@@ -210,6 +210,23 @@ fn directories_devices_and_read_only_files() {
 }
 
 #[test]
+fn a_device_keeps_its_mode_and_times() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        let preserve = PutOptions {
+            preserve: true,
+            ..PutOptions::default()
+        };
+        let job = w.put(b"gone".to_vec(), "/dev/null", preserve);
+        let before = w.model.fs.at("/dev/null").expect("a device").mode;
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        let device = w.model.fs.at("/dev/null").expect("a device");
+        assert_eq!(device.mode, before, "{mode:?}");
+    }
+}
+
+#[test]
 fn a_file_in_a_directory_that_is_not_writable_is_written_in_place() {
     for mode in MODES {
         let mut w = World::new(mode);

@@ -132,6 +132,9 @@ impl NewFile {
         handle: &[u8],
         mut attrs: Attrs,
     ) {
+        if up.target.is_special() {
+            return;
+        }
         let nanoseconds = core.can(Capabilities::ATTRIBUTES);
         attrs.nanoseconds = attrs.nanoseconds.filter(|_| nanoseconds);
         let requests = &mut up.requests;

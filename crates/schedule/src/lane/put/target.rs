@@ -117,6 +117,12 @@ impl Target {
         self.missing
     }
 
+    /// Returns true for a device or FIFO. Its data are written, and its attributes stay: `cp -p file
+    /// host:/dev/null` as root left a device that nobody else could write.
+    pub(super) fn is_special(&self) -> bool {
+        self.state == UploadTarget::Direct(OpenFlags::WRITE)
+    }
+
     /// Returns true if a symlink is to be replaced.
     pub(super) fn is_link(&self) -> bool {
         self.link
