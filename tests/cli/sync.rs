@@ -480,6 +480,27 @@ fn a_temporary_is_no_entry_of_the_target_and_goes_with_its_directory() {
     }
 }
 
+/// On a file system that ignores case, the file that was copied as `name` was deleted as `NAME`.
+#[test]
+fn a_file_whose_name_differs_in_case_alone_is_kept_with_a_warning() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("source/name"), b"new content");
+    for name in ["NAME", "extra"] {
+        write_file(&scene.path("target").join(name), b"old");
+    }
+    let run = sync(&scene, &["--delete"]).arg(scene.path("source"));
+    let outcome = run.arg(scene.remote("target")).run().expect_code(0);
+    assert!(
+        outcome.err().contains("/target/NAME: not deleted"),
+        "{outcome}"
+    );
+    let left: Vec<PathBuf> = entries(&scene.path("target"));
+    let names: Vec<_> = left.iter().filter_map(|path| path.file_name()).collect();
+    assert_eq!(names, ["NAME", "name"], "{outcome}");
+}
+
 #[test]
 fn excluded_entries_are_neither_copied_nor_deleted() {
     let Some(scene) = scene(PeerKind::OpenSsh) else {

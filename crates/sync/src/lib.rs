@@ -17,6 +17,7 @@
 //! assert_eq!((plan.created(), plan.deletions().len()), (1, 1));
 //! ```
 
+mod alike;
 mod compare;
 mod deletion;
 mod filter;

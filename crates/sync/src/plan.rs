@@ -1,6 +1,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::alike::AlikeNames;
 use crate::compare::{Comparison, Difference, Reasons};
 use crate::moves;
 use crate::tree::{Kind, NodeId, SortedTree, Tree};
@@ -294,6 +295,19 @@ impl Plan {
                 self.deletions.push(from);
             }
         }
+    }
+
+    /// Keeps entries whose paths differ from those of source entries in case alone: where the target
+    /// takes both for one name, the entry is what was just copied. Returns the pairs (source, target).
+    pub fn spare_alike(&mut self) -> Vec<(NodeId, NodeId)> {
+        let (mut names, tree) = (AlikeNames::of(&self.source), self.target.tree());
+        let mut spared = Vec::new();
+        self.deletions.retain(|id| {
+            let found = names.find(&tree.path(*id));
+            spared.extend(found.map(|source| (source, *id)));
+            found.is_none()
+        });
+        spared
     }
 
     /// Notes the result of a checksum for every step that was unsure: `equal` is asked for each.

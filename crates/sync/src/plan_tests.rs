@@ -74,6 +74,37 @@ fn a_temporary_stays_unless_its_directory_goes() {
     assert_eq!(deleted, [&b"gone/t"[..], b"gone"]);
 }
 
+/// Where the target takes `A` for `a`, the copy of `a` was deleted as `A`.
+#[test]
+fn an_entry_whose_name_differs_in_case_alone_is_not_deleted() {
+    let dir = || Entry::new(Kind::Directory);
+    let file = |size| Entry::file(size, 1);
+    let ours = Files::from([
+        (b"a".to_vec(), file(1)),
+        (b"d".to_vec(), dir()),
+        (b"d/x".to_vec(), file(2)),
+        ("\u{fc}".into(), file(3)),
+    ]);
+    let theirs = Files::from([
+        (b"A".to_vec(), file(4)),
+        (b"B".to_vec(), file(5)),
+        (b"D".to_vec(), dir()),
+        (b"D/X".to_vec(), file(6)),
+        (b"D/Y".to_vec(), file(7)),
+        ("\u{dc}".into(), file(8)),
+    ]);
+    let mut plan = Plan::new(tree(&ours), tree(&theirs), &Comparison::default());
+    let spared = plan.spare_alike();
+    let (source, target) = (plan.source().tree(), plan.target().tree());
+    let lower = |path: Vec<u8>| String::from_utf8(path).unwrap().to_lowercase();
+    for (one, other) in &spared {
+        assert_eq!(lower(source.path(*one)), lower(target.path(*other)));
+    }
+    let deleted: BTreeSet<Vec<u8>> = plan.deletions().iter().map(|id| target.path(*id)).collect();
+    assert_eq!(deleted, BTreeSet::from([b"B".to_vec(), b"D/Y".to_vec()]));
+    assert_eq!(spared.len(), 4);
+}
+
 /// Carries out a plan on a map of files, checking what an end would refuse.
 fn carry_out(plan: &Plan, target: &Files) -> Files {
     let mut files = target.clone();

@@ -108,6 +108,7 @@ impl Sync<'_> {
         let Some(mut plan) = self.plan(source, target).await else {
             return;
         };
+        self.spare_alike(&mut plan);
         let memory = SourceFileSystem::find(self.request);
         let count = DeletionCount {
             deletions: (plan.deletions().len() + plan.in_the_way().len()) as u64,
@@ -230,6 +231,23 @@ impl Sync<'_> {
             false => plan.keep_others(),
         }
         (!self.run.stopped()).then_some(plan)
+    }
+
+    /// Keeps what may be a copy under a name of other case, and says so.
+    fn spare_alike(&mut self, plan: &mut Plan) {
+        for (source, target) in plan.spare_alike() {
+            let path = join(
+                self.run.root(End::Target),
+                &plan.target().tree().path(target),
+            );
+            let alike = Name(plan.source().tree().path(source));
+            let message = format!(
+                "not deleted: it may be the same file as {alike} of the source, whose name differs \
+                 in case alone; delete it if it is not"
+            );
+            let path = Some(self.run.shown(End::Target, &path));
+            self.run.tell(Event::Warning { path, message });
+        }
     }
 
     fn report_blocked(&mut self, plan: &Plan) {
@@ -394,6 +412,7 @@ impl Sync<'_> {
             }
         }
         plan.unsettle_moves(&failed);
+        self.spare_alike(&mut plan);
         self.operations
             .carry_out(&mut self.run, End::Target, set)
             .await;
