@@ -20,6 +20,7 @@ mod full_disk;
 mod hindered;
 mod host_key_oracle;
 mod host_keys;
+mod host_to_host;
 mod hostile_clients;
 mod impatient_server;
 mod json;

@@ -11,12 +11,13 @@ use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::FormatTime;
 use transfer::cancel::CancelToken;
 use transfer::copy::{self, CopyRequest};
-use transfer::report::{Progress, Summary};
+use transfer::report::{Choice, Decision, HostWay, Origin, Progress, Summary};
 use transfer::sync::{SyncRequest, SyncResult};
 
 use crate::connect::Hosts;
 use crate::exit::Exit;
 use crate::flags::high::HighArgs;
+use crate::host_to_host::{self, Tried, Way};
 use crate::output::Output;
 use crate::output::console::Console;
 use crate::output::json::Json;
@@ -45,8 +46,26 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Copies, and shows the progress.
     fn copy(&self, request: CopyRequest) -> Summary {
+        let start = Instant::now();
         let mut events = |event| self.output.copy_event(&event);
-        self.showing(|progress| copy::run(request, self.hosts, progress, &mut events, self.cancel))
+        let through_here = match host_to_host::choose(&request, self.hosts) {
+            Way::Local => None,
+            Way::ThroughHere(why) => Some(why),
+            Way::Direct(direct) => {
+                let tried = self.showing(|progress| {
+                    direct.run(&request, self.hosts, progress, &mut events, self.cancel)
+                });
+                match tried {
+                    Tried::Over(summary) => return with_way(*summary, None),
+                    Tried::NotPossible(why) => Some(why),
+                }
+            }
+        };
+        let tried = start.elapsed();
+        let mut summary = self
+            .showing(|progress| copy::run(request, self.hosts, progress, &mut events, self.cancel));
+        summary.elapsed += tried;
+        with_way(summary, through_here.map(HostWay::through_here))
     }
 
     /// Syncs, and shows the progress.
@@ -74,6 +93,20 @@ impl Run<'_> {
             done
         })
     }
+}
+
+/// Adds the way of the data between two hosts, as a result and as a decision.
+fn with_way(mut summary: Summary, way: Option<HostWay>) -> Summary {
+    summary.way = way.or(summary.way);
+    if let Some(way) = summary.way.clone() {
+        let origin = match way.reason == host_to_host::THROUGH_HERE {
+            true => Origin::Flag(host_to_host::THROUGH_HERE),
+            false => Origin::Measured,
+        };
+        let choice = Choice::HostWay(way);
+        summary.decisions.push(Decision::new(choice, origin));
+    }
+    summary
 }
 
 /// Prepares output, signals and hosts, and runs `work` with them. With `itemize`, each change of a

@@ -14,6 +14,7 @@ mod diagnosing;
 mod dialing;
 mod exit;
 mod flags;
+mod host_to_host;
 mod http;
 #[cfg(target_os = "linux")]
 mod lab;
@@ -45,6 +46,11 @@ fn main() -> ExitCode {
     }
     if let Some(role) = serve::sshd::Role::of(&words) {
         return serving::inside(role);
+    }
+    if let [_, word] = words.as_slice()
+        && word == "receive"
+    {
+        return host_to_host::receive().into();
     }
     let world = Environment::look();
     let exit = match low::parse(words.iter().cloned(), world.help_colors()) {

@@ -5,6 +5,8 @@
 //! after a marker line that ends the output of the login.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use wire::{Reader, WireError, message};
 use zeroize::Zeroize as _;
@@ -24,6 +26,12 @@ const LONGEST: usize = 16 << 10;
 pub const MOST_KEYS: usize = 32;
 /// Maximum length of a key blob in bytes; an RSA key of 16,384 bits takes 2 KiB.
 const LONGEST_KEY: usize = 4 << 10;
+/// Maximum number of addresses in one message.
+pub const MOST_ADDRESSES: usize = 16;
+/// Maximum number of sources in one message.
+pub const MOST_NAMES: usize = 256;
+/// Length in bytes of the token of [`DialRequest`].
+pub const TOKEN: usize = 32;
 /// Maximum characters of the server's version that are shown.
 const LONGEST_SOFTWARE: usize = 40;
 
@@ -51,6 +59,36 @@ message! {
         pub number: u32,
         /// Keys for one login each, as [`write_keys`] encodes them.
         pub keys: &'a [u8],
+    }
+}
+
+message! {
+    /// Restriction to one copy between two hosts, sent before [`StartRequest`]: another host reads
+    /// these files, and nothing else. The server answers [`StartRequest`] with [`OwnAddresses`] in
+    /// front of [`ListeningReply`].
+    pub struct SourceRequest<'a> = 3 {
+        /// Client's protocol version.
+        pub version: u32,
+        /// Directory that clients see as `/`, read-only; relative paths begin at the login directory.
+        pub root: &'a [u8],
+        /// Sources beneath the root, as [`write_list`] encodes them; the last component may be a
+        /// pattern.
+        pub names: &'a [u8],
+        /// True if symlinks below the sources are followed.
+        pub follow: bool,
+    }
+}
+
+message! {
+    /// Request to connect to the receiving host and to serve it over that connection, answered by
+    /// [`DialReply`].
+    pub struct DialRequest<'a> = 4 {
+        /// Number chosen by the client, which the answer repeats.
+        pub number: u32,
+        /// Addresses with ports, as [`write_list`] encodes their text.
+        pub addresses: &'a [u8],
+        /// Bytes to send first, by which the receiving host recognizes the connection.
+        pub token: &'a [u8],
     }
 }
 
@@ -88,6 +126,25 @@ message! {
     }
 }
 
+message! {
+    /// Addresses of the server's machine, for a client on another host than the one whose login
+    /// started the server.
+    pub struct OwnAddresses<'a> = 20 {
+        /// IP addresses, as [`write_list`] encodes their text.
+        pub addresses: &'a [u8],
+    }
+}
+
+message! {
+    /// Answer to [`DialRequest`].
+    pub struct DialReply<'a> = 21 {
+        /// Number from the request.
+        pub number: u32,
+        /// Reason why no connection could be made; empty if one was made.
+        pub why: &'a [u8],
+    }
+}
+
 /// Error of the control protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnceError {
@@ -107,6 +164,8 @@ pub enum OnceError {
     Version(u32),
     /// An invalid port number.
     Port(u32),
+    /// A list that is too long, or an entry that is no address.
+    List,
 }
 
 impl fmt::Display for OnceError {
@@ -130,6 +189,7 @@ impl fmt::Display for OnceError {
                 )
             }
             Self::Port(port) => write!(f, "{port} is not a valid port"),
+            Self::List => f.write_str("invalid list of paths or addresses"),
         }
     }
 }
@@ -274,6 +334,35 @@ pub fn read_keys(bytes: &[u8]) -> Result<Vec<PublicKey>, OnceError> {
     Ok(keys)
 }
 
+/// Encodes byte strings one after the other.
+pub fn write_list<'k>(entries: impl IntoIterator<Item = &'k [u8]>) -> Vec<u8> {
+    write_keys(entries)
+}
+
+/// Decodes the output of [`write_list`].
+///
+/// # Errors
+/// The list is malformed or has more than `most` entries.
+pub fn read_list(bytes: &[u8], most: usize) -> Result<Vec<Vec<u8>>, OnceError> {
+    let mut reader = Reader::new(bytes);
+    let mut entries = Vec::new();
+    while reader.left() > 0 {
+        if entries.len() == most {
+            return Err(OnceError::List);
+        }
+        entries.push(reader.string()?.to_vec());
+    }
+    Ok(entries)
+}
+
+fn parsed<T: FromStr>(bytes: &[u8]) -> Result<Vec<T>, OnceError> {
+    let parse = |text: Vec<u8>| std::str::from_utf8(&text).ok()?.parse().ok();
+    let entries = read_list(bytes, MOST_ADDRESSES)?.into_iter();
+    entries
+        .map(|text| parse(text).ok_or(OnceError::List))
+        .collect()
+}
+
 /// Decoded message of the client.
 #[derive(Clone, Debug)]
 pub enum ClientMessage {
@@ -285,6 +374,24 @@ pub enum ClientMessage {
         bear_losses: bool,
         /// Keys for one login each.
         keys: Vec<PublicKey>,
+    },
+    /// A [`SourceRequest`].
+    Source {
+        /// Directory that clients see as `/`.
+        root: Vec<u8>,
+        /// Sources beneath it.
+        names: Vec<Vec<u8>>,
+        /// Symlinks below the sources are followed.
+        follow: bool,
+    },
+    /// A [`DialRequest`].
+    Dial {
+        /// Number to repeat in the answer.
+        number: u32,
+        /// Addresses to try.
+        addresses: Vec<SocketAddr>,
+        /// Bytes to send first.
+        token: [u8; TOKEN],
     },
     /// A [`MoreKeys`].
     More {
@@ -316,6 +423,23 @@ impl ClientMessage {
                 let keys = read_keys(keys)?;
                 Ok(Self::More { number, keys })
             }
+            Some(SourceRequest::NUMBER) => {
+                version(message)?;
+                let source = SourceRequest::decode(message)?;
+                Ok(Self::Source {
+                    root: source.root.to_vec(),
+                    names: read_list(source.names, MOST_NAMES)?,
+                    follow: source.follow,
+                })
+            }
+            Some(DialRequest::NUMBER) => {
+                let dial = DialRequest::decode(message)?;
+                Ok(Self::Dial {
+                    number: dial.number,
+                    addresses: parsed(dial.addresses)?,
+                    token: dial.token.try_into().map_err(|_| OnceError::List)?,
+                })
+            }
             number => Err(OnceError::Unexpected(number.unwrap_or(0))),
         }
     }
@@ -339,6 +463,10 @@ pub enum ServerMessage {
     Refused(String),
     /// A [`KeysAccepted`] with its number.
     Taken(u32),
+    /// An [`OwnAddresses`].
+    Addresses(Vec<IpAddr>),
+    /// A [`DialReply`]: its number and the reason of a failure, not escaped.
+    Dialed(u32, Option<String>),
 }
 
 impl ServerMessage {
@@ -368,6 +496,15 @@ impl ServerMessage {
                 Ok(Self::Refused(String::from_utf8_lossy(why).into_owned()))
             }
             Some(KeysAccepted::NUMBER) => Ok(Self::Taken(KeysAccepted::decode(message)?.number)),
+            Some(OwnAddresses::NUMBER) => {
+                let OwnAddresses { addresses } = OwnAddresses::decode(message)?;
+                Ok(Self::Addresses(parsed(addresses)?))
+            }
+            Some(DialReply::NUMBER) => {
+                let DialReply { number, why } = DialReply::decode(message)?;
+                let why = (!why.is_empty()).then(|| String::from_utf8_lossy(why).into_owned());
+                Ok(Self::Dialed(number, why))
+            }
             number => Err(OnceError::Unexpected(number.unwrap_or(0))),
         }
     }

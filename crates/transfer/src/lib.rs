@@ -10,6 +10,7 @@ pub mod connect;
 pub mod copy;
 pub mod disk;
 pub mod escape;
+pub mod host_to_host;
 pub mod identity;
 mod journal;
 pub mod known_hosts;

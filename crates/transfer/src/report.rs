@@ -14,7 +14,7 @@ use std::time::Duration;
 use base64::Engine;
 use schedule::FileState;
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use decision::{Choice, CipherOrder, Decision, KexGuessKind, Origin, Sample, ZlibWhy};
 pub use session::{FarEnd, FarEndDepth, SessionReport};
@@ -62,8 +62,25 @@ impl Serialize for Name {
     }
 }
 
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Text(String),
+            Bytes { base64: String },
+        }
+        Ok(Self(match Written::deserialize(deserializer)? {
+            Written::Text(text) => text.into_bytes(),
+            Written::Bytes { base64 } => base64::engine::general_purpose::STANDARD
+                .decode(base64)
+                .map_err(serde::de::Error::custom)?,
+        }))
+    }
+}
+
 /// An event of a run; events are emitted in order.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// A file is about to be copied.
@@ -139,6 +156,7 @@ pub enum Event {
         partial_bytes: u64,
     },
     /// A sync has decided to change a path.
+    #[serde(skip_deserializing)]
     Planned {
         /// The change.
         change: Change,
@@ -188,7 +206,7 @@ pub enum Change {
 }
 
 /// The result of a run, which determines the exit code.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", content = "reason", rename_all = "snake_case")]
 pub enum Outcome {
     /// Everything was copied.
@@ -202,7 +220,7 @@ pub enum Outcome {
 }
 
 /// An item that was not copied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The path.
     pub path: Name,
@@ -211,7 +229,7 @@ pub struct Failure {
 }
 
 /// The comparison of files with their sources.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verified {
     /// The number of correct files.
     pub files: u64,
@@ -230,7 +248,7 @@ pub struct Verified {
 }
 
 /// The result of a run in figures.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The outcome.
     #[serde(flatten)]
@@ -263,15 +281,54 @@ pub struct Summary {
     /// The results of verification, if requested.
     pub verified: Option<Verified>,
     /// The time since the start of the run, including connecting.
-    #[serde(serialize_with = "seconds")]
+    #[serde(serialize_with = "seconds", skip_deserializing)]
     pub elapsed: Duration,
     /// The transfer reports of sessions that copied files long enough to measure.
+    #[serde(skip_deserializing)]
     pub sessions: Vec<SessionReport>,
     /// The SFTP server at each far end.
+    #[serde(skip_deserializing)]
     pub far_ends: Vec<FarEnd>,
+    /// The way of the data between two hosts; `None` if one end is this machine.
+    pub way: Option<HostWay>,
     /// The decisions of the run, which are reported separately.
     #[serde(skip)]
     pub decisions: Vec<Decision>,
+}
+
+/// The way of the data of a copy between two hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostWay {
+    /// The way.
+    pub kind: HostWayKind,
+    /// The host that opened the connections of the direct way.
+    pub connected: Option<Name>,
+    /// The address of the source's host in those connections.
+    pub address: Option<String>,
+    /// The reason for this way, one clause.
+    pub reason: String,
+}
+
+/// A kind of [`HostWay`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostWayKind {
+    /// From host to host.
+    Direct,
+    /// Streamed through this machine.
+    ThroughHere,
+}
+
+impl HostWay {
+    /// Describes a copy that is streamed through this machine for this reason.
+    pub fn through_here(reason: String) -> Self {
+        Self {
+            kind: HostWayKind::ThroughHere,
+            connected: None,
+            address: None,
+            reason,
+        }
+    }
 }
 
 fn seconds<S: Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -298,8 +355,28 @@ impl Default for Summary {
             elapsed: Duration::ZERO,
             sessions: Vec::new(),
             far_ends: Vec::new(),
+            way: None,
             decisions: Vec::new(),
         }
+    }
+}
+
+/// The values of a [`Progress`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgressValues {
+    bytes_done: u64,
+    bytes_moved: u64,
+    bytes_total: u64,
+    files_done: u64,
+    files_total: u64,
+    totals_final: bool,
+    current: Option<Name>,
+}
+
+impl ProgressValues {
+    /// Changes the name of the current file.
+    pub(crate) fn rename(&mut self, rename: impl FnOnce(&Name) -> Name) {
+        self.current = self.current.as_ref().map(rename);
     }
 }
 
@@ -353,6 +430,36 @@ impl Progress {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Returns all values.
+    pub(crate) fn values(&self) -> ProgressValues {
+        ProgressValues {
+            bytes_done: self.bytes_done(),
+            bytes_moved: self.bytes_moved(),
+            bytes_total: self.bytes_total(),
+            files_done: self.files_done(),
+            files_total: self.files_total(),
+            totals_final: self.totals_are_final(),
+            current: self.current(),
+        }
+    }
+
+    /// Takes over the values of a copy that runs elsewhere.
+    pub(crate) fn take_values(&self, values: &ProgressValues) {
+        self.bytes_done.store(values.bytes_done, Ordering::Relaxed);
+        self.bytes_moved
+            .store(values.bytes_moved, Ordering::Relaxed);
+        self.bytes_total
+            .store(values.bytes_total, Ordering::Relaxed);
+        self.files_done.store(values.files_done, Ordering::Relaxed);
+        self.files_total
+            .store(values.files_total, Ordering::Relaxed);
+        self.totals_final
+            .store(values.totals_final, Ordering::Relaxed);
+        if let Some(name) = &values.current {
+            self.set_current(name);
+        }
     }
 
     pub(crate) fn add_file(&self, size: Option<u64>) {

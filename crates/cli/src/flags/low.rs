@@ -124,6 +124,8 @@ pub(crate) struct CopyArgs {
     /// Send this program to hosts that have none.
     pub(crate) bootstrap: bool,
     pub(crate) background: bool,
+    /// Copy between two hosts through this machine.
+    pub(crate) through_here: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
     pub(crate) progress: When,

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use transfer::report::{FarEndDepth, Outcome, Summary, Verified};
+use transfer::report::{FarEndDepth, HostWay, HostWayKind, Outcome, Summary, Verified};
 
 use crate::output::units;
 use schedule::FileState;
@@ -57,7 +57,21 @@ pub(crate) fn line(summary: &Summary) -> String {
     if let Some(far) = far(summary) {
         text.push_str(&format!("; {far}"));
     }
+    if let Some(host_way) = &summary.way {
+        text.push_str(&format!("; {}: {}", way(host_way), host_way.reason));
+    }
     text
+}
+
+/// The way of the data between two hosts, without the reason.
+pub(crate) fn way(way: &HostWay) -> String {
+    match (way.kind, &way.address) {
+        (HostWayKind::Direct, Some(address)) => {
+            format!("directly between the hosts, source at {address}")
+        }
+        (HostWayKind::Direct, None) => "directly between the hosts".to_owned(),
+        (HostWayKind::ThroughHere, _) => "through this machine".to_owned(),
+    }
 }
 
 /// Suggests how to continue a run that did not copy everything.

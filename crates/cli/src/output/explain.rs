@@ -8,6 +8,7 @@ use transfer::report::{
     Verified, ZlibWhy,
 };
 
+use crate::output::closing;
 use crate::output::limiter::lanes;
 use crate::output::units;
 use schedule::{PackingMode, TrialResult};
@@ -108,6 +109,7 @@ fn chosen(choice: &Choice) -> (&'static str, String) {
         }
         Choice::Files { cut, whole, .. } => ("files", files(*cut, *whole)),
         Choice::Delta { mode, reused } => ("delta", delta(*mode, *reused)),
+        Choice::HostWay(way) => ("way", closing::way(way)),
         Choice::Verify(verified) => ("verify", verify(verified.as_ref())),
     }
 }
@@ -228,6 +230,7 @@ fn evidence(choice: &Choice) -> String {
             DeltaUse::Never => "files are sent whole",
         }
         .to_owned(),
+        Choice::HostWay(way) => way.reason.clone(),
         Choice::Verify(verified) => match verified.as_ref().and_then(|v| v.reason.clone()) {
             Some(reason) => reason,
             None => {

@@ -15,6 +15,7 @@ mod bytes_tests;
 mod confine;
 mod connection;
 mod connection_limiter;
+mod dialed;
 mod disconnect;
 mod engine;
 mod expiry;
@@ -29,6 +30,7 @@ mod message;
 mod monitor;
 mod once;
 mod once_keys;
+mod once_source;
 mod options;
 mod orphaned_sessions;
 mod patterns;
@@ -61,6 +63,7 @@ use tracing::{field, info, info_span, warn};
 
 use crate::error::ConnectionError;
 use connection_limiter::{ConnectionLimiter, ConnectionPermit};
+use dialed::{DialedSender, DialedStreams};
 use disconnect::RefusedClients;
 use figures::Figures;
 use keys::LoginRequest;
@@ -78,7 +81,7 @@ pub use fork_server::ForkServer;
 pub use host_key::{generate, generate_pair, keep_new};
 pub use keys::is_fingerprint;
 pub use limits::Limits;
-pub use once::{AddressError, Once, OnceEnd};
+pub use once::{AddressError, Once, OnceEnd, own_addresses};
 pub use preauth::main as preauth;
 pub use process::Role;
 pub use program::{AllowedProgram, ProgramError, ProgramOwner};
@@ -166,6 +169,8 @@ impl LiveSettings {
 pub struct Server {
     /// Listening sockets; the first one is reported by [`Server::address`].
     listeners: Vec<TcpListener>,
+    /// Connections that this process has opened itself.
+    dialed: Option<DialedStreams>,
     settings: LiveSettings,
     crowd: ConnectionLimiter,
     shared: Arc<Shared>,
@@ -226,6 +231,7 @@ impl Server {
         let _ = setrlimit(Resource::Nofile, limit);
         Ok(Self {
             listeners: vec![listener],
+            dialed: None,
             settings: LiveSettings(Arc::new(RwLock::new(Arc::new(settings)))),
             crowd: ConnectionLimiter::default(),
             shared: Arc::default(),
@@ -245,6 +251,17 @@ impl Server {
         listener.set_nonblocking(true)?;
         self.listeners.push(listener);
         Ok(())
+    }
+
+    /// Also serves the connections that this machine opens; they are handed over through the
+    /// returned sender.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    fn serve_dialed(&mut self) -> io::Result<DialedSender> {
+        let (streams, sender) = dialed::channel()?;
+        self.dialed = Some(streams);
+        Ok(sender)
     }
 
     /// Handle to the settings that can be replaced while the server runs.
@@ -284,6 +301,9 @@ impl Server {
             let mut fds = vec![PollFd::new(&*stopping.0, PollFlags::IN)];
             let listeners = self.listeners.iter();
             fds.extend(listeners.map(|listener| PollFd::new(listener, PollFlags::IN)));
+            let dialed = self.dialed.as_ref();
+            fds.extend(dialed.map(|dialed| PollFd::new(dialed, PollFlags::IN)));
+            let others = fds.len();
             fds.extend(
                 ready
                     .watched()
@@ -298,12 +318,18 @@ impl Server {
             let is = |fd: &PollFd<'_>| !fd.revents().is_empty();
             let stops = is(&fds[0]);
             let waiting: Vec<bool> = fds[1..=self.listeners.len()].iter().map(is).collect();
-            let ended = fds[1 + self.listeners.len()..].iter().any(is);
+            let handed = fds[1 + self.listeners.len()..others].iter().any(is);
+            let ended = fds[others..].iter().any(is);
             if stops {
                 break;
             }
             if ended {
                 ready.replace_ended(&self.settings.get());
+            }
+            let dialed = self.dialed.as_ref().filter(|_| handed);
+            for (stream, peer) in dialed.iter().flat_map(|dialed| dialed.take()) {
+                let doors = (&mut ready, &mut refused);
+                self.welcome(stream, as_ipv4(peer), doors, stopping);
             }
             for (listener, _) in self
                 .listeners

@@ -3,28 +3,34 @@
 //! It stores nothing in files: docs/design/0010-direct.md.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, ClientMessage, FrameSplitter, KeysAccepted, ListeningReply, OnceError, Refused, VERSION,
+    self, ClientMessage, DialReply, FrameSplitter, KeysAccepted, ListeningReply, MOST_ADDRESSES,
+    OnceError, OwnAddresses, Refused, TOKEN, VERSION,
 };
 use ssh::key::PrivateKey;
 use tracing::info;
 
 use super::accounts::AccessPolicy;
 use super::connection_limiter::ConnectionLimiter;
+use super::dialed::DialedSender;
 use super::engine::Algorithms;
 use super::link::readable;
 use super::once_keys::OnceKeys;
+use super::once_source;
 use super::{Limits, ServedFiles, Server, Settings, confine, hide_memory, stopping};
+use crate::Access;
 
 /// Time in which the client that started the server must send its request.
 const BEGIN: Duration = Duration::from_secs(30);
@@ -35,6 +41,9 @@ const LOGIN: Duration = Duration::from_secs(30);
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Interval at which [`FORGOTTEN`] is checked.
 const LOOK: Duration = Duration::from_secs(60);
+
+/// Largest number of connections that are being opened at the same time.
+const MOST_DIALS: usize = 16;
 
 /// Limits for one copy, which has at most eight logins under way; strangers may find the port too.
 const LIMITS: Limits = Limits {
@@ -74,6 +83,8 @@ pub enum OnceEnd {
     Keys(&'static str),
     /// A local resource is missing.
     Local(String),
+    /// The sources of a copy between two hosts cannot be served on their own.
+    Source(String),
 }
 
 impl fmt::Display for OnceEnd {
@@ -92,7 +103,7 @@ impl fmt::Display for OnceEnd {
                 "the client requests ports {from} to {to}, but --port-range allows {a} to {b}"
             ),
             Self::Keys(why) => f.write_str(why),
-            Self::Local(why) => f.write_str(why),
+            Self::Local(why) | Self::Source(why) => f.write_str(why),
         }
     }
 }
@@ -111,6 +122,8 @@ impl Once {
             output,
             frames: FrameSplitter::of_client(),
             marked: false,
+            dialed: None,
+            dialing: Arc::default(),
         };
         match self.serve_over(&mut control) {
             Err(why) => {
@@ -132,13 +145,23 @@ impl Once {
         hide_memory().map_err(local)?;
         confine::leave_no_core().map_err(local)?;
         let until = Instant::now() + BEGIN;
-        let asked = loop {
-            match control.next(None, Some(until))? {
-                Next::Asked(asked) => break asked,
-                Next::Time if Instant::now() >= until => return Err(OnceEnd::Silence),
-                Next::Time => {}
-                Next::Over => return Ok(()),
+        let Some(asked) = control.first(until)? else {
+            return Ok(());
+        };
+        let (asked, source) = match asked {
+            ClientMessage::Source {
+                root,
+                names,
+                follow,
+            } => {
+                let root = once_source::check(&root, &names, follow);
+                self.confine(root.map_err(OnceEnd::Source)?)?;
+                (control.first(until)?, true)
             }
+            asked => (Some(asked), false),
+        };
+        let Some(asked) = asked else {
+            return Ok(());
         };
         let ClientMessage::Begin {
             ports,
@@ -155,14 +178,27 @@ impl Once {
         let opened = self.served.open();
         drop(opened.map_err(|e| OnceEnd::Local(e.to_string()))?);
         let address = address(self.connection.as_deref()).map_err(OnceEnd::Address)?;
-        let listener = listen(address, both(self.ports, ports)?)?;
+        let ports = both(self.ports, ports)?;
+        let listener = match source {
+            true => listen_anywhere(ports)?,
+            false => listen(address, ports)?,
+        };
         let port = listener.local_addr().map_err(local)?.port();
         let once = Arc::new(OnceKeys::default());
         once.add(Instant::now(), keys).map_err(OnceEnd::Keys)?;
         let settings = settings(self.served, &once)?;
         let user = settings.entrance.name().unwrap_or_default().to_owned();
         let host_key = settings.host_key_blobs().concat();
-        let server = Server::with_listener(listener, settings).map_err(local)?;
+        let mut server = Server::with_listener(listener, settings).map_err(local)?;
+        if source {
+            control.dialed = Some(server.serve_dialed().map_err(local)?);
+            let own: Vec<String> = own_addresses().iter().map(ToString::to_string).collect();
+            let own = direct_control::write_list(own.iter().map(|ip| ip.as_bytes()));
+            let told = control.say(&OwnAddresses { addresses: &own }.to_bytes());
+            if told.is_err() {
+                return Ok(());
+            }
+        }
         let crowd = server.crowd.clone();
         let ended = accept(server).map_err(local)?;
         let listening = ListeningReply {
@@ -177,6 +213,19 @@ impl Once {
         }
         info!(%address, port, "waiting for connections of the client");
         control.follow(&ended, &once, &crowd)
+    }
+}
+
+impl Once {
+    /// Serves only `root`, read-only, within what the options of this machine allow.
+    fn confine(&mut self, root: PathBuf) -> Result<(), OnceEnd> {
+        if self.served.root.is_some() || self.served.access == Access::WriteOnly {
+            let why = "longhaul serves only a part of the files here (--root or --write-only)";
+            return Err(OnceEnd::Source(why.to_owned()));
+        }
+        self.served.root = Some(root);
+        self.served.access = Access::ReadOnly;
+        Ok(())
     }
 }
 
@@ -227,6 +276,10 @@ struct Control {
     input: File,
     output: File,
     frames: FrameSplitter,
+    /// Takes the connections that the client asks for.
+    dialed: Option<DialedSender>,
+    /// Number of connections that are being opened.
+    dialing: Arc<AtomicUsize>,
     /// The marker has been written.
     marked: bool,
 }
@@ -272,6 +325,18 @@ impl Control {
         Ok(self.received()?.map_or(Next::Time, Next::Asked))
     }
 
+    /// Receives the next message that must come before `until`; `None` if the channel has ended.
+    fn first(&mut self, until: Instant) -> Result<Option<ClientMessage>, OnceEnd> {
+        loop {
+            match self.next(None, Some(until))? {
+                Next::Asked(asked) => return Ok(Some(asked)),
+                Next::Time if Instant::now() >= until => return Err(OnceEnd::Silence),
+                Next::Time => {}
+                Next::Over => return Ok(None),
+            }
+        }
+    }
+
     fn received(&mut self) -> Result<Option<ClientMessage>, OnceEnd> {
         let message = self.frames.next_message().map_err(OnceEnd::Client)?;
         let asked = message.map(|message| ClientMessage::decode(&message));
@@ -315,13 +380,94 @@ impl Control {
                     }
                     used = Instant::now();
                 }
-                Next::Asked(ClientMessage::Begin { .. }) => {
-                    let again = OnceError::Unexpected(direct_control::StartRequest::NUMBER);
-                    return Err(OnceEnd::Client(again));
+                Next::Asked(ClientMessage::Dial {
+                    number,
+                    addresses,
+                    token,
+                }) if self.dialed.is_some() => {
+                    used = Instant::now();
+                    self.dial(number, addresses, token)?;
+                }
+                Next::Asked(other) => {
+                    let number = match other {
+                        ClientMessage::Source { .. } => direct_control::SourceRequest::NUMBER,
+                        ClientMessage::Dial { .. } => direct_control::DialRequest::NUMBER,
+                        _ => direct_control::StartRequest::NUMBER,
+                    };
+                    return Err(OnceEnd::Client(OnceError::Unexpected(number)));
                 }
             }
         }
     }
+}
+
+impl Control {
+    /// Connects to the receiving host on a thread, which hands the connection to the server and
+    /// answers.
+    fn dial(
+        &mut self,
+        number: u32,
+        addresses: Vec<SocketAddr>,
+        token: [u8; TOKEN],
+    ) -> Result<(), OnceEnd> {
+        let local = |e: io::Error| OnceEnd::Local(e.to_string());
+        let Some(dialed) = &self.dialed else {
+            return Ok(());
+        };
+        if self.dialing.load(Ordering::SeqCst) >= MOST_DIALS {
+            let refused = DialReply {
+                number,
+                why: b"too many connections are being opened",
+            };
+            return self.say(&refused.to_bytes()).map_err(local);
+        }
+        let dialed = dialed.try_clone().map_err(local)?;
+        let mut output = self.output.try_clone().map_err(local)?;
+        let count = Arc::clone(&self.dialing);
+        count.fetch_add(1, Ordering::SeqCst);
+        let thread = thread::Builder::new().name("dial".to_owned());
+        thread
+            .spawn(move || {
+                let done = once_source::dial(&addresses, &token).and_then(|(stream, peer)| {
+                    let handed = dialed.hand_over(stream, peer);
+                    handed.map_err(|e| e.to_string())
+                });
+                count.fetch_sub(1, Ordering::SeqCst);
+                let why = done.err().unwrap_or_default();
+                let reply = DialReply {
+                    number,
+                    why: why.as_bytes(),
+                };
+                // One write below PIPE_BUF does not mix with the messages of the other thread. A
+                // client that has gone needs no answer.
+                let _ = output.write_all(&direct_control::framed(&reply.to_bytes()));
+            })
+            .map_err(local)?;
+        Ok(())
+    }
+}
+
+/// Listens on all addresses of this machine.
+fn listen_anywhere(ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEnd> {
+    listen((Ipv6Addr::UNSPECIFIED, 0).into(), ports)
+        .or_else(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into(), ports))
+}
+
+/// Returns the address at which sshd was reached, if this process was started through one, and the
+/// others of this machine.
+pub fn own_addresses() -> Vec<IpAddr> {
+    let connection = env::var("SSH_CONNECTION").ok();
+    let reached = address(connection.as_deref()).ok().map(|at| at.ip());
+    let mut all: Vec<IpAddr> = Vec::new();
+    for ip in reached
+        .into_iter()
+        .chain(sys::own_addresses(MOST_ADDRESSES))
+    {
+        if all.len() < MOST_ADDRESSES && !all.contains(&ip) {
+            all.push(ip);
+        }
+    }
+    all
 }
 
 /// Intersects the port range that this end allows with the requested one.

@@ -122,3 +122,49 @@ fn a_server_without_a_port_or_key_is_none() {
     );
     assert!(matches!(told(22_022, b"no key"), Err(OnceError::Key(_))));
 }
+
+#[test]
+fn a_source_and_a_dial_are_read_as_they_were_written() {
+    let names = write_list([&b"x"[..], b"y*"]);
+    let source = SourceRequest {
+        version: VERSION,
+        root: b"/srv",
+        names: &names,
+        follow: true,
+    };
+    let ClientMessage::Source {
+        root,
+        names,
+        follow,
+    } = ClientMessage::decode(&source.to_bytes()).unwrap()
+    else {
+        panic!("another message");
+    };
+    assert_eq!((root, follow), (b"/srv".to_vec(), true));
+    assert_eq!(names, [b"x".to_vec(), b"y*".to_vec()]);
+    let dial = |addresses: &[&str], token: &[u8]| {
+        let addresses = write_list(addresses.iter().map(|a| a.as_bytes()));
+        let dial = DialRequest {
+            number: 3,
+            addresses: &addresses,
+            token,
+        };
+        ClientMessage::decode(&dial.to_bytes())
+    };
+    let ClientMessage::Dial { addresses, .. } =
+        dial(&["192.0.2.1:22", "[2001:db8::1]:9"], &[7; TOKEN]).unwrap()
+    else {
+        panic!("another message");
+    };
+    assert_eq!(addresses.len(), 2);
+    assert_eq!(
+        dial(&["a.example:22"], &[7; TOKEN]).unwrap_err(),
+        OnceError::List
+    );
+    assert_eq!(
+        dial(&["192.0.2.1:22"], &[7; 3]).unwrap_err(),
+        OnceError::List
+    );
+    let many = vec!["192.0.2.1:22"; MOST_ADDRESSES + 1];
+    assert_eq!(dial(&many, &[7; TOKEN]).unwrap_err(), OnceError::List);
+}

@@ -35,17 +35,37 @@ pub struct RemoteCommand {
     carries: Option<JoinHandle<()>>,
 }
 
+/// The part of longhaul that runs on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteRole {
+    /// One half of a relay pair.
+    Half,
+    /// The source of a copy between two hosts.
+    Source,
+    /// The receiver of a copy between two hosts.
+    Receiver,
+}
+
 impl RemoteCommand {
-    /// Starts the remote half of a relay pair.
+    /// Starts longhaul on a host.
     ///
     /// # Errors
     /// The host cannot be reached or refuses to run a command. The error is one sentence with the
     /// host's name.
-    pub fn half(config: HostConfig, around: &SharedSettings) -> Result<Self, ConnectError> {
+    pub fn start(
+        role: RemoteRole,
+        config: HostConfig,
+        around: &SharedSettings,
+    ) -> Result<Self, ConnectError> {
         let name = config.host.clone();
         let host_name = config.host_name.clone();
         let memory = remembered(&config, around.memories.as_ref());
-        let command = remote_use::command_half(remote_use::placed(memory.as_ref()));
+        let placed = remote_use::placed(memory.as_ref());
+        let command = match role {
+            RemoteRole::Half => remote_use::command_half(placed),
+            RemoteRole::Source => remote_use::command_once(placed),
+            RemoteRole::Receiver => remote_use::command_receive(placed),
+        };
         let mut link = start(config, around, 0)?.link;
         establish(&mut link, &name, false)?;
         let shown = escape::name(name.as_bytes()).to_string();

@@ -1,11 +1,12 @@
 //! Direct connections to a `longhaul serve --once` that was started over a login of the server's
 //! sshd: docs/design/0010-direct.md.
 
+mod between;
 mod gate;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sftp::ServerInfo;
@@ -17,6 +18,8 @@ use ssh::transport::{DisabledProtection, KexGuess, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::debug;
 
+use self::between::BetweenOpener;
+pub use self::between::{BetweenHosts, BetweenSettings, SourceReached};
 use self::gate::DirectAuthHandler;
 use super::error::ConnectError;
 use super::proposing::SecurityProposal;
@@ -80,6 +83,8 @@ pub(super) struct Direct {
     noted: DirectOutcomeHook,
     state: Mutex<DirectServerState>,
     changed: Condvar,
+    /// Opens the connections of a copy between two hosts.
+    opener: Option<Arc<BetweenOpener>>,
 }
 
 #[derive(Default)]
@@ -118,6 +123,7 @@ impl Direct {
             noted,
             state: Mutex::default(),
             changed: Condvar::new(),
+            opener: None,
         }
     }
 
@@ -207,7 +213,12 @@ impl Direct {
 
     fn log_in(&self, server: ServerAt, key: PrivateKey) -> Result<SshLink, String> {
         let (dial, address) = (self.dial(server.rtt), server.address);
+        let between = self.opener.clone();
         let open = Box::new(move || {
+            if let Some(opener) = &between {
+                let stream = opener.open().map(Stream::Tcp);
+                return stream.map_err(ConnectError::unreachable);
+            }
             let (host, port) = (address.ip().to_string(), address.port());
             let stream = match address {
                 // The socket address keeps the IPv6 scope ID.
@@ -223,8 +234,9 @@ impl Direct {
         let mut link = SshLink::connect(config, open, Box::new(gate))?;
         link.try_once();
         // The host key was announced over the login connection, and the far end knows the client
-        // key, so requests can follow authentication without waiting for its result.
-        link.establish(true)?;
+        // key, so requests can follow authentication without waiting for its result. Between two
+        // hosts the copy begins only once the way is known to work.
+        link.establish(self.opener.is_none())?;
         Ok(link)
     }
 
@@ -296,6 +308,9 @@ impl Direct {
                 let peer = (self.peer)();
                 let mut address = peer.ok_or("the address of the host is unknown")?;
                 address.set_port(port);
+                if let Some(opener) = &self.opener {
+                    opener.listens(port);
+                }
                 let mut state = self.lock();
                 if state.server.is_some() {
                     return Err("it answered twice".to_owned());
@@ -316,6 +331,19 @@ impl Direct {
                 if number > 0 && number <= state.number {
                     state.taken.insert(number);
                     self.changed.notify_all();
+                }
+                Ok(false)
+            }
+            ServerMessage::Addresses(own) => {
+                if let Some(opener) = &self.opener {
+                    opener.learn_addresses(&own);
+                }
+                Ok(false)
+            }
+            ServerMessage::Dialed(number, why) => {
+                if let Some(opener) = &self.opener {
+                    let why = why.map(|why| escape::text(why.as_bytes()).to_string());
+                    opener.dialed(number, why);
                 }
                 Ok(false)
             }

@@ -23,14 +23,19 @@ mod stream;
 mod tcp;
 
 pub use auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
-pub use command::RemoteCommand;
+pub use command::{RemoteCommand, RemoteRole};
 pub use connection_factory::{ConnectionFactory, connect};
+pub use direct::{BetweenHosts, BetweenSettings, SourceReached};
 pub use error::{AtFault, ConnectCheck, ConnectError};
 pub use host::{DataSampler, FirstHostKey, RequiredMatch, Resolve, SharedSettings};
 pub use host_auth_handler::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
 pub use preconnect::{ConnectionHold, PlannedUpload};
-pub use remote_use::{RemoteServerUse, findings, remember_findings, remember_placed};
+pub use proposing::{SecurityProposal, algorithms};
+pub use remote_use::{
+    RemoteServerUse, findings, longhaul_is_absent, remember_absent, remember_findings,
+    remember_placed,
+};
 pub use serving::Serving;
 pub use ssh_link::{ConnectionFacts, LinkConfig, LinkRole, SocketOpener, SshLink};
 pub use stream::Stream;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schedule::Direction;
+use serde::{Deserialize, Serialize};
 use sftp::ServerInfo;
 use ssh::cipher::MACS;
 use ssh::kex::KEX_METHODS;
@@ -14,7 +15,7 @@ use ssh::transport::{KexGuess, Proposal};
 use super::choices::{self, CipherPreference, ZlibCase};
 use super::error::ConnectError;
 use super::host::{DataSampler, SharedSettings};
-use super::host_auth_handler::HostAuthHandler;
+use super::host_auth_handler::{HostAuthHandler, remembered as memory_of};
 use super::remote_use::RemoteServerUse;
 use super::ssh_link::ConnectionFacts;
 use crate::config::{ConfigError, HostConfig};
@@ -201,11 +202,23 @@ fn seconds(time: SystemTime) -> u64 {
 }
 
 /// The algorithms that may protect a connection, in order of preference.
-#[derive(Clone, Debug)]
-pub(super) struct SecurityProposal {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SecurityProposal {
     pub(super) kex: Vec<String>,
     pub(super) ciphers: Vec<String>,
     pub(super) macs: Vec<String>,
+}
+
+/// Returns the algorithms that a user allows for connections with this host.
+///
+/// # Errors
+/// The configuration names none that longhaul has.
+pub fn algorithms(
+    config: &HostConfig,
+    around: &SharedSettings,
+) -> Result<SecurityProposal, ConnectError> {
+    let memory = memory_of(config, around.memories.as_ref());
+    secured(config, &cipher_order(config, around, memory.as_ref()))
 }
 
 /// Returns the algorithms by the user's KexAlgorithms, Ciphers and MACs; ciphers in the given order

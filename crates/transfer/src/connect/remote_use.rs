@@ -53,6 +53,12 @@ pub(super) fn command_half(placed: Option<&str>) -> Vec<u8> {
     starting_checked("relay half", "\"\") w=absent;; ", placed)
 }
 
+/// Returns the command that starts the receiver of a copy between two hosts. A binary that was sent
+/// there starts only if sha256sum confirms its checksum.
+pub(super) fn command_receive(placed: Option<&str>) -> Vec<u8> {
+    starting_checked("receive", "\"\") w=absent;; ", placed)
+}
+
 fn starting(serve: &str, placed: Option<&str>) -> Vec<u8> {
     let itself = format!(
         "\"\") exec \"$f\" {serve} --sum {};; ",
@@ -101,6 +107,32 @@ pub fn remember_placed(
     };
     let changed = memories.change(memory_name(config), now, |memory| memory.far = Some(far));
     changed.map(|_| ())
+}
+
+/// Returns the reason why no longhaul is looked for on this host, if there is one.
+pub fn longhaul_is_absent(
+    wanted: RemoteServerUse,
+    config: &HostConfig,
+    memories: Option<&MemoryStore>,
+) -> Option<&'static str> {
+    let (host, port, user) = memory_name(config);
+    let now = SystemTime::now();
+    let memory = memories.and_then(|memories| memories.load(host, port, user, now));
+    match known(wanted, false, memory.as_ref(), now) {
+        RemoteKnowledge::Never(why) => Some(why),
+        _ => None,
+    }
+}
+
+/// Records that a host has no longhaul, so that the next copies do not look for one.
+pub fn remember_absent(config: &HostConfig, memories: &MemoryStore) {
+    let now = SystemTime::now();
+    let noted = memories.change(memory_name(config), now, |host| {
+        host.far = memory(&ProbeResult::Absent, host.far.as_ref(), now);
+    });
+    if let Err(e) = noted {
+        tracing::debug!("{}: cannot save the host memory: {e}", config.host);
+    }
 }
 
 /// Stores measurements of a host in place of earlier ones; false if the host has no entry because
@@ -353,7 +385,12 @@ mod tests {
         let there = |shell: &&str| Command::new(shell).args(["-c", "exit 0"]).status().is_ok();
         for shell in shells.into_iter().filter(there) {
             for placed in [None, Some(sum.as_str()), Some("'; touch pwned; '")] {
-                for command in [command(placed), command_once(placed), command_half(placed)] {
+                for command in [
+                    command(placed),
+                    command_once(placed),
+                    command_half(placed),
+                    command_receive(placed),
+                ] {
                     let run = Command::new(shell)
                         .arg("-c")
                         .arg(String::from_utf8(command).unwrap())

@@ -40,6 +40,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use schedule::TempDir;
+use serde::{Deserialize, Serialize};
 
 use self::engine::Engine;
 pub(crate) use self::local_ops::ReadAt;
@@ -72,7 +73,8 @@ pub enum Place {
 }
 
 /// Options of a copy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CopyOptions {
     /// Copy directories with all their contents (`-r`).
     pub recursive: bool,
@@ -118,7 +120,7 @@ pub struct CopyOptions {
 }
 
 /// Use of a basis file at a remote longhaul instead of sending the whole file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeltaUse {
     /// Use delta if that takes less time.
     #[default]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use schedule::{Limiter, PackingMode, TrialResult};
 
-use super::{FarEnd, Name, Verified};
+use super::{FarEnd, HostWay, Name, Verified};
 use crate::copy::DeltaUse;
 use crate::memory::findings::CompressionResult;
 
@@ -124,6 +124,8 @@ pub enum Choice {
         /// Bytes that did not have to be sent.
         reused: u64,
     },
+    /// The way of the data between two hosts.
+    HostWay(HostWay),
     /// The comparison of files with their sources; `None` if there was none.
     Verify(Option<Verified>),
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::xxh::{WholeSum, Xxh};
 
@@ -40,6 +40,15 @@ impl Algorithm {
 impl Serialize for Algorithm {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Algorithm {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let all = [Self::Xxh128, Self::Blake3, Self::Sha256];
+        let found = all.into_iter().find(|algorithm| algorithm.name() == name);
+        found.ok_or_else(|| serde::de::Error::custom("unknown checksum algorithm"))
     }
 }
 

@@ -224,14 +224,19 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag {
         short: Some('3'),
-        long: Some("through"),
+        long: Some("through-here"),
         takes: ValueKind::Nothing,
-        help: "Copy between two remote hosts through this machine (always on)",
-        doc: "Copy between two remote hosts through this machine. longhaul has no other way to \
-              copy between two hosts, so the flag has no effect.",
-        scp: ScpCompatibility::NoEffect("copies between two hosts always go through this machine"),
+        help: "Copy between two remote hosts through this machine, not directly",
+        doc: "Copy between two remote hosts through this machine. By default the data moves \
+              directly from host to host if longhaul is on both (or --bootstrap sends it) and one \
+              can connect to the other; otherwise it is streamed through this machine. The \
+              closing line says which way was used, and why.",
+        scp: ScpCompatibility::Same,
         group: FlagGroup::Copying,
         overrides: &[],
-        set: |_, _| Ok(()),
+        set: |args, _| {
+            args.through_here = true;
+            Ok(())
+        },
     },
 ];

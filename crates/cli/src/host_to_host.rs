@@ -1,0 +1,278 @@
+//! Copies between two hosts: chooses the way of the data, and runs the direct one.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ssh::transport::DisabledProtection;
+use transfer::cancel::CancelToken;
+use transfer::connect::{ConnectCheck, ConnectError, RemoteRole};
+use transfer::copy::{Connect as _, CopyRequest, HostId, Place};
+use transfer::host_to_host::{
+    self, Ending, HostCopy, HostNames, MissingOn, ReceiverJob, SourceFiles, files_of,
+};
+use transfer::report::{Event, Name, Outcome, Progress, Summary};
+
+use crate::connect::Hosts;
+use crate::exit::Exit;
+use crate::failed;
+use crate::flags::low::CopyArgs;
+
+/// Waits before the attempts to resume a copy whose control connection was lost, in seconds.
+const AGAIN: [u64; 6] = [1, 2, 4, 8, 15, 30];
+
+/// The flag that excludes the direct way, which is also its reason.
+pub(crate) const THROUGH_HERE: &str = "--through-here";
+
+/// Ways of a copy.
+pub(crate) enum Way {
+    /// One end is this machine.
+    Local,
+    /// Through this machine, with the reason.
+    ThroughHere(String),
+    /// Perhaps directly.
+    Direct(Box<DirectCopy>),
+}
+
+/// A copy for which the direct way is tried.
+pub(crate) struct DirectCopy {
+    source: HostId,
+    target: HostId,
+    files: SourceFiles,
+    path: Vec<u8>,
+}
+
+/// Chooses the way for a copy, as far as that is possible without a connection.
+pub(crate) fn choose(request: &CopyRequest, hosts: &Hosts) -> Way {
+    let Place::Remote { host: target, path } = &request.target else {
+        return Way::Local;
+    };
+    let mut from = Vec::new();
+    let mut paths: Vec<&[u8]> = Vec::new();
+    for source in &request.sources {
+        let Place::Remote { host, path } = source else {
+            return Way::Local;
+        };
+        if !from.contains(host) {
+            from.push(*host);
+        }
+        paths.push(path);
+    }
+    let source = match from.as_slice() {
+        [source] if source != target => *source,
+        [_] => return Way::ThroughHere("both ends are on the same host".to_owned()),
+        _ => return Way::ThroughHere("the sources are on several hosts".to_owned()),
+    };
+    if let Some(why) = needs_this_machine(hosts.flags()) {
+        return Way::ThroughHere(why.to_owned());
+    }
+    for host in [source, *target] {
+        // Errors of the configuration are reported by the copy.
+        if let Ok(Some(why)) = hosts.longhaul_is_absent(host) {
+            return Way::ThroughHere(format!("{}: {why}", hosts.name(host)));
+        }
+    }
+    match files_of(&paths) {
+        Ok(files) => Way::Direct(Box::new(DirectCopy {
+            source,
+            target: *target,
+            files,
+            path: path.clone(),
+        })),
+        Err(why) => Way::ThroughHere(why.to_owned()),
+    }
+}
+
+/// Returns the flag that has a meaning only for connections of this machine.
+fn needs_this_machine(flags: &CopyArgs) -> Option<&'static str> {
+    let set = [
+        (flags.through_here, THROUGH_HERE),
+        (flags.program.is_some(), "-S runs a program on this machine"),
+        (
+            flags.sftp_server.is_some(),
+            "-D runs a program on this machine",
+        ),
+        (
+            flags.manifest.is_some(),
+            "--manifest is written on this machine",
+        ),
+        (
+            flags.background,
+            "--background watches connections of this machine",
+        ),
+        (
+            flags.dscp.value() != 0,
+            "--dscp marks packets of this machine",
+        ),
+        (
+            flags.congestion.is_some(),
+            "--congestion is for connections of this machine",
+        ),
+        (
+            flags.renounced != DisabledProtection::Nothing,
+            "the direct way is always encrypted",
+        ),
+    ];
+    set.into_iter().find(|(set, _)| *set).map(|(_, why)| why)
+}
+
+/// Result of the direct way.
+pub(crate) enum Tried {
+    /// The copy is over.
+    Over(Box<Summary>),
+    /// Nothing was copied, for this reason: the data goes through this machine.
+    NotPossible(String),
+}
+
+impl DirectCopy {
+    /// Copies on the direct way, and resumes when a control connection is lost.
+    pub(crate) fn run(
+        &self,
+        request: &CopyRequest,
+        hosts: &Hosts,
+        progress: &Progress,
+        events: &mut dyn FnMut(Event),
+        cancel: &CancelToken,
+    ) -> Tried {
+        let start = Instant::now();
+        let over = |mut summary: Box<Summary>| {
+            summary.elapsed = start.elapsed();
+            Tried::Over(summary)
+        };
+        let lost = |why: String| {
+            Box::new(Summary {
+                outcome: Outcome::NoConnection(why),
+                bytes: 0,
+                unfinished: progress.bytes_done(),
+                ..Summary::default()
+            })
+        };
+        let mut begun = false;
+        let mut waits = AGAIN.iter();
+        let mut moved = 0;
+        loop {
+            let why = match self.attempt(request, hosts, progress, events, cancel) {
+                Ok(Ending::Done(summary)) => return over(summary),
+                Ok(Ending::NotPossible(why, missing)) if !begun => {
+                    self.remember(hosts, missing);
+                    return Tried::NotPossible(why);
+                }
+                Ok(Ending::NotPossible(why, _) | Ending::Lost(why)) => why,
+                Err(e) if !begun => {
+                    return match e.check() {
+                        // The host runs no commands.
+                        ConnectCheck::Session => Tried::NotPossible(e.into()),
+                        _ => over(lost(e.into())),
+                    };
+                }
+                Err(e) => e.into(),
+            };
+            begun = true;
+            if progress.bytes_done() > moved {
+                moved = progress.bytes_done();
+                waits = AGAIN.iter();
+            }
+            let Some(seconds) = waits.next() else {
+                return over(lost(why));
+            };
+            events(Event::Warning {
+                path: None,
+                message: format!("{why}; connecting again in {seconds} s"),
+            });
+            let until = Instant::now() + Duration::from_secs(*seconds);
+            while Instant::now() < until && !cancel.is_cancelled() {
+                thread::sleep(Duration::from_millis(50));
+            }
+            if cancel.is_cancelled() {
+                let outcome = Outcome::Interrupted;
+                return over(Box::new(Summary {
+                    outcome,
+                    ..Summary::default()
+                }));
+            }
+        }
+    }
+
+    fn remember(&self, hosts: &Hosts, missing: MissingOn) {
+        let each = [
+            (missing.source, self.source),
+            (missing.receiver, self.target),
+        ];
+        for (_, host) in each.into_iter().filter(|(missing, _)| *missing) {
+            hosts.remember_absent(host);
+        }
+    }
+
+    fn attempt(
+        &self,
+        request: &CopyRequest,
+        hosts: &Hosts,
+        progress: &Progress,
+        events: &mut dyn FnMut(Event),
+        cancel: &CancelToken,
+    ) -> Result<Ending, ConnectError> {
+        let job = self.job(request, hosts)?;
+        let source = hosts.start_role(self.source, RemoteRole::Source)?;
+        let receiver = hosts.start_role(self.target, RemoteRole::Receiver)?;
+        let copy = HostCopy {
+            source,
+            receiver,
+            files: self.files.clone(),
+            follow: request.options.recursive && !request.options.archive,
+            names: HostNames {
+                source: job.host.clone(),
+                root: self.files.root.clone(),
+                target: hosts.name(self.target),
+            },
+            job,
+        };
+        Ok(host_to_host::conduct(copy, progress, events, cancel))
+    }
+
+    fn job(&self, request: &CopyRequest, hosts: &Hosts) -> Result<ReceiverJob, ConnectError> {
+        let options = hosts.session_options();
+        let name = |path: &Vec<u8>| Name(path.clone());
+        let root = transfer::escape::name(&self.files.root).to_string();
+        Ok(ReceiverJob {
+            version: ReceiverJob::VERSION,
+            host: hosts.name(self.source),
+            identity: format!("{}:{root}", hosts.identity(self.source)),
+            sources: self.files.names.iter().map(name).collect(),
+            target: Name(self.path.clone()),
+            options: request.options.clone(),
+            limit: options.limit,
+            connections: options.connections,
+            channels: options.channels,
+            requests: options.requests,
+            buffer: options.buffer,
+            pack: options.pack,
+            secured: hosts.algorithms(self.source)?,
+            source: Vec::new(),
+            here: Vec::new(),
+        })
+    }
+}
+
+/// Runs `longhaul receive`, which `longhaul cp` starts on a receiving host over ssh.
+pub(crate) fn receive() -> Exit {
+    let streams = || -> io::Result<(File, File)> {
+        serve::sshd::hide_memory()?;
+        let input = io::stdin().as_fd().try_clone_to_owned()?;
+        let output = io::stdout().as_fd().try_clone_to_owned()?;
+        Ok((input.into(), output.into()))
+    };
+    let started = streams().and_then(|streams| {
+        crate::signals::too_long_is_an_error()?;
+        Ok(streams)
+    });
+    let (input, output) = match started {
+        Ok(streams) => streams,
+        Err(e) => return failed(&format!("receive: {e}")),
+    };
+    match host_to_host::receive(input, output, serve::sshd::own_addresses()) {
+        Ok(()) => Exit::Done,
+        Err(why) => failed(&why),
+    }
+}

@@ -1,0 +1,177 @@
+//! The source of a copy between two hosts: checks what the receiving host may read, and connects to
+//! it if it cannot connect here.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ssh::direct_control::TOKEN;
+
+/// Time limit for one address.
+const CONNECT: Duration = Duration::from_secs(4);
+/// Time limit for all addresses.
+const CONNECT_ALL: Duration = Duration::from_secs(8);
+
+/// Returns the absolute root of the export, once it is certain that reading the sources needs
+/// nothing outside of it.
+///
+/// # Errors
+/// One sentence: the root does not exist, or a symlink of the sources leads out of it.
+pub(super) fn check(root: &[u8], names: &[Vec<u8>], follow: bool) -> Result<PathBuf, String> {
+    let shown = |path: &Path| wire::escape::name(path.as_os_str().as_bytes()).to_string();
+    let given = match root {
+        b"" => Path::new("."),
+        root => Path::new(OsStr::from_bytes(root)),
+    };
+    let root = fs::canonicalize(given).map_err(|e| format!("{}: {e}", shown(given)))?;
+    let leaves = |path: &Path| {
+        Err(format!(
+            "the symlink {} leads out of the copied files",
+            shown(path)
+        ))
+    };
+    let mut pending: Vec<PathBuf> = Vec::new();
+    for name in names {
+        let name = Path::new(OsStr::from_bytes(name));
+        let relative = name.strip_prefix("/").unwrap_or(name);
+        let path = root.join(relative);
+        let pattern = path.file_name().is_some_and(is_pattern);
+        match (pattern, path.parent()) {
+            (true, Some(parent)) if fs::symlink_metadata(&path).is_err() => {
+                if !inside(parent, &root) {
+                    return leaves(parent);
+                }
+                // Every match is at most one of these entries.
+                pending.extend(entries(parent));
+            }
+            _ => pending.push(path),
+        }
+    }
+    let mut seen = BTreeSet::new();
+    let mut top = pending.len();
+    while let Some(path) = pending.pop() {
+        let first = pending.len() < top;
+        top = top.min(pending.len());
+        let Ok(meta) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        if meta.is_symlink() {
+            if (first || follow) && !inside(&path, &root) {
+                return leaves(&path);
+            }
+        } else if meta.is_dir() && follow && seen.insert(path.clone()) {
+            pending.extend(entries(&path));
+        }
+    }
+    Ok(root)
+}
+
+fn is_pattern(name: &OsStr) -> bool {
+    name.as_bytes().iter().any(|b| b"*?[".contains(b))
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(directory).into_iter().flatten().flatten();
+    all.map(|entry| entry.path()).collect()
+}
+
+/// True if `path` resolves beneath `root` to the same file there as for a client that sees `root` as
+/// `/`. A dangling symlink leads nowhere, in both cases.
+fn inside(path: &Path, root: &Path) -> bool {
+    if fs::read_link(path).is_ok_and(|to| to.is_absolute()) {
+        return false;
+    }
+    fs::canonicalize(path).is_ok_and(|to| to.starts_with(root)) || fs::metadata(path).is_err()
+}
+
+/// Connects to the first of the addresses that answers, and sends the token.
+///
+/// # Errors
+/// One sentence about the last address.
+pub(super) fn dial(
+    addresses: &[SocketAddr],
+    token: &[u8; TOKEN],
+) -> Result<(TcpStream, SocketAddr), String> {
+    let until = Instant::now() + CONNECT_ALL;
+    let mut why = "there is no address to connect to".to_owned();
+    for address in addresses {
+        let left = until.saturating_duration_since(Instant::now()).min(CONNECT);
+        if left.is_zero() {
+            break;
+        }
+        let connected = TcpStream::connect_timeout(address, left);
+        let sent = connected.and_then(|mut stream| {
+            stream.set_nodelay(true)?;
+            stream.write_all(token)?;
+            Ok(stream)
+        });
+        match sent {
+            Ok(stream) => return Ok((stream, *address)),
+            Err(e) => why = format!("cannot connect to {address}: {}", reason(&e)),
+        }
+    }
+    Err(why)
+}
+
+fn reason(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::TimedOut => "no answer; a firewall may drop the packets".to_owned(),
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        _ => e.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn checked(root: &Path, name: &str, follow: bool) -> Result<PathBuf, String> {
+        check(root.as_os_str().as_bytes(), &[name.into()], follow)
+    }
+
+    #[test]
+    fn a_symlink_that_leads_out_of_the_root_is_told_before_anything_is_served() {
+        let outside = tempfile::tempdir().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::create_dir_all(at("tree/deep")).unwrap();
+        fs::write(at("tree/file"), b"x").unwrap();
+        symlink("../file", at("tree/deep/within")).unwrap();
+        symlink("nowhere", at("tree/deep/dangling")).unwrap();
+        assert!(checked(root.path(), "/tree", true).is_ok());
+        symlink(outside.path(), at("tree/deep/out")).unwrap();
+        let why = checked(root.path(), "/tree", true).unwrap_err();
+        assert!(why.contains("tree/deep/out leads out"), "{why}");
+        // Symlinks that are copied as such are never followed.
+        assert!(checked(root.path(), "/tree", false).is_ok());
+        // A named source is followed in any case.
+        symlink(outside.path(), at("named")).unwrap();
+        assert!(checked(root.path(), "/named", false).is_err());
+        assert!(checked(root.path(), "/n*", false).is_err());
+        assert!(checked(&at("missing"), "/x", false).is_err());
+    }
+
+    #[test]
+    fn a_dialed_connection_begins_with_the_token() {
+        use std::io::Read as _;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let closed_at = closed.local_addr().unwrap();
+        drop(closed);
+        let (_stream, to) = dial(&[closed_at, at], &[9; TOKEN]).unwrap();
+        assert_eq!(to, at);
+        let mut token = [0; TOKEN];
+        listener.accept().unwrap().0.read_exact(&mut token).unwrap();
+        assert_eq!(token, [9; TOKEN]);
+        let why = dial(&[closed_at], &[9; TOKEN]).unwrap_err();
+        assert!(why.contains("connection refused"), "{why}");
+    }
+}

@@ -1,0 +1,483 @@
+//! Connections of a copy between two hosts: the receiver is the SSH client of a `longhaul serve
+//! --once` on the source's host. Either side opens the TCP connections, whichever works.
+
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use ssh::direct_control::{self, DialRequest, MOST_ADDRESSES, TOKEN};
+use sys::Tuning;
+
+use super::{Direct, DirectConfig};
+use crate::config::RekeyLimit;
+use crate::connect::proposing::SecurityProposal;
+use crate::connect::tcp::TcpDialer;
+use crate::session::{
+    ConnectionSource, ControlMessage, DirectConnect as _, Heard, Link, NoMoreConnections,
+};
+
+/// Head start of the connection from the receiver to the source before the other direction is tried.
+const HEAD_START: Duration = Duration::from_millis(300);
+/// Time limit of the first connection, in both directions. A host that drops packets is noticed this
+/// way.
+const BOTH: Duration = Duration::from_secs(6);
+/// Time limit for the token of an accepted connection.
+const TOKEN_WAIT: Duration = Duration::from_secs(5);
+
+/// Settings of the connections between two hosts.
+#[derive(Clone, Debug)]
+pub struct BetweenSettings {
+    /// The source's host as the user wrote it.
+    pub name: String,
+    /// The allowed algorithms.
+    pub secured: SecurityProposal,
+    /// Addresses at which the starter of the copy reached the source's host.
+    pub source: Vec<IpAddr>,
+    /// Addresses of this host, for the source.
+    pub here: Vec<IpAddr>,
+}
+
+/// The TCP connection that was made first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceReached {
+    /// True if the source's host connected to this one.
+    pub dialed: bool,
+    /// Address of the source's host.
+    pub address: SocketAddr,
+}
+
+/// Opens SSH connections to the source's host; a [`ConnectionSource`] for the session.
+pub struct BetweenHosts {
+    direct: Direct,
+    opener: Arc<BetweenOpener>,
+}
+
+/// Opens TCP connections in the direction that works.
+pub(super) struct BetweenOpener {
+    source: Mutex<SourceAddresses>,
+    here: Vec<IpAddr>,
+    token: [u8; TOKEN],
+    /// Requests to the source.
+    outlet: ControlMessage,
+    /// Port of the listener that the source connects to; `None` if there is none.
+    port: Option<u16>,
+    arrived: Mutex<Receiver<Attempt>>,
+    arrivals: Sender<Attempt>,
+    way: Mutex<Option<SourceReached>>,
+}
+
+#[derive(Default)]
+struct SourceAddresses {
+    addresses: Vec<IpAddr>,
+    port: u16,
+    number: u32,
+}
+
+/// Result of an attempt in one of the two directions.
+enum Attempt {
+    Connected(TcpStream, bool),
+    /// The number of the request to the source, or `None` for a connection from here.
+    Failed(Option<u32>, String),
+}
+
+impl BetweenHosts {
+    /// Prepares the connections and listens for those of the source. `outlet` carries requests to
+    /// the source; the first message for it is returned.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn begin(
+        settings: BetweenSettings,
+        outlet: impl Fn(Vec<u8>) + Send + Sync + Clone + 'static,
+    ) -> Result<(Arc<Self>, Vec<u8>), String> {
+        let mut token = [0; TOKEN];
+        aws_lc_rs::rand::fill(&mut token).map_err(|e| e.to_string())?;
+        let (arrivals, arrived) = channel();
+        let port = accept(token, arrivals.clone());
+        let opener = Arc::new(BetweenOpener {
+            source: Mutex::new(SourceAddresses {
+                addresses: settings.source,
+                ..SourceAddresses::default()
+            }),
+            here: settings.here,
+            token,
+            outlet: Box::new(outlet.clone()),
+            port,
+            arrived: Mutex::new(arrived),
+            arrivals,
+            way: Mutex::default(),
+        });
+        let config = DirectConfig {
+            name: settings.name,
+            tuning: Tuning {
+                keepalive: true,
+                ..Tuning::default()
+            },
+            secured: settings.secured,
+            rekey: RekeyLimit::default(),
+            bind: None,
+            window_poll: true,
+            bear_losses: true,
+            insisted: true,
+            placed: None,
+        };
+        // The opener knows the addresses.
+        let peer = Box::new(|| Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))));
+        let mut direct = Direct::new(config, peer, Box::new(|_| {}));
+        direct.opener = Some(Arc::clone(&opener));
+        let begun = direct.begin(Box::new(outlet));
+        let (_, first) = begun.ok_or("cannot make one-time keys")?;
+        Ok((Arc::new(Self { direct, opener }), first))
+    }
+
+    /// Handles bytes of the source; true once connections can be opened.
+    ///
+    /// # Errors
+    /// The source refuses, or its messages are invalid.
+    pub fn heard(&self, bytes: &[u8]) -> Result<bool, String> {
+        match self.direct.heard(bytes, Duration::ZERO) {
+            Heard::Listens => Ok(true),
+            Heard::Nothing => Ok(false),
+            Heard::Failed(why) => Err(why),
+        }
+    }
+
+    /// Handles the end of the source's control channel.
+    pub fn over(&self, why: &str) {
+        self.direct.over(why);
+    }
+
+    /// Opens and authenticates the next connection.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn connect(&self) -> Result<Box<dyn Link>, String> {
+        let (server, key) = self.direct.key()?;
+        let link = self.direct.log_in(server, key)?;
+        Ok(Box::new(link))
+    }
+
+    /// Returns how the first connection was made.
+    pub fn way(&self) -> Option<SourceReached> {
+        lock(&self.opener.way).clone()
+    }
+}
+
+impl ConnectionSource for BetweenHosts {
+    fn is_open(&self) -> bool {
+        self.direct.is_open()
+    }
+
+    fn another(&self, _: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
+        self.connect().map_err(NoMoreConnections::Connection)
+    }
+}
+
+impl BetweenOpener {
+    pub(super) fn learn_addresses(&self, own: &[IpAddr]) {
+        let mut source = lock(&self.source);
+        // A hostile source must not make this host connect to itself.
+        let loopback = source.addresses.iter().any(IpAddr::is_loopback);
+        for address in own.iter().filter(|a| usable(a, loopback)) {
+            if source.addresses.len() < MOST_ADDRESSES && !source.addresses.contains(address) {
+                source.addresses.push(*address);
+            }
+        }
+    }
+
+    pub(super) fn listens(&self, port: u16) {
+        lock(&self.source).port = port;
+    }
+
+    pub(super) fn dialed(&self, number: u32, why: Option<String>) {
+        // A connection that was made arrives by itself.
+        if let Some(why) = why {
+            let _ = self.arrivals.send(Attempt::Failed(Some(number), why));
+        }
+    }
+
+    /// Opens a TCP connection: in the direction that worked before, or in both.
+    pub(super) fn open(&self) -> Result<TcpStream, String> {
+        let way = lock(&self.way).clone();
+        let arrived = lock(&self.arrived);
+        let until = Instant::now() + BOTH;
+        match way {
+            Some(SourceReached {
+                dialed: false,
+                address,
+            }) => from_here(&[address]),
+            Some(SourceReached { dialed: true, .. }) => {
+                let number = self.ask_source()?;
+                let (stream, _) = await_first(&arrived, until, Some(number), 1)?;
+                Ok(stream)
+            }
+            None => self.race(&arrived, until),
+        }
+    }
+
+    fn race(&self, arrived: &Receiver<Attempt>, until: Instant) -> Result<TcpStream, String> {
+        let (addresses, port) = {
+            let source = lock(&self.source);
+            (source.addresses.clone(), source.port)
+        };
+        let addresses: Vec<SocketAddr> =
+            addresses.into_iter().map(|ip| (ip, port).into()).collect();
+        let arrivals = self.arrivals.clone();
+        let tried = thread::Builder::new()
+            .name("connect".to_owned())
+            .spawn(move || {
+                let attempt = match from_here(&addresses) {
+                    Ok(stream) => Attempt::Connected(stream, false),
+                    Err(why) => Attempt::Failed(None, why),
+                };
+                let _ = arrivals.send(attempt);
+            });
+        tried.map_err(|e| e.to_string())?;
+        let mut first = String::new();
+        match arrived.recv_timeout(HEAD_START) {
+            Ok(Attempt::Connected(stream, dialed)) => return self.won(stream, dialed),
+            Ok(Attempt::Failed(_, why)) => first = why,
+            Err(_) => {}
+        }
+        let others = usize::from(first.is_empty());
+        let asked = self.ask_source();
+        let number = asked.as_ref().ok().copied();
+        let pending = others + usize::from(number.is_some());
+        match await_first(arrived, until, number, pending) {
+            Ok((stream, dialed)) => self.won(stream, dialed),
+            Err(why) => {
+                let reasons = [first, asked.err().unwrap_or_default(), why];
+                let said: Vec<&str> = reasons.iter().map(String::as_str).collect();
+                let said: Vec<&str> = said.into_iter().filter(|why| !why.is_empty()).collect();
+                Err(said.join("; "))
+            }
+        }
+    }
+
+    fn won(&self, stream: TcpStream, dialed: bool) -> Result<TcpStream, String> {
+        let address = stream.peer_addr().map_err(|e| e.to_string())?;
+        *lock(&self.way) = Some(SourceReached { dialed, address });
+        Ok(stream)
+    }
+
+    /// Asks the source to connect to this host; returns the number of the request.
+    fn ask_source(&self) -> Result<u32, String> {
+        let port = self.port.ok_or("cannot listen on any port")?;
+        let here: Vec<String> = self
+            .here
+            .iter()
+            .take(MOST_ADDRESSES)
+            .map(|ip| SocketAddr::from((*ip, port)).to_string())
+            .collect();
+        if here.is_empty() {
+            return Err("the source has no address of this host".to_owned());
+        }
+        let number = {
+            let mut source = lock(&self.source);
+            source.number += 1;
+            source.number
+        };
+        let addresses = direct_control::write_list(here.iter().map(|a| a.as_bytes()));
+        let request = DialRequest {
+            number,
+            addresses: &addresses,
+            token: &self.token,
+        };
+        (self.outlet)(direct_control::framed(&request.to_bytes()));
+        Ok(number)
+    }
+}
+
+/// Waits for the first connection of `pending` attempts.
+fn await_first(
+    arrived: &Receiver<Attempt>,
+    until: Instant,
+    number: Option<u32>,
+    mut pending: usize,
+) -> Result<(TcpStream, bool), String> {
+    let mut reasons: Vec<String> = Vec::new();
+    while pending > 0 {
+        let left = until.saturating_duration_since(Instant::now());
+        match arrived.recv_timeout(left) {
+            Ok(Attempt::Connected(stream, dialed)) => return Ok((stream, dialed)),
+            // A late answer to an earlier request says nothing about this one.
+            Ok(Attempt::Failed(Some(other), _)) if Some(other) != number => {}
+            Ok(Attempt::Failed(of, why)) => {
+                pending -= 1;
+                reasons.push(match of {
+                    Some(_) => format!("the source: {why}"),
+                    None => why,
+                });
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                reasons.push("no connection in time".to_owned());
+                break;
+            }
+        }
+    }
+    Err(reasons.join("; "))
+}
+
+fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
+    let dial = TcpDialer {
+        timeout: Some(BOTH),
+        ..TcpDialer::default()
+    };
+    let shown = addresses
+        .first()
+        .map_or_else(String::new, ToString::to_string);
+    dial.connect_to(addresses).map_err(|e| match e {
+        crate::connect::DialError::TimedOut(_) => {
+            format!("{shown} did not answer; a firewall may drop the packets")
+        }
+        crate::connect::DialError::Unreachable(e) => format!("cannot connect to {shown}: {e}"),
+        crate::connect::DialError::NoAddress(_) => "the source's address is unknown".to_owned(),
+    })
+}
+
+/// Listens for connections of the source and passes on those that begin with the token.
+fn accept(token: [u8; TOKEN], arrivals: Sender<Attempt>) -> Option<u16> {
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
+        .ok()?;
+    let port = listener.local_addr().ok()?.port();
+    let pending = Arc::new(Mutex::new(0_u32));
+    thread::Builder::new()
+        .name("accept".to_owned())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let full = *lock(&pending) >= 16;
+                if full {
+                    continue;
+                }
+                *lock(&pending) += 1;
+                let (arrivals, count) = (arrivals.clone(), Arc::clone(&pending));
+                let checked = thread::Builder::new().name("token".to_owned());
+                let spawned = checked.spawn(move || {
+                    let stream = with_token(stream, &token);
+                    *lock(&count) -= 1;
+                    if let Some(stream) = stream {
+                        let _ = arrivals.send(Attempt::Connected(stream, true));
+                    }
+                });
+                if spawned.is_err() {
+                    break;
+                }
+            }
+        })
+        .ok()?;
+    Some(port)
+}
+
+/// Reads the token; `None` for a stranger.
+fn with_token(mut stream: TcpStream, token: &[u8; TOKEN]) -> Option<TcpStream> {
+    stream.set_read_timeout(Some(TOKEN_WAIT)).ok()?;
+    let mut read = [0; TOKEN];
+    stream.read_exact(&mut read).ok()?;
+    aws_lc_rs::constant_time::verify_slices_are_equal(&read, token).ok()?;
+    stream.set_read_timeout(None).ok()?;
+    stream.set_nodelay(true).ok()?;
+    stream.set_nonblocking(true).ok()?;
+    Some(stream)
+}
+
+/// True for an address of another machine that a connection may go to.
+fn usable(address: &IpAddr, loopback: bool) -> bool {
+    let link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    let own = address.is_loopback() && !loopback;
+    !own && !link_local && !address.is_unspecified() && !address.is_multicast()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_source_cannot_name_an_address_of_the_receiver_itself() {
+        let usable = |text: &str, loopback| usable(&text.parse().unwrap(), loopback);
+        for refused in [
+            "127.0.0.1",
+            "::1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "fe80::1",
+            "169.254.169.254",
+        ] {
+            assert!(!usable(refused, false), "{refused}");
+        }
+        assert!(usable("10.0.0.1", false) && usable("2001:db8::1", false));
+        // Both hosts were reached at loopback addresses.
+        assert!(usable("127.0.0.1", true));
+    }
+
+    #[test]
+    fn a_connection_without_the_token_is_dropped() {
+        let (arrivals, arrived) = channel();
+        let port = accept([7; TOKEN], arrivals).unwrap();
+        let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let mut stranger = connect();
+        stranger.write_all(&[8; TOKEN]).unwrap();
+        // The stranger is closed without a byte.
+        assert!(matches!(stranger.read(&mut [0; 8]), Ok(0) | Err(_)));
+        connect().write_all(&[7; TOKEN]).unwrap();
+        let first = arrived.recv_timeout(Duration::from_secs(30)).unwrap();
+        assert!(matches!(first, Attempt::Connected(_, true)));
+        assert!(arrived.try_recv().is_err());
+    }
+
+    /// The source's port is closed to the receiver, as behind a firewall.
+    #[test]
+    fn the_source_connects_where_the_receiver_cannot() {
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let closed_port = closed.local_addr().unwrap().port();
+        drop(closed);
+        let (asked, requests) = channel::<Vec<u8>>();
+        let asked = Mutex::new(asked);
+        let token = [7; TOKEN];
+        let (arrivals, arrived) = channel();
+        let opener = BetweenOpener {
+            source: Mutex::default(),
+            here: vec![Ipv4Addr::LOCALHOST.into()],
+            token,
+            outlet: Box::new(move |bytes| lock(&asked).send(bytes).unwrap()),
+            port: accept(token, arrivals.clone()),
+            arrived: Mutex::new(arrived),
+            arrivals,
+            way: Mutex::default(),
+        };
+        lock(&opener.source).addresses = vec![Ipv4Addr::LOCALHOST.into()];
+        opener.listens(closed_port);
+        thread::spawn(move || {
+            for request in requests {
+                let request = direct_control::ClientMessage::decode(&request[4..]).unwrap();
+                let direct_control::ClientMessage::Dial {
+                    addresses, token, ..
+                } = request
+                else {
+                    panic!("another request");
+                };
+                TcpStream::connect(addresses[0])
+                    .unwrap()
+                    .write_all(&token)
+                    .unwrap();
+            }
+        });
+        opener.open().unwrap();
+        assert!(lock(&opener.way).as_ref().is_some_and(|way| way.dialed));
+        // Further connections are made in the same direction.
+        opener.open().unwrap();
+    }
+}

@@ -1,0 +1,464 @@
+//! Starts a copy between two hosts, passes their control messages on, and takes the receiver's
+//! report.
+
+use std::io::{Read, Write as _};
+use std::net::{IpAddr, Shutdown};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ssh::direct_control::{self, ClientMessage, FrameSplitter, SourceRequest, write_list};
+
+use super::frames::{self, FromReceiver, ReceiverJob, ToReceiver};
+use super::names::HostNames;
+use super::sources::SourceFiles;
+use crate::cancel::CancelToken;
+use crate::connect::{RemoteCommand, SourceReached};
+use crate::escape;
+use crate::report::{Event, HostWay, HostWayKind, Name, Outcome, Progress, Summary};
+
+/// Interval at which a cancel is noticed.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time that the receiver has for its report after a cancel.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+/// Time in which the receiver must send its first message.
+const FIRST_WORD: Duration = Duration::from_secs(15);
+/// Maximum number of messages that wait for the receiver's first one.
+const MOST_HELD: usize = 64;
+/// Maximum bytes of the source's first output that are searched for the reason of its end.
+const NOTED: usize = 4 << 10;
+/// Largest message that the control protocol allows for the source.
+const LONGEST_REQUEST: usize = 16 << 10;
+
+/// A copy between two hosts on which longhaul was started.
+pub struct HostCopy {
+    /// `longhaul serve --once` on the source's host.
+    pub source: RemoteCommand,
+    /// `longhaul receive` on the receiving host.
+    pub receiver: RemoteCommand,
+    /// The files that the receiver may read.
+    pub files: SourceFiles,
+    /// True if symlinks in the sources are followed.
+    pub follow: bool,
+    /// The receiver's task. Addresses are added here.
+    pub job: ReceiverJob,
+    /// Names for messages.
+    pub names: HostNames,
+}
+
+/// The end of a copy between two hosts.
+#[derive(Debug)]
+pub enum Ending {
+    /// The receiver's report.
+    Done(Box<Summary>),
+    /// Nothing was copied, for this reason; the data can go through this machine.
+    NotPossible(String, MissingOn),
+    /// The control connection to a host was lost; the copy can be resumed.
+    Lost(String),
+}
+
+/// The hosts on which longhaul was not found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissingOn {
+    /// The source's host.
+    pub source: bool,
+    /// The receiving host.
+    pub receiver: bool,
+}
+
+enum Heard {
+    Source(Vec<u8>),
+    SourceOver,
+    Receiver(FromReceiver),
+    /// The receiver has ended, with its output before the marker or the reason.
+    ReceiverOver(Vec<u8>),
+}
+
+/// Runs the copy to its end.
+pub fn conduct(
+    copy: HostCopy,
+    progress: &Progress,
+    events: &mut dyn FnMut(Event),
+    cancel: &CancelToken,
+) -> Ending {
+    let (heard, hears) = channel();
+    let streams = read_both(&copy, &heard);
+    drop(heard);
+    match streams {
+        Ok((to_source, to_receiver)) => Conductor {
+            copy,
+            to_source,
+            to_receiver,
+            requests: FrameSplitter::of_client(),
+            noted: Vec::new(),
+            source_over: false,
+            way: None,
+            cancelled: None,
+            started: Instant::now(),
+            answered: false,
+            held: Vec::new(),
+        }
+        .run(&hears, progress, events, cancel),
+        Err(why) => Ending::NotPossible(why, MissingOn::default()),
+    }
+}
+
+/// Starts a thread for each host's output; returns the streams for their input.
+fn read_both(copy: &HostCopy, heard: &Sender<Heard>) -> Result<(UnixStream, UnixStream), String> {
+    let wrong = |e: std::io::Error| format!("cannot read from the hosts: {e}");
+    let to_source = copy.source.stream.try_clone().map_err(wrong)?;
+    let to_receiver = copy.receiver.stream.try_clone().map_err(wrong)?;
+    let mut source = to_source.try_clone().map_err(wrong)?;
+    let mut receiver = to_receiver.try_clone().map_err(wrong)?;
+    let (tell_source, tell_receiver) = (heard.clone(), heard.clone());
+    let thread = |name: &str| thread::Builder::new().name(name.to_owned());
+    thread("source")
+        .spawn(move || {
+            let mut bytes = [0; 8 << 10];
+            while let Ok(n @ 1..) = source.read(&mut bytes) {
+                let read = bytes.get(..n).unwrap_or_default().to_vec();
+                if tell_source.send(Heard::Source(read)).is_err() {
+                    return;
+                }
+            }
+            let _ = tell_source.send(Heard::SourceOver);
+        })
+        .map_err(wrong)?;
+    thread("receiver")
+        .spawn(move || {
+            let over = match frames::skip_login(&mut receiver) {
+                Err(noise) => noise,
+                Ok(()) => loop {
+                    let message = match frames::next(&mut receiver) {
+                        Ok(Some(message)) => FromReceiver::decode(message),
+                        Ok(None) => break Vec::new(),
+                        Err(e) => Err(e),
+                    };
+                    match message {
+                        Ok(message) => {
+                            if tell_receiver.send(Heard::Receiver(message)).is_err() {
+                                return;
+                            }
+                        }
+                        Err(e) => break e.0.into_bytes(),
+                    }
+                },
+            };
+            let _ = tell_receiver.send(Heard::ReceiverOver(over));
+        })
+        .map_err(wrong)?;
+    Ok((to_source, to_receiver))
+}
+
+struct Conductor {
+    copy: HostCopy,
+    to_source: UnixStream,
+    to_receiver: UnixStream,
+    /// The receiver's messages to the source.
+    requests: FrameSplitter,
+    /// The source's first output.
+    noted: Vec<u8>,
+    source_over: bool,
+    way: Option<SourceReached>,
+    cancelled: Option<Instant>,
+    started: Instant,
+    /// The receiver has sent a message.
+    answered: bool,
+    /// Messages about the source for a receiver that has not answered yet.
+    held: Vec<ToReceiver>,
+}
+
+impl Conductor {
+    fn run(
+        mut self,
+        hears: &Receiver<Heard>,
+        progress: &Progress,
+        events: &mut dyn FnMut(Event),
+        cancel: &CancelToken,
+    ) -> Ending {
+        if let Err(why) = self.begin() {
+            return self.not_possible(why, MissingOn::default());
+        }
+        loop {
+            let heard = match hears.recv_timeout(LOOK) {
+                Ok(heard) => heard,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(ending) = self.stopped(cancel) {
+                        return ending;
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => Heard::ReceiverOver(Vec::new()),
+            };
+            let ending = match heard {
+                Heard::Source(bytes) => {
+                    self.note(&bytes);
+                    self.tell_later(ToReceiver::FromSource(bytes))
+                }
+                Heard::SourceOver => self.source_ended(),
+                Heard::Receiver(message) => self.handle(message, progress, events),
+                Heard::ReceiverOver(said) => Some(self.receiver_ended(&said)),
+            };
+            if let Some(ending) = ending {
+                return ending;
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), String> {
+        let names = write_list(self.copy.files.names.iter().map(Vec::as_slice));
+        let request = SourceRequest {
+            version: direct_control::VERSION,
+            root: &self.copy.files.root,
+            names: &names,
+            follow: self.copy.follow,
+        };
+        let request = direct_control::framed(&request.to_bytes());
+        if request.len() > LONGEST_REQUEST || names.len() > LONGEST_REQUEST {
+            return Err("too many sources for one request".to_owned());
+        }
+        let source = self.copy.source.address.map(|at| at.ip());
+        let here = self.copy.receiver.address.map(|at| at.ip());
+        // A loopback address is this machine's, unless both hosts are.
+        let both = [source, here]
+            .iter()
+            .all(|ip| ip.is_some_and(|ip| ip.is_loopback()));
+        let usable = |ip: &IpAddr| both || !ip.is_loopback();
+        self.copy.job.source = source.into_iter().filter(usable).collect();
+        self.copy.job.here = here.into_iter().filter(usable).collect();
+        // An end of the source shows when its output is read.
+        let _ = self.to_source.write_all(&request);
+        let job = ToReceiver::Job(Box::new(self.copy.job.clone()));
+        self.tell(&job);
+        Ok(())
+    }
+
+    fn tell(&mut self, message: &ToReceiver) {
+        // An end of the receiver shows when its output is read.
+        let _ = self.to_receiver.write_all(&message.to_bytes());
+    }
+
+    /// Sends a message about the source, which may speak before the receiver is ready for it.
+    fn tell_later(&mut self, message: ToReceiver) -> Option<Ending> {
+        match self.answered {
+            true => self.tell(&message),
+            false if self.held.len() < MOST_HELD => self.held.push(message),
+            false => {
+                let why = format!("{}: too much output", self.copy.names.source);
+                return Some(self.not_possible(why, MissingOn::default()));
+            }
+        }
+        None
+    }
+
+    /// Keeps the beginning of the source's output, for the reason why it ended.
+    fn note(&mut self, bytes: &[u8]) {
+        let room = NOTED.saturating_sub(self.noted.len());
+        self.noted.extend(bytes.iter().take(room));
+    }
+
+    /// Handles a cancel, and a receiver that does not react to it.
+    fn stopped(&mut self, cancel: &CancelToken) -> Option<Ending> {
+        match self.cancelled {
+            None if cancel.is_cancelled() => {
+                self.cancelled = Some(Instant::now());
+                self.tell(&ToReceiver::Cancel);
+                // Before the first connection there is nothing to report.
+                self.way.is_none().then(interrupted)
+            }
+            Some(at) if at.elapsed() > LAST_WORDS => Some(interrupted()),
+            None if !self.answered && self.started.elapsed() > FIRST_WORD => {
+                let host = &self.copy.names.target;
+                let why = format!("no longhaul on {host} has answered");
+                Some(self.not_possible(why, MissingOn::default()))
+            }
+            _ => None,
+        }
+    }
+
+    fn handle(
+        &mut self,
+        message: FromReceiver,
+        progress: &Progress,
+        events: &mut dyn FnMut(Event),
+    ) -> Option<Ending> {
+        self.answered = true;
+        for early in std::mem::take(&mut self.held) {
+            self.tell(&early);
+        }
+        let names = &self.copy.names;
+        match message {
+            FromReceiver::ToSource(bytes) => {
+                if let Err(why) = self.pass_on(&bytes) {
+                    let why = format!("{}: {why}", self.copy.names.target);
+                    return Some(match self.way {
+                        None => self.not_possible(why, MissingOn::default()),
+                        Some(_) => Ending::Lost(why),
+                    });
+                }
+                None
+            }
+            FromReceiver::Way(way) => {
+                self.way = Some(way);
+                None
+            }
+            FromReceiver::NoWay(why) => {
+                let why = escape::text(why.as_bytes()).to_string();
+                Some(match self.cancelled {
+                    Some(_) => interrupted(),
+                    None => self.not_possible(why, self.missing()),
+                })
+            }
+            FromReceiver::Progress(mut values) => {
+                values.rename(|name| names.name(name));
+                progress.take_values(&values);
+                None
+            }
+            FromReceiver::Event(event) => {
+                events(names.event(*event));
+                None
+            }
+            FromReceiver::Done(summary) => {
+                let mut summary = names.summary(*summary);
+                let lost = matches!(summary.outcome, Outcome::NoConnection(_));
+                if lost && self.source_over && self.cancelled.is_none() {
+                    return Some(Ending::Lost(self.source_lost()));
+                }
+                summary.way = self.way.as_ref().map(|way| self.direct(way));
+                Some(Ending::Done(Box::new(summary)))
+            }
+        }
+    }
+
+    fn direct(&self, way: &SourceReached) -> HostWay {
+        let names = &self.copy.names;
+        let by = match way.dialed {
+            true => &names.source,
+            false => &names.target,
+        };
+        let host = match way.dialed {
+            true => &names.target,
+            false => &names.source,
+        };
+        HostWay {
+            kind: HostWayKind::Direct,
+            connected: Some(Name(by.clone().into_bytes())),
+            address: Some(way.address.to_string()),
+            reason: format!("{by} can connect to {host}"),
+        }
+    }
+
+    /// Passes requests of the receiver to the source. Only those that a copy needs are passed on.
+    fn pass_on(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.requests.push(bytes).map_err(|e| e.to_string())?;
+        while let Some(message) = self.requests.next_message().map_err(|e| e.to_string())? {
+            match ClientMessage::decode(&message).map_err(|e| e.to_string())? {
+                ClientMessage::Begin { .. }
+                | ClientMessage::More { .. }
+                | ClientMessage::Dial { .. } => {}
+                ClientMessage::Source { .. } => {
+                    return Err("the receiver asks for other files".to_owned());
+                }
+            }
+            let framed = direct_control::framed(&message);
+            // An end of the source shows when its output is read.
+            let _ = self.to_source.write_all(&framed);
+        }
+        Ok(())
+    }
+
+    fn source_ended(&mut self) -> Option<Ending> {
+        self.source_over = true;
+        let why = self.source_lost();
+        if self.way.is_none() && !says_refused(&self.noted) {
+            return Some(self.not_possible(why, self.missing()));
+        }
+        // The receiver reports what it has copied, or the reason in the source's refusal.
+        self.tell_later(ToReceiver::SourceEnded(why))
+    }
+
+    fn missing(&self) -> MissingOn {
+        MissingOn {
+            source: says_absent(&self.noted),
+            receiver: false,
+        }
+    }
+
+    fn source_lost(&mut self) -> String {
+        let host = self.copy.names.source.clone();
+        match says_absent(&self.noted) {
+            true => format!("longhaul was not found on {host}"),
+            false => ended(&host, &self.copy.source.last_words()),
+        }
+    }
+
+    fn receiver_ended(&mut self, said: &[u8]) -> Ending {
+        let host = self.copy.names.target.clone();
+        if self.cancelled.is_some() {
+            return interrupted();
+        }
+        let absent = says_absent(said);
+        let words = self.copy.receiver.last_words();
+        let why = match (absent, self.answered) {
+            (true, _) => format!("longhaul was not found on {host}"),
+            (_, true) => ended(&host, &words),
+            (_, false) => format!(
+                "longhaul on {host} ended before it answered: it may be too old for copies between \
+                 hosts; upgrade it"
+            ),
+        };
+        match self.way {
+            Some(_) => Ending::Lost(why),
+            None => {
+                let missing = MissingOn {
+                    receiver: absent,
+                    ..self.missing()
+                };
+                self.not_possible(why, missing)
+            }
+        }
+    }
+
+    fn not_possible(&self, why: String, missing: MissingOn) -> Ending {
+        Ending::NotPossible(why, missing)
+    }
+}
+
+impl Drop for Conductor {
+    fn drop(&mut self) {
+        // The ends of their standard inputs end both programs.
+        for stream in [&self.to_source, &self.to_receiver] {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn ended(host: &str, words: &str) -> String {
+    match words {
+        "" => format!("{host}: the connection ended"),
+        words => format!("{host}: {words}"),
+    }
+}
+
+/// True if the command that starts longhaul has found none.
+fn says_absent(output: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(output);
+    ["absent", "gone", "altered"]
+        .iter()
+        .any(|word| text.contains(&format!("longhaul-{word} ")))
+}
+
+/// True if the source has answered with messages.
+fn says_refused(output: &[u8]) -> bool {
+    let marker = direct_control::marker();
+    let marker = marker.strip_prefix(b"\n").unwrap_or(marker);
+    output.windows(marker.len()).any(|window| window == marker)
+}
+
+fn interrupted() -> Ending {
+    Ending::Done(Box::new(Summary {
+        outcome: Outcome::Interrupted,
+        ..Summary::default()
+    }))
+}

@@ -1,0 +1,18 @@
+//! Copies directly from one host to another, controlled from this machine:
+//! docs/design/0022-host-to-host.md.
+//!
+//! The receiving host runs the copy (`receiver`); the source's host runs `longhaul serve --once`,
+//! confined to the sources. This machine starts both over its logins and passes control messages
+//! between them (`conductor`).
+
+mod conductor;
+mod frames;
+mod names;
+mod receiver;
+mod sources;
+
+pub use conductor::{Ending, HostCopy, MissingOn, conduct};
+pub use frames::{MOST_NOISE, ReceiverJob};
+pub use names::HostNames;
+pub use receiver::receive;
+pub use sources::{SourceFiles, files_of};

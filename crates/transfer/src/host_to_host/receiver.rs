@@ -1,0 +1,350 @@
+//! The receiving end of a copy between two hosts: runs the copy, with the source's host as its only
+//! server, and reports to the machine that started it.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use schedule::Told;
+use tracing::debug;
+
+use super::frames::{self, FromReceiver, InvalidFrame, ReceiverJob, ToReceiver, VERSION};
+use crate::cancel::CancelToken;
+use crate::connect::{AtFault, BetweenHosts, BetweenSettings, ConnectCheck, ConnectError};
+use crate::copy::{self, Connect, CopyRequest, HostId, Place, TransferEstimate};
+use crate::report::{Progress, Summary};
+use crate::session::{ConnectionSource, Link, Session, SessionOptions};
+use crate::sums::{SumLedger, WantedDigest};
+
+/// Time in which the job must arrive.
+const BEGIN: Duration = Duration::from_secs(30);
+/// Time in which the source must say that it listens. It checks its files before.
+const LISTENS: Duration = Duration::from_secs(60);
+/// Interval of progress messages.
+const PROGRESS: Duration = Duration::from_millis(100);
+/// Number of failures in the summary; each was an event.
+const FAILURES: usize = 100;
+
+/// Receives one copy, with messages on these streams. The caller must exit afterwards, because
+/// threads keep reading.
+///
+/// # Errors
+/// One sentence. The other end was told if possible.
+pub fn receive(
+    input: impl Read + Send + 'static,
+    output: impl Write + Send + 'static,
+    own: Vec<IpAddr>,
+) -> Result<(), String> {
+    let cancel = CancelToken::default();
+    let voice = Voice {
+        output: Arc::new(Mutex::new(Box::new(output))),
+        cancel: cancel.clone(),
+    };
+    voice.mark()?;
+    let between = Arc::new(OnceLock::new());
+    let (steps, next) = channel();
+    let reader = Reader {
+        between: Arc::clone(&between),
+        steps,
+        cancel: cancel.clone(),
+    };
+    let thread = thread::Builder::new().name("messages".to_owned());
+    let reading = thread.spawn(move || reader.run(input));
+    reading.map_err(|e| format!("cannot start a thread: {e}"))?;
+    let job = match next.recv_timeout(BEGIN) {
+        Ok(Step::Job(job)) => job,
+        Ok(Step::Invalid(why)) => {
+            voice.say(&FromReceiver::NoWay(why.clone()));
+            return Err(why);
+        }
+        _ => return Err("receive is internal: longhaul cp starts it over ssh".to_owned()),
+    };
+    match begin(&job, own, &voice, &between, &next) {
+        Ok(link) => {
+            let summary = run(*job, link, &voice, &between, cancel);
+            voice.say(&FromReceiver::Done(Box::new(summary)));
+            Ok(())
+        }
+        Err(why) => {
+            voice.say(&FromReceiver::NoWay(why.clone()));
+            Err(why)
+        }
+    }
+}
+
+/// Messages that the main thread waits for.
+enum Step {
+    Job(Box<ReceiverJob>),
+    Listens,
+    Failed(String),
+    Invalid(String),
+}
+
+/// Makes the first connection with the source's host.
+fn begin(
+    job: &ReceiverJob,
+    own: Vec<IpAddr>,
+    voice: &Voice,
+    between: &OnceLock<Arc<BetweenHosts>>,
+    next: &Receiver<Step>,
+) -> Result<Box<dyn Link>, String> {
+    if job.version != VERSION {
+        return Err(format!(
+            "longhaul {} on this host speaks version {VERSION} of the protocol, the other end {}: \
+             upgrade the older one",
+            env!("CARGO_PKG_VERSION"),
+            job.version
+        ));
+    }
+    let mut here = job.here.clone();
+    here.extend(own.into_iter().filter(|ip| !job.here.contains(ip)));
+    let settings = BetweenSettings {
+        name: job.host.clone(),
+        secured: job.secured.clone(),
+        source: job.source.clone(),
+        here,
+    };
+    let outlet = voice.clone();
+    let outlet = move |bytes| outlet.say(&FromReceiver::ToSource(bytes));
+    let (hosts, first) = BetweenHosts::begin(settings, outlet)?;
+    let hosts = between.get_or_init(|| hosts);
+    voice.say(&FromReceiver::ToSource(first));
+    match next.recv_timeout(LISTENS) {
+        Ok(Step::Listens) => {}
+        Ok(Step::Failed(why) | Step::Invalid(why)) => return Err(why),
+        Ok(Step::Job(_)) => return Err("a second job".to_owned()),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+            return Err("the source did not answer".to_owned());
+        }
+    }
+    let link = hosts.connect()?;
+    if let Some(way) = hosts.way() {
+        voice.say(&FromReceiver::Way(way));
+    }
+    Ok(link)
+}
+
+fn run(
+    job: ReceiverJob,
+    link: Box<dyn Link>,
+    voice: &Voice,
+    between: &OnceLock<Arc<BetweenHosts>>,
+    cancel: CancelToken,
+) -> Summary {
+    let start = Instant::now();
+    let ledger = job
+        .options
+        .verify
+        .then(|| Arc::new(SumLedger::new(WantedDigest::Verify)));
+    let source = Source {
+        link: Mutex::new(Some(link)),
+        reach: between.get().cloned(),
+        ledger,
+        job: &job,
+    };
+    let remote = |path: &crate::report::Name| Place::Remote {
+        host: HostId(0),
+        path: path.0.clone(),
+    };
+    let request = CopyRequest {
+        sources: job.sources.iter().map(remote).collect(),
+        target: Place::Local(local(&job.target.0)),
+        options: job.options.clone(),
+    };
+    let progress = Progress::default();
+    let (running, stopped) = channel::<()>();
+    let mut summary = thread::scope(|scope| {
+        let shown = &progress;
+        scope.spawn(move || show(shown, voice, &stopped));
+        let mut events = |event| voice.say(&FromReceiver::Event(Box::new(event)));
+        let summary = copy::run(request, &source, &progress, &mut events, &cancel);
+        drop(running);
+        summary
+    });
+    voice.say(&FromReceiver::Progress(progress.values()));
+    summary.failures.truncate(FAILURES);
+    summary.elapsed = start.elapsed();
+    summary
+}
+
+/// Sends the progress until the copy ends.
+fn show(progress: &Progress, voice: &Voice, stopped: &Receiver<()>) {
+    let mut told = progress.values();
+    while stopped.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
+        let now = progress.values();
+        if now != told {
+            voice.say(&FromReceiver::Progress(now.clone()));
+            told = now;
+        }
+    }
+}
+
+/// Converts a path as it is written in an operand: relative to the login directory, perhaps with
+/// `~`.
+fn local(path: &[u8]) -> PathBuf {
+    let home = || std::env::var_os("HOME").map(PathBuf::from);
+    let os = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
+    match path {
+        b"" => PathBuf::from("."),
+        b"~" => home().unwrap_or_else(|| PathBuf::from(".")),
+        path => match path.strip_prefix(b"~/") {
+            Some(rest) => home().unwrap_or_default().join(os(rest)),
+            None => os(path),
+        },
+    }
+}
+
+/// The messages to the machine that started the copy. If it has gone, the copy is cancelled.
+#[derive(Clone)]
+struct Voice {
+    output: Arc<Mutex<Box<dyn Write + Send>>>,
+    cancel: CancelToken,
+}
+
+impl Voice {
+    fn mark(&self) -> Result<(), String> {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        frames::mark(&mut *output).map_err(|e| format!("standard output: {e}"))
+    }
+
+    fn say(&self, message: &FromReceiver) {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = output.write_all(&message.to_bytes());
+        if written.and_then(|()| output.flush()).is_err() {
+            self.cancel.cancel();
+        }
+    }
+}
+
+/// Reads the messages of the machine that started the copy.
+struct Reader {
+    between: Arc<OnceLock<Arc<BetweenHosts>>>,
+    steps: Sender<Step>,
+    cancel: CancelToken,
+}
+
+impl Reader {
+    fn run(self, mut input: impl Read) {
+        loop {
+            let message = match frames::next(&mut input) {
+                Ok(Some(message)) => ToReceiver::decode(message),
+                Ok(None) => break,
+                Err(e) => Err(e),
+            };
+            match message {
+                Ok(message) => self.handle(message),
+                Err(InvalidFrame(why)) => {
+                    let why = format!(
+                        "longhaul {} on this host cannot read the request: {why}",
+                        env!("CARGO_PKG_VERSION")
+                    );
+                    let _ = self.steps.send(Step::Invalid(why));
+                    break;
+                }
+            }
+        }
+        // The starter has gone: the copy ends and can be resumed.
+        self.cancel.cancel();
+        if let Some(between) = self.between.get() {
+            between.over("the connection to the starter of the copy ended");
+        }
+    }
+
+    fn handle(&self, message: ToReceiver) {
+        let step = match message {
+            ToReceiver::Job(job) => Some(Step::Job(job)),
+            ToReceiver::Cancel => {
+                self.cancel.cancel();
+                None
+            }
+            ToReceiver::FromSource(bytes) => {
+                let between = self.between.get();
+                match between.map(|between| between.heard(&bytes)) {
+                    Some(Ok(true)) => Some(Step::Listens),
+                    Some(Err(why)) => Some(Step::Failed(why)),
+                    Some(Ok(false)) | None => None,
+                }
+            }
+            ToReceiver::SourceEnded(why) => {
+                debug!("the source has ended: {why}");
+                if let Some(between) = self.between.get() {
+                    between.over(&why);
+                }
+                Some(Step::Failed(why))
+            }
+        };
+        if let Some(step) = step {
+            // The main thread may have ended.
+            let _ = self.steps.send(step);
+        }
+    }
+}
+
+/// The source's host for the copy.
+struct Source<'a> {
+    /// The first connection.
+    link: Mutex<Option<Box<dyn Link>>>,
+    reach: Option<Arc<BetweenHosts>>,
+    ledger: Option<Arc<SumLedger>>,
+    job: &'a ReceiverJob,
+}
+
+impl Connect for Source<'_> {
+    fn connect(
+        &self,
+        _: HostId,
+        _: Option<TransferEstimate>,
+        _: &CancelToken,
+    ) -> Result<Session, ConnectError> {
+        let job = self.job;
+        let wrong = |why: &str| {
+            let why = format!("{}: {why}", job.host);
+            ConnectError::new(AtFault::Host, ConnectCheck::Session, why)
+        };
+        let link = self
+            .link
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let link = link.ok_or_else(|| wrong("the first connection is in use"))?;
+        let options = &job.options;
+        let keeps_times = options.preserve || options.archive || options.acls;
+        let session = SessionOptions {
+            limit: job.limit,
+            connections: job.connections,
+            channels: job.channels,
+            requests: job.requests,
+            buffer: job.buffer,
+            pack: job.pack,
+            ledger: self.ledger.clone(),
+            reach: self
+                .reach
+                .clone()
+                .map(|reach| reach as Arc<dyn ConnectionSource>),
+            told: Told::default()
+                .with(Told::NANOSECONDS, keeps_times)
+                .with(Told::LINKS, options.hard_links),
+            ..SessionOptions::default()
+        };
+        let started = Session::start(link, session);
+        started.map_err(|e| wrong(&format!("cannot start a session: {e}")))
+    }
+
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
+        self.ledger.clone()
+    }
+
+    fn name(&self, _: HostId) -> String {
+        self.job.host.clone()
+    }
+
+    fn identity(&self, _: HostId) -> String {
+        self.job.identity.clone()
+    }
+}

@@ -1,0 +1,404 @@
+//! Copies directly from one host to another, controlled from here, and what happens if that is
+//! impossible.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use longhaul_tests::{Client, longhaul, remote, scratch};
+use serde_json::Value;
+use ssh::direct_control::{self, ListeningReply, OwnAddresses, SourceRequest, VERSION, write_list};
+use ssh::key::PrivateKey;
+use testkit::peer::{Peer, PeerBuilder};
+use testkit::tree::{Compare, Tree, assert_same, write_file};
+use testkit::{Outcome, Run, Seed};
+
+/// The closing line's words for the direct way.
+const DIRECT: &str = "directly between the hosts";
+/// The closing line's words for the other way.
+const THROUGH_HERE: &str = "through this machine";
+
+/// One of the two hosts, whose users find `longhaul` on a PATH of their own.
+struct Host {
+    peer: Peer,
+    bin: tempfile::TempDir,
+}
+
+impl Host {
+    fn start(name: &str, client: &mut Client) -> Option<Self> {
+        let bin = tempfile::tempdir().expect("a folder");
+        let path = format!("PATH={}:/usr/bin:/bin", bin.path().display());
+        let builder = PeerBuilder::openssh().option("SetEnv", path);
+        let peer = builder.authorize(&client.dir).start()?;
+        client.dir.add_host(name, &peer);
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(bin.path(), all).expect("our folder");
+        let host = Self { peer, bin };
+        host.install();
+        Some(host)
+    }
+
+    fn install(&self) {
+        self.script(&format!("exec {} \"$@\"", longhaul().display()));
+    }
+
+    fn script(&self, text: &str) {
+        let file = self.program();
+        let own = self.bin.path().display();
+        let state = format!("export XDG_CACHE_HOME={own}/cache XDG_STATE_HOME={own}/state");
+        write_file(&file, format!("#!/bin/sh\n{state}\n{text}\n").as_bytes());
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&file, all).expect("our file");
+    }
+
+    fn program(&self) -> PathBuf {
+        self.bin.path().join("longhaul")
+    }
+
+    fn remove(&self) {
+        fs::remove_file(self.program()).expect("our file");
+    }
+
+    /// Installs a script that prints this instead of longhaul's answer.
+    fn says(&self, what: &[u8]) {
+        let file = self.bin.path().join("said");
+        write_file(&file, what);
+        self.script(&format!("cat {}; exec cat >/dev/null", file.display()));
+    }
+
+    /// Installs a script that prints this instead of the answer of `serve --once`, and serves SFTP.
+    fn says_once(&self, what: &[u8]) {
+        let file = self.bin.path().join("said");
+        write_file(&file, what);
+        let (file, real) = (file.display(), longhaul());
+        let real = real.display();
+        self.script(&format!(
+            "[ \"$2\" = --once ] || exec {real} \"$@\"\ncat {file}; exec cat >/dev/null"
+        ));
+    }
+
+    fn logins(&self) -> usize {
+        self.peer.log().matches("Accepted publickey").count()
+    }
+}
+
+struct Pair {
+    client: Client,
+    a: Host,
+    b: Host,
+    scratch: tempfile::TempDir,
+}
+
+impl Pair {
+    fn start() -> Option<Self> {
+        let mut client = Client::new();
+        if client.is_scp() {
+            return None;
+        }
+        let a = Host::start("a", &mut client)?;
+        let b = Host::start("b", &mut client)?;
+        let scratch = scratch();
+        for folder in ["from", "to"] {
+            fs::create_dir(scratch.path().join(folder)).expect("our folder");
+        }
+        Some(Self {
+            client,
+            a,
+            b,
+            scratch,
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn cp(&self, flags: &[&str], from: &str, to: &str) -> Run {
+        let run = self.client.cp().args(flags);
+        let run = run.arg(remote("a", &self.path(from)));
+        run.arg(remote("b", &self.path(to)))
+            .timeout(Duration::from_secs(90))
+    }
+
+    /// Copies a file, asserts that it is whole, and returns what was said.
+    #[track_caller]
+    fn copies_a_file(&self, flags: &[&str]) -> String {
+        let content = Seed::new(9).bytes(3_000_001);
+        write_file(&self.path("from/file"), &content);
+        let copied = self.path("to/file");
+        let _ = fs::remove_file(&copied);
+        let outcome = self.cp(flags, "from/file", "to/file").run().expect_code(0);
+        assert!(fs::read(copied).expect("a copy") == content, "{outcome}");
+        outcome.err()
+    }
+
+    /// Asserts that the file goes through this machine, for this reason, with hosts that are not
+    /// known yet.
+    #[track_caller]
+    fn goes_through_here(&self, why: &str) {
+        let cache = self.client.dir.path().join("cache");
+        fs::remove_dir_all(&cache).expect("our folder");
+        fs::create_dir(&cache).expect("our folder");
+        self.goes_through_here_again(why);
+    }
+
+    #[track_caller]
+    fn goes_through_here_again(&self, why: &str) {
+        let said = self.copies_a_file(&[]);
+        assert!(!said.contains(DIRECT), "{said}");
+        let line = said.lines().find(|line| line.contains(THROUGH_HERE));
+        let line = line.unwrap_or_else(|| panic!("no way in\n{said}"));
+        assert!(line.contains(why), "{why:?} is not in\n{line}");
+    }
+
+    /// Waits until no process that the hosts have started is left.
+    #[track_caller]
+    fn leaves_nothing(&self) {
+        for host in [&self.a, &self.b] {
+            testkit::wait::until(
+                Duration::from_secs(20),
+                || host.peer.sessions().is_empty(),
+                || format!("{:?} still run", host.peer.processes()),
+            );
+        }
+    }
+}
+
+fn event(outcome: &Outcome, name: &str) -> Value {
+    let out = outcome.out();
+    let all = out
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let mut found = all.filter(|event: &Value| event["event"] == name);
+    found
+        .next_back()
+        .unwrap_or_else(|| panic!("no {name} in\n{out}"))
+}
+
+#[test]
+fn a_tree_moves_directly_and_nothing_stays() {
+    let Some(pair) = Pair::start() else { return };
+    Tree::plain(5).make(&pair.path("from/tree"));
+    let flags = ["-r", "-p", "--json", "--explain"];
+    let outcome = pair.cp(&flags, "from/tree", "to").run().expect_code(0);
+    assert_same(
+        &pair.path("from/tree"),
+        &pair.path("to/tree"),
+        Compare::CONTENT,
+    );
+    let summary = event(&outcome, "summary");
+    assert_eq!(summary["way"]["kind"], "direct", "{summary}");
+    assert_eq!(summary["way"]["connected"], "b", "{summary}");
+    let done = event(&outcome, "file_done");
+    let from = format!("a:{}", pair.path("from/tree").display());
+    let to = format!("b:{}", pair.path("to/tree").display());
+    assert!(
+        done["source"]
+            .as_str()
+            .is_some_and(|s| s.starts_with(&from)),
+        "{done}"
+    );
+    assert!(
+        done["target"].as_str().is_some_and(|s| s.starts_with(&to)),
+        "{done}"
+    );
+    let decisions = outcome.out();
+    assert!(decisions.contains(r#""what":"way""#), "{decisions}");
+    // One login each: the data used none.
+    assert_eq!((pair.a.logins(), pair.b.logins()), (1, 1));
+    pair.leaves_nothing();
+}
+
+#[test]
+fn the_closing_line_says_which_way_and_why() {
+    let Some(pair) = Pair::start() else { return };
+    let direct = pair.copies_a_file(&[]);
+    assert!(
+        direct.contains(DIRECT) && direct.contains("b can connect to a"),
+        "{direct}"
+    );
+    for flag in ["-3", "--through-here"] {
+        let said = pair.copies_a_file(&[flag]);
+        let line = format!("{THROUGH_HERE}: --through-here");
+        assert!(said.contains(&line), "{said}");
+    }
+}
+
+#[test]
+fn flags_have_the_same_effect_on_both_ways() {
+    let Some(pair) = Pair::start() else { return };
+    let limit = ["--limit", "2MB/s"];
+    let start = std::time::Instant::now();
+    let said = pair.copies_a_file(&limit);
+    assert!(said.contains(DIRECT), "{said}");
+    assert!(start.elapsed() > Duration::from_millis(900), "{said}");
+    let said = pair.copies_a_file(&["--verify", "--fsync"]);
+    assert!(
+        said.contains("verified") && said.contains("synced and renamed"),
+        "{said}"
+    );
+}
+
+#[test]
+fn failures_name_the_right_host_and_give_the_same_exit_code() {
+    let Some(pair) = Pair::start() else { return };
+    for flags in [&[][..], &["--through-here"]] {
+        let missing = pair.cp(flags, "from/none", "to/file").run().expect_code(1);
+        let name = format!("a:{}", pair.path("from/none").display());
+        missing.expect_err(&[&name, "No such file"]);
+        write_file(&pair.path("from/file"), b"x");
+        let nowhere = pair
+            .cp(flags, "from/file", "none/file")
+            .run()
+            .expect_code(1);
+        nowhere.expect_err(&[&format!("b:{}", pair.path("none").display())]);
+    }
+}
+
+#[test]
+fn without_longhaul_on_both_hosts_the_data_goes_through_here() {
+    let Some(pair) = Pair::start() else { return };
+    pair.b.remove();
+    pair.goes_through_here("longhaul was not found on b");
+    // Neither host is searched again within a day.
+    let before = pair.a.logins();
+    pair.goes_through_here_again("was not found at the far end within the last day");
+    assert_eq!(pair.a.logins(), before + 1);
+}
+
+#[test]
+fn without_longhaul_at_the_source_the_data_goes_through_here() {
+    let Some(pair) = Pair::start() else { return };
+    pair.a.remove();
+    pair.goes_through_here("longhaul was not found on a");
+}
+
+#[test]
+fn a_longhaul_without_this_command_is_to_be_upgraded() {
+    let Some(pair) = Pair::start() else { return };
+    pair.b
+        .script("echo \"error: unrecognized subcommand 'receive'\" >&2; exit 2");
+    pair.goes_through_here("longhaul on b ended before it answered");
+}
+
+#[test]
+fn a_symlink_that_leads_out_of_the_sources_is_copied_through_here() {
+    let Some(pair) = Pair::start() else { return };
+    fs::create_dir(pair.path("from/tree")).expect("our folder");
+    write_file(&pair.path("outside"), b"outside");
+    symlink(pair.path("outside"), pair.path("from/tree/link")).expect("our folder");
+    let outcome = pair.cp(&["-r"], "from/tree", "to").run().expect_code(0);
+    outcome.expect_err(&[THROUGH_HERE, "leads out of the copied files"]);
+    assert_eq!(
+        fs::read(pair.path("to/tree/link")).expect("a copy"),
+        b"outside"
+    );
+}
+
+/// Answers of a hostile source. The receiver connects to nothing else, and what it wrote is right.
+#[test]
+fn a_hostile_source_gains_nothing_but_the_other_way() {
+    let Some(pair) = Pair::start() else { return };
+    let key = PrivateKey::generate_ed25519().expect("a key");
+    let answer = |port: u16, addresses: &[&str]| {
+        let listening = ListeningReply {
+            version: VERSION,
+            port: port.into(),
+            user: pair.a.peer.user().as_bytes(),
+            host_key: key.public_blob(),
+            software: env!("CARGO_PKG_VERSION").as_bytes(),
+        };
+        let addresses = write_list(addresses.iter().map(|a| a.as_bytes()));
+        let own = OwnAddresses {
+            addresses: &addresses,
+        };
+        [
+            direct_control::marker(),
+            &direct_control::framed(&own.to_bytes()),
+            &direct_control::framed(&listening.to_bytes()),
+        ]
+        .concat()
+    };
+    let too_long = [direct_control::marker(), &[0xff; 64]].concat();
+    let many = vec!["192.0.2.1"; 100];
+    let closed = testkit::port::free();
+    for (what, why) in [
+        // Another server at the port, such as b's own sshd: its key is not the announced one.
+        (answer(pair.b.peer.port(), &[]), "host key"),
+        (answer(closed, &["not an address"]), "invalid list"),
+        (answer(closed, &many), "invalid list"),
+        (answer(closed, &[]), "cannot connect to 127.0.0.1"),
+        (too_long, "exceeds the limit"),
+        (vec![b'x'; 1 << 17], THROUGH_HERE),
+    ] {
+        pair.a.says_once(&what);
+        pair.goes_through_here(why);
+    }
+    pair.leaves_nothing();
+}
+
+/// The receiver has the one-time keys, and must not get more files of the source with them.
+#[test]
+fn a_hostile_receiver_cannot_ask_the_source_for_other_files() {
+    let Some(pair) = Pair::start() else { return };
+    let names = write_list([&b"/."[..]]);
+    let request = SourceRequest {
+        version: VERSION,
+        root: b"/",
+        names: &names,
+        follow: false,
+    };
+    let body = direct_control::framed(&request.to_bytes());
+    let len = u32::try_from(body.len() + 1).expect("short").to_be_bytes();
+    pair.b
+        .says(&[b"\nlonghaul-receives\n", &len[..], &[49], &body].concat());
+    pair.goes_through_here("the receiver asks for other files");
+    pair.b
+        .says(&[b"\nlonghaul-receives\n", &[0xff; 64][..]].concat());
+    pair.goes_through_here("longhaul on b ended before it answered");
+    pair.leaves_nothing();
+}
+
+/// A symlink at the target that somebody else has planted is not followed below the named folder.
+#[test]
+fn nothing_is_written_outside_of_the_target() {
+    let Some(pair) = Pair::start() else { return };
+    fs::create_dir_all(pair.path("from/tree/sub")).expect("our folder");
+    write_file(&pair.path("from/tree/sub/file"), b"new");
+    fs::create_dir_all(pair.path("to/tree")).expect("our folder");
+    fs::create_dir(pair.path("elsewhere")).expect("our folder");
+    symlink(pair.path("elsewhere"), pair.path("to/tree/sub")).expect("our folder");
+    let outcome = pair.cp(&["-r"], "from/tree", "to").run();
+    assert!(outcome.err().contains(DIRECT), "{outcome}");
+    assert!(is_empty(&pair.path("elsewhere")), "{outcome}");
+    assert_eq!(outcome.code, Some(1), "{outcome}");
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).expect("our folder").next().is_none()
+}
+
+#[test]
+fn a_copy_whose_receiver_is_lost_is_resumed() {
+    let Some(pair) = Pair::start() else { return };
+    let content = Seed::new(3).bytes(24_000_000);
+    write_file(&pair.path("from/file"), &content);
+    let run = pair.cp(&["--limit", "6MB/s", "--json"], "from/file", "to/file");
+    let running = run.spawn();
+    assert!(running.shows("\"bytes_done\":1"), "{}", running.wait());
+    for pid in pair.b.peer.sessions() {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process number");
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    let outcome = running.wait().expect_code(0);
+    assert!(
+        fs::read(pair.path("to/file")).expect("a copy") == content,
+        "{outcome}"
+    );
+    let warning = event(&outcome, "warning");
+    let message = warning["message"].as_str().unwrap_or_default();
+    assert!(message.contains("connecting again"), "{warning}");
+    let summary = event(&outcome, "summary");
+    assert_eq!(summary["way"]["kind"], "direct", "{summary}");
+}
