@@ -928,3 +928,39 @@ fn operands_that_cannot_be_synced_are_one_sentence() {
             .expect_err(&[says]);
     }
 }
+
+/// Regression: `-i` took the `n` behind it as the name of a key file, and `-in --delete`, rsync's dry
+/// run with itemized changes, deleted.
+#[test]
+fn an_itemized_dry_run_in_rsyncs_letters_deletes_nothing() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/kept"), b"x");
+    write_file(&scene.path("b/gone"), b"y");
+    let go = |flags: &[&str]| {
+        let run = sync(&scene, flags).arg("--delete");
+        run.arg(scene.path("a")).arg(scene.remote("b")).run()
+    };
+    for letters in ["-in", "-ni", "-avhin", "-n"] {
+        let outcome = go(&[letters]);
+        let outcome = outcome
+            .expect_code(0)
+            .expect_err(&["nothing was changed (--dry-run)"]);
+        let printed = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        assert!(printed.contains("- gone"), "{letters}: {outcome}");
+        assert!(scene.path("b/gone").exists(), "{letters}");
+        assert!(!scene.path("b/kept").exists(), "{letters}");
+    }
+    // A key before the operands, as scp's -i: three operands, and nothing happens.
+    let outcome = sync(&scene, &["-i", "key", "--delete"])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"))
+        .run();
+    outcome
+        .expect_code(2)
+        .expect_err(&["--identity FILE names a key file"]);
+    assert!(scene.path("b/gone").exists());
+    go(&["-avhi"]).expect_code(0);
+    assert!(!scene.path("b/gone").exists() && scene.path("b/kept").exists());
+}

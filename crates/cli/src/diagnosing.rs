@@ -70,7 +70,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
     let hosts = Hosts::new(high.hosts.clone(), flags, Arc::new(output));
     let (config, settings) = hosts
         .for_probe(HostId(0))
-        .map_err(|e| told(e.into(), Exit::NoConnection))?;
+        .map_err(|e| told(e.to_string(), Exit::from(&e)))?;
     let shows = world.stderr_is_terminal && !world.dumb && !args.login.quiet;
     let drawn = Arc::clone(&console);
     let options = ProbeOptions {

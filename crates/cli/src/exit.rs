@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use transfer::connect::ConnectError;
 use transfer::report::Outcome;
 
 /// How a run ended.
@@ -157,7 +158,9 @@ impl Exit {
         match self {
             Self::Done => "everything was copied",
             Self::SomeFailed => "some files failed; the end of the output names each",
-            Self::Usage => "invalid command line (scp says 1)",
+            Self::Usage => {
+                "invalid command line, or invalid settings in ssh_config (scp says 1 or 255)"
+            }
             Self::Refused => {
                 "sync: everything was copied, and nothing was deleted, for the stated reason (as in \
                  rsync)"
@@ -179,7 +182,17 @@ impl From<&Outcome> for Exit {
             Outcome::Complete => Self::Done,
             Outcome::Partial => Self::SomeFailed,
             Outcome::NoConnection(_) => Self::NoConnection,
+            Outcome::Misconfigured(_) => Self::Usage,
             Outcome::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+impl From<&ConnectError> for Exit {
+    fn from(error: &ConnectError) -> Self {
+        match error.is_misconfiguration() {
+            true => Self::Usage,
+            false => Self::NoConnection,
         }
     }
 }

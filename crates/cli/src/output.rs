@@ -195,7 +195,9 @@ impl Output {
             self.console.error(&failure);
         }
         // If no connection was made, the error message suffices.
-        let nothing = exit == Exit::NoConnection && summary.files == 0 && summary.unfinished == 0;
+        let nothing = matches!(exit, Exit::NoConnection | Exit::Usage)
+            && summary.files == 0
+            && summary.unfinished == 0;
         if self.json.is_none() && !self.quiet && !nothing {
             self.console.line(&closing::line(summary));
             if let Some(line) = limiter::line(summary) {
@@ -214,9 +216,12 @@ impl Output {
 
     /// Reports the end of a sync, as [`Output::summary`] does; `dry` if nothing was changed.
     pub(crate) fn sync_summary(&self, exit: Exit, result: &SyncResult, dry: bool) {
-        if dry && exit != Exit::NoConnection {
+        if dry && !matches!(exit, Exit::NoConnection | Exit::Usage) {
             for failure in closing::failures(&result.summary) {
                 self.console.error(&failure);
+            }
+            if self.json.is_none() && !self.quiet {
+                self.console.line(sync::DRY);
             }
             self.explain(&result.summary);
             self.event(&RunEvent::summary(exit, &result.summary));

@@ -208,7 +208,7 @@ fn send(
     let first = summary.failures.into_iter().next();
     match (summary.outcome, first) {
         (Outcome::Complete, _) => Ok(()),
-        (Outcome::NoConnection(why), _) => Err(why),
+        (Outcome::NoConnection(why) | Outcome::Misconfigured(why), _) => Err(why),
         (_, Some(failure)) => Err(format!("cannot send the program there: {}", failure.reason)),
         (_, None) => Err("interrupted".to_owned()),
     }

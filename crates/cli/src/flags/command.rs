@@ -14,6 +14,8 @@ use crate::flags::table::{
 pub(crate) const OPERANDS: &str = "OPERANDS";
 /// Name under which clap stores `--remove`.
 pub(crate) const REMOVE: &str = "remove";
+/// Name under which clap stores `-h` of `longhaul cp` and `longhaul sync`.
+pub(crate) const SHORT_HELP: &str = "h";
 /// Name under which clap stores the words of a command to run.
 pub(crate) const COMMAND: &str = "COMMAND";
 
@@ -103,7 +105,26 @@ fn cp() -> Command {
                 .value_hint(clap::ValueHint::AnyPath)
                 .value_parser(ValueParser::os_string()),
         );
-    rows().fold(command, |command, flag| command.arg(arg(flag)))
+    let command = rows().fold(command, |command, flag| command.arg(arg(flag)));
+    with_help(command)
+}
+
+/// Replaces clap's `-h`, which would show help for the h of rsync's `-avh` too and copy nothing.
+fn with_help(command: Command) -> Command {
+    command
+        .disable_help_flag(true)
+        .arg(
+            Arg::new(SHORT_HELP)
+                .short('h')
+                .action(ArgAction::SetTrue)
+                .help("Print a short help"),
+        )
+        .arg(
+            Arg::new("help")
+                .long("help")
+                .action(ArgAction::HelpLong)
+                .help("Print the whole help"),
+        )
 }
 
 fn sync() -> Command {
@@ -131,7 +152,8 @@ fn sync() -> Command {
             clap::ValueHint::AnyPath,
         ));
     let command = sync_rows().fold(command, |command, flag| command.arg(arg(flag)));
-    sync_copy_rows().fold(command, |command, flag| command.arg(arg(flag)))
+    let command = sync_copy_rows().fold(command, |command, flag| command.arg(arg(flag)));
+    with_help(command)
 }
 
 fn bootstrap() -> Command {

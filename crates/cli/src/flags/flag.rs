@@ -4,6 +4,7 @@ use crate::flags::low::CopyArgs;
 
 /// One row of a table: the complete description of a flag of the subcommand whose arguments are
 /// `Args`.
+#[derive(Clone, Copy)]
 pub(crate) struct Flag<Args: 'static = CopyArgs> {
     /// The letter, if it has one.
     pub(crate) short: Option<char>,

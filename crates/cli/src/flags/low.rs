@@ -25,7 +25,7 @@ pub(crate) use self::diagnosing::DoctorArgs;
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::syncing::{FilterSource, SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
-use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
+use crate::flags::command::{COMMAND, OPERANDS, REMOVE, SHORT_HELP, command};
 use crate::flags::flag::{Flag, FlagInput, ValueKind};
 use crate::flags::foreign;
 use crate::flags::rate::Rate;
@@ -317,11 +317,15 @@ pub(crate) fn parse(
     color: clap::ColorChoice,
 ) -> Result<LowArgs, UsageError> {
     let args = help_and_version(args.into_iter().collect());
-    let copies = args.get(1).is_some_and(|word| word == "cp");
+    let subcommand = args
+        .get(1)
+        .and_then(|word| word.to_str())
+        .map(str::to_owned);
+    let help_alone = args.iter().any(|word| word == "-h");
     let matches = match command().color(color).try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(error) => {
-            if let Some(error) = foreign_word(&error, copies) {
+            if let Some(error) = foreign_word(&error, subcommand.as_deref()) {
                 return Err(error);
             }
             let text = render(&error, color);
@@ -332,6 +336,20 @@ pub(crate) fn parse(
             };
         }
     };
+    if let Some((name @ ("cp" | "sync"), matches)) = matches.subcommand()
+        && matches.get_flag(SHORT_HELP)
+    {
+        if help_alone {
+            return Ok(LowArgs::Show(short_help(name, color)));
+        }
+        // rsync's -avh: the letter asks for sizes with units, which are always shown.
+        if name == "cp" {
+            return Err(usage(
+                "-h: shows help as a word of its own; sizes are always shown in kB, MB and GB: \
+                 leave h out",
+            ));
+        }
+    }
     match matches.subcommand() {
         Some(("cp", matches)) => Ok(LowArgs::Copy(Box::new(copy_args(matches)?))),
         Some(("sync", matches)) => Ok(LowArgs::Sync(Box::new(syncing::sync(matches)?))),
@@ -360,6 +378,16 @@ pub(crate) fn parse(
     }
 }
 
+/// The text that `longhaul NAME -h` shows.
+fn short_help(name: &str, color: clap::ColorChoice) -> String {
+    let mut all = command().color(color);
+    all.build();
+    let help = all
+        .find_subcommand_mut(name)
+        .map(clap::Command::render_help);
+    shown(&help.unwrap_or_default(), color)
+}
+
 /// Rewrites `longhaul help [COMMAND]` and `longhaul version` as the flags that they stand for.
 fn help_and_version(mut words: Vec<OsString>) -> Vec<OsString> {
     match words.get(1).and_then(|word| word.to_str()) {
@@ -375,16 +403,20 @@ fn help_and_version(mut words: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// The advice for a flag or command that another program has.
-fn foreign_word(error: &clap::Error, copies: bool) -> Option<UsageError> {
+fn foreign_word(error: &clap::Error, subcommand: Option<&str>) -> Option<UsageError> {
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.as_str()),
         _ => None,
     };
     match error.kind() {
-        ErrorKind::UnknownArgument if copies => {
+        ErrorKind::UnknownArgument => {
             let flag = word(ContextKind::InvalidArg)?;
-            let advice = foreign::for_flag(flag)?;
-            Some(usage(&format!("{flag}: no such flag: {advice}")))
+            let said = |advice| format!("{flag}: no such flag: {advice}");
+            match subcommand {
+                Some("cp") => foreign::for_copy(flag).map(said).as_deref().map(usage),
+                Some("sync") => foreign::for_sync(flag).map(said).as_deref().map(sync_usage),
+                _ => None,
+            }
         }
         ErrorKind::InvalidSubcommand => {
             let command = word(ContextKind::InvalidSubcommand)?;
@@ -399,7 +431,10 @@ fn foreign_word(error: &clap::Error, copies: bool) -> Option<UsageError> {
 }
 
 fn render(error: &clap::Error, color: clap::ColorChoice) -> String {
-    let text = error.render();
+    shown(&error.render(), color)
+}
+
+fn shown(text: &clap::builder::StyledStr, color: clap::ColorChoice) -> String {
     if color == clap::ColorChoice::Never {
         text.to_string()
     } else {
@@ -567,6 +602,9 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     match words.as_slice() {
         [] => {}
         [check, file] if *check == "check" => args.check = Some(PathBuf::from(file)),
+        [check] if *check == "check" => {
+            return Err(serve_usage("check takes a file: longhaul serve check FILE"));
+        }
         _ => {
             return Err(serve_usage(
                 "unexpected operand: the only form with operands is longhaul serve check FILE",
@@ -716,6 +754,16 @@ fn from_rows<Args: Default + 'static>(
     matches: &ArgMatches,
 ) -> Result<Args, String> {
     let mut args = Args::default();
+    add_rows(&mut args, rows, matches)?;
+    Ok(args)
+}
+
+/// Adds a table's rows to arguments, as [`from_rows`] does.
+fn add_rows<Args: 'static>(
+    args: &mut Args,
+    rows: impl Iterator<Item = &'static Flag<Args>>,
+    matches: &ArgMatches,
+) -> Result<(), String> {
     for flag in rows {
         let Some(given) = given(flag, matches) else {
             continue;
@@ -723,9 +771,9 @@ fn from_rows<Args: Default + 'static>(
         if let Some(reason) = flag.refused() {
             return Err(format!("{}: {reason}", flag.spelled()));
         }
-        put(flag, &mut args, given).map_err(|why| format!("{}: {why}", flag.spelled()))?;
+        put(flag, args, given).map_err(|why| format!("{}: {why}", flag.spelled()))?;
     }
-    Ok(args)
+    Ok(())
 }
 
 /// Stores a flag's input in the arguments. The error names the value and the reason.

@@ -64,7 +64,7 @@ pub(crate) fn line(summary: &Summary) -> String {
 pub(crate) fn next_step(summary: &Summary) -> Option<String> {
     let stopped = matches!(
         summary.outcome,
-        Outcome::Interrupted | Outcome::NoConnection(_)
+        Outcome::Interrupted | Outcome::NoConnection(_) | Outcome::Misconfigured(_)
     );
     if summary.journal.is_some() {
         let command = command(std::env::args_os());
@@ -195,7 +195,7 @@ fn proof(summary: &Summary, verified: &Verified) -> String {
 /// One sentence for each failure.
 pub(crate) fn failures(summary: &Summary) -> Vec<String> {
     let lost = match &summary.outcome {
-        Outcome::NoConnection(reason) => Some(reason),
+        Outcome::NoConnection(reason) | Outcome::Misconfigured(reason) => Some(reason),
         _ => None,
     };
     // Failures by a lost connection are reported once, not for each file that was in flight.

@@ -19,6 +19,7 @@ use sftp::ServerInfo;
 use super::HostId;
 use super::local_ops::LocalOps;
 use super::transfer_estimate::{Counting, TransferEstimate};
+use crate::connect::ConnectError;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
 use crate::session::{RemoteCommandId, SessionEvent, SessionSummary};
@@ -40,7 +41,11 @@ pub(super) trait Edge {
     /// # Errors
     ///
     /// One sentence that says why there is no session.
-    fn connect(&self, host: HostId, coming: Option<TransferEstimate>) -> Result<Connected, String>;
+    fn connect(
+        &self,
+        host: HostId,
+        coming: Option<TransferEstimate>,
+    ) -> Result<Connected, ConnectError>;
 
     /// Host name as the user wrote it.
     fn name(&self, host: HostId) -> String;

@@ -15,6 +15,7 @@ use super::source::TargetPath;
 use super::threads::ThreadedEdge;
 use super::{Connect, CopyOptions, CopyRequest, Place};
 use crate::cancel::CancelToken;
+use crate::connect::ConnectError;
 use crate::disk::DirectoryCache;
 use crate::report::{Event, Name, Progress, Summary};
 use crate::session::SessionEvent;
@@ -225,7 +226,9 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that a session was lost.
     pub(crate) fn lose(&mut self, why: String) {
-        self.engine.lost.get_or_insert(why);
+        self.engine
+            .lost
+            .get_or_insert(ConnectError::unreachable(why));
     }
 
     /// Copies the entries onto the target's root and waits until all are done.
