@@ -105,7 +105,7 @@ fn far(summary: &Summary) -> Option<String> {
 /// The line about an interrupted run that is resumed: files done, bytes of partial ones.
 pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
     let mut text = format!(
-        "resuming an interrupted copy: {} already copied",
+        "resuming the earlier copy: {} recorded as complete",
         units::files(done)
     );
     if partial > 0 {

@@ -123,6 +123,8 @@ pub(super) enum JobPurpose {
     Taken(FileId),
     /// Reads the target's clock from a file's modification time.
     Clock,
+    /// Reads the server's clock at the end of a run with failed files.
+    Seal,
     /// Removes a leftover of an earlier run.
     Cleared,
     /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.

@@ -115,6 +115,7 @@ impl Engine<'_> {
         }
         if !self.stopped() {
             self.clear_leftovers().await;
+            self.seal_journal().await;
         }
     }
 

@@ -58,6 +58,8 @@ pub(super) struct ResumeJournal {
     target: Option<PathBuf>,
     /// Every file is recorded, however small the copy is.
     pub(super) records_all: bool,
+    /// Final name of the file that was finished last at a server, without asking for its time.
+    last_untimed: Option<Vec<u8>>,
     /// Files and bytes taken from the earlier run.
     pub(super) taken: (u64, u64),
 }
@@ -191,6 +193,8 @@ impl Engine<'_> {
                         self.keeper.waits = true;
                         self.keeper.next = state.next_id();
                         self.keeper.worth = ResumeValue::of(&state);
+                        let sealed = state.seal();
+                        self.keeper.write(sealed);
                         self.keeper.state = *state;
                         if self.keeper.target.is_some() {
                             let boot = self.edge.boot();
