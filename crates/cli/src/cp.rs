@@ -1,8 +1,11 @@
 //! `longhaul cp`: prepares the run, copies, and reports the result. `longhaul sync` uses the same
 //! preparation.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -11,7 +14,8 @@ use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::FormatTime;
 use transfer::cancel::CancelToken;
 use transfer::copy::{self, CopyRequest};
-use transfer::report::{Progress, Summary};
+use transfer::operand::Operand;
+use transfer::report::{Name, Progress, Summary};
 use transfer::sync::{SyncRequest, SyncResult};
 
 use crate::connect::Hosts;
@@ -116,6 +120,12 @@ pub(crate) fn carry_out(
         true => output.recording(start),
         false => output,
     });
+    let names = args.sources.iter().chain([&args.target]);
+    // The summary is the last event of --json.
+    let local = match args.flags.json {
+        true => Vec::new(),
+        false => local_names(names),
+    };
     output.start(args.sources, args.target);
 
     let mut hosts = Hosts::new(args.hosts, args.flags, Arc::clone(&output));
@@ -128,7 +138,24 @@ pub(crate) fn carry_out(
         cancel: &cancel,
         show: args.show,
     };
-    work(args.request, &run)
+    let exit = work(args.request, &run);
+    if exit == Exit::NoConnection && !cancel.is_cancelled() {
+        for name in local {
+            output.warning(format!(
+                "{name} is also a file here: write ./{name} to name it"
+            ));
+        }
+    }
+    exit
+}
+
+/// Operands that name a host, and are names of local files as well.
+fn local_names<'a>(operands: impl Iterator<Item = &'a Name>) -> Vec<Name> {
+    let both = operands.filter(|name| {
+        let path = Path::new(OsStr::from_bytes(&name.0));
+        matches!(Operand::parse(path.as_os_str()), Ok(Operand::Remote(_))) && path.exists()
+    });
+    both.cloned().collect()
 }
 
 /// Sends the log of `-v` to the console. Lines carry the time since the start, which makes waits

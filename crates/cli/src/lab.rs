@@ -91,6 +91,7 @@ fn lab(args: LabArgs) -> Result<Lab, UsageError> {
 
 fn code(done: Result<u8, LabError>) -> ExitCode {
     let code = done.unwrap_or_else(|error| {
+        let error = crate::output::console::without_numbers(&error.to_string());
         let _ = writeln!(io::stderr(), "longhaul lab: {error}");
         FAILED
     });
