@@ -120,11 +120,10 @@ pub(crate) fn carry_out(
         true => output.recording(start),
         false => output,
     });
-    let names = args.sources.iter().chain([&args.target]);
     // The summary is the last event of --json.
     let local = match args.flags.json {
         true => Vec::new(),
-        false => local_names(names),
+        false => local_names(args.sources.iter().chain([&args.target])),
     };
     output.start(args.sources, args.target);
 
