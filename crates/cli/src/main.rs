@@ -19,6 +19,7 @@ mod http;
 mod lab;
 mod output;
 mod relaying;
+mod selecting;
 mod serving;
 mod setting_error;
 mod signals;
@@ -49,7 +50,8 @@ fn main() -> ExitCode {
     let world = Environment::look();
     let exit = match low::parse(words.iter().cloned(), world.help_colors()) {
         Ok(LowArgs::Copy(args)) => {
-            match HighArgs::resolve(*args, &world).and_then(congestion::check) {
+            let args = HighArgs::resolve(*args, &world).and_then(congestion::check);
+            match args.and_then(selecting::select) {
                 Ok(args) => cp::run(args),
                 Err(error) => usage(&error),
             }

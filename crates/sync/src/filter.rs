@@ -355,6 +355,11 @@ impl Filter {
         }
     }
 
+    /// Returns true if only listed names are selected.
+    pub fn lists_names(&self) -> bool {
+        self.listed.is_some()
+    }
+
     /// Returns the listed names that were not found in the tree.
     pub fn missing(&self) -> impl Iterator<Item = &[u8]> {
         self.listed.iter().flat_map(ListedNames::missing)

@@ -599,7 +599,7 @@ pub(crate) fn flags_markdown() -> String {
     text.push_str(
         "\n# Flags of `longhaul sync`\n\n\
          Also accepted, as in `longhaul cp`: all flags of Connection and Output except -S and -D, \
-         and of Copying and Keeping --fsync, --delta, --no-delta, --no-resume, --verify, \
+         of Selecting all, and of Copying and Keeping --fsync, --delta, --no-delta, --no-resume, --verify, \
          --hard-links, --xattrs, --acls, --sparse, --numeric-ids, --keep-dirlinks, --safe-links and \
          --preserve-setuid.\n",
     );

@@ -77,7 +77,9 @@ pub(crate) enum ScpCompatibility {
 pub(crate) enum FlagGroup {
     /// Comparing, filtering and deleting.
     Syncing,
-    /// Selecting files, and writing them.
+    /// Selecting entries of the sources.
+    Selecting,
+    /// Writing files.
     Copying,
     /// Reaching the host.
     Connection,
@@ -193,9 +195,10 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl FlagGroup {
     /// All headings, in the order of display.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Syncing,
         Self::Copying,
+        Self::Selecting,
         Self::Connection,
         Self::Path,
         Self::Sides,
@@ -220,6 +223,7 @@ impl FlagGroup {
         match self {
             Self::Syncing => "Syncing",
             Self::Copying => "Copying",
+            Self::Selecting => "Selecting",
             Self::Connection => "Connection",
             Self::Path => "Path",
             Self::Sides => "Sides",

@@ -10,7 +10,6 @@ const fn row(spellings: &'static [&'static str], advice: &'static str) -> Foreig
     ForeignSpelling { spellings, advice }
 }
 
-const CHOOSE: &str = "use longhaul sync, which selects files by pattern, size, time and list";
 const NO_DELETE: &str = "longhaul cp never removes files at the target that the source does not have: use longhaul sync";
 const ALWAYS_RESUMES: &str =
     "an interrupted copy is kept and resumed by the same command; --no-resume starts over";
@@ -64,23 +63,22 @@ const FLAGS: &[ForeignSpelling] = &[
         "longhaul cp never removes sources",
     ),
     row(
-        &[
-            "--exclude",
-            "--exclude-from",
-            "--include",
-            "--include-from",
-            "--files-from",
-            "--filter",
-            "--filter-from",
-            "--cvs-exclude",
-            "--max-size",
-            "--min-size",
-            "--max-age",
-            "--min-age",
-            "--max-depth",
-            "--from0",
-        ],
-        CHOOSE,
+        &["--exclude-from", "--include-from", "--filter"],
+        "use --filter-from FILE, a file in the syntax of .gitignore",
+    ),
+    row(
+        &["--cvs-exclude"],
+        "use --exclude, or --gitignore for the .gitignore files of a local source",
+    ),
+    row(&["--max-age"], "use --newer TIME, such as --newer 7d"),
+    row(&["--min-age"], "use --older TIME, such as --older 7d"),
+    row(
+        &["--max-depth"],
+        "use --exclude '/*/*/' to go two levels deep",
+    ),
+    row(
+        &["--from0"],
+        "leave it out: --files-from reads lines and names that end in a zero byte",
     ),
     row(
         &["-n", "--dry-run", "--list-only", "--no-clobber"],
@@ -212,24 +210,6 @@ const SYNC_FLAGS: &[ForeignSpelling] = &[
     row(
         &["--remove-source-files", "--move"],
         "longhaul sync never removes sources",
-    ),
-    row(
-        &["--exclude-from", "--include-from", "--filter"],
-        "use --filter-from FILE, a file in the syntax of .gitignore",
-    ),
-    row(
-        &["--cvs-exclude"],
-        "use --exclude, or --gitignore for the .gitignore files of SRC",
-    ),
-    row(&["--max-age"], "use --newer TIME, such as --newer 7d"),
-    row(&["--min-age"], "use --older TIME, such as --older 7d"),
-    row(
-        &["--max-depth"],
-        "use --exclude '/*/*/' to go two levels deep",
-    ),
-    row(
-        &["--from0"],
-        "leave it out: --files-from reads lines and names that end in a zero byte",
     ),
     row(&["--list-only"], "use -n, or ssh HOST ls"),
     row(&["--no-clobber"], "use --ignore-existing"),
@@ -381,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Regression: `--delete` was answered with `--delta`, and `--exclude` with `-- --exclude`.
+    /// Regression: `--delete` was answered with `--delta`.
     #[test]
     fn every_foreign_flag_is_answered_with_what_to_use() {
         let mut seen = BTreeSet::new();
@@ -399,9 +379,9 @@ mod tests {
                 }
             }
         }
-        let said = said(&["cp", "--exclude=*.o", "a", "b"]);
+        let said = said(&["cp", "--exclude-from=f", "a", "b"]);
         assert!(
-            said.starts_with("error: --exclude: no such flag: "),
+            said.starts_with("error: --exclude-from: no such flag: "),
             "{said}"
         );
     }

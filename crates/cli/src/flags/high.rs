@@ -154,6 +154,7 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
         keep_dirlinks: args.keep_dirlinks,
         safe_links: args.safe_links,
         preserve_setuid: args.preserve_setuid,
+        filter: None,
         settle: args.wants_longhaul() || by_name,
     }
 }

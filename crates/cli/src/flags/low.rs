@@ -3,6 +3,7 @@
 mod benching;
 mod diagnosing;
 mod dialing;
+mod selecting;
 mod syncing;
 mod wrapping;
 
@@ -23,7 +24,8 @@ use transfer::sums::WantedDigest;
 pub(crate) use self::benching::{BenchArgs, BenchStorage};
 pub(crate) use self::diagnosing::DoctorArgs;
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
-pub(crate) use self::syncing::{FilterSource, SyncArgs, wrong as sync_usage};
+pub(crate) use self::selecting::{FilterSource, SelectionArgs};
+pub(crate) use self::syncing::{SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, SHORT_HELP, command};
 use crate::flags::flag::{Flag, FlagInput, ValueKind};
@@ -96,6 +98,7 @@ pub(crate) struct CopyArgs {
     pub(crate) verify: bool,
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) hash: Option<Hash>,
+    pub(crate) selection: SelectionArgs,
     pub(crate) port: Option<u16>,
     pub(crate) identities: Vec<PathBuf>,
     pub(crate) jump: Option<String>,
@@ -444,6 +447,7 @@ fn shown(text: &clap::builder::StyledStr, color: clap::ColorChoice) -> String {
 
 fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     let mut args: CopyArgs = from_rows(rows(), matches).map_err(|what| usage(&what))?;
+    args.selection.settle().map_err(|what| usage(&what))?;
     let operands = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
     args.sources = operands.cloned().collect();
     args.destination = args.sources.pop().unwrap_or_default();

@@ -13,6 +13,7 @@ mod output;
 mod pairing;
 mod refused;
 mod relay;
+mod selecting;
 mod serve;
 mod sync;
 mod wrap;
@@ -29,6 +30,7 @@ use crate::flags::low::{
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     [
         copying::ROWS,
+        selecting::ROWS,
         keeping::ROWS,
         connection::ROWS,
         output::ROWS,

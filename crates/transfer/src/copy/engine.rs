@@ -273,7 +273,7 @@ impl<'a> Engine<'a> {
             own_files: edge.local(),
             matched_bytes: 0,
             withheld: Withheld::default(),
-            walks: ActiveWalks::default(),
+            walks: ActiveWalks::new(options.filter.as_ref()),
             counting: None,
             roots: VecDeque::new(),
             relayed: 0,

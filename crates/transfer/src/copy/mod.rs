@@ -21,6 +21,7 @@ mod relayed;
 mod resolve;
 mod resume;
 mod roots;
+mod selection;
 mod self_copy;
 #[cfg(test)]
 mod sim;
@@ -44,6 +45,7 @@ use schedule::TempDir;
 use self::engine::Engine;
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{End, PlannedCopy, with_edge};
+pub use self::selection::SourceFilter;
 use self::threads::ThreadedEdge;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
@@ -112,6 +114,8 @@ pub struct CopyOptions {
     pub preserve_setuid: bool,
     /// Keep holes, and turn blocks of zeros into holes.
     pub sparse: bool,
+    /// Copy only what this filter selects.
+    pub filter: Option<SourceFilter>,
     /// Wait until the server at the far end is known, because the metadata to keep needs a
     /// longhaul.
     pub settle: bool,

@@ -114,6 +114,7 @@ impl Engine<'_> {
             self.end(CopyEnd::Source);
         }
         if !self.stopped() {
+            self.report_missing();
             self.clear_leftovers().await;
             self.seal_journal().await;
         }

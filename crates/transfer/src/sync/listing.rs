@@ -1,8 +1,7 @@
 //! Lists one end of a sync into a tree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -15,15 +14,13 @@ use crate::copy::{End, PlannedCopy};
 use crate::session::SessionEvent;
 use crate::walk::{
     DirId, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkEntry, join, local_path,
-    refused_name,
+    nested_rules, refused_name,
 };
 
 /// Trees that a longhaul server lists for one client at the same time.
 const TREES: usize = 16;
 /// Entries of this machine taken before the sessions are heard.
 const AT_ONCE: usize = 256;
-/// Longest `.gitignore` that is read, in bytes.
-const MOST_RULES: u64 = 1 << 20;
 /// Number of the first job of a listing, above those of the copy.
 const FIRST_JOB: u64 = 1 << 40;
 
@@ -389,20 +386,9 @@ impl Builder {
         self.kept.insert(below);
     }
 
-    /// Adds the rules of a directory's `.gitignore`, if it has one. A line that is no pattern is
-    /// ignored, as git does.
     fn read_gitignore(&mut self, dir: &[u8]) {
-        let file = local_path(&join(dir, b".gitignore"));
-        let is_file = fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_file());
-        let text = File::open(&file).ok().filter(|_| is_file).and_then(|file| {
-            let mut text = Vec::new();
-            file.take(MOST_RULES).read_to_end(&mut text).ok()?;
-            Some(text)
-        });
-        if let Some(text) = text {
-            let below = self.below(dir);
-            let _ = self.filter.add_nested(&below, &text, &file);
-        }
+        let below = self.below(dir);
+        nested_rules(&mut self.filter, &below, &join(dir, b".gitignore"));
     }
 
     fn problem(&mut self, path: &[u8], what: String) {

@@ -4,12 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::ArgMatches;
-use sync::{Comparison, RuleOrigin};
+use sync::Comparison;
 use transfer::operand::Operand;
 
 use super::{CopyArgs, OPERANDS, UsageError, add_rows, contradiction, from_rows, usage_of};
-use crate::flags::flag::FlagInput;
-use crate::flags::moment::Moment;
 use crate::flags::table::{sync_copy_rows, sync_rows};
 
 /// The flags and operands of `longhaul sync`.
@@ -24,47 +22,10 @@ pub(crate) struct SyncArgs {
     pub(crate) backup_dir: Option<PathBuf>,
     pub(crate) dry_run: bool,
     pub(crate) itemize: bool,
-    /// Rules with their places on the command line, by which they are ordered.
-    pub(crate) filters: Vec<(usize, FilterSource)>,
-    pub(crate) gitignore: bool,
-    pub(crate) files_from: Option<PathBuf>,
-    pub(crate) min_size: Option<u64>,
-    pub(crate) max_size: Option<u64>,
-    pub(crate) newer: Option<Moment>,
-    pub(crate) older: Option<Moment>,
     pub(crate) one_file_system: bool,
 }
 
-/// Origin of filter rules.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FilterSource {
-    /// A line in gitignore's syntax, from this flag.
-    Rule(String, RuleOrigin),
-    /// A file of such lines.
-    File(PathBuf),
-}
-
 impl SyncArgs {
-    /// Adds a rule for each value, with a prefix.
-    pub(crate) fn rules(
-        &mut self,
-        given: FlagInput,
-        origin: RuleOrigin,
-        prefix: &str,
-    ) -> Result<(), String> {
-        let places = given.places.clone();
-        for (place, pattern) in places.into_iter().zip(given.texts()?) {
-            // `--include !x` would be a pattern with two marks.
-            let line = match pattern.strip_prefix('!').filter(|_| !prefix.is_empty()) {
-                Some(_) => return Err("begins with !, which --include adds itself".to_owned()),
-                None => format!("{prefix}{pattern}"),
-            };
-            self.filters
-                .push((place, FilterSource::Rule(line, origin.clone())));
-        }
-        Ok(())
-    }
-
     /// Sets the folder of `--backup-dir`.
     pub(crate) fn keep_backups(&mut self, folder: OsString) -> Result<(), String> {
         if matches!(Operand::parse(&folder), Ok(Operand::Remote(_))) {
@@ -73,47 +34,13 @@ impl SyncArgs {
         self.backup_dir = Some(folder.into());
         Ok(())
     }
-
-    /// Finds an `--include` that no earlier pattern makes necessary: of all patterns the last that
-    /// matches decides.
-    fn include_without_effect(&self) -> Option<&str> {
-        // Files of patterns may exclude something, and those of --gitignore decide last.
-        if self.gitignore {
-            return None;
-        }
-        let excludes = |source: &FilterSource| match source {
-            FilterSource::Rule(line, _) => !line.starts_with('!'),
-            FilterSource::File(_) => true,
-        };
-        match self.filters.first() {
-            Some((_, FilterSource::Rule(line, _)))
-                if self.filters.iter().any(|(_, source)| excludes(source)) =>
-            {
-                line.strip_prefix('!')
-            }
-            _ => None,
-        }
-    }
-
-    /// Adds files of rules.
-    pub(crate) fn filter_files(&mut self, given: FlagInput) {
-        for (place, file) in given.places.into_iter().zip(given.values) {
-            self.filters.push((place, FilterSource::File(file.into())));
-        }
-    }
 }
 
 /// Builds the arguments of `longhaul sync`.
 pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
     let mut args: SyncArgs = from_rows(sync_rows(), matches).map_err(|what| wrong(&what))?;
     add_rows(&mut args.copy, sync_copy_rows(), matches).map_err(|what| wrong(&what))?;
-    args.filters.sort_by_key(|(place, _)| *place);
-    if let Some(pattern) = args.include_without_effect() {
-        return Err(wrong(&format!(
-            "--include {pattern}: has no effect before the first --exclude: of all patterns the \
-             last that matches decides, so put it after the --exclude"
-        )));
-    }
+    args.copy.selection.settle().map_err(|what| wrong(&what))?;
     args.copy.archive = true;
     let operands = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
     let operands: Vec<&OsString> = operands.collect();
@@ -169,7 +96,7 @@ pub(crate) fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, When, parse};
+    use super::super::{FilterSource, LowArgs, When, parse};
     use super::*;
     use crate::flags::rate::Rate;
 
@@ -187,6 +114,8 @@ mod tests {
         let args = read("longhaul sync --exclude b --include a --filter-from f --include c x h:y");
         let lines: Vec<String> = args
             .unwrap()
+            .copy
+            .selection
             .filters
             .into_iter()
             .map(|(_, filter)| match filter {
