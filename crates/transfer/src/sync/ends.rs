@@ -33,6 +33,8 @@ pub(super) enum Op {
     Rename { from: Vec<u8>, to: Vec<u8> },
     /// Sets permissions and times of a file or directory.
     Set(Vec<u8>, Attributes),
+    /// Finds an entry, which is not followed.
+    Look(Vec<u8>),
     /// Reads the text of a symlink.
     ReadSymlink(Vec<u8>),
     /// Gives a file a second name, which does not exist.
@@ -153,6 +155,10 @@ fn job(op: Op) -> JobKind {
             follow: false,
             xattrs: None,
         },
+        Op::Look(path) => JobKind::Stat {
+            path: RemotePath(path),
+            follow: false,
+        },
         Op::ReadSymlink(path) => JobKind::ReadSymlink {
             path: RemotePath(path),
         },
@@ -205,6 +211,10 @@ fn local(run: &mut PlannedCopy<'_>, op: &Op) -> OpResult {
             }
         }),
         Op::Rename { from, to } => at(from).and_then(|from| rename_to_free_name(&from, &at(to)?)),
+        Op::Look(path) => at(path).and_then(|at| match at.look()? {
+            Some(_) => Ok(()),
+            None => Err(Errno::NOENT.into()),
+        }),
         Op::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
         Op::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;

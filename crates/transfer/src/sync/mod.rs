@@ -1,6 +1,7 @@
 //! Makes a target equal to a source: lists both ends, decides what differs (crate `sync`), and
 //! copies only that. Deletions come last, and only if both listings were complete.
 
+mod alike;
 mod attributes;
 mod ends;
 mod entries;

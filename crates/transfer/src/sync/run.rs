@@ -48,6 +48,7 @@ pub fn run(
             request,
             options: &request.options,
             operations: Operations::default(),
+            target_exists: false,
             deleted: 0,
             moved: 0,
             equal: 0,
@@ -71,11 +72,13 @@ impl SyncResult {
 }
 
 /// A sync in progress.
-struct Sync<'a> {
-    run: PlannedCopy<'a>,
+pub(super) struct Sync<'a> {
+    pub(super) run: PlannedCopy<'a>,
     request: &'a SyncRequest,
-    options: &'a SyncOptions,
-    operations: Operations,
+    pub(super) options: &'a SyncOptions,
+    pub(super) operations: Operations,
+    /// The target directory exists.
+    pub(super) target_exists: bool,
     deleted: u64,
     moved: u64,
     equal: u64,
@@ -105,10 +108,13 @@ impl Sync<'_> {
             let path = self.run.shown(End::Source, &path);
             self.run.fail(path, "no such file or directory".to_owned());
         }
+        if self.are_one_at_target(&source.tree, &target.tree).await {
+            return;
+        }
         let Some(mut plan) = self.plan(source, target).await else {
             return;
         };
-        self.spare_alike(&mut plan);
+        self.spare_alike(&mut plan).await;
         let memory = SourceFileSystem::find(self.request);
         let count = DeletionCount {
             deletions: (plan.deletions().len() + plan.in_the_way().len()) as u64,
@@ -139,6 +145,7 @@ impl Sync<'_> {
         if self.run.stopped() {
             return None;
         }
+        self.target_exists = target.is_some();
         let kind = |attributes: &Option<Attributes>| attributes.map(|a| a.kind());
         let source_error = match kind(&source) {
             None => Some("no such directory"),
@@ -231,23 +238,6 @@ impl Sync<'_> {
             false => plan.keep_others(),
         }
         (!self.run.stopped()).then_some(plan)
-    }
-
-    /// Keeps what may be a copy under a name of other case, and says so.
-    fn spare_alike(&mut self, plan: &mut Plan) {
-        for (source, target) in plan.spare_alike() {
-            let path = join(
-                self.run.root(End::Target),
-                &plan.target().tree().path(target),
-            );
-            let alike = Name(plan.source().tree().path(source));
-            let message = format!(
-                "not deleted: it may be the same file as {alike} of the source, whose name differs \
-                 in case alone; delete it if it is not"
-            );
-            let path = Some(self.run.shown(End::Target, &path));
-            self.run.tell(Event::Warning { path, message });
-        }
     }
 
     fn report_blocked(&mut self, plan: &Plan) {
@@ -412,7 +402,6 @@ impl Sync<'_> {
             }
         }
         plan.unsettle_moves(&failed);
-        self.spare_alike(&mut plan);
         self.operations
             .carry_out(&mut self.run, End::Target, set)
             .await;
