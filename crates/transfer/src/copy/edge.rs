@@ -123,7 +123,7 @@ pub(super) trait Remote {
 
 /// Step of a command at the far end.
 #[derive(Debug)]
-pub(super) enum CommandStep {
+pub(crate) enum CommandStep {
     /// Runs these words with the account's shell.
     Run(Vec<u8>),
     /// Sends bytes to its standard input.

@@ -42,6 +42,7 @@ use std::sync::Arc;
 
 use schedule::TempDir;
 
+pub(crate) use self::edge::CommandStep;
 use self::engine::Engine;
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{End, PlannedCopy, with_edge};

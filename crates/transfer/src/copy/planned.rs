@@ -8,7 +8,7 @@ use std::time::Instant;
 use schedule::{Attributes, Job, JobKind, RemotePath};
 use sftp::ServerInfo;
 
-use super::edge::{Edge, Heard, Wish, wait_for};
+use super::edge::{CommandStep, Edge, Heard, Wish, wait_for};
 use super::engine::{CopyEnd, Engine};
 use super::names::{Written, written};
 use super::source::TargetPath;
@@ -18,7 +18,7 @@ use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
 use crate::disk::DirectoryCache;
 use crate::report::{Event, Name, Progress, Summary};
-use crate::session::SessionEvent;
+use crate::session::{RemoteCommandId, SessionEvent};
 use crate::walk::WalkEntry;
 
 /// Entries to copy, in the order of a walk: a directory before its contents, and its end after
@@ -151,8 +151,26 @@ impl<'a> PlannedCopy<'a> {
         }
     }
 
+    /// Does something with a command at a remote end. The caller chooses its number, above those of
+    /// the copy.
+    pub(crate) fn command(&self, end: End, id: RemoteCommandId, step: CommandStep) {
+        if let Some(side) = self.engine.side(end.into()) {
+            side.session.command(id, step);
+        }
+    }
+
+    /// Time of the run.
+    pub(crate) fn now(&self) -> Instant {
+        self.engine.edge.now()
+    }
+
     /// Waits until a session has an event or the run is interrupted.
     pub(crate) async fn wait(&self) {
+        self.wait_until(None).await;
+    }
+
+    /// Waits as [`PlannedCopy::wait`] does, or until `until`.
+    pub(crate) async fn wait_until(&self, until: Option<Instant>) {
         let sides = [&self.engine.source, &self.engine.target];
         let wish = Wish {
             sessions: sides
@@ -161,6 +179,7 @@ impl<'a> PlannedCopy<'a> {
                 .map(|side| side.number)
                 .collect(),
             cancel: true,
+            until,
             ..Wish::default()
         };
         wait_for(self.engine.edge, wish).await;

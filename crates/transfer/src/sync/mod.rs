@@ -6,6 +6,7 @@ mod attributes;
 mod ends;
 mod entries;
 mod listing;
+mod programs;
 mod remembered;
 mod run;
 mod settle;

@@ -226,10 +226,7 @@ impl Sync<'_> {
         let (mut ours, mut theirs) = (source.tree, target.tree);
         let mut rules = self.options.comparison.clone();
         rules.grain = Grain::of(&theirs);
-        let mut settling = Settling {
-            run: &mut self.run,
-            operations: &mut self.operations,
-        };
+        let mut settling = Settling::new(&mut self.run, &mut self.operations);
         settling.read_symlinks(&mut ours, &mut theirs).await;
         let mut plan = Plan::keeping(ours, theirs, &rules, source.kept);
         settling.compare_unsure(&mut plan).await;

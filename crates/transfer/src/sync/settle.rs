@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use sync::{Action, Comparison, Kind, NodeId, Plan, SortedTree};
 
 use super::ends::{Op, OpResult, Operations};
+use super::programs::RemoteProgram;
 use crate::copy::{End, PlannedCopy};
+use crate::report::Event;
 use crate::walk::join;
 
 /// Longest range of which a server computes one checksum, in bytes.
@@ -14,8 +16,20 @@ const RANGE: u64 = sftp::blocks::MOST_HASHED as u64;
 
 /// Carries out operations at both ends of one run.
 pub(super) struct Settling<'a, 'run> {
-    pub(super) run: &'a mut PlannedCopy<'run>,
-    pub(super) operations: &'a mut Operations,
+    run: &'a mut PlannedCopy<'run>,
+    operations: &'a mut Operations,
+    sums: SumSource,
+}
+
+/// Ways to compare contents without sending them.
+#[derive(Clone, Copy, Debug)]
+enum SumSource {
+    Unknown,
+    /// Both ends compute checksums of ranges.
+    Ranges,
+    /// An account of the remote end runs a program.
+    Program(RemoteProgram),
+    Nothing,
 }
 
 /// Two files with their size, of which the contents may be equal.
@@ -25,7 +39,16 @@ struct Pair {
     size: u64,
 }
 
-impl Settling<'_, '_> {
+impl<'a, 'run> Settling<'a, 'run> {
+    pub(super) fn new(run: &'a mut PlannedCopy<'run>, operations: &'a mut Operations) -> Self {
+        let sums = SumSource::Unknown;
+        Self {
+            run,
+            operations,
+            sums,
+        }
+    }
+
     /// Reads the symlinks that exist under one path at both ends.
     pub(super) async fn read_symlinks(&mut self, source: &mut SortedTree, target: &mut SortedTree) {
         let mut both = Vec::new();
@@ -64,6 +87,20 @@ impl Settling<'_, '_> {
         if unsure.is_empty() {
             return;
         }
+        if matches!(self.sum_source().await, SumSource::Nothing) {
+            let message = format!(
+                "the far end computes no checksums, since it has no longhaul and the account runs \
+                 no program for it: {} of equal size are copied again",
+                match unsure.len() {
+                    1 => "1 file".to_owned(),
+                    count => format!("{count} files"),
+                }
+            );
+            self.run.tell(Event::Warning {
+                path: None,
+                message,
+            });
+        }
         let equal = self.equal_pairs(plan, &unsure).await;
         plan.settle(|step| equal.contains(&step.source));
     }
@@ -75,7 +112,7 @@ impl Settling<'_, '_> {
         if pairs.is_empty() {
             return;
         }
-        let sums = self.has_sums();
+        let sums = !matches!(self.sum_source().await, SumSource::Nothing);
         let equal = match sums {
             true => self.equal_pairs(plan, &pairs).await,
             false => BTreeSet::new(),
@@ -98,6 +135,19 @@ impl Settling<'_, '_> {
         })
     }
 
+    async fn sum_source(&mut self) -> SumSource {
+        if let SumSource::Unknown = self.sums {
+            self.sums = match self.has_sums() {
+                true => SumSource::Ranges,
+                false => match RemoteProgram::find(self.run).await {
+                    Some(program) => SumSource::Program(program),
+                    None => SumSource::Nothing,
+                },
+            };
+        }
+        self.sums
+    }
+
     async fn equal_pairs(&mut self, plan: &Plan, pairs: &[(NodeId, NodeId)]) -> BTreeSet<NodeId> {
         let roots = [End::Source, End::Target].map(|end| self.run.root(end).to_vec());
         let files: Vec<Pair> = pairs
@@ -108,8 +158,18 @@ impl Settling<'_, '_> {
                 size: plan.source().tree().entry(*source).size,
             })
             .collect();
-        if !self.has_sums() {
-            return BTreeSet::new();
+        match self.sum_source().await {
+            SumSource::Ranges => {}
+            SumSource::Program(program) => {
+                let equal = self.equal_files(program, &files).await;
+                let ids = pairs.iter().map(|(source, _)| *source);
+                return ids
+                    .zip(equal)
+                    .filter(|(_, is)| *is)
+                    .map(|(id, _)| id)
+                    .collect();
+            }
+            SumSource::Unknown | SumSource::Nothing => return BTreeSet::new(),
         }
         let here = self
             .sums(
@@ -129,6 +189,23 @@ impl Settling<'_, '_> {
             if ours.iter().zip(theirs).all(same) {
                 equal.insert(*id);
             }
+        }
+        equal
+    }
+
+    /// Compares the checksums that a program computes with those of this machine's files.
+    async fn equal_files(&mut self, program: RemoteProgram, files: &[Pair]) -> Vec<bool> {
+        let (here, there): (Vec<&Vec<u8>>, Vec<Vec<u8>>) = files
+            .iter()
+            .map(|file| match program.end() {
+                End::Source => (&file.target, file.source.clone()),
+                End::Target => (&file.source, file.target.clone()),
+            })
+            .unzip();
+        let sums = program.sums_there(self.run, &there).await;
+        let mut equal = Vec::with_capacity(files.len());
+        for ((file, here), there) in files.iter().zip(here).zip(sums) {
+            equal.push(there.is_some() && program.sum_here(self.run, here, file.size) == there);
         }
         equal
     }

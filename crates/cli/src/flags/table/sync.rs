@@ -129,9 +129,9 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
             FlagGroup::Syncing,
             ("checksum", ValueKind::Nothing),
             "Compare contents even if size and time are equal",
-            "Compare files of equal size by checksum instead of by their times. With a longhaul at \
-             the far end only the checksums cross the path; without one, such files are copied \
-             again. A cipher is named with --cipher: -c has rsync's meaning in this command.",
+            "Compare files of equal size by checksum instead of by their times. Only the checksums \
+             cross the path: a longhaul at the far end computes them, or a program such as \
+             sha256sum. Where neither is possible, such files are copied again. A cipher is named with --cipher: -c has rsync's meaning in this command.",
             |args, _| {
                 args.comparison.checksum = true;
                 Ok(())
