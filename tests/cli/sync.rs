@@ -561,7 +561,10 @@ fn names_that_are_one_at_the_target_stop_a_sync_before_anything_is_copied() {
     let Some(scene) = scene(PeerKind::OpenSsh) else {
         return;
     };
-    for name in ["name", "NAME", "dir/x", "dir/X"] {
+    // Other pairs of the same names, and three that are alike, are asked about apart.
+    for name in [
+        "name", "NAME", "dir/x", "dir/X", "other/x", "other/X", "d/NAME", "d/Name", "d/name",
+    ] {
         write_file(&scene.path("source").join(name), name.as_bytes());
     }
     for _ in 0..2 {

@@ -2,7 +2,7 @@
 //! normalizes Unicode. The file system decides: it is asked, with directories of these names if it
 //! has no such entries yet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sync::{Kind, NodeId, Plan, SortedTree, Tree, alike_entries};
 
@@ -26,8 +26,27 @@ struct Pair {
     /// second one is looked for.
     known: Vec<u8>,
     looked_for: Vec<u8>,
-    /// Probe directory to make first.
+    /// Probe directory to make first, and the directory in it for these two names.
     probe: Option<Vec<u8>>,
+    own: Option<Vec<u8>>,
+}
+
+/// Gives each two names of a probe directory a directory of their own, since other pairs have the
+/// same names.
+fn separate(pairs: &mut [Pair], source: &SortedTree) {
+    let name = |id| source.tree().name(id).to_vec();
+    let mut numbers: BTreeMap<(Vec<u8>, Vec<u8>, Vec<u8>), usize> = BTreeMap::new();
+    for pair in pairs {
+        let Some(probe) = &pair.probe else { continue };
+        let (one, other) = (name(pair.one), name(pair.other));
+        let next = numbers.len();
+        let key = (probe.clone(), one.clone(), other.clone());
+        let number = *numbers.entry(key).or_insert(next);
+        let own = join(probe, number.to_string().as_bytes());
+        pair.known = join(&own, &one);
+        pair.looked_for = join(&own, &other);
+        pair.own = Some(own);
+    }
 }
 
 impl Sync<'_> {
@@ -38,7 +57,7 @@ impl Sync<'_> {
         source: &SortedTree,
         target: &SortedTree,
     ) -> bool {
-        let pairs: Vec<Pair> = alike_entries(source)
+        let mut pairs: Vec<Pair> = alike_entries(source)
             .into_iter()
             .take(MOST)
             .filter_map(|(one, other)| self.pair(source, target, one, other))
@@ -46,17 +65,22 @@ impl Sync<'_> {
         if pairs.is_empty() {
             return false;
         }
+        separate(&mut pairs, source);
         let probes: BTreeSet<Vec<u8>> = pairs.iter().filter_map(|p| p.probe.clone()).collect();
+        let each = pairs.iter().filter_map(|p| p.own.clone());
+        let each: BTreeSet<Vec<u8>> = each.collect();
         let ops = |make: fn(Vec<u8>) -> Op, paths: &BTreeSet<Vec<u8>>| -> Vec<Op> {
             paths.iter().cloned().map(make).collect()
         };
         let made = pairs.iter().filter(|pair| pair.probe.is_some());
         let made: BTreeSet<Vec<u8>> = made.map(|pair| pair.known.clone()).collect();
         self.at_target(ops(Op::MakeDir, &probes)).await;
+        self.at_target(ops(Op::MakeDir, &each)).await;
         self.at_target(ops(Op::MakeDir, &made)).await;
         let looks = pairs.iter().map(|pair| Op::Look(pair.looked_for.clone()));
         let folded = self.at_target(looks.collect()).await;
         self.at_target(ops(Op::RemoveDir, &made)).await;
+        self.at_target(ops(Op::RemoveDir, &each)).await;
         self.at_target(ops(Op::RemoveDir, &probes)).await;
         let mut any = false;
         for (pair, result) in pairs.iter().zip(folded) {
@@ -103,6 +127,7 @@ impl Sync<'_> {
                     known: join(&probe, ours.name(one)),
                     looked_for: join(&probe, ours.name(other)),
                     probe: Some(probe),
+                    own: None,
                 });
             }
         };
@@ -112,6 +137,7 @@ impl Sync<'_> {
             known,
             looked_for,
             probe: None,
+            own: None,
         })
     }
 
