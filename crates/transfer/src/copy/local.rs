@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, Stat, Uid, chownat, fchmod, fstat, linkat, mkdirat, statat,
-    symlinkat, utimensat,
+    AtFlags, FileType, Mode, Stat, chownat, fchmod, fstat, linkat, mkdirat, statat, symlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
 use schedule::{
@@ -178,11 +178,11 @@ fn set_owner(
     group: u32,
     flags: AtFlags,
 ) -> Result<(), String> {
-    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-    let done = chownat(&dir, name, Some(user), Some(group), flags);
+    let (user, group) = sys::chown_ids(user, group);
+    let done = chownat(&dir, name, user, group, flags);
     if done == Err(Errno::PERM) {
         // A non-root owner may still set a group of which it is a member.
-        let _ = chownat(&dir, name, None, Some(group), flags);
+        let _ = chownat(&dir, name, None, group, flags);
     }
     done.map_err(|e| os_words(&e.into()))
 }

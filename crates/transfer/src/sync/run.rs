@@ -269,7 +269,7 @@ impl Sync<'_> {
             let data = matches!(step.action, Action::Create | Action::Replace(_));
             if data && entry.kind == Kind::File {
                 files += 1;
-                bytes += entry.size;
+                bytes = u64::saturating_add(bytes, entry.size);
             }
         }
         let shown = |end| {
