@@ -306,7 +306,7 @@ impl World {
             Event::HostKeysAnnounced(blobs) => {
                 let keys = blobs.iter().filter_map(|b| PublicKey::from_blob(b).ok());
                 let keys = keys.filter(PublicKey::is_usable).collect();
-                self.conn.ask_for_proofs(keys);
+                self.client.ask_for_proofs(keys);
             }
             Event::Channel(_) | Event::Retracted | Event::HostKeysProven(_) => {}
         }
