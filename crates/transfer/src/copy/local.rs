@@ -23,7 +23,7 @@ use super::CopyOptions;
 use crate::cancel::CancelToken;
 use crate::disk::{
     CreateSettings, Directory, DirectoryCache, FinishSettings, Location, LostMetadata,
-    create_target, kind_of, open_source, os_words, set_xattrs, temp_name, timestamps,
+    create_target, kind_of, os_words, set_xattrs, temp_name, timestamps,
 };
 use crate::sums::FileSums;
 
@@ -271,7 +271,7 @@ pub(super) fn copy_file(
     if there.is_some_and(|there| same_file(source, &there)) {
         return Err((false, "source and target are the same file".to_owned()));
     }
-    let (mut from, meta) = open_source(source).map_err(reading)?;
+    let (mut from, meta) = directories.open_source(source).map_err(reading)?;
     let create = CreateSettings {
         directories,
         path: target,
