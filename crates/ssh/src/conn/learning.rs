@@ -61,7 +61,7 @@ impl Connection {
     }
 
     /// Checks the server's answer; `None` stands for a refusal.
-    pub(super) fn check_proofs(&mut self, answer: Option<&Bytes>) -> Event {
+    pub(super) fn check_proofs(&self, answer: Option<&Bytes>) -> Event {
         let proven = match answer.map(|answer| self.proven(answer)) {
             None => Err(KeyError::Unproven),
             Some(proven) => proven,

@@ -130,7 +130,7 @@ impl AnnouncedKeys {
         };
         match changes == KeyChanges::default() {
             true => Err(NoUpdate::UpToDate),
-            false if others.iter().any(|e| elsewhere(e)) => Err(NoUpdate::KeyOfOtherHost),
+            false if others.iter().any(elsewhere) => Err(NoUpdate::KeyOfOtherHost),
             false => Ok(changes),
         }
     }
