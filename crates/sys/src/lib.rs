@@ -14,6 +14,7 @@ mod ignored;
 mod mapped;
 #[cfg(target_os = "linux")]
 mod namespace;
+mod owner;
 #[cfg(target_os = "linux")]
 mod priority;
 mod receive;
@@ -46,6 +47,7 @@ pub use ignored::ignored_signals;
 pub use mapped::{IOV_MAX, MappedWindows, is_in_memory, send_parts, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
+pub use owner::chown_ids;
 #[cfg(target_os = "linux")]
 pub use priority::{after_others, before_others};
 pub use receive::{append_at, read_spare};

@@ -216,6 +216,11 @@ impl<'a> PlannedCopy<'a> {
         self.engine.stopped()
     }
 
+    /// True if setuid and setgid bits of the source are kept.
+    pub(crate) fn keeps_special_bits(&self) -> bool {
+        self.engine.keeps_special_bits()
+    }
+
     /// True if anything has failed so far.
     pub(crate) fn has_failed(&self) -> bool {
         self.engine.summary.failed > 0

@@ -267,8 +267,11 @@ fn sum_of(
     size: u64,
 ) -> io::Result<Vec<u8>> {
     const PART: usize = 1 << 20;
-    let file = std::fs::File::open(local_path(path))?;
-    if file.metadata()?.len() != size {
+    // Another process may have put a FIFO there, which must not block.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(local_path(path), flags, Mode::empty())?;
+    let file = std::fs::File::from(file);
+    if !file.metadata()?.is_file() || file.metadata()?.len() != size {
         return Err(io::Error::other("its size has changed"));
     }
     let mut hasher = blake3::Hasher::new();

@@ -117,6 +117,7 @@ impl Lister {
                     true => PathBuf::from("."),
                     false => local_path(&root.path),
                 };
+                run.directories().follow_no_symlink_below(top.clone());
                 let device = fs::metadata(&top).map(|meta| meta.dev()).ok();
                 Walking::Local {
                     walk: LocalWalk::new(top, false),

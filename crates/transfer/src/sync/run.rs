@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind};
-use sync::{Action, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Step, Tree};
+use sync::{
+    Action, Comparison, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Step, Tree,
+};
 
 use super::attributes::attributes;
 use super::ends::{Op, Operations};
@@ -226,6 +228,7 @@ impl Sync<'_> {
         let (mut ours, mut theirs) = (source.tree, target.tree);
         let mut rules = self.options.comparison.clone();
         rules.grain = Grain::of(&theirs);
+        rules.ignore_special_bits = !self.run.keeps_special_bits();
         let mut settling = Settling::new(&mut self.run, &mut self.operations);
         settling.read_symlinks(&mut ours, &mut theirs).await;
         let mut plan = Plan::keeping(ours, theirs, &rules, source.kept);
@@ -266,7 +269,7 @@ impl Sync<'_> {
             let data = matches!(step.action, Action::Create | Action::Replace(_));
             if data && entry.kind == Kind::File {
                 files += 1;
-                bytes += entry.size;
+                bytes = u64::saturating_add(bytes, entry.size);
             }
         }
         let shown = |end| {
@@ -392,7 +395,7 @@ impl Sync<'_> {
             match result {
                 Ok(_) => {
                     let path = join(&root, &plan.source().tree().path(*to));
-                    set.push(Op::Set(path, attributes(plan.source().tree().entry(*to))));
+                    set.push(Op::Set(path, self.kept(plan.source().tree().entry(*to))));
                     self.moved += 1;
                 }
                 Err(_) => drop(failed.insert(*to)),
@@ -441,7 +444,7 @@ impl Sync<'_> {
                 && entry.kind == Kind::File
             {
                 let path = join(&root, &tree.path(step.source));
-                ops.push(Op::Set(path.clone(), attributes(entry)));
+                ops.push(Op::Set(path.clone(), self.kept(entry)));
                 paths.push(path);
             }
         }
@@ -450,6 +453,17 @@ impl Sync<'_> {
             .carry_out(&mut self.run, End::Target, ops)
             .await;
         self.report_failures(&paths, results, "cannot set its permissions and times");
+    }
+
+    /// Returns the attributes that an entry gets from its source.
+    fn kept(&self, entry: &sync::Entry) -> Attributes {
+        let rules = Comparison {
+            ignore_special_bits: !self.run.keeps_special_bits(),
+            ..Comparison::default()
+        };
+        let mut kept = entry.clone();
+        kept.mode = kept.mode.map(|mode| mode & rules.kept_bits(entry.kind));
+        attributes(&kept)
     }
 
     async fn delete(&mut self, plan: &Plan) {
@@ -494,7 +508,7 @@ impl Sync<'_> {
             .filter(|id| ours.tree().entry(*id).kind == Kind::Directory)
             .map(|id| {
                 let path = join(&root, &ours.tree().path(id));
-                Op::Set(path, attributes(ours.tree().entry(id)))
+                Op::Set(path, self.kept(ours.tree().entry(id)))
             })
             .collect();
         self.operations

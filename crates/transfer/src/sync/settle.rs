@@ -2,6 +2,7 @@
 //! unsure, and files that may have been moved.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use sync::{Action, Comparison, Kind, NodeId, Plan, SortedTree};
 
@@ -13,6 +14,38 @@ use crate::walk::join;
 
 /// Longest range of which a server computes one checksum, in bytes.
 const RANGE: u64 = sftp::blocks::MOST_HASHED as u64;
+
+/// Most ranges of a file, 64 TiB. A larger file counts as different: two servers may state any size.
+const MOST_RANGES: u64 = 1 << 20;
+/// Ranges of several files whose checksums are computed before they are compared.
+const BATCH: u64 = 1 << 16;
+
+/// Returns the number of ranges of a file.
+fn ranges(size: u64) -> u64 {
+    size.div_ceil(RANGE)
+}
+
+/// Cuts files of these sizes into runs with at most [`BATCH`] ranges and files each, or a single
+/// file. One with more than [`MOST_RANGES`] is not read and counts as one range.
+fn batches(sizes: impl Iterator<Item = u64>) -> Vec<Range<usize>> {
+    let mut batches: Vec<Range<usize>> = Vec::new();
+    let mut room = 0;
+    for (at, size) in sizes.enumerate() {
+        let needs = match ranges(size) {
+            count if count <= MOST_RANGES => count.max(1),
+            _ => 1,
+        };
+        match batches.last_mut().filter(|_| needs <= room) {
+            Some(batch) => batch.end = at + 1,
+            None => {
+                batches.push(at..at + 1);
+                room = BATCH.max(needs);
+            }
+        }
+        room -= needs;
+    }
+    batches
+}
 
 /// Carries out operations at both ends of one run.
 pub(super) struct Settling<'a, 'run> {
@@ -171,23 +204,22 @@ impl<'a, 'run> Settling<'a, 'run> {
             }
             SumSource::Unknown | SumSource::Nothing => return BTreeSet::new(),
         }
-        let here = self
-            .sums(
-                End::Source,
-                files.iter().map(|file| (&file.source, file.size)),
-            )
-            .await;
-        let there = self
-            .sums(
-                End::Target,
-                files.iter().map(|file| (&file.target, file.size)),
-            )
-            .await;
         let mut equal = BTreeSet::new();
-        for ((id, _), (ours, theirs)) in pairs.iter().zip(here.iter().zip(&there)) {
-            let same = |(a, b): (&OpResult, &OpResult)| matches!((a, b), (Ok(a), Ok(b)) if a == b);
-            if ours.iter().zip(theirs).all(same) {
-                equal.insert(*id);
+        for batch in batches(files.iter().map(|file| file.size)) {
+            let files = files.get(batch.clone()).unwrap_or_default();
+            let here = files.iter().map(|file| (&file.source, file.size));
+            let here = self.sums(End::Source, here).await;
+            let there = files.iter().map(|file| (&file.target, file.size));
+            let there = self.sums(End::Target, there).await;
+            let pairs = pairs.get(batch).unwrap_or_default();
+            for (((id, _), file), (ours, theirs)) in
+                pairs.iter().zip(files).zip(here.iter().zip(&there))
+            {
+                let same =
+                    |(a, b): (&OpResult, &OpResult)| matches!((a, b), (Ok(a), Ok(b)) if a == b);
+                if ranges(file.size) <= MOST_RANGES && ours.iter().zip(theirs).all(same) {
+                    equal.insert(*id);
+                }
             }
         }
         equal
@@ -220,9 +252,9 @@ impl<'a, 'run> Settling<'a, 'run> {
         let mut counts = Vec::new();
         for (path, size) in files {
             let before = ops.len();
-            let mut from = 0;
+            let mut from = if ranges(size) <= MOST_RANGES { 0 } else { size };
             while from < size {
-                let to = size.min(from + RANGE);
+                let to = size.min(from.saturating_add(RANGE));
                 let (path, range) = (path.clone(), from..to);
                 ops.push(Op::Sum { path, range, size });
                 from = to;
@@ -235,5 +267,26 @@ impl<'a, 'run> Settling<'a, 'run> {
             .into_iter()
             .map(|count| results.by_ref().take(count).collect())
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_servers_state_take_bounded_memory() {
+        let large = BATCH * RANGE;
+        let huge = MOST_RANGES * RANGE;
+        let sizes = [0, u64::MAX, u64::MAX - 1, huge + 1, 1, large, 1, huge, 0];
+        let cut = batches(sizes.into_iter());
+        assert_eq!(cut, [0..5, 5..6, 6..7, 7..8, 8..9]);
+        let many = batches(std::iter::repeat_n(RANGE, 3 << 16));
+        assert_eq!(many.len(), 3);
+        for batch in &cut {
+            let needed = batch.clone().map(|at| ranges(sizes[at]));
+            let read: u64 = needed.filter(|count| *count <= MOST_RANGES).sum();
+            assert!(read <= BATCH || batch.len() == 1, "{batch:?}");
+        }
     }
 }
