@@ -694,7 +694,8 @@ impl<'a> Engine<'a> {
     fn on_losing(&mut self, end: CopyEnd, why: &str) {
         if let Some(side) = self.side(end) {
             let why = format!("{}: {why}", side.name);
-            self.lost.get_or_insert(ConnectError::unreachable(why));
+            self.lost
+                .get_or_insert_with(|| ConnectError::unreachable(why));
             self.drop_what_waits();
         }
     }

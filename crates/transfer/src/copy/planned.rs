@@ -252,7 +252,7 @@ impl<'a> PlannedCopy<'a> {
     pub(crate) fn lose(&mut self, why: String) {
         self.engine
             .lost
-            .get_or_insert(ConnectError::unreachable(why));
+            .get_or_insert_with(|| ConnectError::unreachable(why));
     }
 
     /// Copies the entries onto the target's root and waits until all are done.

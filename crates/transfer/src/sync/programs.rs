@@ -40,10 +40,13 @@ impl RemoteProgram {
             (false, true) => End::Source,
             _ => return None,
         };
-        let mut command = Command::start(run, end, FIRST, program_command());
+        let command = Command::start(run, end, FIRST, program_command());
         command.send(run, program_script().into_bytes());
         command.end_input(run);
-        command.until = Some(run.now() + LONGEST_FIND);
+        let command = Command {
+            until: Some(run.now() + LONGEST_FIND),
+            ..command
+        };
         let mut answers = AnswerParser::default();
         while let Some(bytes) = command.output(run).await {
             answers.receive(&bytes);
@@ -111,7 +114,7 @@ impl RemoteProgram {
         if names.is_empty() {
             return;
         }
-        let mut command = Command::start(run, self.end, id, list_command(self.program));
+        let command = Command::start(run, self.end, id, list_command(self.program));
         command.send(run, input);
         command.end_input(run);
         let mut answers = AnswerParser::default();
@@ -137,7 +140,7 @@ impl RemoteProgram {
         if singly.is_empty() {
             return;
         }
-        let mut command = Command::start(run, self.end, id, program_command());
+        let command = Command::start(run, self.end, id, program_command());
         let mut input = program_script().into_bytes();
         let asked = singly.iter().filter_map(|at| paths.get(*at));
         input.extend(asked.flat_map(|path| whole_request(path)));
@@ -232,7 +235,7 @@ impl Command {
     }
 
     /// Waits for the next bytes of its output; `None` at the end, or if the run ends.
-    async fn output(&mut self, run: &mut PlannedCopy<'_>) -> Option<Vec<u8>> {
+    async fn output(&self, run: &mut PlannedCopy<'_>) -> Option<Vec<u8>> {
         loop {
             let late = self.until.is_some_and(|until| run.now() >= until);
             if late || run.stopped() {
