@@ -14,6 +14,7 @@ use transfer::shards::{
     ShardEnd, ShardResult, ShardStatus, Totals, VerifyOptions,
 };
 
+use crate::congestion;
 use crate::cp::{self, Run};
 use crate::exit::Exit;
 use crate::flags::high::{Environment, HighArgs};
@@ -99,8 +100,8 @@ fn finish(run: &Run<'_>, shard: u32, plan: &Plan, result: &ShardResult) -> Exit 
         ShardEnd::Changed(_) => Exit::NoUse,
         ShardEnd::Superseded(_) => Exit::TryAgain,
         ShardEnd::Unusable(error) => error.into(),
-        ShardEnd::Stopped => match result.summary.outcome {
-            Outcome::NoConnection(_) => Exit::NoConnection,
+        ShardEnd::Stopped => match &result.summary.outcome {
+            outcome @ (Outcome::NoConnection(_) | Outcome::Misconfigured(_)) => outcome.into(),
             _ => Exit::TryAgain,
         },
     };
@@ -135,7 +136,7 @@ fn resolved(mut args: CopyArgs, plan: &Plan, world: &Environment) -> Result<High
     args.sources = vec![operand(plan.source())];
     args.destination = operand(plan.target());
     args.archive = true;
-    HighArgs::resolve(args, world)
+    HighArgs::resolve(args, world).and_then(congestion::check)
 }
 
 fn make(args: PlanArgs, world: &Environment) -> Exit {
@@ -161,7 +162,7 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
     // The target is not connected to.
     copy.destination = OsString::from(".");
     copy.archive = true;
-    let high = match HighArgs::resolve(copy, world) {
+    let high = match HighArgs::resolve(copy, world).and_then(congestion::check) {
         Ok(high) => high,
         Err(error) => return usage(&error),
     };

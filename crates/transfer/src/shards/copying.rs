@@ -79,7 +79,9 @@ fn seal_only(summary: Summary, sealed: bool) -> ShardResult {
     let end = match summary.outcome {
         Outcome::Complete => ShardEnd::Done,
         Outcome::Partial => ShardEnd::Failed,
-        Outcome::NoConnection(_) | Outcome::Interrupted => ShardEnd::Stopped,
+        Outcome::NoConnection(_) | Outcome::Misconfigured(_) | Outcome::Interrupted => {
+            ShardEnd::Stopped
+        }
     };
     ShardResult {
         summary,
@@ -185,7 +187,9 @@ fn figures(files: u64, bytes: u64, work: &Work, failed: u64) -> Figures {
 fn end(lease: ShardLease, summary: Summary, work: Work) -> ShardResult {
     let stopped = || work.broken.clone().unwrap_or(ShardEnd::Stopped);
     let (state, end) = match &summary.outcome {
-        Outcome::NoConnection(_) | Outcome::Interrupted => (ShardState::Stopped, stopped()),
+        Outcome::NoConnection(_) | Outcome::Misconfigured(_) | Outcome::Interrupted => {
+            (ShardState::Stopped, stopped())
+        }
         Outcome::Complete => (ShardState::Stopped, stopped()),
         Outcome::Partial => {
             let end = match work.changed {
@@ -200,7 +204,7 @@ fn end(lease: ShardLease, summary: Summary, work: Work) -> ShardResult {
     let figures = figures(summary.files, bytes, &work, summary.failed);
     let first = summary.failures.first();
     let reason = match &summary.outcome {
-        Outcome::NoConnection(why) => Some(why.clone().into_bytes()),
+        Outcome::NoConnection(why) | Outcome::Misconfigured(why) => Some(why.clone().into_bytes()),
         _ => first.map(|failure| {
             let name = failure.path.0.as_slice();
             [name, b": ", failure.reason.as_bytes()].concat()
