@@ -128,47 +128,45 @@ impl Header {
             }
             _ => return Err(HeaderError::NotAPlan),
         }
-        let damaged = HeaderError::Damaged;
-        let body = text.strip_suffix('\n').ok_or(damaged("its end"))?;
-        let (body, end) = body.rsplit_once('\n').ok_or(damaged("its end"))?;
+        let body = text.strip_suffix('\n').ok_or(HeaderError::Damaged("its end"))?;
+        let (body, end) = body.rsplit_once('\n').ok_or(HeaderError::Damaged("its end"))?;
         let id = match split(end) {
             ("end", id) if is_hex(id, SUM) => id,
-            _ => return Err(damaged("its end")),
+            _ => return Err(HeaderError::Damaged("its end")),
         };
         let summed = text.get(..body.len() + 1).unwrap_or_default();
         if sum(summed.as_bytes()) != id {
-            return Err(damaged("its checksum"));
+            return Err(HeaderError::Damaged("its checksum"));
         }
         let header = Self::parse_body(body)?;
         Ok((header, id.to_owned()))
     }
 
     fn parse_body(body: &str) -> Result<Self, HeaderError> {
-        let damaged = HeaderError::Damaged;
         let mut lines = body.split('\n').skip(1);
         let mut value = |name: &str| {
             let (found, value) = split(lines.next()?);
             (found == name).then_some(value)
         };
         let operand = |text: Option<&str>| text.and_then(unescaped).filter(|o| !o.is_empty());
-        let source = operand(value("source")).ok_or(damaged("its source"))?;
-        let target = operand(value("target")).ok_or(damaged("its target"))?;
+        let source = operand(value("source")).ok_or(HeaderError::Damaged("its source"))?;
+        let target = operand(value("target")).ok_or(HeaderError::Damaged("its target"))?;
         let directories = value("directories").and_then(number);
-        let directories = directories.ok_or(damaged("its number of directories"))?;
+        let directories = directories.ok_or(HeaderError::Damaged("its number of directories"))?;
         let tree = value("tree").and_then(read_file);
-        let tree = tree.ok_or(damaged("its tree"))?;
+        let tree = tree.ok_or(HeaderError::Damaged("its tree"))?;
         let count = value("shards").and_then(number).unwrap_or_default();
         let count = u32::try_from(count).unwrap_or_default();
         if !(1..=MOST_SHARDS).contains(&count) {
-            return Err(damaged("its number of shards"));
+            return Err(HeaderError::Damaged("its number of shards"));
         }
         let mut shards = Vec::new();
         for _ in 0..count {
             let shard = value("shard").and_then(read_file);
-            shards.push(shard.ok_or(damaged("its list of shards"))?);
+            shards.push(shard.ok_or(HeaderError::Damaged("its list of shards"))?);
         }
         if lines.next().is_some() {
-            return Err(damaged("its list of shards"));
+            return Err(HeaderError::Damaged("its list of shards"));
         }
         let header = Self {
             source,
@@ -179,7 +177,7 @@ impl Header {
         };
         match header.totals() {
             Some(_) => Ok(header),
-            None => Err(damaged("its totals")),
+            None => Err(HeaderError::Damaged("its totals")),
         }
     }
 }
