@@ -144,7 +144,7 @@ mod tests {
     fn fewer_entries_than_shards_leave_shards_empty() {
         let loads = loads(&[5, 5], 7);
         assert_eq!(loads.iter().filter(|load| **load > 0).count(), 2);
-        assert_eq!(super::Assignment::new([].into_iter(), 3).ends, [0, 0, 0]);
+        assert_eq!(Assignment::new([].into_iter(), 3).ends, [0, 0, 0]);
     }
 
     /// Of random trees, no shard exceeds the larger of the average and the largest entry by more

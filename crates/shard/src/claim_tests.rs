@@ -115,11 +115,10 @@ impl Folder {
     }
 
     fn newest(&self, now: u64) -> Option<(u64, Lease)> {
-        let seen = self.leases.iter().rev().find_map(|(fence, versions)| {
+        self.leases.iter().rev().find_map(|(fence, versions)| {
             let seen = versions.iter().rev().find(|(visible, _)| *visible <= now);
             seen.map(|(_, lease)| (*fence, lease.clone()))
-        });
-        seen
+        })
     }
 }
 

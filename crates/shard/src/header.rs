@@ -128,8 +128,12 @@ impl Header {
             }
             _ => return Err(HeaderError::NotAPlan),
         }
-        let body = text.strip_suffix('\n').ok_or(HeaderError::Damaged("its end"))?;
-        let (body, end) = body.rsplit_once('\n').ok_or(HeaderError::Damaged("its end"))?;
+        let body = text
+            .strip_suffix('\n')
+            .ok_or(HeaderError::Damaged("its end"))?;
+        let (body, end) = body
+            .rsplit_once('\n')
+            .ok_or(HeaderError::Damaged("its end"))?;
         let id = match split(end) {
             ("end", id) if is_hex(id, SUM) => id,
             _ => return Err(HeaderError::Damaged("its end")),

@@ -19,7 +19,7 @@ use crate::report::{Event, Outcome, Progress, Summary};
 #[derive(Debug)]
 pub enum ShardCopy<'a> {
     /// Copy the shard.
-    Held(ShardLease),
+    Held(Box<ShardLease>),
     /// Only set the attributes of the directories, if all shards are complete.
     Done(&'a Plan),
 }
@@ -41,8 +41,8 @@ pub fn copy(
                 let begun =
                     PlannedCopy::begin(&request, &request.options, edge, progress, events).await;
                 match begun {
-                    Ok(run) => copy_held(run, lease).await,
-                    Err(summary) => end(lease, *summary, Work::default()),
+                    Ok(run) => copy_held(run, *lease).await,
+                    Err(summary) => end(*lease, *summary, Work::default()),
                 }
             })
         }

@@ -25,7 +25,7 @@ const LONGEST_REASON: usize = 1024;
 #[derive(Debug)]
 pub enum Claimed {
     /// This worker holds the shard.
-    Held(ShardLease),
+    Held(Box<ShardLease>),
     /// The shard is complete.
     Done(Figures),
 }
@@ -127,7 +127,7 @@ impl Plan {
                     if self.create_lease(&lease).map_err(io)? {
                         let held =
                             ShardLease::start(Arc::clone(self), lease, (began, cancel), on_loss);
-                        return held.map(Claimed::Held).map_err(io);
+                        return held.map(|held| Claimed::Held(Box::new(held))).map_err(io);
                     }
                 }
                 Claim::Wait(left) => {

@@ -117,7 +117,7 @@ impl Plan {
             {
                 state = ShardState::Stopped;
             }
-            let figures = lease.as_ref().map_or(Figures::default(), |l| l.figures);
+            let figures = lease.as_ref().map_or_else(Figures::default, |l| l.figures);
             status.bytes_sent = status.bytes_sent.saturating_add(figures.bytes);
             status.failed = status.failed.saturating_add(figures.failed);
             status.changed = status.changed.saturating_add(figures.changed);
