@@ -13,9 +13,9 @@ use std::time::Instant;
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::FormatTime;
 use transfer::cancel::CancelToken;
-use transfer::copy::{self, CopyRequest};
+use transfer::copy::{self, Connect, CopyRequest};
 use transfer::operand::Operand;
-use transfer::report::{Name, Progress, Summary};
+use transfer::report::{Event, Name, Progress, Summary};
 use transfer::sync::{SyncRequest, SyncResult};
 
 use crate::connect::Hosts;
@@ -51,6 +51,70 @@ impl Run<'_> {
     fn copy(&self, request: CopyRequest) -> Summary {
         let mut events = |event| self.output.copy_event(&event);
         self.showing(|progress| copy::run(request, self.hosts, progress, &mut events, self.cancel))
+    }
+
+    /// Does other work with the hosts, and shows the progress.
+    pub(crate) fn with<T>(
+        &self,
+        work: impl FnOnce(&dyn Connect, &Progress, &mut dyn FnMut(Event), &CancelToken) -> T,
+    ) -> T {
+        let mut events = |event| self.output.copy_event(&event);
+        self.showing(|progress| work(self.hosts, progress, &mut events, self.cancel))
+    }
+
+    /// Output of the run.
+    pub(crate) fn output(&self) -> Arc<Output> {
+        Arc::clone(self.output)
+    }
+
+    /// Ends the run when it is cancelled.
+    pub(crate) fn cancel(&self) -> &CancelToken {
+        self.cancel
+    }
+
+    /// Reports the end of a copy.
+    pub(crate) fn summary(&self, exit: Exit, summary: &Summary) {
+        self.output.summary(exit, summary);
+        self.hosts.learn_processor(summary);
+    }
+
+    /// Writes the `summary` event of work that is no copy.
+    pub(crate) fn summary_event(&self, exit: Exit, summary: &Summary) {
+        self.output.summary_event(exit, summary);
+    }
+
+    /// Names what has failed.
+    pub(crate) fn failures(&self, summary: &Summary) {
+        self.output.failures(summary);
+    }
+
+    /// Shows a line of information on standard error.
+    pub(crate) fn line(&self, text: &str) {
+        self.output.line(text);
+    }
+
+    /// Shows a warning.
+    pub(crate) fn warn(&self, message: String) {
+        self.output.warning(message);
+    }
+
+    /// Shows an error.
+    pub(crate) fn error(&self, text: &str) {
+        self.output.console().error(text);
+    }
+
+    /// Shows why the run ends here.
+    pub(crate) fn refuse(&self, why: &str, exit: Exit) -> Exit {
+        self.error(why);
+        exit
+    }
+
+    /// Writes a result on standard output, unless events go there.
+    pub(crate) fn print(&self, text: &str) -> Exit {
+        match self.output.prints_text() {
+            true => crate::show(text.as_bytes()),
+            false => Exit::Done,
+        }
     }
 
     /// Syncs, and shows the progress.

@@ -16,6 +16,10 @@ pub(crate) enum Exit {
     Usage,
     /// Everything was copied, and deletions were refused.
     Refused,
+    /// The plan cannot be used, or its source has changed; another try does not help.
+    NoUse,
+    /// The shard was not copied to its end; another try helps.
+    TryAgain,
     /// No connection could be made, or it was lost for good.
     NoConnection,
     /// A signal ended the run.
@@ -131,23 +135,28 @@ pub(crate) const RELAY: &[(&str, &str)] = &[
 ];
 
 /// All exit codes, in the order of help and man page.
-pub(crate) const ALL: [Exit; 6] = [
+pub(crate) const ALL: [Exit; 8] = [
     Exit::Done,
     Exit::SomeFailed,
     Exit::Usage,
     Exit::Refused,
+    Exit::NoUse,
+    Exit::TryAgain,
     Exit::NoConnection,
     Exit::Interrupted,
 ];
 
 impl Exit {
-    /// The numeric exit code. 255 is ssh's for its own errors; 130 is the shell's for SIGINT.
+    /// The numeric exit code. 255 is ssh's for its own errors; 130 is the shell's for SIGINT;
+    /// 65 and 75 are EX_DATAERR and EX_TEMPFAIL of sysexits(3).
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::SomeFailed => 1,
             Self::Usage => 2,
             Self::Refused => 25,
+            Self::NoUse => 65,
+            Self::TryAgain => 75,
             Self::NoConnection => 255,
             Self::Interrupted => 130,
         }
@@ -164,6 +173,14 @@ impl Exit {
             Self::Refused => {
                 "sync: everything was copied, and nothing was deleted, for the stated reason (as in \
                  rsync)"
+            }
+            Self::NoUse => {
+                "plan: the plan is damaged or of another version, or the source has changed since \
+                 it was made: another try does not help"
+            }
+            Self::TryAgain => {
+                "cp --plan: the shard is not complete, because a signal stopped it or another \
+                 worker copies it: try again"
             }
             Self::NoConnection => {
                 "no connection: it could not be made, was refused, or was lost for good"
@@ -218,7 +235,7 @@ mod tests {
 
     #[test]
     fn codes_are_those_promised() {
-        assert_eq!(ALL.map(Exit::code), [0, 1, 2, 25, 255, 130]);
+        assert_eq!(ALL.map(Exit::code), [0, 1, 2, 25, 65, 75, 255, 130]);
     }
 
     #[test]

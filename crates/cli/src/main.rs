@@ -22,6 +22,7 @@ mod relaying;
 mod selecting;
 mod serving;
 mod setting_error;
+mod sharding;
 mod signals;
 mod ssh_config;
 mod syncing;
@@ -49,6 +50,8 @@ fn main() -> ExitCode {
     }
     let world = Environment::look();
     let exit = match low::parse(words.iter().cloned(), world.help_colors()) {
+        Ok(LowArgs::Copy(args)) if args.plan.is_some() => sharding::copy(*args, &world),
+        Ok(LowArgs::Plan(args)) => sharding::run(*args, &world),
         Ok(LowArgs::Copy(args)) => {
             let args = HighArgs::resolve(*args, &world).and_then(congestion::check);
             match args.and_then(selecting::select) {
@@ -111,7 +114,7 @@ fn main() -> ExitCode {
 }
 
 /// Writes to standard output. A closed pipe is not an error.
-fn show(bytes: &[u8]) -> Exit {
+pub(crate) fn show(bytes: &[u8]) -> Exit {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -214,6 +214,30 @@ impl Output {
         self.event(&RunEvent::summary(exit, summary));
     }
 
+    /// Names what has failed.
+    pub(crate) fn failures(&self, summary: &Summary) {
+        for failure in closing::failures(summary) {
+            self.console.error(&failure);
+        }
+    }
+
+    /// Writes the `summary` event alone.
+    pub(crate) fn summary_event(&self, exit: Exit, summary: &Summary) {
+        self.event(&RunEvent::summary(exit, summary));
+    }
+
+    /// Shows a line of information.
+    pub(crate) fn line(&self, text: &str) {
+        if self.prints_text() {
+            self.console.line(text);
+        }
+    }
+
+    /// True if results are shown as text.
+    pub(crate) fn prints_text(&self) -> bool {
+        self.json.is_none() && !self.quiet
+    }
+
     /// Reports the end of a sync, as [`Output::summary`] does; `dry` if nothing was changed.
     pub(crate) fn sync_summary(&self, exit: Exit, result: &SyncResult, dry: bool) {
         if dry && !matches!(exit, Exit::NoConnection | Exit::Usage) {

@@ -81,6 +81,8 @@ pub(crate) enum FlagGroup {
     Selecting,
     /// Writing files.
     Copying,
+    /// Plans and their shards.
+    Shards,
     /// Reaching the host.
     Connection,
     /// Properties of the emulated path.
@@ -195,10 +197,11 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl FlagGroup {
     /// All headings, in the order of display.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Syncing,
         Self::Copying,
         Self::Selecting,
+        Self::Shards,
         Self::Connection,
         Self::Path,
         Self::Sides,
@@ -224,6 +227,7 @@ impl FlagGroup {
             Self::Syncing => "Syncing",
             Self::Copying => "Copying",
             Self::Selecting => "Selecting",
+            Self::Shards => "Shards",
             Self::Connection => "Connection",
             Self::Path => "Path",
             Self::Sides => "Sides",

@@ -142,6 +142,7 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
             .map(|dir| TempDir::new(dir.as_encoded_bytes())),
         fsync: args.fsync,
         journal: true,
+        journal_folder: None,
         afresh: args.no_resume,
         delta: args.delta,
         verify: args.verify,

@@ -3,6 +3,7 @@
 mod benching;
 mod diagnosing;
 mod dialing;
+mod planning;
 mod selecting;
 mod syncing;
 mod wrapping;
@@ -24,6 +25,7 @@ use transfer::sums::WantedDigest;
 pub(crate) use self::benching::{BenchArgs, BenchStorage};
 pub(crate) use self::diagnosing::DoctorArgs;
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
+pub(crate) use self::planning::{PlanAction, PlanArgs};
 pub(crate) use self::selecting::{FilterSource, SelectionArgs};
 pub(crate) use self::syncing::{SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
@@ -40,6 +42,8 @@ pub(crate) enum LowArgs {
     Copy(Box<CopyArgs>),
     /// `longhaul sync`.
     Sync(Box<SyncArgs>),
+    /// `longhaul plan`.
+    Plan(Box<PlanArgs>),
     /// `longhaul bootstrap`.
     Bootstrap {
         /// The flags for reaching the host.
@@ -99,6 +103,10 @@ pub(crate) struct CopyArgs {
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) hash: Option<Hash>,
     pub(crate) selection: SelectionArgs,
+    /// Folder of a plan, the shard to copy, and the seconds of its lease.
+    pub(crate) plan: Option<PathBuf>,
+    pub(crate) shard: Option<u32>,
+    pub(crate) lease: Option<u64>,
     pub(crate) port: Option<u16>,
     pub(crate) identities: Vec<PathBuf>,
     pub(crate) jump: Option<String>,
@@ -356,6 +364,7 @@ pub(crate) fn parse(
     match matches.subcommand() {
         Some(("cp", matches)) => Ok(LowArgs::Copy(Box::new(copy_args(matches)?))),
         Some(("sync", matches)) => Ok(LowArgs::Sync(Box::new(syncing::sync(matches)?))),
+        Some(("plan", matches)) => Ok(LowArgs::Plan(Box::new(planning::plan(matches)?))),
         Some(("bootstrap", matches)) => bootstrap_args(matches),
         Some(("lab", matches)) => Ok(LowArgs::Lab(Box::new(lab_args(matches)?))),
         Some(("serve", matches)) => Ok(LowArgs::Serve(serve_args(matches)?)),
@@ -451,6 +460,15 @@ fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     let operands = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
     args.sources = operands.cloned().collect();
     args.destination = args.sources.pop().unwrap_or_default();
+    if let Some(what) = planning::shard_contradiction(&args) {
+        return Err(usage(what));
+    }
+    if args.plan.is_some() {
+        return match contradiction(&args) {
+            Some(what) => Err(usage(what)),
+            None => Ok(args),
+        };
+    }
     if args.sources.is_empty() {
         return Err(usage(
             "no destination given: name at least one source and a destination",

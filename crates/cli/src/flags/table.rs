@@ -11,6 +11,7 @@ mod lab;
 mod operating;
 mod output;
 mod pairing;
+mod plan;
 mod refused;
 mod relay;
 mod selecting;
@@ -22,8 +23,8 @@ use std::sync::LazyLock;
 
 use crate::flags::flag::Flag;
 use crate::flags::low::{
-    BenchArgs, DialArgs, DoctorArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, SyncArgs,
-    WrapArgs,
+    BenchArgs, DialArgs, DoctorArgs, LabArgs, PlanArgs, RelayArgs, ServeArgs, SshConfigArgs,
+    SyncArgs, WrapArgs,
 };
 
 /// The rows of `longhaul cp`: listed ones by heading, then refused ones.
@@ -32,12 +33,24 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
         copying::ROWS,
         selecting::ROWS,
         keeping::ROWS,
+        plan::CP_ROWS,
         connection::ROWS,
         output::ROWS,
         refused::ROWS,
     ]
     .into_iter()
     .flatten()
+}
+
+/// The rows of `longhaul plan`, without those of [`plan_copy_rows`].
+pub(crate) fn plan_rows() -> impl Iterator<Item = &'static Flag<PlanArgs>> {
+    plan::ROWS.iter()
+}
+
+/// The rows of `longhaul cp` that `longhaul plan` has as well: those about reaching the host.
+pub(crate) fn plan_copy_rows() -> impl Iterator<Item = &'static Flag> {
+    // Its own -o names the folder; ssh's options are given as in the configuration.
+    bootstrap_rows().filter(|flag| flag.short != Some('o'))
 }
 
 /// The rows of `longhaul sync` that `longhaul cp` does not have.
@@ -73,6 +86,9 @@ const NOT_IN_SYNC: &[&str] = &[
     "through",
     "program",
     "sftp-server",
+    "plan",
+    "shard",
+    "lease",
 ];
 
 /// The letter of one of `longhaul cp`'s flags in `longhaul sync`: scp's, unless rsync has the letter
@@ -165,6 +181,7 @@ mod tests {
         unique(rows());
         unique(sync_rows());
         unique(sync_copy_rows());
+        unique(plan_rows());
         unique(lab_rows());
         unique(serve_rows());
         unique(dial_rows());
@@ -199,6 +216,7 @@ mod tests {
     fn every_flag_is_documented() {
         documented(rows());
         documented(sync_rows());
+        documented(plan_rows());
         documented(lab_rows());
         documented(serve_rows());
         documented(dial_rows());

@@ -63,7 +63,12 @@ pub(super) trait Edge {
     fn count(&self, paths: &[Vec<u8>], recursive: bool) -> Counting;
 
     /// Journal of the copy that `command` identifies; `target` is a local target.
-    fn journal(&self, command: &[u8], target: Option<&Path>) -> Box<dyn JournalStore>;
+    fn journal(
+        &self,
+        command: &[u8],
+        target: Option<&Path>,
+        folder: Option<&Path>,
+    ) -> Box<dyn JournalStore>;
 
     /// Boot ID of this machine's kernel; empty if unknown.
     fn boot(&self) -> Vec<u8>;

@@ -91,6 +91,8 @@ pub struct CopyOptions {
     pub fsync: bool,
     /// Keep a journal, so that the same command resumes after an interruption.
     pub journal: bool,
+    /// Folder of the journal, instead of the user's state folder.
+    pub journal_folder: Option<JournalFolder>,
     /// Ignore the journal of an earlier run and remove its leftovers.
     pub afresh: bool,
     /// Send only the parts that differ from an older file at the receiver.
@@ -120,6 +122,15 @@ pub struct CopyOptions {
     /// Wait until the server at the far end is known, because the metadata to keep needs a
     /// longhaul.
     pub settle: bool,
+}
+
+/// Folder in which several machines keep the journals of their copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalFolder {
+    /// Path of the folder, which only this user may write.
+    pub path: PathBuf,
+    /// Identifies the copy among those with equal operands.
+    pub key: Vec<u8>,
 }
 
 /// Use of a basis file at a remote longhaul instead of sending the whole file.

@@ -226,6 +226,12 @@ impl<'a> PlannedCopy<'a> {
         self.engine.summary.failed > 0
     }
 
+    /// Files that are complete so far, and the bytes of file data that were confirmed.
+    pub(crate) fn copied(&self) -> (u64, u64) {
+        let summary = &self.engine.summary;
+        (summary.files, summary.bytes)
+    }
+
     /// Sets the times of the target's root, whose path the user named.
     pub(crate) async fn set_root_times(&mut self, attributes: &Attributes) {
         let times_only = Attributes {

@@ -150,7 +150,9 @@ impl Engine<'_> {
             Operand::Remote { .. } => None,
         };
         let identity = self.identity(request);
-        let place = self.edge.journal(&identity, local.as_deref());
+        let folder = self.options.journal_folder.as_ref();
+        let folder = folder.map(|folder| folder.path.as_path());
+        let place = self.edge.journal(&identity, local.as_deref(), folder);
         let found = self.find_unlocked(&*place).await;
         self.keeper.target = local;
         self.keeper.afresh = self.options.afresh;
@@ -281,6 +283,10 @@ impl Engine<'_> {
         if let Some(dir) = &self.options.temp_dir {
             identity.push(b'T');
             identity.extend_from_slice(dir.path());
+        }
+        if let Some(folder) = &self.options.journal_folder {
+            identity.push(b'K');
+            identity.extend_from_slice(&folder.key);
         }
         for place in request.sources.iter().chain([&request.target]) {
             identity.push(0);

@@ -137,8 +137,14 @@ impl Edge for ThreadedEdge<'_> {
         Counting::of(paths, recursive)
     }
 
-    fn journal(&self, command: &[u8], target: Option<&Path>) -> Box<dyn JournalStore> {
-        Box::new(JournalFile::new(command, target, Rc::clone(&self.bell)))
+    fn journal(
+        &self,
+        command: &[u8],
+        target: Option<&Path>,
+        folder: Option<&Path>,
+    ) -> Box<dyn JournalStore> {
+        let bell = Rc::clone(&self.bell);
+        Box::new(JournalFile::new(command, target, folder, bell))
     }
 
     fn boot(&self) -> Vec<u8> {

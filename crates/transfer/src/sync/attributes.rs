@@ -3,11 +3,11 @@
 use schedule::Attributes;
 use sync::{Entry, Kind};
 
-pub(super) use crate::walk::compared_entry as entry;
+pub(crate) use crate::walk::compared_entry as entry;
 
 /// Returns the attributes with which an entry is copied. Its access time is not kept in the tree
 /// and becomes the modification time.
-pub(super) fn attributes(entry: &Entry) -> Attributes {
+pub(crate) fn attributes(entry: &Entry) -> Attributes {
     let kind = match entry.kind {
         Kind::File => 0o100_000,
         Kind::Directory => 0o040_000,

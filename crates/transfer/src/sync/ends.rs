@@ -22,7 +22,7 @@ const FIRST_JOB: u64 = 1 << 41;
 
 /// Operation on one name. Paths are those of the end, not relative to its root.
 #[derive(Clone, Debug)]
-pub(super) enum Op {
+pub(crate) enum Op {
     /// Removes a file or symlink. One that does not exist counts as removed.
     Remove(Vec<u8>),
     /// Removes an empty directory.
@@ -48,11 +48,11 @@ pub(super) enum Op {
 }
 
 /// Result of an operation: the text of a symlink or a checksum, or the reason of a failure.
-pub(super) type OpResult = Result<Option<Vec<u8>>, String>;
+pub(crate) type OpResult = Result<Option<Vec<u8>>, String>;
 
 /// Numbers the jobs of operations.
 #[derive(Debug)]
-pub(super) struct Operations {
+pub(crate) struct Operations {
     next: u64,
 }
 
@@ -65,7 +65,7 @@ impl Default for Operations {
 impl Operations {
     /// Carries out `ops` in any order and returns their results in the order of `ops`. After a
     /// cancel or the loss of the session the rest fail.
-    pub(super) async fn carry_out(
+    pub(crate) async fn carry_out(
         &mut self,
         run: &mut PlannedCopy<'_>,
         end: End,

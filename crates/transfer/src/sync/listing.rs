@@ -25,32 +25,32 @@ const AT_ONCE: usize = 256;
 const FIRST_JOB: u64 = 1 << 40;
 
 /// Entries of one end.
-pub(super) struct Listing {
-    pub(super) tree: SortedTree,
+pub(crate) struct Listing {
+    pub(crate) tree: SortedTree,
     /// Paths relative to the root, and why they could not be read.
-    pub(super) problems: Vec<(Vec<u8>, String)>,
+    pub(crate) problems: Vec<(Vec<u8>, String)>,
     /// Paths of the source that are not copied, whose counterparts stay.
-    pub(super) kept: BTreeSet<Vec<u8>>,
+    pub(crate) kept: BTreeSet<Vec<u8>>,
     /// Identities of files with several hard links.
-    pub(super) links: BTreeMap<NodeId, InodeId>,
-    pub(super) filter: Filter,
+    pub(crate) links: BTreeMap<NodeId, InodeId>,
+    pub(crate) filter: Filter,
 }
 
 /// What is listed.
-pub(super) struct Root {
-    pub(super) end: End,
-    pub(super) path: Vec<u8>,
+pub(crate) struct Root {
+    pub(crate) end: End,
+    pub(crate) path: Vec<u8>,
     /// `None` if there is no such directory yet.
-    pub(super) attributes: Option<Attributes>,
+    pub(crate) attributes: Option<Attributes>,
     /// Leave out directories on other file systems, for an end on this machine.
-    pub(super) one_file_system: bool,
+    pub(crate) one_file_system: bool,
     /// Add the rules of `.gitignore` files, for an end on this machine.
-    pub(super) gitignore: bool,
+    pub(crate) gitignore: bool,
 }
 
 /// Lists directories and everything below them that `filter` selects, all at the same time.
 /// Returns `None` if the run ends before that.
-pub(super) async fn list(
+pub(crate) async fn list(
     run: &mut PlannedCopy<'_>,
     roots: Vec<Root>,
     filter: &Filter,
@@ -434,6 +434,6 @@ impl Builder {
 }
 
 /// Returns true if a problem means that entries may be missing from the listing.
-pub(super) fn hides_entries(what: &str) -> bool {
+pub(crate) fn hides_entries(what: &str) -> bool {
     what != NOT_REGULAR
 }

@@ -2,10 +2,10 @@
 //! copies only that. Deletions come last, and only if both listings were complete.
 
 mod alike;
-mod attributes;
-mod ends;
+pub(crate) mod attributes;
+pub(crate) mod ends;
 mod entries;
-mod listing;
+pub(crate) mod listing;
 mod programs;
 mod remembered;
 mod run;

@@ -303,7 +303,7 @@ impl Edge for SimEdge {
         Counting::default()
     }
 
-    fn journal(&self, command: &[u8], _: Option<&Path>) -> Box<dyn JournalStore> {
+    fn journal(&self, command: &[u8], _: Option<&Path>, _: Option<&Path>) -> Box<dyn JournalStore> {
         let stored = Rc::clone(&self.0.borrow().journal);
         Box::new(SimStore::new(stored, command))
     }
