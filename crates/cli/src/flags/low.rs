@@ -594,12 +594,7 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
             far_port: Some(_),
             ..
         } => Some("--far-port needs --far"),
-        LabArgs { sshd: false, .. }
-            if args
-                .far_start
-                .or(args.far_cpu.map(|_| Duration::ZERO))
-                .is_some() =>
-        {
+        LabArgs { sshd: false, .. } if args.far_start.is_some() || args.far_cpu.is_some() => {
             Some("--far-start and --far-cpu need --sshd")
         }
         _ => None,
