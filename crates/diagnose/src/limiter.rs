@@ -44,7 +44,7 @@ pub enum Limiter {
 
 /// Texts that follow "limited by"; the far end is called the server.
 const WORDS: [(Limiter, &str); 15] = [
-    (Limiter::Unknown, "nothing measurable"),
+    (Limiter::Unknown, "no bottleneck found"),
     (Limiter::Path, "the path"),
     (Limiter::Loss, "packet loss"),
     (Limiter::ServerWindow, "the server's channel windows"),

@@ -169,6 +169,9 @@ pub(crate) struct LabArgs {
     pub(crate) sshd_options: Vec<(String, String)>,
     pub(crate) far: Option<OsString>,
     pub(crate) far_port: Option<u16>,
+    pub(crate) far_start: Option<Duration>,
+    /// Percent of the time.
+    pub(crate) far_cpu: Option<u8>,
     pub(crate) allow_cc: Vec<String>,
     pub(crate) shell: bool,
     pub(crate) quiet: bool,
@@ -609,6 +612,9 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
             far_port: Some(_),
             ..
         } => Some("--far-port needs --far"),
+        LabArgs { sshd: false, .. } if args.far_start.is_some() || args.far_cpu.is_some() => {
+            Some("--far-start and --far-cpu need --sshd")
+        }
         _ => None,
     };
     wrong.map_or(Ok(args), |what| Err(lab_usage(what)))
