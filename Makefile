@@ -1,7 +1,7 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build portable test lint fuzz soak units openssh-regress demo bench bench-full man docs clean help
+.PHONY: build portable test lint fuzz soak units slurm plan-million openssh-regress demo bench bench-full man docs clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
@@ -26,6 +26,12 @@ soak: ## a relay under everything at once, for SOAK_SECONDS (1800 if not set)
 
 units: build ## the systemd units under a real systemd, in a copy of this machine; as root
 	scripts/units.sh
+
+slurm: build ## 20 shards of 200,000 files on a real Slurm with 30 kills, as root; minutes
+	FILES=$${FILES:-200000} scripts/slurm.sh
+
+plan-million: build ## time and memory of longhaul plan for a million files
+	scripts/plan-million.sh
 
 openssh-regress: ## OpenSSH's own scripts for sftp against our server; SOURCE is OpenSSH's unpacked source
 	cargo build --locked -p longhaul

@@ -322,6 +322,9 @@ impl World {
             }
             Event::Retracted => panic!("a server retracts nothing"),
             Event::Auth(event) => panic!("a server proves nothing to a client: {event:?}"),
+            Event::HostKeysAnnounced(_) | Event::HostKeysProven(_) => {
+                panic!("a client has no host keys: {event:?}")
+            }
             Event::Transport(_) => {}
         }
         false

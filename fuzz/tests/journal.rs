@@ -7,7 +7,7 @@ use schedule::journal::{Entry, Record, SourceId, Writer, replay};
 
 fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
     let known = |u: &mut Unstructured<'_>, next: u64| u.int_in_range(0..=next.max(1));
-    Ok(match u.int_in_range(0..=10)? {
+    Ok(match u.int_in_range(0..=11)? {
         0 => Record::Run {
             boot: Vec::arbitrary(u)?,
         },
@@ -54,6 +54,9 @@ fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
         },
         9 => Record::Boot {
             boot: Vec::arbitrary(u)?,
+        },
+        10 => Record::Sealed {
+            mtime: u64::arbitrary(u)?,
         },
         _ => Record::Clock {
             mtime: u64::arbitrary(u)?,

@@ -14,7 +14,7 @@ use testkit::tree::write_file;
 use testkit::{PeerKind, Run, port};
 
 /// Commands that other tests run, since they need more than a host and a folder.
-const ELSEWHERE: [(&str, &str); 11] = [
+const ELSEWHERE: [(&str, &str); 13] = [
     ("longhaul bench", "takes minutes: tests/cli/bench.rs"),
     (
         "longhaul bootstrap",
@@ -24,6 +24,11 @@ const ELSEWHERE: [(&str, &str); 11] = [
         "longhaul ssh-config",
         "writes ~/.ssh/config: tests/cli/dialing.rs",
     ),
+    (
+        "longhaul plan",
+        "needs a tree and a target: tests/cli/shards.rs",
+    ),
+    ("longhaul cp --plan", "needs a plan: tests/cli/shards.rs"),
     ("longhaul wrap", "needs a web server named host: tests/wrap"),
     ("longhaul doctor", "takes its time: tests/lab/doctor.rs"),
     (

@@ -191,7 +191,7 @@ impl Hindered {
         let before = self.carried();
         let outcome = self.cp().run().expect_code(0);
         assert!(
-            outcome.err().contains("resuming an interrupted copy"),
+            outcome.err().contains("resuming the earlier copy"),
             "{outcome}"
         );
         let sent = self.carried() - before;
@@ -366,7 +366,7 @@ fn a_person_whose_answer_is_refused_is_not_asked_again() {
     assert!(outcome.err().contains("to resume"), "{outcome}");
     let outcome = copy.cp().run().expect_code(0);
     assert!(
-        outcome.err().contains("resuming an interrupted copy"),
+        outcome.err().contains("resuming the earlier copy"),
         "{outcome}"
     );
     let copied = std::fs::read(copy.scene.path("copy")).expect("copied");
@@ -404,7 +404,7 @@ fn a_server_that_cannot_sync_is_gone_on_with_while_its_machine_runs() {
     let before = proxy.carried(Way::Up);
     let outcome = cp().run().expect_code(0);
     assert!(
-        outcome.err().contains("resuming an interrupted copy"),
+        outcome.err().contains("resuming the earlier copy"),
         "{outcome}"
     );
     let sent = proxy.carried(Way::Up) - before;

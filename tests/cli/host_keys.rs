@@ -1,8 +1,9 @@
-//! OpenSSH's clients learn all host keys of `longhaul serve --listen` (UpdateHostKeys).
+//! OpenSSH's clients learn all host keys of `longhaul serve --listen`, and longhaul those of an sshd
+//! (UpdateHostKeys).
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use longhaul_tests::{Scene, longhaul};
 use testkit::peer::PeerBuilder;
@@ -72,4 +73,105 @@ fn keys_of_a_server_of_roots_are_proven_by_the_monitor() {
     let expected = ["ssh-ed25519", "ecdsa-sha2-nistp256"].map(str::to_owned);
     let log = machine.daemon.log();
     assert_eq!(types(&machine.path("known")), expected.into(), "{log}");
+}
+
+/// One copy from a host whose file is given.
+struct Learning {
+    scene: Scene,
+    /// Lines of all host keys, as in known_hosts.
+    all: Vec<String>,
+}
+
+impl Learning {
+    fn new(builder: PeerBuilder) -> Option<Self> {
+        let scene = Scene::with(builder)?;
+        fs::write(scene.path("file"), "data").expect("ours");
+        let all = fs::read_to_string(scene.client.dir.known_hosts()).expect("ours");
+        let all = all.lines().map(|line| format!("{line}\n")).collect();
+        Some(Self { scene, all })
+    }
+
+    fn known(&self) -> PathBuf {
+        self.scene.path("known")
+    }
+
+    /// Copies with these options while known_hosts is `before`, and returns known_hosts afterwards.
+    fn copy(&self, before: &str, options: &[&str]) -> String {
+        fs::write(self.known(), before).expect("ours");
+        let file = format!("UserKnownHostsFile={}", self.known().display());
+        let run = self.scene.client.cp().args(["-o", &file]);
+        let options = options.iter().flat_map(|option| ["-o", option]);
+        let source = format!("peer:{}", self.scene.path("file").display());
+        let target = self.scene.path("copy");
+        run.args(options)
+            .arg(source)
+            .arg(target)
+            .run()
+            .expect_code(0);
+        fs::read_to_string(self.known()).expect("ours")
+    }
+}
+
+#[test]
+fn longhaul_learns_the_other_keys_of_a_server_that_proves_them_and_forgets_what_is_gone() {
+    let kinds = [KeyKind::Ed25519, KeyKind::Ecdsa256, KeyKind::Rsa3072];
+    let own = PeerBuilder::longhaul(longhaul(), [""; 0]).host_keys(&kinds);
+    for builder in [PeerBuilder::openssh().host_keys(&kinds), own] {
+        let Some(learning) = Learning::new(builder) else {
+            continue;
+        };
+        let yes = ["UpdateHostKeys=yes", "HashKnownHosts=no"];
+        let folder = learning.scene.client.dir.path();
+        let gone = KeyPair::generate(folder, "gone", KeyKind::Ecdsa384);
+        for first in &learning.all {
+            let host = first.split(' ').next().expect("a host");
+            let gone = format!("{host} {}\n", gone.public_line());
+            let before = format!("# mine\n{gone}{first}other {}", &gone[host.len() + 1..]);
+            let after = learning.copy(&before, &yes);
+            assert_eq!(after, before, "a key of another host");
+            let before = format!("# mine\n{gone}{first}");
+            let after = learning.copy(&before, &yes);
+            assert!(after.starts_with(&format!("# mine\n{first}")), "{after}");
+            // ssh-keygen adds a comment.
+            let key = |line: &str| line.split(' ').take(3).collect::<Vec<_>>().join(" ");
+            let lines = |text: &str| text.lines().map(key).collect::<BTreeSet<_>>();
+            let all: String = learning.all.concat() + "# mine\n";
+            assert_eq!(lines(&after), lines(&all));
+        }
+    }
+}
+
+#[test]
+fn longhaul_learns_no_key_where_ssh_would_not() {
+    let kinds = [KeyKind::Ed25519, KeyKind::Ecdsa256];
+    let Some(learning) = Learning::new(PeerBuilder::openssh().host_keys(&kinds)) else {
+        return;
+    };
+    let first = &learning.all[0];
+    let yes = "UpdateHostKeys=yes";
+    assert_eq!(&learning.copy(first, &["UpdateHostKeys=no"]), first);
+    let ask = ["UpdateHostKeys=ask", "BatchMode=yes"];
+    assert_eq!(&learning.copy(first, &ask), first);
+    assert_eq!(
+        &learning.copy(first, &[yes, "HostKeyAlgorithms=ssh-ed25519"]),
+        first
+    );
+    // A new host that was accepted without a question has the key that it showed, and no others.
+    for strict in [
+        "StrictHostKeyChecking=no",
+        "StrictHostKeyChecking=accept-new",
+    ] {
+        let after = learning.copy("", &[yes, strict, "HashKnownHosts=no"]);
+        assert_eq!(after.lines().count(), 1, "{strict}: {after}");
+    }
+    // A key that the administrator has recorded for all users.
+    let global = learning.scene.path("global");
+    fs::write(&global, first).expect("ours");
+    let global = format!("GlobalKnownHostsFile={}", global.display());
+    assert_eq!(learning.copy("# mine\n", &[yes, &global]), "# mine\n");
+    // A key that a command prints.
+    let printed = learning.scene.path("printed");
+    fs::write(&printed, first).expect("ours");
+    let command = format!("KnownHostsCommand=/bin/cat {}", printed.display());
+    assert_eq!(learning.copy("# mine\n", &[yes, &command]), "# mine\n");
 }

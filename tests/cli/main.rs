@@ -47,6 +47,7 @@ mod resumed;
 mod roots;
 mod serving;
 mod settings;
+mod shards;
 mod slow_clients;
 mod small_files;
 mod started_anew;

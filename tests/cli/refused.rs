@@ -99,3 +99,43 @@ fn help_and_version_succeed() {
         assert!(!outcome.stdout.is_empty(), "{outcome}");
     }
 }
+
+/// Regression: the h in rsync's `-avh` showed the help, copied nothing and ended with 0.
+#[test]
+fn an_h_among_letters_is_no_request_for_help() {
+    let client = Client::new();
+    let longhaul_tests::Program::Longhaul(program) = &client.program else {
+        return;
+    };
+    for word in ["-avh", "-rh", "-avhP", "-avhz"] {
+        let words = ["cp", word, "/dev/null", "host.invalid:b"];
+        let outcome = client.dir.run(program).args(words).run().expect_code(2);
+        assert!(outcome.stdout.is_empty(), "{word}: {outcome}");
+    }
+}
+
+/// Regression: scripts took a mistake in a setting for a lost connection, and tried again.
+#[test]
+fn a_wrong_setting_is_an_invalid_command_line() {
+    let client = Client::new();
+    let longhaul_tests::Program::Longhaul(program) = &client.program else {
+        return;
+    };
+    for (flags, says) in [
+        (["-o", "Nonsense=1"], "-o nonsense: no such option"),
+        (["-c", "foo"], "unknown algorithm foo"),
+        (["-o", "ConnectTimeout=x"], "invalid time value"),
+        (["-F", "/nonexistent/config"], "/nonexistent/config"),
+    ] {
+        for command in ["cp", "sync"] {
+            // In a sync, -c is rsync's.
+            let flags = match (command, flags) {
+                ("sync", ["-c", cipher]) => ["--cipher", cipher],
+                (_, flags) => flags,
+            };
+            let run = client.dir.run(program).arg(command).args(flags);
+            let run = run.args(["/dev", "host.invalid:b"]).run();
+            run.expect_code(2).expect_err(&[says]);
+        }
+    }
+}

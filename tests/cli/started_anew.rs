@@ -74,7 +74,7 @@ fn a_server_that_started_anew_meanwhile_is_not_believed_to_have_what_it_had() {
     assert!(!scene.path("to/file").exists(), "{outcome}");
     let outcome = cp().run().expect_code(0);
     assert!(
-        outcome.err().contains("resuming an interrupted copy"),
+        outcome.err().contains("resuming the earlier copy"),
         "{outcome}"
     );
     let copied = std::fs::read(scene.path("to/file")).expect("copied");

@@ -480,25 +480,102 @@ fn a_temporary_is_no_entry_of_the_target_and_goes_with_its_directory() {
     }
 }
 
+/// A scene whose server takes names that differ in case or normalization for one.
+fn folding_scene() -> Option<Scene> {
+    const SERVER: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/peers/restricted_sftp_server.py"
+    );
+    if testkit::missing::find_program("python3").is_none() {
+        testkit::missing::skip("python3", "apt-get install python3");
+        return None;
+    }
+    let subsystem = format!("sftp /usr/bin/env python3 {SERVER} folds=");
+    let scene = Scene::with(PeerBuilder::openssh().option("Subsystem", subsystem))?;
+    (!scene.client.is_scp()).then_some(scene)
+}
+
 /// On a file system that ignores case, the file that was copied as `name` was deleted as `NAME`.
+/// Where case counts, it goes, as with rsync.
 #[test]
-fn a_file_whose_name_differs_in_case_alone_is_kept_with_a_warning() {
+fn a_file_whose_name_differs_in_case_is_kept_where_case_does_not_count() {
+    for folds in [false, true] {
+        let scene = match folds {
+            true => folding_scene(),
+            false => scene(PeerKind::OpenSsh),
+        };
+        let Some(scene) = scene else { return };
+        write_file(&scene.path("source/name"), b"new content");
+        for name in ["NAME", "extra"] {
+            write_file(&scene.path("target").join(name), b"old");
+        }
+        for flags in [&["--delete", "-n"][..], &["--delete"]] {
+            let run = sync(&scene, flags).arg(scene.path("source"));
+            let outcome = run.arg(scene.remote("target")).run().expect_code(0);
+            let said = outcome
+                .err()
+                .contains("/target/NAME: stays under this name");
+            assert_eq!(said, folds, "{outcome}");
+        }
+        let left: Vec<PathBuf> = entries(&scene.path("target"));
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert_eq!(fs::read(&left[0]).expect("ours"), b"new content");
+    }
+}
+
+/// Regression: the second of two names that the target takes for one replaced the first, in silence.
+#[test]
+fn names_that_are_one_at_the_target_stop_a_sync_before_anything_is_copied() {
+    for (one, other) in [
+        ("name", "NAME"),
+        ("caf\u{e9}", "cafe\u{301}"),
+        ("dir/x", "dir/X"),
+    ] {
+        let Some(scene) = folding_scene() else { return };
+        write_file(&scene.path("source").join(one), b"one");
+        write_file(&scene.path("source").join(other), b"other");
+        for target in ["target", "target", "new"] {
+            if target == "target" {
+                write_file(&scene.path("target/there"), b"x");
+            }
+            let run = sync(&scene, &[]).arg(scene.path("source"));
+            let outcome = run.arg(scene.remote(target)).run().expect_code(1);
+            let outcome = outcome.expect_err(&["has the same name at the target"]);
+            let left = match target {
+                "target" => vec![scene.path("target/there")],
+                _ => Vec::new(),
+            };
+            let found = match scene.path(target).exists() {
+                true => entries(&scene.path(target)),
+                false => Vec::new(),
+            };
+            assert_eq!(found, left, "{outcome}");
+        }
+        // The one that is there shows it, in a dry run as well.
+        write_file(&scene.path("target").join(other), b"old");
+        let run = sync(&scene, &["-n"]).arg(scene.path("source"));
+        let outcome = run.arg(scene.remote("target")).run().expect_code(1);
+        outcome.expect_err(&["has the same name at the target"]);
+    }
+    // Where they are two, both are copied, at once and again.
     let Some(scene) = scene(PeerKind::OpenSsh) else {
         return;
     };
-    write_file(&scene.path("source/name"), b"new content");
-    for name in ["NAME", "extra"] {
-        write_file(&scene.path("target").join(name), b"old");
+    // Other pairs of the same names, and three that are alike, are asked about apart.
+    for name in [
+        "name", "NAME", "dir/x", "dir/X", "other/x", "other/X", "d/NAME", "d/Name", "d/name",
+    ] {
+        write_file(&scene.path("source").join(name), name.as_bytes());
     }
-    let run = sync(&scene, &["--delete"]).arg(scene.path("source"));
-    let outcome = run.arg(scene.remote("target")).run().expect_code(0);
-    assert!(
-        outcome.err().contains("/target/NAME: not deleted"),
-        "{outcome}"
-    );
-    let left: Vec<PathBuf> = entries(&scene.path("target"));
-    let names: Vec<_> = left.iter().filter_map(|path| path.file_name()).collect();
-    assert_eq!(names, ["NAME", "name"], "{outcome}");
+    for _ in 0..2 {
+        let run = sync(&scene, &["--delete"]).arg(scene.path("source"));
+        run.arg(scene.remote("target")).run().expect_code(0);
+        assert_same(
+            &scene.path("source"),
+            &scene.path("target"),
+            Compare::PRESERVED,
+        );
+    }
 }
 
 #[test]
@@ -927,4 +1004,133 @@ fn operands_that_cannot_be_synced_are_one_sentence() {
             .expect_code(code)
             .expect_err(&[says]);
     }
+}
+
+/// Regression: `-i` took the `n` behind it as the name of a key file, and `-in --delete`, rsync's dry
+/// run with itemized changes, deleted.
+#[test]
+fn an_itemized_dry_run_in_rsyncs_letters_deletes_nothing() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/kept"), b"x");
+    write_file(&scene.path("b/gone"), b"y");
+    let go = |flags: &[&str]| {
+        let run = sync(&scene, flags).arg("--delete");
+        run.arg(scene.path("a")).arg(scene.remote("b")).run()
+    };
+    for letters in ["-in", "-ni", "-avhin", "-n"] {
+        let outcome = go(&[letters]);
+        let outcome = outcome
+            .expect_code(0)
+            .expect_err(&["nothing was changed (--dry-run)"]);
+        let printed = String::from_utf8_lossy(&outcome.stdout).into_owned();
+        assert!(printed.contains("- gone"), "{letters}: {outcome}");
+        assert!(scene.path("b/gone").exists(), "{letters}");
+        assert!(!scene.path("b/kept").exists(), "{letters}");
+    }
+    // A key before the operands, as scp's -i: three operands, and nothing happens.
+    let outcome = sync(&scene, &["-i", "key", "--delete"])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"))
+        .run();
+    outcome
+        .expect_code(2)
+        .expect_err(&["--identity FILE names a key file"]);
+    assert!(scene.path("b/gone").exists());
+    go(&["-avhi"]).expect_code(0);
+    assert!(!scene.path("b/gone").exists() && scene.path("b/kept").exists());
+}
+
+/// Regression: with --checksum, every file of equal size was sent again to a server without longhaul.
+/// A program there answers now, in both directions and for names that programs print in other forms.
+#[test]
+fn checksums_of_a_stock_server_come_from_a_program_there() {
+    for up in [true, false] {
+        let Some(scene) = scene(PeerKind::OpenSsh) else {
+            return;
+        };
+        let mut random = Seed::new(7);
+        let names = [
+            "same",
+            "large",
+            "line\nbreak",
+            "-dash",
+            "back\\slash",
+            "é",
+            "other",
+        ];
+        for (number, name) in names.into_iter().enumerate() {
+            let content = random.bytes(if name == "large" {
+                3 << 20
+            } else {
+                100 + number
+            });
+            for (tree, seconds) in [("a", 1_500_000_000), ("b", 1_400_000_000)] {
+                let path = scene.path(tree).join(name);
+                let other = name == "other" && tree == "b";
+                write_file(
+                    &path,
+                    &if other {
+                        random.bytes(content.len())
+                    } else {
+                        content.clone()
+                    },
+                );
+                set_time(&path, seconds);
+            }
+        }
+        let (from, to) = match up {
+            true => (scene.path("a").into_os_string(), scene.remote("b")),
+            false => (scene.remote("a"), scene.path("b").into_os_string()),
+        };
+        let run = sync(&scene, &["--checksum", "--json", "-q"])
+            .arg(from)
+            .arg(to);
+        let outcome = run.run().expect_code(0);
+        assert_eq!(summary(&outcome)["files"], 1, "up {up}: {outcome}");
+        assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
+    }
+}
+
+/// A file that got another name is found by its checksum on a stock server as well.
+#[test]
+fn a_renamed_file_is_not_sent_again_to_a_stock_server() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    for tree in ["a", "b"] {
+        for (name, content) in [("one", &b"1"[..]), ("two", b"22")] {
+            let name = if tree == "a" {
+                format!("new-{name}")
+            } else {
+                name.to_owned()
+            };
+            write_file(&scene.path(tree).join(&name), content);
+            set_time(&scene.path(tree).join(&name), 1_500_000_000);
+        }
+    }
+    let run = sync(&scene, &["--delete", "--yes", "--json", "-q"]);
+    let run = run.arg(scene.path("a")).arg(scene.remote("b"));
+    let outcome = run.run().expect_code(0);
+    assert_eq!(summary(&outcome)["bytes"], 0, "{outcome}");
+    assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
+}
+
+#[test]
+fn a_server_that_runs_no_commands_computes_no_checksums_and_that_is_said() {
+    let builder = PeerBuilder::openssh().option("ForceCommand", "internal-sftp");
+    let Some(scene) = Scene::with(builder) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    for tree in ["a", "b"] {
+        write_file(&scene.path(tree).join("f"), b"x");
+        set_time(&scene.path(tree).join("f"), 1_500_000_000);
+    }
+    let run = sync(&scene, &["--checksum"]).arg(scene.path("a"));
+    let outcome = run.arg(scene.remote("b")).run().expect_code(0);
+    outcome.expect_err(&["the far end computes no checksums", "1 file"]);
 }

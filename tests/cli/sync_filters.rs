@@ -1,4 +1,5 @@
-//! Filters of `longhaul sync`, compared with git's decisions about generated rules and trees.
+//! Filters of `longhaul sync` and `longhaul cp`, compared with git's decisions about generated rules
+//! and trees.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -120,6 +121,13 @@ fn gitignore_files_exclude_what_git_ignores() {
     let run = run.args(["--gitignore"]).arg(&root).arg(scene.remote("b"));
     run.run().expect_code(0);
     let copied = paths(&scene.path("b"));
+    let run = scene.client.cp().args(["-r", "--gitignore"]).arg(&root);
+    run.arg(scene.remote("c")).run().expect_code(0);
+    assert_eq!(
+        paths(&scene.path("c")),
+        copied,
+        "cp selects what sync selects"
+    );
     let mut differ = Vec::new();
     for path in &all {
         if copied.contains(path) == ignored.contains(path) {
@@ -141,4 +149,88 @@ fn gitignore_files_exclude_what_git_ignores() {
         all.len(),
         differ[..few].join("\n")
     );
+}
+
+/// `longhaul cp -r` to, from and between servers copies only what its filters select, and does not
+/// even list an excluded directory.
+#[test]
+fn a_copy_leaves_out_what_its_filters_exclude() {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let builder = match kind {
+            PeerKind::Longhaul => PeerBuilder::longhaul(longhaul_tests::longhaul(), [""; 0]),
+            kind => PeerBuilder::new(kind),
+        };
+        let Some(scene) = Scene::with(builder) else {
+            return;
+        };
+        if scene.client.is_scp() {
+            return;
+        }
+        let root = scene.path("src");
+        for (name, size) in [
+            ("main.c", 10),
+            ("main.o", 10),
+            ("keep.o", 10),
+            ("big.bin", 5000),
+            ("build/out/deep.c", 10),
+            ("lib/build", 10),
+            ("lib/x.o", 10),
+            ("lib/y.c", 10),
+        ] {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("our folder");
+            testkit::tree::write_file(&path, &vec![b'x'; size]);
+        }
+        let flags = [
+            "-r",
+            "--exclude",
+            "*.o",
+            "--include",
+            "keep.o",
+            "--exclude",
+            "/build/",
+            "--max-size",
+            "1kB",
+        ];
+        let expected = ["keep.o", "lib", "lib/build", "lib/y.c", "main.c"];
+        let expected: BTreeSet<String> = expected.map(str::to_owned).into();
+        let remote = scene.remote("src");
+        for (number, (from, to)) in [
+            (root.clone().into_os_string(), scene.remote("up")),
+            (remote.clone(), scene.path("down").into_os_string()),
+            (remote.clone(), scene.remote("across")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let run = scene.client.cp().args(flags).arg(from).arg(to);
+            run.run().expect_code(0);
+            let name = ["up", "down", "across"][number];
+            assert_eq!(paths(&scene.path(name)), expected, "{name}");
+        }
+
+        // Sources that the user, or the shell, named.
+        let all = ["main.c", "main.o", "keep.o", "build"].map(|name| root.join(name));
+        fs::create_dir(scene.path("named")).expect("our folder");
+        let run = scene.client.cp().args(flags).args(all);
+        run.arg(scene.remote("named")).run().expect_code(0);
+        let named: BTreeSet<String> = ["keep.o", "main.c"].map(str::to_owned).into();
+        assert_eq!(paths(&scene.path("named")), named);
+
+        // A list, of which one name is not there.
+        let list = scene.path("list");
+        testkit::tree::write_file(&list, b"lib\nmain.o\nnone\n");
+        let run = scene.client.cp().arg("-r").arg("--files-from").arg(&list);
+        let outcome = run.arg(&remote).arg(scene.path("listed")).run();
+        outcome
+            .expect_code(1)
+            .expect_err(&["none: listed, but in no source"]);
+        let listed = ["lib", "lib/build", "lib/x.o", "lib/y.c", "main.o"];
+        let listed: BTreeSet<String> = listed.map(str::to_owned).into();
+        assert_eq!(paths(&scene.path("listed")), listed);
+
+        let run = scene.client.cp().args(["-r", "--exclude", "["]).arg(&root);
+        let outcome = run.arg(scene.remote("wrong")).run().expect_code(2);
+        outcome.expect_err(&["a bracket is not closed"]);
+    }
 }

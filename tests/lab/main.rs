@@ -6,6 +6,8 @@
 mod background;
 mod demo;
 mod doctor;
+mod doctor_faults;
+mod doctor_fix;
 mod ends;
 mod lanes;
 mod servers;

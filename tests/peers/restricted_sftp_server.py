@@ -9,6 +9,7 @@ import os
 import stat
 import struct
 import sys
+import unicodedata
 
 OK, EOF, MISSING, DENIED, FAILURE, UNSUPPORTED = 0, 1, 2, 3, 4, 8
 REQUESTS = {
@@ -24,6 +25,7 @@ RULES = {
     "only": "=PATTERN of names that may be created",
     "except": "=NAME of a folder in which any name may be created",
     "code": "=CODE in answer to a name that may not",
+    "folds": "names that differ in case or normalization are one, as on macOS and Windows",
 }
 rules, refused = {}, {}
 for word in sys.argv[1:]:
@@ -73,6 +75,9 @@ class Fields:
         self.at += length
         return self.data[self.at - length : self.at]
 
+    def path(self):
+        return folded(self.string()) if "folds" in rules else self.string()
+
     def attributes(self):
         flags, found = self.number(), {}
         if flags & 1:
@@ -84,6 +89,21 @@ class Fields:
         if flags & 8:
             found["times"] = (self.number(), self.number())
         return found
+
+
+def key(name):
+    return unicodedata.normalize("NFC", name.decode(errors="surrogateescape")).casefold()
+
+
+def folded(path):
+    """The path with each name as the folder there has it."""
+    found = b"/" if path.startswith(b"/") else b"."
+    for name in path.split(b"/"):
+        if name not in (b"", b".", b".."):
+            there = os.listdir(found) if os.path.isdir(found) else []
+            name = next((other for other in there if key(other) == key(name)), name)
+        found = os.path.join(found, name)
+    return found
 
 
 def attributes(found):
@@ -113,7 +133,7 @@ def give(request, handle):
 
 
 def open_file(request, fields):
-    path, flags, wanted = fields.string(), fields.number(), fields.attributes()
+    path, flags, wanted = fields.path(), fields.number(), fields.attributes()
     name = os.path.basename(path).decode()
     if flags & 0x20 and "no-excl" in rules:
         return status(request, UNSUPPORTED)
@@ -163,14 +183,14 @@ def answer(kind, request, fields):
         return write(request, fields)
     if kind in (7, 17):
         look = os.lstat if kind == 7 else os.stat
-        return send(105, request + attributes(look(fields.string())))
+        return send(105, request + attributes(look(fields.path())))
     if kind == 8:
         return send(105, request + attributes(os.fstat(handles[fields.string()]["file"])))
     if kind in (9, 10):
-        what = fields.string()
+        what = fields.path() if kind == 9 else fields.string()
         change(what if kind == 9 else handles[what]["file"], fields.attributes())
     elif kind == 11:
-        path = fields.string()
+        path = fields.path()
         return give(request, {"path": path, "names": [b".", b".."] + os.listdir(path)})
     elif kind == 12:
         handle = handles[fields.string()]
@@ -182,26 +202,26 @@ def answer(kind, request, fields):
         count = struct.pack(">I", len(names))
         return send(104, request + count + entries) if names else status(request, EOF)
     elif kind == 13:
-        os.unlink(fields.string())
+        os.unlink(fields.path())
     elif kind == 14:
-        os.mkdir(fields.string(), stat.S_IMODE(fields.attributes().get("mode", 0o777)))
+        os.mkdir(fields.path(), stat.S_IMODE(fields.attributes().get("mode", 0o777)))
     elif kind == 15:
-        os.rmdir(fields.string())
+        os.rmdir(fields.path())
     elif kind == 16:
-        path = os.path.realpath(fields.string() or b".")
+        path = os.path.realpath(fields.path() or b".")
         name = string(path) + string(path) + struct.pack(">I", 0)
         return send(104, request + struct.pack(">I", 1) + name)
     elif kind == 18:
-        old, new = fields.string(), fields.string()
+        old, new = fields.path(), fields.path()
         if os.path.lexists(new):
             return status(request, FAILURE)
         os.rename(old, new)
     elif kind == 19:
-        path = os.readlink(fields.string())
+        path = os.readlink(fields.path())
         name = string(path) + string(path) + struct.pack(">I", 0)
         return send(104, request + struct.pack(">I", 1) + name)
     elif kind == 20:
-        points_to, path = fields.string(), fields.string()
+        points_to, path = fields.string(), fields.path()
         os.symlink(points_to, path)
     else:
         return status(request, UNSUPPORTED)

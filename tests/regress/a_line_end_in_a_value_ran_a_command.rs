@@ -84,6 +84,6 @@ fn a_variable_that_a_file_names_is_no_further_setting() {
         .arg(at("file"))
         .arg("h:x")
         .run()
-        .expect_code(255);
+        .expect_code(2);
     assert!(!at("pwned").exists(), "{outcome}");
 }

@@ -28,7 +28,10 @@ pub(crate) fn run(args: HighArgs, remove: bool) -> Exit {
     let hosts = Hosts::new(args.hosts, args.flags, output);
     let host = HostId(0);
     let done = match remove {
-        true => bootstrap::remove(host, &hosts, &cancel).map(|()| "longhaul removed"),
+        true => bootstrap::remove(host, &hosts, &cancel).map(|removed| match removed {
+            true => "longhaul removed",
+            false => "longhaul is not installed",
+        }),
         false => hosts.send_longhaul(host, &cancel).map(|sent| match sent {
             true => "longhaul installed",
             false => "longhaul is already installed",

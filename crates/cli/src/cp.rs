@@ -1,8 +1,11 @@
 //! `longhaul cp`: prepares the run, copies, and reports the result. `longhaul sync` uses the same
 //! preparation.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -10,8 +13,9 @@ use std::time::Instant;
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::FormatTime;
 use transfer::cancel::CancelToken;
-use transfer::copy::{self, CopyRequest};
-use transfer::report::{Choice, Decision, HostWay, Origin, Progress, Summary};
+use transfer::copy::{self, Connect, CopyRequest};
+use transfer::operand::Operand;
+use transfer::report::{Choice, Decision, Event, HostWay, Name, Origin, Progress, Summary};
 use transfer::sync::{SyncRequest, SyncResult};
 
 use crate::connect::Hosts;
@@ -66,6 +70,70 @@ impl Run<'_> {
             .showing(|progress| copy::run(request, self.hosts, progress, &mut events, self.cancel));
         summary.elapsed += tried;
         with_way(summary, through_here.map(HostWay::through_here))
+    }
+
+    /// Does other work with the hosts, and shows the progress.
+    pub(crate) fn with<T>(
+        &self,
+        work: impl FnOnce(&dyn Connect, &Progress, &mut dyn FnMut(Event), &CancelToken) -> T,
+    ) -> T {
+        let mut events = |event| self.output.copy_event(&event);
+        self.showing(|progress| work(self.hosts, progress, &mut events, self.cancel))
+    }
+
+    /// Output of the run.
+    pub(crate) fn output(&self) -> Arc<Output> {
+        Arc::clone(self.output)
+    }
+
+    /// Ends the run when it is cancelled.
+    pub(crate) fn cancel(&self) -> &CancelToken {
+        self.cancel
+    }
+
+    /// Reports the end of a copy.
+    pub(crate) fn summary(&self, exit: Exit, summary: &Summary) {
+        self.output.summary(exit, summary);
+        self.hosts.learn_processor(summary);
+    }
+
+    /// Writes the `summary` event of work that is no copy.
+    pub(crate) fn summary_event(&self, exit: Exit, summary: &Summary) {
+        self.output.summary_event(exit, summary);
+    }
+
+    /// Names what has failed.
+    pub(crate) fn failures(&self, summary: &Summary) {
+        self.output.failures(summary);
+    }
+
+    /// Shows a line of information on standard error.
+    pub(crate) fn line(&self, text: &str) {
+        self.output.line(text);
+    }
+
+    /// Shows a warning.
+    pub(crate) fn warn(&self, message: String) {
+        self.output.warning(message);
+    }
+
+    /// Shows an error.
+    pub(crate) fn error(&self, text: &str) {
+        self.output.console().error(text);
+    }
+
+    /// Shows why the run ends here.
+    pub(crate) fn refuse(&self, why: &str, exit: Exit) -> Exit {
+        self.error(why);
+        exit
+    }
+
+    /// Writes a result on standard output, unless events go there.
+    pub(crate) fn print(&self, text: &str) -> Exit {
+        match self.output.prints_text() {
+            true => crate::show(text.as_bytes()),
+            false => Exit::Done,
+        }
     }
 
     /// Syncs, and shows the progress.
@@ -149,6 +217,11 @@ pub(crate) fn carry_out(
         true => output.recording(start),
         false => output,
     });
+    // The summary is the last event of --json.
+    let local = match args.flags.json {
+        true => Vec::new(),
+        false => local_names(args.sources.iter().chain([&args.target])),
+    };
     output.start(args.sources, args.target);
 
     let mut hosts = Hosts::new(args.hosts, args.flags, Arc::clone(&output));
@@ -161,7 +234,24 @@ pub(crate) fn carry_out(
         cancel: &cancel,
         show: args.show,
     };
-    work(args.request, &run)
+    let exit = work(args.request, &run);
+    if exit == Exit::NoConnection && !cancel.is_cancelled() {
+        for name in local {
+            output.warning(format!(
+                "{name} is also a file here: write ./{name} to name it"
+            ));
+        }
+    }
+    exit
+}
+
+/// Operands that name a host, and are names of local files as well.
+fn local_names<'a>(operands: impl Iterator<Item = &'a Name>) -> Vec<Name> {
+    let both = operands.filter(|name| {
+        let path = Path::new(OsStr::from_bytes(&name.0));
+        matches!(Operand::parse(path.as_os_str()), Ok(Operand::Remote(_))) && path.exists()
+    });
+    both.cloned().collect()
 }
 
 /// Sends the log of `-v` to the console. Lines carry the time since the start, which makes waits

@@ -1,12 +1,13 @@
 //! `longhaul doctor`: measures a path, and says what limits it.
 
+mod fix;
 mod from_file;
 mod local;
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use measure::doctor::{self, Report};
 use transfer::cancel::CancelToken;
@@ -23,7 +24,6 @@ use crate::output::console::Console;
 use crate::output::{Output, bar};
 use crate::{failed, signals, usage};
 
-const TIME: Duration = Duration::from_secs(30);
 const DATA: u64 = 4_000_000_000;
 
 /// Runs `longhaul doctor` to its end.
@@ -35,7 +35,10 @@ pub(crate) fn run(args: DoctorArgs, world: &Environment) -> Exit {
         None => measure(&args, world),
     };
     match result {
-        Ok((report, exit)) => show(&args, &report, exit),
+        Ok((report, exit)) => match (show(&args, &report, exit), args.fix) {
+            (Exit::Done, true) => fix::offer(&report, args.yes),
+            (shown, _) => shown,
+        },
         Err(exit) => exit,
     }
 }
@@ -70,11 +73,11 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
     let hosts = Hosts::new(high.hosts.clone(), flags, Arc::new(output));
     let (config, settings) = hosts
         .for_probe(HostId(0))
-        .map_err(|e| told(e.into(), Exit::NoConnection))?;
+        .map_err(|e| told(e.to_string(), Exit::from(&e)))?;
     let shows = world.stderr_is_terminal && !world.dumb && !args.login.quiet;
     let drawn = Arc::clone(&console);
     let options = ProbeOptions {
-        time: args.time.unwrap_or(TIME),
+        time: args.time,
         data: args.data.unwrap_or(DATA),
         remote_path: Some(path.clone()).filter(|path| !path.is_empty() && path != b"."),
         local_disk,

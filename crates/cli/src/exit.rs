@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use transfer::connect::ConnectError;
 use transfer::report::Outcome;
 
 /// How a run ended.
@@ -15,6 +16,10 @@ pub(crate) enum Exit {
     Usage,
     /// Everything was copied, and deletions were refused.
     Refused,
+    /// The plan cannot be used, or its source has changed; another try does not help.
+    NoUse,
+    /// The shard was not copied to its end; another try helps.
+    TryAgain,
     /// No connection could be made, or it was lost for good.
     NoConnection,
     /// A signal ended the run.
@@ -130,23 +135,28 @@ pub(crate) const RELAY: &[(&str, &str)] = &[
 ];
 
 /// All exit codes, in the order of help and man page.
-pub(crate) const ALL: [Exit; 6] = [
+pub(crate) const ALL: [Exit; 8] = [
     Exit::Done,
     Exit::SomeFailed,
     Exit::Usage,
     Exit::Refused,
+    Exit::NoUse,
+    Exit::TryAgain,
     Exit::NoConnection,
     Exit::Interrupted,
 ];
 
 impl Exit {
-    /// The numeric exit code. 255 is ssh's for its own errors; 130 is the shell's for SIGINT.
+    /// The numeric exit code. 255 is ssh's for its own errors; 130 is the shell's for SIGINT;
+    /// 65 and 75 are EX_DATAERR and EX_TEMPFAIL of sysexits(3).
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::SomeFailed => 1,
             Self::Usage => 2,
             Self::Refused => 25,
+            Self::NoUse => 65,
+            Self::TryAgain => 75,
             Self::NoConnection => 255,
             Self::Interrupted => 130,
         }
@@ -157,10 +167,20 @@ impl Exit {
         match self {
             Self::Done => "everything was copied",
             Self::SomeFailed => "some files failed; the end of the output names each",
-            Self::Usage => "invalid command line (scp says 1)",
+            Self::Usage => {
+                "invalid command line, or invalid settings in ssh_config (scp says 1 or 255)"
+            }
             Self::Refused => {
                 "sync: everything was copied, and nothing was deleted, for the stated reason (as in \
                  rsync)"
+            }
+            Self::NoUse => {
+                "plan: the plan is damaged or of another version, or the source has changed since \
+                 it was made: another try does not help"
+            }
+            Self::TryAgain => {
+                "cp --plan: the shard is not complete, because a signal stopped it or another \
+                 worker copies it: try again"
             }
             Self::NoConnection => {
                 "no connection: it could not be made, was refused, or was lost for good"
@@ -179,7 +199,17 @@ impl From<&Outcome> for Exit {
             Outcome::Complete => Self::Done,
             Outcome::Partial => Self::SomeFailed,
             Outcome::NoConnection(_) => Self::NoConnection,
+            Outcome::Misconfigured(_) => Self::Usage,
             Outcome::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+impl From<&ConnectError> for Exit {
+    fn from(error: &ConnectError) -> Self {
+        match error.is_misconfiguration() {
+            true => Self::Usage,
+            false => Self::NoConnection,
         }
     }
 }
@@ -205,7 +235,7 @@ mod tests {
 
     #[test]
     fn codes_are_those_promised() {
-        assert_eq!(ALL.map(Exit::code), [0, 1, 2, 25, 255, 130]);
+        assert_eq!(ALL.map(Exit::code), [0, 1, 2, 25, 65, 75, 255, 130]);
     }
 
     #[test]

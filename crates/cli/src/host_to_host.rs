@@ -65,6 +65,10 @@ pub(crate) fn choose(request: &CopyRequest, hosts: &Hosts) -> Way {
         [_] => return Way::ThroughHere("both ends are on the same host".to_owned()),
         _ => return Way::ThroughHere("the sources are on several hosts".to_owned()),
     };
+    // Filters and a plan's journal exist on this machine only.
+    if request.options.filter.is_some() || request.options.journal_folder.is_some() {
+        return Way::ThroughHere("this machine selects what is copied".to_owned());
+    }
     if let Some(why) = needs_this_machine(hosts.flags()) {
         return Way::ThroughHere(why.to_owned());
     }

@@ -82,6 +82,8 @@ fn lab(args: LabArgs) -> Result<Lab, UsageError> {
         sshd: args.sshd.then_some(args.sshd_options),
         far: args.far,
         far_port: args.far_port,
+        far_start: args.far_start,
+        far_cpu: args.far_cpu.map(|percent| f64::from(percent) / 100.0),
         allow_cc: args.allow_cc,
         command,
         quiet: args.quiet,
@@ -91,6 +93,7 @@ fn lab(args: LabArgs) -> Result<Lab, UsageError> {
 
 fn code(done: Result<u8, LabError>) -> ExitCode {
     let code = done.unwrap_or_else(|error| {
+        let error = crate::output::console::without_numbers(&error.to_string());
         let _ = writeln!(io::stderr(), "longhaul lab: {error}");
         FAILED
     });

@@ -20,8 +20,10 @@ mod http;
 mod lab;
 mod output;
 mod relaying;
+mod selecting;
 mod serving;
 mod setting_error;
+mod sharding;
 mod signals;
 mod ssh_config;
 mod syncing;
@@ -54,8 +56,11 @@ fn main() -> ExitCode {
     }
     let world = Environment::look();
     let exit = match low::parse(words.iter().cloned(), world.help_colors()) {
+        Ok(LowArgs::Copy(args)) if args.plan.is_some() => sharding::copy(*args, &world),
+        Ok(LowArgs::Plan(args)) => sharding::run(*args, &world),
         Ok(LowArgs::Copy(args)) => {
-            match HighArgs::resolve(*args, &world).and_then(congestion::check) {
+            let args = HighArgs::resolve(*args, &world).and_then(congestion::check);
+            match args.and_then(selecting::select) {
                 Ok(args) => cp::run(args),
                 Err(error) => usage(&error),
             }
@@ -115,7 +120,7 @@ fn main() -> ExitCode {
 }
 
 /// Writes to standard output. A closed pipe is not an error.
-fn show(bytes: &[u8]) -> Exit {
+pub(crate) fn show(bytes: &[u8]) -> Exit {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -131,6 +136,7 @@ pub(crate) fn usage(error: &UsageError) -> Exit {
 }
 
 pub(crate) fn failed(what: &str) -> Exit {
+    let what = output::console::without_numbers(what);
     drop(writeln!(io::stderr(), "error: {what}"));
     Exit::SomeFailed
 }

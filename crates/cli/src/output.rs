@@ -195,7 +195,9 @@ impl Output {
             self.console.error(&failure);
         }
         // If no connection was made, the error message suffices.
-        let nothing = exit == Exit::NoConnection && summary.files == 0 && summary.unfinished == 0;
+        let nothing = matches!(exit, Exit::NoConnection | Exit::Usage)
+            && summary.files == 0
+            && summary.unfinished == 0;
         if self.json.is_none() && !self.quiet && !nothing {
             self.console.line(&closing::line(summary));
             if let Some(line) = limiter::line(summary) {
@@ -212,11 +214,38 @@ impl Output {
         self.event(&RunEvent::summary(exit, summary));
     }
 
+    /// Names what has failed.
+    pub(crate) fn failures(&self, summary: &Summary) {
+        for failure in closing::failures(summary) {
+            self.console.error(&failure);
+        }
+    }
+
+    /// Writes the `summary` event alone.
+    pub(crate) fn summary_event(&self, exit: Exit, summary: &Summary) {
+        self.event(&RunEvent::summary(exit, summary));
+    }
+
+    /// Shows a line of information.
+    pub(crate) fn line(&self, text: &str) {
+        if self.prints_text() {
+            self.console.line(text);
+        }
+    }
+
+    /// True if results are shown as text.
+    pub(crate) fn prints_text(&self) -> bool {
+        self.json.is_none() && !self.quiet
+    }
+
     /// Reports the end of a sync, as [`Output::summary`] does; `dry` if nothing was changed.
     pub(crate) fn sync_summary(&self, exit: Exit, result: &SyncResult, dry: bool) {
-        if dry && exit != Exit::NoConnection {
+        if dry && !matches!(exit, Exit::NoConnection | Exit::Usage) {
             for failure in closing::failures(&result.summary) {
                 self.console.error(&failure);
+            }
+            if self.json.is_none() && !self.quiet {
+                self.console.line(sync::DRY);
             }
             self.explain(&result.summary);
             self.event(&RunEvent::summary(exit, &result.summary));

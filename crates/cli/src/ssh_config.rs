@@ -38,7 +38,7 @@ pub(crate) fn run(args: &SshConfigArgs) -> Exit {
     if !args.write {
         return show(text.as_bytes());
     }
-    match append(args, &text) {
+    match append(args.file.as_deref(), args.yes, &text) {
         Ok(said) => show(said.as_bytes()),
         Err(why) => failed(&why),
     }
@@ -59,7 +59,7 @@ fn lines(hosts: &[String], program: &str) -> String {
 }
 
 /// Checks one word of a `Host` line: a line end or a blank would begin something else there.
-fn is_pattern(host: &str) -> bool {
+pub(crate) fn is_pattern(host: &str) -> bool {
     let name = host.trim_start_matches('!').replace(['*', '?'], "x");
     valid_host(&name) && !name.contains(['#', '='])
 }
@@ -124,9 +124,9 @@ fn stands_before(host: &str) -> Option<String> {
 }
 
 /// Appends the lines, after asking. Returns the message to print.
-fn append(args: &SshConfigArgs, text: &str) -> Result<String, String> {
-    let file = match &args.file {
-        Some(file) => file.clone(),
+pub(crate) fn append(file: Option<&Path>, yes: bool, text: &str) -> Result<String, String> {
+    let file = match file {
+        Some(file) => file.to_owned(),
         None => of_user()?,
     };
     let shown = escape::path(&file).to_string();
@@ -139,7 +139,7 @@ fn append(args: &SshConfigArgs, text: &str) -> Result<String, String> {
     if contains(&before, text.as_bytes()) {
         return Ok(format!("{shown} already has these lines\n"));
     }
-    if !args.yes {
+    if !yes {
         ask(&shown, text)?;
     }
     if let Some(folder) = file
@@ -189,7 +189,7 @@ fn ask(file: &str, text: &str) -> Result<(), String> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(
-            "--write needs a terminal to ask for confirmation: use --yes to write without asking"
+            "cannot ask for confirmation without a terminal: use --yes to write without asking"
                 .to_owned(),
         );
     }
@@ -249,36 +249,30 @@ mod tests {
     fn lines_are_appended_once_and_nothing_else_is_touched() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join(".ssh/config");
-        let args = SshConfigArgs {
-            file: Some(file.clone()),
-            write: true,
-            yes: true,
-            ..SshConfigArgs::default()
-        };
         let text = lines(&[], "longhaul");
-        append(&args, &text).unwrap();
+        append(Some(&file), true, &text).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
         std::fs::write(&file, "Host old\n    Port 5").unwrap();
-        append(&args, &text).unwrap();
+        append(Some(&file), true, &text).unwrap();
         let both = format!("Host old\n    Port 5\n\n{text}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), both);
-        assert!(append(&args, &text).unwrap().contains("already"));
+        assert!(
+            append(Some(&file), true, &text)
+                .unwrap()
+                .contains("already")
+        );
         assert_eq!(std::fs::read_to_string(&file).unwrap(), both);
     }
 
     #[test]
     fn without_a_terminal_nothing_is_written_unasked() {
         let place = tempfile::tempdir().unwrap();
-        let args = SshConfigArgs {
-            file: Some(place.path().join("config")),
-            write: true,
-            ..SshConfigArgs::default()
-        };
+        let file = place.path().join("config");
         if io::stdin().is_terminal() {
             return;
         }
-        let why = append(&args, "x").unwrap_err();
+        let why = append(Some(&file), false, "x").unwrap_err();
         assert!(why.contains("--yes"), "{why}");
-        assert!(!place.path().join("config").exists());
+        assert!(!file.exists());
     }
 }

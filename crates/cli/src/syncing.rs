@@ -1,21 +1,14 @@
 //! `longhaul sync`: makes a directory equal to another one.
 
-use std::fs;
-use std::io::{self, Read};
-use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use sync::{DeletionLimits, Filter, FilterBuilder, ListedNames};
+use sync::DeletionLimits;
 use transfer::copy::Place;
 use transfer::sync::{SyncOptions, SyncRequest};
 
 use crate::cp;
 use crate::exit::Exit;
 use crate::flags::high::HighArgs;
-use crate::flags::low::{FilterSource, SyncArgs, UsageError, sync_usage};
-
-/// Longest list or file of rules that is read, in bytes: a million long names.
-const MOST_READ: u64 = 1 << 30;
+use crate::flags::low::{SyncArgs, UsageError, sync_usage};
+use crate::selecting;
 
 /// The arguments of a sync, resolved.
 pub(crate) struct HighSync {
@@ -43,7 +36,7 @@ impl HighSync {
             return Err(sync_usage("SRC and DST are the same directory"));
         }
         for (given, flag) in [
-            (args.gitignore, "--gitignore"),
+            (args.copy.selection.gitignore, "--gitignore"),
             (args.one_file_system, "--one-file-system"),
         ] {
             if given && !local_source {
@@ -52,14 +45,14 @@ impl HighSync {
             }
         }
         let failed = |what: String| UsageError(format!("error: {what}\n"));
-        let filter = filter(&args).map_err(failed)?;
+        let filter = selecting::filter(&args.copy.selection).map_err(failed)?;
         let mut comparison = args.comparison.clone();
         comparison.permissions = true;
         comparison.owners = args.copy.numeric_ids;
         Ok(Self {
             options: SyncOptions {
                 filter,
-                gitignore: args.gitignore,
+                gitignore: args.copy.selection.gitignore,
                 one_file_system: args.one_file_system,
                 comparison,
                 delete: args.delete,
@@ -73,57 +66,6 @@ impl HighSync {
             itemize: args.itemize || args.dry_run || args.copy.verbose > 0,
             high,
         })
-    }
-}
-
-fn filter(args: &SyncArgs) -> Result<Filter, String> {
-    let mut builder = FilterBuilder::default();
-    for (_, source) in &args.filters {
-        match source {
-            FilterSource::Rule(line, origin) => builder.rule(line, origin.clone()),
-            FilterSource::File(file) => builder.lines(&read(file)?, file),
-        }
-        .map_err(|error| error.to_string())?;
-    }
-    if let Some(file) = &args.files_from {
-        let names = ListedNames::parse(&read(file)?);
-        builder.listed(names.map_err(|error| format!("{}: {error}", file.display()))?);
-    }
-    if let Some(size) = args.min_size {
-        builder.at_least(size);
-    }
-    if let Some(size) = args.max_size {
-        builder.at_most(size);
-    }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(0));
-    if let Some(moment) = args.newer {
-        builder.newer_than(moment.seconds(now) - 1);
-    }
-    if let Some(moment) = args.older {
-        builder.older_than(moment.seconds(now) + 1);
-    }
-    builder.build()
-}
-
-/// Reads a file, or standard input for `-`.
-fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let mut text = Vec::new();
-    let read = match file == Path::new("-") {
-        true => io::stdin().lock().take(MOST_READ).read_to_end(&mut text),
-        false => fs::File::open(file).and_then(|f| f.take(MOST_READ).read_to_end(&mut text)),
-    };
-    let failed = |error: io::Error| {
-        format!(
-            "{}: cannot be read: {}",
-            file.display(),
-            transfer::disk::os_words(&error)
-        )
-    };
-    read.map_err(failed)?;
-    match text.len() as u64 == MOST_READ {
-        true => Err(format!("{}: is longer than 1 GiB", file.display())),
-        false => Ok(text),
     }
 }
 

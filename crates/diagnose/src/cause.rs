@@ -394,6 +394,20 @@ impl Cause {
         ROWS.iter().map(|row| row.0)
     }
 
+    /// Returns the settings of ssh_config that remove or soften the cause for OpenSSH's programs.
+    pub fn ssh_config(self) -> &'static [&'static str] {
+        match self {
+            Self::MarkedClass => &["IPQoS none"],
+            Self::Middlebox => &["ServerAliveInterval 15", "TCPKeepAlive yes"],
+            Self::SlowCipher => &["Ciphers ^aes128-gcm@openssh.com"],
+            Self::FarCpu | Self::LocalCpu | Self::Throttled | Self::FarThrottled => {
+                &["Ciphers ^aes128-gcm@openssh.com", "Compression no"]
+            }
+            Self::SlowLogin => &["GSSAPIAuthentication no"],
+            _ => &[],
+        }
+    }
+
     fn row(self) -> Option<&'static Row> {
         ROWS.iter().find(|row| row.0 == self)
     }

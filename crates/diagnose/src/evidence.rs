@@ -95,12 +95,18 @@ pub struct Rung {
     pub before_burst: Option<f64>,
     /// Bytes after which the rate fell.
     pub burst: u64,
+    /// Rate of a second measurement after a pause, if the first one fell.
+    pub repeated: Option<f64>,
+    /// The second measurement fell as well.
+    pub fell_again: bool,
     /// Lowest round trip.
     pub min_rtt: f64,
     /// Smoothed round trip under this load.
     pub rtt: f64,
-    /// Share of lost segments (up), or of segments out of order (down).
+    /// Share of lost segments; in downloads an estimate from those that came out of order.
     pub loss: f64,
+    /// Share of lost segments since the start of the measurement, slow start included.
+    pub loss_ever: f64,
     /// Share of busy time in which the receiver's TCP window limited the sender.
     pub rwnd_limited: f64,
     /// Share of busy time in which the local send buffer limited the sender.

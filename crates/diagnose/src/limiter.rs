@@ -44,7 +44,7 @@ pub enum Limiter {
 
 /// Texts that follow "limited by"; the far end is called the server.
 const WORDS: [(Limiter, &str); 15] = [
-    (Limiter::Unknown, "nothing measurable"),
+    (Limiter::Unknown, "no bottleneck found"),
     (Limiter::Path, "the path"),
     (Limiter::Loss, "packet loss"),
     (Limiter::ServerWindow, "the server's channel windows"),
@@ -55,7 +55,7 @@ const WORDS: [(Limiter, &str); 15] = [
     (Limiter::FarReceiveBuffer, "the server's TCP receive buffer"),
     (Limiter::ReceiveBuffer, "this machine's TCP receive buffer"),
     (Limiter::FarSendBuffer, "the server's TCP send buffer"),
-    (Limiter::UserLimit, "the rate limit"),
+    (Limiter::UserLimit, "--limit"),
     (Limiter::OtherTraffic, "the rate that other traffic left"),
     (Limiter::Lanes, "the number of connections"),
     (Limiter::Startup, "TCP's slow start"),

@@ -139,6 +139,7 @@ impl Model {
         }
         if let Some(before) = self.burst {
             (rung.before_burst, rung.burst) = (Some(before), 20_000_000);
+            (rung.repeated, rung.fell_again) = (Some(rung.rate * noise.factor()), true);
         }
         rung
     }
@@ -566,4 +567,132 @@ fn no_figure_makes_the_rules_fail() {
             assert!(!diagnose(&e).verdict.is_empty());
         }
     }
+}
+
+/// A round trip between 5 and 800 ms, evenly on a logarithmic scale.
+fn any_rtt(seed: u64) -> f64 {
+    let mut noise = Noise(seed * 104_729 + 7);
+    noise.factor();
+    let unit = (noise.factor() - 0.97) / 0.06;
+    0.005 * 160_f64.powf(unit)
+}
+
+#[test]
+fn each_fault_is_named_at_any_round_trip() {
+    for seed in 1..=60 {
+        let rtt = any_rtt(seed);
+        for (cause, set) in FAULTS {
+            let mut m = Model::new(rtt, link(rtt));
+            let rate = set(&mut m);
+            let d = diagnosed(&m, seed);
+            let first = d.findings.first().expect("a finding");
+            assert_eq!(first.cause, *cause, "at {rtt}: {d:#?}");
+            if let Some((rate, seen)) = rate.zip(first.limit) {
+                assert!(
+                    (seen - rate).abs() <= 0.15 * rate,
+                    "{cause:?} {rate} {seen}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dip_on_a_short_path_is_no_shaper() {
+    for seed in 1..=50 {
+        for (queues, again) in [(false, true), (false, false), (true, false)] {
+            let mut m = Model::new(0.0001, 1e9);
+            m.far_cpu = (!queues).then_some(4e8);
+            m.burst = Some(2e9);
+            let mut e = m.evidence(seed);
+            for rung in e.up.rungs.iter_mut().chain(&mut e.down.rungs) {
+                rung.fell_again = again;
+            }
+            let d = diagnose(&e);
+            let shaper = d.findings.iter().any(|f| f.cause == Cause::Shaper);
+            assert!(!shaper, "{queues} {again}: {d:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_fall_is_a_shaper_only_if_a_second_measurement_confirms_it() {
+    let mut m = Model::new(0.05, 1e7);
+    m.burst = Some(5e7);
+    let confirmed = m.evidence(1);
+    let with = |change: fn(&mut Rung)| {
+        let mut e = confirmed.clone();
+        change(&mut e.up.rungs[0]);
+        change(&mut e.down.rungs[0]);
+        let d = diagnose(&e);
+        let found = d.findings.iter().find(|f| f.cause == Cause::Shaper);
+        found.map(|f| f.certainty)
+    };
+    assert_eq!(with(|_| {}), Some(Certainty::Sure));
+    assert_eq!(with(|r| r.fell_again = false), Some(Certainty::Likely));
+    assert_eq!(with(|r| r.repeated = Some(5e7)), None);
+    assert_eq!(with(|r| r.repeated = None), None);
+    // Neither a queue nor a loss: the sender itself was slower.
+    assert_eq!(with(|r| r.rtt = r.min_rtt), None);
+}
+
+#[test]
+fn slow_start_that_ends_with_a_random_loss_is_no_shaper() {
+    for rtt in RTTS {
+        let mut m = Model::new(rtt, link(rtt));
+        lossy(&mut m);
+        m.burst = Some(m.link / 2.0);
+        let d = diagnosed(&m, 2);
+        assert_eq!(d.findings[0].cause, Cause::Loss, "{d:#?}");
+    }
+}
+
+#[test]
+fn a_policer_is_named_although_the_connection_has_found_its_rate() {
+    for rtt in RTTS {
+        let mut m = Model::new(rtt, 1e8);
+        m.policer = Some(2.5e6);
+        let mut e = m.evidence(4);
+        for rung in e.up.rungs.iter_mut().chain(&mut e.down.rungs) {
+            (rung.loss, rung.loss_ever) = (0.0, 0.04);
+        }
+        let d = diagnose(&e);
+        assert_eq!(d.findings[0].cause, Cause::Policer, "{d:#?}");
+    }
+}
+
+#[test]
+fn downloads_without_window_scaling_have_no_small_send_buffer() {
+    let mut m = Model::new(0.06, 1e8);
+    m.our_window = 65_535.0;
+    m.e.tcp.as_mut().unwrap().window_scaling = false;
+    let d = diagnosed(&m, 1);
+    assert_eq!(d.findings[0].cause, Cause::NoWindowScaling, "{d:#?}");
+    assert_eq!(d.findings[0].direction, Some(Direction::Download));
+}
+
+#[test]
+fn late_packets_of_a_download_are_not_called_lost() {
+    let mut m = Model::new(0.06, link(0.06));
+    lossy(&mut m);
+    let mut e = m.evidence(1);
+    for rung in &mut e.up.rungs {
+        (rung.rate, rung.loss, rung.reordered) = (m.link, 0.0, 0.02);
+        rung.rtt = 1.5 * m.rtt + 0.01;
+    }
+    let d = diagnose(&e);
+    assert_eq!(d.findings[0].cause, Cause::Reordering, "{d:#?}");
+}
+
+#[test]
+fn one_slow_connection_on_a_short_path_is_a_process_and_no_router() {
+    let mut m = Model::new(0.0002, 1e9);
+    m.flow = Some(1e8);
+    let mut e = m.evidence(1);
+    for rung in e.up.rungs.iter_mut().chain(&mut e.down.rungs) {
+        rung.rtt = rung.min_rtt;
+    }
+    let d = diagnose(&e);
+    assert_eq!(d.findings[0].cause, Cause::FarCpu, "{d:#?}");
+    assert!(d.findings[0].certainty < Certainty::Sure);
 }

@@ -27,6 +27,23 @@ pub struct Diagnosis {
     pub unseen: Vec<String>,
 }
 
+impl Diagnosis {
+    /// Returns the settings of ssh_config for its findings, each once, without those that rest on
+    /// doubtful figures.
+    pub fn ssh_config(&self) -> Vec<&'static str> {
+        let mut lines = Vec::new();
+        let trusted = self.findings.iter();
+        for finding in trusted.filter(|f| f.certainty > Certainty::Unsure) {
+            for line in finding.cause.ssh_config() {
+                if !lines.contains(line) {
+                    lines.push(*line);
+                }
+            }
+        }
+        lines
+    }
+}
+
 /// Diagnoses a path from the evidence.
 pub fn diagnose(e: &Evidence) -> Diagnosis {
     let findings = rules::apply(e);

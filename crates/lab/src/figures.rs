@@ -36,6 +36,12 @@ pub struct Drops {
     pub loss: PacketCount,
     /// Over a policer's rate, by DSCP.
     pub police: [PacketCount; 64],
+    /// Over a shaper's rate, and its queue was full.
+    pub shape: PacketCount,
+    /// Longer than a path MTU black hole lets pass.
+    pub black_hole: PacketCount,
+    /// Belonging to a connection that a middlebox stalled.
+    pub stall: PacketCount,
     /// During a blackout.
     pub blackout: PacketCount,
     /// To a blocked port.
@@ -66,6 +72,9 @@ impl Drops {
             causes.push((format!("police {dscp}"), count));
         }
         causes.extend([
+            ("shape".to_owned(), self.shape),
+            ("black_hole".to_owned(), self.black_hole),
+            ("stall".to_owned(), self.stall),
             ("blackout".to_owned(), self.blackout),
             ("blocked".to_owned(), self.blocked),
             ("reset".to_owned(), self.reset),
@@ -81,6 +90,9 @@ impl Default for Drops {
             queue: PacketCount::default(),
             loss: PacketCount::default(),
             police: [PacketCount::default(); 64],
+            shape: PacketCount::default(),
+            black_hole: PacketCount::default(),
+            stall: PacketCount::default(),
             blackout: PacketCount::default(),
             blocked: PacketCount::default(),
             reset: PacketCount::default(),

@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::path::PathSpec;
 
@@ -22,6 +23,10 @@ pub struct Lab {
     pub far: Option<OsString>,
     /// Port of [`Self::far`] that the lab waits for.
     pub far_port: Option<u16>,
+    /// Delay of each start of the account's shell on the far side, as by slow start-up files.
+    pub far_start: Option<Duration>,
+    /// Share of the time in which the SSH server and its sessions run.
+    pub far_cpu: Option<f64>,
     /// Congestion controls that programs in the lab may set.
     pub allow_cc: Vec<String>,
     /// Command of the near side, with its arguments.

@@ -169,11 +169,14 @@ impl Pump<'_> {
         // The lab has written this file before it asks for the figures.
         let by_devices = fs::read_to_string(scratch.join(files::DEVICE_DROPS));
         let by_devices: u64 = by_devices.map_or(0, |text| text.trim().parse().unwrap_or(0));
-        let mut text = format!(
-            "{figures}  emulator   {:.2} s of processor time, {:.0} % of a core\n",
-            used.as_secs_f64(),
-            100.0 * used.as_secs_f64() / ran.as_secs_f64().max(1e-9),
-        );
+        let seconds = used.as_secs_f64();
+        let mut text = format!("{figures}  emulator   {seconds:.2} s of processor time");
+        // The start of the emulator counts in a shorter run.
+        if ran >= Duration::from_secs(1) {
+            let share = 100.0 * seconds / ran.as_secs_f64();
+            let _ = write!(text, ", {share:.0} % of a core");
+        }
+        text.push('\n');
         if by_devices + self.refused > 0 {
             let _ = writeln!(
                 text,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::path::{NAMED, OPTIONS, PathSpec, Queue, Rate, TcpBuffers};
+use lab::path::{Dscp, LimitScope, NAMED, OPTIONS, PathSpec, Queue, Rate, TcpBuffers};
 
 fn build(options: &[(&str, &str)]) -> Result<PathSpec, String> {
     PathSpec::build(None, options.iter().copied()).map_err(|error| error.to_string())
@@ -48,14 +48,12 @@ fn units() {
     assert_eq!((loss.share.get(), loss.burst), (0.005, Some(4.0)));
     let policer = one("police", "af21=500kbit").expect("a policer").police[0];
     assert_eq!(
-        (policer.dscp.value(), policer.rate),
-        (18, Rate::from_bits(500_000))
+        (policer.scope.to_string(), policer.rate, policer.burst),
+        ("AF21".to_owned(), Rate::from_bits(500_000), None)
     );
     assert_eq!(
-        one("police", "5=1Mbit").expect("a number").police[0]
-            .dscp
-            .value(),
-        5
+        one("police", "5=1Mbit").expect("a number").police[0].scope,
+        LimitScope::Class(Dscp::new(5))
     );
 }
 
@@ -99,7 +97,7 @@ fn every_refusal_is_one_sentence_that_names_the_option() {
         ("at", "5s", "5s blackout=3s"),
         ("at", "reset 5s", "5s blackout=3s"),
         ("at", "5s blackout=0", "has no length"),
-        ("tcp", "fast", "neither stock nor tuned"),
+        ("tcp", "fast", "neither stock, stock-6.16 nor tuned"),
         ("cc", "../../x", "is not the name of a congestion control"),
         ("colour", "red", "unknown path option --colour"),
     ] {
@@ -157,7 +155,7 @@ fn options_override_the_named_path() {
     let policers: Vec<_> = path
         .police
         .iter()
-        .map(|p| (p.dscp.to_string(), p.rate.bits()))
+        .map(|p| (p.scope.to_string(), p.rate.bits()))
         .collect();
     assert_eq!(
         policers,

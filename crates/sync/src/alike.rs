@@ -1,13 +1,43 @@
+//! Names that some file systems take for one: those that differ in case, in the normalization of
+//! Unicode, or in dots and spaces at the end.
+
 use std::collections::BTreeMap;
 
-use crate::tree::{NodeId, SortedTree, Tree};
+use unicode_normalization::UnicodeNormalization;
 
-/// Finds entries of a tree by names that differ in case alone, which some file systems take for one
-/// name.
+use crate::tree::{Kind, NodeId, SortedTree, Tree};
+
+/// Returns pairs of entries of one directory that some file system may take for one. The comparison
+/// is coarser than that of any file system, so the target is asked about each pair.
+pub fn alike_entries(tree: &SortedTree) -> Vec<(NodeId, NodeId)> {
+    let mut pairs = Vec::new();
+    let mut open = vec![Tree::ROOT];
+    let mut keys: Vec<(String, NodeId)> = Vec::new();
+    while let Some(dir) = open.pop() {
+        keys.clear();
+        for id in tree.children(dir) {
+            if tree.tree().entry(id).kind == Kind::Directory {
+                open.push(id);
+            }
+            keys.push((key(tree.tree().name(id)), id));
+        }
+        keys.sort_unstable();
+        for pair in keys.windows(2) {
+            if let [(first, one), (second, other)] = pair
+                && first == second
+            {
+                pairs.push((*one, *other));
+            }
+        }
+    }
+    pairs
+}
+
+/// Finds entries of a tree by names that some file system may take for one.
 #[derive(Debug)]
 pub(crate) struct AlikeNames<'a> {
     tree: &'a SortedTree,
-    /// Entries by directory and name in lower case, of the directories that were asked for.
+    /// Entries by directory and key, of the directories that were asked for.
     dirs: BTreeMap<NodeId, BTreeMap<String, NodeId>>,
 }
 
@@ -17,7 +47,7 @@ impl<'a> AlikeNames<'a> {
         Self { tree, dirs }
     }
 
-    /// Returns the entry whose path is `path`, or differs from it in case alone.
+    /// Returns the entry whose path may be taken for `path`.
     pub(crate) fn find(&mut self, path: &[u8]) -> Option<NodeId> {
         let mut at = Tree::ROOT;
         for name in path.split(|byte| *byte == b'/') {
@@ -32,6 +62,48 @@ impl<'a> AlikeNames<'a> {
     }
 }
 
+/// Returns a text that is equal for all names that a file system may take for one.
 fn key(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).to_lowercase()
+    let end = name.iter().rposition(|byte| !matches!(byte, b'.' | b' '));
+    let name = name.get(..end.map_or(name.len(), |end| end + 1));
+    let text = String::from_utf8_lossy(name.unwrap_or_default());
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
+    let upper = text.nfkd().flat_map(char::to_uppercase);
+    let folded = upper.flat_map(char::to_lowercase);
+    folded.nfkd().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Entry;
+
+    fn found(names: &[&str]) -> usize {
+        let mut tree = Tree::new();
+        let dir = Entry::new(Kind::Directory);
+        let dir = tree.add(Tree::ROOT, b"dir", dir).unwrap();
+        for name in names {
+            tree.add(dir, name.as_bytes(), Entry::file(1, 1));
+        }
+        alike_entries(&tree.sorted()).len()
+    }
+
+    #[test]
+    fn names_that_a_file_system_may_take_for_one_are_alike() {
+        for (one, other) in [
+            ("README", "readme"),
+            ("caf\u{e9}", "cafe\u{301}"),
+            ("STRASSE", "stra\u{df}e"),
+            ("\u{3a3}", "\u{3c2}"),
+            ("a", "a."),
+        ] {
+            assert_eq!(found(&[one, "b", other]), 1, "{one} {other}");
+        }
+        assert_eq!(
+            found(&["a", "b", "a b", ".a", "...", "\u{e4}", "a\u{30a}"]),
+            0
+        );
+    }
 }

@@ -56,6 +56,8 @@ pub struct Comparison {
     pub size_only: bool,
     /// Compare permission bits.
     pub permissions: bool,
+    /// Ignore setuid and setgid bits, and the sticky bits of files: they are not copied.
+    pub ignore_special_bits: bool,
     /// Compare owner and group.
     pub owners: bool,
     /// Skip files whose target is newer than the source (`-u`).
@@ -184,9 +186,19 @@ impl Comparison {
         }
     }
 
+    /// Returns the mode bits that an entry of this kind gets from the source.
+    pub fn kept_bits(&self, kind: Kind) -> u16 {
+        match (self.ignore_special_bits, kind) {
+            (false, _) => 0o7777,
+            (true, Kind::Directory) => 0o1777,
+            (true, _) => 0o777,
+        }
+    }
+
     fn attributes(&self, source: &Entry, target: &Entry) -> Reasons {
         let mut reasons = Reasons::default();
-        let modes = source.mode.zip(target.mode);
+        let compared = |entry: &Entry| entry.mode.map(|mode| mode & self.kept_bits(source.kind));
+        let modes = compared(source).zip(compared(target));
         // The mode of a symlink means nothing.
         if self.permissions && source.kind != Kind::Symlink && modes.is_some_and(|(s, t)| s != t) {
             reasons = reasons.with(Reasons::MODE);
@@ -299,6 +311,31 @@ mod tests {
         let other_size = Entry::file(11, 7);
         let compared = rules.compare(&at(7, None), &other_size);
         assert!(matches!(compared, Difference::Differs(why) if why.has(Reasons::SIZE)));
+    }
+
+    #[test]
+    fn special_bits_that_are_not_copied_are_no_difference() {
+        let with = |kind, mode| Entry {
+            mode: Some(mode),
+            ..Entry::new(kind)
+        };
+        for (kind, bits, differs) in [
+            (Kind::File, 0o7000, false),
+            (Kind::Directory, 0o6000, false),
+            (Kind::Directory, 0o1000, true),
+            (Kind::File, 0o002, true),
+        ] {
+            let (source, target) = (with(kind, 0o755 ^ bits), with(kind, 0o755));
+            for (ignore_special_bits, expected) in [(true, differs), (false, true)] {
+                let rules = Comparison {
+                    permissions: true,
+                    ignore_special_bits,
+                    ..Comparison::default()
+                };
+                let reasons = rules.attributes(&source, &target);
+                assert_eq!(reasons.has(Reasons::MODE), expected, "{kind:?} {bits:o}");
+            }
+        }
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl FilterBuilder {
     ///
     /// The pattern cannot be parsed.
     pub fn rule(&mut self, line: &str, origin: RuleOrigin) -> Result<&mut Self, RuleError> {
-        add_rule(&mut self.rules, line, origin)?;
+        add_rule(&mut self.rules, line, origin, Brackets::Closed)?;
         Ok(self)
     }
 
@@ -127,7 +127,7 @@ impl FilterBuilder {
     ///
     /// A line cannot be parsed or is not UTF-8.
     pub fn lines(&mut self, text: &[u8], file: &Path) -> Result<&mut Self, RuleError> {
-        add_lines(&mut self.rules, text, file)?;
+        add_lines(&mut self.rules, text, file, Brackets::Closed)?;
         Ok(self)
     }
 
@@ -177,13 +177,32 @@ impl FilterBuilder {
     }
 }
 
-fn add_lines(rules: &mut GitignoreBuilder, text: &[u8], file: &Path) -> Result<(), RuleError> {
+/// Treatment of a bracket without its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Brackets {
+    /// An error: the user would not learn that the pattern matches nothing.
+    Closed,
+    /// As in git.
+    Any,
+}
+
+fn add_lines(
+    rules: &mut GitignoreBuilder,
+    text: &[u8],
+    file: &Path,
+    brackets: Brackets,
+) -> Result<(), RuleError> {
     // As git does: a byte order mark is no part of the first pattern.
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let origin = RuleOrigin::Line(file.to_owned(), at + 1);
         match std::str::from_utf8(line) {
-            Ok(line) => add_rule(rules, line.strip_suffix('\r').unwrap_or(line), origin)?,
+            Ok(line) => add_rule(
+                rules,
+                line.strip_suffix('\r').unwrap_or(line),
+                origin,
+                brackets,
+            )?,
             Err(_) => {
                 let rule = String::from_utf8_lossy(line).into_owned();
                 let reason = "it is not UTF-8".to_owned();
@@ -198,8 +217,21 @@ fn add_lines(rules: &mut GitignoreBuilder, text: &[u8], file: &Path) -> Result<(
     Ok(())
 }
 
-fn add_rule(rules: &mut GitignoreBuilder, line: &str, origin: RuleOrigin) -> Result<(), RuleError> {
-    match rules.add_line(None, &without_alternatives(line)) {
+fn add_rule(
+    rules: &mut GitignoreBuilder,
+    line: &str,
+    origin: RuleOrigin,
+    brackets: Brackets,
+) -> Result<(), RuleError> {
+    let (text, open) = without_alternatives(line);
+    if open && brackets == Brackets::Closed && !line.starts_with('#') {
+        return Err(RuleError {
+            origin,
+            rule: line.to_owned(),
+            reason: "a bracket is not closed; write \\[ for the character".to_owned(),
+        });
+    }
+    match rules.add_line(None, &text) {
         Ok(_) => Ok(()),
         Err(error) => Err(RuleError {
             origin,
@@ -213,8 +245,8 @@ fn add_rule(rules: &mut GitignoreBuilder, line: &str, origin: RuleOrigin) -> Res
 }
 
 /// Escapes the braces outside of brackets: `{a,b}` is a name in gitignore's syntax, and two
-/// alternatives in that of the crate.
-fn without_alternatives(line: &str) -> String {
+/// alternatives in that of the crate. True if a bracket has no end.
+fn without_alternatives(line: &str) -> (String, bool) {
     let mut text = String::with_capacity(line.len());
     let mut rest = line.chars().peekable();
     // Characters since the bracket that is open.
@@ -239,7 +271,7 @@ fn without_alternatives(line: &str) -> String {
         }
         text.push(letter);
     }
-    text
+    (text, inside.is_some())
 }
 
 impl Default for Filter {
@@ -265,7 +297,7 @@ impl Filter {
         let mut first = Ok(());
         for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let added = match at {
-                0 => add_lines(&mut rules, line, file),
+                0 => add_lines(&mut rules, line, file, Brackets::Any),
                 _ => add_lines_from(&mut rules, line, file, at + 1),
             };
             if first.is_ok() {
@@ -323,6 +355,11 @@ impl Filter {
         }
     }
 
+    /// Returns true if only listed names are selected.
+    pub fn lists_names(&self) -> bool {
+        self.listed.is_some()
+    }
+
     /// Returns the listed names that were not found in the tree.
     pub fn missing(&self) -> impl Iterator<Item = &[u8]> {
         self.listed.iter().flat_map(ListedNames::missing)
@@ -359,7 +396,7 @@ fn add_lines_from(
     file: &Path,
     at: usize,
 ) -> Result<(), RuleError> {
-    add_lines(rules, line, file).map_err(|error| RuleError {
+    add_lines(rules, line, file, Brackets::Any).map_err(|error| RuleError {
         origin: RuleOrigin::Line(file.to_owned(), at),
         ..error
     })

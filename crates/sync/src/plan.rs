@@ -285,29 +285,35 @@ impl Plan {
         self.deletions.retain(|id| !taken.contains(id));
     }
 
-    /// Notes that these files could not be moved, and are copied.
+    /// Notes that these files could not be moved, and are copied. What they would have been moved
+    /// from is deleted, unless the target may take it for an entry of the source.
     pub fn unsettle_moves(&mut self, sources: &BTreeSet<NodeId>) {
+        let mut names = AlikeNames::of(&self.source);
         for step in &mut self.steps {
             if let Action::MoveFrom(from) = step.action
                 && sources.contains(&step.source)
             {
                 step.action = Action::Create;
-                self.deletions.push(from);
+                if names.find(&self.target.tree().path(from)).is_none() {
+                    self.deletions.push(from);
+                }
             }
         }
     }
 
-    /// Keeps entries whose paths differ from those of source entries in case alone: where the target
-    /// takes both for one name, the entry is what was just copied. Returns the pairs (source, target).
-    pub fn spare_alike(&mut self) -> Vec<(NodeId, NodeId)> {
-        let (mut names, tree) = (AlikeNames::of(&self.source), self.target.tree());
-        let mut spared = Vec::new();
-        self.deletions.retain(|id| {
-            let found = names.find(&tree.path(*id));
-            spared.extend(found.map(|source| (source, *id)));
-            found.is_none()
-        });
-        spared
+    /// Returns the deletions whose paths some file system may take for those of source entries, as
+    /// pairs (source, target).
+    pub fn alike_deletions(&self) -> Vec<(NodeId, NodeId)> {
+        let mut names = AlikeNames::of(&self.source);
+        let tree = self.target.tree();
+        let deletions = self.deletions.iter();
+        let pairs = deletions.filter_map(|id| Some((names.find(&tree.path(*id))?, *id)));
+        pairs.collect()
+    }
+
+    /// Keeps these entries, which would have been deleted.
+    pub fn spare(&mut self, entries: &BTreeSet<NodeId>) {
+        self.deletions.retain(|id| !entries.contains(id));
     }
 
     /// Notes the result of a checksum for every step that was unsure: `equal` is asked for each.

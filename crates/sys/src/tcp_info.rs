@@ -54,6 +54,8 @@ pub struct TcpInfo {
     pub snd_wnd: u32,
     /// Events of reordering.
     pub reord_seen: u32,
+    /// Segments delivered to the peer, acknowledged or reported as received (SACK).
+    pub delivered: u32,
     /// Duplicate segments that the peer reported: they were sent again in vain.
     pub dsack_dups: u32,
     /// TCP options of the connection: 1 timestamps, 2 SACK, 4 window scaling.
@@ -93,6 +95,7 @@ pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
         rcv_wnd: raw.u32(232),
         snd_wnd: raw.u32(228),
         reord_seen: raw.u32(220),
+        delivered: raw.u32(192),
         dsack_dups: raw.u32(216),
         options: raw.u8(5),
     })

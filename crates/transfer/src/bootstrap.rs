@@ -81,17 +81,20 @@ pub fn place(
     }
 }
 
-/// Removes the binaries that [`place`] left on `host`.
+/// Removes the binaries that [`place`] left on `host`. Returns false if there are none.
 ///
 /// # Errors
 /// One sentence without the host.
-pub fn remove(host: HostId, connect: &dyn Connect, cancel: &CancelToken) -> Result<(), String> {
-    let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; rm -rf \"$c/bin\" && \
-                  echo && echo longhaul-removed";
+pub fn remove(host: HostId, connect: &dyn Connect, cancel: &CancelToken) -> Result<bool, String> {
+    let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; echo; \
+                  if [ -e \"$c/bin\" ] || [ -L \"$c/bin\" ]; \
+                  then rm -rf \"$c/bin\" && echo longhaul-removed; else echo longhaul-absent; fi";
     let said = Questions::new(connect.connect(host, None, cancel)?).ask(script)?;
-    match said.lines().any(|line| line == "longhaul-removed") {
-        true => Ok(()),
-        false => Err(
+    let says = |word: &str| said.lines().any(|line| line == word);
+    match (says("longhaul-removed"), says("longhaul-absent")) {
+        (true, _) => Ok(true),
+        (_, true) => Ok(false),
+        _ => Err(
             "the host did not confirm the removal: does the account permit commands?".to_owned(),
         ),
     }
@@ -208,7 +211,7 @@ fn send(
     let first = summary.failures.into_iter().next();
     match (summary.outcome, first) {
         (Outcome::Complete, _) => Ok(()),
-        (Outcome::NoConnection(why), _) => Err(why),
+        (Outcome::NoConnection(why) | Outcome::Misconfigured(why), _) => Err(why),
         (_, Some(failure)) => Err(format!("cannot send the program there: {}", failure.reason)),
         (_, None) => Err("interrupted".to_owned()),
     }

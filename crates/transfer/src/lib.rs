@@ -23,6 +23,7 @@ pub mod prompt;
 pub mod report;
 pub mod sample;
 pub mod session;
+pub mod shards;
 pub mod sums;
 pub mod sync;
 pub mod timeline;

@@ -59,6 +59,10 @@ enum OperandErrorKind {
     Percent,
     Brackets,
     Nul,
+    /// An address of another protocol.
+    Scheme,
+    /// rsync's `host::module`.
+    Module,
 }
 
 impl Operand {
@@ -87,6 +91,12 @@ impl Operand {
             return Ok(Self::Local(PathBuf::from(operand)));
         };
         let (whole, path) = bytes.split_at(colon);
+        if path.starts_with(b"://") && OTHER_SCHEMES.contains(&whole) {
+            return Err(fail(OperandErrorKind::Scheme));
+        }
+        if path.starts_with(b"::") && path.get(2).is_some_and(u8::is_ascii_alphanumeric) {
+            return Err(fail(OperandErrorKind::Module));
+        }
         let (user, host) = match whole.iter().rposition(|b| *b == b'@') {
             Some(at) => (&whole[..at], &whole[at + 1..]),
             None => (&[][..], whole),
@@ -99,6 +109,9 @@ impl Operand {
         }))
     }
 }
+
+/// Schemes of addresses that a user may take for one that is supported.
+const OTHER_SCHEMES: &[&[u8]] = &[b"rsync", b"ssh", b"http", b"https", b"ftp", b"ftps", b"s3"];
 
 /// Returns the position of the colon between host and path (scp.c `colon`).
 fn colon(bytes: &[u8]) -> Option<usize> {
@@ -358,6 +371,16 @@ impl fmt::Display for OperandError {
             OperandErrorKind::Brackets => write!(
                 f,
                 "{operand}: malformed brackets: write an IPv6 address as [2001:db8::1]:path"
+            ),
+            OperandErrorKind::Scheme => write!(
+                f,
+                "{operand}: not an address that can be copied to or from: write [user@]host:path, \
+                 or scp://[user@]host[:port]/path"
+            ),
+            OperandErrorKind::Module => write!(
+                f,
+                "{operand}: modules of an rsync daemon are not supported: write host:path, or \
+                 host:./:NAME for a name that begins with a colon"
             ),
             OperandErrorKind::Nul => write!(f, "{operand}: a path cannot contain a NUL byte"),
         }

@@ -215,6 +215,8 @@ pub enum Outcome {
     Partial,
     /// No connection could be made, or it was lost for good. Contains one sentence.
     NoConnection(String),
+    /// The settings for a host are wrong, in flags or ssh_config. Contains one sentence.
+    Misconfigured(String),
     /// The run was cancelled; temporaries were removed.
     Interrupted,
 }

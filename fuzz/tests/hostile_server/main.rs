@@ -13,7 +13,7 @@ use fuzz::peers::{config, drain, host_key, proposal, transport};
 use fuzz::{assert_shown_safely, mutate, operate};
 use ssh::auth::{AuthConfig, AuthEvent, Method, OfferedIdentity};
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
-use ssh::key::PrivateKey;
+use ssh::key::{PrivateKey, PublicKey};
 use ssh::msg::*;
 use ssh::transport::{Transport, TransportEvent};
 use ssh::{Connection, ConnectionConfig, EarlyMessages, Error, Event, PeerMisbehaved, Role};
@@ -303,7 +303,12 @@ impl World {
             Event::Channel(ChannelEvent::SessionOpened(_) | ChannelEvent::Request { .. }) => {
                 panic!("a client serves no sessions")
             }
-            Event::Channel(_) | Event::Retracted => {}
+            Event::HostKeysAnnounced(blobs) => {
+                let keys = blobs.iter().filter_map(|b| PublicKey::from_blob(b).ok());
+                let keys = keys.filter(PublicKey::is_usable).collect();
+                self.client.ask_for_proofs(keys);
+            }
+            Event::Channel(_) | Event::Retracted | Event::HostKeysProven(_) => {}
         }
     }
 

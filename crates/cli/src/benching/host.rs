@@ -124,12 +124,13 @@ impl<'a> HostBench<'a> {
                 *told = Some(facts.clone());
             }),
         });
-        let lost = |why| match cancel.is_cancelled() {
+        let ended = |why, exit| match cancel.is_cancelled() {
             true => EarlyStop("interrupted".to_owned(), Exit::Interrupted),
-            false => EarlyStop(why, Exit::NoConnection),
+            false => EarlyStop(why, exit),
         };
+        let lost = |why| ended(why, Exit::NoConnection);
         let session = hosts.connect(HostId(0), None, cancel);
-        let session = session.map_err(|e| lost(e.into()))?;
+        let session = session.map_err(|e| ended(e.to_string(), Exit::from(&e)))?;
         let (far, room) = RemoteFiles::look(session);
         let facts = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(facts) = facts else {

@@ -135,7 +135,7 @@ impl CopyResult {
     pub(super) fn trouble(&self) -> Option<String> {
         match &self.summary.outcome {
             Outcome::Complete => None,
-            Outcome::NoConnection(why) => Some(why.clone()),
+            Outcome::NoConnection(why) | Outcome::Misconfigured(why) => Some(why.clone()),
             Outcome::Interrupted => Some("interrupted".to_owned()),
             Outcome::Partial => {
                 let first = self.summary.failures.first();

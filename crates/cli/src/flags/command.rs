@@ -6,14 +6,16 @@ use clap::{Arg, ArgAction, Command};
 use crate::exit;
 use crate::flags::flag::{Flag, ScpCompatibility, ValueKind};
 use crate::flags::table::{
-    bench_rows, bootstrap_rows, dial_rows, doctor_rows, lab_rows, relay_rows, rows, serve_rows,
-    ssh_config_rows, sync_copy_rows, sync_rows, wrap_rows,
+    bench_rows, bootstrap_rows, dial_rows, doctor_rows, lab_rows, plan_copy_rows, plan_rows,
+    relay_rows, rows, serve_rows, ssh_config_rows, sync_copy_rows, sync_rows, wrap_rows,
 };
 
 /// Name under which clap stores sources and destination.
 pub(crate) const OPERANDS: &str = "OPERANDS";
 /// Name under which clap stores `--remove`.
 pub(crate) const REMOVE: &str = "remove";
+/// Name under which clap stores `-h` of `longhaul cp` and `longhaul sync`.
+pub(crate) const SHORT_HELP: &str = "h";
 /// Name under which clap stores the words of a command to run.
 pub(crate) const COMMAND: &str = "COMMAND";
 
@@ -33,6 +35,7 @@ pub(crate) fn command() -> Command {
         .infer_subcommands(false)
         .subcommand(cp())
         .subcommand(sync())
+        .subcommand(plan())
         .subcommand(bootstrap())
         .subcommand(lab())
         .subcommand(serve())
@@ -89,7 +92,9 @@ fn cp() -> Command {
              others.\n\n\
              Sizes and rates are decimal: 1 MB is 1,000,000 bytes.",
         )
-        .override_usage("longhaul cp [flags] SRC... DST")
+        .override_usage(
+            "longhaul cp [flags] SRC... DST\n       longhaul cp [flags] --plan DIR --shard N",
+        )
         .after_help("More: longhaul cp --help, or man longhaul-cp")
         .after_long_help(exit::help())
         .disable_version_flag(true)
@@ -103,7 +108,26 @@ fn cp() -> Command {
                 .value_hint(clap::ValueHint::AnyPath)
                 .value_parser(ValueParser::os_string()),
         );
-    rows().fold(command, |command, flag| command.arg(arg(flag)))
+    let command = rows().fold(command, |command, flag| command.arg(arg(flag)));
+    with_help(command)
+}
+
+/// Replaces clap's `-h`, which would show help for the h of rsync's `-avh` too and copy nothing.
+fn with_help(command: Command) -> Command {
+    command
+        .disable_help_flag(true)
+        .arg(
+            Arg::new(SHORT_HELP)
+                .short('h')
+                .action(ArgAction::SetTrue)
+                .help("Print a short help"),
+        )
+        .arg(
+            Arg::new("help")
+                .long("help")
+                .action(ArgAction::HelpLong)
+                .help("Print the whole help"),
+        )
 }
 
 fn sync() -> Command {
@@ -131,7 +155,42 @@ fn sync() -> Command {
             clap::ValueHint::AnyPath,
         ));
     let command = sync_rows().fold(command, |command, flag| command.arg(arg(flag)));
-    sync_copy_rows().fold(command, |command, flag| command.arg(arg(flag)))
+    let command = sync_copy_rows().fold(command, |command, flag| command.arg(arg(flag)));
+    with_help(command)
+}
+
+fn plan() -> Command {
+    let command = Command::new("plan")
+        .about("Cut a large copy into shards for many machines")
+        .long_about(
+            "Walk the directory SRC and write a plan of N shards into the folder DIR. Each shard \
+             has about the same size and number of files. longhaul cp --plan DIR --shard N copies \
+             one shard to the directory DST, on any machine that reaches SRC, DST and DIR, and a \
+             scheduler such as Slurm, Kubernetes or GNU parallel runs all of them. DST gets the \
+             contents of SRC, as with longhaul sync. SRC and DST may both be on this machine's \
+             file systems.\n\n\
+             The same command with an unchanged SRC finds the plan up to date. If SRC has changed \
+             and no shard was begun, the plan is replaced; if shards were begun, another folder is \
+             needed, and what was copied is not sent again.\n\n\
+             plan status shows how many shards are done, and which ones failed. plan verify \
+             compares every entry of the plan with DST.",
+        )
+        .override_usage(
+            "longhaul plan [flags] SRC DST --shards N -o DIR\n       \
+             longhaul plan status [--json] DIR\n       \
+             longhaul plan verify [flags] DIR",
+        )
+        .after_help("More: longhaul plan --help, or man longhaul-plan")
+        .after_long_help(exit::help())
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(operands(
+            "SRC DST",
+            "The directory to read, and the one that gets its contents",
+            clap::ValueHint::AnyPath,
+        ));
+    let command = plan_rows().fold(command, |command, flag| command.arg(arg(flag)));
+    plan_copy_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
 fn bootstrap() -> Command {

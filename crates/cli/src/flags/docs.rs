@@ -14,14 +14,15 @@ use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility};
 use crate::flags::table::{
-    bench_rows, dial_rows, doctor_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
-    sync_rows, wrap_rows,
+    bench_rows, dial_rows, doctor_rows, lab_rows, plan_rows, relay_rows, rows, serve_rows,
+    ssh_config_rows, sync_rows, wrap_rows,
 };
 
 /// The subcommands with a man page of their own.
 const PAGES: &[&str] = &[
     "cp",
     "sync",
+    "plan",
     "bootstrap",
     "lab",
     "relay",
@@ -144,6 +145,15 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
                 "longhaul(1), longhaul-cp(1), gitignore(5), rsync(1), ssh_config(5)",
             );
         }
+        Some("plan") => {
+            examples_section(&mut rest, PLAN_EXAMPLES);
+            exit_section(&mut rest);
+            environment_section(&mut rest);
+            see_also_section(
+                &mut rest,
+                "longhaul(1), longhaul-cp(1), longhaul-sync(1), sbatch(1), parallel(1)",
+            );
+        }
         Some("bootstrap") => {
             exit_section(&mut rest);
             environment_section(&mut rest);
@@ -162,7 +172,7 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             environment_section(&mut rest);
             see_also_section(
                 &mut rest,
-                "longhaul-cp(1), longhaul-sync(1), longhaul-bench(1), longhaul-doctor(1), longhaul-lab(1), longhaul-relay(1), \
+                "longhaul-cp(1), longhaul-sync(1), longhaul-plan(1), longhaul-bench(1), longhaul-doctor(1), longhaul-lab(1), longhaul-relay(1), \
                  longhaul-serve(1), longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), \
                  scp(1), ssh(1), ssh_config(5)",
             );
@@ -226,6 +236,25 @@ const SYNC_EXAMPLES: Examples = &[
     (
         "longhaul sync --delete --backup-dir .old site host:/srv/site",
         "Keep what is replaced or deleted in /srv/site/.old.",
+    ),
+];
+
+const PLAN_EXAMPLES: Examples = &[
+    (
+        "longhaul plan /data host:/srv/data --shards 20 -o ~/plan",
+        "Cut a directory into 20 shards.",
+    ),
+    (
+        "longhaul cp --plan ~/plan --shard 3",
+        "Copy one of them, on any machine that shares ~/plan.",
+    ),
+    (
+        "seq 0 19 | parallel -j 4 longhaul cp --plan ~/plan --shard",
+        "Copy all of them with GNU parallel, four at a time.",
+    ),
+    (
+        "longhaul plan verify ~/plan",
+        "Compare every entry of the plan with the target.",
     ),
 ];
 
@@ -599,11 +628,16 @@ pub(crate) fn flags_markdown() -> String {
     text.push_str(
         "\n# Flags of `longhaul sync`\n\n\
          Also accepted, as in `longhaul cp`: all flags of Connection and Output except -S and -D, \
-         and of Copying and Keeping --fsync, --delta, --no-delta, --no-resume, --verify, \
+         of Selecting all, and of Copying and Keeping --fsync, --delta, --no-delta, --no-resume, --verify, \
          --hard-links, --xattrs, --acls, --sparse, --numeric-ids, --keep-dirlinks, --safe-links and \
          --preserve-setuid.\n",
     );
     groups_markdown(&mut text, sync_rows);
+    text.push_str(
+        "\n# Flags of `longhaul plan`\n\n\
+         Also accepted, as in `longhaul cp`: -4, -6, -B, -F, -i, -J, -P, -q and -v.\n",
+    );
+    groups_markdown(&mut text, plan_rows);
     lab_flags_markdown(&mut text);
     text.push_str("\n# Flags of `longhaul serve`\n");
     groups_markdown(&mut text, serve_rows);

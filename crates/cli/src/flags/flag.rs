@@ -4,6 +4,7 @@ use crate::flags::low::CopyArgs;
 
 /// One row of a table: the complete description of a flag of the subcommand whose arguments are
 /// `Args`.
+#[derive(Clone, Copy)]
 pub(crate) struct Flag<Args: 'static = CopyArgs> {
     /// The letter, if it has one.
     pub(crate) short: Option<char>,
@@ -76,8 +77,12 @@ pub(crate) enum ScpCompatibility {
 pub(crate) enum FlagGroup {
     /// Comparing, filtering and deleting.
     Syncing,
-    /// Selecting files, and writing them.
+    /// Selecting entries of the sources.
+    Selecting,
+    /// Writing files.
     Copying,
+    /// Plans and their shards.
+    Shards,
     /// Reaching the host.
     Connection,
     /// Properties of the emulated path.
@@ -192,9 +197,11 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl FlagGroup {
     /// All headings, in the order of display.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Syncing,
         Self::Copying,
+        Self::Selecting,
+        Self::Shards,
         Self::Connection,
         Self::Path,
         Self::Sides,
@@ -219,6 +226,8 @@ impl FlagGroup {
         match self {
             Self::Syncing => "Syncing",
             Self::Copying => "Copying",
+            Self::Selecting => "Selecting",
+            Self::Shards => "Shards",
             Self::Connection => "Connection",
             Self::Path => "Path",
             Self::Sides => "Sides",

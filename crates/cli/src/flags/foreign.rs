@@ -10,7 +10,6 @@ const fn row(spellings: &'static [&'static str], advice: &'static str) -> Foreig
     ForeignSpelling { spellings, advice }
 }
 
-const CHOOSE: &str = "use longhaul sync, which selects files by pattern, size, time and list";
 const NO_DELETE: &str = "longhaul cp never removes files at the target that the source does not have: use longhaul sync";
 const ALWAYS_RESUMES: &str =
     "an interrupted copy is kept and resumed by the same command; --no-resume starts over";
@@ -64,23 +63,22 @@ const FLAGS: &[ForeignSpelling] = &[
         "longhaul cp never removes sources",
     ),
     row(
-        &[
-            "--exclude",
-            "--exclude-from",
-            "--include",
-            "--include-from",
-            "--files-from",
-            "--filter",
-            "--filter-from",
-            "--cvs-exclude",
-            "--max-size",
-            "--min-size",
-            "--max-age",
-            "--min-age",
-            "--max-depth",
-            "--from0",
-        ],
-        CHOOSE,
+        &["--exclude-from", "--include-from", "--filter"],
+        "use --filter-from FILE, a file in the syntax of .gitignore",
+    ),
+    row(
+        &["--cvs-exclude"],
+        "use --exclude, or --gitignore for the .gitignore files of a local source",
+    ),
+    row(&["--max-age"], "use --newer TIME, such as --newer 7d"),
+    row(&["--min-age"], "use --older TIME, such as --older 7d"),
+    row(
+        &["--max-depth"],
+        "use --exclude '/*/*/' to go two levels deep",
+    ),
+    row(
+        &["--from0"],
+        "leave it out: --files-from reads lines and names that end in a zero byte",
     ),
     row(
         &["-n", "--dry-run", "--list-only", "--no-clobber"],
@@ -194,6 +192,98 @@ const FLAGS: &[ForeignSpelling] = &[
     row(&["--inet6"], "use -6"),
 ];
 
+/// Flags of other programs for `longhaul sync`, where the advice differs from that for
+/// `longhaul cp`.
+const SYNC_FLAGS: &[ForeignSpelling] = &[
+    row(
+        &["--delete-before"],
+        "use --delete, which deletes after everything was copied",
+    ),
+    row(
+        &["--delete-excluded"],
+        "excluded entries are never deleted: leave their --exclude out to delete them",
+    ),
+    row(
+        &["--delete-missing-args"],
+        "use --delete, which deletes what SRC does not have",
+    ),
+    row(
+        &["--remove-source-files", "--move"],
+        "longhaul sync never removes sources",
+    ),
+    row(&["--list-only"], "use -n, or ssh HOST ls"),
+    row(&["--no-clobber"], "use --ignore-existing"),
+    row(
+        &["--ignore-times", "-I"],
+        "use --checksum to look at contents, or longhaul cp -a to copy everything",
+    ),
+    row(
+        &["--modify-window", "-@"],
+        "leave it out: times are compared in the unit in which both ends report them",
+    ),
+    row(
+        &["--stats"],
+        "the closing lines show files, bytes and rate; --json gives more",
+    ),
+    row(
+        &["--info", "--debug", "--log-level"],
+        "use --progress, -v or -vv",
+    ),
+    row(
+        &["-L", "--copy-links", "-k", "--copy-dirlinks"],
+        "a sync copies symbolic links as links; longhaul cp -r follows them",
+    ),
+    row(
+        &["-g", "--group", "--owner"],
+        "leave it out: owners and groups are kept where the target permits it",
+    ),
+    row(
+        &["--chown", "--no-owner", "--no-group"],
+        "owners and groups are kept where the target permits it, and cannot be changed",
+    ),
+    row(
+        &["--no-times", "--no-perms", "--no-links", "--no-recursive"],
+        "a sync keeps times, permissions and links; longhaul cp -r does not",
+    ),
+    row(
+        &["--chmod", "--executability", "-E"],
+        "a sync keeps the permissions of SRC",
+    ),
+    row(
+        &["-D", "--devices", "--specials"],
+        "devices, sockets and FIFOs are skipped: leave it out",
+    ),
+    row(
+        &["-R", "--relative", "--no-relative"],
+        "DST stands for SRC itself: name the directory to fill",
+    ),
+    row(
+        &["-b", "--backup", "--suffix"],
+        "use --backup-dir PATH, which keeps what is replaced or deleted",
+    ),
+    row(
+        &["--link-dest", "--copy-dest", "--compare-dest"],
+        "longhaul sync cannot link to an earlier copy: make one on the host with cp -al, and sync \
+         over it",
+    ),
+    row(
+        &["--inplace", "--append", "--append-verify"],
+        "a file gets its name when it is complete: leave it out",
+    ),
+    row(
+        &["--delay-updates"],
+        "longhaul sync has no such option: leave it out",
+    ),
+    row(
+        &["-s", "--protect-args", "--secluded-args"],
+        "leave it out: names are never read by a shell",
+    ),
+    row(
+        &["-0", "--old-args"],
+        "leave it out: names are never read by a shell",
+    ),
+];
+
 /// Commands of other programs.
 const COMMANDS: &[ForeignSpelling] = &[
     row(
@@ -228,10 +318,19 @@ const COMMANDS: &[ForeignSpelling] = &[
     row(&["completion"], "use: longhaul completions SHELL"),
 ];
 
-/// The alternative to a flag of another program, given as typed.
-pub(crate) fn for_flag(flag: &str) -> Option<&'static str> {
-    let name = flag.split('=').next().unwrap_or(flag);
-    find(FLAGS, name)
+/// The alternative in `longhaul cp` to a flag of another program, given as typed.
+pub(crate) fn for_copy(flag: &str) -> Option<&'static str> {
+    find(FLAGS, name(flag))
+}
+
+/// The alternative in `longhaul sync` to a flag of another program, given as typed.
+pub(crate) fn for_sync(flag: &str) -> Option<&'static str> {
+    find(SYNC_FLAGS, name(flag)).or_else(|| find(FLAGS, name(flag)))
+}
+
+/// The flag without the value after `=`.
+fn name(flag: &str) -> &str {
+    flag.split('=').next().unwrap_or(flag)
 }
 
 /// The alternative to a command of another program.
@@ -251,7 +350,7 @@ mod tests {
 
     use super::*;
     use crate::flags::low::{LowArgs, parse};
-    use crate::flags::table::rows;
+    use crate::flags::table::{rows, sync_rows};
 
     fn said(words: &[&str]) -> String {
         let words = std::iter::once("longhaul").chain(words.iter().copied());
@@ -262,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Regression: `--delete` was answered with `--delta`, and `--exclude` with `-- --exclude`.
+    /// Regression: `--delete` was answered with `--delta`.
     #[test]
     fn every_foreign_flag_is_answered_with_what_to_use() {
         let mut seen = BTreeSet::new();
@@ -280,11 +379,38 @@ mod tests {
                 }
             }
         }
-        let said = said(&["cp", "--exclude=*.o", "a", "b"]);
+        let said = said(&["cp", "--exclude-from=f", "a", "b"]);
         assert!(
-            said.starts_with("error: --exclude: no such flag: "),
+            said.starts_with("error: --exclude-from: no such flag: "),
             "{said}"
         );
+    }
+
+    /// Regression: rsync's flags were answered with tips about flags of similar spelling.
+    #[test]
+    fn every_foreign_flag_of_a_sync_is_answered_with_what_to_use() {
+        for flag in SYNC_FLAGS.iter().chain(FLAGS).flat_map(|row| row.spellings) {
+            // A sync has some of the flags that a copy lacks.
+            if command_has(flag) {
+                continue;
+            }
+            let said = said(&["sync", flag, "a", "h:b"]);
+            let Some(advice) = for_sync(flag) else {
+                panic!("{flag}")
+            };
+            let first = said.lines().next().unwrap_or_default();
+            assert_eq!(first, format!("error: {flag}: no such flag: {advice}"));
+            assert!(!advice.contains("use longhaul sync"), "{flag}: {advice}");
+        }
+    }
+
+    fn command_has(flag: &str) -> bool {
+        let mut all = crate::flags::command::command();
+        let sync = all.find_subcommand_mut("sync").unwrap();
+        sync.get_arguments().any(|arg| {
+            arg.get_short().map(|short| format!("-{short}")).as_deref() == Some(flag)
+                || arg.get_long().map(|long| format!("--{long}")).as_deref() == Some(flag)
+        })
     }
 
     #[test]
@@ -301,13 +427,16 @@ mod tests {
     /// Every flag that an answer names exists.
     #[test]
     fn what_is_advised_is_there() {
-        for row in FLAGS {
+        for row in FLAGS.iter().chain(SYNC_FLAGS) {
             for word in row.advice.split([' ', ',', ';', '(', ')', ':', '=']) {
                 let known = |name: &str| {
                     rows().any(|flag| {
                         flag.long.map(|long| format!("--{long}")).as_deref() == Some(name)
                             || flag.short.map(|short| format!("-{short}")).as_deref() == Some(name)
-                    }) || name == "-vv"
+                    }) || sync_rows().any(|flag| {
+                        flag.long.map(|long| format!("--{long}")).as_deref() == Some(name)
+                            || flag.short.map(|short| format!("-{short}")).as_deref() == Some(name)
+                    }) || ["-vv", "-al"].contains(&name)
                 };
                 if word.starts_with('-') {
                     assert!(known(word), "{word} in {:?}", row.advice);

@@ -142,6 +142,7 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
             .map(|dir| TempDir::new(dir.as_encoded_bytes())),
         fsync: args.fsync,
         journal: true,
+        journal_folder: None,
         afresh: args.no_resume,
         delta: args.delta,
         verify: args.verify,
@@ -154,6 +155,7 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
         keep_dirlinks: args.keep_dirlinks,
         safe_links: args.safe_links,
         preserve_setuid: args.preserve_setuid,
+        filter: None,
         settle: args.wants_longhaul() || by_name,
     }
 }

@@ -3,6 +3,8 @@
 mod benching;
 mod diagnosing;
 mod dialing;
+mod planning;
+mod selecting;
 mod syncing;
 mod wrapping;
 
@@ -23,9 +25,11 @@ use transfer::sums::WantedDigest;
 pub(crate) use self::benching::{BenchArgs, BenchStorage};
 pub(crate) use self::diagnosing::DoctorArgs;
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
-pub(crate) use self::syncing::{FilterSource, SyncArgs, wrong as sync_usage};
+pub(crate) use self::planning::{PlanAction, PlanArgs};
+pub(crate) use self::selecting::{FilterSource, SelectionArgs};
+pub(crate) use self::syncing::{SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
-use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
+use crate::flags::command::{COMMAND, OPERANDS, REMOVE, SHORT_HELP, command};
 use crate::flags::flag::{Flag, FlagInput, ValueKind};
 use crate::flags::foreign;
 use crate::flags::rate::Rate;
@@ -38,6 +42,8 @@ pub(crate) enum LowArgs {
     Copy(Box<CopyArgs>),
     /// `longhaul sync`.
     Sync(Box<SyncArgs>),
+    /// `longhaul plan`.
+    Plan(Box<PlanArgs>),
     /// `longhaul bootstrap`.
     Bootstrap {
         /// The flags for reaching the host.
@@ -96,6 +102,11 @@ pub(crate) struct CopyArgs {
     pub(crate) verify: bool,
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) hash: Option<Hash>,
+    pub(crate) selection: SelectionArgs,
+    /// Folder of a plan, the shard to copy, and the seconds of its lease.
+    pub(crate) plan: Option<PathBuf>,
+    pub(crate) shard: Option<u32>,
+    pub(crate) lease: Option<u64>,
     pub(crate) port: Option<u16>,
     pub(crate) identities: Vec<PathBuf>,
     pub(crate) jump: Option<String>,
@@ -160,6 +171,9 @@ pub(crate) struct LabArgs {
     pub(crate) sshd_options: Vec<(String, String)>,
     pub(crate) far: Option<OsString>,
     pub(crate) far_port: Option<u16>,
+    pub(crate) far_start: Option<Duration>,
+    /// Percent of the time.
+    pub(crate) far_cpu: Option<u8>,
     pub(crate) allow_cc: Vec<String>,
     pub(crate) shell: bool,
     pub(crate) quiet: bool,
@@ -319,11 +333,15 @@ pub(crate) fn parse(
     color: clap::ColorChoice,
 ) -> Result<LowArgs, UsageError> {
     let args = help_and_version(args.into_iter().collect());
-    let copies = args.get(1).is_some_and(|word| word == "cp");
+    let subcommand = args
+        .get(1)
+        .and_then(|word| word.to_str())
+        .map(str::to_owned);
+    let help_alone = args.iter().any(|word| word == "-h");
     let matches = match command().color(color).try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(error) => {
-            if let Some(error) = foreign_word(&error, copies) {
+            if let Some(error) = foreign_word(&error, subcommand.as_deref()) {
                 return Err(error);
             }
             let text = render(&error, color);
@@ -334,9 +352,24 @@ pub(crate) fn parse(
             };
         }
     };
+    if let Some((name @ ("cp" | "sync"), matches)) = matches.subcommand()
+        && matches.get_flag(SHORT_HELP)
+    {
+        if help_alone {
+            return Ok(LowArgs::Show(short_help(name, color)));
+        }
+        // rsync's -avh: the letter asks for sizes with units, which are always shown.
+        if name == "cp" {
+            return Err(usage(
+                "-h: shows help as a word of its own; sizes are always shown in kB, MB and GB: \
+                 leave h out",
+            ));
+        }
+    }
     match matches.subcommand() {
         Some(("cp", matches)) => Ok(LowArgs::Copy(Box::new(copy_args(matches)?))),
         Some(("sync", matches)) => Ok(LowArgs::Sync(Box::new(syncing::sync(matches)?))),
+        Some(("plan", matches)) => Ok(LowArgs::Plan(Box::new(planning::plan(matches)?))),
         Some(("bootstrap", matches)) => bootstrap_args(matches),
         Some(("lab", matches)) => Ok(LowArgs::Lab(Box::new(lab_args(matches)?))),
         Some(("serve", matches)) => Ok(LowArgs::Serve(serve_args(matches)?)),
@@ -362,6 +395,16 @@ pub(crate) fn parse(
     }
 }
 
+/// The text that `longhaul NAME -h` shows.
+fn short_help(name: &str, color: clap::ColorChoice) -> String {
+    let mut all = command().color(color);
+    all.build();
+    let help = all
+        .find_subcommand_mut(name)
+        .map(clap::Command::render_help);
+    shown(&help.unwrap_or_default(), color)
+}
+
 /// Rewrites `longhaul help [COMMAND]` and `longhaul version` as the flags that they stand for.
 fn help_and_version(mut words: Vec<OsString>) -> Vec<OsString> {
     match words.get(1).and_then(|word| word.to_str()) {
@@ -377,16 +420,20 @@ fn help_and_version(mut words: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// The advice for a flag or command that another program has.
-fn foreign_word(error: &clap::Error, copies: bool) -> Option<UsageError> {
+fn foreign_word(error: &clap::Error, subcommand: Option<&str>) -> Option<UsageError> {
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.as_str()),
         _ => None,
     };
     match error.kind() {
-        ErrorKind::UnknownArgument if copies => {
+        ErrorKind::UnknownArgument => {
             let flag = word(ContextKind::InvalidArg)?;
-            let advice = foreign::for_flag(flag)?;
-            Some(usage(&format!("{flag}: no such flag: {advice}")))
+            let said = |advice| format!("{flag}: no such flag: {advice}");
+            match subcommand {
+                Some("cp") => foreign::for_copy(flag).map(said).as_deref().map(usage),
+                Some("sync") => foreign::for_sync(flag).map(said).as_deref().map(sync_usage),
+                _ => None,
+            }
         }
         ErrorKind::InvalidSubcommand => {
             let command = word(ContextKind::InvalidSubcommand)?;
@@ -401,7 +448,10 @@ fn foreign_word(error: &clap::Error, copies: bool) -> Option<UsageError> {
 }
 
 fn render(error: &clap::Error, color: clap::ColorChoice) -> String {
-    let text = error.render();
+    shown(&error.render(), color)
+}
+
+fn shown(text: &clap::builder::StyledStr, color: clap::ColorChoice) -> String {
     if color == clap::ColorChoice::Never {
         text.to_string()
     } else {
@@ -411,9 +461,19 @@ fn render(error: &clap::Error, color: clap::ColorChoice) -> String {
 
 fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     let mut args: CopyArgs = from_rows(rows(), matches).map_err(|what| usage(&what))?;
+    args.selection.settle().map_err(|what| usage(&what))?;
     let operands = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
     args.sources = operands.cloned().collect();
     args.destination = args.sources.pop().unwrap_or_default();
+    if let Some(what) = planning::shard_contradiction(&args) {
+        return Err(usage(what));
+    }
+    if args.plan.is_some() {
+        return match contradiction(&args) {
+            Some(what) => Err(usage(what)),
+            None => Ok(args),
+        };
+    }
     if args.sources.is_empty() {
         return Err(usage(
             "no destination given: name at least one source and a destination",
@@ -554,6 +614,9 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
             far_port: Some(_),
             ..
         } => Some("--far-port needs --far"),
+        LabArgs { sshd: false, .. } if args.far_start.is_some() || args.far_cpu.is_some() => {
+            Some("--far-start and --far-cpu need --sshd")
+        }
         _ => None,
     };
     wrong.map_or(Ok(args), |what| Err(lab_usage(what)))
@@ -569,6 +632,9 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     match words.as_slice() {
         [] => {}
         [check, file] if *check == "check" => args.check = Some(PathBuf::from(file)),
+        [check] if *check == "check" => {
+            return Err(serve_usage("check takes a file: longhaul serve check FILE"));
+        }
         _ => {
             return Err(serve_usage(
                 "unexpected operand: the only form with operands is longhaul serve check FILE",
@@ -718,6 +784,16 @@ fn from_rows<Args: Default + 'static>(
     matches: &ArgMatches,
 ) -> Result<Args, String> {
     let mut args = Args::default();
+    add_rows(&mut args, rows, matches)?;
+    Ok(args)
+}
+
+/// Adds a table's rows to arguments, as [`from_rows`] does.
+fn add_rows<Args: 'static>(
+    args: &mut Args,
+    rows: impl Iterator<Item = &'static Flag<Args>>,
+    matches: &ArgMatches,
+) -> Result<(), String> {
     for flag in rows {
         let Some(given) = given(flag, matches) else {
             continue;
@@ -725,9 +801,9 @@ fn from_rows<Args: Default + 'static>(
         if let Some(reason) = flag.refused() {
             return Err(format!("{}: {reason}", flag.spelled()));
         }
-        put(flag, &mut args, given).map_err(|why| format!("{}: {why}", flag.spelled()))?;
+        put(flag, args, given).map_err(|why| format!("{}: {why}", flag.spelled()))?;
     }
-    Ok(args)
+    Ok(())
 }
 
 /// Stores a flag's input in the arguments. The error names the value and the reason.

@@ -11,23 +11,29 @@ mod lab;
 mod operating;
 mod output;
 mod pairing;
+mod plan;
 mod refused;
 mod relay;
+mod selecting;
 mod serve;
 mod sync;
 mod wrap;
 
+use std::sync::LazyLock;
+
 use crate::flags::flag::Flag;
 use crate::flags::low::{
-    BenchArgs, DialArgs, DoctorArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, SyncArgs,
-    WrapArgs,
+    BenchArgs, DialArgs, DoctorArgs, LabArgs, PlanArgs, RelayArgs, ServeArgs, SshConfigArgs,
+    SyncArgs, WrapArgs,
 };
 
 /// The rows of `longhaul cp`: listed ones by heading, then refused ones.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     [
         copying::ROWS,
+        selecting::ROWS,
         keeping::ROWS,
+        plan::CP_ROWS,
         connection::ROWS,
         output::ROWS,
         refused::ROWS,
@@ -36,29 +42,68 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     .flatten()
 }
 
+/// The rows of `longhaul plan`, without those of [`plan_copy_rows`].
+pub(crate) fn plan_rows() -> impl Iterator<Item = &'static Flag<PlanArgs>> {
+    plan::ROWS.iter()
+}
+
+/// The rows of `longhaul cp` that `longhaul plan` has as well: those about reaching the host.
+pub(crate) fn plan_copy_rows() -> impl Iterator<Item = &'static Flag> {
+    // Its own -o names the folder; ssh's options are given as in the configuration.
+    bootstrap_rows().filter(|flag| flag.short != Some('o'))
+}
+
 /// The rows of `longhaul sync` that `longhaul cp` does not have.
 pub(crate) fn sync_rows() -> impl Iterator<Item = &'static Flag<SyncArgs>> {
     sync::ROWS.iter()
 }
 
-/// The rows of `longhaul cp` that `longhaul sync` has as well.
+/// The rows of `longhaul cp` that `longhaul sync` has as well, with rsync's letters.
 pub(crate) fn sync_copy_rows() -> impl Iterator<Item = &'static Flag> {
-    // A sync is recursive and keeps metadata, and writes many files.
-    const LEFT_OUT: &[&str] = &[
-        "recursive",
-        "preserve",
-        "archive",
-        "inplace",
-        "manifest",
-        "hash",
-        "through",
-        "program",
-        "sftp-server",
-    ];
-    rows().filter(|flag| {
-        let kept = flag.long.is_none_or(|long| !LEFT_OUT.contains(&long));
-        kept && flag.refused().is_none()
-    })
+    static ROWS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
+        let kept = rows().filter(|flag| {
+            // Rows without a long name are letters of scp.
+            let left_out = |long| NOT_IN_SYNC.contains(&long);
+            flag.long.is_some_and(|long| !left_out(long)) && flag.refused().is_none()
+        });
+        kept.map(|flag| Flag {
+            short: letter_in_sync(flag),
+            ..*flag
+        })
+        .collect()
+    });
+    ROWS.iter()
+}
+
+/// Flags of `longhaul cp` that a sync, which is recursive and keeps metadata, does not have.
+const NOT_IN_SYNC: &[&str] = &[
+    "recursive",
+    "preserve",
+    "archive",
+    "inplace",
+    "manifest",
+    "hash",
+    "through",
+    "program",
+    "sftp-server",
+    "plan",
+    "shard",
+    "lease",
+];
+
+/// The letter of one of `longhaul cp`'s flags in `longhaul sync`: scp's, unless rsync has the letter
+/// for something that `longhaul sync` does too.
+fn letter_in_sync(flag: &Flag) -> Option<char> {
+    match flag.long {
+        // -i, -c and -A are --itemize, --checksum and --acls.
+        Some("identity" | "cipher" | "forward-agent") => None,
+        Some("hard-links") => Some('H'),
+        Some("acls") => Some('A'),
+        Some("xattrs") => Some('X'),
+        Some("sparse") => Some('S'),
+        Some("no-delta") => Some('W'),
+        _ => flag.short,
+    }
 }
 
 /// The rows of `longhaul bootstrap`: those of `longhaul cp` about reaching the host.
@@ -135,6 +180,8 @@ mod tests {
     fn names_are_valid_and_unique() {
         unique(rows());
         unique(sync_rows());
+        unique(sync_copy_rows());
+        unique(plan_rows());
         unique(lab_rows());
         unique(serve_rows());
         unique(dial_rows());
@@ -169,6 +216,7 @@ mod tests {
     fn every_flag_is_documented() {
         documented(rows());
         documented(sync_rows());
+        documented(plan_rows());
         documented(lab_rows());
         documented(serve_rows());
         documented(dial_rows());

@@ -63,7 +63,7 @@ fn model(path: &PathSpec, bytes: u64, direction: Direction, known: bool) -> Star
     };
     let buffer = match path.tcp {
         Some(TcpBuffers::Tuned) => 128.0 * 1_048_576.0,
-        Some(TcpBuffers::Stock) | None => 4.0 * 1_048_576.0,
+        Some(TcpBuffers::Stock | TcpBuffers::StockSince616) | None => 4.0 * 1_048_576.0,
     };
     StartModel {
         direction,

@@ -78,7 +78,7 @@ pub(crate) fn way(way: &HostWay) -> String {
 pub(crate) fn next_step(summary: &Summary) -> Option<String> {
     let stopped = matches!(
         summary.outcome,
-        Outcome::Interrupted | Outcome::NoConnection(_)
+        Outcome::Interrupted | Outcome::NoConnection(_) | Outcome::Misconfigured(_)
     );
     if summary.journal.is_some() {
         let command = command(std::env::args_os());
@@ -119,7 +119,7 @@ fn far(summary: &Summary) -> Option<String> {
 /// The line about an interrupted run that is resumed: files done, bytes of partial ones.
 pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
     let mut text = format!(
-        "resuming an interrupted copy: {} already copied",
+        "resuming the earlier copy: {} recorded as complete",
         units::files(done)
     );
     if partial > 0 {
@@ -209,7 +209,7 @@ fn proof(summary: &Summary, verified: &Verified) -> String {
 /// One sentence for each failure.
 pub(crate) fn failures(summary: &Summary) -> Vec<String> {
     let lost = match &summary.outcome {
-        Outcome::NoConnection(reason) => Some(reason),
+        Outcome::NoConnection(reason) | Outcome::Misconfigured(reason) => Some(reason),
         _ => None,
     };
     // Failures by a lost connection are reported once, not for each file that was in flight.

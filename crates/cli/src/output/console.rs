@@ -205,7 +205,7 @@ fn columns() -> usize {
 /// Formats a labelled line. Text may come from a server, so control characters are escaped here
 /// again in case a caller forgot.
 fn labelled(colors: bool, label: &str, color: &str, text: &str) -> String {
-    let text = escape::text(text.as_bytes());
+    let text = without_numbers(&escape::text(text.as_bytes()).to_string());
     if colors {
         format!("\u{1b}[1;{color}m{label}:\u{1b}[0m {text}")
     } else {
@@ -213,9 +213,34 @@ fn labelled(colors: bool, label: &str, color: &str, text: &str) -> String {
     }
 }
 
+/// Removes the numbers that Rust adds to the system's error texts: ` (os error 98)`.
+pub(crate) fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|b| b.is_ascii_digit()) => {
+                plain.push_str(rest);
+            }
+            _ => {
+                plain.push_str(" (os error ");
+                plain.push_str(part);
+            }
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_system_have_no_numbers() {
+        let text = "a: Address already in use (os error 98): b (os error 2) c";
+        assert_eq!(without_numbers(text), "a: Address already in use: b c");
+        assert_eq!(without_numbers("x (os error y"), "x (os error y");
+    }
 
     #[test]
     fn a_text_from_a_server_cannot_drive_the_terminal() {

@@ -242,7 +242,7 @@ mod tests {
             ),
             (
                 Limiter::UserLimit,
-                "limited by the rate limit (4 connections, 2 channels each)",
+                "limited by --limit (4 connections, 2 channels each)",
             ),
             (
                 Limiter::OtherTraffic,

@@ -56,6 +56,9 @@ pub(crate) fn totals(result: &SyncResult) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
+/// The closing line of `--dry-run`.
+pub(crate) const DRY: &str = "nothing was changed (--dry-run)";
+
 #[cfg(test)]
 mod tests {
     use transfer::report::Name;

@@ -76,6 +76,9 @@ impl ReportEntry {
         let lasted = seconds(self.lasted_us);
         match &self.tcp {
             None => text.push_str(&format!(": {lasted}, closed unnoticed (by exit or exec)")),
+            Some(tcp) if tcp.rtt_us == 0 && tcp.sent == 0 && tcp.received == 0 => {
+                text.push_str(&format!(": not connected after {lasted}"));
+            }
             Some(tcp) => text.push_str(&format!(
                 ": {} sent, {} received in {lasted}, round trip {} (lowest {}), {} segments \
                  retransmitted",

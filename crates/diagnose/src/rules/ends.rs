@@ -5,8 +5,9 @@ use crate::evidence::Evidence;
 use crate::finding::{Certainty, Direction, Finding};
 use crate::units::{percent, rate, time};
 
-/// Time of a step of the login, beyond three round trips, from which on it is slow.
-const SLOW_STEP: f64 = 0.1;
+/// Time of a step of the login in seconds, beyond three round trips, from which on it is slow. The
+/// start of sshd takes 0.1 s on a busy machine.
+const SLOW_STEP: f64 = 0.25;
 /// Answer time beyond the round trip from which on the server is slow.
 const SLOW_ANSWER: f64 = 0.02;
 /// Delay under load, beyond the idle round trip, that disturbs other programs.

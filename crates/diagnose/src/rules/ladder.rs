@@ -23,6 +23,12 @@ const FIXED: f64 = 1.1;
 const UNSCALED: f64 = 65_535.0;
 /// Share of retransmissions in vain from which on packets were reordered and not lost.
 const SPURIOUS: f64 = 0.5;
+/// Difference of a shaper's rate in the second measurement, at most.
+const SHAPED_AGAIN: f64 = 0.25;
+/// Round trip in seconds below which the ends are on the same network, or the same machine.
+const SHORT: f64 = 0.002;
+/// Share of late packets in uploads, per late packet in a download, that explains the latter.
+const LATE: f64 = 0.3;
 /// Fall of the rate after a burst.
 const FALL: f64 = 0.67;
 /// Rate of one core's cipher, as a share of the measured one, at which the cipher is the limit.
@@ -118,7 +124,9 @@ impl Rule<'_> {
         match limiter_of(self.direction, self.e, self.one, false) {
             Limiter::LocalCpu => Some(self.local_cpu()),
             Limiter::Server => Some(self.far_cpu()),
-            Limiter::Loss if !flat || self.is_policed() => Some(self.lossy(flat)),
+            _ if self.is_unscaled() => Some(self.unscaled()),
+            _ if flat && self.is_policed() => Some(self.policed()),
+            Limiter::Loss if !flat => Some(self.lossy()),
             Limiter::Path if self.one.is_queueing() => self.queueing(flat),
             Limiter::SendBuffer if !flat => Some(self.buffer(Cause::SendBuffer)),
             Limiter::FarReceiveBuffer if !flat => Some(self.receive_buffer()),
@@ -152,9 +160,24 @@ impl Rule<'_> {
 
     fn burst(&self) -> Option<Finding> {
         let before = self.one.before_burst?;
-        if self.one.rate > FALL * before || self.one.burst == 0 {
+        let repeated = self.one.repeated?;
+        // Random loss ends slow start at a high rate as well, but for each connection.
+        if self.scales() {
             return None;
         }
+        let waits = self.one.is_queueing() || self.two.is_some() && self.one.loss > LOST;
+        let stays = (repeated / self.one.rate - 1.0).abs() < SHAPED_AGAIN;
+        if self.one.rate > FALL * before || self.one.burst == 0 || !waits || !stays {
+            return None;
+        }
+        // Without a second burst other traffic may have begun, and on a short path the end of a
+        // queue in this machine looks alike.
+        let long = self.one.min_rtt > SHORT;
+        let certainty = match (self.one.fell_again, long) {
+            (true, true) => Certainty::Sure,
+            (false, false) => return None,
+            _ => Certainty::Likely,
+        };
         let evidence = format!(
             "{} for the first {}, then {}",
             rate(before),
@@ -162,7 +185,8 @@ impl Rule<'_> {
             rate(self.one.rate)
         );
         let could = Some(before);
-        Some(Finding::new(Cause::Shaper, evidence).limits(self.one.rate, could))
+        let finding = Finding::new(Cause::Shaper, evidence).limits(self.one.rate, could);
+        Some(finding.certainty(certainty))
     }
 
     fn local_cpu(&self) -> Finding {
@@ -220,23 +244,61 @@ impl Rule<'_> {
 
     /// A policer drops much and delays nothing; a full queue drops little and delays.
     fn is_policed(&self) -> bool {
-        let delay = self.one.rtt - self.one.min_rtt;
-        self.one.loss > POLICED_LOSS && delay < POLICED_DELAY.0 * self.one.min_rtt + POLICED_DELAY.1
+        let mut rungs = self.ladder.rungs.iter();
+        let delayed = |r: &Rung| r.rtt - r.min_rtt > POLICED_DELAY.0 * r.min_rtt + POLICED_DELAY.1;
+        self.dropped() > POLICED_LOSS && !rungs.any(delayed)
     }
 
-    fn lossy(&self, flat: bool) -> Finding {
-        let loss = percent(self.one.loss);
-        if flat && self.is_policed() {
-            let evidence = format!(
-                "{loss} of the packets are lost without a queue, and more connections bring \
-                 nothing"
-            );
-            return self.finding(Cause::Policer, evidence);
+    /// Share of lost segments, with those of slow start: a connection that has found the policer's
+    /// rate loses few.
+    fn dropped(&self) -> f64 {
+        let several = self.ladder.rung(2, 1).map_or(0.0, |two| two.loss);
+        self.one.loss.max(self.one.loss_ever).max(several)
+    }
+
+    fn policed(&self) -> Finding {
+        let evidence = format!(
+            "{} of the packets are lost without a queue, and more connections bring nothing",
+            percent(self.dropped())
+        );
+        self.finding(Cause::Policer, evidence)
+    }
+
+    /// The window of a connection without window scaling is what one round trip carries.
+    fn is_unscaled(&self) -> bool {
+        let unscaled = self.e.tcp.is_some_and(|tcp| !tcp.window_scaling);
+        let per_trip = self.one.rate * self.one.min_rtt;
+        unscaled && per_trip > 0.6 * UNSCALED && per_trip < FIXED * UNSCALED
+    }
+
+    fn unscaled(&self) -> Finding {
+        let evidence = format!(
+            "the window is at most {} per round trip of {}",
+            bytes(UNSCALED),
+            time(self.one.min_rtt)
+        );
+        self.finding(Cause::NoWindowScaling, evidence)
+    }
+
+    /// Share of packets that arrived late. The sender sees that it repeated them in vain; in a
+    /// download they look like lost ones, unless uploads over the same path show the reordering.
+    fn late(&self) -> Option<f64> {
+        let one = self.one;
+        if one.spurious > SPURIOUS && one.reordered > 0.0 {
+            return Some(one.reordered);
         }
-        if self.one.spurious > SPURIOUS && self.one.reordered > 0.0 {
+        let up = self.e.up.rung(1, 1)?;
+        let down = self.direction == Direction::Download;
+        (down && up.reordered > LATE * one.loss && up.loss < one.loss / 2.0).then_some(up.reordered)
+    }
+
+    fn lossy(&self) -> Finding {
+        let loss = percent(self.one.loss);
+        if let Some(late) = self.late() {
             let evidence = format!(
-                "{} of the retransmissions were of packets that had arrived late",
-                percent(self.one.spurious.min(1.0))
+                "{} of the packets arrive late and are repeated in vain{}",
+                percent(late),
+                self.gain()
             );
             return self.finding(Cause::Reordering, evidence);
         }
@@ -261,6 +323,18 @@ impl Rule<'_> {
     }
 
     fn flow_cap(&self) -> Finding {
+        let quiet = !self.one.is_queueing() && self.one.loss < LOST;
+        if self.one.min_rtt < SHORT && quiet {
+            // Windows and routers are no limit here: each connection has one process at the server.
+            let evidence = format!(
+                "one connection makes {}{}, at a round trip of {} without queue or loss",
+                rate(self.one.rate),
+                self.gain(),
+                time(self.one.min_rtt)
+            );
+            let finding = self.finding(Cause::FarCpu, evidence);
+            return finding.certainty(Certainty::Likely);
+        }
         let evidence = format!(
             "one connection makes {}{}, and no window or buffer is full",
             rate(self.one.rate),
@@ -272,14 +346,6 @@ impl Rule<'_> {
 
     fn receive_buffer(&self) -> Finding {
         let per_trip = self.one.rate * self.one.rtt.max(self.one.min_rtt);
-        if self.e.tcp.is_some_and(|tcp| !tcp.window_scaling) {
-            let evidence = format!(
-                "the window is at most {} per round trip of {}",
-                bytes(UNSCALED),
-                time(self.one.min_rtt)
-            );
-            return self.finding(Cause::NoWindowScaling, evidence);
-        }
         if let Some((low, high)) = self.one.peer_window
             && high as f64 <= FIXED * low as f64
             && low > 0
@@ -378,20 +444,22 @@ impl Rule<'_> {
         Some(finding.certainty(Certainty::Likely))
     }
 
-    /// Lowers the certainty if the rate varies by more than the difference that decided.
+    /// Lowers the certainty if the rates vary by more than the difference that decided.
     fn certain(&self, finding: Finding) -> Finding {
-        let noise = self.ladder.rungs.iter().map(|r| r.noise);
-        let noise = noise.fold(0.0, f64::max);
-        let needs_two = !matches!(
-            finding.cause,
-            Cause::LocalCpu | Cause::SlowCipher | Cause::ChannelWindow | Cause::Shaper
-        );
-        let close = |x: f64, to: f64| (x / to - 1.0).abs() < noise;
-        let doubtful = needs_two
-            && self
-                .two
-                .is_none_or(|two| close(two, FLAT) || close(two, SCALES));
-        match doubtful {
+        let two = self.ladder.rung(2, 1);
+        let noise = two.map_or(0.0, |two| two.noise).hypot(self.one.noise);
+        let decided = match finding.cause {
+            Cause::LocalCpu
+            | Cause::SlowCipher
+            | Cause::ChannelWindow
+            | Cause::Shaper
+            | Cause::NoWindowScaling
+            | Cause::FixedReceiveBuffer => return finding,
+            Cause::FlowCap => SCALES,
+            _ => FLAT,
+        };
+        let close = |gain: f64| (gain / decided - 1.0).abs() < noise;
+        match self.two.is_none_or(close) {
             true => finding.certainty(Certainty::Unsure),
             false => finding,
         }

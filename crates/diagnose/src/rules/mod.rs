@@ -9,8 +9,11 @@ use crate::finding::{Direction, Finding};
 /// Applies all rules; the lowest limit comes first, and findings that cost only time come last.
 pub(crate) fn apply(e: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
-    ladder::add(e, Direction::Upload, &mut found);
-    ladder::add(e, Direction::Download, &mut found);
+    // A connection that breaks repeats packets until its end, which looks like loss.
+    if e.stall.is_none() {
+        ladder::add(e, Direction::Upload, &mut found);
+        ladder::add(e, Direction::Download, &mut found);
+    }
     ends::add(e, &mut found);
     let key = |f: &Finding| f.limit.unwrap_or(f64::INFINITY);
     found.sort_by(|a, b| key(a).total_cmp(&key(b)));

@@ -9,6 +9,8 @@ const BYTE: u128 = 8_000_000_000;
 #[derive(Debug)]
 pub(super) struct LeakyBucket {
     rate: u64,
+    /// Bits a second that drain the level: the rate without the share of other traffic.
+    drain: u64,
     limit: u128,
     level: u128,
     peak: u128,
@@ -20,6 +22,7 @@ impl LeakyBucket {
     pub(super) fn new(rate: Rate, limit: u64) -> Self {
         Self {
             rate: rate.bits(),
+            drain: rate.bits(),
             limit: u128::from(limit) * BYTE,
             level: 0,
             peak: 0,
@@ -27,10 +30,20 @@ impl LeakyBucket {
         }
     }
 
+    /// Lets constant traffic of others take its part: bytes wait as long as the link needs for them,
+    /// and the level falls at the rest of the rate.
+    pub(super) fn shared_with(mut self, others: Option<Rate>) -> Self {
+        self.drain = self
+            .rate
+            .saturating_sub(others.map_or(0, Rate::bits))
+            .max(1);
+        self
+    }
+
     /// Drains up to the time `now`, in nanoseconds.
     pub(super) fn advance(&mut self, now: u64) {
         if now > self.at {
-            let drained = u128::from(now - self.at) * u128::from(self.rate);
+            let drained = u128::from(now - self.at) * u128::from(self.drain);
             self.level = self.level.saturating_sub(drained);
             self.at = now;
         }

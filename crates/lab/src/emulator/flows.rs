@@ -3,15 +3,16 @@ use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
 use crate::packet::{Headers, ResetSegment, TcpHeader};
-use crate::path::Direction;
+use crate::path::{Direction, Middlebox, MiddleboxAction, MiddleboxLimit};
 
 /// Most connections that are tracked; others are not reset.
 const MOST: usize = 65_536;
 
-/// The TCP connections on the path, tracked in order to reset them.
+/// The TCP connections on the path, tracked in order to reset or stall them.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     flows: BTreeMap<FlowEndpoints, Flow>,
+    middlebox: Option<Middlebox>,
 }
 
 /// Address and port of the near and the far end.
@@ -19,8 +20,11 @@ type FlowEndpoints = [(IpAddr, u16); 2];
 
 #[derive(Debug, Default)]
 struct Flow {
-    /// The connection was reset; nothing passes any more.
-    dead: bool,
+    /// The connection was reset or stalled; nothing passes any more.
+    dead: Option<MiddleboxAction>,
+    /// Time of the SYN in nanoseconds, and IP bytes in both directions.
+    began: u64,
+    bytes: u64,
     /// State of each direction, indexed by direction.
     ways: [FlowDirection; 2],
 }
@@ -39,11 +43,59 @@ struct FlowDirection {
 pub(super) enum PacketVerdict {
     Pass,
     Drop,
+    /// Drop the packet of a stalled connection.
+    Stall,
     /// Drop the packet, and send this reset back.
     Answer(ResetSegment),
 }
 
 impl Flows {
+    pub(super) fn new(middlebox: Option<Middlebox>) -> Self {
+        Self {
+            flows: BTreeMap::new(),
+            middlebox,
+        }
+    }
+
+    /// Counts a frame of `bytes` on the wire, and lets the middlebox break its connection if that is
+    /// due. Returns the resets for both ends, with their directions.
+    pub(super) fn break_if_due(
+        &mut self,
+        direction: Direction,
+        headers: &Headers,
+        now: u64,
+        bytes: u64,
+    ) -> Vec<(Direction, ResetSegment)> {
+        let (Some(middlebox), Some((ends, tcp))) = (self.middlebox, ends(direction, headers))
+        else {
+            return Vec::new();
+        };
+        if tcp.has(TcpHeader::SYN) && tcp.ack.is_none() {
+            self.begin(ends);
+            if let Some(flow) = self.flows.get_mut(&ends).filter(|flow| flow.bytes == 0) {
+                flow.began = now;
+            }
+        }
+        let Some(flow) = self.flows.get_mut(&ends).filter(|f| f.dead.is_none()) else {
+            return Vec::new();
+        };
+        flow.bytes = flow.bytes.saturating_add(bytes);
+        let due = match middlebox.after {
+            MiddleboxLimit::Age(age) => {
+                u128::from(now.saturating_sub(flow.began)) >= age.as_nanos()
+            }
+            MiddleboxLimit::Bytes(most) => flow.bytes > most,
+        };
+        if !due {
+            return Vec::new();
+        }
+        flow.dead = Some(middlebox.action);
+        match middlebox.action {
+            MiddleboxAction::Reset => flow.resets(&ends).collect(),
+            MiddleboxAction::Stall => Vec::new(),
+        }
+    }
+
     /// Decides on a frame of `len` IP bytes that enters the path. A connection is tracked from its
     /// SYN on.
     pub(super) fn sets_out(
@@ -62,11 +114,13 @@ impl Flows {
             return PacketVerdict::Pass;
         };
         let flow = entry.get_mut();
-        if flow.dead {
-            return match tcp.has(TcpHeader::RST) {
-                true => PacketVerdict::Drop,
-                false => PacketVerdict::Answer(answer(direction, &ends, &tcp, len)),
-            };
+        match flow.dead {
+            Some(MiddleboxAction::Stall) => return PacketVerdict::Stall,
+            Some(MiddleboxAction::Reset) if tcp.has(TcpHeader::RST) => return PacketVerdict::Drop,
+            Some(MiddleboxAction::Reset) => {
+                return PacketVerdict::Answer(answer(direction, &ends, &tcp, len));
+            }
+            None => {}
         }
         let way = &mut flow.ways[direction as usize];
         later(&mut way.sent, tcp.next_seq(len));
@@ -86,46 +140,31 @@ impl Flows {
         let Some(flow) = self.flows.get_mut(&ends) else {
             return true;
         };
-        if !flow.dead {
+        if flow.dead.is_none() {
             later(
                 &mut flow.ways[direction as usize].arrived,
                 tcp.next_seq(len),
             );
         }
-        !flow.dead
+        flow.dead.is_none()
     }
 
     /// Resets every connection. The resets go to each end that already takes part, in its
     /// direction.
     pub(super) fn reset_all(&mut self) -> Vec<(Direction, ResetSegment)> {
-        let mut resets = Vec::new();
-        for (ends, flow) in self.flows.iter_mut().filter(|(_, flow)| !flow.dead) {
-            flow.dead = true;
-            for direction in Direction::BOTH {
-                let there = flow.ways[direction as usize];
-                let back = flow.ways[direction.opposite() as usize];
-                if there.arrived.is_none() && back.sent.is_none() {
-                    continue;
-                }
-                resets.push((
-                    direction,
-                    ResetSegment {
-                        from: ends[direction as usize],
-                        to: ends[direction.opposite() as usize],
-                        seq: there.arrived.unwrap_or(0),
-                        ack: back.sent,
-                    },
-                ));
-            }
-        }
-        resets
+        let alive = self.flows.iter_mut().filter(|(_, f)| f.dead.is_none());
+        let reset = alive.flat_map(|(ends, flow)| {
+            flow.dead = Some(MiddleboxAction::Reset);
+            flow.resets(ends)
+        });
+        reset.collect()
     }
 
     /// Starts tracking a connection at its SYN, also if an earlier one with these ends was reset.
     fn begin(&mut self, ends: FlowEndpoints) {
         let full = self.flows.len() >= MOST;
         match self.flows.entry(ends) {
-            Entry::Occupied(mut entry) if entry.get().dead => {
+            Entry::Occupied(mut entry) if entry.get().dead.is_some() => {
                 entry.insert(Flow::default());
             }
             Entry::Vacant(entry) if !full => {
@@ -133,6 +172,27 @@ impl Flows {
             }
             _ => {}
         }
+    }
+}
+
+impl Flow {
+    /// Resets for each end that already takes part, in its direction.
+    fn resets(&self, ends: &FlowEndpoints) -> impl Iterator<Item = (Direction, ResetSegment)> {
+        let (ends, ways) = (*ends, self.ways);
+        Direction::BOTH.into_iter().filter_map(move |direction| {
+            let there = ways[direction as usize];
+            let back = ways[direction.opposite() as usize];
+            if there.arrived.is_none() && back.sent.is_none() {
+                return None;
+            }
+            let reset = ResetSegment {
+                from: ends[direction as usize],
+                to: ends[direction.opposite() as usize],
+                seq: there.arrived.unwrap_or(0),
+                ack: back.sent,
+            };
+            Some((direction, reset))
+        })
     }
 }
 

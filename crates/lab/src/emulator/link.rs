@@ -5,10 +5,13 @@ use super::chance::{SegmentImpairment, SegmentImpairments};
 use super::delay::Delay;
 use super::drain::LeakyBucket;
 use super::flight::{Flight, FrameInFlight};
+use super::limits::{LimitBuckets, flow_of};
 use super::nanoseconds;
 use crate::figures::{DirectionStatistics, PacketCount};
-use crate::packet::{Frame, Headers, Pool, Segments, clear_dscp, copy_segments, keep_segments};
-use crate::path::{Direction, Event, EventKind, PathSpec, Policer};
+use crate::packet::{
+    Frame, Headers, Pool, Segments, clear_dscp, copy_segments, keep_segments, rewrite_handshake,
+};
+use crate::path::{Direction, Event, EventKind, HandshakeOptions, PathSpec, RateLimit};
 
 /// Longest piece of a super-packet, as time on the wire. Pieces keep delay and queue fine-grained
 /// at low rates; above 0.5 Gbit/s super-packets stay whole.
@@ -19,7 +22,10 @@ const PIECE: Duration = Duration::from_millis(1);
 pub(super) struct Link {
     block: Vec<RangeInclusive<u16>>,
     blackouts: Vec<Range<u64>>,
-    policers: Vec<(u8, LeakyBucket)>,
+    policers: Vec<LimitBuckets>,
+    shapers: Vec<LimitBuckets>,
+    black_hole: Option<u64>,
+    handshake: HandshakeOptions,
     bleach: bool,
     queue: LeakyBucket,
     piece: u64,
@@ -42,17 +48,22 @@ struct SegmentRun {
 impl Link {
     pub(super) fn new(path: &PathSpec, direction: Direction) -> Self {
         let rate = path.rate[direction as usize];
-        let policer = |policer: &Policer| {
-            let bucket = LeakyBucket::new(policer.rate, policer.burst(path.rtt));
-            (policer.dscp.value(), bucket)
+        let slowest = path.shape.iter().map(|limit| limit.rate).min();
+        let slowest = slowest.map_or(rate, |shaped| shaped.min(rate));
+        let buckets = |limits: &[RateLimit], new: fn(RateLimit, Duration) -> LimitBuckets| {
+            limits.iter().map(|limit| new(*limit, path.rtt)).collect()
         };
         Self {
             block: path.block.clone(),
             blackouts: path.events.iter().filter_map(blackout).collect(),
-            policers: path.police.iter().map(policer).collect(),
+            policers: buckets(&path.police, LimitBuckets::policer),
+            shapers: buckets(&path.shape, LimitBuckets::shaper),
+            black_hole: path.black_hole.map(u64::from),
+            handshake: path.handshake,
             bleach: path.bleach,
-            queue: LeakyBucket::new(rate, path.queue_bytes(direction)),
-            piece: rate.bytes_in(PIECE),
+            queue: LeakyBucket::new(rate, path.queue_bytes(direction))
+                .shared_with(path.cross[direction as usize]),
+            piece: slowest.bytes_in(PIECE),
             fates: SegmentImpairments::new(path, direction),
             delay: Delay::new(path, direction),
             held: nanoseconds(path.reorder.held),
@@ -76,7 +87,10 @@ impl Link {
             pool.give(frame);
             return;
         }
-        self.admit(now, headers.dscp, segments, figures);
+        if !self.handshake.is_empty() {
+            rewrite_handshake(&mut frame, headers, &self.handshake);
+        }
+        self.admit(now, headers, segments, figures);
         if self.bleach {
             clear_dscp(&mut frame, headers);
         }
@@ -128,18 +142,25 @@ impl Link {
     fn admit(
         &mut self,
         now: u64,
-        dscp: u8,
+        headers: &Headers,
         segments: &Segments,
         figures: &mut DirectionStatistics,
     ) {
         self.parts.clear();
         self.queue.advance(now);
-        let policer = self.policers.iter().position(|(class, _)| *class == dscp);
-        let mut policer = policer.map(|at| &mut self.policers[at].1);
-        if let Some(policer) = &mut policer {
-            policer.advance(now);
-        }
-        let together = match self.fates.quiet() {
+        let (dscp, flow) = (headers.dscp, flow_of(headers));
+        let applying = self.policers.iter_mut();
+        let mut policers: Vec<&mut LeakyBucket> = applying
+            .filter_map(|limit| limit.bucket(dscp, flow))
+            .collect();
+        policers.iter_mut().for_each(|policer| policer.advance(now));
+        let mut shaper = self.shapers.iter_mut().find_map(|limit| {
+            let burst = limit.burst_time();
+            limit.bucket(dscp, flow).map(|bucket| (bucket, burst))
+        });
+        let black_hole = self.black_hole;
+        let too_long = |bytes| black_hole.is_some_and(|longest| bytes > longest);
+        let together = match self.fates.quiet() && !too_long(segments.bytes(0..1)) {
             true => segments.within(self.piece),
             false => 1,
         };
@@ -150,9 +171,8 @@ impl Link {
             let mut range = next..segments.count.min(next + together);
             let mut bytes = segments.bytes(range.clone());
             let room = self.queue.has_room(bytes)
-                && policer
-                    .as_ref()
-                    .is_none_or(|policer| policer.has_room(bytes));
+                && policers.iter().all(|policer| policer.has_room(bytes))
+                && shaper.iter().all(|(shaper, _)| shaper.has_room(bytes));
             if !room && range.len() > 1 {
                 range.end = next + 1;
                 bytes = segments.bytes(range.clone());
@@ -164,22 +184,33 @@ impl Link {
                 false => self.fates.draw(),
             };
 
-            if let Some(policer) = &mut policer {
-                if !policer.takes(bytes) {
-                    figures.drops.police[usize::from(dscp)].add(count, bytes);
-                    continue;
-                }
-                policer.add(bytes);
+            if too_long(bytes) && count == 1 {
+                figures.drops.black_hole.add(count, bytes);
+                continue;
             }
+            if !policers.iter().all(|policer| policer.takes(bytes)) {
+                figures.drops.police[usize::from(dscp)].add(count, bytes);
+                continue;
+            }
+            policers.iter_mut().for_each(|policer| policer.add(bytes));
             if !self.queue.takes(bytes) {
                 figures.drops.queue.add(count, bytes);
                 continue;
             }
             self.queue.add(bytes);
-            let departs = self.queue.empty_at();
+            let mut departs = self.queue.empty_at();
             if self.blackouts.iter().any(|cut| cut.contains(&departs)) {
                 figures.drops.blackout.add(count, bytes);
                 continue;
+            }
+            if let Some((shaper, burst)) = &mut shaper {
+                shaper.advance(departs);
+                if !shaper.takes(bytes) {
+                    figures.drops.shape.add(count, bytes);
+                    continue;
+                }
+                shaper.add(bytes);
+                departs = departs.max(shaper.empty_at().saturating_sub(*burst));
             }
             if fate.lost {
                 figures.drops.loss.add(count, bytes);
@@ -233,6 +264,8 @@ impl Link {
                 at: arrives.saturating_add(self.held),
                 ..flying
             }),
+            // A shaped packet does not hold up those of other classes and connections.
+            false if !self.shapers.is_empty() => self.flight.push_apart(flying),
             false => self.flight.push(flying),
         }
     }

@@ -5,6 +5,7 @@ mod delay;
 mod drain;
 mod flight;
 mod flows;
+mod limits;
 mod link;
 
 use std::collections::VecDeque;
@@ -25,8 +26,9 @@ use link::Link;
 /// [`Emulator::recycle`]. If nothing can be read, the next poll is due at
 /// [`Emulator::next_deadline`], which an offer may make earlier.
 ///
-/// A packet passes these stages in order: blocked ports and blackouts; the policer of its class;
-/// the bleach; the queue, and the link with its rate; then loss, duplication, and the delay with
+/// A packet passes these stages in order: the middlebox; blocked ports and blackouts; changes to TCP's
+/// options; the black hole; the policers; the bleach; the queue, and the link with its rate; the
+/// shaper; then loss, duplication, and the delay with
 /// jitter and reordering. Each stage treats the segments of a super-packet as packets. The
 /// remaining segments continue as one or several frames.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ pub struct Emulator {
     figures: PathStatistics,
     /// Times of future resets, in order.
     resets: VecDeque<u64>,
-    /// Set only if resets are configured.
+    /// Set only if resets or a middlebox are configured.
     flows: Option<Flows>,
 }
 
@@ -54,7 +56,8 @@ impl Emulator {
             pool: Pool::new(),
             links: Direction::BOTH.map(|direction| Link::new(path, direction)),
             figures: PathStatistics::default(),
-            flows: (!resets.is_empty()).then(Flows::default),
+            flows: (!resets.is_empty() || path.middlebox.is_some())
+                .then(|| Flows::new(path.middlebox)),
             resets: resets.into(),
         }
     }
@@ -85,14 +88,26 @@ impl Emulator {
         figures.offered.add(packets, bytes);
         figures.dscp[usize::from(headers.dscp)].add(packets, bytes);
 
+        let len = frame.packet().len();
+        let resets = self
+            .flows
+            .as_mut()
+            .map(|flows| flows.break_if_due(direction, &headers, now, bytes));
+        for (direction, reset) in resets.into_iter().flatten() {
+            self.inject(now, direction, &reset);
+        }
         let verdict = self.flows.as_mut().map_or(PacketVerdict::Pass, |flows| {
-            flows.sets_out(direction, &headers, frame.packet().len())
+            flows.sets_out(direction, &headers, len)
         });
+        let figures = &mut self.figures.directions[direction as usize];
         if verdict == PacketVerdict::Pass {
             let link = &mut self.links[direction as usize];
             return link.carry(now, &headers, &segments, frame, &mut self.pool, figures);
         }
-        figures.drops.reset.add(packets, bytes);
+        match verdict {
+            PacketVerdict::Stall => figures.drops.stall.add(packets, bytes),
+            _ => figures.drops.reset.add(packets, bytes),
+        }
         self.pool.give(frame);
         if let PacketVerdict::Answer(answer) = verdict {
             self.inject(now, direction.opposite(), &answer);

@@ -4,6 +4,7 @@
 mod checksum;
 mod frame;
 mod headers;
+mod options;
 mod pool;
 mod reset;
 mod split;
@@ -15,4 +16,5 @@ pub use pool::Pool;
 pub use reset::{ResetSegment, reset};
 pub use vnet::{VNET_LEN, VnetHeader};
 
+pub(crate) use options::rewrite_handshake;
 pub(crate) use split::{Segments, clear_dscp, copy_segments, keep_segments};

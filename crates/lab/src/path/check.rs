@@ -26,6 +26,17 @@ impl PathSpec {
                 )));
             }
         }
+        for direction in Direction::BOTH {
+            let (link, cross) = (
+                self.rate[direction as usize],
+                self.cross[direction as usize],
+            );
+            if let Some(cross) = cross.filter(|cross| *cross >= link) {
+                return Err(PathError(format!(
+                    "--cross: {cross} leaves nothing of a link of {link}"
+                )));
+            }
+        }
         let under_way = self.under_way();
         if under_way > MOST_UNDER_WAY {
             return Err(PathError(format!(
@@ -85,8 +96,13 @@ impl PathSpec {
         let time = self.rtt / 2 + self.jitter + held;
         let each = |direction: Direction| {
             let rate = self.rate[direction as usize];
+            let shaped = self.shape.iter().map(|limit| {
+                let (_, queue) = limit.shape_sizes(self.rtt);
+                queue
+            });
             rate.bytes_in(time)
                 .saturating_add(self.queue_bytes(direction))
+                .saturating_add(shaped.fold(0, u64::saturating_add))
         };
         Direction::BOTH
             .into_iter()

@@ -3,6 +3,9 @@
 mod check;
 mod dscp;
 mod event;
+mod handshake;
+mod limit;
+mod middlebox;
 mod named;
 mod options;
 mod tcp;
@@ -13,10 +16,13 @@ use std::time::Duration;
 
 pub use dscp::Dscp;
 pub use event::{Event, EventKind};
+pub use handshake::HandshakeOptions;
+pub use limit::{LimitScope, RateLimit};
+pub use middlebox::{Middlebox, MiddleboxAction, MiddleboxLimit};
 pub use named::{NAMED, NamedPath};
 pub use options::{OPTIONS, PathError, PathOption};
 pub use tcp::TcpBuffers;
-pub use units::{Fraction, Rate};
+pub use units::{Fraction, Rate, time};
 
 /// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,8 +66,19 @@ pub struct PathSpec {
     pub duplicate: Fraction,
     /// Longest IP packet of the devices, in bytes; the emulator accepts any.
     pub mtu: u16,
-    /// Classes with a rate limit of their own.
-    pub police: Vec<Policer>,
+    /// Constant traffic of others, from near to far and from far to near.
+    pub cross: [Option<Rate>; 2],
+    /// Rate limits before the queue, which drop the excess.
+    pub police: Vec<RateLimit>,
+    /// Rate limits behind the link, which delay the excess. The first one that applies to a packet
+    /// counts.
+    pub shape: Vec<RateLimit>,
+    /// Longest IP packet that passes; longer ones vanish without an ICMP message.
+    pub black_hole: Option<u16>,
+    /// Changes to TCP's options.
+    pub handshake: HandshakeOptions,
+    /// A device that breaks connections.
+    pub middlebox: Option<Middlebox>,
     /// Clear the DSCP, after the policers.
     pub bleach: bool,
     /// Seed of all randomness.
@@ -89,7 +106,12 @@ impl Default for PathSpec {
             reorder: Reorder::NONE,
             duplicate: Fraction::NONE,
             mtu: 1500,
+            cross: [None; 2],
             police: Vec::new(),
+            shape: Vec::new(),
+            black_hole: None,
+            handshake: HandshakeOptions::default(),
+            middlebox: None,
             bleach: false,
             seed: 1,
             block: Vec::new(),
@@ -168,26 +190,6 @@ impl Reorder {
         share: Fraction::NONE,
         held: Duration::from_millis(1),
     };
-}
-
-/// The rate limit of a class, before the queue. Excess packets are dropped, as in a network that
-/// polices its scavenger class (RFC 3662).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policer {
-    /// The class.
-    pub dscp: Dscp,
-    /// IP bits a second, in each direction.
-    pub rate: Rate,
-}
-
-impl Policer {
-    /// Bytes of the token bucket: 100 ms or two round trips at the rate, at least [`Queue::LEAST`]
-    /// / 2. A bucket below a round trip would keep TCP far below the rate, since nothing smooths
-    /// its bursts; the usual advice for routers is 100 ms and more.
-    pub fn burst(&self, rtt: Duration) -> u64 {
-        let time = Duration::from_millis(100).max(rtt * 2);
-        self.rate.bytes_in(time).max(Queue::LEAST / 2)
-    }
 }
 
 impl PathSpec {

@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::units::{InvalidValue, positive, rate, rates, share, size, time};
-use super::{Dscp, Loss, NAMED, PathSpec, Policer, Queue, Reorder, TcpBuffers, event};
+use super::{Loss, Middlebox, NAMED, PathSpec, Queue, Rate, RateLimit, Reorder, TcpBuffers, event};
 
 /// The reason why a path is invalid: one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,10 +98,55 @@ pub const OPTIONS: &[PathOption] = &[
     },
     PathOption {
         name: "police",
-        value: "DSCP=RATE",
+        value: "SCOPE=RATE[/BURST]",
         several: true,
-        help: "Limit a DSCP to a rate and drop the excess, such as CS1=10Mbit",
-        set: police,
+        help: "Drop what exceeds a rate: CS1=10Mbit, all=50Mbit/1MB, or flow=5Mbit for each connection",
+        set: |path, text| limit(&mut path.police, text),
+    },
+    PathOption {
+        name: "shape",
+        value: "SCOPE=RATE[/BURST]",
+        several: true,
+        help: "Delay what exceeds a rate, behind the link: all=20Mbit/30MB, CS1=10Mbit, flow=5Mbit",
+        set: |path, text| limit(&mut path.shape, text),
+    },
+    PathOption {
+        name: "cross",
+        value: "RATE[/RATE]",
+        several: false,
+        help: "Fill a part of the link with traffic of others; 0/9Mbit: the return path only [0]",
+        set: |path, text| set(&mut path.cross, cross(text)),
+    },
+    PathOption {
+        name: "black-hole",
+        value: "BYTES",
+        several: false,
+        help: "Drop longer IP packets without an ICMP message, as a path MTU black hole",
+        set: |path, text| set(&mut path.black_hole, number(text, 68..=65_535).map(Some)),
+    },
+    PathOption {
+        name: "mss",
+        value: "BYTES",
+        several: false,
+        help: "Lower the maximum segment size in TCP's handshake, as tunnels do",
+        set: |path, text| {
+            let size = number(text, 88..=65_495).map(Some);
+            set(&mut path.handshake.largest_segment, size)
+        },
+    },
+    PathOption {
+        name: "strip",
+        value: "LIST",
+        several: true,
+        help: "Remove TCP options from the handshake: wscale, sack, timestamps",
+        set: |path, text| path.handshake.strip(text),
+    },
+    PathOption {
+        name: "middlebox",
+        value: "ACTION=LIMIT",
+        several: false,
+        help: "Break each TCP connection: reset=30s, reset=50MB, stall=30s or stall=50MB",
+        set: |path, text| set(&mut path.middlebox, Middlebox::parse(text).map(Some)),
     },
     PathOption {
         name: "bleach",
@@ -137,10 +182,9 @@ pub const OPTIONS: &[PathOption] = &[
     },
     PathOption {
         name: "tcp",
-        value: "stock|tuned",
+        value: "stock|stock-6.16|tuned",
         several: false,
-        help: "Set TCP buffers: stock (Linux defaults) or tuned (data-transfer node) [this \
-             machine's]",
+        help: "Set TCP buffers: Linux's defaults, those since 6.16, or tuned [this machine's]",
         set: |path, text| set(&mut path.tcp, tcp(text)),
     },
     PathOption {
@@ -227,18 +271,24 @@ fn reorder(text: &str) -> Result<Reorder, InvalidValue> {
     })
 }
 
-/// Parses a policer, which replaces an earlier one of its class.
-fn police(path: &mut PathSpec, text: &str) -> Result<(), InvalidValue> {
-    let (class, limit) = text
-        .split_once('=')
-        .ok_or("is not DSCP=RATE, such as CS1=10Mbit")?;
-    let dscp: Dscp = class
-        .parse()
-        .map_err(|why| format!("has an unknown DSCP: {class:?} {why}"))?;
-    let limit = rate(limit)?;
-    path.police.retain(|policer| policer.dscp != dscp);
-    path.police.push(Policer { dscp, rate: limit });
+/// Parses a rate limit, which replaces an earlier one of its scope.
+fn limit(limits: &mut Vec<RateLimit>, text: &str) -> Result<(), InvalidValue> {
+    let limit = RateLimit::parse(text)?;
+    limits.retain(|earlier| earlier.scope != limit.scope);
+    limits.push(limit);
     Ok(())
+}
+
+/// Parses the traffic of others: one rate for both directions, or two; 0 is none.
+fn cross(text: &str) -> Result<[Option<Rate>; 2], InvalidValue> {
+    let one = |text: &str| match text {
+        "0" => Ok(None),
+        text => rate(text).map(Some),
+    };
+    match text.split_once('/') {
+        Some((there, back)) if back != "s" => Ok([one(there)?, one(back)?]),
+        _ => Ok([one(text)?; 2]),
+    }
 }
 
 fn block(path: &mut PathSpec, text: &str) -> Result<(), InvalidValue> {
@@ -259,7 +309,7 @@ fn tcp(text: &str) -> Result<Option<TcpBuffers>, InvalidValue> {
         .iter()
         .find(|(name, _)| *name == text)
         .map(|(_, buffers)| Some(*buffers))
-        .ok_or_else(|| "is neither stock nor tuned".to_owned())
+        .ok_or_else(|| "is neither stock, stock-6.16 nor tuned".to_owned())
 }
 
 fn congestion_control(text: &str) -> Result<Option<String>, InvalidValue> {

@@ -5,6 +5,9 @@ pub enum TcpBuffers {
     /// Defaults of Linux: a window of at most 6 MiB, of which data gets about half. The values are
     /// explicit, since newer kernels (6.18: 32 MiB) and distributions differ.
     Stock,
+    /// Defaults of Linux since 6.16 (commit 572be9bf9d0d): a window of at most 32 MiB, and the same
+    /// send buffer as before.
+    StockSince616,
     /// A data-transfer node, after ESnet's advice for paths of up to 200 ms (fasterdata.es.net,
     /// "Linux Tuning"), with the larger buffer of 128 MiB in both directions.
     Tuned,
@@ -12,13 +15,21 @@ pub enum TcpBuffers {
 
 impl TcpBuffers {
     /// (name, buffers), for parsing and help.
-    pub const NAMES: [(&str, Self); 2] = [("stock", Self::Stock), ("tuned", Self::Tuned)];
+    pub const NAMES: [(&str, Self); 3] = [
+        ("stock", Self::Stock),
+        ("stock-6.16", Self::StockSince616),
+        ("tuned", Self::Tuned),
+    ];
 
     /// Settings as (path below /proc/sys, value).
     pub fn sysctls(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Stock => &[
                 ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
+                ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
+            ],
+            Self::StockSince616 => &[
+                ("net/ipv4/tcp_rmem", "4096 131072 33554432"),
                 ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
             ],
             Self::Tuned => &[

@@ -93,7 +93,10 @@ pub(super) type InvalidValue = String;
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Parses a time: "114ms", "1.5s", "200us".
-pub(super) fn time(text: &str) -> Result<Duration, InvalidValue> {
+///
+/// # Errors
+/// The end of a sentence that begins with the text.
+pub fn time(text: &str) -> Result<Duration, InvalidValue> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }

@@ -146,7 +146,8 @@ impl Children {
         }
     }
 
-    fn find(&self, role: ChildRole) -> Option<(Pid, ChildRole)> {
+    /// The process with this role.
+    pub(super) fn find(&self, role: ChildRole) -> Option<(Pid, ChildRole)> {
         self.alive.iter().copied().find(|(_, have)| *have == role)
     }
 

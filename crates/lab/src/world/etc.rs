@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use sys::Namespace;
@@ -85,8 +86,13 @@ pub(super) fn no_terminal_group(scratch: &Path) -> Result<(), LabError> {
 
 /// Gives the user's account /bin/sh for the server. sshd runs its subsystem through the account's
 /// shell, whose ~/.bashrc would be measured as part of the path: a version manager takes 0.3 s, and
-/// logins wait for each other's lock. A fresh host has no such file.
-pub(super) fn plain_shell(scratch: &Path) -> Result<(), LabError> {
+/// logins wait for each other's lock. A fresh host has no such file. A delay, if
+/// there is one, stands for such files.
+pub(super) fn shell(scratch: &Path, delay: Option<Duration>) -> Result<(), LabError> {
+    let shell = match delay {
+        Some(delay) => slow_shell(scratch, delay)?,
+        None => "/bin/sh".to_owned(),
+    };
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let uid = rustix::process::getuid().as_raw().to_string();
     let mut text = String::new();
@@ -94,7 +100,8 @@ pub(super) fn plain_shell(scratch: &Path) -> Result<(), LabError> {
         let fields: Vec<&str> = line.split(':').collect();
         match fields.as_slice() {
             [name, password, id, group, comment, home, _] if *id == uid => {
-                text += &[name, password, id, group, comment, home, "/bin/sh"].join(":");
+                let fields: [&str; 7] = [name, password, id, group, comment, home, &shell];
+                text += &fields.join(":");
             }
             _ => text += line,
         }
@@ -104,6 +111,17 @@ pub(super) fn plain_shell(scratch: &Path) -> Result<(), LabError> {
         return Ok(());
     }
     show(scratch, "passwd", "/etc/passwd", &text)
+}
+
+/// Creates a shell that takes a time to start; returns its path.
+fn slow_shell(scratch: &Path, delay: Duration) -> Result<String, LabError> {
+    let file = scratch.join("slow-shell");
+    let seconds = delay.as_secs_f64();
+    let text = format!("#!/bin/sh\nsleep {seconds}\nexec /bin/sh \"$@\"\n");
+    fs::write(&file, text)
+        .and_then(|()| set_mode(&file, 0o755))
+        .map_err(|error| LabError::system(file.display(), error))?;
+    Ok(file.display().to_string())
 }
 
 /// Shows a file with this text at `place`, which must exist.
@@ -122,6 +140,10 @@ fn show(scratch: &Path, name: &str, place: &str, text: &str) -> Result<(), LabEr
 
 /// Makes a file world-readable: commands of root may switch to other users, who resolve names too.
 fn readable(file: &Path) -> io::Result<()> {
+    set_mode(file, 0o644)
+}
+
+fn set_mode(file: &Path, mode: u32) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(file, fs::Permissions::from_mode(0o644))
+    fs::set_permissions(file, fs::Permissions::from_mode(mode))
 }

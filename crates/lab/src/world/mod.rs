@@ -5,6 +5,7 @@ mod children;
 mod etc;
 mod listening;
 mod netlink;
+mod quota;
 pub(crate) mod side;
 
 use std::ffi::OsString;
@@ -45,7 +46,7 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
     die_with_parent(scratch)?;
     etc::own_mounts()?;
     etc::hosts(scratch, side::has_ipv6(&lab.path))?;
-    etc::plain_shell(scratch)?;
+    etc::shell(scratch, lab.far_start)?;
     let mut near = NamespaceSide::new(NEAR, FAR, &lab.path)?;
     let mut far = NamespaceSide::new(FAR, NEAR, &lab.path)?;
     let mut children = Children::new()?;
@@ -62,6 +63,9 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
     }
 
     near.enter()?;
+    if let Some((share, (pid, _))) = lab.far_cpu.zip(children.find(ChildRole::Sshd)) {
+        quota::limit(pid, share)?;
+    }
     let mut command = command(lab, keys.as_ref());
     let status = match command.spawn() {
         Ok(child) => children.run(child)?,

@@ -3,6 +3,7 @@
 mod build;
 mod chance;
 mod events;
+mod faults;
 mod queue;
 mod split;
 mod timing;

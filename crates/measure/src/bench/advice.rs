@@ -201,13 +201,18 @@ fn cheapest_of_the_fastest<'a>(rows: &[&'a BenchRow]) -> Option<&'a BenchRow> {
 }
 
 fn reason(bench: &Bench, data: Data, best: &BenchRow, all: &[&BenchRow]) -> String {
-    let said = [
-        about_compression(bench, data, best, all),
+    let rest = [
         about_ciphers(best, all),
         about_lanes(best, all),
         about_the_server(best, all),
     ];
-    let said: Vec<String> = said.into_iter().flatten().collect();
+    let mut rest: Vec<String> = rest.into_iter().flatten().collect();
+    let measured = best.setting.data;
+    if let Some(first) = rest.first_mut().filter(|_| measured != data) {
+        *first = format!("measured with {measured} data, {first}");
+    }
+    let compression = about_compression(bench, data, best, all);
+    let said: Vec<String> = compression.into_iter().chain(rest).collect();
     said.join("; ")
 }
 
@@ -337,23 +342,28 @@ fn about_compression(
         difference(&row.setting, &best.setting) == Some(SettingProperty::Compression)
     });
     let with = like.max_by(|a, b| median(a).total_cmp(&median(b)));
+    // The rate without compression may have been measured with other data.
+    let same = |row: &&BenchRow| {
+        row.setting.data == data && difference(&row.setting, &best.setting).is_none()
+    };
+    let without = all.iter().copied().find(same).unwrap_or(best);
     Some(match with {
         Some(with) => {
             let compression = with.setting.compression;
-            let verdict = match faster(best, with) {
+            let verdict = match faster(best, with) && faster(without, with) {
                 true => "compression does not pay",
                 false if !shrunk(bench, data, compression) => "compression gains nothing",
-                false if median(with) > median(best) => "compression is not measurably faster",
+                false if median(with) > median(without) => "compression is not measurably faster",
                 false => "compression does not seem to pay, from few or uneven runs",
             };
             format!(
                 "{verdict}: {} MB/s with {compression} against {} without it{}",
                 mb(with),
-                mb(best),
+                mb(without),
                 shrinks(compression)
             )
         }
-        None => format!("{} MB/s without compression", mb(best)),
+        None => format!("{} MB/s without compression", mb(without)),
     })
 }
 

@@ -357,3 +357,36 @@ fn a_single_run_has_no_spread() {
     assert_eq!(count(&table), 2, "{table}");
     assert_eq!(count(&text::primitives(&bench.primitives)), 1);
 }
+
+/// Regression: the advice about text named the rate of random data, 733 MB/s, although the table had
+/// 302 MB/s for text.
+#[test]
+fn the_advice_about_a_kind_of_data_names_its_own_rates() {
+    let mut bench = bench();
+    let plain = bench.rows[0].clone();
+    let mut text = plain.clone();
+    text.setting.data = Data::Text;
+    for run in &mut text.runs {
+        run.rate /= 2.0;
+    }
+    let own = crate::shown::number(text.rate().unwrap().median / 1e6);
+    bench.rows.push(text);
+    let mut slow = plain.clone();
+    (slow.setting.data, slow.setting.compression) = (Data::Text, Compression::Zlib);
+    for run in &mut slow.runs {
+        run.rate /= 10.0;
+    }
+    bench
+        .rows
+        .retain(|row| row.setting.compression == Compression::None);
+    bench.rows.push(slow);
+    let advice = advice::advise(&bench);
+    let text = advice.iter().find(|a| a.data == Data::Text).unwrap();
+    let says = format!("with zlib against {own} without it");
+    assert!(text.reason.contains(&says), "{}", text.reason);
+    assert!(
+        text.reason.contains("measured with random data, "),
+        "{}",
+        text.reason
+    );
+}

@@ -99,6 +99,12 @@ pub enum Record {
         /// Time in nanoseconds since 1970.
         mtime: u64,
     },
+    /// The run that wrote the records so far has ended. Files that it finished without asking for
+    /// their time have no later one, unless they were changed since.
+    Sealed {
+        /// Time in nanoseconds since 1970.
+        mtime: u64,
+    },
     /// The first `files` files that are done but not durable have been made durable.
     Durable {
         /// Number of files.
@@ -123,6 +129,7 @@ const CLOCK: u8 = 9;
 const DURABLE: u8 = 10;
 pub(super) const SYNCED: u8 = 11;
 const BOOT: u8 = 12;
+const SEALED: u8 = 13;
 
 /// Writes a path as its difference from `last`, which it becomes.
 fn write_path(path: &[u8], last: &mut Vec<u8>, out: &mut Vec<u8>) {
@@ -206,6 +213,10 @@ impl Record {
             }
             Self::Clock { mtime } => {
                 out.push(CLOCK);
+                mtime.write(out);
+            }
+            Self::Sealed { mtime } => {
+                out.push(SEALED);
                 mtime.write(out);
             }
             Self::Durable { files } => {
@@ -298,6 +309,7 @@ impl Record {
             },
             FORGOTTEN => Self::Forgotten { id: r.u64()? },
             CLOCK => Self::Clock { mtime: r.u64()? },
+            SEALED => Self::Sealed { mtime: r.u64()? },
             DURABLE => Self::Durable { files: r.u64()? },
             SYNCED => Self::Synced { offset: r.u64()? },
             _ => return Ok(None),

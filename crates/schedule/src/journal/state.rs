@@ -17,6 +17,8 @@ pub struct State {
     targets: BTreeMap<Vec<u8>, u64>,
     /// Finished files that may exist only in the receiving machine's memory.
     soft: Vec<u64>,
+    /// Files that the current run finished without asking for their time.
+    unsealed: Vec<u64>,
     next: u64,
     /// Bytes of memory that the entries may take; `None` without a bound.
     most: Option<usize>,
@@ -52,6 +54,9 @@ pub struct CompletedFile {
     pub size: u64,
     /// Modification time in nanoseconds since 1970; 0 if it was not asked for.
     pub mtime: u64,
+    /// Latest modification time that the file can have if it was not asked for, in nanoseconds
+    /// since 1970; 0 if the run has not ended.
+    not_after: u64,
 }
 
 /// Bytes of memory that an entry takes beyond its paths and ranges.
@@ -78,12 +83,12 @@ pub struct ExistingFile {
 
 impl CompletedFile {
     /// Returns true if `seen` is still the file that the copy made. Times are compared in whole
-    /// seconds, the unit of SFTP. `clock` is [`State::clock`]: changes made after the run ended are
-    /// later than it.
-    pub fn stands(&self, seen: ExistingFile, clock: u64) -> bool {
+    /// seconds, the unit of SFTP. What was changed after the run is later than the seal
+    /// ([`State::seal`]).
+    pub fn stands(&self, seen: ExistingFile) -> bool {
         self.size == seen.size
             && match (self.mtime / SECOND, seen.mtime / SECOND) {
-                (0, at) => at <= clock.saturating_add(UNLOOKED) / SECOND,
+                (0, at) => at <= self.not_after / SECOND,
                 (then, now) => then == now,
             }
     }
@@ -245,6 +250,22 @@ impl State {
         self.clock
     }
 
+    /// Ends the earlier run, before another one continues its journal. Returns the record of that.
+    pub fn seal(&mut self) -> Record {
+        let mtime = self.clock.saturating_add(UNLOOKED);
+        self.sealed(mtime);
+        Record::Sealed { mtime }
+    }
+
+    fn sealed(&mut self, mtime: u64) {
+        for id in std::mem::take(&mut self.unsealed) {
+            let done = self.entries.get_mut(&id).and_then(|e| e.done.as_mut());
+            if let Some(done) = done {
+                done.not_after = mtime;
+            }
+        }
+    }
+
     /// Returns the first unused id.
     pub fn next_id(&self) -> u64 {
         self.next
@@ -338,18 +359,24 @@ impl State {
                 mtime,
             } => {
                 self.change(id, |entry| {
-                    entry.done = Some(CompletedFile { size, mtime });
+                    entry.done = Some(CompletedFile {
+                        size,
+                        mtime,
+                        not_after: 0,
+                    });
                     entry.temp = None;
                     (entry.durable, entry.there) = Default::default();
                 });
-                if !durable && self.entries.contains_key(&id) {
-                    self.soft.push(id);
+                if self.entries.contains_key(&id) {
+                    self.soft.extend((!durable).then_some(id));
+                    self.unsealed.extend((mtime == 0).then_some(id));
                 }
             }
             Record::Forgotten { id } => {
                 self.take(id);
             }
             Record::Clock { mtime } => self.clock = self.clock.max(mtime),
+            Record::Sealed { mtime } => self.sealed(mtime),
             Record::Durable { files } => {
                 let files = usize::try_from(files).unwrap_or(usize::MAX);
                 self.soft.drain(..files.min(self.soft.len()));

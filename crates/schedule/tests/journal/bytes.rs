@@ -194,19 +194,19 @@ fn another_version_and_other_files_are_told_apart() {
 
 #[test]
 fn a_target_that_was_changed_does_not_stand() {
-    let state = read(&written(&some()));
-    let done = state
-        .file(b"to/a/one")
-        .and_then(|(_, e)| e.done)
-        .expect("done");
+    let mut state = read(&written(&some()));
+    let done = |state: &State| {
+        let (_, entry) = state.file(b"to/a/one").expect("known");
+        entry.done.expect("done")
+    };
     let seen = |size, seconds: u64| ExistingFile {
         size,
         mtime: seconds * 1_000_000_000,
     };
-    let clock = state.clock();
-    assert!(done.stands(seen(100, 6), clock));
-    assert!(!done.stands(seen(101, 6), clock), "another size");
-    assert!(!done.stands(seen(100, 60), clock), "changed after the run");
+    state.seal();
+    assert!(done(&state).stands(seen(100, 6)));
+    assert!(!done(&state).stands(seen(101, 6)), "another size");
+    assert!(!done(&state).stands(seen(100, 60)), "changed after the run");
     let (_, two) = state.file(b"to/a/two").expect("known");
     assert!(two.may_go_on(seen(30, 6)) && two.may_go_on(seen(50, 20)));
     assert!(!two.may_go_on(seen(29, 6)), "shorter than what is proven");
@@ -379,4 +379,38 @@ fn a_journal_takes_bounded_memory() {
     replayer.take(&written(&records)).expect("sound");
     let state = replayer.end().expect("sound").state;
     assert_eq!((state.left_out(), state.unfinished().count()), (0, 1));
+}
+
+/// Regression: readings of the clock by a later run hid changes made between the two runs, and for
+/// ten seconds after a run with failed files changes were not seen at all.
+#[test]
+fn a_change_between_two_runs_is_seen_by_every_later_one() {
+    let mut records = some();
+    let mut state = read(&written(&records));
+    records.push(state.seal());
+    records.push(Record::Clock {
+        mtime: 1000 * 1_000_000_000,
+    });
+    let later = ExistingFile {
+        size: 100,
+        mtime: 500 * 1_000_000_000,
+    };
+    let state = read(&written(&records));
+    let (_, entry) = state.file(b"to/a/one").expect("known");
+    assert!(!entry.done.expect("done").stands(later));
+
+    // The exact time of the end counts, and a later seal does not extend it.
+    let mut records = some();
+    records.push(Record::Sealed {
+        mtime: 6_000_000_000,
+    });
+    let mut state = read(&written(&records));
+    state.seal();
+    let (_, entry) = state.file(b"to/a/one").expect("known");
+    let done = entry.done.expect("done");
+    let seen = |seconds: u64| ExistingFile {
+        size: 100,
+        mtime: seconds * 1_000_000_000,
+    };
+    assert!(done.stands(seen(6)) && !done.stands(seen(7)));
 }

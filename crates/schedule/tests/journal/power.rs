@@ -131,6 +131,8 @@ impl World {
         self.log.synced = self.log.synced.min(self.log.bytes.len());
         let boot = self.disk.boot();
         state.started(boot.clone());
+        let sealed = state.seal();
+        self.log.write(&sealed);
         self.log.write(&Record::Run { boot });
         let mut next = state.next_id();
         let sources = self.sources.clone();
@@ -164,17 +166,12 @@ impl World {
         next: &mut u64,
         (target, source, version): (Vec<u8>, SourceId, u64),
     ) -> Result<(), Lost> {
-        let clock = state.clock();
         let known = state.file(&target).map(|(id, entry)| (id, entry.clone()));
         let mut going_on = None;
         if let Some((id, entry)) = known {
             let same = entry.source == source;
             if let Some(done) = entry.done.filter(|_| same) {
-                if self
-                    .disk
-                    .seen(&target)
-                    .is_some_and(|s| done.stands(s, clock))
-                {
+                if self.disk.seen(&target).is_some_and(|s| done.stands(s)) {
                     return Ok(());
                 }
             } else if entry.done.is_none() {

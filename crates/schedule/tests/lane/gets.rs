@@ -161,7 +161,10 @@ fn what_is_no_file_is_never_opened() {
         w.get("none", None),
     ];
     w.run();
-    assert_eq!(w.failed(jobs[0]), Some("it is a directory"));
+    assert_eq!(
+        w.failed(jobs[0]),
+        Some("it is a directory: use -r to copy it")
+    );
     assert_eq!(w.failed(jobs[1]), Some("not a regular file"));
     assert_eq!(w.failed(jobs[2]), Some("no such file or directory"));
     assert!(!w.model.log().contains(&"OPEN"));

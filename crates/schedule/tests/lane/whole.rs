@@ -90,7 +90,10 @@ fn what_nothing_is_known_of_comes_without_being_asked_about() {
     assert!(w.got("large") == Some(bytes(1_000_000, 2).as_slice()));
     assert_eq!(count(&w, "STAT"), 0);
     assert_eq!(w.failed(others[0]), Some("not a regular file"));
-    assert_eq!(w.failed(others[1]), Some("it is a directory"));
+    assert_eq!(
+        w.failed(others[1]),
+        Some("it is a directory: use -r to copy it")
+    );
 }
 
 /// Only the small file is sent in one request.

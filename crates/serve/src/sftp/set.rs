@@ -17,7 +17,7 @@ const SETTABLE: u32 = 0o7777;
 pub(crate) fn set_open(file: &File, attrs: &Attrs) -> Result<()> {
     last_failure([
         attrs.size.map(|size| fs::ftruncate(file, size)),
-        owner(attrs).map(|(user, group)| fs::fchown(file, Some(user), Some(group))),
+        owner(attrs).map(|(user, group)| fs::fchown(file, user, group)),
         mode(attrs).map(|mode| fs::fchmod(file, mode)),
         times(attrs).map(|times| fs::futimens(file, &times)),
     ])
@@ -37,7 +37,7 @@ pub(crate) fn set_found(found: &OwnedFd, attrs: &Attrs) -> Result<()> {
             let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
             fs::ftruncate(fs::open(own_name()?, flags, Mode::empty())?, size)
         }),
-        owner(attrs).map(|(user, group)| fs::chownat(found, "", Some(user), Some(group), itself)),
+        owner(attrs).map(|(user, group)| fs::chownat(found, "", user, group, itself)),
         mode(attrs).map(|mode| fs::chmod(own_name()?, mode)),
         times(attrs).map(|times| fs::utimensat(found, "", &times, itself)),
     ])
@@ -54,9 +54,9 @@ fn mode(attrs: &Attrs) -> Option<Mode> {
     Some(Mode::from_raw_mode(bits & SETTABLE))
 }
 
-fn owner(attrs: &Attrs) -> Option<(Uid, Gid)> {
+fn owner(attrs: &Attrs) -> Option<(Option<Uid>, Option<Gid>)> {
     let (user, group) = attrs.owner?;
-    Some((Uid::from_raw(user), Gid::from_raw(group)))
+    Some(sys::chown_ids(user, group))
 }
 
 fn times(attrs: &Attrs) -> Option<Timestamps> {

@@ -83,6 +83,8 @@ pub enum ChannelEvent {
     Closed(ChannelId),
     /// The answer to a keepalive arrived.
     Alive,
+    /// The answer to a request for proofs of host keys; `None` for a failure.
+    ProofsAnswered(Option<Bytes>),
     /// The peer opened an agent channel, which was permitted. Answer with
     /// [`super::Channels::accept`] or [`super::Channels::reject`].
     AgentOpened(ChannelId),

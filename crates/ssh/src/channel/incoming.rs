@@ -8,8 +8,8 @@ use wire::Reader;
 use super::outgoing::STDERR;
 use super::window::{ReceiveWindow, SendWindow};
 use super::{
-    ASSUMED_WINDOW, Channel, ChannelEvent, ChannelId, Channels, LATE, MAX_CHANNELS, Queued,
-    bound_control,
+    ASSUMED_WINDOW, Channel, ChannelEvent, ChannelId, Channels, GlobalQuestion, LATE, MAX_CHANNELS,
+    Queued, bound_control,
 };
 use crate::Role;
 use crate::error::{Error, PeerMisbehaved};
@@ -63,8 +63,14 @@ impl Channels {
                 if number == RequestFailure::NUMBER {
                     RequestFailure::decode(&payload)?;
                 }
-                self.asked = self.asked.checked_sub(1).ok_or(PeerMisbehaved::Unasked)?;
-                self.events.push_back(ChannelEvent::Alive);
+                let asked = self.asked.pop_front().ok_or(PeerMisbehaved::Unasked)?;
+                let granted = number == RequestSuccess::NUMBER;
+                self.events.push_back(match asked {
+                    GlobalQuestion::Alive => ChannelEvent::Alive,
+                    GlobalQuestion::Proofs => {
+                        ChannelEvent::ProofsAnswered(granted.then_some(payload))
+                    }
+                });
                 Ok(())
             }
             ChannelOpen::NUMBER => self.handle_open(&payload),

@@ -90,10 +90,19 @@ pub struct Channels {
     /// Number of the channel that sends next.
     turn: u32,
     control: VecDeque<Vec<u8>>,
-    /// Number of outstanding global requests; all are keepalives.
-    asked: usize,
+    /// Outstanding global requests, which are answered in order.
+    asked: VecDeque<GlobalQuestion>,
     agent_allowed: bool,
     events: VecDeque<ChannelEvent>,
+}
+
+/// A global request of ours that the peer has to answer.
+#[derive(Clone, Copy, Debug)]
+enum GlobalQuestion {
+    /// A keepalive.
+    Alive,
+    /// A request for proofs of host keys.
+    Proofs,
 }
 
 impl Channels {
@@ -112,7 +121,7 @@ impl Channels {
             assumed: ASSUMED_WINDOW,
             turn: 0,
             control: VecDeque::new(),
-            asked: 0,
+            asked: VecDeque::new(),
             agent_allowed: false,
             events: VecDeque::new(),
         }
@@ -464,11 +473,22 @@ impl Channels {
 
     /// Sends a keepalive, which the peer has to answer.
     pub fn send_keepalive(&mut self) {
-        self.asked += 1;
+        self.asked.push_back(GlobalQuestion::Alive);
         let ask = GlobalRequest {
             name: b"keepalive@openssh.com",
             want_reply: true,
             data: Rest(&[]),
+        };
+        self.control.push_back(ask.to_bytes());
+    }
+
+    /// Requests proofs of host keys, which arrive as [`ChannelEvent::ProofsAnswered`].
+    pub(crate) fn ask_for_proofs(&mut self, name: &[u8], blobs: &[u8]) {
+        self.asked.push_back(GlobalQuestion::Proofs);
+        let ask = GlobalRequest {
+            name,
+            want_reply: true,
+            data: Rest(blobs),
         };
         self.control.push_back(ask.to_bytes());
     }

@@ -1,6 +1,7 @@
 //! An SSH connection in either role: transport, authentication and channels as one state machine.
 
 mod alive;
+mod learning;
 mod partial_packet;
 mod proofs;
 mod sealed;
@@ -17,6 +18,7 @@ pub use partial_packet::{DATA_HEAD, Front};
 pub use sealed::SealedQueue;
 
 use self::alive::KeepAlive;
+use self::learning::Learning;
 use self::partial_packet::PartialPacket;
 use self::proofs::Proofs;
 use crate::Role;
@@ -24,6 +26,7 @@ use crate::auth::{AuthConfig, AuthEvent, Login, LoginEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::crypto_offload::CryptoHelpers;
 use crate::error::{Error, PeerMisbehaved};
+use crate::key::{KeyError, PublicKey};
 use crate::msg::{GlobalRequest, UserauthFailure};
 use crate::transport::{
     DisabledProtection, Extensions, Handover, Ident, Negotiated, Output, Proposal, Random,
@@ -54,6 +57,12 @@ pub enum Event {
     Login(LoginEvent),
     /// Channel event.
     Channel(ChannelEvent),
+    /// The server announced its host keys, as blobs without duplicates: untrusted, and emitted at
+    /// most once. [`Connection::ask_for_proofs`] requests proofs of those to learn.
+    HostKeysAnnounced(Vec<Bytes>),
+    /// The server's answer to [`Connection::ask_for_proofs`]: the proven keys, or the reason why
+    /// none may be learned.
+    HostKeysProven(Result<Vec<PublicKey>, KeyError>),
     /// Authentication failed at the request with which a channel was opened early
     /// ([`EarlyMessages::Opening`]). The channel does not exist, and has no further events.
     Retracted,
@@ -108,6 +117,7 @@ pub struct Connection {
     sent_early: u32,
     alive: KeepAlive,
     proofs: Proofs,
+    learning: Learning,
     events: VecDeque<Event>,
 }
 
@@ -159,6 +169,7 @@ impl Connection {
             sent_early: 0,
             alive: KeepAlive::new(config.alive_interval, config.alive_count),
             proofs: Proofs::default(),
+            learning: Learning::default(),
             events: VecDeque::new(),
         })
     }
@@ -202,6 +213,7 @@ impl Connection {
             sent_early: 0,
             alive,
             proofs: Proofs::default(),
+            learning: Learning::default(),
             events: VecDeque::new(),
         })
     }
@@ -249,7 +261,10 @@ impl Connection {
                 let handled = login.handle(&payload);
                 self.drain_login(handled)
             }
-            (GlobalRequest::NUMBER, _) if self.authenticated && self.role == Role::Server => {
+            (GlobalRequest::NUMBER, _) if self.authenticated => {
+                if self.note_announcement(&payload)? {
+                    return Ok(());
+                }
                 match self.answer_about_keys(&payload)? {
                     Some(answer) => self.channels.answer_global(answer),
                     None => self.channels.handle(now, payload),
@@ -368,7 +383,11 @@ impl Connection {
         }
         self.drain_auth();
         while let Some(event) = self.channels.poll_event() {
-            self.events.push_back(Event::Channel(event));
+            let event = match event {
+                ChannelEvent::ProofsAnswered(answer) => self.check_proofs(answer.as_ref()),
+                event => Event::Channel(event),
+            };
+            self.events.push_back(event);
         }
     }
 

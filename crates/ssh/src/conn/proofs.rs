@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::msg::{GlobalRequest, RequestFailure, RequestSuccess};
 use crate::transport::Ident;
 
-const ANNOUNCE: &[u8] = b"hostkeys-00@openssh.com";
-const PROVE: &[u8] = b"hostkeys-prove-00@openssh.com";
+pub(super) const ANNOUNCE: &[u8] = b"hostkeys-00@openssh.com";
+pub(super) const PROVE: &[u8] = b"hostkeys-prove-00@openssh.com";
 /// Maximum number of proof requests per connection. A client sends one; each RSA signature costs a
 /// millisecond here and the client next to nothing.
 const MOST: u32 = 2;
@@ -47,7 +47,7 @@ impl Connection {
     /// Returns the reply to a request for proofs; `None` for another request.
     pub(super) fn answer_about_keys(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let request = GlobalRequest::decode(payload)?;
-        if request.name != PROVE || !request.want_reply {
+        if self.role != Role::Server || request.name != PROVE || !request.want_reply {
             return Ok(None);
         }
         let proofs = self.host_key_proofs(request.data.0);

@@ -2,6 +2,7 @@
 
 mod begun;
 mod helped;
+mod learning;
 mod proofs;
 mod renounced;
 

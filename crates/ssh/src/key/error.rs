@@ -28,6 +28,8 @@ pub enum KeyError {
     },
     /// The signature does not verify.
     BadSignature,
+    /// A server did not prove that it owns a host key that it announced.
+    Unproven,
     /// The private key is damaged, or does not match its public key.
     BadPrivateKey,
     /// The cipher library failed to sign or to generate a key.
@@ -62,6 +64,7 @@ impl fmt::Display for KeyError {
                 escape(algorithm.as_bytes())
             ),
             Self::BadSignature => f.write_str("the signature is wrong"),
+            Self::Unproven => f.write_str("the server did not prove that it owns the key"),
             Self::BadPrivateKey => {
                 f.write_str("the private key is damaged or does not match its public key")
             }

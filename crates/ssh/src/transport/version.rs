@@ -71,8 +71,7 @@ impl Ident {
     }
 
     /// Returns true if host keys should be announced to the peer (hostkeys-00@openssh.com).
-    /// Excluded are longhaul, which leaves known_hosts to ssh (docs/out-of-scope.md), and clients
-    /// that fail on it, which OpenSSH's compat.c marks with SSH_BUG_HOSTKEYS.
+    /// Excluded are clients that fail on it, which OpenSSH's compat.c marks with SSH_BUG_HOSTKEYS.
     pub fn is_told_host_keys(&self) -> bool {
         const FRAIL: [&str; 12] = [
             "Cisco-1.",
@@ -88,7 +87,7 @@ impl Ident {
             "TTSSH/2.71",
             "TTSSH/2.72",
         ];
-        !self.is_longhaul() && !FRAIL.iter().any(|front| self.software().starts_with(front))
+        !FRAIL.iter().any(|front| self.software().starts_with(front))
     }
 
     /// Returns OpenSSH's major and minor version; `None` for other software.

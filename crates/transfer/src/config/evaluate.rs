@@ -34,10 +34,15 @@ pub(super) fn with_ssh(query: &Query) -> Result<Option<EvaluatedConfig>, ConfigE
         return Ok(None);
     }
     if !asked.status.success() {
-        let said = complaints(&asked).join("; ");
-        return Err(ConfigError::new(format!(
-            "{}: error in the ssh configuration: {said}",
-            escape::os(&program)
+        let complaints = complaints(&asked);
+        return Err(ConfigError::new(given_option(&complaints).unwrap_or_else(
+            || {
+                format!(
+                    "{}: error in the ssh configuration: {}",
+                    escape::os(&program),
+                    complaints.join("; ")
+                )
+            },
         )));
     }
     Ok(Some(EvaluatedConfig {
@@ -136,9 +141,29 @@ fn complaints(output: &Output) -> Vec<String> {
         .collect()
 }
 
+/// The sentence for an unknown option that was given with -o.
+fn given_option(complaints: &[String]) -> Option<String> {
+    let [complaint] = complaints else { return None };
+    let (place, option) = complaint.split_once("Bad configuration option: ")?;
+    let given = place.starts_with("command-line");
+    given.then(|| format!("-o {option}: no such option of ssh_config"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unknown_option_is_named_as_it_was_given() {
+        let said = |text: &str| given_option(&[text.to_owned()]);
+        assert_eq!(
+            said("command-line: line 0: Bad configuration option: nonsense").as_deref(),
+            Some("-o nonsense: no such option of ssh_config")
+        );
+        let in_file = "/home/u/.ssh/config: line 3: Bad configuration option: nonsense";
+        assert_eq!(said(in_file), None);
+        assert_eq!(said("command-line line 0: Bad port 'x'."), None);
+    }
 
     #[test]
     fn variables_with_a_line_end_are_not_shown_to_ssh() {

@@ -71,6 +71,9 @@ pub struct HostConfig {
     pub global_known_hosts: Vec<PathBuf>,
     /// StrictHostKeyChecking.
     pub strict: StrictHostKeyChecking,
+    /// UpdateHostKeys. `ssh -G` prints the default, which depends on other settings; without ssh it
+    /// is off unless it is set.
+    pub update_host_keys: UpdateHostKeys,
     /// HostKeyAlias.
     pub host_key_alias: Option<String>,
     /// KnownHostsCommand.
@@ -183,6 +186,18 @@ pub enum StrictHostKeyChecking {
     Yes,
     /// Accepts any key; with a changed key, no secrets are sent.
     No,
+}
+
+/// UpdateHostKeys: whether further keys of a known host are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpdateHostKeys {
+    /// Leaves known_hosts as it is.
+    #[default]
+    No,
+    /// Records keys that the server has proven, and removes those that it does not announce.
+    Yes,
+    /// As [`UpdateHostKeys::Yes`], after asking the user.
+    Ask,
 }
 
 /// The ForwardAgent setting.

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 pub use algorithms::Algorithms;
 pub use host::{
     AddressFamily, ForwardAgent, HostConfig, IdentityFile, Proxy, RekeyLimit,
-    StrictHostKeyChecking, Switches,
+    StrictHostKeyChecking, Switches, UpdateHostKeys,
 };
 pub use tokens::Tokens;
 pub use user::LocalUser;

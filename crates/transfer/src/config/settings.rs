@@ -6,7 +6,7 @@ use super::value::{Parsed, boolean, number, paths, size, time, words};
 use super::{
     AddressFamily, Algorithms, ConfigError, EvaluatedConfig, ForwardAgent, HostConfig,
     IdentityFile, LocalUser, Proxy, Query, RekeyLimit, StrictHostKeyChecking, Switches, Tokens,
-    given,
+    UpdateHostKeys, given,
 };
 use crate::agent::AgentSocket;
 use crate::escape;
@@ -53,6 +53,7 @@ const SETTINGS: &[Setting] = settings! {
     "globalknownhostsfile" => |c, v| c.global_known_hosts = all_paths(v);
     "stricthostkeychecking" => |c, v| c.strict = strict(one(v)?)?;
     "hashknownhosts" => |c, v| c.switches.set(Switches::HASH_KNOWN_HOSTS, boolean(one(v)?)?);
+    "updatehostkeys" => |c, v| c.update_host_keys = update_host_keys(one(v)?)?;
     "exitonforwardfailure" => |c, v| c.switches.set(Switches::EXIT_ON_FORWARD_FAILURE, boolean(one(v)?)?);
     "checkhostip" => |c, v| c.switches.set(Switches::CHECK_HOST_IP, boolean(one(v)?)?);
     "hostkeyalias" => |c, v| c.host_key_alias = Some(one(v)?.into());
@@ -235,6 +236,7 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
             .map(|n| PathBuf::from(format!("/etc/ssh/ssh_known_hosts{n}")))
             .into(),
         strict: StrictHostKeyChecking::Ask,
+        update_host_keys: UpdateHostKeys::No,
         host_key_alias: None,
         known_hosts_command: None,
         revoked_host_keys: Vec::new(),
@@ -390,6 +392,15 @@ fn strict(text: &str) -> Parsed<StrictHostKeyChecking> {
         "yes" | "true" => Ok(StrictHostKeyChecking::Yes),
         "no" | "off" | "false" => Ok(StrictHostKeyChecking::No),
         _ => Err("is not ask, accept-new, yes or no".into()),
+    }
+}
+
+fn update_host_keys(text: &str) -> Parsed<UpdateHostKeys> {
+    match text.to_ascii_lowercase().as_str() {
+        "ask" => Ok(UpdateHostKeys::Ask),
+        "yes" | "true" => Ok(UpdateHostKeys::Yes),
+        "no" | "false" => Ok(UpdateHostKeys::No),
+        _ => Err("is not ask, yes or no".into()),
     }
 }
 

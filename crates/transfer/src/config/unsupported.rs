@@ -43,7 +43,6 @@ const TABLE: &[Unsupported] = table! {
     "gssapiauthentication" OFF => Note("GSSAPIAuthentication is not supported; -S ssh uses the system's ssh, which may support \
          it");
     "gssapikeyexchange" OFF => Note("GSSAPIKeyExchange is not supported");
-    "updatehostkeys" OFF => Note("UpdateHostKeys is not supported: known_hosts is not updated");
     "addkeystoagent" OFF => Note("AddKeysToAgent is not supported");
     "controlmaster" OFF => Note("ControlMaster is not supported: longhaul opens its own connection");
     "controlpath" OFF => Note("ControlPath is not supported: longhaul opens its own connection");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sftp::ServerInfo;
 use ssh::auth::{AuthConfig, Method, OfferedIdentity, Prompt};
+use ssh::key::{KeyError, PublicKey};
 use zeroize::Zeroizing;
 
 use crate::session::ProbeResult;
@@ -79,6 +80,20 @@ pub trait AuthHandler: Send {
 
     /// Records the SFTP server's version and extensions.
     fn server(&mut self, info: &ServerInfo);
+
+    /// Compares the host keys that the server announced with the user's files, and returns those
+    /// that it has to prove (UpdateHostKeys).
+    fn host_keys_announced(&mut self, _: &[bytes::Bytes]) -> Vec<PublicKey> {
+        Vec::new()
+    }
+
+    /// True while the server has not answered the request for proofs of its host keys.
+    fn awaits_proofs(&self) -> bool {
+        false
+    }
+
+    /// Records the host keys that the server has proven; an error says why it has proven none.
+    fn host_keys_proven(&mut self, _: Result<Vec<PublicKey>, KeyError>) {}
 
     /// Records whether a longhaul was found at the far end.
     fn far(&mut self, _: &ProbeResult) {}

@@ -70,6 +70,11 @@ impl ConnectError {
         self.check
     }
 
+    /// True if the user's settings are wrong, so that another try would fail too.
+    pub fn is_misconfiguration(&self) -> bool {
+        (self.check, self.fault) == (ConnectCheck::Configuration, AtFault::User)
+    }
+
     /// Adds the subject in front of the sentence.
     pub fn about(self, subject: impl fmt::Display) -> Self {
         Self {

@@ -15,7 +15,7 @@ use ssh::transport::{DisabledProtection, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
-use super::error::{ConnectCheck, ConnectError};
+use super::error::{AtFault, ConnectCheck, ConnectError};
 use super::host_auth_handler::{HostAuthHandler, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
@@ -165,7 +165,8 @@ pub(super) fn start(
             &HostAuthHandler::name(&config),
             None,
         )
-        .map_err(ConnectError::configuration)?,
+        // The command may succeed the next time.
+        .map_err(|why| ConnectError::new(AtFault::User, ConnectCheck::HostKey, why))?,
     };
     let (mut proposal, reasons) = propose(&config, &preferred, trusted, around, look)?;
     drop(preferred);

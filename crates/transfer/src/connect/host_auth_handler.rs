@@ -5,17 +5,19 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use sftp::ServerInfo;
 use ssh::auth::{Method, OfferedIdentity, Prompt as Question};
-use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
+use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, KeyError, PublicKey};
 use tracing::debug;
 use zeroize::Zeroizing;
 
 use super::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 use super::denied::DeniedLogin;
 use super::host::{FirstHostKey, with_command_output};
+use super::host_key_learner::HostKeyLearner;
 use super::remote_use;
-use crate::config::{HostConfig, Switches};
+use crate::config::{HostConfig, StrictHostKeyChecking, Switches};
 use crate::escape;
 use crate::identity::{Identities, OfferableKey};
 use crate::known_hosts::{self, HostKeyVerdict, HostName, KnownHosts, Lookup};
@@ -45,6 +47,8 @@ pub(super) struct HostAuthHandler {
     /// Keys that failed to sign, as error texts and as indexes in `identities`.
     unsigned: Vec<String>,
     silent: Vec<usize>,
+    /// Records further host keys of this host, if it may have any recorded.
+    learner: Option<HostKeyLearner>,
     /// The time of the last connection failure with automatically selected zlib.
     zlib_failed: Option<SystemTime>,
 }
@@ -96,6 +100,7 @@ impl HostAuthHandler {
             person: false,
             unsigned: Vec::new(),
             silent: Vec::new(),
+            learner: None,
             zlib_failed: None,
         }
     }
@@ -263,6 +268,8 @@ impl AuthHandler for HostAuthHandler {
                 "{why}\nclosing the connection (ExitOnForwardFailure)"
             ));
         }
+        let confirmed = accepted.record && self.config.strict == StrictHostKeyChecking::Ask;
+        let learner = HostKeyLearner::new(&self.config, &checked.verdict, confirmed, &key);
         let mut names = Vec::new();
         names.extend(accepted.record.then(|| name.clone()));
         let checked_address = shown_address.clone();
@@ -294,6 +301,7 @@ impl AuthHandler for HostAuthHandler {
         self.distrusted = accepted.distrusted;
         self.fingerprint = key.fingerprint();
         names.iter().for_each(|name| self.record(name, &key));
+        self.learner = learner.filter(|_| self.beside.is_none() && !self.distrusted);
         Ok(())
     }
 
@@ -561,6 +569,25 @@ impl AuthHandler for HostAuthHandler {
         }
     }
 
+    fn host_keys_announced(&mut self, blobs: &[Bytes]) -> Vec<PublicKey> {
+        let name = Self::name(&self.config);
+        match &mut self.learner {
+            Some(learner) => learner.announced(&self.config, &name, blobs, &self.prompt),
+            None => Vec::new(),
+        }
+    }
+
+    fn awaits_proofs(&self) -> bool {
+        let learner = self.learner.as_ref();
+        learner.is_some_and(HostKeyLearner::awaits_proofs)
+    }
+
+    fn host_keys_proven(&mut self, proven: Result<Vec<PublicKey>, KeyError>) {
+        if let Some(learner) = &mut self.learner {
+            learner.proven(&self.config, proven, &self.prompt);
+        }
+    }
+
     fn far(&mut self, seen: &ProbeResult) {
         let Some(mut memory) = self.memory.clone() else {
             return;
@@ -624,6 +651,8 @@ pub(super) fn memory_name(config: &HostConfig) -> (&str, u16, &str) {
     (config.host_key_name(), port, &config.user)
 }
 
-fn lock(prompt: &SharedPrompt) -> std::sync::MutexGuard<'_, dyn Prompt + Send + 'static> {
+pub(super) fn lock(
+    prompt: &SharedPrompt,
+) -> std::sync::MutexGuard<'_, dyn Prompt + Send + 'static> {
     prompt.lock().unwrap_or_else(PoisonError::into_inner)
 }

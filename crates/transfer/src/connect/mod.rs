@@ -10,6 +10,7 @@ mod direct;
 mod error;
 mod host;
 mod host_auth_handler;
+mod host_key_learner;
 mod jump;
 mod passing;
 mod preconnect;

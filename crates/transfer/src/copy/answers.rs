@@ -129,6 +129,7 @@ impl Engine<'_> {
                 }
             }
             Some((_, JobPurpose::Clock)) => self.on_clock(attributes),
+            Some((_, JobPurpose::Seal)) => self.on_seal(attributes),
             Some((_, JobPurpose::Taken(file))) => {
                 let file = *file;
                 let is_file = attributes.kind() == schedule::EntryKind::File;
@@ -232,7 +233,10 @@ impl Engine<'_> {
             JobPurpose::Taken(file) => self.on_taken_over(file),
             JobPurpose::Boot(file) => self.on_boot(&file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
-            JobPurpose::SymlinkTimes | JobPurpose::Clock | JobPurpose::Cleared => {}
+            JobPurpose::SymlinkTimes
+            | JobPurpose::Clock
+            | JobPurpose::Seal
+            | JobPurpose::Cleared => {}
         }
     }
 

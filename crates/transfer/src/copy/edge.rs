@@ -19,6 +19,7 @@ use sftp::ServerInfo;
 use super::HostId;
 use super::local_ops::LocalOps;
 use super::transfer_estimate::{Counting, TransferEstimate};
+use crate::connect::ConnectError;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
 use crate::session::{RemoteCommandId, SessionEvent, SessionSummary};
@@ -40,7 +41,11 @@ pub(super) trait Edge {
     /// # Errors
     ///
     /// One sentence that says why there is no session.
-    fn connect(&self, host: HostId, coming: Option<TransferEstimate>) -> Result<Connected, String>;
+    fn connect(
+        &self,
+        host: HostId,
+        coming: Option<TransferEstimate>,
+    ) -> Result<Connected, ConnectError>;
 
     /// Host name as the user wrote it.
     fn name(&self, host: HostId) -> String;
@@ -58,7 +63,12 @@ pub(super) trait Edge {
     fn count(&self, paths: &[Vec<u8>], recursive: bool) -> Counting;
 
     /// Journal of the copy that `command` identifies; `target` is a local target.
-    fn journal(&self, command: &[u8], target: Option<&Path>) -> Box<dyn JournalStore>;
+    fn journal(
+        &self,
+        command: &[u8],
+        target: Option<&Path>,
+        folder: Option<&Path>,
+    ) -> Box<dyn JournalStore>;
 
     /// Boot ID of this machine's kernel; empty if unknown.
     fn boot(&self) -> Vec<u8>;
@@ -118,7 +128,7 @@ pub(super) trait Remote {
 
 /// Step of a command at the far end.
 #[derive(Debug)]
-pub(super) enum CommandStep {
+pub(crate) enum CommandStep {
     /// Runs these words with the account's shell.
     Run(Vec<u8>),
     /// Sends bytes to its standard input.

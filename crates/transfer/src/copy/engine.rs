@@ -21,6 +21,7 @@ use super::tree::{DirKey, HeldItem, TargetTree};
 use super::verify::Verification;
 use super::withheld::Withheld;
 use super::{CopyOptions, CopyRequest, DeltaUse};
+use crate::connect::ConnectError;
 use crate::report::{
     Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
     Summary,
@@ -122,6 +123,8 @@ pub(super) enum JobPurpose {
     Taken(FileId),
     /// Reads the target's clock from a file's modification time.
     Clock,
+    /// Reads the server's clock at the end of a run with failed files.
+    Seal,
     /// Removes a leftover of an earlier run.
     Cleared,
     /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
@@ -230,7 +233,7 @@ pub(super) struct Engine<'a> {
     /// Target for which the guess about its kind was wrong, and true if it is a file.
     pub(super) learned_place: Option<(Vec<u8>, bool)>,
     /// Reason that the run ends early.
-    pub(super) lost: Option<String>,
+    pub(super) lost: Option<ConnectError>,
     cancelled: bool,
     /// Events had arrived at the last check.
     heard: bool,
@@ -270,7 +273,7 @@ impl<'a> Engine<'a> {
             own_files: edge.local(),
             matched_bytes: 0,
             withheld: Withheld::default(),
-            walks: ActiveWalks::default(),
+            walks: ActiveWalks::new(options.filter.as_ref()),
             counting: None,
             roots: VecDeque::new(),
             relayed: 0,
@@ -335,7 +338,8 @@ impl<'a> Engine<'a> {
         self.explain();
         self.summary.outcome = match self.lost {
             _ if self.edge.is_cancelled() => Outcome::Interrupted,
-            Some(why) => Outcome::NoConnection(why),
+            Some(why) if why.is_misconfiguration() => Outcome::Misconfigured(why.into()),
+            Some(why) => Outcome::NoConnection(why.into()),
             None if self.summary.failed > 0 => Outcome::Partial,
             None => Outcome::Complete,
         };
@@ -462,7 +466,7 @@ impl<'a> Engine<'a> {
 
     pub(super) fn why_stopped(&self) -> String {
         match &self.lost {
-            Some(why) => why.clone(),
+            Some(why) => why.to_string(),
             None => "interrupted".to_owned(),
         }
     }
@@ -690,7 +694,8 @@ impl<'a> Engine<'a> {
     fn on_losing(&mut self, end: CopyEnd, why: &str) {
         if let Some(side) = self.side(end) {
             let why = format!("{}: {why}", side.name);
-            self.lost.get_or_insert(why);
+            self.lost
+                .get_or_insert_with(|| ConnectError::unreachable(why));
             self.drop_what_waits();
         }
     }
@@ -703,7 +708,8 @@ impl<'a> Engine<'a> {
         let Some(side) = side else { return };
         side.lost = true;
         let why = format!("{}: {why}", side.name);
-        self.lost.get_or_insert_with(|| why.clone());
+        self.lost
+            .get_or_insert_with(|| ConnectError::unreachable(why.clone()));
         self.drop_what_waits();
         let orphans: Vec<JobId> = self
             .jobs

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, Stat, Uid, chownat, fchmod, fstat, linkat, mkdirat, statat,
-    symlinkat, utimensat,
+    AtFlags, FileType, Mode, Stat, chownat, fchmod, fstat, linkat, mkdirat, statat, symlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
 use schedule::{
@@ -23,7 +23,7 @@ use super::CopyOptions;
 use crate::cancel::CancelToken;
 use crate::disk::{
     CreateSettings, Directory, DirectoryCache, FinishSettings, Location, LostMetadata,
-    create_target, kind_of, open_source, os_words, set_xattrs, temp_name, timestamps,
+    create_target, kind_of, os_words, set_xattrs, temp_name, timestamps,
 };
 use crate::sums::FileSums;
 
@@ -178,11 +178,11 @@ fn set_owner(
     group: u32,
     flags: AtFlags,
 ) -> Result<(), String> {
-    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-    let done = chownat(&dir, name, Some(user), Some(group), flags);
+    let (user, group) = sys::chown_ids(user, group);
+    let done = chownat(&dir, name, user, group, flags);
     if done == Err(Errno::PERM) {
         // A non-root owner may still set a group of which it is a member.
-        let _ = chownat(&dir, name, None, Some(group), flags);
+        let _ = chownat(&dir, name, None, group, flags);
     }
     done.map_err(|e| os_words(&e.into()))
 }
@@ -271,7 +271,7 @@ pub(super) fn copy_file(
     if there.is_some_and(|there| same_file(source, &there)) {
         return Err((false, "source and target are the same file".to_owned()));
     }
-    let (mut from, meta) = open_source(source).map_err(reading)?;
+    let (mut from, meta) = directories.open_source(source).map_err(reading)?;
     let create = CreateSettings {
         directories,
         path: target,

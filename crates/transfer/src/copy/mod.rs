@@ -21,6 +21,7 @@ mod relayed;
 mod resolve;
 mod resume;
 mod roots;
+mod selection;
 mod self_copy;
 #[cfg(test)]
 mod sim;
@@ -42,9 +43,11 @@ use std::sync::Arc;
 use schedule::TempDir;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::edge::CommandStep;
 use self::engine::Engine;
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{End, PlannedCopy, with_edge};
+pub use self::selection::SourceFilter;
 use self::threads::ThreadedEdge;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
@@ -90,6 +93,9 @@ pub struct CopyOptions {
     pub fsync: bool,
     /// Keep a journal, so that the same command resumes after an interruption.
     pub journal: bool,
+    /// Folder of the journal, instead of the user's state folder.
+    #[serde(skip)]
+    pub journal_folder: Option<JournalFolder>,
     /// Ignore the journal of an earlier run and remove its leftovers.
     pub afresh: bool,
     /// Send only the parts that differ from an older file at the receiver.
@@ -114,9 +120,21 @@ pub struct CopyOptions {
     pub preserve_setuid: bool,
     /// Keep holes, and turn blocks of zeros into holes.
     pub sparse: bool,
+    /// Copy only what this filter selects.
+    #[serde(skip)]
+    pub filter: Option<SourceFilter>,
     /// Wait until the server at the far end is known, because the metadata to keep needs a
     /// longhaul.
     pub settle: bool,
+}
+
+/// Folder in which several machines keep the journals of their copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalFolder {
+    /// Path of the folder, which only this user may write.
+    pub path: PathBuf,
+    /// Identifies the copy among those with equal operands.
+    pub key: Vec<u8>,
 }
 
 /// Use of a basis file at a remote longhaul instead of sending the whole file.

@@ -8,16 +8,17 @@ use std::time::Instant;
 use schedule::{Attributes, Job, JobKind, RemotePath};
 use sftp::ServerInfo;
 
-use super::edge::{Edge, Heard, Wish, wait_for};
+use super::edge::{CommandStep, Edge, Heard, Wish, wait_for};
 use super::engine::{CopyEnd, Engine};
 use super::names::{Written, written};
 use super::source::TargetPath;
 use super::threads::ThreadedEdge;
 use super::{Connect, CopyOptions, CopyRequest, Place};
 use crate::cancel::CancelToken;
+use crate::connect::ConnectError;
 use crate::disk::DirectoryCache;
 use crate::report::{Event, Name, Progress, Summary};
-use crate::session::SessionEvent;
+use crate::session::{RemoteCommandId, SessionEvent};
 use crate::walk::WalkEntry;
 
 /// Entries to copy, in the order of a walk: a directory before its contents, and its end after
@@ -150,8 +151,26 @@ impl<'a> PlannedCopy<'a> {
         }
     }
 
+    /// Does something with a command at a remote end. The caller chooses its number, above those of
+    /// the copy.
+    pub(crate) fn command(&self, end: End, id: RemoteCommandId, step: CommandStep) {
+        if let Some(side) = self.engine.side(end.into()) {
+            side.session.command(id, step);
+        }
+    }
+
+    /// Time of the run.
+    pub(crate) fn now(&self) -> Instant {
+        self.engine.edge.now()
+    }
+
     /// Waits until a session has an event or the run is interrupted.
     pub(crate) async fn wait(&self) {
+        self.wait_until(None).await;
+    }
+
+    /// Waits as [`PlannedCopy::wait`] does, or until `until`.
+    pub(crate) async fn wait_until(&self, until: Option<Instant>) {
         let sides = [&self.engine.source, &self.engine.target];
         let wish = Wish {
             sessions: sides
@@ -160,6 +179,7 @@ impl<'a> PlannedCopy<'a> {
                 .map(|side| side.number)
                 .collect(),
             cancel: true,
+            until,
             ..Wish::default()
         };
         wait_for(self.engine.edge, wish).await;
@@ -196,9 +216,20 @@ impl<'a> PlannedCopy<'a> {
         self.engine.stopped()
     }
 
+    /// True if setuid and setgid bits of the source are kept.
+    pub(crate) fn keeps_special_bits(&self) -> bool {
+        self.engine.keeps_special_bits()
+    }
+
     /// True if anything has failed so far.
     pub(crate) fn has_failed(&self) -> bool {
         self.engine.summary.failed > 0
+    }
+
+    /// Files that are complete so far, and the bytes of file data that were confirmed.
+    pub(crate) fn copied(&self) -> (u64, u64) {
+        let summary = &self.engine.summary;
+        (summary.files, summary.bytes)
     }
 
     /// Sets the times of the target's root, whose path the user named.
@@ -225,7 +256,9 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that a session was lost.
     pub(crate) fn lose(&mut self, why: String) {
-        self.engine.lost.get_or_insert(why);
+        self.engine
+            .lost
+            .get_or_insert_with(|| ConnectError::unreachable(why));
     }
 
     /// Copies the entries onto the target's root and waits until all are done.

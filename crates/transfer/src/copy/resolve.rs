@@ -14,6 +14,7 @@ use super::source::{SelfCopyGuard, SourceRoot, TargetPath};
 use super::target_kind::{TargetIs, is_directory_by_name};
 use super::transfer_estimate;
 use super::{CopyRequest, HostId, Place};
+use crate::connect::ConnectError;
 use crate::report::Name;
 use crate::walk::{join, local_path, refused_name};
 
@@ -113,7 +114,9 @@ impl Engine<'_> {
             self.end(CopyEnd::Source);
         }
         if !self.stopped() {
+            self.report_missing();
             self.clear_leftovers().await;
+            self.seal_journal().await;
         }
     }
 
@@ -134,7 +137,7 @@ impl Engine<'_> {
                     }
                     Err(why) => {
                         // Like scp, continue with the sources on other hosts.
-                        self.fail_group(host, group, &why);
+                        self.fail_group(host, group, &why.to_string());
                         continue;
                     }
                 }
@@ -187,7 +190,7 @@ impl Engine<'_> {
                         return;
                     }
                     Err(why) => {
-                        self.fail_group(host, group, &why);
+                        self.fail_group(host, group, &why.to_string());
                         continue;
                     }
                 }
@@ -210,7 +213,7 @@ impl Engine<'_> {
         &self,
         host: HostId,
         coming: Option<transfer_estimate::TransferEstimate>,
-    ) -> Result<Side, String> {
+    ) -> Result<Side, ConnectError> {
         let connected = self.edge.connect(host, coming)?;
         Ok(Side::new(connected, self.edge.name(host)))
     }

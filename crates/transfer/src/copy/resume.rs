@@ -58,6 +58,8 @@ pub(super) struct ResumeJournal {
     target: Option<PathBuf>,
     /// Every file is recorded, however small the copy is.
     pub(super) records_all: bool,
+    /// Final name of the file that was finished last at a server, without asking for its time.
+    last_untimed: Option<Vec<u8>>,
     /// Files and bytes taken from the earlier run.
     pub(super) taken: (u64, u64),
 }
@@ -148,7 +150,9 @@ impl Engine<'_> {
             Operand::Remote { .. } => None,
         };
         let identity = self.identity(request);
-        let place = self.edge.journal(&identity, local.as_deref());
+        let folder = self.options.journal_folder.as_ref();
+        let folder = folder.map(|folder| folder.path.as_path());
+        let place = self.edge.journal(&identity, local.as_deref(), folder);
         let found = self.find_unlocked(&*place).await;
         self.keeper.target = local;
         self.keeper.afresh = self.options.afresh;
@@ -191,6 +195,8 @@ impl Engine<'_> {
                         self.keeper.waits = true;
                         self.keeper.next = state.next_id();
                         self.keeper.worth = ResumeValue::of(&state);
+                        let sealed = state.seal();
+                        self.keeper.write(sealed);
                         self.keeper.state = *state;
                         if self.keeper.target.is_some() {
                             let boot = self.edge.boot();
@@ -277,6 +283,10 @@ impl Engine<'_> {
         if let Some(dir) = &self.options.temp_dir {
             identity.push(b'T');
             identity.extend_from_slice(dir.path());
+        }
+        if let Some(folder) = &self.options.journal_folder {
+            identity.push(b'K');
+            identity.extend_from_slice(&folder.key);
         }
         for place in request.sources.iter().chain([&request.target]) {
             identity.push(0);

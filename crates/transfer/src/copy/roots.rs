@@ -19,6 +19,9 @@ impl Engine<'_> {
                 return self.fail(None, name, what);
             }
         };
+        if !self.selects_root(&root.path, &stat.attributes) {
+            return;
+        }
         if stat.is_directory() {
             if !self.may_recurse(&root.path) {
                 return;
@@ -112,6 +115,9 @@ impl Engine<'_> {
         self.source_goes_to(root.onto.target(&root.path));
         let looks = self.options.recursive || self.options.archive || self.target.is_some();
         if !looks {
+            if !self.selects_root(&root.path, &Attributes::default()) {
+                return;
+            }
             // Skip the query: the download reports if the source is not a file.
             return self.begin_owned(WaitingForOwner::Root(root, Attributes::default()));
         }
@@ -191,6 +197,10 @@ impl Engine<'_> {
                 fault.unwrap_or_else(|| "the server gave no information about it".to_owned());
             return self.fail(None, name, what);
         };
+        if !self.selects_root(&root.path, &attributes) {
+            self.walks.forget_listing(id);
+            return;
+        }
         match attributes.kind() {
             EntryKind::Directory if self.may_recurse(&root.path) => {
                 let target = root.onto.target(&root.path);

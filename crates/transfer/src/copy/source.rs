@@ -8,6 +8,7 @@ use super::local_ops::TreeWalk;
 use super::names::name_in_target;
 use super::owner::WaitingForOwner;
 use super::planned::PlannedEntries;
+use super::selection::{SourceFilter, SourceSelection};
 use super::tree::{DirKey, HeldItem};
 use crate::walk::{DirId, Entry, ListAnswer, RemoteWalk, WalkEntry, join};
 
@@ -72,6 +73,8 @@ pub(super) struct ActiveWalks {
     pub(super) avoid: Option<SelfCopyGuard>,
     /// Claims of merged sources on target paths; `None` without merging.
     pub(super) claims: Option<ClaimedTargets>,
+    /// Selection of what is copied; `None` if everything is.
+    pub(super) selection: Option<SourceSelection>,
     /// Sources that are identical to their target.
     pub(super) same: BTreeSet<Vec<u8>>,
 }
@@ -112,6 +115,13 @@ enum EarlyListing {
 }
 
 impl ActiveWalks {
+    pub(super) fn new(filter: Option<&SourceFilter>) -> Self {
+        Self {
+            selection: filter.map(SourceSelection::new),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn next_id(&mut self) -> WalkId {
         self.next += 1;
         WalkId(self.next)
@@ -251,7 +261,9 @@ impl Engine<'_> {
             Some(true) => return true,
         }
         if let Some((id, found, target)) = self.next_found() {
-            self.begin_owned(WaitingForOwner::Found(id, found, target));
+            if self.selects(id, &found) {
+                self.begin_owned(WaitingForOwner::Found(id, found, target));
+            }
             return true;
         }
         let busy = self.walks.local.is_some() || self.walks.planned.is_some();
@@ -392,7 +404,7 @@ impl Engine<'_> {
         }
     }
 
-    fn skip(&mut self, id: WalkId, dir: DirId) {
+    pub(super) fn skip(&mut self, id: WalkId, dir: DirId) {
         if let Some((_, walk, _)) = &mut self.walks.local {
             walk.skip(dir);
         }

@@ -111,6 +111,9 @@ impl LocalOps for ThisMachine {
     }
 
     fn walk(&self, root: PathBuf, follow: bool, avoid: Option<PathBuf>) -> Box<dyn TreeWalk> {
+        if !follow {
+            self.directories.follow_no_symlink_below(root.clone());
+        }
         let mut walk = LocalWalk::new(root, follow);
         if let Some(avoid) = avoid {
             walk.avoid(avoid);

@@ -19,6 +19,7 @@ use super::this_machine::ThisMachine;
 use super::transfer_estimate::{Counting, TransferEstimate};
 use super::{Connect, HostId};
 use crate::cancel::CancelToken;
+use crate::connect::ConnectError;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::{JournalFile, JournalStore, boot_here};
 use crate::session::{RemoteCommandId, Session, SessionEvent, SessionSummary};
@@ -97,7 +98,11 @@ impl Edge for ThreadedEdge<'_> {
         self.cancel.is_cancelled()
     }
 
-    fn connect(&self, host: HostId, coming: Option<TransferEstimate>) -> Result<Connected, String> {
+    fn connect(
+        &self,
+        host: HostId,
+        coming: Option<TransferEstimate>,
+    ) -> Result<Connected, ConnectError> {
         let session = self.connect.connect(host, coming, self.cancel)?;
         let mut sessions = self.sessions.borrow_mut();
         sessions.push(session.events().clone());
@@ -132,8 +137,14 @@ impl Edge for ThreadedEdge<'_> {
         Counting::of(paths, recursive)
     }
 
-    fn journal(&self, command: &[u8], target: Option<&Path>) -> Box<dyn JournalStore> {
-        Box::new(JournalFile::new(command, target, Rc::clone(&self.bell)))
+    fn journal(
+        &self,
+        command: &[u8],
+        target: Option<&Path>,
+        folder: Option<&Path>,
+    ) -> Box<dyn JournalStore> {
+        let bell = Rc::clone(&self.bell);
+        Box::new(JournalFile::new(command, target, folder, bell))
     }
 
     fn boot(&self) -> Vec<u8> {

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::os_words;
+use super::source::{LocalSource, open_source, open_source_with};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, mkdirat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
-use schedule::LocalPath;
+use schedule::{FileMeta, LocalPath};
 use sys::{Symlinks, XattrsOf, default_acl_bits, open_beneath};
 
 /// The number of directories below a target that are held open. A walk goes from directory to
@@ -189,6 +190,8 @@ pub struct DirectoryCache {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Roots of trees whose symlinks are copied as symlinks.
+    unfollowed: Vec<PathBuf>,
     /// Directories that the user named, each resolved once so that the whole copy writes to one
     /// place.
     named: Vec<(PathBuf, Arc<Directory>)>,
@@ -241,6 +244,41 @@ impl DirectoryCache {
         Ok(Location {
             dir,
             name: OsStr::from_bytes(name).to_owned(),
+        })
+    }
+
+    /// Makes [`DirectoryCache::open_source`] follow no symlink below `root`: symlinks there are
+    /// copied as such, so that one on the way to a file has been put there since the listing.
+    pub(crate) fn follow_no_symlink_below(&self, root: PathBuf) {
+        let mut state = self.state();
+        if !state.unfollowed.contains(&root) {
+            state.unfollowed.push(root);
+        }
+    }
+
+    /// Opens a source and stats the open file, as [`open_source`] does.
+    ///
+    /// # Errors
+    /// A symlink where none is followed (ELOOP), or a file that cannot be opened.
+    pub(crate) fn open_source(&self, path: &Path) -> io::Result<(LocalSource, FileMeta)> {
+        let beneath = |root: &PathBuf| {
+            let here = (root.as_os_str() == ".").then_some(path);
+            let below = path.strip_prefix(root).ok().or(here)?;
+            (!below.as_os_str().is_empty()).then(|| LocalPath::beneath(root, below, false))
+        };
+        let beneath = self.state().unfollowed.iter().find_map(beneath);
+        let Some(beneath) = beneath else {
+            return open_source(path);
+        };
+        let opened = self
+            .locate(&beneath)
+            .and_then(|at| open_source_with(|flags| at.open(flags, 0)));
+        opened.map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::LOOP) => io::Error::other(
+                "a symlink stands there, or on the way, since the file was listed; run the same \
+                 command again",
+            ),
+            _ => e,
         })
     }
 

@@ -122,6 +122,37 @@ fn whoever_swaps_directories_for_symlinks_meanwhile_gains_nothing() -> Result {
 }
 
 #[test]
+fn a_source_is_not_read_through_a_symlink_that_was_put_there_after_the_listing() -> Result {
+    let dir = tree()?;
+    let root = dir.path().join("target");
+    let secret = dir.path().join("outside/secret");
+    fs::write(&secret, "secret")?;
+    fs::write(root.join("a/file"), "data")?;
+    symlink("../../outside/secret", root.join("a/last"))?;
+    symlink("../outside", root.join("way"))?;
+    // The named root itself may be a symlink of the user's.
+    let named = dir.path().join("named");
+    symlink("target", &named)?;
+    for root in [&root, &named] {
+        let known = DirectoryCache::default();
+        // With -r alone symlinks are followed, as by scp.
+        assert!(known.open_source(&root.join("a/last")).is_ok());
+        known.follow_no_symlink_below(root.clone());
+        assert!(known.open_source(&root.join("a/file")).is_ok());
+        assert!(known.open_source(&root.join("a/last")).is_err());
+        assert!(known.open_source(&root.join("way/secret")).is_err());
+        // Another source of the same command.
+        assert!(known.open_source(&secret).is_ok());
+    }
+    let here = DirectoryCache::default();
+    here.follow_no_symlink_below(".".into());
+    for file in ["Cargo.toml", "./Cargo.toml", "src/lib.rs"] {
+        assert!(here.open_source(Path::new(file)).is_ok(), "{file}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_bounded_number_of_directories_is_held_open() -> Result {
     let dir = tree()?;
     let directories = DirectoryCache::default();

@@ -10,7 +10,7 @@ use super::basis_file::open_older;
 use super::pool::JobFile;
 use super::{
     CreateSettings, DirectoryCache, FinishSettings, LocalTarget, adopt_target, create_target,
-    delta, holes, local_fault, open_source, packed,
+    delta, holes, local_fault, packed,
 };
 use crate::sums::{SumLedger, SumTicket};
 
@@ -43,7 +43,7 @@ pub(super) fn execute_on_files(
             },
             _,
         ) => {
-            let (mut source, meta) = open_source(&path).map_err(failed)?;
+            let (mut source, meta) = directories.open_source(&path).map_err(failed)?;
             if sparse {
                 source.tell_holes();
             }

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 
-use rustix::fs::{Gid, OFlags, Uid, fchown};
+use rustix::fs::{OFlags, fchown};
 use rustix::io::Errno;
 use schedule::{ExtraMetadata, MetadataFlags, Parts, Xattrs};
 use sftp::xattrs;
-use sys::{XattrsOf, add_xattrs, read_xattrs, replace_xattrs};
+use sys::{XattrsOf, add_xattrs, chown_ids, read_xattrs, replace_xattrs};
 
 use super::directories::Location;
 use super::os_words;
@@ -19,11 +19,11 @@ pub(crate) type LostMetadata = Vec<(Parts, String)>;
 /// capabilities, and `user` attributes need the owner's write permission.
 pub(super) fn before_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut LostMetadata) {
     if let Some((user, group)) = beyond.owner {
-        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-        let done = fchown(file, Some(user), Some(group));
+        let (user, group) = chown_ids(user, group);
+        let done = fchown(file, user, group);
         if done == Err(Errno::PERM) {
             // A user may still set a group of which they are a member.
-            let _ = fchown(file, None, Some(group));
+            let _ = fchown(file, None, group);
         }
         if let Err(e) = done {
             not_kept.push((Parts::OWNER, os_words(&e.into())));
@@ -41,10 +41,10 @@ pub(super) fn keep_owner(file: &File, has: (u32, u32), (user, group): (u32, u32)
     if has == (user, group) {
         return true;
     }
-    let of = (Uid::from_raw(user), Gid::from_raw(group));
-    let kept = fchown(file, Some(of.0), Some(of.1)).is_ok();
+    let of = chown_ids(user, group);
+    let kept = fchown(file, of.0, of.1).is_ok();
     if !kept && has.1 != group {
-        let _ = fchown(file, None, Some(of.1));
+        let _ = fchown(file, None, of.1);
     }
     kept
 }

@@ -27,10 +27,18 @@ pub(crate) struct JournalFile {
 
 impl JournalFile {
     /// Locates the journal of the copy that `command` identifies; `target` is a local target. Its
-    /// bell goes to `bell` once it is open.
-    pub(crate) fn new(command: &[u8], target: Option<&Path>, bell: Bell) -> Self {
+    /// bell goes to `bell` once it is open. With `folder` it lies there.
+    pub(crate) fn new(
+        command: &[u8],
+        target: Option<&Path>,
+        folder: Option<&Path>,
+        bell: Bell,
+    ) -> Self {
         Self {
-            location: JournalLocation::new(command, target),
+            location: match folder {
+                Some(folder) => JournalLocation::shared(folder, command),
+                None => JournalLocation::new(command, target),
+            },
             found: RefCell::default(),
             bell,
         }

@@ -28,6 +28,8 @@ pub(crate) struct JournalLocation {
     /// The state folder; `None` if the user has none.
     folder: Option<PathBuf>,
     name: OsString,
+    /// A lease of the shard decides who may write, so a locked journal is taken over.
+    leased: bool,
     /// The path of a version 2 journal beside the target.
     beside: Option<PathBuf>,
 }
@@ -56,6 +58,18 @@ impl JournalLocation {
         Self::at(UserDir::State.path(), command, local)
     }
 
+    /// Returns the location in a folder that several machines share: one of them can resume what
+    /// another one has left, so the machine is not part of the identity.
+    pub(crate) fn shared(folder: &Path, command: &[u8]) -> Self {
+        Self {
+            identity: command.to_vec(),
+            folder: Some(folder.to_path_buf()),
+            name: format!("{}.journal", short_hash(command)).into(),
+            leased: true,
+            beside: None,
+        }
+    }
+
     fn at(folder: Option<PathBuf>, command: &[u8], local: Option<&Path>) -> Self {
         let identity = [&machine(), command].concat();
         let beside = local.and_then(|target| std::path::absolute(target).ok());
@@ -63,6 +77,7 @@ impl JournalLocation {
         Self {
             folder,
             name: format!("{}.journal", short_hash(&identity)).into(),
+            leased: false,
             beside: beside.map(|f| f.join(format!(".longhaul-{}.journal", short_hash(command)))),
             identity,
         }
@@ -93,10 +108,34 @@ impl JournalLocation {
         };
         let path = dir.path().join(&self.name);
         // The process that holds the lock removes the file when its copy is complete.
+        if self.leased && !lock(&file)? {
+            let file = self.take_over(&dir, &file)?;
+            let path = dir.path().join(&self.name);
+            return self.read(&dir, file, path);
+        }
         if !lock(&file)? || file.metadata()?.nlink() == 0 {
             return Ok(JournalSearch::Busy(path));
         }
         self.read(&dir, file, path)
+    }
+
+    /// Replaces a journal that another process holds by a copy. That process has lost its lease: it
+    /// is paused, or its machine is gone and the file server has not noticed yet. It goes on writing
+    /// into the file without a name, until it sees the loss.
+    fn take_over(&self, dir: &PrivateDir, mut held: &File) -> io::Result<File> {
+        let mut copy = self.name.clone();
+        copy.push(".copy");
+        match dir.remove(&copy) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = dir.create_file(&copy)?;
+        held.rewind()?;
+        io::copy(&mut held, &mut file)?;
+        file.sync_all()?;
+        lock(&file)?;
+        dir.rename(&copy, &self.name)?;
+        Ok(file)
     }
 
     fn read(&self, dir: &PrivateDir, file: File, path: PathBuf) -> io::Result<JournalSearch> {
@@ -241,6 +280,28 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"no journal");
         std::os::unix::fs::chown(&path, Some(0), None).unwrap();
         assert!(matches!(place.find().unwrap(), JournalSearch::Aside(_)));
+    }
+
+    /// Regression test: the worker that followed a paused one could not begin its shard.
+    #[test]
+    fn the_journal_of_a_shard_is_taken_from_a_worker_that_has_lost_its_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan");
+        let place = JournalLocation::shared(&path, b"a shard");
+        let (mut paused, name) = place.create().unwrap();
+        let mut bytes = Vec::new();
+        schedule::journal::Writer::header(&mut bytes);
+        let identity = place.identity().to_vec();
+        let copy = schedule::journal::Record::Copy { identity };
+        schedule::journal::Writer::default().write(&copy, &mut bytes);
+        io::Write::write_all(&mut paused, &bytes).unwrap();
+        let JournalSearch::Left { file, .. } = place.find().unwrap() else {
+            panic!("not found");
+        };
+        // What the paused one writes later is lost with its file.
+        io::Write::write_all(&mut paused, b"more").unwrap();
+        assert_eq!(fs::read(&name).unwrap(), bytes);
+        drop(file);
     }
 
     /// Regression test: a server sent such a file, and its contents affected unrelated local files.

@@ -230,15 +230,23 @@ fn key(key_type: &[u8], blob: &[u8]) -> Option<(String, Vec<u8>, Vec<u8>)> {
         return None;
     }
     let key_type = std::str::from_utf8(named).ok()?.to_owned();
-    let (blob, plain) = match (PublicKey::from_blob(&blob), key_type.as_str()) {
-        (Ok(key), _) => (blob, key.plain().blob().to_vec()),
-        (Err(_), "ssh-rsa") => {
-            let blob = shortest_rsa(&blob)?;
-            (blob.clone(), blob)
-        }
-        (Err(_), _) => return None,
-    };
+    let (blob, plain) = comparable(blob)?;
     Some((key_type, blob, plain))
+}
+
+/// Returns the blob of a key and that of its plain key, in the form in which lines are compared.
+pub(super) fn comparable(blob: Vec<u8>) -> Option<(Vec<u8>, Vec<u8>)> {
+    match PublicKey::from_blob(&blob) {
+        Ok(key) => {
+            let plain = key.plain().blob().to_vec();
+            Some((blob, plain))
+        }
+        Err(_) => {
+            let rsa = Reader::new(&blob).string().ok() == Some(&b"ssh-rsa"[..]);
+            let blob = rsa.then(|| shortest_rsa(&blob)).flatten()?;
+            Some((blob.clone(), blob))
+        }
+    }
 }
 
 /// Re-encodes an `ssh-rsa` blob of any size with minimal numbers, since OpenSSH compares numbers
@@ -279,6 +287,18 @@ impl Entry {
             place: self.place.clone(),
             key_type: self.key_type.clone(),
             fingerprint: fingerprint(&self.blob),
+        }
+    }
+
+    /// True if the line may be about more than a host and its address: it has patterns, or more
+    /// than two names (clientloop.c `hostspec_is_complex`).
+    pub(super) fn has_patterns(&self) -> bool {
+        match &self.hosts {
+            Hosts::Patterns(patterns) => {
+                let commas = patterns.iter().filter(|b| **b == b',').count();
+                commas > 1 || patterns.iter().any(|b| matches!(b, b'*' | b'?' | b'!'))
+            }
+            Hosts::Hashed { .. } => false,
         }
     }
 

@@ -7,6 +7,7 @@ mod line;
 mod pattern;
 mod record;
 mod revoked;
+mod update;
 
 use std::fs::File;
 use std::io::ErrorKind::{NotADirectory, NotFound};
@@ -20,6 +21,7 @@ pub use decide::{Accepted, HostKeyError, decide, decide_address, recorded};
 pub use pattern::matches_pattern;
 pub use record::record;
 pub use revoked::RevokedKeys;
+pub use update::{AnnouncedKeys, KeyChanges, NoUpdate};
 
 use crate::config::Algorithms;
 use line::{Entry, KnownHostsLine, LineMeaning, Marker, Unreadable};

@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use aws_lc_rs::{hmac, rand};
@@ -12,6 +12,9 @@ use rustix::fs::{FlockOperation, flock};
 use ssh::key::PublicKey;
 
 use super::{HostName, KnownHosts};
+
+/// How often a file may be replaced while it is being locked.
+const REPLACED: u32 = 16;
 
 /// Adds a line for `name` and `key` to `file`, unless another process has just added it.
 ///
@@ -23,12 +26,24 @@ pub fn record(file: &Path, name: &HostName, key: &PublicKey, hashed: bool) -> io
             .mode(0o700)
             .create(folder)?;
     }
-    let mut open = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(file)?;
+    let line = line(name, key, hashed)?;
+    let (mut open, is_file) = open_locked(file, true)?;
+    if !is_file {
+        return open.write_all(&line);
+    }
+    let present = contents(&mut open)?;
+    let mut known = KnownHosts::default();
+    known.add(file, &present);
+    let key = key.plain();
+    let is_there = |e: &&super::Entry| e.blob == key.blob() && e.marker == super::Marker::None;
+    if known.lines(name).any(|e| is_there(&e)) {
+        return Ok(());
+    }
+    append(&mut open, &present, &line)
+}
+
+/// Returns a line for `name` and `key`, with its end.
+pub(super) fn line(name: &HostName, key: &PublicKey, hashed: bool) -> io::Result<Vec<u8>> {
     let hosts = if hashed {
         hash(&name.entry())?
     } else {
@@ -40,29 +55,43 @@ pub fn record(file: &Path, name: &HostName, key: &PublicKey, hashed: bool) -> io
         key.key_type(),
         STANDARD.encode(key.blob())
     );
-    if !open.metadata()?.is_file() {
-        return open.write_all(line.as_bytes());
-    }
-    // The lock is held until the file is closed. It serializes longhaul processes; against other
-    // programs, O_APPEND with a single write keeps lines intact.
-    flock(&open, FlockOperation::LockExclusive)?;
-    let present = contents(&mut open)?;
-    let mut known = KnownHosts::default();
-    known.add(file, &present);
-    let is_there = |e: &&super::Entry| e.blob == key.blob() && e.marker == super::Marker::None;
-    if known.lines(name).any(|e| is_there(&e)) {
-        return Ok(());
-    }
-    let unfinished = present.last().is_some_and(|b| *b != b'\n');
-    let line = if unfinished {
-        format!("\n{line}")
-    } else {
-        line
-    };
-    open.write_all(line.as_bytes())
+    Ok(line.into_bytes())
 }
 
-fn contents(file: &mut File) -> io::Result<Vec<u8>> {
+/// Opens a known_hosts file to append to it, and locks it if it is a regular one, which the second
+/// value tells. `create` makes a missing file.
+///
+/// The lock is held until the file is closed. It serializes longhaul processes; against other
+/// programs, O_APPEND with a single write keeps lines intact.
+pub(super) fn open_locked(file: &Path, create: bool) -> io::Result<(File, bool)> {
+    for _ in 0..REPLACED {
+        let open = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(create)
+            .mode(0o600)
+            .open(file)?;
+        if !open.metadata()?.is_file() {
+            return Ok((open, false));
+        }
+        flock(&open, FlockOperation::LockExclusive)?;
+        let (ours, there) = (open.metadata()?, std::fs::metadata(file)?);
+        if (ours.dev(), ours.ino()) == (there.dev(), there.ino()) {
+            return Ok((open, true));
+        }
+        // Another process has put a new file in its place.
+    }
+    Err(io::Error::other("the file is replaced again and again"))
+}
+
+/// Appends whole lines to a file whose content is `present`, in one write.
+pub(super) fn append(open: &mut File, present: &[u8], lines: &[u8]) -> io::Result<()> {
+    let unfinished = present.last().is_some_and(|b| *b != b'\n');
+    let end: &[u8] = if unfinished { b"\n" } else { b"" };
+    open.write_all(&[end, lines].concat())
+}
+
+pub(super) fn contents(file: &mut File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.take(super::MAX_FILE).read_to_end(&mut bytes)?;

@@ -55,7 +55,7 @@ impl RevokedKeys {
 
     /// Returns the position of a revocation of the key, its certificate or the certificate's
     /// authority.
-    pub(super) fn find(&self, key: &PublicKey) -> Option<LinePosition> {
+    pub fn find(&self, key: &PublicKey) -> Option<LinePosition> {
         let blobs = bare_blobs(key);
         let found = self
             .keys

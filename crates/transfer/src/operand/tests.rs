@@ -183,3 +183,22 @@ fn a_host_that_steers_a_terminal_is_refused_and_shown_escaped() {
     let operand = Operand::parse(OsStr::new("host:a\u{2028}b")).unwrap();
     assert_eq!(operand.to_string(), "host:a\\u{2028}b");
 }
+
+/// Regression: the copy tried to reach a host named rsync.
+#[test]
+fn addresses_of_rsync_and_other_protocols_are_answered_with_the_form_to_use() {
+    for (text, says) in [
+        (&b"rsync://h/module"[..], "write [user@]host:path"),
+        (b"ssh://u@h/x", "write [user@]host:path"),
+        (b"https://h/x", "write [user@]host:path"),
+        (b"h::module/x", "host:./:NAME"),
+        (b"u@h::module", "host:./:NAME"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    // A host of such a name, and names that begin with a colon.
+    for text in [&b"rsync:/x"[..], b"rsync:x", b"h::", b"h:./:x"] {
+        assert!(matches!(parse(text), Ok(Operand::Remote(_))));
+    }
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
+use diagnose::Stall;
 use mio::{Events, Poll, Token};
 use sftp::{Attrs, Client, Handle, OpenFlags, Options, Reply, Request, RequestId};
 use wire::Block;
@@ -18,8 +19,12 @@ pub(super) const REQUEST: u32 = 32 << 10;
 const MOST_REQUESTS: u64 = (128 << 20) / REQUEST as u64;
 /// Requests in flight while nothing is known about the path.
 const FIRST_REQUESTS: u64 = (256 << 10) / REQUEST as u64;
+/// Time without an acknowledgement after which a connection is broken.
+const SILENT: Duration = Duration::from_secs(4);
 /// Longest output of a command in bytes.
 const MOST_OUTPUT: usize = 64 << 10;
+/// Reason for the end of a wait.
+pub(super) const NO_ANSWER: &str = "no answer in time";
 /// Longest wait in one turn.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -67,6 +72,13 @@ pub(super) struct ProbeConnection {
     link: Box<dyn Link>,
     pub(super) channels: Vec<ProbeChannel>,
     command: Option<(ChannelId, CommandOutput)>,
+    began: Instant,
+    /// Bytes that passed in both directions, as last seen: a broken connection has no counters.
+    passed: u64,
+    /// Bytes that are known to have arrived at either end.
+    known: u64,
+    /// Time at which the peer's TCP last acknowledged or sent something.
+    heard: Instant,
     /// Reason for its end.
     pub(super) lost: Option<String>,
 }
@@ -100,6 +112,10 @@ impl Connections {
             link,
             channels: Vec::new(),
             command: None,
+            began: Instant::now(),
+            passed: 0,
+            known: 0,
+            heard: Instant::now(),
             lost: None,
         });
         Ok(number)
@@ -260,7 +276,7 @@ impl Connections {
                 return Ok(result);
             }
             if Instant::now() >= until {
-                return Err("no answer in time".to_owned());
+                return Err(NO_ANSWER.to_owned());
             }
             self.turn(until);
             if let Some(why) = self.all.iter().find_map(|c| c.lost.clone()) {
@@ -299,6 +315,15 @@ impl Connections {
         }
     }
 
+    /// A connection that was lost, or on which nothing is acknowledged any more.
+    pub(super) fn broken(&self) -> Option<Stall> {
+        let broken = self.all.iter().find_map(|c| {
+            let silent = c.heard.elapsed() > SILENT;
+            (c.lost.is_some() || silent).then(|| c.stall(silent))
+        });
+        broken.filter(|stall| stall.bytes > 0)
+    }
+
     /// Ends all connections.
     pub(super) fn finish(self) {
         for connection in self.all {
@@ -318,6 +343,16 @@ impl Connections {
 }
 
 impl ProbeConnection {
+    /// Age and bytes of a connection that broke.
+    pub(super) fn stall(&self, silent: bool) -> Stall {
+        Stall {
+            seconds: self.began.elapsed().as_secs_f64(),
+            bytes: self.passed,
+            reset: !silent,
+            in_handshake: false,
+        }
+    }
+
     /// Returns true if more can be moved at once.
     fn turn(&mut self, now: Instant, since: Duration) -> Result<bool, String> {
         let mut events = Vec::new();
@@ -327,12 +362,16 @@ impl ProbeConnection {
             self.handle(event)?;
         }
         self.link.handle_timeout(now).map_err(lost)?;
-        let rtt = self
-            .link
-            .sample()
-            .tcp
-            .map(|tcp| tcp.rtt)
-            .unwrap_or_default();
+        let sample = self.link.sample();
+        if let Some(tcp) = sample.tcp {
+            let under_way = u64::from(tcp.unacked) * u64::from(tcp.snd_mss);
+            let passed = tcp.bytes_acked + tcp.bytes_received + under_way;
+            if passed - under_way != self.known || under_way == 0 {
+                (self.known, self.heard) = (passed - under_way, now);
+            }
+            self.passed = self.passed.max(passed);
+        }
+        let rtt = sample.tcp.map(|tcp| tcp.rtt).unwrap_or_default();
         let pool = self.link.pool();
         for channel in &mut self.channels {
             channel.adjust(now, rtt);

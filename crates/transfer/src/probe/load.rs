@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::Rung;
+use diagnose::{Rung, Stall};
 use sftp::{Handle, OpenFlags};
 
 use super::connection::{ChannelIndex, Connections, Use};
@@ -11,6 +11,11 @@ use crate::cancel::CancelToken;
 
 /// Time between two pings on the idle connection.
 const PING: Duration = Duration::from_millis(150);
+/// Silence after which data no longer passes, beyond [`STALLED_TRIPS`]: TCP has repeated a segment
+/// four times by then.
+const STALLED: Duration = Duration::from_secs(4);
+/// Round trips of silence after which data no longer passes, beyond [`STALLED`].
+const STALLED_TRIPS: u32 = 8;
 /// Longest wait for data in flight after a load.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -23,6 +28,8 @@ pub(super) struct Load<'a> {
     pub(super) data: u64,
     /// Channel of an idle connection on which round trips are measured meanwhile.
     pub(super) idle: Option<ChannelIndex>,
+    /// The far end may pause for longer, as a disk does.
+    pub(super) pauses: bool,
 }
 
 /// Result of a load.
@@ -33,6 +40,8 @@ pub(super) struct LoadResult {
     pub(super) bytes: u64,
     /// Reason for an early end.
     pub(super) lost: Option<String>,
+    /// Broken connection.
+    pub(super) stall: Option<Stall>,
 }
 
 impl Connections {
@@ -59,9 +68,29 @@ impl Connections {
         let end = start + load.time;
         let (mut pings, mut awaited, mut pinged) = (Vec::new(), None, start);
         let mut lost = None;
-        while Instant::now() < end && !cancel.is_cancelled() {
-            self.turn(end);
+        let patience = STALLED + self.round_trip(load.channels) * STALLED_TRIPS;
+        let (mut asked, mut silent) = (false, Duration::ZERO);
+        while (Instant::now() < end || silent > patience / 4) && !cancel.is_cancelled() {
+            self.turn(end.max(Instant::now() + PING));
             sampler.turn(self);
+            silent = match load.pauses {
+                true => Duration::ZERO,
+                false => sampler.silence(Instant::now()),
+            };
+            if silent > patience / 2 && !asked {
+                // A request in flight tells a broken connection from a server that is busy.
+                asked = load.channels.iter().all(|at| self.ping(*at).is_some());
+            }
+            if silent > patience {
+                match self.unacknowledged(load.channels) {
+                    Some(connection) => {
+                        lost = Some(self.give_up(connection));
+                        break;
+                    }
+                    None if Instant::now() >= end => break,
+                    None => {}
+                }
+            }
             if let Some(idle) = load.idle {
                 self.watch(idle, &mut awaited, &mut pinged, &mut pings);
             }
@@ -71,6 +100,13 @@ impl Connections {
             }
         }
         let bytes = sampler.passed(self);
+        let broken = load
+            .channels
+            .iter()
+            .find(|at| self.all.get(at.0).is_some_and(|c| c.lost.is_some()));
+        let stall = broken
+            .and_then(|at| self.all.get(at.0))
+            .map(|c| c.stall(silent > patience));
         let rung = sampler.finish(self);
         for at in load.channels {
             self.set_use(*at, Use::Idle);
@@ -81,6 +117,7 @@ impl Connections {
             answer: (pings.len() >= 3).then(|| median(&mut pings)),
             bytes,
             lost,
+            stall,
         }
     }
 
@@ -105,6 +142,27 @@ impl Connections {
             }
             None => {}
         }
+    }
+
+    /// Longest round trip of the connections of these channels.
+    fn round_trip(&self, channels: &[ChannelIndex]) -> Duration {
+        let tcp = channels.iter().filter_map(|at| self.sample(at.0).tcp);
+        tcp.map(|tcp| tcp.rtt).max().unwrap_or_default()
+    }
+
+    /// A connection whose data the peer's TCP does not acknowledge.
+    fn unacknowledged(&self, channels: &[ChannelIndex]) -> Option<usize> {
+        let waits = |at: &&ChannelIndex| self.sample(at.0).tcp.is_some_and(|tcp| tcp.unacked > 0);
+        channels.iter().find(waits).map(|at| at.0)
+    }
+
+    /// Marks a connection as lost; returns the reason.
+    fn give_up(&mut self, connection: usize) -> String {
+        let why = "no data passes any more".to_owned();
+        if let Some(connection) = self.all.get_mut(connection) {
+            connection.lost = Some(why.clone());
+        }
+        why
     }
 
     fn trouble(&self, channels: &[ChannelIndex]) -> Option<String> {

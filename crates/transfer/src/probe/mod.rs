@@ -22,8 +22,8 @@ pub type ProbeProgress = dyn Fn(&str, f64, f64) + Send + Sync;
 /// What to measure, and for how long.
 #[derive(Clone)]
 pub struct ProbeOptions {
-    /// Time for all measurements.
-    pub time: Duration,
+    /// Time for all measurements; `None` for 30 s, and more on a path of over 250 ms.
+    pub time: Option<Duration>,
     /// Bytes that may be sent and received altogether.
     pub data: u64,
     /// Directory at the server in which a file is written to measure the disk.

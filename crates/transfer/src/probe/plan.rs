@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diagnose::{Evidence, LoginStep, Machine, Mark, Spread, Stall, TcpPath};
+use diagnose::{Evidence, LoginStep, Machine, Mark, Rung, Spread, Stall, TcpPath};
 use sftp::OpenFlags;
 use sftp::Request;
 
-use super::connection::{ChannelIndex, Connections, REQUEST, Use};
+use super::connection::{ChannelIndex, Connections, NO_ANSWER, REQUEST, Use};
 use super::load::{Load, LoadResult};
 use super::remote;
 use super::sampling::median;
@@ -18,6 +18,11 @@ use crate::connect::{self, ConnectError, ConnectionFactory, ConnectionFacts, Sha
 use crate::session::{ConnectionSource, Link};
 use crate::timeline::{Timeline, TimelineStep};
 
+/// Time for all measurements unless the user sets it, and its extension in round trips: ten pass
+/// before a connection is at full speed.
+const TIME: Duration = Duration::from_secs(30);
+const TRIPS: f64 = 120.0;
+const LONGEST_TIME: f64 = 75.0;
 /// Gain from a second connection from which on four and eight are tried.
 const WORTH: f64 = 1.1;
 /// Longest wait for an answer of the server.
@@ -28,11 +33,18 @@ const PINGS: usize = 12;
 const FIRST: f64 = 0.16;
 const FURTHER: f64 = 0.08;
 const DOWN: (f64, f64) = (0.12, 0.06);
+/// Pause before a measurement is repeated.
+const PAUSE: Duration = Duration::from_millis(1500);
+/// Gain of the second measurement from which on the first one was disturbed.
+const STAYS: f64 = 1.25;
+/// Share of time from which on a second channel is worth a measurement.
+const BLOCKED: f64 = 0.1;
 /// Shares of the time for one slice of a DSCP class, and for the server's disk.
 const SLICE: f64 = 0.02;
 const DISK: f64 = 0.08;
-/// Share of the time for one measurement at most.
-const LONGEST: f64 = 0.15;
+/// Round trips of a measurement, at most a share of the time.
+const LEAST_TRIPS: f64 = 14.0;
+const LONGEST: f64 = 0.16;
 /// Pairs with a class that seems slow.
 const PAIRS: usize = 5;
 /// DSCP values that OpenSSH uses or used.
@@ -65,10 +77,11 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         opened(facts);
     });
     let mut config = target.config.clone();
-    let patience = (options.time / 3).clamp(Duration::from_secs(3), Duration::from_secs(15));
+    let time = options.time.unwrap_or(TIME);
+    let patience = (time / 3).clamp(Duration::from_secs(3), Duration::from_secs(15));
     config.connect_timeout = Some(config.connect_timeout.unwrap_or(patience));
     let begun = Instant::now();
-    (options.progress)("login", 0.0, options.time.as_secs_f64());
+    (options.progress)("login", 0.0, time.as_secs_f64());
     let around = settings.clone();
     let connected = until_cancelled(target, move || connect::connect(config, &around));
     let (link, factory) = match connected {
@@ -77,7 +90,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
             Some(stall) => {
                 return Ok(Evidence {
                     stall: Some(stall),
-                    partial: Some(error.to_string()),
+                    unseen: vec![format!("everything else: {error}")],
                     expected: options.expected,
                     ..Evidence::default()
                 });
@@ -98,6 +111,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     let mut run = Run {
         target,
         options,
+        time,
         settings,
         factory: Arc::new(factory),
         facts: facts.unwrap_or_default(),
@@ -108,9 +122,22 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     };
     run.e.expected = options.expected;
     run.e.login = login_steps(&timeline);
-    match run.measure() {
+    let measured = run.measure();
+    if let Err(why) = &measured
+        && why != TIME_UP
+        && why != DATA_USED
+        && !target.cancel.is_cancelled()
+    {
+        run.e.stall = run.e.stall.or_else(|| run.all.broken());
+    }
+    match measured {
         Ok(()) => {}
         Err(why) if why == TIME_UP || why == DATA_USED => run.e.unseen.push(why),
+        // The break is the finding.
+        Err(why) if run.e.stall.is_some() => {
+            let why = format!("further measurements: {why}");
+            run.e.unseen.push(why);
+        }
         Err(why) => run.e.partial = Some(why),
     }
     if target.cancel.is_cancelled() {
@@ -194,6 +221,7 @@ fn login_steps(timeline: &Timeline) -> Vec<LoginStep> {
 struct Run<'a> {
     target: &'a ProbeTarget,
     options: &'a ProbeOptions,
+    time: Duration,
     settings: SharedSettings,
     factory: Arc<ConnectionFactory>,
     facts: ConnectionFacts,
@@ -214,9 +242,7 @@ impl Run<'_> {
     }
 
     fn left(&self) -> Duration {
-        self.options
-            .time
-            .saturating_sub(self.target.start.elapsed())
+        self.time.saturating_sub(self.target.start.elapsed())
     }
 
     fn step(&self, what: &str) -> Result<(), String> {
@@ -246,7 +272,9 @@ impl Run<'_> {
             return Ok(());
         }
         self.ladder(true)?;
-        self.ladder(false)?;
+        if self.renew() {
+            self.ladder(false)?;
+        }
         self.disk()?;
         self.marks()
     }
@@ -262,7 +290,7 @@ impl Run<'_> {
             answers.push(time.as_secs_f64());
             let tcp = self.all.sample(0).tcp;
             rtts.extend(tcp.map(|tcp| tcp.rtt.as_secs_f64()));
-            if answers.len() >= 4 && begun.elapsed() > self.options.time.mul_f64(0.08) {
+            if answers.len() >= 4 && begun.elapsed() > self.time.mul_f64(0.08) {
                 break;
             }
         }
@@ -282,6 +310,10 @@ impl Run<'_> {
             }
         };
         self.rtt = low;
+        if self.options.time.is_none() {
+            let needed = (TRIPS * low).min(LONGEST_TIME);
+            self.time = TIME.max(Duration::from_secs_f64(needed));
+        }
         self.e.idle = Some(Spread {
             low,
             median: middle.min(answer),
@@ -387,9 +419,9 @@ impl Run<'_> {
     ) -> Result<LoadResult, String> {
         self.prepare(channels, up)?;
         // Slow start takes some ten round trips on a long path.
-        let most = self.options.time.as_secs_f64() * LONGEST;
-        let least = Duration::from_secs_f64((10.0 * self.rtt).min(most).max(0.3));
-        let time = self.options.time.mul_f64(share).max(least).min(self.left());
+        let most = self.time.as_secs_f64() * LONGEST;
+        let least = Duration::from_secs_f64((LEAST_TRIPS * self.rtt).min(most).max(0.3));
+        let time = self.time.mul_f64(share).max(least).min(self.left());
         if time < least / 2 {
             return Err(TIME_UP.to_owned());
         }
@@ -405,18 +437,12 @@ impl Run<'_> {
             time,
             data,
             idle,
+            pauses: false,
         };
-        let begun = Instant::now();
         let result = self.all.load(&load, &self.target.cancel);
         self.bytes += result.bytes;
         if let Some(why) = &result.lost {
-            let stall = Stall {
-                seconds: begun.elapsed().as_secs_f64(),
-                bytes: self.bytes,
-                reset: true,
-                in_handshake: false,
-            };
-            self.e.stall = self.e.stall.or(Some(stall));
+            self.e.stall = self.e.stall.or(result.stall);
             return Err(why.clone());
         }
         Ok(result)
@@ -448,12 +474,66 @@ impl Run<'_> {
         Ok(rate)
     }
 
+    /// Replaces the connections for load: uploads fill queues, and the server's TCP takes the longer
+    /// round trip for congestion and leaves slow start before it has sent anything (HyStart).
+    fn renew(&mut self) -> bool {
+        if self.facts.asked || !self.factory.is_open() {
+            return true;
+        }
+        self.all.cut_from(1);
+        let admitted = self.connect(2) > 0;
+        if !admitted {
+            let why = "downloads: no further connection was admitted";
+            self.e.unseen.push(why.to_owned());
+        }
+        admitted
+    }
+
+    /// True if a channel window held back the first upload, and the path's queue did not fill.
+    fn is_blocked(&self) -> bool {
+        let one = self.e.up.rung(1, 1);
+        let filled = |one: &Rung| one.rtt > 1.25 * one.min_rtt + 0.005;
+        one.is_some_and(|one| one.window_blocked > BLOCKED && !filled(one))
+    }
+
+    /// Loads one connection. A rate that fell is measured again after a pause: a shaper lets another
+    /// burst pass and falls again, and a disturbance does not return.
+    fn first_rung(&mut self, up: bool, first: f64) -> Result<f64, String> {
+        let rate = self.rung(&[(1, 0)], up, first)?;
+        let ladder = |run: &mut Self| match up {
+            true => std::mem::take(&mut run.e.up.rungs),
+            false => std::mem::take(&mut run.e.down.rungs),
+        };
+        let Some(mut rung) = ladder(self).first().copied() else {
+            return Ok(rate);
+        };
+        if rung.before_burst.is_some() {
+            let until = Instant::now() + PAUSE.min(self.left() / 8);
+            while Instant::now() < until && !self.target.cancel.is_cancelled() {
+                self.all.turn(until);
+            }
+            self.rung(&[(1, 0)], up, first)?;
+            if let Some(again) = ladder(self).first() {
+                rung.repeated = Some(again.rate);
+                rung.fell_again = again.before_burst.is_some();
+                if !rung.fell_again && again.rate > STAYS * rung.rate {
+                    rung = *again;
+                }
+            }
+        }
+        match up {
+            true => self.e.up.rungs.push(rung),
+            false => self.e.down.rungs.push(rung),
+        }
+        Ok(rung.rate)
+    }
+
     fn ladder(&mut self, up: bool) -> Result<(), String> {
         let (first, further) = match up {
             true => (FIRST, FURTHER),
             false => DOWN,
         };
-        let one = match self.rung(&[(1, 0)], up, first) {
+        let one = match self.first_rung(up, first) {
             Ok(rate) => rate,
             Err(why) if why.starts_with("/dev/") => {
                 self.e.unseen.push(why);
@@ -463,9 +543,12 @@ impl Run<'_> {
         };
         if up {
             match self.all.open(1, self.until()) {
-                Ok(second) => {
+                // Channels tell nothing where no channel window is in the way.
+                Ok(second) if self.is_blocked() => {
                     self.rung(&[(1, 0), second], up, further)?;
                 }
+                Ok(_) => {}
+                Err(why) if why == NO_ANSWER => return Err(why),
                 Err(why) => {
                     tracing::debug!("a second channel: {why}");
                     self.e.channels_refused = self.all.all.get(1).is_some_and(|c| c.lost.is_none());
@@ -489,9 +572,9 @@ impl Run<'_> {
 
     /// Compares marked and unmarked packets in turns.
     fn marks(&mut self) -> Result<(), String> {
-        let slice = SLICE.max(SLICE_TRIPS * self.rtt / self.options.time.as_secs_f64());
+        let slice = SLICE.max(SLICE_TRIPS * self.rtt / self.time.as_secs_f64());
         // Three logins, five slices, and the time in which each drains.
-        let slices = self.options.time.mul_f64(slice).as_secs_f64().max(0.3) + 5.0 * self.rtt;
+        let slices = self.time.mul_f64(slice).as_secs_f64().max(0.3) + 5.0 * self.rtt;
         let needed = Duration::from_secs_f64(5.0 * slices + 40.0 * self.rtt + 1.0);
         if self.facts.asked || self.settings.dscp != 0 || self.e.tcp.is_none() {
             return Ok(());
@@ -547,10 +630,7 @@ impl Run<'_> {
             let suspect = pairs
                 .iter()
                 .all(|(plain, marked)| *marked < SUSPECT * plain);
-            while suspect
-                && pairs.len() < PAIRS
-                && self.left() > self.options.time.mul_f64(4.0 * share)
-            {
+            while suspect && pairs.len() < PAIRS && self.left() > self.time.mul_f64(4.0 * share) {
                 let plain = self.slice(1, share)?;
                 let marked = self.slice(*connection, share)?;
                 pairs.push((plain, marked));
@@ -598,7 +678,6 @@ impl Run<'_> {
         );
         let before = self.all.channel((1, 0)).map_or(0, |c| c.moved);
         let time = self
-            .options
             .time
             .mul_f64(DISK)
             .max(Duration::from_secs_f64(10.0 * self.rtt));
@@ -609,6 +688,7 @@ impl Run<'_> {
             time,
             data: self.options.data.saturating_sub(self.bytes),
             idle: None,
+            pauses: true,
         };
         let result = self.all.load(&load, &self.target.cancel);
         let request = Request::Fsync {

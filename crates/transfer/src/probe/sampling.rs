@@ -18,6 +18,8 @@ const FALL: f64 = 1.5;
 #[derive(Clone, Debug, Default)]
 struct Counters {
     moved: u64,
+    /// Bytes that arrived at the receiver, in order or not.
+    delivered: u64,
     segments: u64,
     retransmitted: u64,
     reordered: u64,
@@ -102,6 +104,7 @@ impl LoadSampler {
             };
             sum.segments += u64::from(sent);
             sum.retransmitted += u64::from(again);
+            sum.delivered += u64::from(tcp.delivered) * u64::from(tcp.snd_mss);
             sum.reordered += u64::from(tcp.reord_seen);
             sum.vain += u64::from(tcp.dsack_dups);
             sum.busy += tcp.busy;
@@ -127,6 +130,11 @@ impl LoadSampler {
             }
         };
         self.connections.iter().map(of).sum()
+    }
+
+    /// Time in which nothing has passed, up to now.
+    pub(super) fn silence(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.last_moved.0)
     }
 
     /// Bytes that passed since the start.
@@ -213,17 +221,7 @@ impl LoadSampler {
         if self.marks.len() < PLATEAU {
             return None;
         }
-        let rates: Vec<f64> = self
-            .marks
-            .windows(2)
-            .filter_map(|pair| match pair {
-                [a, b] => {
-                    let over = b.0.saturating_duration_since(a.0).as_secs_f64();
-                    (over > 0.002).then(|| b.1.moved.saturating_sub(a.1.moved) as f64 / over)
-                }
-                _ => None,
-            })
-            .collect();
+        let rates = self.rates();
         let plateau = self.marks.len() / 2;
         let (from, to) = (self.marks.get(plateau)?, self.marks.last()?);
         let over = to.0.saturating_duration_since(from.0).as_secs_f64();
@@ -240,6 +238,7 @@ impl LoadSampler {
         };
         let rate = is.moved.saturating_sub(was.moved) as f64 / over;
         let again = is.retransmitted.saturating_sub(was.retransmitted) as f64;
+        let vain = is.vain.saturating_sub(was.vain) as f64;
         let segments = is.segments.saturating_sub(was.segments).max(1) as f64;
         let ticks = was.ticks.zip(is.ticks).map(|(a, b)| {
             let (idle, of) = (b.0.saturating_sub(a.0), b.1.saturating_sub(a.1));
@@ -248,6 +247,9 @@ impl LoadSampler {
         let min_rtt = self.connections.iter().filter_map(|c| all.sample(*c).tcp);
         let min_rtt = min_rtt.map(|tcp| tcp.min_rtt.as_secs_f64());
         let min_rtt = min_rtt.fold(f64::INFINITY, f64::min).min(60.0);
+        let rtt = median(&mut self.rtts.clone());
+        let loss = self.loss(from, to, rtt);
+        let loss_ever = self.loss(self.marks.first()?, to, rtt);
         let window = self.channels.first().map_or(0, |at| all.window(*at).0);
         let (before_burst, burst) = self.burst(&rates);
         let per_channel = self.channels.len().max(1) as f64;
@@ -260,8 +262,9 @@ impl LoadSampler {
             before_burst,
             burst,
             min_rtt,
-            rtt: median(&mut self.rtts.clone()),
-            loss: again / segments,
+            rtt,
+            loss,
+            loss_ever,
             rwnd_limited: share(is.rwnd, was.rwnd),
             sndbuf_limited: share(is.sndbuf, was.sndbuf),
             window_blocked: is.blocked.saturating_sub(was.blocked).as_secs_f64()
@@ -279,8 +282,38 @@ impl LoadSampler {
             idle: ticks,
             slow_start: self.up && self.slow_start && self.grows(),
             reordered: is.reordered.saturating_sub(was.reordered) as f64 / segments,
-            spurious: is.vain.saturating_sub(was.vain) as f64 / again.max(1.0),
+            spurious: vain / again.max(1.0),
+            ..Rung::default()
         })
+    }
+
+    /// Rates between the samples.
+    fn rates(&self) -> Vec<f64> {
+        let rate = |pair: &[(Instant, Counters)]| match pair {
+            [a, b] => {
+                let over = b.0.saturating_duration_since(a.0).as_secs_f64();
+                (over > 0.002).then(|| passed(&a.1, &b.1, self.up) as f64 / over)
+            }
+            _ => None,
+        };
+        self.marks.windows(2).filter_map(rate).collect()
+    }
+
+    /// Share of lost segments between two samples.
+    fn loss(&self, from: &(Instant, Counters), to: &(Instant, Counters), rtt: f64) -> f64 {
+        let over = to.0.saturating_duration_since(from.0).as_secs_f64();
+        let (was, is) = (&from.1, &to.1);
+        let segments = is.segments.saturating_sub(was.segments).max(1) as f64;
+        let again = is.retransmitted.saturating_sub(was.retransmitted) as f64;
+        let vain = is.vain.saturating_sub(was.vain) as f64;
+        match self.up {
+            true => (again - vain).max(0.0) / segments,
+            false => {
+                let trips = (over / rtt.max(1e-4)).max(1.0);
+                let connections = self.connections.len().max(1) as f64;
+                lost_of_late(again / segments, segments / trips / connections)
+            }
+        }
     }
 
     /// True if the congestion window still grew at the end.
@@ -295,23 +328,40 @@ impl LoadSampler {
     fn burst(&self, rates: &[f64]) -> (Option<f64>, u64) {
         let late = rates.get(rates.len() * 2 / 3..).unwrap_or_default();
         let high = late.iter().copied().fold(0.0, f64::max);
-        let early = rates.iter().take_while(|rate| **rate < FALL * high).count();
-        let fast: Vec<f64> = rates
-            .iter()
-            .skip(early)
-            .take_while(|rate| **rate > FALL * high)
-            .copied()
-            .collect();
-        let end = early + fast.len();
-        let stays = rates.iter().skip(end + 1).all(|rate| *rate < FALL * high);
-        if fast.len() < 2 || high <= 0.0 || !stays || end >= rates.len() * 2 / 3 {
+        let fast = |rate: &f64| *rate > FALL * high;
+        // Slow start comes first, and the burst may have dips.
+        let (Some(early), Some(last)) = (rates.iter().position(fast), rates.iter().rposition(fast))
+        else {
+            return (None, 0);
+        };
+        let end = last + 1;
+        let burst = rates.get(early..end).unwrap_or_default();
+        let mean = burst.iter().sum::<f64>() / burst.len().max(1) as f64;
+        if burst.len() < 2 || high <= 0.0 || !fast(&mean) || end >= rates.len() * 2 / 3 {
             return (None, 0);
         }
         let start = self.marks.first().map_or(0, |mark| mark.1.moved);
         let passed = self.marks.get(end).map_or(0, |mark| mark.1.moved);
-        let mean = fast.iter().sum::<f64>() / fast.len() as f64;
         (Some(mean), passed.saturating_sub(start))
     }
+}
+
+/// Bytes that arrived at the receiver between two samples. Acknowledged bytes would jump whenever a
+/// lost segment is repaired.
+fn passed(from: &Counters, to: &Counters, up: bool) -> u64 {
+    match up && to.delivered > from.delivered {
+        true => to.delivered - from.delivered,
+        false => to.moved.saturating_sub(from.moved),
+    }
+}
+
+/// Share of lost segments in a download, of which this end sees only the share `late` of segments
+/// that came out of order. Each loss makes all segments late until it is repaired: those of a round
+/// trip, `window` on average, and those that the sender waits for before it repeats a segment, a
+/// quarter of a round trip (RACK, RFC 8985) or three segments. 1 - late = (1 - p)^(all of these).
+fn lost_of_late(late: f64, window: f64) -> f64 {
+    let in_order = (1.0 - late).clamp(1e-6, 1.0);
+    1.0 - in_order.powf(1.0 / (1.25 * window + 3.0))
 }
 
 fn was_busy(mark: &(Instant, Counters)) -> Duration {

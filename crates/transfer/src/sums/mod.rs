@@ -17,6 +17,6 @@ pub(crate) use file::{FileSums, FinishedSums, SumTicket};
 pub use ledger::{SumLedger, WantedDigest};
 pub(crate) use manifest::Manifest;
 pub(crate) use sum_programs::{
-    AnswerParser, Program, ProgramAnswer, command, list_command, list_line, request, script,
-    whole_request,
+    AnswerParser, Program, ProgramAnswer, command as program_command, list_command, list_line,
+    request, script as program_script, whole_request,
 };

@@ -1,39 +1,13 @@
 //! Conversion between the attributes of a listing and those that a sync compares.
 
-use schedule::{Attributes, EntryKind};
-use sync::{Entry, Kind, Time};
+use schedule::Attributes;
+use sync::{Entry, Kind};
 
-const PERMISSIONS: u32 = 0o7777;
-
-/// Returns what a sync compares of an entry.
-pub(super) fn entry(attributes: &Attributes) -> Entry {
-    let kind = match attributes.kind() {
-        EntryKind::File => Kind::File,
-        EntryKind::Directory => Kind::Directory,
-        EntryKind::Symlink => Kind::Symlink,
-        EntryKind::Other => Kind::Other,
-    };
-    let modified = attributes.times.map(|(_, modified)| Time {
-        seconds: i64::from(modified),
-        nanoseconds: attributes.nanoseconds.map(|(_, modified)| modified),
-    });
-    let mode = attributes.mode.map(|mode| mode & PERMISSIONS);
-    Entry {
-        kind,
-        size: match kind {
-            Kind::File => attributes.size.unwrap_or(0),
-            _ => 0,
-        },
-        modified,
-        mode: mode.and_then(|mode| u16::try_from(mode).ok()),
-        owner: attributes.owner,
-        link: None,
-    }
-}
+pub(crate) use crate::walk::compared_entry as entry;
 
 /// Returns the attributes with which an entry is copied. Its access time is not kept in the tree
 /// and becomes the modification time.
-pub(super) fn attributes(entry: &Entry) -> Attributes {
+pub(crate) fn attributes(entry: &Entry) -> Attributes {
     let kind = match entry.kind {
         Kind::File => 0o100_000,
         Kind::Directory => 0o040_000,

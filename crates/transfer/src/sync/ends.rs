@@ -22,7 +22,7 @@ const FIRST_JOB: u64 = 1 << 41;
 
 /// Operation on one name. Paths are those of the end, not relative to its root.
 #[derive(Clone, Debug)]
-pub(super) enum Op {
+pub(crate) enum Op {
     /// Removes a file or symlink. One that does not exist counts as removed.
     Remove(Vec<u8>),
     /// Removes an empty directory.
@@ -33,6 +33,8 @@ pub(super) enum Op {
     Rename { from: Vec<u8>, to: Vec<u8> },
     /// Sets permissions and times of a file or directory.
     Set(Vec<u8>, Attributes),
+    /// Finds an entry, which is not followed.
+    Look(Vec<u8>),
     /// Reads the text of a symlink.
     ReadSymlink(Vec<u8>),
     /// Gives a file a second name, which does not exist.
@@ -46,11 +48,11 @@ pub(super) enum Op {
 }
 
 /// Result of an operation: the text of a symlink or a checksum, or the reason of a failure.
-pub(super) type OpResult = Result<Option<Vec<u8>>, String>;
+pub(crate) type OpResult = Result<Option<Vec<u8>>, String>;
 
 /// Numbers the jobs of operations.
 #[derive(Debug)]
-pub(super) struct Operations {
+pub(crate) struct Operations {
     next: u64,
 }
 
@@ -63,7 +65,7 @@ impl Default for Operations {
 impl Operations {
     /// Carries out `ops` in any order and returns their results in the order of `ops`. After a
     /// cancel or the loss of the session the rest fail.
-    pub(super) async fn carry_out(
+    pub(crate) async fn carry_out(
         &mut self,
         run: &mut PlannedCopy<'_>,
         end: End,
@@ -153,6 +155,10 @@ fn job(op: Op) -> JobKind {
             follow: false,
             xattrs: None,
         },
+        Op::Look(path) => JobKind::Stat {
+            path: RemotePath(path),
+            follow: false,
+        },
         Op::ReadSymlink(path) => JobKind::ReadSymlink {
             path: RemotePath(path),
         },
@@ -205,6 +211,10 @@ fn local(run: &mut PlannedCopy<'_>, op: &Op) -> OpResult {
             }
         }),
         Op::Rename { from, to } => at(from).and_then(|from| rename_to_free_name(&from, &at(to)?)),
+        Op::Look(path) => at(path).and_then(|at| match at.look()? {
+            Some(_) => Ok(()),
+            None => Err(Errno::NOENT.into()),
+        }),
         Op::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
         Op::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;
@@ -257,8 +267,11 @@ fn sum_of(
     size: u64,
 ) -> io::Result<Vec<u8>> {
     const PART: usize = 1 << 20;
-    let file = std::fs::File::open(local_path(path))?;
-    if file.metadata()?.len() != size {
+    // Another process may have put a FIFO there, which must not block.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(local_path(path), flags, Mode::empty())?;
+    let file = std::fs::File::from(file);
+    if !file.metadata()?.is_file() || file.metadata()?.len() != size {
         return Err(io::Error::other("its size has changed"));
     }
     let mut hasher = blake3::Hasher::new();

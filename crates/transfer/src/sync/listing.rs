@@ -1,8 +1,7 @@
 //! Lists one end of a sync into a tree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -15,45 +14,43 @@ use crate::copy::{End, PlannedCopy};
 use crate::session::SessionEvent;
 use crate::walk::{
     DirId, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkEntry, join, local_path,
-    refused_name,
+    nested_rules, refused_name,
 };
 
 /// Trees that a longhaul server lists for one client at the same time.
 const TREES: usize = 16;
 /// Entries of this machine taken before the sessions are heard.
 const AT_ONCE: usize = 256;
-/// Longest `.gitignore` that is read, in bytes.
-const MOST_RULES: u64 = 1 << 20;
 /// Number of the first job of a listing, above those of the copy.
 const FIRST_JOB: u64 = 1 << 40;
 
 /// Entries of one end.
-pub(super) struct Listing {
-    pub(super) tree: SortedTree,
+pub(crate) struct Listing {
+    pub(crate) tree: SortedTree,
     /// Paths relative to the root, and why they could not be read.
-    pub(super) problems: Vec<(Vec<u8>, String)>,
+    pub(crate) problems: Vec<(Vec<u8>, String)>,
     /// Paths of the source that are not copied, whose counterparts stay.
-    pub(super) kept: BTreeSet<Vec<u8>>,
+    pub(crate) kept: BTreeSet<Vec<u8>>,
     /// Identities of files with several hard links.
-    pub(super) links: BTreeMap<NodeId, InodeId>,
-    pub(super) filter: Filter,
+    pub(crate) links: BTreeMap<NodeId, InodeId>,
+    pub(crate) filter: Filter,
 }
 
 /// What is listed.
-pub(super) struct Root {
-    pub(super) end: End,
-    pub(super) path: Vec<u8>,
+pub(crate) struct Root {
+    pub(crate) end: End,
+    pub(crate) path: Vec<u8>,
     /// `None` if there is no such directory yet.
-    pub(super) attributes: Option<Attributes>,
+    pub(crate) attributes: Option<Attributes>,
     /// Leave out directories on other file systems, for an end on this machine.
-    pub(super) one_file_system: bool,
+    pub(crate) one_file_system: bool,
     /// Add the rules of `.gitignore` files, for an end on this machine.
-    pub(super) gitignore: bool,
+    pub(crate) gitignore: bool,
 }
 
 /// Lists directories and everything below them that `filter` selects, all at the same time.
 /// Returns `None` if the run ends before that.
-pub(super) async fn list(
+pub(crate) async fn list(
     run: &mut PlannedCopy<'_>,
     roots: Vec<Root>,
     filter: &Filter,
@@ -120,6 +117,7 @@ impl Lister {
                     true => PathBuf::from("."),
                     false => local_path(&root.path),
                 };
+                run.directories().follow_no_symlink_below(top.clone());
                 let device = fs::metadata(&top).map(|meta| meta.dev()).ok();
                 Walking::Local {
                     walk: LocalWalk::new(top, false),
@@ -389,20 +387,9 @@ impl Builder {
         self.kept.insert(below);
     }
 
-    /// Adds the rules of a directory's `.gitignore`, if it has one. A line that is no pattern is
-    /// ignored, as git does.
     fn read_gitignore(&mut self, dir: &[u8]) {
-        let file = local_path(&join(dir, b".gitignore"));
-        let is_file = fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_file());
-        let text = File::open(&file).ok().filter(|_| is_file).and_then(|file| {
-            let mut text = Vec::new();
-            file.take(MOST_RULES).read_to_end(&mut text).ok()?;
-            Some(text)
-        });
-        if let Some(text) = text {
-            let below = self.below(dir);
-            let _ = self.filter.add_nested(&below, &text, &file);
-        }
+        let below = self.below(dir);
+        nested_rules(&mut self.filter, &below, &join(dir, b".gitignore"));
     }
 
     fn problem(&mut self, path: &[u8], what: String) {
@@ -447,6 +434,6 @@ impl Builder {
 }
 
 /// Returns true if a problem means that entries may be missing from the listing.
-pub(super) fn hides_entries(what: &str) -> bool {
+pub(crate) fn hides_entries(what: &str) -> bool {
     what != NOT_REGULAR
 }

@@ -1,10 +1,12 @@
 //! Makes a target equal to a source: lists both ends, decides what differs (crate `sync`), and
 //! copies only that. Deletions come last, and only if both listings were complete.
 
-mod attributes;
-mod ends;
+mod alike;
+pub(crate) mod attributes;
+pub(crate) mod ends;
 mod entries;
-mod listing;
+pub(crate) mod listing;
+mod programs;
 mod remembered;
 mod run;
 mod settle;

@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind};
-use sync::{Action, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Step, Tree};
+use sync::{
+    Action, Comparison, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Step, Tree,
+};
 
 use super::attributes::attributes;
 use super::ends::{Op, Operations};
@@ -48,6 +50,7 @@ pub fn run(
             request,
             options: &request.options,
             operations: Operations::default(),
+            target_exists: false,
             deleted: 0,
             moved: 0,
             equal: 0,
@@ -71,11 +74,13 @@ impl SyncResult {
 }
 
 /// A sync in progress.
-struct Sync<'a> {
-    run: PlannedCopy<'a>,
+pub(super) struct Sync<'a> {
+    pub(super) run: PlannedCopy<'a>,
     request: &'a SyncRequest,
-    options: &'a SyncOptions,
-    operations: Operations,
+    pub(super) options: &'a SyncOptions,
+    pub(super) operations: Operations,
+    /// The target directory exists.
+    pub(super) target_exists: bool,
     deleted: u64,
     moved: u64,
     equal: u64,
@@ -105,10 +110,13 @@ impl Sync<'_> {
             let path = self.run.shown(End::Source, &path);
             self.run.fail(path, "no such file or directory".to_owned());
         }
+        if self.are_one_at_target(&source.tree, &target.tree).await {
+            return;
+        }
         let Some(mut plan) = self.plan(source, target).await else {
             return;
         };
-        self.spare_alike(&mut plan);
+        self.spare_alike(&mut plan).await;
         let memory = SourceFileSystem::find(self.request);
         let count = DeletionCount {
             deletions: (plan.deletions().len() + plan.in_the_way().len()) as u64,
@@ -139,6 +147,7 @@ impl Sync<'_> {
         if self.run.stopped() {
             return None;
         }
+        self.target_exists = target.is_some();
         let kind = |attributes: &Option<Attributes>| attributes.map(|a| a.kind());
         let source_error = match kind(&source) {
             None => Some("no such directory"),
@@ -219,10 +228,8 @@ impl Sync<'_> {
         let (mut ours, mut theirs) = (source.tree, target.tree);
         let mut rules = self.options.comparison.clone();
         rules.grain = Grain::of(&theirs);
-        let mut settling = Settling {
-            run: &mut self.run,
-            operations: &mut self.operations,
-        };
+        rules.ignore_special_bits = !self.run.keeps_special_bits();
+        let mut settling = Settling::new(&mut self.run, &mut self.operations);
         settling.read_symlinks(&mut ours, &mut theirs).await;
         let mut plan = Plan::keeping(ours, theirs, &rules, source.kept);
         settling.compare_unsure(&mut plan).await;
@@ -231,23 +238,6 @@ impl Sync<'_> {
             false => plan.keep_others(),
         }
         (!self.run.stopped()).then_some(plan)
-    }
-
-    /// Keeps what may be a copy under a name of other case, and says so.
-    fn spare_alike(&mut self, plan: &mut Plan) {
-        for (source, target) in plan.spare_alike() {
-            let path = join(
-                self.run.root(End::Target),
-                &plan.target().tree().path(target),
-            );
-            let alike = Name(plan.source().tree().path(source));
-            let message = format!(
-                "not deleted: it may be the same file as {alike} of the source, whose name differs \
-                 in case alone; delete it if it is not"
-            );
-            let path = Some(self.run.shown(End::Target, &path));
-            self.run.tell(Event::Warning { path, message });
-        }
     }
 
     fn report_blocked(&mut self, plan: &Plan) {
@@ -279,7 +269,7 @@ impl Sync<'_> {
             let data = matches!(step.action, Action::Create | Action::Replace(_));
             if data && entry.kind == Kind::File {
                 files += 1;
-                bytes += entry.size;
+                bytes = u64::saturating_add(bytes, entry.size);
             }
         }
         let shown = |end| {
@@ -405,14 +395,13 @@ impl Sync<'_> {
             match result {
                 Ok(_) => {
                     let path = join(&root, &plan.source().tree().path(*to));
-                    set.push(Op::Set(path, attributes(plan.source().tree().entry(*to))));
+                    set.push(Op::Set(path, self.kept(plan.source().tree().entry(*to))));
                     self.moved += 1;
                 }
                 Err(_) => drop(failed.insert(*to)),
             }
         }
         plan.unsettle_moves(&failed);
-        self.spare_alike(&mut plan);
         self.operations
             .carry_out(&mut self.run, End::Target, set)
             .await;
@@ -455,7 +444,7 @@ impl Sync<'_> {
                 && entry.kind == Kind::File
             {
                 let path = join(&root, &tree.path(step.source));
-                ops.push(Op::Set(path.clone(), attributes(entry)));
+                ops.push(Op::Set(path.clone(), self.kept(entry)));
                 paths.push(path);
             }
         }
@@ -464,6 +453,17 @@ impl Sync<'_> {
             .carry_out(&mut self.run, End::Target, ops)
             .await;
         self.report_failures(&paths, results, "cannot set its permissions and times");
+    }
+
+    /// Returns the attributes that an entry gets from its source.
+    fn kept(&self, entry: &sync::Entry) -> Attributes {
+        let rules = Comparison {
+            ignore_special_bits: !self.run.keeps_special_bits(),
+            ..Comparison::default()
+        };
+        let mut kept = entry.clone();
+        kept.mode = kept.mode.map(|mode| mode & rules.kept_bits(entry.kind));
+        attributes(&kept)
     }
 
     async fn delete(&mut self, plan: &Plan) {
@@ -508,7 +508,7 @@ impl Sync<'_> {
             .filter(|id| ours.tree().entry(*id).kind == Kind::Directory)
             .map(|id| {
                 let path = join(&root, &ours.tree().path(id));
-                Op::Set(path, attributes(ours.tree().entry(id)))
+                Op::Set(path, self.kept(ours.tree().entry(id)))
             })
             .collect();
         self.operations

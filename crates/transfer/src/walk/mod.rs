@@ -3,6 +3,7 @@
 
 mod local;
 mod remote;
+mod rules;
 mod sample;
 mod tree;
 
@@ -12,6 +13,7 @@ use schedule::journal::SourceId;
 pub use local::LocalWalk;
 pub(crate) use local::local_path;
 pub use remote::{ListAnswer, RemoteWalk, Request};
+pub(crate) use rules::{compared_entry, nested_rules};
 
 /// Identifies a directory found by a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -20,6 +20,10 @@ pub(crate) struct DoctorArgs {
     pub(crate) from: Option<PathBuf>,
     pub(crate) json: bool,
     pub(crate) html: Option<PathBuf>,
+    /// Offer a Host block for ssh_config.
+    pub(crate) fix: bool,
+    /// Write it without asking.
+    pub(crate) yes: bool,
     /// A local file to read.
     pub(crate) local: Option<PathBuf>,
     /// The host, as the source of a copy, and the flags for reaching it.
@@ -33,6 +37,9 @@ pub(super) fn doctor(matches: &ArgMatches) -> Result<DoctorArgs, UsageError> {
         .get_many::<OsString>(OPERANDS)
         .unwrap_or_default()
         .collect();
+    if args.yes && !args.fix {
+        return Err(wrong("--yes needs --fix"));
+    }
     match words.as_slice() {
         [] if args.from.is_some() => {}
         [host, local @ ..] if args.from.is_none() && local.len() <= 1 && !host.is_empty() => {

@@ -4,13 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::ArgMatches;
-use sync::{Comparison, RuleOrigin};
+use sync::Comparison;
+use transfer::operand::Operand;
 
-use super::{CopyArgs, OPERANDS, UsageError, contradiction, from_rows, usage_of};
-use crate::flags::flag::FlagInput;
-use crate::flags::low::When;
-use crate::flags::moment::Moment;
-use crate::flags::rate::Rate;
+use super::{CopyArgs, OPERANDS, UsageError, add_rows, contradiction, from_rows, usage_of};
 use crate::flags::table::{sync_copy_rows, sync_rows};
 
 /// The flags and operands of `longhaul sync`.
@@ -25,76 +22,46 @@ pub(crate) struct SyncArgs {
     pub(crate) backup_dir: Option<PathBuf>,
     pub(crate) dry_run: bool,
     pub(crate) itemize: bool,
-    /// Rules with their places on the command line, by which they are ordered.
-    pub(crate) filters: Vec<(usize, FilterSource)>,
-    pub(crate) gitignore: bool,
-    pub(crate) files_from: Option<PathBuf>,
-    pub(crate) min_size: Option<u64>,
-    pub(crate) max_size: Option<u64>,
-    pub(crate) newer: Option<Moment>,
-    pub(crate) older: Option<Moment>,
     pub(crate) one_file_system: bool,
-    pub(crate) compress: bool,
-    pub(crate) limit: Option<Rate>,
-}
-
-/// Origin of filter rules.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FilterSource {
-    /// A line in gitignore's syntax, from this flag.
-    Rule(String, RuleOrigin),
-    /// A file of such lines.
-    File(PathBuf),
 }
 
 impl SyncArgs {
-    /// Adds a rule for each value, with a prefix.
-    pub(crate) fn rules(
-        &mut self,
-        given: FlagInput,
-        origin: RuleOrigin,
-        prefix: &str,
-    ) -> Result<(), String> {
-        let places = given.places.clone();
-        for (place, pattern) in places.into_iter().zip(given.texts()?) {
-            // `--include !x` would be a pattern with two marks.
-            let line = match pattern.strip_prefix('!').filter(|_| !prefix.is_empty()) {
-                Some(_) => return Err("begins with !, which --include adds itself".to_owned()),
-                None => format!("{prefix}{pattern}"),
-            };
-            self.filters
-                .push((place, FilterSource::Rule(line, origin.clone())));
+    /// Sets the folder of `--backup-dir`.
+    pub(crate) fn keep_backups(&mut self, folder: OsString) -> Result<(), String> {
+        if matches!(Operand::parse(&folder), Ok(Operand::Remote(_))) {
+            return Err("names a host: give a folder of DST, without the host".to_owned());
         }
+        self.backup_dir = Some(folder.into());
         Ok(())
-    }
-
-    /// Adds files of rules.
-    pub(crate) fn filter_files(&mut self, given: FlagInput) {
-        for (place, file) in given.places.into_iter().zip(given.values) {
-            self.filters.push((place, FilterSource::File(file.into())));
-        }
     }
 }
 
 /// Builds the arguments of `longhaul sync`.
 pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
     let mut args: SyncArgs = from_rows(sync_rows(), matches).map_err(|what| wrong(&what))?;
-    args.copy = from_rows(sync_copy_rows(), matches).map_err(|what| wrong(&what))?;
-    args.filters.sort_by_key(|(place, _)| *place);
-    if args.compress && args.copy.compress.is_none() {
-        args.copy.compress = Some(When::Always);
-    }
-    args.copy.limit = args.copy.limit.or(args.limit);
+    add_rows(&mut args.copy, sync_copy_rows(), matches).map_err(|what| wrong(&what))?;
+    args.copy.selection.settle().map_err(|what| wrong(&what))?;
     args.copy.archive = true;
     let operands = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
     let operands: Vec<&OsString> = operands.collect();
     let [source, target] = operands.as_slice() else {
-        return Err(wrong(match operands.len() {
-            0 | 1 if !args.copy.identities.is_empty() => {
-                "SRC and DST are needed; -i names a key file here, and --itemize shows changes"
+        let letter = [
+            (
+                args.itemize,
+                "--identity FILE names a key file; -i is --itemize, as in rsync",
+            ),
+            (
+                args.comparison.checksum,
+                "--cipher names a cipher; -c is --checksum, as in rsync",
+            ),
+        ];
+        let letter = letter.iter().find(|(given, _)| *given);
+        return Err(wrong(&match (operands.len(), letter) {
+            (0 | 1, _) => "SRC and DST are needed".to_owned(),
+            (_, None) => {
+                "one SRC and one DST: sync makes one directory equal to another".to_owned()
             }
-            0 | 1 => "SRC and DST are needed",
-            _ => "one SRC and one DST: sync makes one directory equal to another",
+            (_, Some((_, meaning))) => format!("one SRC and one DST are needed; {meaning}"),
         }));
     };
     if source.as_os_str() == OsStr::new("") || target.as_os_str() == OsStr::new("") {
@@ -129,8 +96,9 @@ pub(crate) fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, parse};
+    use super::super::{FilterSource, LowArgs, When, parse};
     use super::*;
+    use crate::flags::rate::Rate;
 
     fn read(words: &str) -> Result<Box<SyncArgs>, String> {
         let words = words.split(' ').map(OsString::from);
@@ -143,9 +111,11 @@ mod tests {
 
     #[test]
     fn filters_keep_the_order_of_the_command_line() {
-        let args = read("longhaul sync --include b --exclude a --filter-from f --include c x h:y");
+        let args = read("longhaul sync --exclude b --include a --filter-from f --include c x h:y");
         let lines: Vec<String> = args
             .unwrap()
+            .copy
+            .selection
             .filters
             .into_iter()
             .map(|(_, filter)| match filter {
@@ -153,7 +123,7 @@ mod tests {
                 FilterSource::File(file) => file.display().to_string(),
             })
             .collect();
-        assert_eq!(lines, ["!b", "a", "f", "!c"]);
+        assert_eq!(lines, ["b", "!a", "f", "!c"]);
     }
 
     #[test]
@@ -164,11 +134,48 @@ mod tests {
         assert_eq!(args.copy.limit.map(Rate::bytes), Some(102_400));
     }
 
+    /// Regression: -i took the letter behind it as the name of a key file, so that -in --delete
+    /// deleted and -ni --delete did not.
+    #[test]
+    fn letters_of_rsync_mean_what_they_mean_in_rsync() {
+        let args = read("longhaul sync -in --delete x h:y").unwrap();
+        assert!(args.itemize && args.dry_run && args.delete);
+        assert!(args.copy.identities.is_empty());
+        let args = read("longhaul sync -ni --delete --identity k x h:y").unwrap();
+        assert!(args.itemize && args.dry_run && args.delete);
+        assert_eq!(args.copy.identities, [PathBuf::from("k")]);
+        let args = read("longhaul sync -avhzcHAXSW -rltpu x h:y").unwrap();
+        let copy = &args.copy;
+        assert!(args.comparison.checksum && args.comparison.keep_newer);
+        assert!(copy.hard_links && copy.acls && copy.xattrs && copy.sparse);
+        assert!(!copy.forward_agent && copy.ciphers.is_none() && copy.verbose == 1);
+        assert_eq!(copy.delta, transfer::copy::DeltaUse::Never);
+    }
+
+    #[test]
+    fn an_include_that_can_have_no_effect_is_an_error() {
+        let why = read("longhaul sync --include keep.log --exclude *.log x h:y").unwrap_err();
+        assert!(why.contains("--include keep.log: has no effect"), "{why}");
+        for line in [
+            "longhaul sync --exclude *.log --include keep.log x h:y",
+            "longhaul sync --gitignore --include keep.log --exclude x x h:y",
+            "longhaul sync --include keep.log x h:y",
+        ] {
+            assert!(read(line).is_ok(), "{line}");
+        }
+    }
+
     #[test]
     fn what_makes_no_sense_is_said() {
         for (line, says) in [
             ("longhaul sync a", "SRC and DST are needed"),
-            ("longhaul sync -i a b", "-i names a key file"),
+            (
+                "longhaul sync -i key a h:b",
+                "--identity FILE names a key file",
+            ),
+            ("longhaul sync -c aes a h:b", "--cipher names a cipher"),
+            ("longhaul sync --backup-dir h:b a h:b", "names a host"),
+            ("longhaul sync -avP a h:b", "rsync's -P is --progress"),
             ("longhaul sync a b c", "one SRC and one DST"),
             ("longhaul sync --yes a h:b", "--yes confirms --delete"),
             ("longhaul sync --max-delete 5 a h:b", "--max-delete limits"),

@@ -12,8 +12,9 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
         FlagGroup::Measuring,
         ("time", ValueKind::Value("TIME")),
         "Stop after about TIME, such as 90s or 5m (default 30s)",
-        "Stop after about TIME, such as 90s or 5m. The default is 30 seconds. A path with a long \
-         round trip needs more time for the DSCP classes; the result says what was left out.",
+        "Stop after about TIME, such as 90s or 5m. The default is 30 seconds, and 120 round trips, \
+         at most 75 seconds, where these are longer. A path with a long round trip needs more time \
+         for the DSCP classes; the result says what was left out.",
         |args, given| {
             args.time = Some(time(&given.text()?)?);
             Ok(())
@@ -72,6 +73,28 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
          files and can be printed.",
         |args, given| {
             args.html = Some(PathBuf::from(given.os()));
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        FlagGroup::Output,
+        ("fix", ValueKind::Nothing),
+        "Offer a Host block for ~/.ssh/config with what helps",
+        "Show a Host block for ~/.ssh/config with the settings that help OpenSSH's programs, and \
+         append it after a yes. Nothing else is changed, and findings that are unsure add nothing. \
+         A block that stands earlier in the file takes precedence.",
+        |args, _| {
+            args.fix = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        FlagGroup::Output,
+        ("yes", ValueKind::Nothing),
+        "Write the block of --fix without asking",
+        "Write the block of --fix without asking, for scripts.",
+        |args, _| {
+            args.yes = true;
             Ok(())
         },
     ),

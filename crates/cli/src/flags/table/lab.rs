@@ -167,6 +167,43 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     },
     Flag {
         short: None,
+        long: Some("far-start"),
+        takes: ValueKind::Value("TIME"),
+        help: "Delay each start of the account's shell on the far side, such as 900ms",
+        doc: "Delay each start of the account's shell on the far side, such as 900ms, as slow \
+              start-up files do. Without it the shell is /bin/sh and reads none.",
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Sides,
+        overrides: &[],
+        set: |args, given| {
+            args.far_start = Some(lab::path::time(&given.text()?)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("far-cpu"),
+        takes: ValueKind::Value("PERCENT"),
+        help: "Let the server of --sshd run for this share of every 100 ms, such as 10%",
+        doc: "Let the server of --sshd and its sessions run for this share of every 100 ms, such as \
+              10%, as under a processor quota. They are stopped in between.",
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Sides,
+        overrides: &[],
+        set: |args, given| {
+            let text = given.text()?;
+            let percent = text
+                .strip_suffix('%')
+                .and_then(|number| number.parse().ok());
+            args.far_cpu = match percent {
+                Some(percent @ 1..=100) => Some(percent),
+                _ => return Err("is not a percentage from 1% to 100%".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("allow-cc"),
         takes: ValueKind::Values("NAME"),
         help: "Allow programs to select this congestion control; may be repeated",

@@ -1,10 +1,8 @@
-use sync::RuleOrigin;
+use transfer::copy::DeltaUse;
 
 use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
-use crate::flags::low::SyncArgs;
-use crate::flags::moment::Moment;
+use crate::flags::low::{SyncArgs, When};
 use crate::flags::rate::Rate;
-use crate::flags::volume;
 
 /// A row with a letter, which scp has none of.
 const fn lettered(short: char, row: Flag<SyncArgs>) -> Flag<SyncArgs> {
@@ -27,6 +25,28 @@ const fn spelling(
     }
 }
 
+/// A flag of rsync for what a sync always does.
+const fn no_effect(short: char, long: &'static str, why: &'static str) -> Flag<SyncArgs> {
+    lettered(
+        short,
+        spelling((long, ValueKind::Nothing), (why, NO_EFFECT), |_, _| Ok(())),
+    )
+}
+
+const NO_EFFECT: &str = "Accepted from rsync without effect, since a sync always does this.";
+
+/// A name of rsync for `--delete` that asks for a time of deletion.
+const fn deletes(long: &'static str) -> Flag<SyncArgs> {
+    let help = (
+        "Delete at the end: rsync's name for --delete",
+        "Delete at the end, as --delete always does here.",
+    );
+    spelling((long, ValueKind::Nothing), help, |args, _| {
+        args.delete = true;
+        Ok(())
+    })
+}
+
 /// Flags of `longhaul sync` about what is compared, changed and deleted.
 pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     lettered(
@@ -43,15 +63,19 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
             },
         ),
     ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("itemize", ValueKind::Nothing),
-        "Show one line for each path that is changed",
-        "Show one line for each path that is changed, as --dry-run does, and change it.",
-        |args, _| {
-            args.itemize = true;
-            Ok(())
-        },
+    lettered(
+        'i',
+        Flag::ours(
+            FlagGroup::Syncing,
+            ("itemize", ValueKind::Nothing),
+            "Show one line for each path that is changed",
+            "Show one line for each path that is changed, as --dry-run does, and change it. A key \
+             file is named with --identity: -i has rsync's meaning in this command.",
+            |args, _| {
+                args.itemize = true;
+                Ok(())
+            },
+        ),
     ),
     Flag::ours(
         FlagGroup::Syncing,
@@ -97,21 +121,22 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         "Keep what is replaced or deleted in this folder of DST",
         "Keep files that are replaced or deleted in this folder, under their paths. A relative \
          PATH lies in DST and takes no part in the sync. It must be on the same file system.",
-        |args, given| {
-            args.backup_dir = Some(given.os().into());
-            Ok(())
-        },
+        |args, given| args.keep_backups(given.os()),
     ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("checksum", ValueKind::Nothing),
-        "Compare contents even if size and time are equal",
-        "Compare files of equal size by checksum instead of by their times. With a longhaul at \
-         the far end only the checksums cross the path; without one, such files are copied again.",
-        |args, _| {
-            args.comparison.checksum = true;
-            Ok(())
-        },
+    lettered(
+        'c',
+        Flag::ours(
+            FlagGroup::Syncing,
+            ("checksum", ValueKind::Nothing),
+            "Compare contents even if size and time are equal",
+            "Compare files of equal size by checksum instead of by their times. Only the checksums \
+             cross the path: a longhaul at the far end computes them, or a program such as \
+             sha256sum. Where neither is possible, such files are copied again. A cipher is named with --cipher: -c has rsync's meaning in this command.",
+            |args, _| {
+                args.comparison.checksum = true;
+                Ok(())
+            },
+        ),
     ),
     Flag::ours(
         FlagGroup::Syncing,
@@ -156,98 +181,6 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
             Ok(())
         },
     ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("exclude", ValueKind::Values("PATTERN")),
-        "Leave out what matches, in gitignore's syntax",
-        "Leave out entries that match, at both ends. PATTERN has gitignore's syntax: *.o matches \
-         everywhere, /build only at the top, cache/ only directories, and !PATTERN includes. Of \
-         all --exclude, --include and --filter-from the last that matches decides. What lies in an \
-         excluded directory cannot be included.",
-        |args, given| args.rules(given, RuleOrigin::Flag("--exclude"), ""),
-    ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("include", ValueKind::Values("PATTERN")),
-        "Include what matches an earlier --exclude",
-        "Include entries that match and that an earlier --exclude or --filter-from leaves out.",
-        |args, given| args.rules(given, RuleOrigin::Flag("--include"), "!"),
-    ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("filter-from", ValueKind::Values("FILE")),
-        "Read patterns from a file, one a line",
-        "Read patterns from a file with the syntax of a .gitignore file.",
-        |args, given| {
-            args.filter_files(given);
-            Ok(())
-        },
-    ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("gitignore", ValueKind::Nothing),
-        "Leave out what the .gitignore files in SRC ignore",
-        "Leave out what the .gitignore files in SRC ignore, each for its own directory. SRC must \
-         be on this machine. Patterns of --exclude and --include decide before them.",
-        |args, _| {
-            args.gitignore = true;
-            Ok(())
-        },
-    ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("files-from", ValueKind::Value("FILE")),
-        "Sync only the names that FILE lists",
-        "Sync only the names below SRC that FILE lists, one a line or each with a zero byte \
-         behind it; - is standard input. A directory stands for everything in it.",
-        |args, given| {
-            args.files_from = Some(given.os().into());
-            Ok(())
-        },
-    ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("max-size", ValueKind::Value("SIZE")),
-        "Copy no file that is larger, such as 100MB",
-        "Copy no file of SRC that is larger than SIZE, such as 100MB or 4GiB. Its counterpart in \
-         DST stays as it is.",
-        |args, given| {
-            args.max_size = Some(volume::bytes(&given.text()?)?);
-            Ok(())
-        },
-    ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("min-size", ValueKind::Value("SIZE")),
-        "Copy no file that is smaller",
-        "Copy no file of SRC that is smaller than SIZE. Its counterpart in DST stays as it is.",
-        |args, given| {
-            args.min_size = Some(volume::bytes(&given.text()?)?);
-            Ok(())
-        },
-    ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("newer", ValueKind::Value("TIME")),
-        "Copy no file that was not modified since TIME",
-        "Copy no file of SRC that was last modified before TIME: an age such as 36h or 7d, or a \
-         date such as 2026-11-27 or 2026-11-27T18:00.",
-        |args, given| {
-            args.newer = Some(Moment::parse(&given.text()?)?);
-            Ok(())
-        },
-    ),
-    Flag::ours(
-        FlagGroup::Syncing,
-        ("older", ValueKind::Value("TIME")),
-        "Copy no file that was modified since TIME",
-        "Copy no file of SRC that was modified after TIME, which is an age or a date as for \
-         --newer.",
-        |args, given| {
-            args.older = Some(Moment::parse(&given.text()?)?);
-            Ok(())
-        },
-    ),
     lettered(
         'x',
         Flag::ours(
@@ -271,7 +204,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
                 "Compress: rsync's letter for -C.",
             ),
             |args, _| {
-                args.compress = true;
+                args.copy.compress = Some(When::Always);
                 Ok(())
             },
         ),
@@ -286,38 +219,53 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
             let text = given.text()?;
             let bare = text.parse::<u64>().is_ok();
             let text = if bare { format!("{text}KiB") } else { text };
-            args.limit = Some(text.parse::<Rate>()?);
+            args.copy.limit = Some(text.parse::<Rate>()?);
+            Ok(())
+        },
+    ),
+    no_effect('a', "archive", "a sync copies trees with their metadata"),
+    no_effect('r', "recursive", "a sync is recursive"),
+    no_effect('t', "times", "a sync keeps modification times"),
+    no_effect('p', "perms", "a sync keeps permissions"),
+    no_effect('l', "links", "a sync copies symbolic links as links"),
+    Flag {
+        // -h is the command's own.
+        short: None,
+        ..no_effect(
+            '_',
+            "human-readable",
+            "sizes are always shown in kB, MB and GB",
+        )
+    },
+    Flag {
+        short: None,
+        ..no_effect(
+            '_',
+            "partial",
+            "what an interrupted run has sent is always kept",
+        )
+    },
+    spelling(
+        ("itemize-changes", ValueKind::Nothing),
+        ("rsync's name for --itemize", "rsync's name for --itemize."),
+        |args, _| {
+            args.itemize = true;
             Ok(())
         },
     ),
     spelling(
-        ("partial", ValueKind::Nothing),
+        ("whole-file", ValueKind::Nothing),
         (
-            "Accepted from rsync: what an interrupted run has sent is always kept",
-            "Accepted from rsync without effect: what an interrupted run has sent is always kept.",
-        ),
-        |_, _| Ok(()),
-    ),
-    spelling(
-        ("delete-after", ValueKind::Nothing),
-        (
-            "Delete at the end: rsync's name for --delete",
-            "Delete at the end, as --delete always does here.",
+            "rsync's name for --no-delta",
+            "rsync's name for --no-delta.",
         ),
         |args, _| {
-            args.delete = true;
+            args.copy.delta = DeltaUse::Never;
             Ok(())
         },
     ),
-    spelling(
-        ("delete-delay", ValueKind::Nothing),
-        (
-            "Delete at the end: rsync's name for --delete",
-            "Delete at the end, as --delete always does here.",
-        ),
-        |args, _| {
-            args.delete = true;
-            Ok(())
-        },
-    ),
+    deletes("del"),
+    deletes("delete-during"),
+    deletes("delete-delay"),
+    deletes("delete-after"),
 ];

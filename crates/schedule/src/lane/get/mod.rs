@@ -241,7 +241,7 @@ impl Get {
     fn open_if_regular(&mut self, core: &mut LaneContext, attrs: Attributes) {
         if !is_regular(&attrs) {
             let what = match attrs.kind() {
-                EntryKind::Directory => "it is a directory",
+                EntryKind::Directory => "it is a directory: use -r to copy it",
                 _ => "not a regular file",
             };
             self.fail(remote(what));

@@ -143,7 +143,7 @@ fn clients_that_would_end_or_pass_over_it_are_not_told() {
         ("TTSSH/2.73 Win32", true),
         ("Cisco-1.25", false),
         ("paramiko_3.4.0", true),
-        ("longhaul_0.1.0", false),
+        ("longhaul_0.1.0", true),
     ] {
         assert_eq!(
             Ident::ours(software).is_told_host_keys(),

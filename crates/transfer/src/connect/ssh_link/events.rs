@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use ssh::auth::AuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel, LARGE_DATA};
 use ssh::transport::{DisabledProtection, Extensions, Ident, TransportEvent};
@@ -14,7 +16,7 @@ use wire::BorrowPolicy;
 
 use super::channels::{ChannelEnd, FarChannel, RemoteProgram};
 use super::moving::TURN;
-use super::{InputState, LinkRole, SshLink, broken, engine_error, error};
+use super::{InputState, LinkRole, Readiness, SshLink, broken, engine_error, error};
 use crate::connect::auth_handler::AgentBinding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 use crate::timeline::TimelineStep;
@@ -24,6 +26,9 @@ const LARGE_WINDOW: u32 = 64 << 20;
 
 /// The interval at which the kernel is polled for the round trip.
 const RTT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The longest wait for proofs of host keys at the end of a copy.
+const PROOFS: Duration = Duration::from_secs(1);
 
 /// True for environment variables that only select a language (locale(7)).
 fn is_locale(name: &[u8]) -> bool {
@@ -56,6 +61,11 @@ impl SshLink {
                 Event::Channel(event) => self.handle_channel(now, event, events),
                 // Only a server's connection emits these.
                 Event::Login(_) => {}
+                Event::HostKeysAnnounced(blobs) => {
+                    let keys = self.gate.host_keys_announced(&blobs);
+                    self.conn.ask_for_proofs(keys);
+                }
+                Event::HostKeysProven(proven) => self.gate.host_keys_proven(proven),
                 Event::Retracted => {
                     debug!("{}: waiting for another login step", self.config.name);
                     self.first.forget();
@@ -367,6 +377,7 @@ impl SshLink {
             ChannelEvent::Opened(_)
             | ChannelEvent::RequestSucceeded(_)
             | ChannelEvent::Alive
+            | ChannelEvent::ProofsAnswered(_)
             | ChannelEvent::PredictionFailed(_)
             | ChannelEvent::SessionOpened(_)
             | ChannelEvent::Request { .. } => {}
@@ -503,6 +514,32 @@ impl SshLink {
         {
             Some(said) => error(&format!("{what}; its last message: {said}")),
             None => error(what),
+        }
+    }
+
+    /// Receives the answer to a pending request for proofs of host keys, which a copy shorter than
+    /// a round trip would miss. Gives up after a second.
+    pub(super) fn await_proofs(&mut self) {
+        let deadline = Instant::now() + PROOFS;
+        let mut events = Vec::new();
+        loop {
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now);
+            self.readiness = Readiness::UNKNOWN;
+            if !self.gate.awaits_proofs() || left.is_zero() || self.flush(now).is_err() {
+                return;
+            }
+            let Ok(timeout) = Timespec::try_from(left) else {
+                return;
+            };
+            let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+            let polled = poll(&mut fds, Some(&timeout));
+            if matches!(polled, Err(e) if e != Errno::INTR)
+                || self.receive(now, &mut events).is_err()
+            {
+                return;
+            }
+            events.clear();
         }
     }
 

@@ -287,6 +287,7 @@ impl Link for SshLink {
 
     fn finish(mut self: Box<Self>) {
         self.mark(TimelineStep::Closed);
+        self.await_proofs();
         if self.conn.disconnect(BY_APPLICATION, "done").is_ok() {
             self.readiness.writable = true;
             let _ = self.flush(Instant::now());

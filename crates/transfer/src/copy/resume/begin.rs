@@ -99,7 +99,7 @@ impl Engine<'_> {
             task.keep = Some(Box::new(keep));
         }
         self.keeper.files += 1;
-        self.keeper.bytes += source.size;
+        self.keeper.bytes = self.keeper.bytes.saturating_add(source.size);
         let begun = Record::Begun {
             id: of,
             target,

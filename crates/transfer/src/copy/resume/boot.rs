@@ -8,6 +8,7 @@ use schedule::{Attributes, JobKind, RemotePath};
 
 use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::RecordHandling;
+use crate::connect::ConnectError;
 use crate::copy::local_ops::LocalOps;
 
 /// File with the boot ID of a Linux kernel.
@@ -112,7 +113,8 @@ impl Engine<'_> {
             "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
             name.unwrap_or_default()
         );
-        self.lost.get_or_insert(why);
+        self.lost
+            .get_or_insert_with(|| ConnectError::unreachable(why));
         self.drop_what_waits();
         for side in [&self.source, &self.target].into_iter().flatten() {
             side.session.leave("the machine was rebooted");

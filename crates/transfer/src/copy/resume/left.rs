@@ -140,9 +140,7 @@ impl Engine<'_> {
         }
         let times = self.options.preserve || self.options.archive;
         let named = entry.done.is_none() && seen.is_some_and(|seen| entry.is_named(seen, times));
-        let clock = self.keeper.state.clock();
-        let stands =
-            |done: schedule::journal::CompletedFile| seen.is_some_and(|s| done.stands(s, clock));
+        let stands = |done: schedule::journal::CompletedFile| seen.is_some_and(|s| done.stands(s));
         if named || entry.done.is_some_and(stands) {
             let done = named.then(|| Record::Done {
                 id: of,

@@ -74,6 +74,9 @@ impl Engine<'_> {
             size,
             mtime,
         });
+        if self.target.is_some() && mtime == 0 {
+            self.keeper.last_untimed = Some(task.target.clone());
+        }
         let now = self.edge.now();
         let due = |at| now.saturating_duration_since(at) >= CLOCK;
         let due = self.keeper.clock_at.is_none_or(due);
@@ -100,6 +103,29 @@ impl Engine<'_> {
             let mtime = u64::from(modified) * SECOND;
             self.keeper.write(Record::Clock { mtime });
         }
+    }
+
+    /// Seals the journal of a run that ends with failed files, so that the next run tells apart its
+    /// files from those that were changed since. Reads the server's clock from the last file.
+    pub(in crate::copy) async fn seal_journal(&mut self) {
+        if self.stopped() || self.summary.failed == 0 || !self.keeper.goes_on() {
+            return;
+        }
+        let Some(path) = self.keeper.last_untimed.take() else {
+            return;
+        };
+        let kind = JobKind::Stat {
+            path: RemotePath(path),
+            follow: true,
+        };
+        self.submit(CopyEnd::Target, kind, JobPurpose::Seal);
+        self.copy().await;
+    }
+
+    pub(in crate::copy) fn on_seal(&mut self, attributes: Attributes) {
+        let mtime = attributes.times.map_or(0, |(_, modified)| modified);
+        let mtime = u64::from(mtime) * SECOND;
+        self.keeper.write(Record::Sealed { mtime });
     }
 
     /// Removes local temporaries for which no journal was written, since no later run would find

@@ -14,6 +14,7 @@ use super::faults::SimFault;
 use super::files::SimFiles;
 use super::journal::{self, SimStore};
 use super::session::{Host, Outside, Shape, SimSession};
+use crate::connect::ConnectError;
 use crate::copy::HostId;
 use crate::copy::edge::{CommandStep, Connected, Edge, Heard, Remote, Wish};
 use crate::copy::local_ops::LocalOps;
@@ -256,7 +257,7 @@ impl Edge for SimEdge {
         self.0.borrow().cancelled
     }
 
-    fn connect(&self, _: HostId, _: Option<TransferEstimate>) -> Result<Connected, String> {
+    fn connect(&self, _: HostId, _: Option<TransferEstimate>) -> Result<Connected, ConnectError> {
         let files = self.local();
         let mut world = self.0.borrow_mut();
         world.sessions += 1;
@@ -302,7 +303,7 @@ impl Edge for SimEdge {
         Counting::default()
     }
 
-    fn journal(&self, command: &[u8], _: Option<&Path>) -> Box<dyn JournalStore> {
+    fn journal(&self, command: &[u8], _: Option<&Path>, _: Option<&Path>) -> Box<dyn JournalStore> {
         let stored = Rc::clone(&self.0.borrow().journal);
         Box::new(SimStore::new(stored, command))
     }

@@ -13,8 +13,8 @@ use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::sums::{
-    Algorithm, AnswerParser, Digest, Program, ProgramAnswer, command, list_command, list_line,
-    request, script, whole_request,
+    Algorithm, AnswerParser, Digest, Program, ProgramAnswer, list_command, list_line,
+    program_command, program_script, request, whole_request,
 };
 
 /// Time in which the far end must report its checksum program.
@@ -210,8 +210,8 @@ impl Engine<'_> {
     fn start_worker(&mut self) {
         let exec = self.verify.exec_id();
         if let Some(session) = self.far_session() {
-            session.command(exec, CommandStep::Run(command()));
-            session.command(exec, CommandStep::Input(script().into_bytes()));
+            session.command(exec, CommandStep::Run(program_command()));
+            session.command(exec, CommandStep::Input(program_script().into_bytes()));
         }
         self.verify.far.workers.push(Worker {
             exec,

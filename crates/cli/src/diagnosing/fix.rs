@@ -1,0 +1,92 @@
+//! `--fix`: a Host block for ssh_config with the settings that help OpenSSH's programs.
+
+use std::io::{self, Write as _};
+
+use measure::doctor::Report;
+
+use crate::exit::Exit;
+use crate::failed;
+use crate::ssh_config::{append, is_pattern};
+
+/// Comment that identifies our lines.
+const MARK: &str = "# longhaul doctor:";
+
+/// Shows the block, and appends it to the user's ssh_config after a yes. Messages go to standard
+/// error, since standard output may be JSON.
+pub(super) fn offer(report: &Report, yes: bool) -> Exit {
+    let result = match block(report) {
+        Ok(Some(text)) => append(None, yes, &text),
+        Ok(None) => Ok("no setting of ssh_config would help: nothing written\n".to_owned()),
+        Err(why) => Err(why),
+    };
+    match result {
+        Ok(said) => {
+            drop(io::stderr().write_all(said.as_bytes()));
+            Exit::Done
+        }
+        Err(why) => failed(&why),
+    }
+}
+
+/// The Host block; `None` if no finding has a setting. The host of `--from` is a file's word.
+fn block(report: &Report) -> Result<Option<String>, String> {
+    let settings = report.diagnosis.ssh_config();
+    if settings.is_empty() {
+        return Ok(None);
+    }
+    let host = report
+        .host
+        .rsplit_once('@')
+        .map_or(&report.host[..], |(_, host)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if !is_pattern(host) || host.contains(['*', '?', '!']) {
+        return Err("--fix: the host's name cannot be written in ssh_config".to_owned());
+    }
+    let mut text = format!("{MARK} measured settings\nHost {host}\n");
+    for line in settings {
+        text.push_str(&format!("    {line}\n"));
+    }
+    Ok(Some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use diagnose::{Evidence, Mark, Marks};
+
+    use super::*;
+
+    fn policed(host: &str) -> Report {
+        let evidence = Evidence {
+            marks: Marks {
+                noise: vec![1.0],
+                marks: vec![Mark {
+                    class: "CS1".to_owned(),
+                    ratios: vec![0.1; 3],
+                    rate: 1e6,
+                    unmarked: 1e7,
+                }],
+            },
+            ..Evidence::default()
+        };
+        Report::new(host.to_owned(), 1.0, evidence)
+    }
+
+    #[test]
+    fn a_policed_class_gets_a_block_for_its_host() {
+        let text = block(&policed("me@backup")).unwrap().unwrap();
+        assert!(text.ends_with("\nHost backup\n    IPQoS none\n"), "{text}");
+    }
+
+    #[test]
+    fn a_healthy_path_gets_no_block() {
+        let report = Report::new("h".to_owned(), 1.0, Evidence::default());
+        assert_eq!(block(&report), Ok(None));
+    }
+
+    #[test]
+    fn a_file_cannot_write_lines_of_its_own() {
+        for host in ["a b", "a\n  ProxyCommand x", "*", "", "a#", "!a", "x=y"] {
+            assert!(block(&policed(host)).is_err(), "{host:?}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The flags and operands of `longhaul plan`, and of `longhaul cp` with a plan.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::ArgMatches;
+
+use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
+use crate::flags::table::{plan_copy_rows, plan_rows};
+
+/// The flags of `longhaul plan`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PlanArgs {
+    /// The flags for reaching hosts. The operands are those of [`PlanAction::Make`].
+    pub(crate) copy: CopyArgs,
+    pub(crate) shards: Option<u32>,
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) checksum: bool,
+    pub(crate) json: bool,
+    pub(crate) action: PlanAction,
+}
+
+/// The action of `longhaul plan`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PlanAction {
+    /// Make a plan of the given number of shards in this folder.
+    #[default]
+    Make,
+    /// `status DIR`: sum up the shards.
+    Status(PathBuf),
+    /// `verify DIR`: compare the target with the plan.
+    Verify(PathBuf),
+}
+
+/// Builds the arguments of `longhaul plan`.
+pub(super) fn plan(matches: &ArgMatches) -> Result<PlanArgs, UsageError> {
+    let mut args: PlanArgs = from_rows(plan_rows(), matches).map_err(|what| wrong(&what))?;
+    args.copy = from_rows(plan_copy_rows(), matches).map_err(|what| wrong(&what))?;
+    args.copy.json = args.json;
+    let operands = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
+    let operands: Vec<&OsString> = operands.collect();
+    if operands.iter().any(|operand| operand.is_empty()) {
+        return Err(wrong("an operand is empty (\"\"): name a directory"));
+    }
+    let makes = args.shards.is_some() || args.folder.is_some();
+    let is = |word: &str| {
+        operands
+            .first()
+            .is_some_and(|o| o.as_os_str() == OsStr::new(word))
+    };
+    match operands.as_slice() {
+        [_, folder] if is("status") && !makes => {
+            args.action = PlanAction::Status(PathBuf::from(folder));
+        }
+        [_, folder] if is("verify") && !makes => {
+            args.action = PlanAction::Verify(PathBuf::from(folder));
+        }
+        [source, target] => {
+            if args.shards.is_none() || args.folder.is_none() {
+                return Err(wrong("--shards N and -o DIR are needed to make a plan"));
+            }
+            args.copy.sources = vec![(*source).clone()];
+            args.copy.destination = (*target).clone();
+        }
+        [_] if (is("status") || is("verify")) && !makes => {
+            return Err(wrong("the folder of the plan is missing"));
+        }
+        _ => {
+            return Err(wrong(
+                "one SRC and one DST are needed: a plan copies one directory to another",
+            ));
+        }
+    }
+    match &args.action {
+        PlanAction::Verify(_) => {}
+        _ if args.checksum => return Err(wrong("--checksum needs verify")),
+        _ => {}
+    }
+    Ok(args)
+}
+
+/// Returns why a copy with a plan cannot have the other flags; `None` if it can.
+pub(super) fn shard_contradiction(args: &CopyArgs) -> Option<&'static str> {
+    if args.plan.is_none() {
+        let alone = args.shard.is_some() || args.lease.is_some();
+        return alone.then_some("--shard and --lease need --plan DIR");
+    }
+    let wrong = match () {
+        () if args.shard.is_none() => "--plan needs --shard N, the number of the shard to copy",
+        () if !args.sources.is_empty() || !args.destination.is_empty() => {
+            "--plan takes no SRC and DST: the plan has them"
+        }
+        () if args.inplace => {
+            "--inplace cannot be combined with --plan: another worker would take a part of a file \
+             for the whole"
+        }
+        () if args.hard_links => {
+            "--hard-links cannot be combined with --plan: the names of one file may be in several \
+             shards"
+        }
+        () if !args.selection.is_all() => {
+            "filters cannot be combined with --plan: the plan lists what is copied"
+        }
+        () if args.manifest.is_some() => "--manifest cannot be combined with --plan",
+        () if args.program.is_some() || args.sftp_server.is_some() => {
+            "-S and -D cannot be combined with --plan, which needs longhaul's own SSH client"
+        }
+        () => return None,
+    };
+    Some(wrong)
+}
+
+/// A usage error of `longhaul plan`.
+fn wrong(what: &str) -> UsageError {
+    usage_of(
+        "plan",
+        "[flags] SRC DST --shards N -o DIR|status DIR|verify DIR",
+        what,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LowArgs, parse};
+    use super::*;
+
+    fn read(words: &str) -> Result<LowArgs, String> {
+        let words = words.split(' ').map(OsString::from);
+        parse(words, clap::ColorChoice::Never).map_err(|UsageError(why)| why)
+    }
+
+    #[test]
+    fn the_three_forms_are_told_apart() {
+        let action = |line: &str| match read(line).unwrap() {
+            LowArgs::Plan(args) => args.action,
+            _ => panic!("another subcommand"),
+        };
+        assert_eq!(
+            action("longhaul plan a h:b --shards 3 -o d"),
+            PlanAction::Make
+        );
+        assert_eq!(
+            action("longhaul plan status d --json"),
+            PlanAction::Status("d".into())
+        );
+        assert_eq!(
+            action("longhaul plan verify --checksum d"),
+            PlanAction::Verify("d".into())
+        );
+        // A source may have the name of an action.
+        assert_eq!(
+            action("longhaul plan status d --shards 3 -o x"),
+            PlanAction::Make
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        for (line, says) in [
+            ("longhaul plan a", "one SRC and one DST"),
+            ("longhaul plan a b", "--shards N and -o DIR"),
+            ("longhaul plan a b --shards 0 -o d", "'0' is not a number"),
+            ("longhaul plan a b --shards 100001 -o d", "is not a number"),
+            ("longhaul plan status", "the folder of the plan is missing"),
+            (
+                "longhaul plan status d --checksum",
+                "--checksum needs verify",
+            ),
+            ("longhaul cp --plan d", "--plan needs --shard"),
+            ("longhaul cp --shard 3 a h:", "need --plan"),
+            ("longhaul cp --plan d --shard x", "'x' is not the number"),
+            ("longhaul cp --plan d --shard -1", "'-1' is not the number"),
+            (
+                "longhaul cp --plan d --shard 1 a h:",
+                "takes no SRC and DST",
+            ),
+            (
+                "longhaul cp --plan d --shard 1 --inplace",
+                "--inplace cannot",
+            ),
+            (
+                "longhaul cp --plan d --shard 1 --lease 1",
+                "'1' is not a number",
+            ),
+        ] {
+            let Err(why) = read(line) else {
+                panic!("accepted: {line}")
+            };
+            assert!(why.contains(says), "{line}: {why}");
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! `longhaul plan`, and `longhaul cp --plan`: makes a plan, shows its status, proves its target, and
+//! copies one shard.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use transfer::operand::Operand;
+use transfer::report::{Name, Outcome, Summary};
+use transfer::shards::{
+    self, ClaimError, Claimed, Plan, PlanError, PlanOutcome, PlanRequest, PlanStatus, ShardCopy,
+    ShardEnd, ShardResult, ShardStatus, Totals, VerifyOptions,
+};
+
+use crate::congestion;
+use crate::cp::{self, Run};
+use crate::exit::Exit;
+use crate::flags::high::{Environment, HighArgs};
+use crate::flags::low::{CopyArgs, PlanAction, PlanArgs, UsageError};
+use crate::output::units;
+use crate::{failed, show, usage};
+
+/// Seconds after which a lease that is not renewed expires.
+const LEASE: u64 = 30;
+/// Shards that the status lists.
+const LISTED: usize = 20;
+
+impl From<&PlanError> for Exit {
+    fn from(error: &PlanError) -> Self {
+        match error {
+            PlanError::Io(_) => Self::SomeFailed,
+            PlanError::Unusable(_) => Self::NoUse,
+            PlanError::NoSuchShard(_) => Self::Usage,
+        }
+    }
+}
+
+/// Runs `longhaul plan`.
+pub(crate) fn run(args: PlanArgs, world: &Environment) -> Exit {
+    match args.action.clone() {
+        PlanAction::Make => make(args, world),
+        PlanAction::Status(folder) => status(&folder, args.json),
+        PlanAction::Verify(folder) => verify(args, &folder, world),
+    }
+}
+
+/// Runs `longhaul cp --plan`.
+pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
+    let (Some(folder), Some(shard)) = (args.plan.clone(), args.shard) else {
+        return Exit::Usage;
+    };
+    let time = Duration::from_secs(args.lease.unwrap_or(LEASE));
+    let prepared = Plan::open(&folder).and_then(|plan| plan.check_shard(shard).map(|()| plan));
+    let plan = match prepared {
+        Ok(plan) => Arc::new(plan),
+        Err(error) => return told(&error),
+    };
+    let high = match resolved(args, &plan, world) {
+        Ok(high) => high,
+        Err(error) => return usage(&error),
+    };
+    cp::carry_out(high, false, move |request, run| {
+        let output = run.output();
+        // Without the lease, not even the temporaries may be removed: a follower may use them.
+        let on_loss = Box::new(move |why: &str| {
+            output.console().error(why);
+            output.console().restore();
+            std::process::exit(Exit::TryAgain.code().into());
+        });
+        let mut warn = |what| run.warn(what);
+        let claimed = plan.claim(shard, time, run.cancel(), &mut warn, on_loss);
+        let copy = match claimed {
+            Ok(Claimed::Held(lease)) => ShardCopy::Held(lease),
+            Ok(Claimed::Done(_)) if plan.needs_seal() => ShardCopy::Done(&plan),
+            Ok(Claimed::Done(_)) => {
+                run.line(&format!("shard {shard}: complete: nothing to do"));
+                return Exit::Done;
+            }
+            Err(ClaimError::Busy(why)) => return run.refuse(&why, Exit::TryAgain),
+            Err(ClaimError::Io(why)) => return run.refuse(&why, Exit::TryAgain),
+            Err(ClaimError::Interrupted) => {
+                let why = format!("shard {shard}: interrupted before it began: try again");
+                return run.refuse(&why, Exit::TryAgain);
+            }
+        };
+        let result = run.with(|connect, progress, events, cancel| {
+            shards::copy(copy, &request, connect, progress, events, cancel)
+        });
+        finish(run, shard, &plan, &result)
+    })
+}
+
+/// Reports the end of a shard.
+fn finish(run: &Run<'_>, shard: u32, plan: &Plan, result: &ShardResult) -> Exit {
+    let exit = match &result.end {
+        ShardEnd::Done => Exit::Done,
+        ShardEnd::Failed => Exit::SomeFailed,
+        ShardEnd::Changed(_) => Exit::NoUse,
+        ShardEnd::Superseded(_) => Exit::TryAgain,
+        ShardEnd::Unusable(error) => error.into(),
+        ShardEnd::Stopped => match &result.summary.outcome {
+            outcome @ (Outcome::NoConnection(_) | Outcome::Misconfigured(_)) => outcome.into(),
+            _ => Exit::TryAgain,
+        },
+    };
+    if let ShardEnd::Superseded(why) = &result.end {
+        run.error(why);
+    }
+    if result.unchanged > 0 {
+        let files = units::files(result.unchanged);
+        run.line(&format!(
+            "shard {shard}: {files} were complete at the target"
+        ));
+    }
+    run.summary(exit, &result.summary);
+    if result.sealed {
+        let folder = Name::from(&*plan.folder());
+        run.line(&format!(
+            "all {} shards are complete; to prove it: longhaul plan verify {folder}",
+            plan.shards()
+        ));
+    }
+    exit
+}
+
+fn told(error: &PlanError) -> Exit {
+    let _ = failed(&error.to_string());
+    error.into()
+}
+
+/// Resolves the flags of the command line with the operands of a plan.
+fn resolved(mut args: CopyArgs, plan: &Plan, world: &Environment) -> Result<HighArgs, UsageError> {
+    let operand = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    args.sources = vec![operand(plan.source())];
+    args.destination = operand(plan.target());
+    args.archive = true;
+    HighArgs::resolve(args, world).and_then(congestion::check)
+}
+
+fn make(args: PlanArgs, world: &Environment) -> Exit {
+    let (Some(folder), Some(shards)) = (args.folder, args.shards) else {
+        return Exit::Usage;
+    };
+    let operand = |word: &OsString| {
+        Operand::parse(word)
+            .map(|operand| kept(word, operand))
+            .map_err(|error| UsageError(format!("error: {error}\n")))
+    };
+    let source = args.copy.sources.first().cloned().unwrap_or_default();
+    let operands = operand(&source).and_then(|s| Ok((s, operand(&args.copy.destination)?)));
+    let (source_operand, target_operand) = match operands {
+        Ok(operands) => operands,
+        Err(error) => return usage(&error),
+    };
+    if source_operand == target_operand {
+        let what = "error: SRC and DST are the same directory\n";
+        return usage(&UsageError(what.to_owned()));
+    }
+    let mut copy = args.copy;
+    // The target is not connected to.
+    copy.destination = OsString::from(".");
+    copy.archive = true;
+    let high = match HighArgs::resolve(copy, world).and_then(congestion::check) {
+        Ok(high) => high,
+        Err(error) => return usage(&error),
+    };
+    cp::carry_out(high, false, move |request, run| {
+        let Some(source) = request.sources.into_iter().next() else {
+            return Exit::Usage;
+        };
+        let request = PlanRequest {
+            source,
+            source_operand,
+            target_operand,
+            shards,
+            folder: folder.clone(),
+        };
+        let (outcome, summary) = run.with(|connect, progress, events, cancel| {
+            shards::make(&request, connect, progress, events, cancel)
+        });
+        planned(run, &outcome, &summary, (&folder, shards))
+    })
+}
+
+/// Reports the end of planning.
+fn planned(
+    run: &Run<'_>,
+    outcome: &PlanOutcome,
+    summary: &Summary,
+    (folder, shards): (&Path, u32),
+) -> Exit {
+    let name = Name::from(folder);
+    match outcome {
+        PlanOutcome::Written {
+            totals,
+            directories,
+            sizes: (least, most),
+            replaced,
+        } => {
+            let before = match replaced {
+                true => "the older plan was replaced: ",
+                false => "",
+            };
+            let text = format!(
+                "{name}: {before}{shards} shards of {} to {}: {}, {directories} directories\n\
+                 copy each with: longhaul cp --plan {name} --shard N (N from 0 to {})\n",
+                units::size(*least),
+                units::size(*most),
+                all(*totals),
+                shards - 1,
+            );
+            run.print(&text)
+        }
+        PlanOutcome::Unchanged(totals) => {
+            let text = format!("{name}: the plan is up to date: {}\n", all(*totals));
+            run.print(&text)
+        }
+        PlanOutcome::Incomplete => {
+            let exit = Exit::from(&summary.outcome);
+            run.failures(summary);
+            let exit = match exit {
+                Exit::Done => Exit::Interrupted,
+                exit => exit,
+            };
+            run.refuse(&format!("{name}: no plan was written"), exit)
+        }
+        PlanOutcome::Refused(why) => run.refuse(why, Exit::NoUse),
+        PlanOutcome::Failed(error) => run.refuse(&error.to_string(), error.into()),
+    }
+}
+
+fn all(totals: Totals) -> String {
+    let mut text = units::files(totals.files);
+    match totals.symlinks {
+        0 => {}
+        1 => text.push_str(", 1 link"),
+        links => text.push_str(&format!(", {links} links")),
+    }
+    format!("{text}, {}", units::size(totals.bytes))
+}
+
+/// Returns an operand for the plan. A local path is made absolute, since workers start in other
+/// folders.
+fn kept(word: &OsString, operand: Operand) -> Vec<u8> {
+    match operand {
+        Operand::Local(path) => {
+            let path: PathBuf = std::path::absolute(&path).unwrap_or(path);
+            path.as_os_str().as_bytes().to_vec()
+        }
+        Operand::Remote(_) => word.as_bytes().to_vec(),
+    }
+}
+
+fn status(folder: &Path, json: bool) -> Exit {
+    let status = match Plan::open(folder).and_then(|plan| plan.status()) {
+        Ok(status) => status,
+        Err(error) => return told(&error),
+    };
+    if json {
+        let text = serde_json::to_string(&status).unwrap_or_default();
+        return show(format!("{text}\n").as_bytes());
+    }
+    show(status_text(&status).as_bytes())
+}
+
+fn status_text(status: &PlanStatus) -> String {
+    let counts = &status.shards;
+    let mut states = Vec::new();
+    for (count, state) in [
+        (counts.done, "done"),
+        (counts.running, "running"),
+        (counts.stopped, "stopped"),
+        (counts.failed, "failed"),
+        (counts.open, "not begun"),
+    ] {
+        if count > 0 {
+            states.push(format!("{count} {state}"));
+        }
+    }
+    let mut text = format!(
+        "{} -> {}: {} of {} in complete shards\n{} shards: {}\n",
+        status.source,
+        status.target,
+        units::size(status.bytes_done),
+        units::size(status.bytes),
+        counts.total,
+        states.join(", "),
+    );
+    for shard in status.unfinished.iter().take(LISTED) {
+        text.push_str(&shard_line(shard));
+    }
+    if let Some(more) = status
+        .unfinished
+        .len()
+        .checked_sub(LISTED)
+        .filter(|n| *n > 0)
+    {
+        text.push_str(&format!("and {more} more: see --json\n"));
+    }
+    if counts.done == counts.total && !status.sealed {
+        text.push_str(
+            "the directories do not have their times yet: run any shard again, which sets them\n",
+        );
+    }
+    text
+}
+
+fn shard_line(shard: &ShardStatus) -> String {
+    let mut text = format!("shard {}: {}", shard.shard, shard.state);
+    if let (Some(host), Some(process)) = (&shard.host, shard.process) {
+        let host = Name(host.clone().into_bytes());
+        text.push_str(&format!(" by process {process} on {host}"));
+    }
+    if let Some(seconds) = shard.seconds_ago {
+        text.push_str(&format!(", last sign {seconds} s ago"));
+    }
+    if shard.workers > 1 {
+        text.push_str(&format!(", worker {}", shard.workers));
+    }
+    if shard.changed > 0 {
+        let changed = units::files(shard.changed);
+        text.push_str(&format!(", {changed} changed since the plan was made"));
+    }
+    if let Some(reason) = &shard.reason {
+        text.push_str(&format!(": {reason}"));
+    }
+    text.push('\n');
+    text
+}
+
+fn verify(args: PlanArgs, folder: &Path, world: &Environment) -> Exit {
+    let plan = match Plan::open(folder) {
+        Ok(plan) => plan,
+        Err(error) => return told(&error),
+    };
+    let options = VerifyOptions {
+        checksum: args.checksum,
+    };
+    let high = match resolved(args.copy, &plan, world) {
+        Ok(high) => high,
+        Err(error) => return usage(&error),
+    };
+    cp::carry_out(high, false, move |request, run| {
+        let (summary, sound) = run.with(|connect, progress, events, cancel| {
+            shards::verify(&plan, options, &request, connect, progress, events, cancel)
+        });
+        let exit = Exit::from(&summary.outcome);
+        run.failures(&summary);
+        run.summary_event(exit, &summary);
+        if exit != Exit::Done {
+            return exit;
+        }
+        let how = match options.checksum {
+            true => "equal to their sources by checksum",
+            false => "as planned by type, size and time",
+        };
+        let target = Name(plan.target().to_vec());
+        let all = all(sound);
+        let directories = plan.directories();
+        run.print(&format!(
+            "{target}: {all} and {directories} directories are there, {how}\n"
+        ))
+    })
+}

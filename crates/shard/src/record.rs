@@ -1,0 +1,413 @@
+//! Steps of a shard's file, and the check that they stay within the target.
+
+use std::fmt;
+
+use crate::Totals;
+
+/// Longest name of an entry in bytes, as file systems and SFTP servers allow at most.
+const LONGEST_NAME: usize = 1024;
+/// Longest path in bytes, as a walk allows at most.
+const LONGEST_PATH: usize = 16 << 10;
+/// Largest number of directories above an entry.
+const DEEPEST: usize = 4096;
+
+const ENTER: u8 = 1;
+const FILE: u8 = 2;
+const SYMLINK: u8 = 3;
+const LEAVE: u8 = 4;
+const END: u8 = 5;
+
+const HAS_MODE: u8 = 1;
+const HAS_OWNER: u8 = 2;
+const HAS_TIME: u8 = 4;
+const HAS_NANOSECONDS: u8 = 8;
+
+/// Attributes of an entry when the plan was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permission bits.
+    pub mode: Option<u16>,
+    /// Numeric owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Modification time in seconds since 1970.
+    pub modified: Option<u32>,
+    /// Nanoseconds of the modification time, if the source told them.
+    pub nanoseconds: Option<u32>,
+}
+
+/// One step through the tree of a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Enters a directory of the current one. The first step enters the root, whose name is empty.
+    Enter(Vec<u8>, Attributes),
+    /// Regular file of this size.
+    File(Vec<u8>, u64, Attributes),
+    /// Symbolic link.
+    Symlink(Vec<u8>, Attributes),
+    /// Returns to the directory above.
+    Leave,
+    /// Ends the shard.
+    End,
+}
+
+/// Reason why a shard's file cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage(pub &'static str);
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Record {
+    /// Appends the record.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Enter(name, attributes) => write_named(to, ENTER, name, attributes),
+            Self::File(name, size, attributes) => {
+                write_named(to, FILE, name, attributes);
+                to.extend_from_slice(&size.to_be_bytes());
+            }
+            Self::Symlink(name, attributes) => write_named(to, SYMLINK, name, attributes),
+            Self::Leave => to.push(LEAVE),
+            Self::End => to.push(END),
+        }
+    }
+}
+
+fn write_named(to: &mut Vec<u8>, kind: u8, name: &[u8], attributes: &Attributes) {
+    let Attributes {
+        mode,
+        owner,
+        modified,
+        nanoseconds,
+    } = *attributes;
+    to.push(kind);
+    let len = u16::try_from(name.len()).unwrap_or(u16::MAX);
+    to.extend_from_slice(&len.to_be_bytes());
+    to.extend_from_slice(name.get(..usize::from(len)).unwrap_or_default());
+    let bit = |known: bool, bit: u8| if known { bit } else { 0 };
+    to.push(
+        bit(mode.is_some(), HAS_MODE)
+            | bit(owner.is_some(), HAS_OWNER)
+            | bit(modified.is_some(), HAS_TIME)
+            | bit(nanoseconds.is_some(), HAS_NANOSECONDS),
+    );
+    if let Some(mode) = mode {
+        to.extend_from_slice(&mode.to_be_bytes());
+    }
+    if let Some((user, group)) = owner {
+        to.extend_from_slice(&user.to_be_bytes());
+        to.extend_from_slice(&group.to_be_bytes());
+    }
+    for number in [modified, nanoseconds].into_iter().flatten() {
+        to.extend_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// Reads the first record of `bytes`, and returns it with its length; `None` if it is incomplete.
+///
+/// # Errors
+/// The bytes are no record.
+pub fn decode(bytes: &[u8]) -> Result<Option<(Record, usize)>, Damage> {
+    let mut rest = bytes;
+    let record = match take(&mut rest) {
+        None => return Ok(None),
+        Some([LEAVE]) => Record::Leave,
+        Some([END]) => Record::End,
+        Some([kind @ (ENTER | FILE | SYMLINK)]) => {
+            let Some((name, attributes)) = named(&mut rest)? else {
+                return Ok(None);
+            };
+            match kind {
+                ENTER => Record::Enter(name, attributes),
+                SYMLINK => Record::Symlink(name, attributes),
+                _ => match take(&mut rest) {
+                    Some(size) => Record::File(name, u64::from_be_bytes(size), attributes),
+                    None => return Ok(None),
+                },
+            }
+        }
+        Some(_) => return Err(Damage("an unknown record")),
+    };
+    Ok(Some((record, bytes.len() - rest.len())))
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*first)
+}
+
+fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, Attributes)>, Damage> {
+    let Some(len) = take(rest).map(|len| usize::from(u16::from_be_bytes(len))) else {
+        return Ok(None);
+    };
+    if len > LONGEST_NAME {
+        return Err(Damage("a name is too long"));
+    }
+    let Some((name, after)) = rest.split_at_checked(len) else {
+        return Ok(None);
+    };
+    *rest = after;
+    let Some([has]) = take(rest) else {
+        return Ok(None);
+    };
+    if has >= 2 * HAS_NANOSECONDS {
+        return Err(Damage("unknown attributes"));
+    }
+    let mut attributes = Attributes::default();
+    let word = |rest: &mut &[u8]| take(rest).map(u32::from_be_bytes);
+    if has & HAS_MODE != 0 {
+        let Some(mode) = take(rest).map(u16::from_be_bytes) else {
+            return Ok(None);
+        };
+        if mode > 0o7777 {
+            return Err(Damage("a mode is more than permissions"));
+        }
+        attributes.mode = Some(mode);
+    }
+    if has & HAS_OWNER != 0 {
+        let (Some(user), Some(group)) = (word(rest), word(rest)) else {
+            return Ok(None);
+        };
+        attributes.owner = Some((user, group));
+    }
+    if has & HAS_TIME != 0 {
+        let Some(modified) = word(rest) else {
+            return Ok(None);
+        };
+        attributes.modified = Some(modified);
+    }
+    if has & HAS_NANOSECONDS != 0 {
+        let Some(nanoseconds) = word(rest) else {
+            return Ok(None);
+        };
+        if nanoseconds >= 1_000_000_000 {
+            return Err(Damage("a time has a second of nanoseconds"));
+        }
+        attributes.nanoseconds = Some(nanoseconds);
+    }
+    Ok(Some((name.to_vec(), attributes)))
+}
+
+/// Checks the steps of a shard: they begin at the root, stay below it, and end there.
+#[derive(Clone, Debug, Default)]
+pub struct TreeCheck {
+    /// Lengths of the paths of the open directories, the root first.
+    open: Vec<usize>,
+    begun: bool,
+    ended: bool,
+    totals: Totals,
+    directories: u64,
+}
+
+impl TreeCheck {
+    /// Takes the next step.
+    ///
+    /// # Errors
+    /// The step leads out of the tree, or is not possible here.
+    pub fn step(&mut self, record: &Record) -> Result<(), Damage> {
+        if self.ended {
+            return Err(Damage("records after its end"));
+        }
+        match record {
+            Record::Enter(name, _) if !self.begun => {
+                if !name.is_empty() {
+                    return Err(Damage("its root has a name"));
+                }
+                self.begun = true;
+                self.open.push(0);
+            }
+            Record::Enter(name, _) => {
+                let len = self.path_of(name)?;
+                if self.open.len() >= DEEPEST {
+                    return Err(Damage("a directory is too deep"));
+                }
+                self.open.push(len);
+                self.directories += 1;
+            }
+            Record::File(name, size, _) => {
+                self.path_of(name)?;
+                self.count(Totals {
+                    files: 1,
+                    bytes: *size,
+                    ..Totals::default()
+                })?;
+            }
+            Record::Symlink(name, _) => {
+                self.path_of(name)?;
+                self.count(Totals {
+                    symlinks: 1,
+                    ..Totals::default()
+                })?;
+            }
+            Record::Leave => {
+                if self.open.pop().is_none() {
+                    return Err(Damage("it leaves the root"));
+                }
+            }
+            Record::End if self.begun && self.open.is_empty() => self.ended = true,
+            Record::End => return Err(Damage("it ends within a directory")),
+        }
+        Ok(())
+    }
+
+    /// Returns the number of entries, and of directories below the root.
+    ///
+    /// # Errors
+    /// The last step was not the end.
+    pub fn finish(&self) -> Result<(Totals, u64), Damage> {
+        match self.ended {
+            true => Ok((self.totals, self.directories)),
+            false => Err(Damage("its end is missing")),
+        }
+    }
+
+    fn count(&mut self, more: Totals) -> Result<(), Damage> {
+        let totals = self.totals.plus(more);
+        self.totals = totals.ok_or(Damage("its total size overflows"))?;
+        Ok(())
+    }
+
+    /// Returns the length of the path of an entry of the current directory.
+    fn path_of(&self, name: &[u8]) -> Result<usize, Damage> {
+        let above = self
+            .open
+            .last()
+            .ok_or(Damage("an entry without a directory"))?;
+        if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, b'/' | 0)) {
+            return Err(Damage("a name that leads elsewhere"));
+        }
+        let len = above + 1 + name.len();
+        match len <= LONGEST_PATH {
+            true => Ok(len),
+            false => Err(Damage("a path is too long")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Attributes {
+        Attributes {
+            mode: Some(0o640),
+            owner: Some((5, 6)),
+            modified: Some(7),
+            nanoseconds: Some(8),
+        }
+    }
+
+    fn records() -> Vec<Record> {
+        vec![
+            Record::Enter(Vec::new(), some()),
+            Record::File(b"a\xff".to_vec(), 12, Attributes::default()),
+            Record::Enter(b"d".to_vec(), Attributes::default()),
+            Record::Symlink(b"l".to_vec(), some()),
+            Record::Leave,
+            Record::Leave,
+            Record::End,
+        ]
+    }
+
+    fn written(records: &[Record]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        records.iter().for_each(|record| record.write(&mut bytes));
+        bytes
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Vec<Record>, Damage> {
+        let mut records = Vec::new();
+        let mut check = TreeCheck::default();
+        while let Some((record, len)) = decode(bytes)? {
+            check.step(&record)?;
+            records.push(record);
+            bytes = &bytes[len..];
+        }
+        check.finish()?;
+        Ok(records)
+    }
+
+    #[test]
+    fn records_survive_their_bytes_and_a_cut_is_noticed() {
+        let bytes = written(&records());
+        assert_eq!(read(&bytes), Ok(records()));
+        for at in 0..bytes.len() {
+            assert!(read(&bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_target() {
+        let root = || Record::Enter(Vec::new(), Attributes::default());
+        for name in [
+            &b".."[..],
+            b".",
+            b"",
+            b"a/b",
+            b"/etc",
+            b"a\0b",
+            &[b'x'; 2000],
+        ] {
+            for entry in [
+                Record::File(name.to_vec(), 1, Attributes::default()),
+                Record::Symlink(name.to_vec(), Attributes::default()),
+                Record::Enter(name.to_vec(), Attributes::default()),
+            ] {
+                let mut all = vec![root(), entry.clone()];
+                if matches!(entry, Record::Enter(..)) {
+                    all.push(Record::Leave);
+                }
+                all.extend([Record::Leave, Record::End]);
+                assert!(read(&written(&all)).is_err(), "{entry:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn steps_that_leave_the_root_are_refused() {
+        let file = || Record::File(b"f".to_vec(), 1, Attributes::default());
+        let root = || Record::Enter(Vec::new(), Attributes::default());
+        for (steps, why) in [
+            (vec![file()], "an entry without a directory"),
+            (
+                vec![root(), Record::Leave, Record::Leave],
+                "it leaves the root",
+            ),
+            (
+                vec![root(), Record::Leave, file()],
+                "an entry without a directory",
+            ),
+            (vec![root(), Record::End], "it ends within a directory"),
+            (
+                vec![root(), Record::Leave, Record::End, Record::End],
+                "records after its end",
+            ),
+            (
+                vec![Record::Enter(b"x".to_vec(), Attributes::default())],
+                "its root has a name",
+            ),
+        ] {
+            assert_eq!(read(&written(&steps)), Err(Damage(why)));
+        }
+        let mut deep = vec![root()];
+        deep.resize(5000, Record::Enter(b"d".to_vec(), Attributes::default()));
+        assert_eq!(
+            read(&written(&deep)),
+            Err(Damage("a directory is too deep"))
+        );
+    }
+
+    #[test]
+    fn sizes_do_not_wrap_around() {
+        let file = |n: u8| Record::File(vec![n], u64::MAX, Attributes::default());
+        let all = [Record::Enter(Vec::new(), some()), file(b'a'), file(b'b')];
+        assert_eq!(
+            read(&written(&all)),
+            Err(Damage("its total size overflows"))
+        );
+    }
+}

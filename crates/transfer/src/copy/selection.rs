@@ -1,0 +1,197 @@
+//! Selects the entries of the sources that are copied: `--exclude` and its relatives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schedule::Attributes;
+use sync::{Entry as Found, Filter, Kind, Selection};
+
+use super::engine::{CopyEnd, Engine};
+use super::names::name_in_target;
+use super::source::WalkId;
+use crate::walk::{WalkEntry, compared_entry, join, nested_rules};
+
+/// Filter of a copy's sources.
+#[derive(Clone, Debug)]
+pub struct SourceFilter {
+    filter: Arc<Filter>,
+    gitignore: bool,
+}
+
+impl SourceFilter {
+    /// Creates the filter; with `gitignore`, `.gitignore` files of sources on this machine are
+    /// obeyed.
+    pub fn new(filter: Filter, gitignore: bool) -> Self {
+        Self {
+            filter: Arc::new(filter),
+            gitignore,
+        }
+    }
+}
+
+impl PartialEq for SourceFilter {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.filter, &other.filter) && self.gitignore == other.gitignore
+    }
+}
+
+impl Eq for SourceFilter {}
+
+/// Selection of the entries of a run's walks.
+#[derive(Debug)]
+pub(super) struct SourceSelection {
+    filter: Filter,
+    gitignore: bool,
+    /// Length of each walk's root, without slashes at the end.
+    roots: BTreeMap<WalkId, usize>,
+}
+
+impl SourceSelection {
+    pub(super) fn new(of: &SourceFilter) -> Self {
+        Self {
+            filter: Filter::clone(&of.filter),
+            gitignore: of.gitignore,
+            roots: BTreeMap::new(),
+        }
+    }
+
+    /// Decides about a source that the user named, by its last component.
+    fn selects_root(&mut self, path: &[u8], attributes: &Attributes) -> bool {
+        if self.filter.lists_names() {
+            return true;
+        }
+        let Some(name) = name_in_target(path) else {
+            return true;
+        };
+        let decided = match attributes.mode {
+            Some(_) => self.filter.decide(name, &compared_entry(attributes)),
+            // Only its name is known.
+            None => self.filter.decide_name(name, Kind::File),
+        };
+        decided == Selection::Selected
+    }
+
+    fn selects(&mut self, walk: WalkId, found: &WalkEntry, is_local: bool) -> bool {
+        let (at, kind) = match found {
+            WalkEntry::Directory { at, .. } => (at, Kind::Directory),
+            WalkEntry::File(at) => (at, Kind::File),
+            WalkEntry::Symlink(at) => (at, Kind::Symlink),
+            WalkEntry::Listed(_) => return true,
+            WalkEntry::Problem { path, .. } => {
+                let below = self.below(walk, path).to_vec();
+                return self.filter.decide_name(&below, Kind::Other) == Selection::Selected;
+            }
+        };
+        if at.parent.is_none() {
+            let root = at.path.iter().rposition(|byte| *byte != b'/');
+            self.roots.insert(walk, root.map_or(0, |last| last + 1));
+        }
+        let below = self.below(walk, &at.path).to_vec();
+        let entry = Found {
+            kind,
+            ..compared_entry(&at.attributes)
+        };
+        let selected = self.filter.decide(&below, &entry) == Selection::Selected;
+        if selected && is_local && self.gitignore && kind == Kind::Directory {
+            nested_rules(&mut self.filter, &below, &join(&at.path, b".gitignore"));
+        }
+        selected
+    }
+
+    /// Path of an entry relative to the root of its walk.
+    fn below<'a>(&self, walk: WalkId, path: &'a [u8]) -> &'a [u8] {
+        let root = self.roots.get(&walk).copied().unwrap_or(0);
+        let below = path.get(root..).unwrap_or_default();
+        let slashes = below.iter().take_while(|byte| **byte == b'/').count();
+        below.get(slashes..).unwrap_or_default()
+    }
+}
+
+impl Engine<'_> {
+    /// True if a source that the user named is copied.
+    pub(super) fn selects_root(&mut self, path: &[u8], attributes: &Attributes) -> bool {
+        let selection = self.walks.selection.as_mut();
+        selection.is_none_or(|selection| selection.selects_root(path, attributes))
+    }
+
+    /// True if an entry of a walk is copied. The contents of a directory that is not copied are
+    /// left out of the walk.
+    pub(super) fn selects(&mut self, walk: WalkId, found: &WalkEntry) -> bool {
+        let is_local = self.source.is_none();
+        let Some(selection) = &mut self.walks.selection else {
+            return true;
+        };
+        let selected = selection.selects(walk, found, is_local);
+        if let (false, WalkEntry::Directory { id, .. }) = (selected, found) {
+            self.skip(walk, *id);
+        }
+        selected
+    }
+
+    /// Reports the names of `--files-from` that no source has.
+    pub(super) fn report_missing(&mut self) {
+        let Some(selection) = self.walks.selection.as_ref().filter(|_| !self.stopped()) else {
+            return;
+        };
+        let missing: Vec<Vec<u8>> = selection.filter.missing().map(<[u8]>::to_vec).collect();
+        for name in missing {
+            let name = self.shown(CopyEnd::Source, &name);
+            self.fail(None, name, "listed, but in no source".to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sync::{FilterBuilder, RuleOrigin};
+
+    use super::*;
+    use crate::walk::{DirId, Entry};
+
+    fn file(path: &str, parent: Option<u64>) -> WalkEntry {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        WalkEntry::File(Entry {
+            parent: parent.map(DirId),
+            name: name.into(),
+            path: path.into(),
+            attributes: Attributes::default(),
+            identity: None,
+        })
+    }
+
+    fn directory(path: &str, id: u64, parent: Option<u64>) -> WalkEntry {
+        let WalkEntry::File(at) = file(path, parent) else {
+            unreachable!("just made")
+        };
+        WalkEntry::Directory { id: DirId(id), at }
+    }
+
+    #[test]
+    fn patterns_begin_at_the_root_of_each_source() {
+        let mut builder = FilterBuilder::default();
+        for rule in ["/top", "*.o", "!keep.o", "sub/"] {
+            builder.rule(rule, RuleOrigin::Flag("--exclude")).unwrap();
+        }
+        let filter = SourceFilter::new(builder.build().unwrap(), false);
+        let mut selection = SourceSelection::new(&filter);
+        for (number, root) in ["a/src", "b//", "/"].iter().enumerate() {
+            let walk = WalkId(number as u64);
+            let at = |path: &str| format!("{}/{path}", root.trim_end_matches('/'));
+            assert!(selection.selects(walk, &directory(root, 0, None), false));
+            for (path, selected) in [
+                ("top", false),
+                ("x/top", true),
+                ("x.o", false),
+                ("y/keep.o", true),
+                ("sub", true),
+            ] {
+                let found = file(&at(path), Some(0));
+                assert_eq!(selection.selects(walk, &found, false), selected, "{path}");
+            }
+            assert!(!selection.selects(walk, &directory(&at("x/sub"), 1, Some(0)), false));
+        }
+        assert!(!selection.selects_root(b"dir/x.o", &Attributes::default()));
+        assert!(selection.selects_root(b"dir/keep.o", &Attributes::default()));
+        assert!(selection.selects_root(b"..", &Attributes::default()));
+    }
+}

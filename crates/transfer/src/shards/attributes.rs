@@ -1,0 +1,161 @@
+//! Attributes of planned entries, and their comparison with what is found.
+
+use schedule::{Attributes, EntryKind};
+use shard::Record;
+
+const TYPE_FILE: u32 = 0o100_000;
+const TYPE_DIRECTORY: u32 = 0o040_000;
+const TYPE_SYMLINK: u32 = 0o120_000;
+
+/// Returns the attributes of a planned entry with which it is copied. The access time is not
+/// planned and becomes the modification time.
+pub(super) fn of_record(record: &Record) -> Option<(&[u8], Attributes)> {
+    let (name, size, planned, kind) = match record {
+        Record::Enter(name, planned) => (name, None, planned, TYPE_DIRECTORY),
+        Record::File(name, size, planned) => (name, Some(*size), planned, TYPE_FILE),
+        Record::Symlink(name, planned) => (name, None, planned, TYPE_SYMLINK),
+        Record::Leave | Record::End => return None,
+    };
+    let attributes = Attributes {
+        size,
+        mode: planned.mode.map(|mode| kind | u32::from(mode)),
+        owner: planned.owner,
+        times: planned.modified.map(|time| (time, time)),
+        nanoseconds: planned.nanoseconds.map(|n| (n, n)),
+        link: None,
+    };
+    Some((name, attributes))
+}
+
+/// Returns what a plan keeps of a listed entry.
+pub(super) fn planned(entry: &sync::Entry) -> shard::Attributes {
+    shard::Attributes {
+        mode: entry.mode.map(|mode| mode & 0o7777),
+        owner: entry.owner,
+        modified: entry
+            .modified
+            .and_then(|time| u32::try_from(time.seconds).ok()),
+        nanoseconds: entry
+            .modified
+            .and_then(|time| time.nanoseconds)
+            .filter(|n| *n < 1_000_000_000),
+    }
+}
+
+/// Returns why an entry of the source is not the planned one; `None` if it is.
+pub(super) fn change(record: &Record, now: &Attributes) -> Option<String> {
+    let (kind, word) = kind_of(record);
+    if now.kind() != kind {
+        return Some(format!("it is no {word} any more"));
+    }
+    let (_, planned) = of_record(record)?;
+    let modified = |of: &Attributes| of.times.map(|(_, modified)| modified);
+    let nanoseconds = |of: &Attributes| of.nanoseconds.map(|(_, modified)| modified);
+    let differs = |a: Option<u32>, b: Option<u32>| a.is_some() && b.is_some() && a != b;
+    match record {
+        Record::File(_, size, _) if now.size != Some(*size) => Some(format!(
+            "it had {size} bytes and has {}",
+            now.size.unwrap_or_default()
+        )),
+        Record::File(..)
+            if differs(modified(&planned), modified(now))
+                || differs(nanoseconds(&planned), nanoseconds(now)) =>
+        {
+            Some("it was modified".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Returns why a file of the target is not the planned one; `None` if it is. A target may keep whole
+/// seconds only.
+pub(super) fn difference(record: &Record, found: &Attributes) -> Option<String> {
+    let (kind, word) = kind_of(record);
+    if found.kind() != kind {
+        return Some(format!("is no {word}"));
+    }
+    let Record::File(_, size, planned) = record else {
+        return None;
+    };
+    if found.size != Some(*size) {
+        let has = found.size.unwrap_or_default();
+        return Some(format!("has {has} bytes and the plan says {size}"));
+    }
+    match is_planned_time(planned, found) {
+        true => None,
+        false => Some("has another modification time than the plan says".to_owned()),
+    }
+}
+
+/// True if the modification time is the planned one, as far as the target keeps it.
+pub(super) fn is_planned_time(planned: &shard::Attributes, found: &Attributes) -> bool {
+    let modified = found.times.map(|(_, modified)| modified);
+    let fraction = found.nanoseconds.map(|(_, modified)| modified);
+    let fraction = fraction.filter(|n| *n != 0);
+    planned.modified.is_some()
+        && planned.modified == modified
+        && (planned.nanoseconds.is_none() || fraction.is_none() || planned.nanoseconds == fraction)
+}
+
+fn kind_of(record: &Record) -> (EntryKind, &'static str) {
+    match record {
+        Record::File(..) => (EntryKind::File, "regular file"),
+        Record::Symlink(..) => (EntryKind::Symlink, "symbolic link"),
+        Record::Enter(..) | Record::Leave | Record::End => (EntryKind::Directory, "directory"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(nanoseconds: Option<u32>) -> Record {
+        let attributes = shard::Attributes {
+            modified: Some(100),
+            nanoseconds,
+            ..shard::Attributes::default()
+        };
+        Record::File(b"f".to_vec(), 5, attributes)
+    }
+
+    fn found(size: u64, time: u32, nanoseconds: Option<u32>) -> Attributes {
+        Attributes {
+            size: Some(size),
+            mode: Some(0o100_644),
+            times: Some((1, time)),
+            nanoseconds: nanoseconds.map(|n| (0, n)),
+            ..Attributes::default()
+        }
+    }
+
+    #[test]
+    fn a_target_of_whole_seconds_has_the_planned_time() {
+        for (planned, there, equal) in [
+            (Some(7), Some(7), true),
+            (Some(7), Some(0), true),
+            (Some(7), None, true),
+            (None, Some(7), true),
+            (Some(7), Some(8), false),
+        ] {
+            let difference = difference(&file(planned), &found(5, 100, there));
+            assert_eq!(difference.is_none(), equal, "{planned:?} {there:?}");
+        }
+        assert!(difference(&file(None), &found(5, 101, None)).is_some());
+        assert!(difference(&file(None), &found(6, 100, None)).is_some());
+    }
+
+    #[test]
+    fn a_source_that_was_written_within_the_second_has_changed() {
+        assert_eq!(change(&file(Some(7)), &found(5, 100, Some(7))), None);
+        let why = change(&file(Some(7)), &found(5, 100, Some(8)));
+        assert_eq!(why.as_deref(), Some("it was modified"));
+        let why = change(&file(Some(7)), &found(6, 100, Some(7)));
+        assert_eq!(why.as_deref(), Some("it had 5 bytes and has 6"));
+        let directory = Attributes {
+            mode: Some(0o040_755),
+            ..found(5, 100, None)
+        };
+        let why = change(&file(None), &directory);
+        assert_eq!(why.as_deref(), Some("it is no regular file any more"));
+    }
+}

@@ -1,0 +1,210 @@
+//! Attributes of many entries at one end, and the comparison of a shard with both ends.
+
+use std::collections::BTreeMap;
+
+use rustix::fs::Stat;
+use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
+use shard::Record;
+
+use super::attributes::{change, difference};
+use super::records::{RecordPath, Records};
+use super::{PlanError, ShardEnd};
+use crate::copy::{End, PlannedCopy};
+use crate::disk::os_words;
+use crate::session::SessionEvent;
+use crate::walk::{join, local_path};
+
+/// Number of the first job, above those of the copy, the listings and the operations.
+const FIRST_JOB: u64 = 1 << 42;
+/// Entries that are looked up together.
+pub(super) const BATCH: usize = 4096;
+
+/// Attributes of an entry, or why there are none.
+pub(super) type Found = Result<Attributes, String>;
+
+/// Looks entries up, many at a time. Symlinks are not followed.
+#[derive(Debug)]
+pub(super) struct Lookups {
+    next: u64,
+}
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Self { next: FIRST_JOB }
+    }
+}
+
+impl Lookups {
+    /// Returns the attributes of paths of an end, in their order. After a cancel or the loss of the
+    /// session the rest fail.
+    pub(super) async fn attributes(
+        &mut self,
+        run: &mut PlannedCopy<'_>,
+        end: End,
+        paths: &[Vec<u8>],
+    ) -> Vec<Found> {
+        if run.is_local(end) {
+            return paths.iter().map(|path| local(run, end, path)).collect();
+        }
+        let mut results: Vec<Found> = vec![Err("not looked at".to_owned()); paths.len()];
+        let mut asked = BTreeMap::new();
+        for (at, path) in paths.iter().enumerate() {
+            let id = JobId(self.next);
+            self.next += 1;
+            asked.insert(id, at);
+            let path = RemotePath(path.clone());
+            let follow = false;
+            let kind = JobKind::Stat { path, follow };
+            run.submit(end, Job { id, kind });
+        }
+        while !asked.is_empty() && !run.stopped() {
+            match run.next_event(end) {
+                Ok(Some(SessionEvent::Lane(event))) => take(event, &mut asked, &mut results),
+                Ok(Some(_)) => {}
+                Ok(None) => run.wait().await,
+                Err(why) => {
+                    run.lose(why);
+                    break;
+                }
+            }
+        }
+        results
+    }
+}
+
+fn take(event: LaneEvent, asked: &mut BTreeMap<JobId, usize>, results: &mut [Found]) {
+    let (id, result) = match event {
+        LaneEvent::Attributes(id, attributes) => {
+            let at = asked.get(&id).copied();
+            if let Some(result) = at.and_then(|at| results.get_mut(at)) {
+                *result = Ok(attributes);
+            }
+            return;
+        }
+        LaneEvent::Done(id) => (id, None),
+        LaneEvent::Failed(id, fault) => (id, Some(fault.what)),
+        _ => return,
+    };
+    let at = asked.remove(&id);
+    if let (Some(what), Some(result)) = (result, at.and_then(|at| results.get_mut(at))) {
+        *result = Err(what);
+    }
+}
+
+fn local(run: &PlannedCopy<'_>, end: End, path: &[u8]) -> Found {
+    if end == End::Source {
+        let meta = std::fs::symlink_metadata(local_path(path));
+        let meta = meta.map_err(|error| os_words(&error))?;
+        return Ok(crate::disk::attributes(&meta));
+    }
+    let located = run.directories().locate(&run.local_target(path));
+    let found = located.and_then(|at| at.look());
+    match found.map_err(|error| os_words(&error))? {
+        Some(stat) => Ok(of_stat(&stat)),
+        None => Err("no such file or directory".to_owned()),
+    }
+}
+
+#[expect(
+    clippy::unnecessary_cast,
+    reason = "the types of stat(2) differ between systems"
+)]
+fn of_stat(stat: &Stat) -> Attributes {
+    let seconds = |time: i64| u32::try_from(time.max(0)).unwrap_or(u32::MAX);
+    let part = |n: i64| u32::try_from(n).unwrap_or_default();
+    Attributes {
+        size: u64::try_from(stat.st_size).ok(),
+        mode: Some(stat.st_mode as u32),
+        owner: Some((stat.st_uid, stat.st_gid)),
+        times: Some((seconds(stat.st_atime as i64), seconds(stat.st_mtime as i64))),
+        nanoseconds: Some((
+            part(stat.st_atime_nsec as i64),
+            part(stat.st_mtime_nsec as i64),
+        )),
+        link: None,
+    }
+}
+
+/// Decision about a file or symlink of a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Copy it.
+    Copy,
+    /// The target has it.
+    Unchanged,
+    /// The source has changed, in this way.
+    Changed(String),
+}
+
+/// Reads a whole shard, which checks it, and decides about its files and symlinks in their order. A
+/// file whose size and time at the target are the planned ones is complete: it gets its name after
+/// its time. Symlinks are made again. A source on this machine is compared later, when it is copied.
+pub(super) async fn verdicts(
+    run: &mut PlannedCopy<'_>,
+    mut records: Records,
+    target_exists: bool,
+) -> Result<Vec<Verdict>, ShardEnd> {
+    let unusable = |error: PlanError| ShardEnd::Unusable(error);
+    let mut lookups = Lookups::default();
+    let mut path = RecordPath::default();
+    let mut verdicts = Vec::new();
+    loop {
+        let mut batch = Vec::new();
+        let mut ended = false;
+        while batch.len() < BATCH && !ended {
+            let record = records.next().map_err(unusable)?;
+            ended = record == Record::End;
+            let below = path.step(&record);
+            if let (Record::File(..) | Record::Symlink(..), Some(below)) = (&record, below) {
+                batch.push((record, below));
+            }
+        }
+        judge(run, &mut lookups, &batch, target_exists, &mut verdicts).await;
+        if run.stopped() {
+            return Err(ShardEnd::Stopped);
+        }
+        if ended {
+            return Ok(verdicts);
+        }
+    }
+}
+
+async fn judge(
+    run: &mut PlannedCopy<'_>,
+    lookups: &mut Lookups,
+    batch: &[(Record, Vec<u8>)],
+    target_exists: bool,
+    verdicts: &mut Vec<Verdict>,
+) {
+    let paths = |run: &PlannedCopy<'_>, end| -> Vec<Vec<u8>> {
+        let root = run.root(end);
+        batch.iter().map(|(_, below)| join(root, below)).collect()
+    };
+    let first = verdicts.len();
+    verdicts.resize(first + batch.len(), Verdict::Copy);
+    let new = verdicts.get_mut(first..).unwrap_or_default();
+    if target_exists {
+        let paths = paths(run, End::Target);
+        let found = lookups.attributes(run, End::Target, &paths).await;
+        for (((record, _), found), verdict) in batch.iter().zip(found).zip(new.iter_mut()) {
+            let file = matches!(record, Record::File(..));
+            if file && found.is_ok_and(|found| difference(record, &found).is_none()) {
+                *verdict = Verdict::Unchanged;
+            }
+        }
+    }
+    if run.is_local(End::Source) {
+        return;
+    }
+    let paths = paths(run, End::Source);
+    let found = lookups.attributes(run, End::Source, &paths).await;
+    for (((record, _), found), verdict) in batch.iter().zip(found).zip(new) {
+        let changed = match found {
+            Ok(found) => change(record, &found),
+            Err(what) => Some(what),
+        };
+        if let Some(what) = changed {
+            *verdict = Verdict::Changed(what);
+        }
+    }
+}

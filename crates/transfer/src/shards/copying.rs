@@ -1,0 +1,226 @@
+//! The copy of one shard.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use shard::{Figures, ShardState};
+
+use super::check::verdicts;
+use super::entries::ShardWalk;
+use super::folder::Plan;
+use super::holding::ShardLease;
+use super::{PlanError, ShardEnd, ShardResult, seal, shown};
+use crate::cancel::CancelToken;
+use crate::copy::{Connect, CopyOptions, CopyRequest, End, JournalFolder, PlannedCopy, with_edge};
+use crate::report::{Event, Outcome, Progress, Summary};
+
+/// Shard to copy, which this worker holds; or a complete one, after which the directories may lack
+/// their attributes.
+#[derive(Debug)]
+pub enum ShardCopy<'a> {
+    /// Copy the shard.
+    Held(Box<ShardLease>),
+    /// Only set the attributes of the directories, if all shards are complete.
+    Done(&'a Plan),
+}
+
+/// Copies a shard on this thread, and sets the attributes of all directories after the last one.
+/// `events` is called on this thread; `progress` may be read from any.
+pub fn copy(
+    shard: ShardCopy<'_>,
+    request: &CopyRequest,
+    connect: &dyn Connect,
+    progress: &Progress,
+    events: &mut dyn FnMut(Event),
+    cancel: &CancelToken,
+) -> ShardResult {
+    match shard {
+        ShardCopy::Held(lease) => {
+            let request = with_journal(request, &lease);
+            with_edge(connect, cancel, async |edge| {
+                let begun =
+                    PlannedCopy::begin(&request, &request.options, edge, progress, events).await;
+                match begun {
+                    Ok(run) => copy_held(run, *lease).await,
+                    Err(summary) => end(*lease, *summary, Work::default()),
+                }
+            })
+        }
+        ShardCopy::Done(plan) => {
+            let options = CopyOptions {
+                journal: false,
+                ..request.options.clone()
+            };
+            with_edge(connect, cancel, async |edge| {
+                let begun = PlannedCopy::begin(request, &options, edge, progress, events).await;
+                let mut run = match begun {
+                    Ok(run) => run,
+                    Err(summary) => return seal_only(*summary, false),
+                };
+                let sealed = seal::seal(&mut run, plan).await;
+                seal_only(run.finish(), sealed)
+            })
+        }
+    }
+}
+
+/// Puts the journal into the plan's folder, where the next worker finds it on any machine.
+fn with_journal(request: &CopyRequest, lease: &ShardLease) -> CopyRequest {
+    let mut request = request.clone();
+    let key = format!("{} {}", lease.plan().id(), lease.shard());
+    request.options.journal_folder = Some(JournalFolder {
+        path: lease.plan().folder(),
+        key: key.into_bytes(),
+    });
+    request
+}
+
+fn seal_only(summary: Summary, sealed: bool) -> ShardResult {
+    let end = match summary.outcome {
+        Outcome::Complete => ShardEnd::Done,
+        Outcome::Partial => ShardEnd::Failed,
+        Outcome::NoConnection(_) | Outcome::Misconfigured(_) | Outcome::Interrupted => {
+            ShardEnd::Stopped
+        }
+    };
+    ShardResult {
+        summary,
+        end,
+        unchanged: 0,
+        sealed,
+    }
+}
+
+/// Figures of a shard's copy beside those of its summary.
+#[derive(Default)]
+struct Work {
+    unchanged: u64,
+    changed: u64,
+    broken: Option<ShardEnd>,
+}
+
+async fn copy_held(mut run: PlannedCopy<'_>, lease: ShardLease) -> ShardResult {
+    let lease = Rc::new(lease);
+    let changed = Rc::new(Cell::new(0));
+    let mut work = Work::default();
+    match carry_out(&mut run, &lease, &changed).await {
+        Ok(unchanged) => work.unchanged = unchanged,
+        Err(broken) => {
+            if let ShardEnd::Unusable(error) = &broken {
+                let folder = shown(&lease.plan().folder());
+                run.fail(folder, error.to_string());
+            }
+            work.broken = Some(broken);
+        }
+    }
+    work.changed = changed.get();
+    let plan = lease.plan().clone();
+    let Some(lease) = Rc::into_inner(lease) else {
+        // The walk, which shared the lease, ended with the copy.
+        let summary = run.finish();
+        let why = "the walk of the shard did not end".to_owned();
+        return ShardResult {
+            summary,
+            end: ShardEnd::Superseded(why),
+            unchanged: work.unchanged,
+            sealed: false,
+        };
+    };
+    if run.has_failed() || run.stopped() || work.broken.is_some() {
+        return end(lease, run.finish(), work);
+    }
+    // The shard is complete before the directories get their attributes: whoever completes the last
+    // shard sees all others complete.
+    let (files, bytes) = run.copied();
+    let figures = figures(files, bytes, &work, 0);
+    if let Err(why) = lease.end(ShardState::Done, figures, None) {
+        return ShardResult {
+            summary: run.finish(),
+            end: ShardEnd::Superseded(why),
+            unchanged: work.unchanged,
+            sealed: false,
+        };
+    }
+    let sealed = seal::seal(&mut run, &plan).await;
+    let mut result = seal_only(run.finish(), sealed);
+    result.unchanged = work.unchanged;
+    result
+}
+
+/// Compares the shard with both ends and copies what is missing. Returns the number of files that
+/// the target had.
+async fn carry_out(
+    run: &mut PlannedCopy<'_>,
+    lease: &Rc<ShardLease>,
+    changed: &Rc<Cell<u64>>,
+) -> Result<u64, ShardEnd> {
+    let plan = lease.plan();
+    let unusable = |error: PlanError| ShardEnd::Unusable(error);
+    let target = run.root_attributes(End::Target).await;
+    let records = plan.records(lease.shard()).map_err(unusable)?;
+    let verdicts = verdicts(run, records, target.is_some()).await?;
+    let is_unchanged =
+        |verdict: &&super::check::Verdict| **verdict == super::check::Verdict::Unchanged;
+    let unchanged = verdicts.iter().filter(is_unchanged).count() as u64;
+    let walk = ShardWalk::new(
+        plan.records(lease.shard()).map_err(unusable)?,
+        verdicts,
+        Rc::clone(lease),
+        (run.root(End::Source).to_vec(), run.is_local(End::Source)),
+        Rc::clone(changed),
+    );
+    run.copy(Box::new(walk)).await;
+    Ok(unchanged)
+}
+
+fn figures(files: u64, bytes: u64, work: &Work, failed: u64) -> Figures {
+    Figures {
+        files,
+        bytes,
+        unchanged: work.unchanged,
+        failed,
+        changed: work.changed,
+    }
+}
+
+/// Ends the lease of a shard that is not complete.
+fn end(lease: ShardLease, summary: Summary, work: Work) -> ShardResult {
+    let stopped = || work.broken.clone().unwrap_or(ShardEnd::Stopped);
+    let (state, end) = match &summary.outcome {
+        Outcome::NoConnection(_) | Outcome::Misconfigured(_) | Outcome::Interrupted => {
+            (ShardState::Stopped, stopped())
+        }
+        Outcome::Complete => (ShardState::Stopped, stopped()),
+        Outcome::Partial => {
+            let end = match work.changed {
+                0 => ShardEnd::Failed,
+                changed if changed == summary.failed => ShardEnd::Changed(changed),
+                _ => ShardEnd::Failed,
+            };
+            (ShardState::Failed, work.broken.clone().unwrap_or(end))
+        }
+    };
+    let bytes = summary.bytes + summary.unfinished;
+    let figures = figures(summary.files, bytes, &work, summary.failed);
+    let first = summary.failures.first();
+    let reason = match &summary.outcome {
+        Outcome::NoConnection(why) | Outcome::Misconfigured(why) => Some(why.clone().into_bytes()),
+        _ => first.map(|failure| {
+            let name = failure.path.0.as_slice();
+            [name, b": ", failure.reason.as_bytes()].concat()
+        }),
+    };
+    let lost = lease.lost();
+    let ended = lease.end(state, figures, reason.as_deref());
+    let end = match (lost, ended) {
+        (Some(why), _) => ShardEnd::Superseded(why),
+        (None, Err(why)) if matches!(end, ShardEnd::Stopped) => ShardEnd::Superseded(why),
+        _ => end,
+    };
+    ShardResult {
+        summary,
+        end,
+        unchanged: work.unchanged,
+        sealed: false,
+    }
+}

@@ -1,0 +1,364 @@
+//! Claims a shard, and renews the lease while it is copied.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use shard::{Claim, Claimant, Figures, Holder, HolderTurn, Lease, ShardState};
+
+use super::folder::Plan;
+use super::place::{here, is_gone};
+use crate::cancel::CancelToken;
+use crate::disk::os_words;
+
+/// Longest time between two looks at the lease of another worker.
+const LOOK: Duration = Duration::from_secs(1);
+/// Time until the next try after a renewal that failed.
+const RETRY: Duration = Duration::from_millis(500);
+/// Longest reason that a lease keeps, in bytes.
+const LONGEST_REASON: usize = 1024;
+
+/// Result of a claim.
+#[derive(Debug)]
+pub enum Claimed {
+    /// This worker holds the shard.
+    Held(Box<ShardLease>),
+    /// The shard is complete.
+    Done(Figures),
+}
+
+/// Reason why a shard could not be claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimError {
+    /// Another worker copies the shard.
+    Busy(String),
+    /// A signal ended the wait.
+    Interrupted,
+    /// The folder of the plan cannot be read or written.
+    Io(String),
+}
+
+/// Lease of a shard, renewed by a thread of its own until it ends.
+#[derive(Debug)]
+pub struct ShardLease {
+    plan: Arc<Plan>,
+    lease: Lease,
+    shared: Arc<Shared>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+/// Called with the reason when a lease is lost, on any thread. It should end the process: files that
+/// a follower has taken over must be neither written nor removed any more.
+pub type LostLease = Box<dyn Fn(&str) + Send + Sync>;
+
+/// State that the renewing thread and the copy share.
+struct Shared {
+    start: Instant,
+    on_loss: LostLease,
+    /// Milliseconds since `start` until which the copy may write without another renewal.
+    valid_until: AtomicU64,
+    lost: Mutex<Option<String>>,
+    cancel: CancelToken,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Plan {
+    /// Claims a shard for `time` without renewals. Waits while the lease of another worker may have
+    /// expired, and tells so. `on_loss` is called if the lease is lost later.
+    ///
+    /// # Errors
+    /// Another worker copies the shard, a signal ended the wait, or the folder cannot be used.
+    pub fn claim(
+        self: &Arc<Self>,
+        shard: u32,
+        time: Duration,
+        cancel: &CancelToken,
+        tell: &mut dyn FnMut(String),
+        on_loss: LostLease,
+    ) -> Result<Claimed, ClaimError> {
+        let io = |error: std::io::Error| {
+            let folder = super::shown(&self.folder());
+            ClaimError::Io(format!("{folder}: shard {shard}: {}", os_words(&error)))
+        };
+        let place = here();
+        let start = Instant::now();
+        let mut claimant = Claimant::default();
+        let mut told = false;
+        loop {
+            let newest = self.newest_lease(shard).map_err(io)?;
+            let seen = newest.as_ref().map(|(fence, lease)| {
+                let gone = lease
+                    .as_ref()
+                    .is_some_and(|lease| is_gone(&lease.place, &place));
+                (*fence, lease.as_ref(), gone)
+            });
+            match claimant.look(start.elapsed(), seen) {
+                Claim::Done(figures) => return Ok(Claimed::Done(figures)),
+                Claim::Exhausted => {
+                    let why = format!("shard {shard}: there are no fencing numbers left");
+                    return Err(ClaimError::Io(why));
+                }
+                Claim::Held => {
+                    let holder = newest.and_then(|(_, lease)| lease);
+                    return Err(ClaimError::Busy(busy(shard, holder.as_ref())));
+                }
+                Claim::Take(fence) => {
+                    let lease = Lease {
+                        plan: self.id().to_owned(),
+                        shard,
+                        fence,
+                        state: ShardState::Running,
+                        beat: 0,
+                        seconds: time.as_secs().max(1),
+                        place: place.clone(),
+                        figures: Figures::default(),
+                        reason: Vec::new(),
+                    };
+                    let began = Instant::now();
+                    if self.create_lease(&lease).map_err(io)? {
+                        let held =
+                            ShardLease::start(Arc::clone(self), lease, (began, cancel), on_loss);
+                        return held.map(|held| Claimed::Held(Box::new(held))).map_err(io);
+                    }
+                }
+                Claim::Wait(left) => {
+                    if !std::mem::replace(&mut told, true) {
+                        let holder = newest.and_then(|(_, lease)| lease);
+                        tell(waiting(shard, left, holder.as_ref()));
+                    }
+                    // A cancel disconnects the channel.
+                    let wait = cancel.receiver().recv_timeout(left.min(LOOK));
+                    if let Err(RecvTimeoutError::Disconnected) = wait {
+                        return Err(ClaimError::Interrupted);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn holder_words(holder: Option<&Lease>) -> String {
+    match holder {
+        Some(lease) => {
+            let host = crate::escape::name(lease.place.host.as_bytes()).to_string();
+            let Lease { fence, place, .. } = lease;
+            format!("process {} on {host} (lease {fence})", place.process)
+        }
+        None => "another worker".to_owned(),
+    }
+}
+
+fn busy(shard: u32, holder: Option<&Lease>) -> String {
+    format!(
+        "shard {shard}: {} is copying it: nothing to do here; try again when it has ended",
+        holder_words(holder)
+    )
+}
+
+fn waiting(shard: u32, left: Duration, holder: Option<&Lease>) -> String {
+    format!(
+        "shard {shard}: waiting up to {} s to see if {} still works on it",
+        left.as_secs().max(1),
+        holder_words(holder)
+    )
+}
+
+impl ShardLease {
+    fn start(
+        plan: Arc<Plan>,
+        lease: Lease,
+        (began, cancel): (Instant, &CancelToken),
+        on_loss: LostLease,
+    ) -> std::io::Result<Self> {
+        let time = Duration::from_secs(lease.seconds);
+        let shared = Arc::new(Shared {
+            start: began,
+            on_loss,
+            valid_until: AtomicU64::new(millis(time / 2)),
+            lost: Mutex::default(),
+            cancel: cancel.clone(),
+        });
+        let (stop, stopped) = bounded(0);
+        let renewal = Renewal {
+            plan: Arc::clone(&plan),
+            lease: lease.clone(),
+            holder: Holder::new(lease.fence, time, Duration::ZERO),
+            time,
+            shared: Arc::clone(&shared),
+        };
+        let thread = thread::Builder::new()
+            .name("lease".to_owned())
+            .spawn(move || renewal.run(&stopped))?;
+        Ok(Self {
+            plan,
+            lease,
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Number of the shard.
+    pub fn shard(&self) -> u32 {
+        self.lease.shard
+    }
+
+    /// Plan of the shard.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// True while this worker may write. A process that was stopped for long finds its lease
+    /// expired.
+    pub(super) fn is_valid(&self) -> bool {
+        let now = millis(self.shared.start.elapsed());
+        let valid = now < self.shared.valid_until.load(Ordering::SeqCst) && self.lost().is_none();
+        if !valid && self.lost().is_none() {
+            self.shared.lose(expired(&self.lease));
+        }
+        valid
+    }
+
+    /// Returns why the lease was lost, if it was.
+    pub fn lost(&self) -> Option<String> {
+        let lost = self.shared.lost.lock();
+        lost.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends the lease with this result. Returns why it was lost, if it was.
+    ///
+    /// # Errors
+    /// The lease was lost before, or cannot be written.
+    pub fn end(
+        mut self,
+        state: ShardState,
+        figures: Figures,
+        reason: Option<&[u8]>,
+    ) -> Result<(), String> {
+        let valid = self.is_valid();
+        self.stop.take();
+        let beat = self.thread.take().and_then(|thread| thread.join().ok());
+        let followed = self.plan.has_follower(self.lease.shard, self.lease.fence);
+        if let Ok(true) = followed {
+            return Err(superseded(&self.lease));
+        }
+        if !valid && state == ShardState::Done {
+            return Err(self.lost().unwrap_or_else(|| expired(&self.lease)));
+        }
+        self.lease.beat = beat.unwrap_or_default() + 1;
+        self.lease.state = state;
+        self.lease.figures = figures;
+        let reason = reason.unwrap_or_default();
+        let reason = reason.get(..LONGEST_REASON).unwrap_or(reason);
+        self.lease.reason = reason.to_vec();
+        let written = self.plan.write_lease(&self.lease);
+        written.map_err(|error| {
+            let folder = super::shown(&self.plan.folder());
+            format!(
+                "{folder}: the result cannot be written: {}",
+                os_words(&error)
+            )
+        })
+    }
+}
+
+impl Drop for ShardLease {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Shared {
+    /// Notes why the lease was lost, and ends the copy.
+    fn lose(&self, why: String) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.get_or_insert_with(|| why.clone());
+        drop(lost);
+        (self.on_loss)(&why);
+        self.cancel.cancel();
+    }
+}
+
+/// Renews a lease on its own thread.
+struct Renewal {
+    plan: Arc<Plan>,
+    lease: Lease,
+    holder: Holder,
+    time: Duration,
+    shared: Arc<Shared>,
+}
+
+impl Renewal {
+    /// Renews until `stop` is dropped or the lease is lost. Returns the last beat.
+    fn run(mut self, stop: &Receiver<()>) -> u64 {
+        loop {
+            let follower = self.plan.has_follower(self.lease.shard, self.lease.fence);
+            let newest = follower
+                .ok()
+                .map(|follower| self.lease.fence + u64::from(follower));
+            let now = self.shared.start.elapsed();
+            let rest = match self.holder.turn(now, newest) {
+                HolderTurn::Superseded(_) => {
+                    self.shared.lose(superseded(&self.lease));
+                    return self.lease.beat;
+                }
+                HolderTurn::Expired => {
+                    self.shared.lose(expired(&self.lease));
+                    return self.lease.beat;
+                }
+                HolderTurn::Rest(rest) => rest,
+                HolderTurn::Renew(beat) => {
+                    self.lease.beat = beat;
+                    match self.plan.write_lease(&self.lease) {
+                        Ok(()) => {
+                            self.holder.renewed(now);
+                            let until = millis(now + self.time / 2);
+                            self.shared.valid_until.store(until, Ordering::SeqCst);
+                            // The write has refreshed what this machine knows of the folder.
+                            Duration::ZERO
+                        }
+                        Err(_) => RETRY,
+                    }
+                }
+            };
+            match stop.recv_timeout(rest) {
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => return self.lease.beat,
+            }
+        }
+    }
+}
+
+fn superseded(lease: &Lease) -> String {
+    format!(
+        "shard {}: another worker has taken it (lease {} follows this one): stopped before writing \
+         more",
+        lease.shard,
+        lease.fence + 1
+    )
+}
+
+fn expired(lease: &Lease) -> String {
+    format!(
+        "shard {}: the lease could not be renewed for {} s: stopped, since another worker may take \
+         the shard; try again",
+        lease.shard,
+        lease.seconds.div_ceil(2)
+    )
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

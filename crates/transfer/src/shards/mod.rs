@@ -1,0 +1,90 @@
+//! Plans of large copies: one walk cuts a tree into shards, many machines copy one shard each, and
+//! the last one sets the attributes of the directories (docs/design/0023-shards.md).
+//!
+//! The decisions are in crate `shard`; here are the files of a plan's folder, and the copy of a
+//! shard as a planned copy.
+
+mod attributes;
+mod check;
+mod copying;
+mod entries;
+mod folder;
+mod holding;
+mod place;
+mod planning;
+mod records;
+mod seal;
+mod status;
+mod verifying;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::report::{Name, Summary};
+
+pub use copying::{ShardCopy, copy};
+pub use folder::Plan;
+pub use holding::{ClaimError, Claimed, LostLease, ShardLease};
+pub use planning::{PlanOutcome, PlanRequest, make};
+pub use shard::{Figures, MOST_SHARDS, ShardState, Totals};
+pub use status::{PlanStatus, ShardStatus, StateCounts};
+pub use verifying::{VerifyOptions, verify};
+
+/// Reason why a plan cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// A file of the folder cannot be reached; another try may help.
+    Io(String),
+    /// The plan is damaged, of another version, or not to be trusted; another try does not help.
+    Unusable(String),
+    /// The plan has fewer shards.
+    NoSuchShard(String),
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(what) | Self::Unusable(what) | Self::NoSuchShard(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Result of a shard's copy.
+#[derive(Clone, Debug)]
+pub struct ShardResult {
+    /// Result of the copy.
+    pub summary: Summary,
+    /// How the copy of the shard ended.
+    pub end: ShardEnd,
+    /// Files that were at the target already.
+    pub unchanged: u64,
+    /// The directories of the whole tree have their attributes.
+    pub sealed: bool,
+}
+
+/// How the copy of a shard ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShardEnd {
+    /// All entries are at the target.
+    Done,
+    /// Some entries failed.
+    Failed,
+    /// Entries have changed since the plan was made; the others are at the target.
+    Changed(u64),
+    /// A signal or a lost connection stopped the worker.
+    Stopped,
+    /// The worker has lost its lease, for this reason.
+    Superseded(String),
+    /// The plan cannot be used.
+    Unusable(PlanError),
+}
+
+/// Path of a plan's folder for messages.
+fn shown(path: &std::path::Path) -> Name {
+    Name::from(path)
+}
+
+/// Makes a path absolute without looking at the file system.
+fn absolute(path: &std::path::Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}

@@ -1,0 +1,497 @@
+//! Makes a plan: walks the source and writes the files of the shards.
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use schedule::EntryKind;
+use shard::{Assignment, Header, Record, ShardTotals, Totals, cost};
+use sync::{Filter, Kind, NodeId, SortedTree, Tree};
+
+use super::attributes::planned;
+use super::folder::{self, read_header, remove_others, shard_name, sum, tree_name, write_header};
+use super::{PlanError, absolute, shown};
+use crate::PrivateDir;
+use crate::cancel::CancelToken;
+use crate::copy::{Connect, CopyOptions, CopyRequest, End, Place, PlannedCopy, with_edge};
+use crate::disk::os_words;
+use crate::report::{Event, Progress, Summary};
+use crate::sync::listing::{self, Root, hides_entries};
+use crate::walk::join;
+
+/// Beginning of the names of files that are being written.
+pub(super) const NEW: &str = ".new.";
+/// Name of the file that is locked during planning.
+const LOCK: &str = ".planning";
+
+/// Plan to make.
+#[derive(Clone, Debug)]
+pub struct PlanRequest {
+    /// Directory to walk.
+    pub source: Place,
+    /// Source operand to keep in the plan, with an absolute path if it is local.
+    pub source_operand: Vec<u8>,
+    /// Target operand to keep in the plan, with an absolute path if it is local.
+    pub target_operand: Vec<u8>,
+    /// Number of shards.
+    pub shards: u32,
+    /// Folder to write.
+    pub folder: PathBuf,
+}
+
+/// Result of planning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanOutcome {
+    /// The plan was written.
+    Written {
+        /// Totals of all shards.
+        totals: Totals,
+        /// Directories below the root.
+        directories: u64,
+        /// Bytes of the smallest and of the largest shard.
+        sizes: (u64, u64),
+        /// An older plan, of which no shard was begun, was replaced.
+        replaced: bool,
+    },
+    /// The folder has this plan already.
+    Unchanged(Totals),
+    /// Nothing was written because not everything could be listed, or the run ended early; the
+    /// summary has the reason.
+    Incomplete,
+    /// Nothing was written, for this reason; another try does not help.
+    Refused(String),
+    /// The folder cannot be used.
+    Failed(PlanError),
+}
+
+/// Makes a plan on this thread. The summary has what could not be listed.
+pub fn make(
+    request: &PlanRequest,
+    connect: &dyn Connect,
+    progress: &Progress,
+    events: &mut dyn FnMut(Event),
+    cancel: &CancelToken,
+) -> (PlanOutcome, Summary) {
+    let none = Summary::default();
+    let (dir, _lock) = match prepare(request) {
+        Ok(prepared) => prepared,
+        Err(outcome) => return (outcome, none),
+    };
+    let copy = CopyRequest {
+        sources: vec![request.source.clone()],
+        // The target is not needed before a shard is copied.
+        target: Place::Local(request.folder.clone()),
+        options: CopyOptions::default(),
+    };
+    let (tree, summary) = with_edge(connect, cancel, async |edge| {
+        let begun = PlannedCopy::begin(&copy, &copy.options, edge, progress, events).await;
+        match begun {
+            Ok(mut run) => {
+                let tree = list(&mut run).await;
+                (tree, run.finish())
+            }
+            Err(summary) => (None, *summary),
+        }
+    });
+    let Some(tree) = tree else {
+        return (PlanOutcome::Incomplete, summary);
+    };
+    let outcome = write(&dir, request, &tree, cancel);
+    (outcome, summary)
+}
+
+/// Opens the folder, and refuses what cannot become a plan before the walk.
+fn prepare(request: &PlanRequest) -> Result<(PrivateDir, std::fs::File), PlanOutcome> {
+    let path = absolute(&request.folder);
+    let failed = |error: io::Error| {
+        let text = os_words(&error);
+        PlanOutcome::Failed(match error.kind() {
+            io::ErrorKind::PermissionDenied => PlanError::Unusable(text),
+            _ => PlanError::Io(format!("{}: {text}", shown(&path))),
+        })
+    };
+    if let Place::Local(source) = &request.source {
+        refuse_inside(&path, source)?;
+    }
+    let dir = PrivateDir::create(&path).map_err(failed)?;
+    let lock = match dir.file(LOCK.as_ref(), true) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => dir.create_file(LOCK.as_ref()),
+        file => file,
+    };
+    let lock = lock.map_err(failed)?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
+    {
+        let what = format!("{}: another longhaul is making a plan here", shown(&path));
+        return Err(PlanOutcome::Failed(PlanError::Io(what)));
+    }
+    if let Some((header, _)) = read_header(&dir).map_err(PlanOutcome::Failed)? {
+        let same = header.source == request.source_operand
+            && header.target == request.target_operand
+            && header.shards.len() == request.shards as usize;
+        let shards = u32::try_from(header.shards.len()).unwrap_or(u32::MAX);
+        if !same && folder::is_begun(&dir, shards).map_err(failed)? {
+            return Err(PlanOutcome::Refused(format!(
+                "{}: this folder has another plan (other SRC, DST or number of shards), of which \
+                 shards were begun: use another folder",
+                shown(&path)
+            )));
+        }
+    }
+    Ok((dir, lock))
+}
+
+/// Refuses a folder within the source, which the plan would contain.
+fn refuse_inside(folder: &Path, source: &Path) -> Result<(), PlanOutcome> {
+    let Ok(source_path) = std::fs::canonicalize(source) else {
+        return Ok(());
+    };
+    let existing = folder
+        .ancestors()
+        .find_map(|path| std::fs::canonicalize(path).ok());
+    match existing.is_some_and(|path| path.starts_with(&source_path)) {
+        true => Err(PlanOutcome::Refused(format!(
+            "{}: the folder of the plan is inside the source {}: use a folder elsewhere",
+            shown(folder),
+            shown(source)
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Lists the source; `None` if that is not possible, for a reason that was reported.
+async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
+    let attributes = run.root_attributes(End::Source).await;
+    if run.stopped() {
+        return None;
+    }
+    let why = match attributes.map(|attributes| attributes.kind()) {
+        Some(EntryKind::Directory) => None,
+        Some(_) => {
+            Some("not a directory: a plan is made of a directory; use longhaul cp for a file")
+        }
+        None => Some("no such directory"),
+    };
+    if let Some(why) = why {
+        let name = run.shown(End::Source, run.root(End::Source));
+        run.fail(name, why.to_owned());
+        return None;
+    }
+    let root = Root {
+        end: End::Source,
+        path: run.root(End::Source).to_vec(),
+        attributes,
+        one_file_system: false,
+        gitignore: false,
+    };
+    let listing = listing::list(run, vec![root], &Filter::default()).await?;
+    let listing = listing.into_iter().next()?;
+    let mut hidden = false;
+    for (path, what) in listing.problems {
+        let path = join(run.root(End::Source), &path);
+        let name = run.shown(End::Source, &path);
+        if hides_entries(&what) {
+            hidden = true;
+            run.fail(name, what);
+            continue;
+        }
+        run.tell(Event::Warning {
+            path: Some(name),
+            message: "not copied: a socket, FIFO or device".to_owned(),
+        });
+    }
+    (!hidden).then_some(listing.tree)
+}
+
+/// Writes the plan, unless the folder has it or must keep another one.
+fn write(
+    dir: &PrivateDir,
+    request: &PlanRequest,
+    tree: &SortedTree,
+    cancel: &CancelToken,
+) -> PlanOutcome {
+    match try_write(dir, request, tree, cancel) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let folder = shown(dir.path());
+            let what = format!("{folder}: the plan cannot be written: {}", os_words(&error));
+            PlanOutcome::Failed(PlanError::Io(what))
+        }
+    }
+}
+
+fn try_write(
+    dir: &PrivateDir,
+    request: &PlanRequest,
+    tree: &SortedTree,
+    cancel: &CancelToken,
+) -> io::Result<PlanOutcome> {
+    let before = read_header(dir).ok().flatten();
+    remove_others(dir, before.as_ref().map_or("", |(_, id)| id));
+    let planner = Planner::new(tree, request.shards);
+    let mut header = Header {
+        source: request.source_operand.clone(),
+        target: request.target_operand.clone(),
+        directories: planner.directories,
+        tree: planner.write_tree(&mut new_file(dir, "tree")?)?,
+        shards: Vec::new(),
+    };
+    for shard in 0..request.shards {
+        if cancel.is_cancelled() {
+            return Ok(PlanOutcome::Incomplete);
+        }
+        let mut file = new_file(dir, &format!("{shard:05}"))?;
+        header.shards.push(planner.write_shard(shard, &mut file)?);
+    }
+    let text = header.write(sum);
+    let (_, id) = Header::parse(text.as_bytes(), sum).map_err(|error| {
+        // The operands or the totals cannot be kept.
+        io::Error::other(error.to_string())
+    })?;
+    let totals = header.totals().unwrap_or_default();
+    if let Some((_, old)) = &before {
+        if *old == id {
+            remove_others(dir, &id);
+            return Ok(PlanOutcome::Unchanged(totals));
+        }
+        let shards = before.as_ref().map_or(0, |(header, _)| header.shards.len());
+        if folder::is_begun(dir, u32::try_from(shards).unwrap_or(u32::MAX))? {
+            remove_others(dir, old);
+            return Ok(PlanOutcome::Refused(format!(
+                "{}: the source has changed since this plan was made, and shards of it were begun: \
+                 use another folder; what was copied is not sent again",
+                shown(dir.path())
+            )));
+        }
+    }
+    let new = |name: &str| OsString::from(format!("{NEW}{name}"));
+    dir.rename(&new("tree"), tree_name(&id).as_ref())?;
+    for shard in 0..request.shards {
+        let name = shard_name(&id, shard);
+        dir.rename(&new(&format!("{shard:05}")), name.as_ref())?;
+    }
+    write_header(dir, &text)?;
+    remove_others(dir, &id);
+    let sizes = header.shards.iter().map(|shard| shard.totals.bytes);
+    let sizes = (
+        sizes.clone().min().unwrap_or_default(),
+        sizes.max().unwrap_or_default(),
+    );
+    Ok(PlanOutcome::Written {
+        totals,
+        directories: header.directories,
+        sizes,
+        replaced: before.is_some(),
+    })
+}
+
+/// Creates a file of the new plan.
+fn new_file(dir: &PrivateDir, name: &str) -> io::Result<SummedFile> {
+    let file = dir.create_file(format!("{NEW}{name}").as_ref())?;
+    Ok(SummedFile {
+        file: BufWriter::new(file),
+        hasher: blake3::Hasher::new(),
+        len: 0,
+        record: Vec::new(),
+    })
+}
+
+/// File of records whose checksum is computed while it is written.
+struct SummedFile {
+    file: BufWriter<std::fs::File>,
+    hasher: blake3::Hasher,
+    len: u64,
+    record: Vec<u8>,
+}
+
+impl SummedFile {
+    fn write(&mut self, record: &Record) -> io::Result<()> {
+        self.record.clear();
+        record.write(&mut self.record);
+        self.hasher.update(&self.record);
+        self.len += self.record.len() as u64;
+        self.file.write_all(&self.record)
+    }
+
+    /// Makes the file durable: a plan must survive a crash once its header is there.
+    fn finish(&mut self, totals: Totals) -> io::Result<ShardTotals> {
+        self.file.flush()?;
+        self.file.get_ref().sync_data()?;
+        Ok(ShardTotals {
+            len: self.len,
+            sum: self.hasher.finalize().to_hex().to_string(),
+            totals,
+        })
+    }
+}
+
+/// Distributes the entries of a tree over shards.
+struct Planner<'a> {
+    tree: &'a SortedTree,
+    /// Entries in the order of the tree, grouped by shard.
+    order: Vec<NodeId>,
+    /// Beginning of each shard in `order`.
+    starts: Vec<usize>,
+    directories: u64,
+}
+
+impl<'a> Planner<'a> {
+    fn new(tree: &'a SortedTree, shards: u32) -> Self {
+        let order = depth_first(tree);
+        let entry = |id: &NodeId| tree.tree().entry(*id);
+        let costs = order.iter().map(|id| cost(entry(id).size));
+        let mut assignment = Assignment::new(costs, shards);
+        let assigned: Vec<u32> = order
+            .iter()
+            .map(|id| assignment.shard_of_next(cost(entry(id).size)))
+            .collect();
+        let mut starts = vec![0; shards as usize + 1];
+        for shard in &assigned {
+            if let Some(count) = starts.get_mut(*shard as usize + 1) {
+                *count += 1;
+            }
+        }
+        let mut sum = 0;
+        for start in &mut starts {
+            sum += *start;
+            *start = sum;
+        }
+        let mut next = starts.clone();
+        let mut grouped = vec![Tree::ROOT; order.len()];
+        for (id, shard) in order.iter().zip(&assigned) {
+            if let Some(at) = next.get_mut(*shard as usize) {
+                if let Some(place) = grouped.get_mut(*at) {
+                    *place = *id;
+                }
+                *at += 1;
+            }
+        }
+        let directories = order
+            .iter()
+            .filter(|id| entry(id).kind == Kind::Directory)
+            .count() as u64;
+        Self {
+            tree,
+            order: grouped,
+            starts,
+            directories,
+        }
+    }
+
+    fn write_shard(&self, shard: u32, file: &mut SummedFile) -> io::Result<ShardTotals> {
+        let at = |shard: usize| self.starts.get(shard).copied().unwrap_or_default();
+        let range = at(shard as usize)..at(shard as usize + 1);
+        let entries = self.order.get(range).unwrap_or_default();
+        let mut steps = Steps::begin(self.tree, file)?;
+        for id in entries {
+            steps.add(*id)?;
+        }
+        steps.finish()
+    }
+
+    fn write_tree(&self, file: &mut SummedFile) -> io::Result<ShardTotals> {
+        let mut steps = Steps::begin(self.tree, file)?;
+        for id in depth_first(self.tree) {
+            if self.tree.tree().entry(id).kind == Kind::Directory {
+                steps.add(id)?;
+            }
+        }
+        steps.finish()
+    }
+}
+
+/// Entries of the tree without the root, a directory before its contents.
+fn depth_first(tree: &SortedTree) -> Vec<NodeId> {
+    let mut order = Vec::with_capacity(tree.tree().len());
+    let mut open = vec![tree.children(Tree::ROOT)];
+    while let Some(children) = open.last_mut() {
+        match children.next() {
+            Some(id) => {
+                order.push(id);
+                if tree.tree().entry(id).kind == Kind::Directory {
+                    open.push(tree.children(id));
+                }
+            }
+            None => drop(open.pop()),
+        }
+    }
+    order
+}
+
+/// Writes entries as steps through the tree, with the directories above them.
+struct Steps<'a> {
+    tree: &'a Tree,
+    file: &'a mut SummedFile,
+    /// Open directories below the root.
+    open: Vec<NodeId>,
+    totals: Totals,
+}
+
+impl<'a> Steps<'a> {
+    fn begin(tree: &'a SortedTree, file: &'a mut SummedFile) -> io::Result<Self> {
+        let tree = tree.tree();
+        file.write(&Record::Enter(Vec::new(), planned(tree.entry(Tree::ROOT))))?;
+        Ok(Self {
+            tree,
+            file,
+            open: Vec::new(),
+            totals: Totals::default(),
+        })
+    }
+
+    fn add(&mut self, id: NodeId) -> io::Result<()> {
+        let entry = self.tree.entry(id);
+        let (name, attributes) = (self.tree.name(id).to_vec(), planned(entry));
+        match entry.kind {
+            Kind::Directory => self.go_to(id),
+            Kind::File => {
+                self.go_to(self.tree.parent(id))?;
+                self.totals.files += 1;
+                self.totals.bytes = self.totals.bytes.saturating_add(entry.size);
+                self.file.write(&Record::File(name, entry.size, attributes))
+            }
+            Kind::Symlink => {
+                self.go_to(self.tree.parent(id))?;
+                self.totals.symlinks += 1;
+                self.file.write(&Record::Symlink(name, attributes))
+            }
+            Kind::Other | Kind::Temporary => Ok(()),
+        }
+    }
+
+    /// Leaves and enters directories until `dir` is the current one.
+    fn go_to(&mut self, dir: NodeId) -> io::Result<()> {
+        let mut above = Vec::new();
+        let mut at = dir;
+        while at != Tree::ROOT {
+            above.push(at);
+            at = self.tree.parent(at);
+        }
+        above.reverse();
+        let common = self
+            .open
+            .iter()
+            .zip(&above)
+            .take_while(|(a, b)| a == b)
+            .count();
+        for _ in common..self.open.len() {
+            self.file.write(&Record::Leave)?;
+        }
+        self.open.truncate(common);
+        for id in above.into_iter().skip(common) {
+            let attributes = planned(self.tree.entry(id));
+            self.file
+                .write(&Record::Enter(self.tree.name(id).to_vec(), attributes))?;
+            self.open.push(id);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> io::Result<ShardTotals> {
+        for _ in 0..=self.open.len() {
+            self.file.write(&Record::Leave)?;
+        }
+        self.file.write(&Record::End)?;
+        self.file.finish(self.totals)
+    }
+}

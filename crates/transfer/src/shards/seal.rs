@@ -1,0 +1,140 @@
+//! Sets the attributes of all directories once every shard is complete.
+
+use std::collections::BTreeMap;
+
+use schedule::Attributes;
+use shard::{Record, ShardState};
+
+use super::attributes::of_record;
+use super::check::BATCH;
+use super::folder::Plan;
+use super::records::RecordPath;
+use super::shown;
+use crate::copy::{End, PlannedCopy};
+use crate::disk::os_words;
+use crate::sync::ends::{Op, Operations};
+use crate::walk::join;
+
+/// Permissions that a worker needs to fill a directory, which all directories have until now.
+const FILLABLE: u32 = 0o700;
+
+/// Sets the modification times and permissions of all directories if all shards are complete, and
+/// notes it in the plan's folder. Returns true if they are set, now or before. Two workers that do
+/// it at the same time set the same values.
+pub(super) async fn seal(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
+    if plan.is_sealed() {
+        return true;
+    }
+    match all_done(plan) {
+        Ok(true) => {}
+        Ok(false) => return false,
+        Err(error) => {
+            run.fail(shown(&plan.folder()), os_words(&error));
+            return false;
+        }
+    }
+    if !set_attributes(run, plan).await || run.stopped() {
+        return false;
+    }
+    if let Err(error) = plan.write_sealed() {
+        run.fail(shown(&plan.folder()), os_words(&error));
+        return false;
+    }
+    true
+}
+
+fn all_done(plan: &Plan) -> std::io::Result<bool> {
+    for shard in 0..plan.shards() {
+        let newest = plan.newest_lease(shard)?;
+        let state = newest.and_then(|(_, lease)| lease).map(|lease| lease.state);
+        if state != Some(ShardState::Done) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
+    let mut operations = Operations::default();
+    let mut records = match plan.tree() {
+        Ok(records) => records,
+        Err(error) => {
+            run.fail(shown(&plan.folder()), error.to_string());
+            return false;
+        }
+    };
+    let root = run.root(End::Target).to_vec();
+    let mut path = RecordPath::default();
+    let mut ops = Vec::new();
+    let mut root_attributes = None;
+    // A directory that its owner cannot enter comes after all below it.
+    let mut closed: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
+    loop {
+        let record = match records.next() {
+            Ok(record) => record,
+            Err(error) => {
+                run.fail(shown(&plan.folder()), error.to_string());
+                return false;
+            }
+        };
+        if let (Some(below), Some((_, attributes))) = (path.step(&record), of_record(&record)) {
+            let attributes = Attributes {
+                owner: None,
+                ..attributes
+            };
+            let op = Op::Set(join(&root, &below), attributes);
+            let open = attributes
+                .mode
+                .is_none_or(|mode| mode & FILLABLE == FILLABLE);
+            match (below.is_empty(), open) {
+                (true, _) => root_attributes = Some(attributes),
+                (false, true) => ops.push(op),
+                (false, false) => {
+                    let depth = below.iter().filter(|byte| **byte == b'/').count();
+                    closed.entry(depth).or_default().push(op);
+                }
+            }
+        }
+        let ended = record == Record::End;
+        if ops.len() >= BATCH || ended {
+            set(run, &mut operations, std::mem::take(&mut ops)).await;
+        }
+        if ended {
+            break;
+        }
+    }
+    for ops in closed.into_values().rev() {
+        set(run, &mut operations, ops).await;
+    }
+    if let Some(attributes) = root_attributes {
+        let open = attributes
+            .mode
+            .is_none_or(|mode| mode & FILLABLE == FILLABLE);
+        if !open {
+            let op = Op::Set(root.clone(), attributes);
+            set(run, &mut operations, vec![op]).await;
+        }
+        // The root's own path is the one that the user named, symlinks included.
+        run.set_root_times(&attributes).await;
+    }
+    !run.has_failed()
+}
+
+async fn set(run: &mut PlannedCopy<'_>, operations: &mut Operations, ops: Vec<Op>) {
+    let paths: Vec<Vec<u8>> = ops
+        .iter()
+        .filter_map(|op| match op {
+            Op::Set(path, _) => Some(path.clone()),
+            _ => None,
+        })
+        .collect();
+    let results = operations.carry_out(run, End::Target, ops).await;
+    for (path, result) in paths.iter().zip(results) {
+        if let Err(why) = result
+            && !run.stopped()
+        {
+            let name = run.shown(End::Target, path);
+            run.fail(name, format!("cannot set its permissions and times: {why}"));
+        }
+    }
+}

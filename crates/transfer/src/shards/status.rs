@@ -1,0 +1,152 @@
+//! Sums up the state of all shards.
+
+use serde::Serialize;
+use shard::{Figures, ShardState};
+
+use super::PlanError;
+use super::folder::Plan;
+use super::place::{here, is_gone};
+use crate::disk::os_words;
+use crate::report::Name;
+
+/// State of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlanStatus {
+    /// Source operand.
+    pub source: Name,
+    /// Target operand.
+    pub target: Name,
+    /// Number of shards by state.
+    pub shards: StateCounts,
+    /// Files and symlinks of the plan.
+    pub entries: u64,
+    /// Bytes of the plan's files.
+    pub bytes: u64,
+    /// Files and symlinks of the complete shards.
+    pub entries_done: u64,
+    /// Bytes of the complete shards.
+    pub bytes_done: u64,
+    /// Bytes that the last workers of the shards have sent.
+    pub bytes_sent: u64,
+    /// Entries that failed in the last try.
+    pub failed: u64,
+    /// Entries that have changed since the plan was made.
+    pub changed: u64,
+    /// The directories have their attributes.
+    pub sealed: bool,
+    /// Shards that somebody should know of: all but those that are open or done.
+    pub unfinished: Vec<ShardStatus>,
+}
+
+/// Number of shards in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StateCounts {
+    /// All shards.
+    pub total: u64,
+    /// Not begun.
+    pub open: u64,
+    /// Being copied.
+    pub running: u64,
+    /// Begun, and without a worker.
+    pub stopped: u64,
+    /// Tried, with failed entries.
+    pub failed: u64,
+    /// Complete.
+    pub done: u64,
+}
+
+/// State of a shard that is begun and not complete.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShardStatus {
+    /// Number of the shard.
+    pub shard: u32,
+    /// `running`, `stopped` or `failed`.
+    pub state: &'static str,
+    /// Number of workers so far.
+    pub workers: u64,
+    /// Host of the last worker.
+    pub host: Option<String>,
+    /// Process of the last worker.
+    pub process: Option<u64>,
+    /// Seconds since the last sign of the worker, by the clocks of this machine and the folder's
+    /// server.
+    pub seconds_ago: Option<u64>,
+    /// Failed entries.
+    pub failed: u64,
+    /// Changed entries.
+    pub changed: u64,
+    /// First failure.
+    pub reason: Option<Name>,
+}
+
+impl Plan {
+    /// Sums up the state of all shards.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn status(&self) -> Result<PlanStatus, PlanError> {
+        let totals = self.totals();
+        let mut status = PlanStatus {
+            source: Name(self.source().to_vec()),
+            target: Name(self.target().to_vec()),
+            shards: StateCounts::default(),
+            entries: totals.files + totals.symlinks,
+            bytes: totals.bytes,
+            entries_done: 0,
+            bytes_done: 0,
+            bytes_sent: 0,
+            failed: 0,
+            changed: 0,
+            sealed: self.is_sealed(),
+            unfinished: Vec::new(),
+        };
+        let here = here();
+        for shard in 0..self.shards() {
+            status.shards.total += 1;
+            let newest = self.newest_lease(shard).map_err(|error| {
+                let folder = Name::from(&*self.folder());
+                PlanError::Io(format!("{folder}: shard {shard}: {}", os_words(&error)))
+            })?;
+            let Some((fence, lease)) = newest else {
+                status.shards.open += 1;
+                continue;
+            };
+            let mut state = lease.as_ref().map_or(ShardState::Running, |l| l.state);
+            if state == ShardState::Running
+                && lease.as_ref().is_some_and(|l| is_gone(&l.place, &here))
+            {
+                state = ShardState::Stopped;
+            }
+            let figures = lease.as_ref().map_or_else(Figures::default, |l| l.figures);
+            status.bytes_sent = status.bytes_sent.saturating_add(figures.bytes);
+            status.failed = status.failed.saturating_add(figures.failed);
+            status.changed = status.changed.saturating_add(figures.changed);
+            match state {
+                ShardState::Done => {
+                    let totals = self.totals_of(shard);
+                    status.shards.done += 1;
+                    status.entries_done += totals.files + totals.symlinks;
+                    status.bytes_done += totals.bytes;
+                    continue;
+                }
+                ShardState::Running => status.shards.running += 1,
+                ShardState::Stopped => status.shards.stopped += 1,
+                ShardState::Failed => status.shards.failed += 1,
+            }
+            let age = self.lease_age(shard, fence);
+            let reason = lease.as_ref().map(|lease| lease.reason.clone());
+            status.unfinished.push(ShardStatus {
+                shard,
+                state: state.name(),
+                workers: fence,
+                seconds_ago: age.map(|age| age.as_secs()),
+                failed: figures.failed,
+                changed: figures.changed,
+                reason: reason.filter(|reason| !reason.is_empty()).map(Name),
+                process: lease.as_ref().map(|lease| lease.place.process),
+                host: lease.map(|lease| lease.place.host),
+            });
+        }
+        Ok(status)
+    }
+}

@@ -1,0 +1,203 @@
+//! Proves that the target has the whole tree of a plan.
+
+use shard::{Record, Totals};
+
+use super::attributes::{difference, is_planned_time};
+use super::check::{BATCH, Lookups};
+use super::folder::Plan;
+use super::records::{RecordPath, Records};
+use super::{PlanError, shown};
+use crate::cancel::CancelToken;
+use crate::copy::{Connect, CopyOptions, CopyRequest, End, PlannedCopy, with_edge};
+use crate::report::{Event, Progress, Summary};
+use crate::sync::ends::{Op, Operations};
+use crate::walk::join;
+
+/// Options of a verification.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyOptions {
+    /// Compare the contents with the source by checksum.
+    pub checksum: bool,
+}
+
+/// Compares every entry of the plan with the target, on this thread. Each difference is a failure of
+/// the summary. Returns the totals of what is as planned as well.
+pub fn verify(
+    plan: &Plan,
+    options: VerifyOptions,
+    request: &CopyRequest,
+    connect: &dyn Connect,
+    progress: &Progress,
+    events: &mut dyn FnMut(Event),
+    cancel: &CancelToken,
+) -> (Summary, Totals) {
+    let copy = CopyOptions {
+        journal: false,
+        ..request.options.clone()
+    };
+    with_edge(connect, cancel, async |edge| {
+        let begun = PlannedCopy::begin(request, &copy, edge, progress, events).await;
+        let mut run = match begun {
+            Ok(run) => run,
+            Err(summary) => return (*summary, Totals::default()),
+        };
+        let mut work = Verification {
+            plan,
+            options,
+            lookups: Lookups::default(),
+            operations: Operations::default(),
+            sound: Totals::default(),
+        };
+        if let Err(error) = work.carry_out(&mut run).await {
+            run.fail(shown(&plan.folder()), error.to_string());
+        }
+        (run.finish(), work.sound)
+    })
+}
+
+struct Verification<'a> {
+    plan: &'a Plan,
+    options: VerifyOptions,
+    lookups: Lookups,
+    operations: Operations,
+    sound: Totals,
+}
+
+impl Verification<'_> {
+    async fn carry_out(&mut self, run: &mut PlannedCopy<'_>) -> Result<(), PlanError> {
+        for shard in 0..self.plan.shards() {
+            self.check(run, self.plan.records(shard)?, false).await?;
+        }
+        self.check(run, self.plan.tree()?, true).await?;
+        if !self.plan.is_sealed() && !run.stopped() {
+            run.fail(
+                shown(&self.plan.folder()),
+                "not all shards are complete, so the directories do not have their times yet: run \
+                 the remaining shards, or any complete one again"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks the files of a shard, or all directories.
+    async fn check(
+        &mut self,
+        run: &mut PlannedCopy<'_>,
+        mut records: Records,
+        directories: bool,
+    ) -> Result<(), PlanError> {
+        let mut path = RecordPath::default();
+        loop {
+            let mut batch = Vec::new();
+            let mut ended = false;
+            while batch.len() < BATCH && !ended {
+                let record = records.next()?;
+                ended = record == Record::End;
+                let is_directory = matches!(record, Record::Enter(..));
+                if let Some(below) = path.step(&record)
+                    && is_directory == directories
+                    && !below.is_empty()
+                {
+                    batch.push((record, below));
+                }
+            }
+            self.compare(run, batch).await;
+            if ended || run.stopped() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn compare(&mut self, run: &mut PlannedCopy<'_>, batch: Vec<(Record, Vec<u8>)>) {
+        let root = run.root(End::Target).to_vec();
+        let paths: Vec<Vec<u8>> = batch.iter().map(|(_, below)| join(&root, below)).collect();
+        let found = self.lookups.attributes(run, End::Target, &paths).await;
+        if run.stopped() {
+            return;
+        }
+        let mut sound = Vec::new();
+        for (((record, below), path), found) in batch.into_iter().zip(paths).zip(found) {
+            let wrong = match &found {
+                Err(what) => Some(what.clone()),
+                Ok(found) => difference(&record, found).or_else(|| match &record {
+                    Record::Enter(_, planned)
+                        if self.plan.is_sealed() && !is_planned_time(planned, found) =>
+                    {
+                        Some("has another modification time than the plan says".to_owned())
+                    }
+                    _ => None,
+                }),
+            };
+            match wrong {
+                Some(what) => {
+                    let name = run.shown(End::Target, &path);
+                    run.fail(name, what);
+                }
+                None => sound.push((record, below)),
+            }
+        }
+        if self.options.checksum {
+            sound = self.with_equal_sums(run, sound).await;
+        }
+        for (record, _) in sound {
+            match record {
+                Record::File(_, size, _) => {
+                    self.sound.files += 1;
+                    self.sound.bytes = self.sound.bytes.saturating_add(size);
+                }
+                Record::Symlink(..) => self.sound.symlinks += 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the entries whose contents are equal at both ends.
+    async fn with_equal_sums(
+        &mut self,
+        run: &mut PlannedCopy<'_>,
+        batch: Vec<(Record, Vec<u8>)>,
+    ) -> Vec<(Record, Vec<u8>)> {
+        let sums = |run: &PlannedCopy<'_>, end: End| -> Vec<Op> {
+            let root = run.root(end).to_vec();
+            let files = batch.iter().filter_map(|(record, below)| match record {
+                Record::File(_, size, _) => Some(Op::Sum {
+                    path: join(&root, below),
+                    range: 0..*size,
+                    size: *size,
+                }),
+                _ => None,
+            });
+            files.collect()
+        };
+        let (ours, theirs) = (sums(run, End::Source), sums(run, End::Target));
+        let ours = self.operations.carry_out(run, End::Source, ours).await;
+        let theirs = self.operations.carry_out(run, End::Target, theirs).await;
+        if run.stopped() {
+            return Vec::new();
+        }
+        let mut results = ours.into_iter().zip(theirs);
+        let mut equal = Vec::new();
+        for (record, below) in batch {
+            let wrong = match &record {
+                Record::File(..) => match results.next() {
+                    Some((Ok(ours), Ok(theirs))) if ours == theirs && ours.is_some() => None,
+                    Some((Ok(_), Ok(_))) => Some((End::Target, "differs from its source".into())),
+                    Some((Err(why), _)) => Some((End::Source, format!("no checksum: {why}"))),
+                    Some((_, Err(why))) => Some((End::Target, format!("no checksum: {why}"))),
+                    None => None,
+                },
+                _ => None,
+            };
+            match wrong {
+                Some((end, what)) => {
+                    let path = join(run.root(end), &below);
+                    let name = run.shown(end, &path);
+                    run.fail(name, what);
+                }
+                None => equal.push((record, below)),
+            }
+        }
+        equal
+    }
+}

@@ -1,0 +1,217 @@
+//! Names that are two at the source and one at the target, whose file system ignores case or
+//! normalizes Unicode. The file system decides: it is asked, with directories of these names if it
+//! has no such entries yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sync::{Kind, NodeId, Plan, SortedTree, Tree, alike_entries};
+
+use super::ends::Op;
+use super::run::Sync;
+use crate::copy::End;
+use crate::report::{Event, Name};
+use crate::walk::join;
+
+/// Directory in which the target's file system is asked. An interrupted run may leave it, and counts
+/// it as no entry.
+const PROBE: &[u8] = b".longhaul-names";
+/// Pairs about which the target is asked.
+const MOST: usize = 10_000;
+
+/// Two names of one directory of the source.
+struct Pair {
+    one: NodeId,
+    other: NodeId,
+    /// Paths at the target that show whether both are one: the first one exists or is made, and the
+    /// second one is looked for.
+    known: Vec<u8>,
+    looked_for: Vec<u8>,
+    /// Probe directory to make first, and the directory in it for these two names.
+    probe: Option<Vec<u8>>,
+    own: Option<Vec<u8>>,
+}
+
+/// Gives each two names of a probe directory a directory of their own, since other pairs have the
+/// same names.
+fn separate(pairs: &mut [Pair], source: &SortedTree) {
+    let name = |id| source.tree().name(id).to_vec();
+    let mut numbers: BTreeMap<(Vec<u8>, Vec<u8>, Vec<u8>), usize> = BTreeMap::new();
+    for pair in pairs {
+        let Some(probe) = &pair.probe else { continue };
+        let (one, other) = (name(pair.one), name(pair.other));
+        let next = numbers.len();
+        let key = (probe.clone(), one.clone(), other.clone());
+        let number = *numbers.entry(key).or_insert(next);
+        let own = join(probe, number.to_string().as_bytes());
+        pair.known = join(&own, &one);
+        pair.looked_for = join(&own, &other);
+        pair.own = Some(own);
+    }
+}
+
+impl Sync<'_> {
+    /// Reports a failure for each pair of source entries that would be one at the target. Returns
+    /// true if there is any.
+    pub(super) async fn are_one_at_target(
+        &mut self,
+        source: &SortedTree,
+        target: &SortedTree,
+    ) -> bool {
+        let mut pairs: Vec<Pair> = alike_entries(source)
+            .into_iter()
+            .take(MOST)
+            .filter_map(|(one, other)| self.pair(source, target, one, other))
+            .collect();
+        if pairs.is_empty() {
+            return false;
+        }
+        separate(&mut pairs, source);
+        let probes: BTreeSet<Vec<u8>> = pairs.iter().filter_map(|p| p.probe.clone()).collect();
+        let each = pairs.iter().filter_map(|p| p.own.clone());
+        let each: BTreeSet<Vec<u8>> = each.collect();
+        let ops = |make: fn(Vec<u8>) -> Op, paths: &BTreeSet<Vec<u8>>| -> Vec<Op> {
+            paths.iter().cloned().map(make).collect()
+        };
+        let made = pairs.iter().filter(|pair| pair.probe.is_some());
+        let made: BTreeSet<Vec<u8>> = made.map(|pair| pair.known.clone()).collect();
+        self.at_target(ops(Op::MakeDir, &probes)).await;
+        self.at_target(ops(Op::MakeDir, &each)).await;
+        self.at_target(ops(Op::MakeDir, &made)).await;
+        let looks = pairs.iter().map(|pair| Op::Look(pair.looked_for.clone()));
+        let folded = self.at_target(looks.collect()).await;
+        self.at_target(ops(Op::RemoveDir, &made)).await;
+        self.at_target(ops(Op::RemoveDir, &each)).await;
+        self.at_target(ops(Op::RemoveDir, &probes)).await;
+        let mut any = false;
+        for (pair, result) in pairs.iter().zip(folded) {
+            if result.is_err() {
+                continue;
+            }
+            any = true;
+            let root = self.run.root(End::Source).to_vec();
+            let [one, other] = [pair.one, pair.other].map(|id| {
+                let path = join(&root, &source.tree().path(id));
+                self.run.shown(End::Source, &path)
+            });
+            let what = format!(
+                "has the same name at the target as {one}, because the file system there ignores \
+                 case or normalizes names: nothing was copied; rename one of them, or exclude it"
+            );
+            self.run.fail(other, what);
+        }
+        any
+    }
+
+    /// Returns how to ask about two names; `None` if the target has both, or only a dry run would
+    /// have to create something.
+    fn pair(
+        &self,
+        source: &SortedTree,
+        target: &SortedTree,
+        one: NodeId,
+        other: NodeId,
+    ) -> Option<Pair> {
+        let (ours, root) = (source.tree(), self.run.root(End::Target));
+        let [first, second] = [one, other].map(|id| ours.path(id));
+        let has = |path: &[u8]| target.find(path).is_some();
+        let (known, looked_for) = match (has(&first), has(&second)) {
+            (true, true) => return None,
+            (true, false) => (join(root, &first), join(root, &second)),
+            (false, true) => (join(root, &second), join(root, &first)),
+            (false, false) if self.options.dry_run => return None,
+            (false, false) => {
+                let probe = self.probe_place(target, &ours.path(ours.parent(one)));
+                return Some(Pair {
+                    one,
+                    other,
+                    known: join(&probe, ours.name(one)),
+                    looked_for: join(&probe, ours.name(other)),
+                    probe: Some(probe),
+                    own: None,
+                });
+            }
+        };
+        Some(Pair {
+            one,
+            other,
+            known,
+            looked_for,
+            probe: None,
+            own: None,
+        })
+    }
+
+    /// Probe directory for the names of `dir`: in the target's directory of that name, or the nearest
+    /// one above it that exists.
+    fn probe_place(&self, target: &SortedTree, dir: &[u8]) -> Vec<u8> {
+        let root = self.run.root(End::Target);
+        if !self.target_exists {
+            let end = root.iter().rposition(|byte| *byte == b'/');
+            return match end {
+                Some(0) => join(b"/", PROBE),
+                Some(end) => join(root.get(..end).unwrap_or_default(), PROBE),
+                None => PROBE.to_vec(),
+            };
+        }
+        let mut dir = dir;
+        loop {
+            let there = match dir.is_empty() {
+                true => Some(Tree::ROOT),
+                false => target.find(dir),
+            };
+            let is_dir = |id| target.tree().entry(id).kind == Kind::Directory;
+            if dir.is_empty() || there.is_some_and(is_dir) {
+                return join(&join(root, dir), PROBE);
+            }
+            let end = dir.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            dir = dir.get(..end).unwrap_or_default();
+        }
+    }
+
+    /// Keeps the entries of the target that its file system takes for entries of the source with other
+    /// names, and says so: their deletion would delete what was just copied.
+    pub(super) async fn spare_alike(&mut self, plan: &mut Plan) {
+        let root = self.run.root(End::Target).to_vec();
+        // What the target lists under both names is two entries.
+        let alike: Vec<(NodeId, NodeId)> = plan
+            .alike_deletions()
+            .into_iter()
+            .filter(|(source, _)| {
+                plan.target()
+                    .find(&plan.source().tree().path(*source))
+                    .is_none()
+            })
+            .collect();
+        let looks = alike.iter().map(|(source, _)| {
+            let path = plan.source().tree().path(*source);
+            Op::Look(join(&root, &path))
+        });
+        let found = self.at_target(looks.collect()).await;
+        let mut spared = BTreeSet::new();
+        for ((source, target), result) in alike.into_iter().zip(found) {
+            if result.is_err_and(|why| why == "no such file or directory") {
+                continue;
+            }
+            spared.insert(target);
+            let path = join(&root, &plan.target().tree().path(target));
+            let alike = Name(plan.source().tree().path(source));
+            let message = format!(
+                "stays under this name: the file system there takes it for {alike} of the source"
+            );
+            let path = Some(self.run.shown(End::Target, &path));
+            self.run.tell(Event::Warning { path, message });
+        }
+        plan.spare(&spared);
+    }
+
+    async fn at_target(&mut self, ops: Vec<Op>) -> Vec<super::ends::OpResult> {
+        match ops.is_empty() {
+            true => Vec::new(),
+            false => {
+                self.operations
+                    .carry_out(&mut self.run, End::Target, ops)
+                    .await
+            }
+        }
+    }
+}

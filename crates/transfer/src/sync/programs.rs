@@ -1,0 +1,258 @@
+//! Checksums of whole files where the server computes none: by a program that the account runs
+//! there, as `--verify` finds it, and by this machine for its own end.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
+
+use crate::copy::{CommandStep, End, PlannedCopy};
+use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
+use crate::sums::{
+    Algorithm, AnswerParser, Digest, Hasher, Program, ProgramAnswer, list_command, list_line,
+    program_command, program_script, whole_request,
+};
+use crate::walk::local_path;
+
+/// Number of the first command, above those of the copy.
+const FIRST: u64 = 1 << 40;
+/// Names sent to one command, and their bytes.
+const NAMES: usize = 20_000;
+const NAME_BYTES: usize = 2 << 20;
+/// Time for an account's shell to start and to find a program.
+const LONGEST_FIND: Duration = Duration::from_secs(15);
+/// Bytes read at once.
+const PART: usize = 1 << 20;
+
+/// Checksum program at one end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RemoteProgram {
+    end: End,
+    program: Program,
+}
+
+impl RemoteProgram {
+    /// Finds a program at the remote end of a sync with a local one; `None` if the account runs no
+    /// commands, or has no such program.
+    pub(super) async fn find(run: &mut PlannedCopy<'_>) -> Option<Self> {
+        let end = match (run.is_local(End::Source), run.is_local(End::Target)) {
+            (true, false) => End::Target,
+            (false, true) => End::Source,
+            _ => return None,
+        };
+        let command = Command::start(run, end, FIRST, program_command());
+        command.send(run, program_script().into_bytes());
+        command.end_input(run);
+        let command = Command {
+            until: Some(run.now() + LONGEST_FIND),
+            ..command
+        };
+        let mut answers = AnswerParser::default();
+        while let Some(bytes) = command.output(run).await {
+            answers.receive(&bytes);
+            match answers.next() {
+                Ok(None) => {}
+                Ok(Some(ProgramAnswer::Program(program))) => {
+                    command.stop(run);
+                    tracing::info!("the far end computes checksums with {}", program.name);
+                    return Some(Self { end, program });
+                }
+                Ok(Some(_)) | Err(_) => {
+                    command.stop(run);
+                    return None;
+                }
+            }
+        }
+        command.stop(run);
+        None
+    }
+
+    /// The end at which the program runs.
+    pub(super) fn end(&self) -> End {
+        self.end
+    }
+
+    /// Computes the checksums of files there; `None` for one that cannot be read.
+    pub(super) async fn sums_there(
+        &self,
+        run: &mut PlannedCopy<'_>,
+        paths: &[Vec<u8>],
+    ) -> Vec<Option<Digest>> {
+        let mut sums = vec![None; paths.len()];
+        let mut next = FIRST + 1;
+        let mut names = BTreeMap::new();
+        let mut input = Vec::new();
+        let mut singly = Vec::new();
+        for (at, path) in paths.iter().enumerate() {
+            match list_line(path) {
+                Some(name) if !names.contains_key(&name) => {
+                    input.extend_from_slice(&name);
+                    input.push(0);
+                    names.insert(name, at);
+                }
+                _ => singly.push(at),
+            }
+            if names.len() >= NAMES || input.len() >= NAME_BYTES || at + 1 == paths.len() {
+                let names = std::mem::take(&mut names);
+                let input = std::mem::take(&mut input);
+                self.list(run, next, names, input, &mut sums).await;
+                next += 1;
+            }
+        }
+        self.one_by_one(run, next, paths, &singly, &mut sums).await;
+        sums
+    }
+
+    async fn list(
+        &self,
+        run: &mut PlannedCopy<'_>,
+        id: u64,
+        mut names: BTreeMap<Vec<u8>, usize>,
+        input: Vec<u8>,
+        sums: &mut [Option<Digest>],
+    ) {
+        if names.is_empty() {
+            return;
+        }
+        let command = Command::start(run, self.end, id, list_command(self.program));
+        command.send(run, input);
+        command.end_input(run);
+        let mut answers = AnswerParser::default();
+        while let Some(bytes) = command.output(run).await {
+            answers.receive(&bytes);
+            while let Ok(Some((at, digest))) = answers.next_listed(&mut names) {
+                if let Some(sum) = sums.get_mut(at) {
+                    *sum = Some(digest);
+                }
+            }
+        }
+    }
+
+    /// Asks for files whose names the program may print in another form.
+    async fn one_by_one(
+        &self,
+        run: &mut PlannedCopy<'_>,
+        id: u64,
+        paths: &[Vec<u8>],
+        singly: &[usize],
+        sums: &mut [Option<Digest>],
+    ) {
+        if singly.is_empty() {
+            return;
+        }
+        let command = Command::start(run, self.end, id, program_command());
+        let mut input = program_script().into_bytes();
+        let asked = singly.iter().filter_map(|at| paths.get(*at));
+        input.extend(asked.flat_map(|path| whole_request(path)));
+        command.send(run, input);
+        command.end_input(run);
+        let mut answers = AnswerParser::default();
+        let mut waiting = singly.iter();
+        while let Some(bytes) = command.output(run).await {
+            answers.receive(&bytes);
+            loop {
+                match answers.next() {
+                    Ok(Some(ProgramAnswer::Program(program))) if program == self.program => {}
+                    Ok(Some(ProgramAnswer::Sum(digest))) => {
+                        let sum = waiting.next().and_then(|at| sums.get_mut(*at));
+                        if let Some(sum) = sum {
+                            *sum = Some(digest);
+                        }
+                    }
+                    Ok(Some(ProgramAnswer::Unreadable)) => drop(waiting.next()),
+                    Ok(None) => break,
+                    Ok(Some(_)) | Err(_) => return command.stop(run),
+                }
+            }
+        }
+    }
+
+    /// Computes the checksum of a file of `size` bytes on this machine with the same algorithm;
+    /// `None` if it cannot be read or has another size.
+    pub(super) fn sum_here(
+        &self,
+        run: &mut PlannedCopy<'_>,
+        path: &[u8],
+        size: u64,
+    ) -> Option<Digest> {
+        let read = sum_of(run, path, size, self.program.algorithm);
+        read.ok().flatten()
+    }
+}
+
+fn sum_of(
+    run: &mut PlannedCopy<'_>,
+    path: &[u8],
+    size: u64,
+    algorithm: Algorithm,
+) -> io::Result<Option<Digest>> {
+    let mut file = File::open(local_path(path))?;
+    let mut hasher = Hasher::new(Some(algorithm));
+    let mut part = vec![0; PART];
+    let mut left = size;
+    loop {
+        let read = file.read(&mut part)?;
+        if read == 0 {
+            break;
+        }
+        if run.stopped() || read as u64 > left {
+            return Ok(None);
+        }
+        left -= read as u64;
+        hasher.update(part.get(..read).unwrap_or_default());
+    }
+    let sums = hasher.finish().into_iter();
+    let mut sums = sums.filter(|(by, _)| *by == algorithm && left == 0);
+    Ok(sums.next().map(|(_, digest)| digest))
+}
+
+/// Command that runs at an end.
+struct Command {
+    end: End,
+    id: RemoteCommandId,
+    /// Time after which no more output is waited for.
+    until: Option<Instant>,
+}
+
+impl Command {
+    fn start(run: &PlannedCopy<'_>, end: End, id: u64, words: Vec<u8>) -> Self {
+        let id = RemoteCommandId(id);
+        run.command(end, id, CommandStep::Run(words));
+        let until = None;
+        Self { end, id, until }
+    }
+
+    fn send(&self, run: &PlannedCopy<'_>, bytes: Vec<u8>) {
+        run.command(self.end, self.id, CommandStep::Input(bytes));
+    }
+
+    fn end_input(&self, run: &PlannedCopy<'_>) {
+        run.command(self.end, self.id, CommandStep::EndInput);
+    }
+
+    fn stop(&self, run: &PlannedCopy<'_>) {
+        run.command(self.end, self.id, CommandStep::Stop);
+    }
+
+    /// Waits for the next bytes of its output; `None` at the end, or if the run ends.
+    async fn output(&self, run: &mut PlannedCopy<'_>) -> Option<Vec<u8>> {
+        loop {
+            let late = self.until.is_some_and(|until| run.now() >= until);
+            if late || run.stopped() {
+                return None;
+            }
+            match run.next_event(self.end) {
+                Ok(Some(SessionEvent::Exec(id, event))) if id == self.id => match event {
+                    RemoteCommandEvent::Output(bytes) => return Some(bytes.to_vec()),
+                    RemoteCommandEvent::Over(_) => return None,
+                },
+                Ok(Some(_)) => {}
+                Ok(None) => run.wait_until(self.until).await,
+                Err(why) => {
+                    run.lose(why);
+                    return None;
+                }
+            }
+        }
+    }
+}
