@@ -236,6 +236,8 @@ impl Client {
                 Event::Login(event) => panic!("nobody logs in to a client: {event:?}"),
                 Event::Channel(event) => self.handle_channel(now, event)?,
                 Event::Retracted => self.lose_lane(),
+                // This client knows all keys that it wants to know.
+                Event::HostKeysAnnounced(_) | Event::HostKeysProven(_) => {}
             }
         }
         Ok(())
