@@ -2,8 +2,9 @@
 
 use fuzz::{Corpus, assert_shown_safely, parse};
 use ssh::direct_control::{
-    ClientMessage, FrameSplitter, KeysAccepted, ListeningReply, MOST_KEYS, MoreKeys, Refused,
-    ServerMessage, StartRequest, VERSION, framed, marker, write_keys,
+    ClientMessage, DialReply, DialRequest, FrameSplitter, KeysAccepted, ListeningReply,
+    MOST_ADDRESSES, MOST_KEYS, MOST_NAMES, MoreKeys, OwnAddresses, Refused, ServerMessage,
+    SourceRequest, StartRequest, TOKEN, VERSION, framed, marker, write_keys, write_list,
 };
 use ssh::key::PrivateKey;
 
@@ -59,6 +60,48 @@ fn corpus() -> Corpus {
             ),
         ),
         ("TAKEN", framed(&KeysAccepted { number: 1 }.to_bytes())),
+        (
+            "SOURCE",
+            framed(
+                &SourceRequest {
+                    version: VERSION,
+                    root: b"dir",
+                    names: &write_list([&b"a"[..], b"b/c"]),
+                    follow: true,
+                }
+                .to_bytes(),
+            ),
+        ),
+        (
+            "DIAL",
+            framed(
+                &DialRequest {
+                    number: 2,
+                    addresses: &write_list([&b"192.0.2.1:22"[..], b"[2001:db8::1]:22"]),
+                    token: &[7; TOKEN],
+                }
+                .to_bytes(),
+            ),
+        ),
+        (
+            "ADDRESSES",
+            framed(
+                &OwnAddresses {
+                    addresses: &write_list([&b"192.0.2.1"[..], b"2001:db8::1"]),
+                }
+                .to_bytes(),
+            ),
+        ),
+        (
+            "DIALED",
+            framed(
+                &DialReply {
+                    number: 2,
+                    why: b"a sentence",
+                }
+                .to_bytes(),
+            ),
+        ),
     ])
 }
 
@@ -92,6 +135,10 @@ fn what_a_client_says() {
                     assert!(ports.is_none_or(|(a, b)| 0 < a && a <= b));
                 }
                 Ok(ClientMessage::More { keys, .. }) => assert!(keys.len() <= MOST_KEYS),
+                Ok(ClientMessage::Source { names, .. }) => assert!(names.len() <= MOST_NAMES),
+                Ok(ClientMessage::Dial { addresses, .. }) => {
+                    assert!(addresses.len() <= MOST_ADDRESSES);
+                }
                 Err(e) => assert_shown_safely(&e.to_string(), false),
             }
         }
@@ -115,7 +162,11 @@ fn what_a_server_answers() {
                     assert!(port > 0);
                     assert_shown_safely(&software, false);
                 }
-                Ok(ServerMessage::Refused(_) | ServerMessage::Taken(_)) => {}
+                Ok(ServerMessage::Addresses(list)) => assert!(list.len() <= MOST_ADDRESSES),
+                // The reasons are escaped where they are shown.
+                Ok(
+                    ServerMessage::Refused(_) | ServerMessage::Taken(_) | ServerMessage::Dialed(..),
+                ) => {}
                 Err(e) => assert_shown_safely(&e.to_string(), false),
             }
         }
