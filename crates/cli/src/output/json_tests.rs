@@ -5,7 +5,8 @@ use std::time::Duration;
 use schedule::{Direction, FileState, Limiter, LimiterEvidence};
 use serde_json::Value;
 use transfer::report::{
-    Change, Choice, Decision, Event, Failure, FarEnd, Origin, Outcome, SessionReport, Verified,
+    Change, Choice, Decision, Event, Failure, FarEnd, HostWay, Origin, Outcome, SessionReport,
+    Verified,
 };
 use transfer::timeline::{ConnectionState, FileStep, StallCause, TimelineMark, TimelineStep};
 
@@ -162,6 +163,7 @@ fn examples() -> Vec<String> {
         failed: 1,
         failures,
         verified: Some(Verified::default()),
+        way: Some(HostWay::through_here("no longhaul there".to_owned())),
         ..Summary::default()
     };
     let lost = Summary {
@@ -269,6 +271,10 @@ fn every_event_is_as_documented_and_every_documented_event_exists() {
             check_object("Verified", &event["verified"], &documented);
             seen.push("Verified".to_owned());
         }
+        if event["way"].is_object() {
+            check_object("Way", &event["way"], &documented);
+            seen.push("Way".to_owned());
+        }
         for far in event["far_ends"].as_array().into_iter().flatten() {
             check_object("A far end", far, &documented);
             seen.push("A far end".to_owned());
@@ -304,7 +310,7 @@ fn lines_look_as_they_did() {
     for wanted in [
         r#"{"v":1,"t":0,"event":"file_done","id":1,"source":{"base64":"Yf8="},"target":{"base64":"Yf8="},"bytes":5,"state":"renamed","in_place":false,"synced":false,"verified":true}"#,
         r#"{"v":1,"t":0,"event":"warning","path":null,"message":"careful"}"#,
-        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"bytes":0,"unfinished":0,"taken_over":0,"reused":0,"journal":null,"failed":0,"failures":[],"state":"closed","synced":false,"verified":null,"elapsed":1.5,"sessions":[{"host":{"base64":"Yf8="},"direction":"down","connections":5,"channels":2,"limiter":"far_send_buffer","measured":1.2,"evidence":{"rate":0,"min_rtt":0.0,"rtt":0.0,"loss":0.0,"rwnd_limited":0.0,"sndbuf_limited":0.0,"window_blocked":0.0,"server":0.0,"cpu":0.0,"idle":null,"disk_stalls":0.0,"per_connection":0,"wanted_cpu":0.0,"silent":0.0,"held":0}}],"far_ends":[{"host":{"base64":"Yf8="},"depth":"stock","software":null,"reason":null}]}"#,
+        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"bytes":0,"unfinished":0,"taken_over":0,"reused":0,"journal":null,"failed":0,"failures":[],"state":"closed","synced":false,"verified":null,"elapsed":1.5,"sessions":[{"host":{"base64":"Yf8="},"direction":"down","connections":5,"channels":2,"limiter":"far_send_buffer","measured":1.2,"evidence":{"rate":0,"min_rtt":0.0,"rtt":0.0,"loss":0.0,"rwnd_limited":0.0,"sndbuf_limited":0.0,"window_blocked":0.0,"server":0.0,"cpu":0.0,"idle":null,"disk_stalls":0.0,"per_connection":0,"wanted_cpu":0.0,"silent":0.0,"held":0}}],"far_ends":[{"host":{"base64":"Yf8="},"depth":"stock","software":null,"reason":null}],"way":null}"#,
     ] {
         assert!(
             lines.iter().any(|line| line == wanted),
