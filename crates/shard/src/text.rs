@@ -19,7 +19,7 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && byte != b'%'
 }
 
-/// Returns the bytes that [`line`] escaped; `None` if they are not escaped so. Each value has one
+/// Returns the bytes that [`line()`] escaped; `None` if they are not escaped so. Each value has one
 /// spelling.
 pub(crate) fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());

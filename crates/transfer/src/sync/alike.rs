@@ -35,12 +35,12 @@ struct Pair {
 /// same names.
 fn separate(pairs: &mut [Pair], source: &SortedTree) {
     let name = |id| source.tree().name(id).to_vec();
-    let mut numbers: BTreeMap<(Vec<u8>, Vec<u8>, Vec<u8>), usize> = BTreeMap::new();
+    let mut numbers: BTreeMap<[Vec<u8>; 3], usize> = BTreeMap::new();
     for pair in pairs {
         let Some(probe) = &pair.probe else { continue };
         let (one, other) = (name(pair.one), name(pair.other));
         let next = numbers.len();
-        let key = (probe.clone(), one.clone(), other.clone());
+        let key = [probe.clone(), one.clone(), other.clone()];
         let number = *numbers.entry(key).or_insert(next);
         let own = join(probe, number.to_string().as_bytes());
         pair.known = join(&own, &one);
