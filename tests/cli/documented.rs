@@ -14,7 +14,7 @@ use testkit::tree::write_file;
 use testkit::{PeerKind, Run, port};
 
 /// Commands that other tests run, since they need more than a host and a folder.
-const ELSEWHERE: [(&str, &str); 13] = [
+const ELSEWHERE: [(&str, &str); 14] = [
     ("longhaul bench", "takes minutes: tests/cli/bench.rs"),
     (
         "longhaul bootstrap",
@@ -29,6 +29,10 @@ const ELSEWHERE: [(&str, &str); 13] = [
         "needs a tree and a target: tests/cli/shards.rs",
     ),
     ("longhaul cp --plan", "needs a plan: tests/cli/shards.rs"),
+    (
+        "longhaul cp -r a:/data b:",
+        "needs two hosts: tests/cli/host_to_host.rs",
+    ),
     ("longhaul wrap", "needs a web server named host: tests/wrap"),
     ("longhaul doctor", "takes its time: tests/lab/doctor.rs"),
     (
