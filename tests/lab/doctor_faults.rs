@@ -202,9 +202,18 @@ fn run(names: &[&str]) {
         return;
     }
     for case in CASES.iter().filter(|case| names.contains(&case.name)) {
-        let Some(result) = measured(case, case.rtt, case.doctor) else {
+        let Some(mut result) = measured(case, case.rtt, case.doctor) else {
             return;
         };
+        // Other tests take the processors: doctor says that it is unsure, and is asked again. A
+        // wrong verdict stands.
+        for _ in 0..2 {
+            let verdict = result["diagnosis"]["verdict"].as_str();
+            if !verdict.is_some_and(|verdict| verdict.starts_with("Unsure")) {
+                break;
+            }
+            result = measured(case, case.rtt, case.doctor).expect("a lab, as before");
+        }
         let wrong = complaint(case, case.rtt, &result);
         assert!(wrong.is_none(), "{}\n{result:#}", wrong.unwrap_or_default());
     }

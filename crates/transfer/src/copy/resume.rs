@@ -60,6 +60,11 @@ pub(super) struct ResumeJournal {
     pub(super) records_all: bool,
     /// Final name of the file that was finished last at a server, without asking for its time.
     last_untimed: Option<Vec<u8>>,
+    /// Temporaries of an earlier run that were removed at a server. What a killed process has sent
+    /// may still create one of them, so they are removed again at the end.
+    cleared: Vec<Vec<u8>>,
+    /// Numbers of their files, which the journal keeps until then.
+    cleared_entries: Vec<u64>,
     /// Files and bytes taken from the earlier run.
     pub(super) taken: (u64, u64),
 }

@@ -71,7 +71,11 @@ impl Engine<'_> {
                     return StartDecision::Now;
                 }
                 self.clear(&entry);
-                self.keeper.write(Record::Forgotten { id: of });
+                match self.target.is_some() {
+                    // What a killed process has sent may still create the temporary.
+                    true => self.keeper.cleared_entries.push(of),
+                    false => drop(self.keeper.write(Record::Forgotten { id: of })),
+                }
             }
             Some((of, _)) => {
                 self.keeper.state.take(of);

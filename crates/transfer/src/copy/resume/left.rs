@@ -176,14 +176,16 @@ impl Engine<'_> {
         let place = self.temporary_place(&entry.target);
         let names = Keep::names(&place, entry.tag);
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
-        for name in names {
-            let path = RemotePath(name);
-            self.submit(
-                CopyEnd::Target,
-                JobKind::Remove { path },
-                JobPurpose::Cleared,
-            );
+        for name in &names {
+            self.clear_remote(name.clone());
         }
+        self.keeper.cleared.extend(names);
+    }
+
+    fn clear_remote(&mut self, path: Vec<u8>) {
+        let path = RemotePath(path);
+        let kind = JobKind::Remove { path };
+        self.submit(CopyEnd::Target, kind, JobPurpose::Cleared);
     }
 
     /// Returns true if an earlier run has left files unfinished.
@@ -191,8 +193,12 @@ impl Engine<'_> {
         self.keeper.state.unfinished().next().is_some()
     }
 
-    /// Removes leftovers of files that are no longer sources.
+    /// Removes leftovers of files that are no longer sources, and those that appeared at a server
+    /// after their removal.
     pub(in crate::copy) async fn clear_leftovers(&mut self) {
+        let again = std::mem::take(&mut self.keeper.cleared);
+        let late = !again.is_empty();
+        again.into_iter().for_each(|name| self.clear_remote(name));
         let left: Vec<Entry> = self
             .keeper
             .state
@@ -209,8 +215,13 @@ impl Engine<'_> {
             }
             false => left.iter().for_each(|entry| self.clear(entry)),
         }
-        if !left.is_empty() {
+        if late || !left.is_empty() {
             self.copy().await;
+        }
+        if !self.stopped() {
+            for id in std::mem::take(&mut self.keeper.cleared_entries) {
+                self.keeper.write(Record::Forgotten { id });
+            }
         }
     }
 
