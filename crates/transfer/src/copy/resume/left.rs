@@ -179,7 +179,8 @@ impl Engine<'_> {
         for name in &names {
             self.clear_remote(name.clone());
         }
-        self.keeper.cleared.extend(names);
+        // A process that is killed has not begun a file twice: its first name can still appear.
+        self.keeper.cleared.extend(names.into_iter().next());
     }
 
     fn clear_remote(&mut self, path: Vec<u8>) {
