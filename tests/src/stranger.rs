@@ -253,8 +253,8 @@ impl Stranger {
         }
         self.received.extend_from_slice(&segment[..n]);
         if !self.transport.may_send() {
-            // No message for the layers above arrives during a key exchange.
-            self.take()?;
+            // The only message that may come before the server's own KEXINIT announces host keys.
+            while self.take()?.is_some() {}
         }
         Ok(())
     }
