@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::transport::DisabledProtection;
@@ -185,10 +184,9 @@ impl DirectCopy {
                 path: None,
                 message: format!("{why}; connecting again in {seconds} s"),
             });
-            let until = Instant::now() + Duration::from_secs(*seconds);
-            while Instant::now() < until && !cancel.is_cancelled() {
-                thread::sleep(Duration::from_millis(50));
-            }
+            // A cancel disconnects the channel.
+            let wait = Duration::from_secs(*seconds);
+            let _ = cancel.receiver().recv_timeout(wait);
             if cancel.is_cancelled() {
                 let outcome = Outcome::Interrupted;
                 return over(Box::new(Summary {

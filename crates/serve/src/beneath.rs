@@ -16,6 +16,20 @@ pub(crate) enum PathRoot {
     /// Paths resolve as if this directory were `/` (RESOLVE_IN_ROOT of openat2(2)). The kernel does
     /// it, so an attacker who moves directories or creates symlinks at the same time gains nothing.
     Beneath(OwnedFd),
+    /// As [`PathRoot::Beneath`], and only for paths that lead to these entries or into them.
+    Only(OwnedFd, Vec<ServedPath>),
+}
+
+/// Components of a path beneath a root, without `.` and empty ones.
+pub(crate) type ServedPath = Vec<Vec<u8>>;
+
+/// Splits a path beneath a root; `None` if it has a `..`, which may lead anywhere behind a symlink.
+pub(crate) fn components(path: &[u8]) -> Option<ServedPath> {
+    let parts = path.split(|byte| *byte == b'/');
+    let parts = parts.filter(|part| !part.is_empty() && *part != b".");
+    parts
+        .map(|part| (part != b"..").then(|| part.to_vec()))
+        .collect()
 }
 
 impl PathRoot {
@@ -26,7 +40,23 @@ impl PathRoot {
                 let path = or_here(path);
                 rustix::io::retry_on_intr(|| fs::open(path, flags | OFlags::CLOEXEC, mode))
             }
-            Self::Beneath(root) => open_beneath(root, path, flags, mode, Symlinks::WithinRoot),
+            Self::Beneath(root) | Self::Only(root, _) => {
+                self.check(path)?;
+                open_beneath(root, path, flags, mode, Symlinks::WithinRoot)
+            }
+        }
+    }
+
+    /// Fails for a path to something that is not served.
+    fn check(&self, path: &[u8]) -> Result<()> {
+        let Self::Only(_, served) = self else {
+            return Ok(());
+        };
+        let asked = components(path).ok_or(Errno::ACCESS)?;
+        let leads = |entry: &ServedPath| asked.starts_with(entry) || entry.starts_with(&asked);
+        match served.iter().any(leads) {
+            true => Ok(()),
+            false => Err(Errno::ACCESS),
         }
     }
 
@@ -48,7 +78,8 @@ impl PathRoot {
     ) -> Result<T> {
         match self {
             Self::Everything => act(CWD, or_here(path)),
-            Self::Beneath(root) => {
+            Self::Beneath(root) | Self::Only(root, _) => {
+                self.check(path)?;
                 let (dir, name) = split(path);
                 // `..` of the root directory is outside.
                 if matches!(name, b"" | b"." | b"..") {
@@ -88,7 +119,7 @@ impl PathRoot {
                 let found = found.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
                 Ok(found.into_os_string().into_vec())
             }
-            Self::Beneath(root) => {
+            Self::Beneath(root) | Self::Only(root, _) => {
                 let found = name_of(&self.find(path, true)?)?;
                 let root = name_of(root)?;
                 let root = root.strip_suffix(b"/").unwrap_or(&root);
@@ -135,6 +166,34 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_served_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["data/sub", "other", "data-2"] {
+            std::fs::create_dir_all(root.path().join(dir)).unwrap();
+        }
+        std::os::unix::fs::symlink("../other", root.path().join("data/link")).unwrap();
+        let fd: OwnedFd = std::fs::File::open(root.path()).unwrap().into();
+        let served = [&b"/data"[..], b"/a/b"].map(|path| components(path).unwrap());
+        let only = PathRoot::Only(fd, served.into());
+        let find = |path: &str| only.find(path.as_bytes(), true).err();
+        for path in ["/", ".", "", "/data", "data/", "/./data//sub", "/data/link"] {
+            assert_eq!(find(path), None, "{path}");
+        }
+        for path in [
+            "/other",
+            "/data-2",
+            "/dat",
+            "/data/../other",
+            "/data/link/..",
+            "/x",
+        ] {
+            assert_eq!(find(path), Some(Errno::ACCESS), "{path}");
+        }
+        assert_eq!(find("/a"), Some(Errno::NOENT));
+        assert!(only.at(b"/other/x", |_, _| Ok(())).is_err());
+    }
 
     #[test]
     fn a_path_is_a_directory_and_a_name() {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use sys::{Symlinks, open_beneath};
 
 use crate::Access;
-use crate::beneath::PathRoot;
+use crate::beneath::{PathRoot, components};
 use crate::error::ExportError;
 
 /// The tree that a client is served, and the allowed access.
@@ -51,6 +51,17 @@ impl Export {
             access,
             log_files: LOG_FILES,
         })
+    }
+
+    /// Serves only what these paths beneath the root lead to.
+    #[must_use]
+    pub(crate) fn only(self, paths: &[Vec<u8>]) -> Self {
+        let served = paths.iter().filter_map(|path| components(path)).collect();
+        let root = match self.root {
+            PathRoot::Beneath(root) | PathRoot::Only(root, _) => PathRoot::Only(root, served),
+            PathRoot::Everything => PathRoot::Everything,
+        };
+        Self { root, ..self }
     }
 
     /// Sets the number of transferred bytes from which a file gets its own log line.

@@ -15,6 +15,7 @@ mod marker;
 mod message;
 mod metadata;
 pub mod packed;
+pub mod pattern;
 mod pending;
 mod pieces;
 mod reply;

@@ -50,7 +50,7 @@ impl Listings {
         root: &PathRoot,
         reply: &mut Reply<'_>,
     ) -> Answer {
-        let beneath = matches!(root, PathRoot::Beneath(_));
+        let beneath = !matches!(root, PathRoot::Everything);
         let mut entries: Vec<Entry> = Vec::new();
         let mut bytes = 0;
         while entries.len() < ENTRIES && bytes < ENTRY_BYTES {

@@ -104,7 +104,7 @@ fn home_of(root: &PathRoot, user: &[u8]) -> Result<Vec<u8>, RequestError> {
     match root {
         PathRoot::Everything => Ok(accounts::home(user).ok_or(Unsuitable::User)?),
         // A restricted export has no other home directory.
-        PathRoot::Beneath(_) => Ok(b"/".to_vec()),
+        PathRoot::Beneath(_) | PathRoot::Only(..) => Ok(b"/".to_vec()),
     }
 }
 

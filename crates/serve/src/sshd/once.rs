@@ -28,7 +28,7 @@ use super::dialed::DialedSender;
 use super::engine::Algorithms;
 use super::link::readable;
 use super::once_keys::OnceKeys;
-use super::once_source;
+use super::once_source::{self, ServedSources};
 use super::{Limits, ServedFiles, Server, Settings, confine, hide_memory, stopping};
 use crate::Access;
 
@@ -154,8 +154,8 @@ impl Once {
                 names,
                 follow,
             } => {
-                let root = once_source::check(&root, &names, follow);
-                self.confine(root.map_err(OnceEnd::Source)?)?;
+                let sources = once_source::check(&root, &names, follow);
+                self.confine(sources.map_err(OnceEnd::Source)?)?;
                 (control.first(until)?, true)
             }
             asked => (Some(asked), false),
@@ -217,13 +217,14 @@ impl Once {
 }
 
 impl Once {
-    /// Serves only `root`, read-only, within what the options of this machine allow.
-    fn confine(&mut self, root: PathBuf) -> Result<(), OnceEnd> {
+    /// Serves only the sources, read-only, within what the options of this machine allow.
+    fn confine(&mut self, sources: ServedSources) -> Result<(), OnceEnd> {
         if self.served.root.is_some() || self.served.access == Access::WriteOnly {
             let why = "longhaul serves only a part of the files here (--root or --write-only)";
             return Err(OnceEnd::Source(why.to_owned()));
         }
-        self.served.root = Some(root);
+        self.served.root = Some(sources.root);
+        self.served.only = Some(sources.paths);
         self.served.access = Access::ReadOnly;
         Ok(())
     }

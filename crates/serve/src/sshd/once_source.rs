@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use sftp::pattern::{self, Component};
 use ssh::direct_control::TOKEN;
 
 /// Time limit for one address.
@@ -17,12 +18,21 @@ const CONNECT: Duration = Duration::from_secs(4);
 /// Time limit for all addresses.
 const CONNECT_ALL: Duration = Duration::from_secs(8);
 
-/// Returns the absolute root of the export, once it is certain that reading the sources needs
-/// nothing outside of it.
+/// Files that the receiving host may read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ServedSources {
+    /// Absolute directory that the receiver sees as `/`.
+    pub(super) root: PathBuf,
+    /// Paths beneath it.
+    pub(super) paths: Vec<Vec<u8>>,
+}
+
+/// Returns the sources, once it is certain that reading them needs nothing outside of the root.
+/// Patterns stand for the entries that match now.
 ///
 /// # Errors
 /// One sentence: the root does not exist, or a symlink of the sources leads out of it.
-pub(super) fn check(root: &[u8], names: &[Vec<u8>], follow: bool) -> Result<PathBuf, String> {
+pub(super) fn check(root: &[u8], names: &[Vec<u8>], follow: bool) -> Result<ServedSources, String> {
     let shown = |path: &Path| wire::escape::name(path.as_os_str().as_bytes()).to_string();
     let given = match root {
         b"" => Path::new("."),
@@ -37,21 +47,31 @@ pub(super) fn check(root: &[u8], names: &[Vec<u8>], follow: bool) -> Result<Path
     };
     let mut pending: Vec<PathBuf> = Vec::new();
     for name in names {
-        let name = Path::new(OsStr::from_bytes(name));
-        let relative = name.strip_prefix("/").unwrap_or(name);
-        let path = root.join(relative);
-        let pattern = path.file_name().is_some_and(is_pattern);
-        match (pattern, path.parent()) {
-            (true, Some(parent)) if fs::symlink_metadata(&path).is_err() => {
-                if !inside(parent, &root) {
-                    return leaves(parent);
+        let end = name.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+        let (parent, last) = name.split_at(end);
+        let parent = OsStr::from_bytes(parent.strip_prefix(b"/").unwrap_or(parent));
+        let parent = root.join(parent);
+        let last = match pattern::parse(last).as_deref() {
+            Some([Component::Pattern(pattern)]) => {
+                if !inside(&parent, &root) {
+                    return leaves(&parent);
                 }
-                // Every match is at most one of these entries.
-                pending.extend(entries(parent));
+                let matches = |path: &PathBuf| {
+                    let name = path.file_name().map(OsStr::as_bytes);
+                    name.is_some_and(|name| pattern.matches(name))
+                };
+                pending.extend(entries(&parent).into_iter().filter(matches));
+                last.to_vec()
             }
-            _ => pending.push(path),
-        }
+            _ => pattern::unescape(last),
+        };
+        pending.push(parent.join(OsStr::from_bytes(&last)));
     }
+    let below = |path: &PathBuf| {
+        let below = path.strip_prefix(&root).ok()?;
+        Some(below.as_os_str().as_bytes().to_vec())
+    };
+    let paths = pending.iter().filter_map(below).collect();
     let mut seen = BTreeSet::new();
     let mut top = pending.len();
     while let Some(path) = pending.pop() {
@@ -68,11 +88,7 @@ pub(super) fn check(root: &[u8], names: &[Vec<u8>], follow: bool) -> Result<Path
             pending.extend(entries(&path));
         }
     }
-    Ok(root)
-}
-
-fn is_pattern(name: &OsStr) -> bool {
-    name.as_bytes().iter().any(|b| b"*?[".contains(b))
+    Ok(ServedSources { root, paths })
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -132,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    fn checked(root: &Path, name: &str, follow: bool) -> Result<PathBuf, String> {
+    fn checked(root: &Path, name: &str, follow: bool) -> Result<ServedSources, String> {
         check(root.as_os_str().as_bytes(), &[name.into()], follow)
     }
 
@@ -156,6 +172,27 @@ mod tests {
         assert!(checked(root.path(), "/named", false).is_err());
         assert!(checked(root.path(), "/n*", false).is_err());
         assert!(checked(&at("missing"), "/x", false).is_err());
+    }
+
+    /// Regression: the receiver of `a:data` could read the whole home directory, keys included.
+    #[test]
+    fn only_the_sources_are_served() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["a.log", "b.log", ".hidden.log", "key", "x*"] {
+            fs::write(root.path().join(name), b"x").unwrap();
+        }
+        let paths = |name: &str| {
+            let mut paths = checked(root.path(), name, true).unwrap().paths;
+            paths.sort();
+            paths
+                .into_iter()
+                .map(|p| String::from_utf8(p).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(paths("/key"), ["key"]);
+        assert_eq!(paths("/*.log"), ["*.log", "a.log", "b.log"]);
+        assert_eq!(paths("/x\\*"), ["x*"]);
+        assert_eq!(paths("/."), [""]);
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::{Access, Export};
 pub struct ServedFiles {
     /// Serve only this directory tree.
     pub root: Option<PathBuf>,
+    /// Paths beneath the root that are served; all if `None`.
+    pub only: Option<Vec<Vec<u8>>>,
     /// Access that clients have to the files.
     pub access: Access,
     /// Time after which an idle client is disconnected.
@@ -43,6 +45,7 @@ impl Default for ServedFiles {
     fn default() -> Self {
         Self {
             root: None,
+            only: None,
             access: Access::Full,
             idle: None,
             slow: Duration::from_secs(300),
@@ -93,7 +96,13 @@ impl ServedFiles {
     /// The root does not exist or cannot be entered.
     pub fn open(&self) -> Result<Export, ExportError> {
         let export = match &self.root {
-            Some(root) => Export::beneath(root, self.access)?,
+            Some(root) => {
+                let export = Export::beneath(root, self.access)?;
+                match &self.only {
+                    Some(paths) => export.only(paths),
+                    None => export,
+                }
+            }
             None => Export::everything(self.access),
         };
         Ok(export.log_files(self.log_files))

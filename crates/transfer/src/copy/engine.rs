@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use schedule::{Attributes, EntryKind, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
+use sftp::pattern::Pattern;
 
 use super::durable::Unsynced;
 use super::edge::{Connected, Edge, Heard, Remote, Wish, wait_for};
@@ -13,7 +14,6 @@ use super::links::TopLevelLinks;
 use super::local_ops::LocalOps;
 use super::metadata::{MetadataLoss, MetadataSupport};
 use super::owner::OwnerMap;
-use super::pattern::Pattern;
 use super::resume::ResumeJournal;
 use super::source::{ActiveWalks, SourceRoot, WalkId};
 use super::transfer_estimate::Counting;

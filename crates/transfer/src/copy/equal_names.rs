@@ -11,10 +11,10 @@ use super::HostId;
 use super::engine::{CopyEnd, Engine};
 use super::local_ops::LocalOps;
 use super::names::{Written, name_in_target, written};
-use super::pattern::{self, Component};
 use super::source::WalkId;
 use crate::report::Name;
 use crate::walk::{join, local_path};
+use sftp::pattern::{self, Component};
 
 /// Source operand, or one match of its pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]

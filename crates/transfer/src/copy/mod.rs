@@ -15,7 +15,6 @@ mod local_ops;
 mod metadata;
 mod names;
 mod owner;
-mod pattern;
 mod planned;
 mod relayed;
 mod resolve;

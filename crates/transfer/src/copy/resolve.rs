@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 
 use schedule::{JobKind, RemotePath};
+use sftp::pattern::{self, Component};
 
 use super::engine::{CopyEnd, Engine, EntryFilter, MOST_MATCHED, Side};
 use super::equal_names::{SeenNames, Source};
 use super::local_ops::LocalStat;
 use super::names::{Written, written};
-use super::pattern::{self, Component};
 use super::source::{SelfCopyGuard, SourceRoot, TargetPath};
 use super::target_kind::{TargetIs, is_directory_by_name};
 use super::transfer_estimate;

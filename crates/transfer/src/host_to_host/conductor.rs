@@ -4,7 +4,7 @@
 use std::io::{Read, Write as _};
 use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,10 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 const FIRST_WORD: Duration = Duration::from_secs(15);
 /// Maximum number of messages that wait for the receiver's first one.
 const MOST_HELD: usize = 64;
+/// Messages of the hosts that wait to be handled. A host that sends more waits.
+const MOST_HEARD: usize = 256;
+/// Maximum bytes of the source's messages, which are about connections only.
+const MOST_SAID: usize = 1 << 20;
 /// Maximum bytes of the source's first output that are searched for the reason of its end.
 const NOTED: usize = 4 << 10;
 /// Largest message that the control protocol allows for the source.
@@ -82,7 +86,7 @@ pub fn conduct(
     events: &mut dyn FnMut(Event),
     cancel: &CancelToken,
 ) -> Ending {
-    let (heard, hears) = channel();
+    let (heard, hears) = sync_channel(MOST_HEARD);
     let streams = read_both(&copy, &heard);
     drop(heard);
     match streams {
@@ -105,7 +109,10 @@ pub fn conduct(
 }
 
 /// Starts a thread for each host's output; returns the streams for their input.
-fn read_both(copy: &HostCopy, heard: &Sender<Heard>) -> Result<(UnixStream, UnixStream), String> {
+fn read_both(
+    copy: &HostCopy,
+    heard: &SyncSender<Heard>,
+) -> Result<(UnixStream, UnixStream), String> {
     let wrong = |e: std::io::Error| format!("cannot read from the hosts: {e}");
     let to_source = copy.source.stream.try_clone().map_err(wrong)?;
     let to_receiver = copy.receiver.stream.try_clone().map_err(wrong)?;
@@ -116,7 +123,12 @@ fn read_both(copy: &HostCopy, heard: &Sender<Heard>) -> Result<(UnixStream, Unix
     thread("source")
         .spawn(move || {
             let mut bytes = [0; 8 << 10];
+            let mut room = MOST_SAID;
             while let Ok(n @ 1..) = source.read(&mut bytes) {
+                let Some(left) = room.checked_sub(n) else {
+                    break;
+                };
+                room = left;
                 let read = bytes.get(..n).unwrap_or_default().to_vec();
                 if tell_source.send(Heard::Source(read)).is_err() {
                     return;

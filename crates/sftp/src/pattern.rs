@@ -3,7 +3,7 @@
 
 /// Component of a remote path, which may be a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Component {
+pub enum Component {
     /// Literal name.
     Name(Vec<u8>),
     /// Pattern in the syntax of [`fast_glob`].
@@ -12,21 +12,21 @@ pub(super) enum Component {
 
 /// Pattern for one component.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub struct Pattern {
     glob: Vec<u8>,
     dot: bool,
 }
 
 impl Pattern {
     /// True if the pattern matches `name`.
-    pub(super) fn matches(&self, name: &[u8]) -> bool {
+    pub fn matches(&self, name: &[u8]) -> bool {
         (self.dot || !name.starts_with(b".")) && fast_glob::glob_match(&self.glob, name)
     }
 }
 
 /// Splits `path` at its slashes. Returns `None` if it contains no pattern. An absolute path begins
 /// with an empty name.
-pub(super) fn parse(path: &[u8]) -> Option<Vec<Component>> {
+pub fn parse(path: &[u8]) -> Option<Vec<Component>> {
     let components: Vec<Component> = path.split(|b| *b == b'/').map(component).collect();
     components
         .iter()
@@ -35,7 +35,7 @@ pub(super) fn parse(path: &[u8]) -> Option<Vec<Component>> {
 }
 
 /// Removes the backslashes that only quote the next character of `path`.
-pub(super) fn unescape(path: &[u8]) -> Vec<u8> {
+pub fn unescape(path: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(path.len());
     let mut bytes = path.iter();
     while let Some(byte) = bytes.next() {
