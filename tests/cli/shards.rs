@@ -10,7 +10,7 @@ use longhaul_tests::Scene;
 use testkit::delay_proxy::Way;
 use testkit::process::Run;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
-use testkit::{DelayProxy, Outcome, PeerBuilder, PeerKind, Running, Seed};
+use testkit::{DelayProxy, Outcome, PeerKind, Running, Seed};
 
 /// `longhaul plan` with the client's configuration.
 fn plan(scene: &Scene) -> Run {
@@ -38,15 +38,6 @@ fn operand(scene: &Scene, name: &str) -> std::ffi::OsString {
 fn worker(scene: &Scene, shard: u32) -> Run {
     let run = scene.client.cp().arg("--plan").arg(scene.path("plan"));
     run.args(["--shard", &shard.to_string()])
-}
-
-fn scene(kind: PeerKind) -> Option<Scene> {
-    let builder = match kind {
-        PeerKind::Longhaul => PeerBuilder::longhaul(longhaul_tests::longhaul(), [""; 0]),
-        kind => PeerBuilder::new(kind),
-    };
-    let scene = Scene::with(builder)?;
-    (!scene.client.is_scp()).then_some(scene)
 }
 
 fn status(scene: &Scene) -> serde_json::Value {
@@ -81,7 +72,9 @@ fn set_time(path: &Path, seconds: u64) {
 }
 
 fn copies_all(kind: PeerKind, source: &str, target: &str) {
-    let Some(scene) = scene(kind) else { return };
+    let Some(scene) = Scene::beyond_scp(kind) else {
+        return;
+    };
     tree(&scene.path("from"));
     let made = make(&scene, source, target, "5").expect_code(0);
     assert!(made.out().contains("5 shards of"), "{made}");
@@ -131,7 +124,7 @@ fn shards_between_two_file_systems_need_no_host() {
 
 #[test]
 fn a_changed_file_of_the_target_is_found() {
-    let Some(scene) = scene(PeerKind::Longhaul) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::Longhaul) else {
         return;
     };
     tree(&scene.path("from"));
@@ -166,7 +159,7 @@ fn a_changed_file_of_the_target_is_found() {
 
 #[test]
 fn a_plan_whose_tree_has_changed_is_replaced_only_before_it_is_begun() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     tree(&scene.path("from"));
@@ -198,7 +191,7 @@ fn a_plan_whose_tree_has_changed_is_replaced_only_before_it_is_begun() {
 fn what_has_changed_since_the_plan_is_not_copied() {
     for source in ["from", "peer:from"] {
         let target = if source == "from" { "peer:to" } else { "to" };
-        let Some(scene) = scene(PeerKind::OpenSsh) else {
+        let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
             return;
         };
         fs::create_dir(scene.path("from")).expect("our folder");
@@ -233,7 +226,7 @@ struct Slow {
 
 impl Slow {
     fn new(rate: u64, rtt: Duration) -> Option<Self> {
-        let mut scene = scene(PeerKind::OpenSsh)?;
+        let mut scene = Scene::beyond_scp(PeerKind::OpenSsh)?;
         let proxy = DelayProxy::to(scene.peer.addr())
             .rtt(rtt)
             .rate(rate)
@@ -405,7 +398,7 @@ fn files_of_plan(scene: &Scene) -> Vec<PathBuf> {
 
 #[test]
 fn a_damaged_plan_is_not_used() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     fs::create_dir(scene.path("from")).expect("our folder");
@@ -453,7 +446,7 @@ fn a_damaged_plan_is_not_used() {
 /// A symlink that lies at the target leads no shard out of it.
 #[test]
 fn a_symlink_at_the_target_is_not_followed() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     for folder in ["from/d", "to", "outside"] {

@@ -2,64 +2,42 @@
 //! deleted by mistake.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use longhaul_tests::Scene;
 use longhaul_tests::both_ends::events;
-use testkit::process::Run;
+use testkit::process::{Run, must};
 use testkit::tree::{Compare, Tree, assert_same, differences};
-use testkit::{Outcome, PeerBuilder, PeerKind, Seed};
+use testkit::{Outcome, PeerKind, Seed};
 
 /// `longhaul sync` with the client's configuration.
-fn sync(scene: &Scene, flags: &[&str]) -> Run {
+pub(crate) fn sync(scene: &Scene, flags: &[&str]) -> Run {
     let program = longhaul_tests::longhaul();
     let run = scene.client.dir.run(program).arg("sync");
     run.arg("-F").arg(scene.client.dir.config()).args(flags)
 }
 
-fn scene(kind: PeerKind) -> Option<Scene> {
-    let builder = match kind {
-        PeerKind::Longhaul => PeerBuilder::longhaul(longhaul_tests::longhaul(), [""; 0]),
-        kind => PeerBuilder::new(kind),
-    };
-    let scene = Scene::with(builder)?;
-    (!scene.client.is_scp()).then_some(scene)
-}
-
 /// Writes a file, with the folders above it.
-fn write_file(path: &Path, content: &[u8]) {
+pub(crate) fn write_file(path: &Path, content: &[u8]) {
     fs::create_dir_all(path.parent().expect("a folder")).expect("a folder of our own");
     testkit::tree::write_file(path, content);
 }
 
-/// Runs a command of the system that must succeed.
-fn must(program: &str, words: &[&dyn AsRef<std::ffi::OsStr>]) {
-    let words: Vec<OsString> = words.iter().map(|word| word.as_ref().to_owned()).collect();
-    let done = Command::new(program).args(&words).status();
-    assert!(
-        done.is_ok_and(|status| status.success()),
-        "{program} {words:?}"
-    );
-}
-
-fn summary(outcome: &Outcome) -> serde_json::Value {
+pub(crate) fn summary(outcome: &Outcome) -> serde_json::Value {
     events(outcome).pop().expect("there are events")
 }
 
-fn set_time(path: &Path, seconds: u64) {
+pub(crate) fn set_time(path: &Path, seconds: u64) {
     let file = fs::File::open(path).expect("it is there");
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
         .expect("a time");
 }
 
 /// Every entry below `root`, deepest last.
-fn entries(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn entries(root: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(dir) = open.pop() {
@@ -133,7 +111,9 @@ fn change(root: &Path, random: &mut Seed) {
 
 /// Makes two trees that differ at random, and compares the result of a sync with rsync's.
 fn like_rsync(kind: PeerKind, seeds: std::ops::Range<u64>) {
-    let Some(scene) = scene(kind) else { return };
+    let Some(scene) = Scene::beyond_scp(kind) else {
+        return;
+    };
     if testkit::missing::find_program("rsync").is_none() {
         return testkit::missing::skip("rsync", "apt-get install rsync");
     }
@@ -142,13 +122,18 @@ fn like_rsync(kind: PeerKind, seeds: std::ops::Range<u64>) {
         let name = |of: &str| scene.path(&format!("{of}-{seed}"));
         let (source, target, expected) = (name("source"), name("target"), name("expected"));
         Tree::full(seed).with_folder_links().make(&source);
-        must("cp", &[&"-a", &source, &target]);
+        must("cp", &["-a".as_ref(), source.as_ref(), target.as_ref()]);
         change(&source, &mut random);
         change(&target, &mut random);
-        must("cp", &[&"-a", &target, &expected]);
+        must("cp", &["-a".as_ref(), target.as_ref(), expected.as_ref()]);
         must(
             "rsync",
-            &[&"-aH", &"--delete", &source.join(""), &expected.join("")],
+            &[
+                "-aH".as_ref(),
+                "--delete".as_ref(),
+                source.join("").as_ref(),
+                expected.join("").as_ref(),
+            ],
         );
         let up = seed % 2 == 0;
         let remote = |path: &Path| longhaul_tests::remote("peer", path);
@@ -196,7 +181,7 @@ fn the_result_is_rsyncs_over_longhaul() {
 
 #[test]
 fn a_slash_at_the_end_changes_nothing() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("a/f"), b"one");
@@ -222,7 +207,7 @@ fn a_slash_at_the_end_changes_nothing() {
 
 #[test]
 fn without_delete_what_only_the_target_has_stays() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("a/f"), b"one");
@@ -238,14 +223,21 @@ fn without_delete_what_only_the_target_has_stays() {
 
 #[test]
 fn a_dry_run_names_every_change_and_makes_none() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("a/new"), b"n");
     write_file(&scene.path("a/changed"), b"longer");
     write_file(&scene.path("b/changed"), b"old");
     write_file(&scene.path("b/gone/deep"), b"g");
-    must("cp", &[&"-a", &scene.path("b"), &scene.path("before")]);
+    must(
+        "cp",
+        &[
+            "-a".as_ref(),
+            scene.path("b").as_ref(),
+            scene.path("before").as_ref(),
+        ],
+    );
     let outcome = sync(&scene, &["-n", "--delete"])
         .arg(scene.path("a"))
         .arg(scene.remote("b"));
@@ -269,7 +261,7 @@ fn a_dry_run_names_every_change_and_makes_none() {
 
 #[test]
 fn a_moved_folder_is_renamed_and_not_sent_again() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     let mut random = Seed::new(1);
@@ -300,53 +292,8 @@ fn a_moved_folder_is_renamed_and_not_sent_again() {
 }
 
 #[test]
-fn equal_size_and_second_with_other_content_is_found_where_checksums_are_cheap() {
-    let Some(scene) = scene(PeerKind::Longhaul) else {
-        return;
-    };
-    write_file(&scene.path("a/f"), b"one");
-    write_file(&scene.path("b/f"), b"two");
-    let time = SystemTime::UNIX_EPOCH + Duration::new(1_500_000_000, 5);
-    let set = |path: &str, more: u32| {
-        let file = fs::File::open(scene.path(path)).expect("ours");
-        file.set_modified(time + Duration::from_nanos(more.into()))
-            .expect("a time");
-    };
-    set("a/f", 0);
-    set("b/f", 7);
-    sync(&scene, &[])
-        .arg(scene.path("a"))
-        .arg(scene.remote("b"))
-        .run()
-        .expect_code(0);
-    assert_eq!(fs::read(scene.path("b/f")).expect("there"), b"one");
-}
-
-#[test]
-fn with_checksum_equal_times_hide_no_change() {
-    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
-        let Some(scene) = scene(kind) else { continue };
-        for (path, content) in [("a/f", b"one"), ("b/f", b"two")] {
-            write_file(&scene.path(path), content);
-            set_time(&scene.path(path), 1_500_000_000);
-        }
-        sync(&scene, &[])
-            .arg(scene.path("a"))
-            .arg(scene.remote("b"))
-            .run()
-            .expect_code(0);
-        assert_eq!(fs::read(scene.path("b/f")).expect("there"), b"two");
-        let outcome = sync(&scene, &["--checksum"])
-            .arg(scene.path("a"))
-            .arg(scene.remote("b"));
-        outcome.run().expect_code(0);
-        assert_eq!(fs::read(scene.path("b/f")).expect("there"), b"one");
-    }
-}
-
-#[test]
 fn most_of_the_target_is_deleted_after_a_confirmation_only() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("a/f"), b"one");
@@ -372,7 +319,7 @@ fn most_of_the_target_is_deleted_after_a_confirmation_only() {
 
 #[test]
 fn an_empty_source_deletes_nothing() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     fs::create_dir(scene.path("a")).expect("ours");
@@ -388,7 +335,7 @@ fn an_empty_source_deletes_nothing() {
 
 #[test]
 fn a_directory_that_cannot_be_listed_forbids_all_deletions() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("a/f"), b"one");
@@ -410,7 +357,14 @@ fn a_directory_that_cannot_be_listed_forbids_all_deletions() {
     assert_ne!(outcome.code, Some(0), "{outcome}");
     assert!(outcome.err().contains("nothing is deleted"), "{outcome}");
     assert!(scene.path("b/other").exists());
-    must("rm", &[&"-rf", &scene.path("a"), &scene.path("b")]);
+    must(
+        "rm",
+        &[
+            "-rf".as_ref(),
+            scene.path("a").as_ref(),
+            scene.path("b").as_ref(),
+        ],
+    );
 }
 
 /// A socket or FIFO of the source made the whole sync fail, and nothing was deleted. rsync skips
@@ -418,7 +372,7 @@ fn a_directory_that_cannot_be_listed_forbids_all_deletions() {
 #[test]
 fn a_fifo_of_the_source_is_skipped_and_deletions_go_on() {
     for up in [true, false] {
-        let Some(scene) = scene(PeerKind::OpenSsh) else {
+        let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
             return;
         };
         let (source, target) = (scene.path("source"), scene.path("target"));
@@ -426,7 +380,7 @@ fn a_fifo_of_the_source_is_skipped_and_deletions_go_on() {
             write_file(&scene.path(name), name.as_bytes());
         }
         for name in ["dir/pipe", "new"] {
-            must("mkfifo", &[&source.join(name)]);
+            must("mkfifo", &[source.join(name).as_ref()]);
         }
         let operands = match up {
             true => [source.as_os_str().to_owned(), scene.remote("target")],
@@ -453,7 +407,7 @@ fn a_fifo_of_the_source_is_skipped_and_deletions_go_on() {
 #[test]
 fn a_temporary_is_no_entry_of_the_target_and_goes_with_its_directory() {
     for up in [true, false] {
-        let Some(scene) = scene(PeerKind::OpenSsh) else {
+        let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
             return;
         };
         let temporary = ".big.0123456789.longhaul";
@@ -480,107 +434,9 @@ fn a_temporary_is_no_entry_of_the_target_and_goes_with_its_directory() {
     }
 }
 
-/// A scene whose server takes names that differ in case or normalization for one.
-fn folding_scene() -> Option<Scene> {
-    const SERVER: &str = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/peers/restricted_sftp_server.py"
-    );
-    if testkit::missing::find_program("python3").is_none() {
-        testkit::missing::skip("python3", "apt-get install python3");
-        return None;
-    }
-    let subsystem = format!("sftp /usr/bin/env python3 {SERVER} folds=");
-    let scene = Scene::with(PeerBuilder::openssh().option("Subsystem", subsystem))?;
-    (!scene.client.is_scp()).then_some(scene)
-}
-
-/// On a file system that ignores case, the file that was copied as `name` was deleted as `NAME`.
-/// Where case counts, it goes, as with rsync.
-#[test]
-fn a_file_whose_name_differs_in_case_is_kept_where_case_does_not_count() {
-    for folds in [false, true] {
-        let scene = match folds {
-            true => folding_scene(),
-            false => scene(PeerKind::OpenSsh),
-        };
-        let Some(scene) = scene else { return };
-        write_file(&scene.path("source/name"), b"new content");
-        for name in ["NAME", "extra"] {
-            write_file(&scene.path("target").join(name), b"old");
-        }
-        for flags in [&["--delete", "-n"][..], &["--delete"]] {
-            let run = sync(&scene, flags).arg(scene.path("source"));
-            let outcome = run.arg(scene.remote("target")).run().expect_code(0);
-            let said = outcome
-                .err()
-                .contains("/target/NAME: stays under this name");
-            assert_eq!(said, folds, "{outcome}");
-        }
-        let left: Vec<PathBuf> = entries(&scene.path("target"));
-        assert_eq!(left.len(), 1, "{left:?}");
-        assert_eq!(fs::read(&left[0]).expect("ours"), b"new content");
-    }
-}
-
-/// Regression: the second of two names that the target takes for one replaced the first, in silence.
-#[test]
-fn names_that_are_one_at_the_target_stop_a_sync_before_anything_is_copied() {
-    for (one, other) in [
-        ("name", "NAME"),
-        ("caf\u{e9}", "cafe\u{301}"),
-        ("dir/x", "dir/X"),
-    ] {
-        let Some(scene) = folding_scene() else { return };
-        write_file(&scene.path("source").join(one), b"one");
-        write_file(&scene.path("source").join(other), b"other");
-        for target in ["target", "target", "new"] {
-            if target == "target" {
-                write_file(&scene.path("target/there"), b"x");
-            }
-            let run = sync(&scene, &[]).arg(scene.path("source"));
-            let outcome = run.arg(scene.remote(target)).run().expect_code(1);
-            let outcome = outcome.expect_err(&["has the same name at the target"]);
-            let left = match target {
-                "target" => vec![scene.path("target/there")],
-                _ => Vec::new(),
-            };
-            let found = match scene.path(target).exists() {
-                true => entries(&scene.path(target)),
-                false => Vec::new(),
-            };
-            assert_eq!(found, left, "{outcome}");
-        }
-        // The one that is there shows it, in a dry run as well.
-        write_file(&scene.path("target").join(other), b"old");
-        let run = sync(&scene, &["-n"]).arg(scene.path("source"));
-        let outcome = run.arg(scene.remote("target")).run().expect_code(1);
-        outcome.expect_err(&["has the same name at the target"]);
-    }
-    // Where they are two, both are copied, at once and again.
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
-        return;
-    };
-    // Other pairs of the same names, and three that are alike, are asked about apart.
-    for name in [
-        "name", "NAME", "dir/x", "dir/X", "other/x", "other/X", "d/NAME", "d/Name", "d/name",
-    ] {
-        write_file(&scene.path("source").join(name), name.as_bytes());
-    }
-    for _ in 0..2 {
-        let run = sync(&scene, &["--delete"]).arg(scene.path("source"));
-        run.arg(scene.remote("target")).run().expect_code(0);
-        assert_same(
-            &scene.path("source"),
-            &scene.path("target"),
-            Compare::PRESERVED,
-        );
-    }
-}
-
 #[test]
 fn excluded_entries_are_neither_copied_nor_deleted() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     for file in [
@@ -633,7 +489,7 @@ fn excluded_entries_are_neither_copied_nor_deleted() {
 
 #[test]
 fn gitignore_files_of_the_source_decide_at_both_ends() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     for (file, content) in [
@@ -658,7 +514,7 @@ fn gitignore_files_of_the_source_decide_at_both_ends() {
 
 #[test]
 fn a_file_over_max_size_keeps_its_counterpart() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("a/large"), &[7; 5000]);
@@ -678,7 +534,7 @@ fn a_file_over_max_size_keeps_its_counterpart() {
 
 #[test]
 fn files_from_syncs_what_is_listed_and_names_what_is_missing() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     for file in ["a/one", "a/dir/two", "a/dir/three", "a/other"] {
@@ -699,7 +555,7 @@ fn files_from_syncs_what_is_listed_and_names_what_is_missing() {
 
 #[test]
 fn a_filter_file_that_cannot_be_read_or_parsed_names_file_and_line() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("rules"), b"*.o\n[z-a]\n");
@@ -718,7 +574,7 @@ fn a_filter_file_that_cannot_be_read_or_parsed_names_file_and_line() {
 #[test]
 fn replaced_and_deleted_files_go_to_the_backup_folder() {
     for up in [true, false] {
-        let Some(scene) = scene(PeerKind::OpenSsh) else {
+        let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
             return;
         };
         write_file(&scene.path("a/changed"), b"new content");
@@ -753,174 +609,20 @@ fn replaced_and_deleted_files_go_to_the_backup_folder() {
 }
 
 #[test]
-fn a_symlink_at_the_target_is_deleted_and_never_followed() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
-        return;
-    };
-    write_file(&scene.path("outside/precious"), b"p");
-    fs::create_dir_all(scene.path("b")).expect("ours");
-    symlink(scene.path("outside"), scene.path("b/link")).expect("ours");
-    symlink(scene.path("outside"), scene.path("b/dir")).expect("ours");
-    write_file(&scene.path("a/dir/precious"), b"other");
-    write_file(&scene.path("a/dir/more"), b"other");
-    for up in [false, true] {
-        let (from, to) = match up {
-            true => (scene.path("a").into_os_string(), scene.remote("b")),
-            false => (scene.remote("a"), scene.path("b").into_os_string()),
-        };
-        sync(&scene, &["--delete"])
-            .arg(from)
-            .arg(to)
-            .run()
-            .expect_code(0);
-        assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
-        assert_eq!(
-            fs::read(scene.path("outside/precious")).expect("there"),
-            b"p"
-        );
-        assert!(!scene.path("outside/more").exists());
-    }
-}
-
-#[test]
-fn a_process_that_swaps_directories_for_symlinks_leads_no_deletion_outside() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
-        return;
-    };
-    write_file(&scene.path("a/f"), b"x");
-    for n in 0..40 {
-        write_file(&scene.path(&format!("outside/{n}")), b"precious");
-    }
-    for round in 0..6 {
-        for n in 0..40 {
-            write_file(&scene.path(&format!("b/dir/{n}")), b"to be deleted");
-        }
-        let over = AtomicBool::new(false);
-        let (dir, aside) = (scene.path("b/dir"), scene.path(&format!("aside-{round}")));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    let _ = fs::rename(&dir, &aside);
-                    let _ = symlink(scene.path("outside"), &dir);
-                    let _ = fs::remove_file(&dir);
-                    let _ = fs::rename(&aside, &dir);
-                }
-            });
-            let run = sync(&scene, &["--delete", "--yes"]).arg(scene.remote("a"));
-            let outcome = run.arg(scene.path("b")).run();
-            over.store(true, Ordering::Relaxed);
-            assert!(matches!(outcome.code, Some(0 | 1)), "{outcome}");
-        });
-        assert_eq!(entries(&scene.path("outside")).len(), 40, "round {round}");
-        let _ = fs::remove_dir_all(scene.path("b"));
-    }
-}
-
-#[test]
-fn a_sync_that_is_killed_at_any_moment_loses_nothing() {
-    kill_syncs(9, 20);
-}
-
-#[test]
-#[ignore = "takes a minute: cargo test --test cli -- --ignored two_hundred_killed"]
-fn two_hundred_killed_syncs_lose_nothing() {
-    let threads: Vec<_> = (0..4)
-        .map(|seed| std::thread::spawn(move || kill_syncs(100 + seed, 50)))
-        .collect();
-    for thread in threads {
-        thread.join().expect("every round has passed");
-    }
-}
-
-/// Kills syncs with --delete at random moments, and looks at both ends after each.
-fn kill_syncs(seed: u64, rounds: usize) {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
-        return;
-    };
-    let mut random = Seed::new(seed);
-    for n in 0..60 {
-        write_file(
-            &scene.path(&format!("a/{}/{n}", n % 7)),
-            &random.bytes(20_000),
-        );
-    }
-    must("cp", &[&"-a", &scene.path("a"), &scene.path("original")]);
-    let both: BTreeSet<String> = (0..20).map(|n| format!("{}/{n}", n % 7)).collect();
-    for round in 0..rounds {
-        let _ = fs::remove_dir_all(scene.path("b"));
-        for name in &both {
-            let from = scene.path(&format!("a/{name}"));
-            let to = scene.path(&format!("b/{name}"));
-            fs::create_dir_all(to.parent().expect("a folder")).expect("ours");
-            must("cp", &[&"-p", &from, &to]);
-        }
-        write_file(&scene.path("b/gone"), b"x");
-        let run = sync(&scene, &["--delete"])
-            .arg(scene.path("a"))
-            .arg(scene.remote("b"));
-        let running = run.spawn();
-        let after = Duration::from_millis(random.below(400));
-        let until = std::time::Instant::now() + after;
-        running.until(|| std::time::Instant::now() >= until);
-        let _ = rustix::process::kill_process(
-            rustix::process::Pid::from_raw(running.pid() as i32).expect("a process"),
-            rustix::process::Signal::KILL,
-        );
-        running.wait();
-        // What was equal before is still there, and no file is incomplete under its name.
-        for name in &both {
-            let (from, to) = (
-                scene.path(&format!("a/{name}")),
-                scene.path(&format!("b/{name}")),
-            );
-            assert_eq!(
-                fs::read(from).ok(),
-                fs::read(to).ok(),
-                "round {round}: {name}"
-            );
-        }
-        for path in entries(&scene.path("b")) {
-            let below = path
-                .strip_prefix(scene.path("b"))
-                .expect("below")
-                .to_owned();
-            let temporary = below.to_string_lossy().contains(".longhaul");
-            if path.is_file() && !temporary && below != Path::new("gone") {
-                let from = scene.path("a").join(&below);
-                assert_eq!(
-                    fs::read(from).ok(),
-                    fs::read(&path).ok(),
-                    "round {round}: {below:?}"
-                );
-            }
-        }
-        let run = sync(&scene, &["--delete"])
-            .arg(scene.path("a"))
-            .arg(scene.remote("b"));
-        run.run().expect_code(0);
-        // The second run has taken or removed the temporaries of the killed one.
-        assert_same(&scene.path("a"), &scene.path("b"), Compare::MODES);
-    }
-    assert_same(
-        &scene.path("original"),
-        &scene.path("a"),
-        Compare::PRESERVED,
-    );
-}
-
-#[test]
 fn sockets_and_fifos_stay_at_the_target_and_forbid_no_deletion() {
     for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
-        let Some(scene) = scene(kind) else { continue };
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            continue;
+        };
         for up in [true, false] {
             let name = |of: &str| scene.path(&format!("{of}-{up}"));
             write_file(&name("a").join("f"), b"one");
-            must("mkfifo", &[&name("a").join("pipe")]);
+            must("mkfifo", &[name("a").join("pipe").as_ref()]);
             let socket = std::os::unix::net::UnixListener::bind(name("a").join("s"));
             write_file(&name("b").join("gone"), b"x");
             write_file(&name("b").join("s"), b"stays");
             fs::create_dir(name("b").join("dir")).expect("ours");
-            must("mkfifo", &[&name("b").join("dir/other")]);
+            must("mkfifo", &[name("b").join("dir/other").as_ref()]);
             let remote = |path: PathBuf| longhaul_tests::remote("peer", &path);
             let (from, to) = match up {
                 true => (name("a").into_os_string(), remote(name("b"))),
@@ -941,13 +643,20 @@ fn sockets_and_fifos_stay_at_the_target_and_forbid_no_deletion() {
 
 #[test]
 fn a_sync_of_equal_trees_plans_nothing() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     for n in 0..3000 {
         write_file(&scene.path(&format!("a/{}/{n}", n % 30)), b"");
     }
-    must("cp", &[&"-a", &scene.path("a"), &scene.path("b")]);
+    must(
+        "cp",
+        &[
+            "-a".as_ref(),
+            scene.path("a").as_ref(),
+            scene.path("b").as_ref(),
+        ],
+    );
     let run = sync(&scene, &["--json", "-q"])
         .arg(scene.path("a"))
         .arg(scene.remote("b"));
@@ -965,7 +674,7 @@ fn a_sync_of_equal_trees_plans_nothing() {
 
 #[test]
 fn operands_that_cannot_be_synced_are_one_sentence() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("a/f"), b"x");
@@ -1010,7 +719,7 @@ fn operands_that_cannot_be_synced_are_one_sentence() {
 /// run with itemized changes, deleted.
 #[test]
 fn an_itemized_dry_run_in_rsyncs_letters_deletes_nothing() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("a/kept"), b"x");
@@ -1040,97 +749,4 @@ fn an_itemized_dry_run_in_rsyncs_letters_deletes_nothing() {
     assert!(scene.path("b/gone").exists());
     go(&["-avhi"]).expect_code(0);
     assert!(!scene.path("b/gone").exists() && scene.path("b/kept").exists());
-}
-
-/// Regression: with --checksum, every file of equal size was sent again to a server without longhaul.
-/// A program there answers now, in both directions and for names that programs print in other forms.
-#[test]
-fn checksums_of_a_stock_server_come_from_a_program_there() {
-    for up in [true, false] {
-        let Some(scene) = scene(PeerKind::OpenSsh) else {
-            return;
-        };
-        let mut random = Seed::new(7);
-        let names = [
-            "same",
-            "large",
-            "line\nbreak",
-            "-dash",
-            "back\\slash",
-            "é",
-            "other",
-        ];
-        for (number, name) in names.into_iter().enumerate() {
-            let content = random.bytes(if name == "large" {
-                3 << 20
-            } else {
-                100 + number
-            });
-            for (tree, seconds) in [("a", 1_500_000_000), ("b", 1_400_000_000)] {
-                let path = scene.path(tree).join(name);
-                let other = name == "other" && tree == "b";
-                write_file(
-                    &path,
-                    &if other {
-                        random.bytes(content.len())
-                    } else {
-                        content.clone()
-                    },
-                );
-                set_time(&path, seconds);
-            }
-        }
-        let (from, to) = match up {
-            true => (scene.path("a").into_os_string(), scene.remote("b")),
-            false => (scene.remote("a"), scene.path("b").into_os_string()),
-        };
-        let run = sync(&scene, &["--checksum", "--json", "-q"])
-            .arg(from)
-            .arg(to);
-        let outcome = run.run().expect_code(0);
-        assert_eq!(summary(&outcome)["files"], 1, "up {up}: {outcome}");
-        assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
-    }
-}
-
-/// A file that got another name is found by its checksum on a stock server as well.
-#[test]
-fn a_renamed_file_is_not_sent_again_to_a_stock_server() {
-    let Some(scene) = scene(PeerKind::OpenSsh) else {
-        return;
-    };
-    for tree in ["a", "b"] {
-        for (name, content) in [("one", &b"1"[..]), ("two", b"22")] {
-            let name = if tree == "a" {
-                format!("new-{name}")
-            } else {
-                name.to_owned()
-            };
-            write_file(&scene.path(tree).join(&name), content);
-            set_time(&scene.path(tree).join(&name), 1_500_000_000);
-        }
-    }
-    let run = sync(&scene, &["--delete", "--yes", "--json", "-q"]);
-    let run = run.arg(scene.path("a")).arg(scene.remote("b"));
-    let outcome = run.run().expect_code(0);
-    assert_eq!(summary(&outcome)["bytes"], 0, "{outcome}");
-    assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
-}
-
-#[test]
-fn a_server_that_runs_no_commands_computes_no_checksums_and_that_is_said() {
-    let builder = PeerBuilder::openssh().option("ForceCommand", "internal-sftp");
-    let Some(scene) = Scene::with(builder) else {
-        return;
-    };
-    if scene.client.is_scp() {
-        return;
-    }
-    for tree in ["a", "b"] {
-        write_file(&scene.path(tree).join("f"), b"x");
-        set_time(&scene.path(tree).join("f"), 1_500_000_000);
-    }
-    let run = sync(&scene, &["--checksum"]).arg(scene.path("a"));
-    let outcome = run.arg(scene.remote("b")).run().expect_code(0);
-    outcome.expect_err(&["the far end computes no checksums", "1 file"]);
 }

@@ -66,7 +66,7 @@ fn paths(root: &Path) -> BTreeSet<String> {
     all
 }
 
-/// Those of `paths` that git ignores.
+/// Returns the `paths` that git ignores.
 fn ignored(scene: &Scene, root: &Path, paths: &BTreeSet<String>) -> BTreeSet<String> {
     let git = |words: &[&str]| {
         let mut command = Command::new("git");
@@ -156,16 +156,9 @@ fn gitignore_files_exclude_what_git_ignores() {
 #[test]
 fn a_copy_leaves_out_what_its_filters_exclude() {
     for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
-        let builder = match kind {
-            PeerKind::Longhaul => PeerBuilder::longhaul(longhaul_tests::longhaul(), [""; 0]),
-            kind => PeerBuilder::new(kind),
-        };
-        let Some(scene) = Scene::with(builder) else {
+        let Some(scene) = Scene::beyond_scp(kind) else {
             return;
         };
-        if scene.client.is_scp() {
-            return;
-        }
         let root = scene.path("src");
         for (name, size) in [
             ("main.c", 10),

@@ -145,6 +145,17 @@ impl Scene {
         Self::with(PeerBuilder::new(kind))
     }
 
+    /// Starts a stock server or `longhaul serve` for what scp cannot do; `None` as well if scp is
+    /// tested.
+    pub fn beyond_scp(kind: PeerKind) -> Option<Self> {
+        let builder = match kind {
+            PeerKind::Longhaul => PeerBuilder::longhaul(longhaul(), [""; 0]),
+            kind => PeerBuilder::new(kind),
+        };
+        let scene = Self::with(builder)?;
+        (!scene.client.is_scp()).then_some(scene)
+    }
+
     /// Starts this server, and authorizes the client.
     pub fn with(builder: PeerBuilder) -> Option<Self> {
         let mut client = Client::new();

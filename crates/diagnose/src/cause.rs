@@ -72,7 +72,7 @@ pub enum Cause {
     Bufferbloat,
 }
 
-/// Whoever can apply a remedy.
+/// The person who can apply a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
@@ -91,7 +91,7 @@ pub enum By {
 /// One change that helps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remedy {
-    /// Whoever can apply it.
+    /// The person who can apply it.
     pub by: By,
     /// The change, an imperative clause.
     pub text: String,

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(Assignment::new([].into_iter(), 3).ends, [0, 0, 0]);
     }
 
-    /// Of random trees, no shard exceeds the larger of the average and the largest entry by more
+    /// No shard of a random tree exceeds the larger of the average and the largest entry by more
     /// than a small entry.
     #[test]
     fn no_shard_is_much_longer_than_needed() {

@@ -77,7 +77,7 @@ impl Claimant {
     }
 }
 
-/// What a holder does next.
+/// Next action of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderTurn {
     /// Write the lease with this beat.

@@ -74,7 +74,7 @@ fn a_temporary_stays_unless_its_directory_goes() {
     assert_eq!(deleted, [&b"gone/t"[..], b"gone"]);
 }
 
-/// Where the target takes `A` for `a`, the copy of `a` was deleted as `A`.
+/// Regression: on a target that takes `A` for `a`, the copy of `a` was deleted as `A`.
 #[test]
 fn an_entry_whose_name_differs_in_case_alone_is_not_deleted() {
     let dir = || Entry::new(Kind::Directory);

@@ -4,12 +4,13 @@ mod benching;
 mod diagnosing;
 mod dialing;
 mod planning;
+mod relaying;
 mod selecting;
+mod serving;
 mod syncing;
 mod wrapping;
 
 use std::ffi::{OsStr, OsString};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,14 +27,16 @@ pub(crate) use self::benching::{BenchArgs, BenchStorage};
 pub(crate) use self::diagnosing::DoctorArgs;
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::planning::{PlanAction, PlanArgs};
+pub(crate) use self::relaying::{RelayAction, RelayArgs, Rules, relay_usage};
 pub(crate) use self::selecting::{FilterSource, SelectionArgs};
+pub(crate) use self::serving::ServeArgs;
 pub(crate) use self::syncing::{SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, SHORT_HELP, command};
 use crate::flags::flag::{Flag, FlagInput, ValueKind};
 use crate::flags::foreign;
 use crate::flags::rate::Rate;
-use crate::flags::table::{PairArgs, bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
+use crate::flags::table::{bootstrap_rows, lab_rows, rows};
 
 /// The parsed command line, by subcommand.
 #[derive(Clone, Debug)]
@@ -181,101 +184,6 @@ pub(crate) struct LabArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// The flags of `longhaul serve`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ServeArgs {
-    pub(crate) stdio: bool,
-    pub(crate) once: bool,
-    /// The ports that `--once` may listen on.
-    pub(crate) ports: Option<(u16, u16)>,
-    /// Protocol version of the client that requested the marker.
-    pub(crate) marker: Option<u32>,
-    /// Checksum that this program must have.
-    pub(crate) sum: Option<String>,
-    pub(crate) listen: Option<String>,
-    /// The configuration file.
-    pub(crate) config: Option<PathBuf>,
-    /// The configuration file to check.
-    pub(crate) check: Option<PathBuf>,
-    pub(crate) authorized_keys: Option<PathBuf>,
-    pub(crate) host_keys: Vec<PathBuf>,
-    pub(crate) old_clients: bool,
-    pub(crate) root: Option<PathBuf>,
-    pub(crate) access: Option<serve::Access>,
-    pub(crate) renounced: DisabledProtection,
-    pub(crate) no_window_poll: bool,
-    /// Programs that clients may run.
-    pub(crate) allow: Vec<String>,
-    pub(crate) verbose: u8,
-}
-
-/// The flags and operands of `longhaul relay`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RelayArgs {
-    pub(crate) allow: Vec<String>,
-    pub(crate) buffer: Option<usize>,
-    pub(crate) connect_timeout: Option<Duration>,
-    pub(crate) idle_timeout: Option<Duration>,
-    pub(crate) half_timeout: Option<Duration>,
-    pub(crate) max_connections: Option<usize>,
-    pub(crate) max_per_source: Option<usize>,
-    pub(crate) source_block: Option<sys::SourceBlock>,
-    pub(crate) rate: Option<Rate>,
-    pub(crate) rate_all: Option<Rate>,
-    pub(crate) threads: Option<usize>,
-    pub(crate) sockopts: relay::sockopt::SockOpts,
-    pub(crate) dscp: Dscp,
-    pub(crate) congestion: Option<String>,
-    pub(crate) notsent_lowat: Option<u32>,
-    pub(crate) keepalive: Option<String>,
-    pub(crate) tls: relay::tls::TlsFiles,
-    pub(crate) pair: PairArgs,
-    pub(crate) permits: Vec<String>,
-    pub(crate) entry_timeout: Option<Duration>,
-    pub(crate) mptcp: bool,
-    pub(crate) fastopen: bool,
-    pub(crate) bind: Vec<IpAddr>,
-    pub(crate) interface: Vec<String>,
-    pub(crate) keep_address: bool,
-    pub(crate) verbose: u8,
-    pub(crate) quiet: bool,
-    pub(crate) health: Option<Duration>,
-    /// The configuration file.
-    pub(crate) config: Option<PathBuf>,
-    pub(crate) status: Option<String>,
-    pub(crate) metrics: Option<String>,
-    pub(crate) handover: Option<PathBuf>,
-    pub(crate) drain_timeout: Option<Duration>,
-    /// The action, if it is not relaying.
-    pub(crate) instead: Option<RelayAction>,
-    pub(crate) entrance: String,
-    pub(crate) targets: Vec<String>,
-}
-
-/// Actions of `longhaul relay` other than relaying.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RelayAction {
-    /// `check FILE`: checks a configuration file.
-    Check(PathBuf),
-    /// `top ADDRESS:PORT`: shows a relay's status in the terminal.
-    Top(String),
-    /// `half`: runs the relay of a pair that was started over ssh.
-    Half,
-    /// `rules`: prints or changes the kernel's rules for the relay that the other words describe.
-    Rules(Rules),
-}
-
-/// The action of `longhaul relay rules`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rules {
-    /// Print the rules.
-    Print,
-    /// Install the rules.
-    Add,
-    /// Remove the rules.
-    Remove,
-}
-
 /// The hash function of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hash {
@@ -372,12 +280,12 @@ pub(crate) fn parse(
         Some(("plan", matches)) => Ok(LowArgs::Plan(Box::new(planning::plan(matches)?))),
         Some(("bootstrap", matches)) => bootstrap_args(matches),
         Some(("lab", matches)) => Ok(LowArgs::Lab(Box::new(lab_args(matches)?))),
-        Some(("serve", matches)) => Ok(LowArgs::Serve(serve_args(matches)?)),
+        Some(("serve", matches)) => Ok(LowArgs::Serve(serving::serve_args(matches)?)),
         Some(("dial", matches)) => Ok(LowArgs::Dial(Box::new(dialing::dial(matches)?))),
         Some(("ssh-config", matches)) => {
             Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
         }
-        Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relay_args(matches)?))),
+        Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relaying::relay_args(matches)?))),
         Some(("bench", matches)) => Ok(LowArgs::Bench(Box::new(benching::bench(matches)?))),
         Some(("doctor", matches)) => Ok(LowArgs::Doctor(Box::new(diagnosing::doctor(matches)?))),
         Some(("wrap", matches)) => Ok(LowArgs::Wrap(Box::new(wrapping::wrap(matches)?))),
@@ -622,162 +530,6 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
     wrong.map_or(Ok(args), |what| Err(lab_usage(what)))
 }
 
-fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
-    let mut args: ServeArgs =
-        from_rows(serve_rows(), matches).map_err(|what| serve_usage(&what))?;
-    let words: Vec<_> = matches
-        .get_many::<OsString>(OPERANDS)
-        .unwrap_or_default()
-        .collect();
-    match words.as_slice() {
-        [] => {}
-        [check, file] if *check == "check" => args.check = Some(PathBuf::from(file)),
-        [check] if *check == "check" => {
-            return Err(serve_usage("check takes a file: longhaul serve check FILE"));
-        }
-        _ => {
-            return Err(serve_usage(
-                "unexpected operand: the only form with operands is longhaul serve check FILE",
-            ));
-        }
-    }
-    if args.check.is_some() {
-        return Ok(args);
-    }
-    let of_listen = args.authorized_keys.is_some() || !args.host_keys.is_empty();
-    let listens = args.listen.is_some() || args.config.is_some();
-    if args.once {
-        let wrong = match () {
-            () if args.stdio || listens => {
-                "--once cannot be combined with --stdio, --listen or --config"
-            }
-            () if args.renounced != DisabledProtection::Nothing => {
-                "--insecure-none-cipher needs --listen: --once always encrypts"
-            }
-            () if !args.allow.is_empty() => "--allow needs --listen",
-            () if args.old_clients => "--old-clients needs --listen",
-            () if of_listen => {
-                "--authorized-keys and --host-key need --listen: with --once, both ends create \
-                 keys for the copy"
-            }
-            () => return Ok(args),
-        };
-        return Err(serve_usage(wrong));
-    }
-    if args.ports.is_some() {
-        return Err(serve_usage("--port-range needs --once"));
-    }
-    match (args.stdio, listens) {
-        (true, _) if args.config.is_some() => {
-            Err(serve_usage("--stdio cannot be combined with --config"))
-        }
-        (true, true) => Err(serve_usage("--stdio cannot be combined with --listen")),
-        (false, false) => Err(serve_usage(
-            "no mode given: use --listen ADDR, --config FILE or --stdio",
-        )),
-        (false, true) if args.marker.is_some() => Err(serve_usage("--marker needs --stdio")),
-        (true, false) if args.renounced != DisabledProtection::Nothing => Err(serve_usage(
-            "--insecure-none-cipher needs --listen: with --stdio, sshd encrypts",
-        )),
-        (true, false) if !args.allow.is_empty() => Err(serve_usage(
-            "--allow needs --listen: with --stdio, sshd runs programs",
-        )),
-        (true, false) if args.old_clients => Err(serve_usage(
-            "--old-clients needs --listen: with --stdio, sshd chooses the algorithms",
-        )),
-        (true, false) if of_listen => Err(serve_usage(
-            "--authorized-keys and --host-key need --listen: with --stdio, sshd handles keys",
-        )),
-        _ => Ok(args),
-    }
-}
-
-fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
-    let mut args: RelayArgs =
-        from_rows(relay_rows(), matches).map_err(|what| relay_usage(&what))?;
-    let words = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
-    let words = words.map(|word| {
-        let word = word.to_str().map(str::to_owned);
-        word.ok_or_else(|| relay_usage("an operand is not valid UTF-8"))
-    });
-    let words = words.collect::<Result<Vec<_>, _>>()?;
-    match words.as_slice() {
-        [check, file] if check == "check" => args.instead = Some(RelayAction::Check(file.into())),
-        [top, address] if top == "top" => args.instead = Some(RelayAction::Top(address.clone())),
-        [half] if half == "half" => args.instead = Some(RelayAction::Half),
-        [word, ..] if word == "check" => {
-            return Err(relay_usage(
-                "check takes one operand: longhaul relay check FILE",
-            ));
-        }
-        [word, ..] if word == "top" => {
-            return Err(relay_usage(
-                "top takes one operand: longhaul relay top ADDRESS:PORT",
-            ));
-        }
-        [rules, what, entrance, targets @ ..] if rules == "rules" && args.config.is_none() => {
-            args.instead = Some(RelayAction::Rules(match what.as_str() {
-                "print" => Rules::Print,
-                "add" => Rules::Add,
-                "remove" => Rules::Remove,
-                _ => return Err(relay_usage(RULES)),
-            }));
-            args.entrance = entrance.clone();
-            args.targets = targets.to_vec();
-        }
-        [word, ..] if word == "rules" => return Err(relay_usage(RULES)),
-        words if args.config.is_some() => {
-            only_of_all(words, matches).map_err(|w| relay_usage(&w))?
-        }
-        [] => {
-            return Err(relay_usage(
-                "no LISTEN and TARGET given, such as: longhaul relay 9022 host:22",
-            ));
-        }
-        [entrance, targets @ ..] => {
-            args.entrance = entrance.clone();
-            args.targets = targets.to_vec();
-        }
-    }
-    Ok(args)
-}
-
-/// The message for an incomplete `rules` command.
-const RULES: &str =
-    "rules takes an action and LISTEN: longhaul relay rules print|add|remove [flags] LISTEN";
-
-/// Refuses words and flags that describe a single relay, since the file of `--config` does that.
-fn only_of_all(words: &[String], matches: &ArgMatches) -> Result<(), String> {
-    if let Some(word) = words.first() {
-        let word = word.escape_debug();
-        return Err(format!(
-            "'{word}' cannot be combined with --config: set it in the file"
-        ));
-    }
-    let mut rows = relay_rows().filter(|flag| !flag.group.is_of_all());
-    match rows.find(|flag| given(flag, matches).is_some()) {
-        None => Ok(()),
-        Some(flag) => Err(format!(
-            "{} cannot be combined with --config: set it in the file",
-            flag.spelled()
-        )),
-    }
-}
-
-/// A usage error of `longhaul relay`.
-pub(crate) fn relay_usage(what: &str) -> UsageError {
-    usage_of("relay", "[flags] LISTEN TARGET...|--config FILE", what)
-}
-
-/// A usage error of `longhaul serve`.
-fn serve_usage(what: &str) -> UsageError {
-    usage_of(
-        "serve",
-        "--stdio|--once|--listen ADDR|--config FILE [flags]",
-        what,
-    )
-}
-
 /// Builds the arguments from a table's rows. The error is one sentence.
 fn from_rows<Args: Default + 'static>(
     rows: impl Iterator<Item = &'static Flag<Args>>,
@@ -873,6 +625,13 @@ fn usage_of(subcommand: &str, line: &str, what: &str) -> UsageError {
         "error: {what}\n\nUsage: longhaul {subcommand} {line}\n\n\
          For more information, try 'longhaul {subcommand} --help'.\n"
     ))
+}
+
+/// Parses a line whose words are separated by blanks.
+#[cfg(test)]
+fn parse_line(line: &str) -> Result<LowArgs, String> {
+    let words = line.split(' ').map(OsString::from);
+    parse(words, clap::ColorChoice::Never).map_err(|UsageError(why)| why)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct Middlebox {
 pub enum MiddleboxAction {
     /// Both ends get a RST.
     Reset,
-    /// Its packets vanish.
+    /// The packets of the connection vanish.
     Stall,
 }
 

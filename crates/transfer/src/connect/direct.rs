@@ -35,10 +35,10 @@ use crate::session::{
 
 /// The number of keys registered at first: a copy starts with at most that many connections.
 const FIRST_KEYS: usize = 4;
-/// How long a registered key is used. The far end forgets a key after 30 s, and the login needs
+/// Time for which a registered key is used. The far end forgets a key after 30 s, and the login needs
 /// part of that time.
 const KEY_LIFE: Duration = Duration::from_secs(20);
-/// How long the far end may take to confirm further keys.
+/// Time in which the far end must confirm further keys.
 const TAKEN: Duration = Duration::from_secs(10);
 /// The base of the connect timeout, to which three round trips are added. A packet filter that
 /// drops is noticed this way; a lost first SYN is repeated after one second.

@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::config::ConfigError;
 
-/// Whoever can remove the cause of a failed connection.
+/// The party that can remove the cause of a failed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtFault {
     /// The user: a flag, a setting, a key or a password.
@@ -60,7 +60,7 @@ impl ConnectError {
         Self::new(AtFault::ThisMachine, check, text)
     }
 
-    /// Whoever can remove the cause.
+    /// The party that can remove the cause.
     pub fn fault(&self) -> AtFault {
         self.fault
     }

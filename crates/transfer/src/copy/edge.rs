@@ -149,7 +149,7 @@ pub(super) enum Heard {
     Over,
 }
 
-/// What a copy waits for; any of it ends the wait.
+/// Conditions that a copy waits for; the first one that is met ends the wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wish {
     /// Events of these sessions, by [`Connected::number`].

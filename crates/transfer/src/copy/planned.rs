@@ -1,11 +1,11 @@
 //! Copies entries that were chosen before, instead of walking the sources.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Attributes, Job, JobKind, RemotePath};
+use schedule::{Attributes, Job, JobKind, LaneEvent, RemotePath};
 use sftp::ServerInfo;
 
 use super::edge::{CommandStep, Edge, Heard, Wish, wait_for};
@@ -148,6 +148,40 @@ impl<'a> PlannedCopy<'a> {
             Heard::Event(event) => Ok(Some(event)),
             Heard::Nothing => Ok(None),
             Heard::Over => Err(format!("{}: the session ended unexpectedly", side.name)),
+        }
+    }
+
+    /// Carries out jobs at a remote end, at most `most` at a time, and passes their events on. Ends
+    /// early after a cancel or the loss of the session.
+    pub(crate) async fn carry_out(
+        &mut self,
+        end: End,
+        mut jobs: impl Iterator<Item = Job>,
+        most: usize,
+        mut heard: impl FnMut(LaneEvent),
+    ) {
+        let mut asked = BTreeSet::new();
+        while !self.stopped() {
+            while asked.len() < most
+                && let Some(job) = jobs.next()
+            {
+                asked.insert(job.id);
+                self.submit(end, job);
+            }
+            if asked.is_empty() {
+                return;
+            }
+            match self.next_event(end) {
+                Ok(Some(SessionEvent::Lane(event))) => {
+                    if let LaneEvent::Done(id) | LaneEvent::Failed(id, _) = &event {
+                        asked.remove(id);
+                    }
+                    heard(event);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => self.wait().await,
+                Err(why) => return self.lose(why),
+            }
         }
     }
 

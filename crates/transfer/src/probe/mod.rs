@@ -19,7 +19,7 @@ pub use plan::{ProbeError, probe};
 /// Shows a step, with the seconds used and the seconds left.
 pub type ProbeProgress = dyn Fn(&str, f64, f64) + Send + Sync;
 
-/// What to measure, and for how long.
+/// Measurements to make, and their limits of time and data.
 #[derive(Clone)]
 pub struct ProbeOptions {
     /// Time for all measurements; `None` for 30 s, and more on a path of over 250 ms.

@@ -1,7 +1,5 @@
 //! Attributes of many entries at one end, and the comparison of a shard with both ends.
 
-use std::collections::BTreeMap;
-
 use rustix::fs::Stat;
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
 use shard::Record;
@@ -11,7 +9,6 @@ use super::records::{RecordPath, Records};
 use super::{PlanError, ShardEnd};
 use crate::copy::{End, PlannedCopy};
 use crate::disk::os_words;
-use crate::session::SessionEvent;
 use crate::walk::{join, local_path};
 
 /// Number of the first job, above those of the copy, the listings and the operations.
@@ -47,47 +44,30 @@ impl Lookups {
             return paths.iter().map(|path| local(run, end, path)).collect();
         }
         let mut results: Vec<Found> = vec![Err("not looked at".to_owned()); paths.len()];
-        let mut asked = BTreeMap::new();
-        for (at, path) in paths.iter().enumerate() {
-            let id = JobId(self.next);
-            self.next += 1;
-            asked.insert(id, at);
-            let path = RemotePath(path.clone());
-            let follow = false;
-            let kind = JobKind::Stat { path, follow };
-            run.submit(end, Job { id, kind });
-        }
-        while !asked.is_empty() && !run.stopped() {
-            match run.next_event(end) {
-                Ok(Some(SessionEvent::Lane(event))) => take(event, &mut asked, &mut results),
-                Ok(Some(_)) => {}
-                Ok(None) => run.wait().await,
-                Err(why) => {
-                    run.lose(why);
-                    break;
-                }
-            }
-        }
-        results
-    }
-}
-
-fn take(event: LaneEvent, asked: &mut BTreeMap<JobId, usize>, results: &mut [Found]) {
-    let (id, result) = match event {
-        LaneEvent::Attributes(id, attributes) => {
-            let at = asked.get(&id).copied();
+        let first = self.next;
+        self.next += paths.len() as u64;
+        let jobs = paths.iter().zip(first..).map(|(path, number)| Job {
+            id: JobId(number),
+            kind: JobKind::Stat {
+                path: RemotePath(path.clone()),
+                follow: false,
+            },
+        });
+        let heard = |event| {
+            let (id, found) = match event {
+                LaneEvent::Attributes(id, attributes) => (id, Ok(attributes)),
+                LaneEvent::Failed(id, fault) => (id, Err(fault.what)),
+                _ => return,
+            };
+            let at =
+                id.0.checked_sub(first)
+                    .and_then(|at| usize::try_from(at).ok());
             if let Some(result) = at.and_then(|at| results.get_mut(at)) {
-                *result = Ok(attributes);
+                *result = found;
             }
-            return;
-        }
-        LaneEvent::Done(id) => (id, None),
-        LaneEvent::Failed(id, fault) => (id, Some(fault.what)),
-        _ => return,
-    };
-    let at = asked.remove(&id);
-    if let (Some(what), Some(result)) = (result, at.and_then(|at| results.get_mut(at))) {
-        *result = Err(what);
+        };
+        run.carry_out(end, jobs, BATCH, heard).await;
+        results
     }
 }
 

@@ -12,7 +12,6 @@ use schedule::{Attributes, ByteRange, EntryKind, Job, JobId, JobKind, LaneEvent,
 
 use crate::copy::{End, PlannedCopy};
 use crate::disk::{kind_of, os_words, timestamps};
-use crate::session::SessionEvent;
 use crate::walk::local_path;
 
 /// Operations in flight at a server.
@@ -76,58 +75,40 @@ impl Operations {
         }
         let mut results: Vec<OpResult> = Vec::with_capacity(ops.len());
         results.resize(ops.len(), Err("not done".to_owned()));
-        let mut waiting = ops.into_iter().enumerate();
-        let mut asked: BTreeMap<JobId, (usize, Option<Vec<u8>>)> = BTreeMap::new();
-        loop {
-            if run.stopped() {
-                return results;
-            }
-            while asked.len() < IN_FLIGHT {
-                let Some((at, op)) = waiting.next() else {
-                    break;
-                };
-                let id = JobId(self.next);
-                self.next += 1;
-                asked.insert(id, (at, None));
-                let kind = job(op);
-                run.submit(end, Job { id, kind });
-            }
-            if asked.is_empty() {
-                return results;
-            }
-            match run.next_event(end) {
-                Ok(Some(SessionEvent::Lane(event))) => take(event, &mut asked, &mut results),
-                Ok(Some(_)) => {}
-                Ok(None) => run.wait().await,
-                Err(why) => {
-                    run.lose(why);
-                    return results;
-                }
-            }
-        }
+        let first = self.next;
+        self.next += ops.len() as u64;
+        let jobs = ops.into_iter().zip(first..).map(|(op, number)| Job {
+            id: JobId(number),
+            kind: job(op),
+        });
+        let mut told: BTreeMap<JobId, Vec<u8>> = BTreeMap::new();
+        let heard = |event| take(event, first, &mut told, &mut results);
+        run.carry_out(end, jobs, IN_FLIGHT, heard).await;
+        results
     }
 }
 
-/// Notes what a job has told or how it has ended.
+/// Notes what a job has told or how it has ended. The numbers of the jobs begin at `first`.
 fn take(
     event: LaneEvent,
-    asked: &mut BTreeMap<JobId, (usize, Option<Vec<u8>>)>,
+    first: u64,
+    told: &mut BTreeMap<JobId, Vec<u8>>,
     results: &mut [OpResult],
 ) {
     let (id, failed) = match event {
-        LaneEvent::Path(id, told) | LaneEvent::Sum(id, told) => {
-            if let Some((_, text)) = asked.get_mut(&id) {
-                *text = Some(told);
-            }
+        LaneEvent::Path(id, text) | LaneEvent::Sum(id, text) => {
+            told.insert(id, text);
             return;
         }
         LaneEvent::Done(id) => (id, None),
         LaneEvent::Failed(id, fault) => (id, Some(fault.what)),
         _ => return,
     };
-    if let Some((at, text)) = asked.remove(&id)
-        && let Some(result) = results.get_mut(at)
-    {
+    let text = told.remove(&id);
+    let at =
+        id.0.checked_sub(first)
+            .and_then(|at| usize::try_from(at).ok());
+    if let Some(result) = at.and_then(|at| results.get_mut(at)) {
         *result = failed.map_or(Ok(text), Err);
     }
 }

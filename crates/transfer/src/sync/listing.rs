@@ -36,7 +36,7 @@ pub(crate) struct Listing {
     pub(crate) filter: Filter,
 }
 
-/// What is listed.
+/// One end to list.
 pub(crate) struct Root {
     pub(crate) end: End,
     pub(crate) path: Vec<u8>,

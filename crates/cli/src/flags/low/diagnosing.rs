@@ -65,15 +65,13 @@ fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, parse};
+    use super::super::{LowArgs, parse_line};
     use super::*;
 
     fn read(words: &str) -> Result<Box<DoctorArgs>, String> {
-        let words = words.split(' ').map(OsString::from);
-        match parse(words, clap::ColorChoice::Never) {
-            Ok(LowArgs::Doctor(args)) => Ok(args),
-            Ok(_) => panic!("another command"),
-            Err(error) => Err(error.0),
+        match parse_line(words)? {
+            LowArgs::Doctor(args) => Ok(args),
+            _ => panic!("another subcommand"),
         }
     }
 

@@ -126,13 +126,8 @@ fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, parse};
+    use super::super::{LowArgs, parse, parse_line as read};
     use super::*;
-
-    fn read(words: &str) -> Result<LowArgs, String> {
-        let words = words.split(' ').map(OsString::from);
-        parse(words, clap::ColorChoice::Never).map_err(|UsageError(why)| why)
-    }
 
     #[test]
     fn a_host_and_a_port_with_flags_before_them() {

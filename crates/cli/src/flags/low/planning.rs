@@ -121,13 +121,8 @@ fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, parse};
+    use super::super::{LowArgs, parse_line as read};
     use super::*;
-
-    fn read(words: &str) -> Result<LowArgs, String> {
-        let words = words.split(' ').map(OsString::from);
-        parse(words, clap::ColorChoice::Never).map_err(|UsageError(why)| why)
-    }
 
     #[test]
     fn the_three_forms_are_told_apart() {

@@ -96,16 +96,14 @@ pub(crate) fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FilterSource, LowArgs, When, parse};
+    use super::super::{FilterSource, LowArgs, When, parse_line};
     use super::*;
     use crate::flags::rate::Rate;
 
     fn read(words: &str) -> Result<Box<SyncArgs>, String> {
-        let words = words.split(' ').map(OsString::from);
-        match parse(words, clap::ColorChoice::Never) {
-            Ok(LowArgs::Sync(args)) => Ok(args),
-            Ok(_) => panic!("another subcommand"),
-            Err(UsageError(why)) => Err(why),
+        match parse_line(words)? {
+            LowArgs::Sync(args) => Ok(args),
+            _ => panic!("another subcommand"),
         }
     }
 

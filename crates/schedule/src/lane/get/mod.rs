@@ -40,7 +40,7 @@ pub(super) struct Get {
     stage: Stage,
 }
 
-/// What holds for a job in all its stages.
+/// State of a download job that is common to all its stages.
 #[derive(Debug)]
 struct Download {
     requests: JobRequests,

@@ -1,0 +1,108 @@
+//! `longhaul sync` to file systems that take names for one that differ in case or normalization.
+
+use std::fs;
+use std::path::PathBuf;
+
+use longhaul_tests::Scene;
+use testkit::tree::{Compare, assert_same};
+use testkit::{PeerBuilder, PeerKind};
+
+use crate::sync::{entries, sync, write_file};
+
+/// A scene whose server takes names that differ in case or normalization for one.
+fn folding_scene() -> Option<Scene> {
+    const SERVER: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/peers/restricted_sftp_server.py"
+    );
+    if testkit::missing::find_program("python3").is_none() {
+        testkit::missing::skip("python3", "apt-get install python3");
+        return None;
+    }
+    let subsystem = format!("sftp /usr/bin/env python3 {SERVER} folds=");
+    let scene = Scene::with(PeerBuilder::openssh().option("Subsystem", subsystem))?;
+    (!scene.client.is_scp()).then_some(scene)
+}
+
+/// On a file system that ignores case, the file that was copied as `name` was deleted as `NAME`.
+/// Where case counts, it goes, as with rsync.
+#[test]
+fn a_file_whose_name_differs_in_case_is_kept_where_case_does_not_count() {
+    for folds in [false, true] {
+        let scene = match folds {
+            true => folding_scene(),
+            false => Scene::beyond_scp(PeerKind::OpenSsh),
+        };
+        let Some(scene) = scene else { return };
+        write_file(&scene.path("source/name"), b"new content");
+        for name in ["NAME", "extra"] {
+            write_file(&scene.path("target").join(name), b"old");
+        }
+        for flags in [&["--delete", "-n"][..], &["--delete"]] {
+            let run = sync(&scene, flags).arg(scene.path("source"));
+            let outcome = run.arg(scene.remote("target")).run().expect_code(0);
+            let said = outcome
+                .err()
+                .contains("/target/NAME: stays under this name");
+            assert_eq!(said, folds, "{outcome}");
+        }
+        let left: Vec<PathBuf> = entries(&scene.path("target"));
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert_eq!(fs::read(&left[0]).expect("ours"), b"new content");
+    }
+}
+
+/// Regression: the second of two names that the target takes for one replaced the first, in silence.
+#[test]
+fn names_that_are_one_at_the_target_stop_a_sync_before_anything_is_copied() {
+    for (one, other) in [
+        ("name", "NAME"),
+        ("caf\u{e9}", "cafe\u{301}"),
+        ("dir/x", "dir/X"),
+    ] {
+        let Some(scene) = folding_scene() else { return };
+        write_file(&scene.path("source").join(one), b"one");
+        write_file(&scene.path("source").join(other), b"other");
+        for target in ["target", "target", "new"] {
+            if target == "target" {
+                write_file(&scene.path("target/there"), b"x");
+            }
+            let run = sync(&scene, &[]).arg(scene.path("source"));
+            let outcome = run.arg(scene.remote(target)).run().expect_code(1);
+            let outcome = outcome.expect_err(&["has the same name at the target"]);
+            let left = match target {
+                "target" => vec![scene.path("target/there")],
+                _ => Vec::new(),
+            };
+            let found = match scene.path(target).exists() {
+                true => entries(&scene.path(target)),
+                false => Vec::new(),
+            };
+            assert_eq!(found, left, "{outcome}");
+        }
+        // The one that is there shows it, in a dry run as well.
+        write_file(&scene.path("target").join(other), b"old");
+        let run = sync(&scene, &["-n"]).arg(scene.path("source"));
+        let outcome = run.arg(scene.remote("target")).run().expect_code(1);
+        outcome.expect_err(&["has the same name at the target"]);
+    }
+    // Where they are two, both are copied, at once and again.
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    // Other pairs of the same names, and three that are alike, are asked about apart.
+    for name in [
+        "name", "NAME", "dir/x", "dir/X", "other/x", "other/X", "d/NAME", "d/Name", "d/name",
+    ] {
+        write_file(&scene.path("source").join(name), name.as_bytes());
+    }
+    for _ in 0..2 {
+        let run = sync(&scene, &["--delete"]).arg(scene.path("source"));
+        run.arg(scene.remote("target")).run().expect_code(0);
+        assert_same(
+            &scene.path("source"),
+            &scene.path("target"),
+            Compare::PRESERVED,
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! `longhaul sync` never follows a symlink below its target.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use longhaul_tests::Scene;
+use testkit::PeerKind;
+use testkit::tree::{Compare, assert_same};
+
+use crate::sync::{entries, sync, write_file};
+
+#[test]
+fn a_symlink_at_the_target_is_deleted_and_never_followed() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("outside/precious"), b"p");
+    fs::create_dir_all(scene.path("b")).expect("ours");
+    symlink(scene.path("outside"), scene.path("b/link")).expect("ours");
+    symlink(scene.path("outside"), scene.path("b/dir")).expect("ours");
+    write_file(&scene.path("a/dir/precious"), b"other");
+    write_file(&scene.path("a/dir/more"), b"other");
+    for up in [false, true] {
+        let (from, to) = match up {
+            true => (scene.path("a").into_os_string(), scene.remote("b")),
+            false => (scene.remote("a"), scene.path("b").into_os_string()),
+        };
+        sync(&scene, &["--delete"])
+            .arg(from)
+            .arg(to)
+            .run()
+            .expect_code(0);
+        assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
+        assert_eq!(
+            fs::read(scene.path("outside/precious")).expect("there"),
+            b"p"
+        );
+        assert!(!scene.path("outside/more").exists());
+    }
+}
+
+#[test]
+fn a_process_that_swaps_directories_for_symlinks_leads_no_deletion_outside() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/f"), b"x");
+    for n in 0..40 {
+        write_file(&scene.path(&format!("outside/{n}")), b"precious");
+    }
+    for round in 0..6 {
+        for n in 0..40 {
+            write_file(&scene.path(&format!("b/dir/{n}")), b"to be deleted");
+        }
+        let over = AtomicBool::new(false);
+        let (dir, aside) = (scene.path("b/dir"), scene.path(&format!("aside-{round}")));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = fs::rename(&dir, &aside);
+                    let _ = symlink(scene.path("outside"), &dir);
+                    let _ = fs::remove_file(&dir);
+                    let _ = fs::rename(&aside, &dir);
+                }
+            });
+            let run = sync(&scene, &["--delete", "--yes"]).arg(scene.remote("a"));
+            let outcome = run.arg(scene.path("b")).run();
+            over.store(true, Ordering::Relaxed);
+            assert!(matches!(outcome.code, Some(0 | 1)), "{outcome}");
+        });
+        assert_eq!(entries(&scene.path("outside")).len(), 40, "round {round}");
+        let _ = fs::remove_dir_all(scene.path("b"));
+    }
+}
