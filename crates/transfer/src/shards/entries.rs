@@ -13,8 +13,8 @@ use super::records::Records;
 use crate::disk::{identity, os_words};
 use crate::walk::{DirId, Entry, WalkEntry, join, local_path};
 
-/// Permissions of a directory that several workers fill; it gets its own ones at the end.
-const FILLABLE: u32 = 0o700;
+/// Permissions that the owner has on a directory which workers fill; it gets its own ones at the end.
+pub(super) const FILLABLE: u32 = 0o700;
 
 /// Walks the files of a shard that are to be copied, and all its directories. A directory is
 /// reported with permissions to fill it and without times, which other workers would change again.

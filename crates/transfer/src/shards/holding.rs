@@ -46,7 +46,7 @@ pub enum ClaimError {
 pub struct ShardLease {
     plan: Arc<Plan>,
     lease: Lease,
-    shared: Arc<Shared>,
+    shared: Arc<SharedLease>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<u64>>,
 }
@@ -56,7 +56,7 @@ pub struct ShardLease {
 pub type LostLease = Box<dyn Fn(&str) + Send + Sync>;
 
 /// State that the renewing thread and the copy share.
-struct Shared {
+struct SharedLease {
     start: Instant,
     on_loss: LostLease,
     /// Milliseconds since `start` until which the copy may write without another renewal.
@@ -65,9 +65,9 @@ struct Shared {
     cancel: CancelToken,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("SharedLease").finish_non_exhaustive()
     }
 }
 
@@ -180,7 +180,7 @@ impl ShardLease {
         on_loss: LostLease,
     ) -> std::io::Result<Self> {
         let time = Duration::from_secs(lease.seconds);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedLease {
             start: began,
             on_loss,
             valid_until: AtomicU64::new(millis(time / 2)),
@@ -280,7 +280,7 @@ impl Drop for ShardLease {
     }
 }
 
-impl Shared {
+impl SharedLease {
     /// Notes why the lease was lost, and ends the copy.
     fn lose(&self, why: String) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
@@ -297,7 +297,7 @@ struct Renewal {
     lease: Lease,
     holder: Holder,
     time: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<SharedLease>,
 }
 
 impl Renewal {

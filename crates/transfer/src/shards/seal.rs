@@ -7,6 +7,7 @@ use shard::{Record, ShardState};
 
 use super::attributes::of_record;
 use super::check::BATCH;
+use super::entries::FILLABLE;
 use super::folder::Plan;
 use super::records::RecordPath;
 use super::shown;
@@ -14,9 +15,6 @@ use crate::copy::{End, PlannedCopy};
 use crate::disk::os_words;
 use crate::sync::ends::{Op, Operations};
 use crate::walk::join;
-
-/// Permissions that a worker needs to fill a directory, which all directories have until now.
-const FILLABLE: u32 = 0o700;
 
 /// Sets the modification times and permissions of all directories if all shards are complete, and
 /// notes it in the plan's folder. Returns true if they are set, now or before. Two workers that do

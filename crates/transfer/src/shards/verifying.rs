@@ -41,7 +41,7 @@ pub fn verify(
             Ok(run) => run,
             Err(summary) => return (*summary, Totals::default()),
         };
-        let mut work = Verification {
+        let mut work = PlanVerification {
             plan,
             options,
             lookups: Lookups::default(),
@@ -55,7 +55,7 @@ pub fn verify(
     })
 }
 
-struct Verification<'a> {
+struct PlanVerification<'a> {
     plan: &'a Plan,
     options: VerifyOptions,
     lookups: Lookups,
@@ -63,7 +63,7 @@ struct Verification<'a> {
     sound: Totals,
 }
 
-impl Verification<'_> {
+impl PlanVerification<'_> {
     async fn carry_out(&mut self, run: &mut PlannedCopy<'_>) -> Result<(), PlanError> {
         for shard in 0..self.plan.shards() {
             self.check(run, self.plan.records(shard)?, false).await?;
