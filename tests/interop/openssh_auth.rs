@@ -235,6 +235,50 @@ fn key_then_password() {
         .expect_code(255);
 }
 
+/// Regression test: with an open connection of ssh (ControlMaster), a copy asked for the second
+/// factor again, and failed where nobody could be asked.
+#[test]
+fn an_open_connection_of_ssh_saves_the_second_factor() {
+    let client = Client::new();
+    let builder = PeerBuilder::openssh()
+        .auth(Auth::Password)
+        .option("AuthenticationMethods", "publickey,password")
+        .authorize(&client.dir);
+    let Some(mut stranger) = Stranger::start(client, builder) else {
+        return;
+    };
+    open(stranger.files.path());
+    let copy = stranger.files.path().join("copy");
+    let file = stranger.files.path().join("file");
+    let socket = stranger.client.dir.path().join("master");
+    let dir = &mut stranger.client.dir;
+    dir.set("peer", "ControlPath", socket.display().to_string());
+    dir.set_for_all("BatchMode", "no");
+    dir.set_for_all("NumberOfPasswordPrompts", "1");
+    let askpass = dir.askpass(password());
+    let dir = &stranger.client.dir;
+    let ssh = |arguments: &[&str]| {
+        let run = dir.run("ssh").arg("-F").arg(dir.config());
+        run.env("SSH_ASKPASS", &askpass)
+            .env("SSH_ASKPASS_REQUIRE", "force")
+            .args(arguments)
+            .run()
+    };
+    let lasting = ["-oControlMaster=yes", "-oControlPersist=60", "peer", "true"];
+    ssh(&lasting).expect_code(0);
+    let asked = dir.asked();
+    assert_eq!(asked.lines().count(), 1, "{asked}");
+
+    let outcome = stranger.client.cp().arg(remote("peer", &file)).arg(&copy);
+    let outcome = outcome.run().expect_code(0);
+    assert_same(&file, &copy, Compare::CONTENT);
+    assert_eq!(stranger.client.dir.asked(), asked);
+    if !stranger.client.is_scp() {
+        outcome.expect_err(&["the open one of ssh at", "ControlPath=none"]);
+    }
+    ssh(&["-O", "exit", "peer"]).expect_code(0);
+}
+
 fn open(folder: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("our folder");

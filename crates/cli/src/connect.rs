@@ -6,7 +6,8 @@ mod query;
 mod questions;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -21,12 +22,15 @@ use transfer::connect::{
     RemoteServerUse, SharedPrompt, SharedSettings,
 };
 use transfer::copy::{Connect, CopyRequest, HostId, Place, TransferEstimate};
+use transfer::escape;
 use transfer::memory::MemoryStore;
 use transfer::memory::findings::Findings;
 use transfer::operand::Destination;
 use transfer::prompt::NoPrompt;
 use transfer::report::{Choice, Decision, Name, Origin, Outcome, Summary, ZlibWhy};
-use transfer::session::{ConnectionSource, Link, RawLink, Session, SessionOptions, ssh_arguments};
+use transfer::session::{
+    ConnectionSource, Link, LinkError, RawLink, Session, SessionOptions, ssh_arguments,
+};
 use transfer::sums::SumLedger;
 use transfer::{pace, sample};
 
@@ -233,28 +237,62 @@ impl Hosts {
     /// Opens a session over the standard streams of a program: an SFTP server (`-D`) or an ssh
     /// (`-S`).
     fn over_program(&self, host: &Destination) -> Option<Result<Session, ConnectError>> {
-        let link = if let Some(server) = &self.flags.sftp_server {
-            RawLink::spawn(server.clone(), Vec::new())
-        } else if let Some(ssh) = &self.flags.program {
-            if let Err(why) = query::query(&self.flags, host).check() {
-                return Some(Err(why.into()));
-            }
-            let options = program::options(&self.flags);
-            let user = host.user.as_deref().map(AsRef::as_ref);
-            let arguments = ssh_arguments(&options, user, host.port, host.host.as_ref());
-            RawLink::spawn(ssh.clone(), arguments)
-        } else {
-            return None;
-        };
-        let spawned =
-            link.map_err(|e| ConnectError::this_machine(ConnectCheck::Reach, e.into_words()));
-        Some(spawned.and_then(|link| {
-            self.output.host(HostInfo {
-                host: name(host),
-                ..HostInfo::default()
-            });
-            started(host, link, self.options())
-        }))
+        if let Some(server) = &self.flags.sftp_server {
+            return Some(self.over_streams(host, RawLink::spawn(server.clone(), Vec::new())));
+        }
+        let ssh = self.flags.program.clone()?;
+        Some(self.over_ssh_program(host, ssh, []))
+    }
+
+    /// Opens a session through an ssh that shares its connection at `socket`, since longhaul's
+    /// `own` login is refused or would ask, for example for a second factor.
+    fn over_master(
+        &self,
+        host: &Destination,
+        socket: &Path,
+        own: &ConnectError,
+    ) -> Result<Session, ConnectError> {
+        tracing::info!("{own}");
+        self.output.warning(format!(
+            "{}: using one connection, the open one of ssh at {}, since a login without questions \
+             is refused; -o ControlPath=none asks",
+            name(host),
+            escape::path(socket)
+        ));
+        let ssh = "ssh".into();
+        // If that connection ends meanwhile, ssh fails instead of asking.
+        let only = ["-oControlMaster=no".into(), "-oBatchMode=yes".into()];
+        self.over_ssh_program(host, ssh, only)
+    }
+
+    /// Opens a session through an ssh program, with options that go before the user's.
+    fn over_ssh_program(
+        &self,
+        host: &Destination,
+        ssh: OsString,
+        first: impl IntoIterator<Item = OsString>,
+    ) -> Result<Session, ConnectError> {
+        query::query(&self.flags, host).check()?;
+        let mut options: Vec<OsString> = first.into_iter().collect();
+        options.extend(program::options(&self.flags));
+        let user = host.user.as_deref().map(AsRef::as_ref);
+        let arguments = ssh_arguments(&options, user, host.port, host.host.as_ref());
+        self.over_streams(host, RawLink::spawn(ssh, arguments))
+    }
+
+    /// Begins a session over the standard streams of a program.
+    fn over_streams(
+        &self,
+        host: &Destination,
+        spawned: Result<RawLink, LinkError>,
+    ) -> Result<Session, ConnectError> {
+        let link =
+            spawned.map_err(|e| ConnectError::this_machine(ConnectCheck::Reach, e.into_words()))?;
+        self.output.host(HostInfo {
+            host: name(host),
+            ..HostInfo::default()
+        });
+        started(host, link, self.options())
     }
 
     /// Prepares a sample of the files that are sent to a host, shared by all connections to it.
@@ -359,6 +397,7 @@ impl Hosts {
             absolute: self.absolute,
             sends: None,
             beside: None,
+            awaits_login: false,
             plain: false,
             timeline: self.output.timeline(),
             look: self.look(destination, &user),
@@ -380,7 +419,13 @@ impl Hosts {
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
     ) -> Result<Session, ConnectError> {
-        let (config, mut around) = self.prepare(destination)?;
+        let (mut config, mut around) = self.prepare(destination)?;
+        let master = config.control_master.take();
+        if master.is_some() {
+            config.switches.insert(Switches::BATCH_MODE);
+            around.prompt = Arc::new(Mutex::new(NoPrompt));
+            around.awaits_login = true;
+        }
         // A ProxyCommand may ask on the terminal without notice.
         let program = matches!(config.proxy, Proxy::Command(_));
         let _held = program.then(|| self.output.console().hold());
@@ -388,8 +433,13 @@ impl Hosts {
             coming,
             options: self.options(),
         });
-        let (link, again) =
-            self.until_cancelled(cancel, move || connect::connect(config, &around))?;
+        let connected = self.until_cancelled(cancel, move || connect::connect(config, &around));
+        let (link, again) = match (connected, master) {
+            (Err(own), Some(socket)) if own.check() == ConnectCheck::Login => {
+                return self.over_master(destination, &socket, &own);
+            }
+            (connected, _) => connected?,
+        };
         // Measuring with one connection ends when that is lost: a reconnected run is no valid
         // figure.
         let alone = self.measured.is_some() && self.flags.connections == Some(1);

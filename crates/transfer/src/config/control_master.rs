@@ -1,14 +1,13 @@
-//! Warns about an open OpenSSH connection (ControlMaster) that longhaul does not use.
+//! Finds an open connection of OpenSSH (ControlMaster).
 
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{EvaluatedConfig, HostConfig};
-use crate::escape;
 
-/// Returns a warning if OpenSSH has an open connection to the host that ssh would share
-/// (ControlPath): longhaul logs in separately, which may need a second factor again.
-pub(super) fn unused(evaluated: &EvaluatedConfig, config: &HostConfig) -> Option<String> {
+/// Returns the expanded ControlPath if an ssh process with an open connection to the host listens
+/// there.
+pub(super) fn open(evaluated: &EvaluatedConfig, config: &HostConfig) -> Option<PathBuf> {
     let path = evaluated.values("controlpath").next()?;
     if path.eq_ignore_ascii_case("none") {
         return None;
@@ -16,10 +15,5 @@ pub(super) fn unused(evaluated: &EvaluatedConfig, config: &HostConfig) -> Option
     let path = config.tokens.path("ControlPath", Path::new(path)).ok()?;
     // The socket of a dead ssh process refuses connections.
     UnixStream::connect(&path).ok()?;
-    Some(format!(
-        "{}: ControlMaster is not supported: logging in separately, not through {}; -S ssh \
-         would use it",
-        escape::name(config.host.as_bytes()),
-        escape::path(&path)
-    ))
+    Some(path)
 }

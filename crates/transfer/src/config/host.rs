@@ -74,6 +74,9 @@ pub struct HostConfig {
     /// UpdateHostKeys. `ssh -G` prints the default, which depends on other settings; without ssh it
     /// is off unless it is set.
     pub update_host_keys: UpdateHostKeys,
+    /// ControlPath, if an ssh process with an open connection to the host listens there
+    /// (ControlMaster).
+    pub control_master: Option<PathBuf>,
     /// HostKeyAlias.
     pub host_key_alias: Option<String>,
     /// KnownHostsCommand.

@@ -98,9 +98,7 @@ impl Query {
         config.warnings.append(&mut evaluated.warnings);
         checked::names(&config)?;
         unsupported::judge(&evaluated, &mut config)?;
-        config
-            .warnings
-            .extend(control_master::unused(&evaluated, &config));
+        config.control_master = control_master::open(&evaluated, &config);
         Ok(config)
     }
 

@@ -237,6 +237,7 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
             .into(),
         strict: StrictHostKeyChecking::Ask,
         update_host_keys: UpdateHostKeys::No,
+        control_master: None,
         host_key_alias: None,
         known_hosts_command: None,
         revoked_host_keys: Vec::new(),

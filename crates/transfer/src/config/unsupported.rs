@@ -44,8 +44,8 @@ const TABLE: &[Unsupported] = table! {
          it");
     "gssapikeyexchange" OFF => Note("GSSAPIKeyExchange is not supported");
     "addkeystoagent" OFF => Note("AddKeysToAgent is not supported");
-    "controlmaster" OFF => Note("ControlMaster is not supported: longhaul opens its own connection");
-    "controlpath" OFF => Note("ControlPath is not supported: longhaul opens its own connection");
+    "controlmaster" OFF => Note("ControlMaster: longhaul leaves no connection open for other programs; it uses an open one if its own login would ask or is refused");
+    "controlpath" OFF => Silent;
     "visualhostkey" OFF => Note("VisualHostKey is not supported");
     "fingerprinthash" &["SHA256", "sha256"] => Note("FingerprintHash is not supported: \
         fingerprints are SHA256");

@@ -80,7 +80,7 @@ pub fn connect(
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
-    establish(&mut link, &name, proven)?;
+    establish(&mut link, &name, proven && !around.awaits_login)?;
     Ok((link, again))
 }
 

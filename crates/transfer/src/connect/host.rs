@@ -87,6 +87,9 @@ pub struct SharedSettings {
     pub sends: Option<PlannedUpload>,
     /// The properties of the first connection to the same host, if this is a further one.
     pub beside: Option<RequiredMatch>,
+    /// True if the first connection is returned after its login even where an earlier visit would
+    /// allow requests before, so that a refused login is this call's error.
+    pub awaits_login: bool,
     /// True if remembered and measured settings are ignored, because a connection with such a
     /// setting failed.
     pub plain: bool,
