@@ -1,12 +1,15 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Metadata, ReadDir};
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{io, iter};
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, CWD, Dir, FileType, Mode, OFlags, access, openat};
+use rustix::io::{Errno, retry_on_intr};
+use sys::{Symlinks, open_beneath};
 
 use super::{DirId, Entry, NOT_REGULAR, WalkEntry};
 use crate::disk::{attributes, identity, os_words};
@@ -25,13 +28,15 @@ const NAMES_AHEAD: usize = 4096;
 /// made early. Of 100,000 files, those of the first directory alone occupied the path for half a
 /// second, because the requests for the next directory were queued behind them in slow start.
 ///
-/// Plain paths are used instead of directory descriptors: disk threads open every file by path
-/// again, the target has the same PATH_MAX, and scp's users expect a symlink that changes during
-/// the walk to be followed.
+/// A walk that keeps symlinks lists each directory through a descriptor that was opened beneath the
+/// root, so that a directory that another process swaps for a symlink meanwhile is not listed. One
+/// that follows symlinks opens paths, as scp does.
 #[derive(Debug)]
 pub struct LocalWalk {
     follow: bool,
     root: Option<PathBuf>,
+    /// The root and its path, once it is entered by a walk that keeps symlinks.
+    held: Option<(OwnedFd, PathBuf)>,
     /// The root, once it was reported.
     below: VecDeque<PendingDir>,
     stack: Vec<Frame>,
@@ -63,7 +68,7 @@ struct PendingDir {
 
 #[derive(Debug)]
 enum Entries {
-    Open(ReadDir),
+    Open(Dir),
     /// Name, and true if it is a directory.
     Read(std::vec::IntoIter<io::Result<(OsString, bool)>>),
 }
@@ -71,14 +76,26 @@ enum Entries {
 impl Entries {
     fn next(&mut self) -> Option<io::Result<(OsString, bool)>> {
         match self {
-            Self::Open(dir) => dir.next().map(named),
+            Self::Open(dir) => next_name(dir),
             Self::Read(names) => names.next(),
         }
     }
 }
 
-fn named(entry: io::Result<fs::DirEntry>) -> io::Result<(OsString, bool)> {
-    entry.map(|e| (e.file_name(), e.file_type().is_ok_and(|t| t.is_dir())))
+/// Returns the next name except `.` and `..`, and true if it is a directory. As with read_dir, an
+/// entry whose type the file system does not tell counts as none.
+fn next_name(dir: &mut Dir) -> Option<io::Result<(OsString, bool)>> {
+    loop {
+        let entry = match dir.read()? {
+            Ok(entry) => entry,
+            Err(e) => return Some(Err(e.into())),
+        };
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            let is_dir = entry.file_type() == FileType::Directory;
+            return Some(Ok((OsStr::from_bytes(name).to_owned(), is_dir)));
+        }
+    }
 }
 
 impl Frame {
@@ -105,6 +122,7 @@ impl LocalWalk {
         Self {
             follow,
             root: Some(root),
+            held: None,
             below: VecDeque::new(),
             stack: Vec::new(),
             next: 0,
@@ -182,7 +200,7 @@ impl LocalWalk {
             let meta = fs::metadata(path).ok();
             self.avoided = meta.map(|m| (m.dev(), m.ino()));
         }
-        self.may_enter(meta)?;
+        self.may_enter((meta.dev(), meta.ino()))?;
         access(path, Access::READ_OK).map_err(|e| os_words(&e.into()))?;
         let id = DirId(self.next);
         self.next += 1;
@@ -194,8 +212,7 @@ impl LocalWalk {
         Ok(id)
     }
 
-    fn may_enter(&self, meta: &Metadata) -> Result<(), String> {
-        let identity = (meta.dev(), meta.ino());
+    fn may_enter(&self, identity: (u64, u64)) -> Result<(), String> {
         if self.avoided == Some(identity) {
             return Err(
                 "the target is inside this directory: a directory cannot be copied into itself"
@@ -214,14 +231,7 @@ impl LocalWalk {
     /// Enters a reported directory, which may have changed since.
     fn enter(&mut self, below: PendingDir) -> Option<WalkEntry> {
         let PendingDir { id, path } = below;
-        let entered = self
-            .metadata(&path, self.stack.is_empty())
-            .map_err(|e| os_words(&e))
-            .and_then(|meta| self.may_enter(&meta).map(|()| meta))
-            .and_then(|meta| {
-                let entries = fs::read_dir(&path).map_err(|e| os_words(&e))?;
-                Ok(((meta.dev(), meta.ino()), Entries::Open(entries)))
-            });
+        let entered = self.list(&path);
         let (identity, entries, what) = match entered {
             Ok((identity, entries)) => (identity, entries, None),
             // Add an empty frame, so that the end of the directory is reported too.
@@ -240,6 +250,35 @@ impl LocalWalk {
         found
     }
 
+    /// Opens a directory; returns its device and inode number, and its entries.
+    fn list(&mut self, path: &Path) -> Result<((u64, u64), Entries), String> {
+        let dir = File::from(self.open(path).map_err(|e| os_words(&e.into()))?);
+        let meta = dir.metadata().map_err(|e| os_words(&e))?;
+        let identity = (meta.dev(), meta.ino());
+        self.may_enter(identity)?;
+        let entries = Dir::new(dir).map_err(|e| os_words(&e.into()))?;
+        Ok((identity, Entries::Open(entries)))
+    }
+
+    fn open(&mut self, path: &Path) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let below = self.held.as_ref().and_then(|(root, at)| {
+            let below = path.strip_prefix(at).ok()?;
+            Some((root, below.as_os_str().as_bytes()))
+        });
+        if let Some((root, below)) = below {
+            return open_beneath(root, below, flags, Mode::empty(), Symlinks::Refused);
+        }
+        let fd = retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?;
+        if !self.follow {
+            self.held = Some((
+                fd.try_clone().map_err(|_| Errno::MFILE)?,
+                path.to_path_buf(),
+            ));
+        }
+        Ok(fd)
+    }
+
     fn close_far_above(&mut self) {
         let Some(far) = self.stack.len().checked_sub(OPEN) else {
             return;
@@ -247,7 +286,7 @@ impl LocalWalk {
         if let Some(frame) = self.stack.get_mut(far)
             && let Entries::Open(dir) = &mut frame.entries
         {
-            let names: Vec<_> = dir.map(named).collect();
+            let names: Vec<_> = iter::from_fn(|| next_name(dir)).collect();
             frame.entries = Entries::Read(names.into_iter());
         }
     }

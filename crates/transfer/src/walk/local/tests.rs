@@ -161,3 +161,34 @@ fn a_tree_deeper_than_the_descriptors_is_walked() -> io::Result<()> {
     assert!(!found.iter().any(|f| f.starts_with('!')));
     Ok(())
 }
+
+/// Regression test: names outside the source were listed through a symlink that replaced a
+/// directory during the walk, and their directories appeared at the target.
+#[test]
+fn a_directory_that_is_swapped_for_a_symlink_is_not_listed() -> io::Result<()> {
+    for deep in [false, true] {
+        let dir = tempfile::tempdir()?;
+        let (root, outside) = (dir.path().join("root"), dir.path().join("outside"));
+        fs::create_dir_all(root.join("a/b"))?;
+        fs::create_dir_all(outside.join("b/secret"))?;
+        let walk = LocalWalk::new(root.clone(), false);
+        let mut found = Vec::new();
+        for entry in walk {
+            // `a`, or `a/b` below the swapped `a`, is reported and not listed yet.
+            let told = if deep { &b"b"[..] } else { b"a" };
+            if let WalkEntry::Directory { at, .. } = &entry
+                && at.name == told
+            {
+                fs::rename(root.join("a"), root.join("old"))?;
+                symlink(&outside, root.join("a"))?;
+            }
+            found.push(entry);
+        }
+        let secret =
+            |f: &WalkEntry| matches!(f, WalkEntry::Directory { at, .. } if at.name == b"secret");
+        assert!(!found.iter().any(secret), "{found:?}");
+        let problem = |f: &WalkEntry| matches!(f, WalkEntry::Problem { .. });
+        assert!(found.iter().any(problem), "{found:?}");
+    }
+    Ok(())
+}
