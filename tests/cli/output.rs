@@ -231,6 +231,8 @@ fn verbose_names_each_file() {
         });
         assert_eq!(lines.count(), 1, "{said}");
     }
+    // A log line begins with the time since the start.
+    assert!(!said.lines().any(|line| line.contains(" INFO ")), "{said}");
     // Details of the engine appear with -vv, as sentences: Rust's Debug format has braces.
     assert!(!said.contains("key exchange "), "{said}");
     let more = run(&["-vv", "-r"]);

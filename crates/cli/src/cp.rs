@@ -207,7 +207,8 @@ pub(crate) fn carry_out(
         .json
         .then(|| Json::new(Box::new(io::stdout()), start));
     let output = Output::new(console, json, args.flags.quiet, cancel.clone())
-        .naming_files(args.flags.verbose > 0)
+        // The lines of a sync's plan name them already.
+        .naming_files(args.flags.verbose > 0 && !itemize)
         .itemizing(itemize);
     let output = match args.flags.explain {
         true => output.explaining(),

@@ -99,8 +99,7 @@ impl HighArgs {
             show: world.show(&args),
             colors: world.colors(args.color),
             level: match args.verbose {
-                0 => LevelFilter::OFF,
-                1 => LevelFilter::INFO,
+                0 | 1 => LevelFilter::OFF,
                 2 => LevelFilter::DEBUG,
                 _ => LevelFilter::TRACE,
             },

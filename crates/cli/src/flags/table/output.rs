@@ -27,9 +27,8 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("verbose"),
         takes: ValueKind::Repeats,
         help: "List each file as it is copied; -vv also shows decisions of the engine",
-        doc: "List each file on standard error as it is copied, as SOURCE -> TARGET, along with \
-              other useful information. -vv adds the decisions of the engine, -vvv its \
-              measurements. Secrets are never shown.",
+        doc: "List each file on standard error as it is copied, as SOURCE -> TARGET; a sync lists its \
+              plan instead. -vv adds the decisions of the engine, -vvv its measurements. Secrets are never shown.",
         scp: ScpCompatibility::Same,
         group: FlagGroup::Output,
         overrides: &[],
