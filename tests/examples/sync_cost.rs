@@ -235,6 +235,7 @@ impl Connect for Host {
             absolute: true,
             sends: None,
             beside: None,
+            awaits_login: false,
             plain: false,
             look: None,
             sends_much: false,
