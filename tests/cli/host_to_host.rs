@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use longhaul_tests::{Client, longhaul, remote, scratch};
+use longhaul_tests::{Client, longhaul, names_in, remote, scratch};
 use serde_json::Value;
 use ssh::direct_control::{self, ListeningReply, OwnAddresses, SourceRequest, VERSION, write_list};
 use ssh::key::PrivateKey;
@@ -401,4 +401,32 @@ fn a_copy_whose_receiver_is_lost_is_resumed() {
     assert!(message.contains("connecting again"), "{warning}");
     let summary = event(&outcome, "summary");
     assert_eq!(summary["way"]["kind"], "direct", "{summary}");
+}
+
+/// Regression test: after a killed copy through this machine, the same command copied into the
+/// directory that the first run had made, and its temporary stayed for ever.
+#[test]
+fn a_killed_copy_through_here_is_resumed_in_the_same_place() {
+    let Some(pair) = Pair::start() else { return };
+    let from = pair.path("from");
+    for n in 0..20 {
+        write_file(&from.join(format!("f{n}")), &Seed::new(n).bytes(1000));
+    }
+    write_file(&from.join("large"), &Seed::new(99).bytes(12_000_000));
+    let flags = ["-r", "--through-here"];
+    let run = pair.cp(&flags, "from", "to/new");
+    let running = run.args(["--limit", "4MB/s"]).spawn();
+    let new = pair.path("to/new");
+    let begun = |start: &str| {
+        let starts = |name: &std::ffi::OsString| name.to_string_lossy().starts_with(start);
+        new.is_dir() && names_in(&new).iter().any(starts)
+    };
+    assert!(running.until(|| begun(".large.") && begun("f")));
+    let pid = rustix::process::Pid::from_raw(running.pid().cast_signed());
+    let pid = pid.expect("a process number");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("our process");
+    running.wait();
+    let outcome = pair.cp(&flags, "from", "to/new").run().expect_code(0);
+    assert_same(&from, &pair.path("to/new"), Compare::CONTENT);
+    outcome.expect_err(&["resuming the earlier copy"]);
 }

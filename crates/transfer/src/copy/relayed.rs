@@ -73,6 +73,7 @@ impl Engine<'_> {
             known: Some(attributes),
             options: PutOptions {
                 fsync: false,
+                keep: None,
                 ..options.clone()
             },
         };

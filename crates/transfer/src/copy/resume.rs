@@ -146,8 +146,10 @@ impl Engine<'_> {
     pub(super) async fn find_journal(&mut self, request: &CopyRequest) -> bool {
         let remote = |place: &Operand| matches!(place, Operand::Remote { .. });
         let to = remote(&request.target);
-        let one_way = request.sources.iter().all(|source| remote(source) != to);
-        if !self.options.journal || self.options.inplace || !one_way {
+        let from_hosts = request.sources.iter().all(remote);
+        let from_here = !request.sources.iter().any(remote);
+        let alike = from_hosts || from_here && to;
+        if !self.options.journal || self.options.inplace || !alike {
             return true;
         }
         let local = match &request.target {

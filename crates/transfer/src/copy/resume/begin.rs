@@ -56,7 +56,9 @@ impl Engine<'_> {
                 };
                 let first = first.temporary(&self.temporary_place(&target), 0);
                 let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
-                if same(&entry) && beside && !left.ranges.is_empty() {
+                // Data between two hosts arrives in order, from the start.
+                let one_end = self.source.is_none() || self.target.is_none();
+                if one_end && same(&entry) && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
                     let keep = Box::new(Keep {
                         tag: entry.tag,
