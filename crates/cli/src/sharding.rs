@@ -10,8 +10,8 @@ use std::time::Duration;
 use transfer::operand::Operand;
 use transfer::report::{Name, Outcome, Summary};
 use transfer::shards::{
-    self, ClaimError, Claimed, Plan, PlanError, PlanOutcome, PlanRequest, PlanStatus, ShardCopy,
-    ShardEnd, ShardResult, ShardStatus, Totals, VerifyOptions,
+    self, ClaimError, Claimed, Plan, PlanError, PlanOutcome, PlanRequest, PlanStatus, PlanVerified,
+    ShardCopy, ShardEnd, ShardResult, ShardStatus, Totals, VerifyOptions,
 };
 
 use crate::congestion;
@@ -343,10 +343,17 @@ fn verify(args: PlanArgs, folder: &Path, world: &Environment) -> Exit {
         Err(error) => return usage(&error),
     };
     cp::carry_out(high, false, move |request, run| {
-        let (summary, sound) = run.with(|connect, progress, events, cancel| {
+        let PlanVerified {
+            summary,
+            sound,
+            unusable,
+        } = run.with(|connect, progress, events, cancel| {
             shards::verify(&plan, options, &request, connect, progress, events, cancel)
         });
-        let exit = Exit::from(&summary.outcome);
+        let exit = match unusable {
+            true => Exit::NoUse,
+            false => Exit::from(&summary.outcome),
+        };
         run.failures(&summary);
         run.summary_event(exit, &summary);
         if exit != Exit::Done {

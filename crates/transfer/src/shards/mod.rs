@@ -28,7 +28,7 @@ pub use holding::{ClaimError, Claimed, LostLease, ShardLease};
 pub use planning::{PlanOutcome, PlanRequest, make};
 pub use shard::{Figures, MOST_SHARDS, ShardState, Totals};
 pub use status::{PlanStatus, ShardStatus, StateCounts};
-pub use verifying::{VerifyOptions, verify};
+pub use verifying::{PlanVerified, VerifyOptions, verify};
 
 /// Reason why a plan cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

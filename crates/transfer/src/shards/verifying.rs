@@ -10,7 +10,8 @@ use super::{PlanError, shown};
 use crate::cancel::CancelToken;
 use crate::copy::{Connect, CopyOptions, CopyRequest, End, PlannedCopy, with_edge};
 use crate::report::{Event, Progress, Summary};
-use crate::sync::ends::{Op, Operations};
+use crate::sync::contents::{ContentComparison, ContentVerdict, FilePair};
+use crate::sync::ends::Operations;
 use crate::walk::join;
 
 /// Options of a verification.
@@ -20,8 +21,28 @@ pub struct VerifyOptions {
     pub checksum: bool,
 }
 
-/// Compares every entry of the plan with the target, on this thread. Each difference is a failure of
-/// the summary. Returns the totals of what is as planned as well.
+/// Result of a verification.
+#[derive(Debug)]
+pub struct PlanVerified {
+    /// Each difference is a failure.
+    pub summary: Summary,
+    /// What is as planned.
+    pub sound: Totals,
+    /// The plan itself cannot be used.
+    pub unusable: bool,
+}
+
+impl From<Summary> for PlanVerified {
+    fn from(summary: Summary) -> Self {
+        Self {
+            summary,
+            sound: Totals::default(),
+            unusable: false,
+        }
+    }
+}
+
+/// Compares every entry of the plan with the target, on this thread.
 pub fn verify(
     plan: &Plan,
     options: VerifyOptions,
@@ -30,7 +51,7 @@ pub fn verify(
     progress: &Progress,
     events: &mut dyn FnMut(Event),
     cancel: &CancelToken,
-) -> (Summary, Totals) {
+) -> PlanVerified {
     let copy = CopyOptions {
         journal: false,
         ..request.options.clone()
@@ -39,19 +60,26 @@ pub fn verify(
         let begun = PlannedCopy::begin(request, &copy, edge, progress, events).await;
         let mut run = match begun {
             Ok(run) => run,
-            Err(summary) => return (*summary, Totals::default()),
+            Err(summary) => return PlanVerified::from(*summary),
         };
         let mut work = PlanVerification {
             plan,
             options,
             lookups: Lookups::default(),
             operations: Operations::default(),
+            contents: ContentComparison::default(),
             sound: Totals::default(),
         };
+        let mut unusable = false;
         if let Err(error) = work.carry_out(&mut run).await {
+            unusable = matches!(error, PlanError::Unusable(_));
             run.fail(shown(&plan.folder()), error.to_string());
         }
-        (run.finish(), work.sound)
+        PlanVerified {
+            summary: run.finish(),
+            sound: work.sound,
+            unusable,
+        }
     })
 }
 
@@ -60,6 +88,7 @@ struct PlanVerification<'a> {
     options: VerifyOptions,
     lookups: Lookups,
     operations: Operations,
+    contents: ContentComparison,
     sound: Totals,
 }
 
@@ -158,36 +187,37 @@ impl PlanVerification<'_> {
         run: &mut PlannedCopy<'_>,
         batch: Vec<(Record, Vec<u8>)>,
     ) -> Vec<(Record, Vec<u8>)> {
-        let sums = |run: &PlannedCopy<'_>, end: End| -> Vec<Op> {
-            let root = run.root(end).to_vec();
-            let files = batch.iter().filter_map(|(record, below)| match record {
-                Record::File(_, size, _) => Some(Op::Sum {
-                    path: join(&root, below),
-                    range: 0..*size,
+        let roots = [End::Source, End::Target].map(|end| run.root(end).to_vec());
+        let files: Vec<FilePair> = batch
+            .iter()
+            .filter_map(|(record, below)| match record {
+                Record::File(_, size, _) => Some(FilePair {
+                    source: join(&roots[0], below),
+                    target: join(&roots[1], below),
                     size: *size,
                 }),
                 _ => None,
-            });
-            files.collect()
-        };
-        let (ours, theirs) = (sums(run, End::Source), sums(run, End::Target));
-        let ours = self.operations.carry_out(run, End::Source, ours).await;
-        let theirs = self.operations.carry_out(run, End::Target, theirs).await;
+            })
+            .collect();
+        let compared = self.contents.compare(run, &mut self.operations, &files);
+        let mut verdicts = compared.await.into_iter();
         if run.stopped() {
             return Vec::new();
         }
-        let mut results = ours.into_iter().zip(theirs);
         let mut equal = Vec::new();
         for (record, below) in batch {
-            let wrong = match &record {
-                Record::File(..) => match results.next() {
-                    Some((Ok(ours), Ok(theirs))) if ours == theirs && ours.is_some() => None,
-                    Some((Ok(_), Ok(_))) => Some((End::Target, "differs from its source".into())),
-                    Some((Err(why), _)) => Some((End::Source, format!("no checksum: {why}"))),
-                    Some((_, Err(why))) => Some((End::Target, format!("no checksum: {why}"))),
-                    None => None,
-                },
+            let verdict = match &record {
+                Record::File(..) => verdicts.next(),
                 _ => None,
+            };
+            let wrong = match verdict {
+                None | Some(ContentVerdict::Equal) => None,
+                Some(ContentVerdict::Differs) => {
+                    Some((End::Target, "differs from its source".to_owned()))
+                }
+                Some(ContentVerdict::Unknown(end, why)) => {
+                    Some((end, format!("no checksum: {why}")))
+                }
             };
             match wrong {
                 Some((end, what)) => {

@@ -215,6 +215,8 @@ pub(crate) enum ProgramAnswer {
 #[derive(Debug, Default)]
 pub(crate) struct AnswerParser {
     held: Vec<u8>,
+    /// An answer was unexpected: nothing that follows is kept.
+    broken: bool,
     program: Option<Program>,
     /// The number of processors that the far end reports; 0 before that.
     pub(crate) processors: u32,
@@ -222,7 +224,9 @@ pub(crate) struct AnswerParser {
 
 impl AnswerParser {
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
-        self.held.extend_from_slice(bytes);
+        if !self.broken {
+            self.held.extend_from_slice(bytes);
+        }
     }
 
     fn line(&mut self, longest: usize) -> Result<Option<Vec<u8>>, String> {
@@ -232,8 +236,12 @@ impl AnswerParser {
                 line.pop();
                 Ok(Some(line))
             }
-            None if self.held.len() <= longest => Ok(None),
-            _ => Err("the checksum program there gave an unexpected answer".to_owned()),
+            None if self.held.len() <= longest && !self.broken => Ok(None),
+            _ => {
+                self.broken = true;
+                self.held = Vec::new();
+                Err("the checksum program there gave an unexpected answer".to_owned())
+            }
         }
     }
 
@@ -320,6 +328,19 @@ mod tests {
 
     fn line(path: &[u8], from: u64, len: u64, size: u64) -> String {
         String::from_utf8(request(path, None, &sum(from, len), size)).unwrap()
+    }
+
+    /// Regression test: output without an end filled the memory.
+    #[test]
+    fn nothing_is_kept_after_an_unexpected_answer() {
+        let mut answers = AnswerParser::default();
+        let mut names = BTreeMap::from([(b"a".to_vec(), 1)]);
+        for _ in 0..100 {
+            answers.receive(&[b'x'; 100_000]);
+            assert!(answers.next_listed(&mut names).is_err());
+            assert!(answers.next().is_err());
+            assert_eq!(answers.held.capacity(), 0);
+        }
     }
 
     #[test]

@@ -21,6 +21,10 @@ const NAMES: usize = 20_000;
 const NAME_BYTES: usize = 2 << 20;
 /// Time for an account's shell to start and to find a program.
 const LONGEST_FIND: Duration = Duration::from_secs(15);
+/// Time for a command to compute checksums, besides that for the bytes.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+/// Minimum rate of a command in bytes per second, as in `--verify`.
+const SLOWEST: u64 = 4 << 20;
 /// Bytes read at once.
 const PART: usize = 1 << 20;
 
@@ -72,12 +76,15 @@ impl RemoteProgram {
         self.end
     }
 
-    /// Computes the checksums of files there; `None` for one that cannot be read.
+    /// Computes the checksums of files there, which have `bytes` bytes in all; `None` for one that
+    /// cannot be read, or whose checksum does not come in time.
     pub(super) async fn sums_there(
         &self,
         run: &mut PlannedCopy<'_>,
         paths: &[Vec<u8>],
+        bytes: u64,
     ) -> Vec<Option<Digest>> {
+        let longest = LONGEST_WAIT + Duration::from_secs(bytes / SLOWEST);
         let mut sums = vec![None; paths.len()];
         let mut next = FIRST + 1;
         let mut names = BTreeMap::new();
@@ -95,20 +102,22 @@ impl RemoteProgram {
             if names.len() >= NAMES || input.len() >= NAME_BYTES || at + 1 == paths.len() {
                 let names = std::mem::take(&mut names);
                 let input = std::mem::take(&mut input);
-                self.list(run, next, names, input, &mut sums).await;
+                let asked = ListedNames { names, input };
+                self.list(run, (next, longest), asked, &mut sums).await;
                 next += 1;
             }
         }
-        self.one_by_one(run, next, paths, &singly, &mut sums).await;
+        let asked = (paths, singly.as_slice());
+        self.one_by_one(run, (next, longest), asked, &mut sums)
+            .await;
         sums
     }
 
     async fn list(
         &self,
         run: &mut PlannedCopy<'_>,
-        id: u64,
-        mut names: BTreeMap<Vec<u8>, usize>,
-        input: Vec<u8>,
+        (id, longest): (u64, Duration),
+        ListedNames { mut names, input }: ListedNames,
         sums: &mut [Option<Digest>],
     ) {
         if names.is_empty() {
@@ -117,24 +126,31 @@ impl RemoteProgram {
         let command = Command::start(run, self.end, id, list_command(self.program));
         command.send(run, input);
         command.end_input(run);
+        let command = command.within(run, longest);
         let mut answers = AnswerParser::default();
         while let Some(bytes) = command.output(run).await {
             answers.receive(&bytes);
-            while let Ok(Some((at, digest))) = answers.next_listed(&mut names) {
-                if let Some(sum) = sums.get_mut(at) {
-                    *sum = Some(digest);
+            loop {
+                match answers.next_listed(&mut names) {
+                    Ok(Some((at, digest))) => {
+                        if let Some(sum) = sums.get_mut(at) {
+                            *sum = Some(digest);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(_) => return command.stop(run),
                 }
             }
         }
+        command.stop(run);
     }
 
     /// Asks for files whose names the program may print in another form.
     async fn one_by_one(
         &self,
         run: &mut PlannedCopy<'_>,
-        id: u64,
-        paths: &[Vec<u8>],
-        singly: &[usize],
+        (id, longest): (u64, Duration),
+        (paths, singly): (&[Vec<u8>], &[usize]),
         sums: &mut [Option<Digest>],
     ) {
         if singly.is_empty() {
@@ -146,6 +162,7 @@ impl RemoteProgram {
         input.extend(asked.flat_map(|path| whole_request(path)));
         command.send(run, input);
         command.end_input(run);
+        let command = command.within(run, longest);
         let mut answers = AnswerParser::default();
         let mut waiting = singly.iter();
         while let Some(bytes) = command.output(run).await {
@@ -165,6 +182,7 @@ impl RemoteProgram {
                 }
             }
         }
+        command.stop(run);
     }
 
     /// Computes the checksum of a file of `size` bytes on this machine with the same algorithm;
@@ -206,6 +224,12 @@ fn sum_of(
     Ok(sums.next().map(|(_, digest)| digest))
 }
 
+/// Names for one command, with the numbers of their files, and its input.
+struct ListedNames {
+    names: BTreeMap<Vec<u8>, usize>,
+    input: Vec<u8>,
+}
+
 /// Command that runs at an end.
 struct Command {
     end: End,
@@ -220,6 +244,14 @@ impl Command {
         run.command(end, id, CommandStep::Run(words));
         let until = None;
         Self { end, id, until }
+    }
+
+    /// Waits for output until `longest` from now.
+    fn within(self, run: &PlannedCopy<'_>, longest: Duration) -> Self {
+        Self {
+            until: run.now().checked_add(longest),
+            ..self
+        }
     }
 
     fn send(&self, run: &PlannedCopy<'_>, bytes: Vec<u8>) {

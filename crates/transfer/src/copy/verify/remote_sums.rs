@@ -500,10 +500,18 @@ impl Engine<'_> {
         match event {
             RemoteCommandEvent::Output(bytes) => {
                 let mut found = Vec::new();
+                let mut broken = None;
                 if let Some(list) = &mut self.verify.far.list {
                     list.answers.receive(&bytes);
-                    while let Ok(Some(sum)) = list.answers.next_listed(&mut list.names) {
-                        found.push(sum);
+                    loop {
+                        match list.answers.next_listed(&mut list.names) {
+                            Ok(Some(sum)) => found.push(sum),
+                            Ok(None) => break,
+                            Err(_) => {
+                                broken = Some(list.exec);
+                                break;
+                            }
+                        }
                     }
                     if !found.is_empty() {
                         list.watch.answered(now, Some(LIST_BYTES));
@@ -515,14 +523,22 @@ impl Engine<'_> {
                         self.on_sum(ask, Some(digest));
                     }
                 }
-            }
-            RemoteCommandEvent::Over(_) => {
-                // Request the files without an answer one by one.
-                let list = self.verify.far.list.take();
-                for id in list.map(|l| l.names).unwrap_or_default().into_values() {
-                    self.ask_singly(id);
+                if let Some(exec) = broken {
+                    if let Some(session) = self.far_session() {
+                        session.command(exec, CommandStep::Stop);
+                    }
+                    self.ask_rest_singly();
                 }
             }
+            RemoteCommandEvent::Over(_) => self.ask_rest_singly(),
+        }
+    }
+
+    /// Requests the files of the list without an answer one by one.
+    fn ask_rest_singly(&mut self) {
+        let list = self.verify.far.list.take();
+        for id in list.map(|l| l.names).unwrap_or_default().into_values() {
+            self.ask_singly(id);
         }
     }
 
