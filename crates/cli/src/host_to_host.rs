@@ -22,6 +22,9 @@ use crate::flags::low::CopyArgs;
 /// Waits before the attempts to resume a copy whose control connection was lost, in seconds.
 const AGAIN: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
+/// How often progress makes the waits begin again. A host may report any progress.
+const MOST_RENEWALS: u32 = 100;
+
 /// The flag that excludes the direct way, which is also its reason.
 pub(crate) const THROUGH_HERE: &str = "--through-here";
 
@@ -154,7 +157,7 @@ impl DirectCopy {
         };
         let mut begun = false;
         let mut waits = AGAIN.iter();
-        let mut moved = 0;
+        let (mut moved, mut renewals) = (0, 0);
         loop {
             let why = match self.attempt(request, hosts, progress, events, cancel) {
                 Ok(Ending::Done(summary)) => return over(summary),
@@ -173,8 +176,9 @@ impl DirectCopy {
                 Err(e) => e.into(),
             };
             begun = true;
-            if progress.bytes_done() > moved {
+            if progress.bytes_done() > moved && renewals < MOST_RENEWALS {
                 moved = progress.bytes_done();
+                renewals += 1;
                 waits = AGAIN.iter();
             }
             let Some(seconds) = waits.next() else {
@@ -253,6 +257,7 @@ impl DirectCopy {
             secured: hosts.algorithms(self.source)?,
             source: Vec::new(),
             here: Vec::new(),
+            token: Default::default(),
         })
     }
 }

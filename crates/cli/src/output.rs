@@ -161,7 +161,7 @@ impl Output {
             ..
         } = event
         {
-            let end = from + len;
+            let end = from.saturating_add(*len);
             let then = if *again { "; copying it again" } else { "" };
             self.show_warning(&format!(
                 "{path}: bytes {from} to {end} differ from the transferred data{then}"

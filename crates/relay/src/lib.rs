@@ -9,7 +9,6 @@
 mod address;
 pub mod entry;
 mod network;
-mod own_addresses;
 pub mod peer;
 mod pump;
 mod rules;

@@ -15,6 +15,7 @@ mod mapped;
 #[cfg(target_os = "linux")]
 mod namespace;
 mod own_addresses;
+mod own_machine;
 mod owner;
 #[cfg(target_os = "linux")]
 mod priority;
@@ -49,6 +50,7 @@ pub use mapped::{IOV_MAX, MappedWindows, is_in_memory, send_parts, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
 pub use own_addresses::own_addresses;
+pub use own_machine::{is_delivered_here, is_own, is_special};
 pub use owner::chown_ids;
 #[cfg(target_os = "linux")]
 pub use priority::{after_others, before_others};

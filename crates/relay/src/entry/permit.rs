@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::address::{Endpoint, Host, Target};
 use crate::network::Network;
-use crate::own_addresses::is_special;
+use sys::is_special;
 
 /// Rule `HOST:PORT`: HOST is a name, `*.example.com`, a network or `*`; PORT is a number or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,12 +11,12 @@ use super::health::TargetHealth;
 use socket2::Socket;
 
 use crate::address::Target;
-use crate::own_addresses::is_delivered_here;
 use crate::pump::TokenBucket;
 use crate::settings::RelaySettings;
 use crate::uplinks::Uplinks;
 use crate::worker::connection::EndReason;
 use crate::worker::dial::DialTarget;
+use sys::is_delivered_here;
 
 /// Running relay.
 #[derive(Debug)]

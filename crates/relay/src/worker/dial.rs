@@ -17,9 +17,9 @@ use sys::Tuning;
 
 use crate::address::{Endpoint, Host, Target};
 use crate::entry::permit::names_address;
-use crate::own_addresses::is_own;
 use crate::server::RunningRelay;
 use crate::server::running::OutgoingConnection;
+use sys::is_own;
 
 /// Head start of an address before the next one is tried too (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);

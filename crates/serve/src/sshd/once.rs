@@ -426,13 +426,16 @@ impl Control {
         let mut output = self.output.try_clone().map_err(local)?;
         let count = Arc::clone(&self.dialing);
         count.fetch_add(1, Ordering::SeqCst);
+        let one_machine = once_source::came_over_loopback();
         let thread = thread::Builder::new().name("dial".to_owned());
         thread
             .spawn(move || {
-                let done = once_source::dial(&addresses, &token).and_then(|(stream, peer)| {
-                    let handed = dialed.hand_over(stream, peer);
-                    handed.map_err(|e| e.to_string())
-                });
+                let done = once_source::dial(&addresses, &token, one_machine).and_then(
+                    |(stream, peer)| {
+                        let handed = dialed.hand_over(stream, peer);
+                        handed.map_err(|e| e.to_string())
+                    },
+                );
                 count.fetch_sub(1, Ordering::SeqCst);
                 let why = done.err().unwrap_or_default();
                 let reply = DialReply {

@@ -105,17 +105,24 @@ fn inside(path: &Path, root: &Path) -> bool {
     fs::canonicalize(path).is_ok_and(|to| to.starts_with(root)) || fs::metadata(path).is_err()
 }
 
-/// Connects to the first of the addresses that answers, and sends the token.
+/// Connects to the first of the addresses that answers, and sends the token. Unless the hosts may
+/// both be this machine (`local`), its own addresses are refused: a hostile receiver must not reach
+/// services that trust it.
 ///
 /// # Errors
 /// One sentence about the last address.
 pub(super) fn dial(
     addresses: &[SocketAddr],
     token: &[u8; TOKEN],
+    local: bool,
 ) -> Result<(TcpStream, SocketAddr), String> {
     let until = Instant::now() + CONNECT_ALL;
     let mut why = "there is no address to connect to".to_owned();
     for address in addresses {
+        if !local && sys::is_own(address.ip()) {
+            why = format!("{address} is an address of the source's own host");
+            continue;
+        }
         let left = until.saturating_duration_since(Instant::now()).min(CONNECT);
         if left.is_zero() {
             break;
@@ -132,6 +139,14 @@ pub(super) fn dial(
         }
     }
     Err(why)
+}
+
+/// True if both hosts may be this machine: sshd was reached at a loopback address, as SSH_CONNECTION says: the client's address and
+/// port, and the server's.
+pub(super) fn came_over_loopback() -> bool {
+    let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
+    let server = connection.split(' ').nth(2).and_then(|ip| ip.parse().ok());
+    server.is_some_and(|ip: std::net::IpAddr| ip.to_canonical().is_loopback())
 }
 
 fn reason(e: &io::Error) -> String {
@@ -203,12 +218,14 @@ mod tests {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let closed_at = closed.local_addr().unwrap();
         drop(closed);
-        let (_stream, to) = dial(&[closed_at, at], &[9; TOKEN]).unwrap();
+        let (_stream, to) = dial(&[closed_at, at], &[9; TOKEN], true).unwrap();
         assert_eq!(to, at);
         let mut token = [0; TOKEN];
         listener.accept().unwrap().0.read_exact(&mut token).unwrap();
         assert_eq!(token, [9; TOKEN]);
-        let why = dial(&[closed_at], &[9; TOKEN]).unwrap_err();
+        let why = dial(&[closed_at], &[9; TOKEN], true).unwrap_err();
         assert!(why.contains("connection refused"), "{why}");
+        let why = dial(&[at], &[9; TOKEN], false).unwrap_err();
+        assert!(why.contains("source's own host"), "{why}");
     }
 }

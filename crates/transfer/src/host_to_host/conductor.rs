@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ssh::direct_control::{self, ClientMessage, FrameSplitter, SourceRequest, write_list};
 
+use super::dial_guard::DialGuard;
 use super::frames::{self, FromReceiver, ReceiverJob, ToReceiver};
 use super::names::HostNames;
 use super::sources::SourceFiles;
@@ -27,7 +28,12 @@ const FIRST_WORD: Duration = Duration::from_secs(15);
 /// Maximum number of messages that wait for the receiver's first one.
 const MOST_HELD: usize = 64;
 /// Messages of the hosts that wait to be handled. A host that sends more waits.
-const MOST_HEARD: usize = 256;
+const MOST_HEARD: usize = 16;
+/// Longest silence of a receiver that has answered. It sends a sign of life every few seconds while
+/// it copies, and its connection to the source takes up to 66 s.
+const SILENT: Duration = Duration::from_secs(100);
+/// Time in which a host must take a message. Its SSH window may be closed.
+const TAKES: Duration = Duration::from_secs(10);
 /// Maximum bytes of the source's messages, which are about connections only.
 const MOST_SAID: usize = 1 << 20;
 /// Maximum bytes of the source's first output that are searched for the reason of its end.
@@ -101,6 +107,8 @@ pub fn conduct(
             cancelled: None,
             started: Instant::now(),
             answered: false,
+            heard: Instant::now(),
+            dials: DialGuard::default(),
             held: Vec::new(),
         }
         .run(&hears, progress, events, cancel),
@@ -177,6 +185,9 @@ struct Conductor {
     started: Instant,
     /// The receiver has sent a message.
     answered: bool,
+    /// Time of the receiver's last message.
+    heard: Instant,
+    dials: DialGuard,
     /// Messages about the source for a receiver that has not answered yet.
     held: Vec<ToReceiver>,
 }
@@ -193,14 +204,13 @@ impl Conductor {
             return self.not_possible(why, MissingOn::default());
         }
         loop {
+            // A host that never stops sending cannot delay this.
+            if let Some(ending) = self.stopped(cancel) {
+                return ending;
+            }
             let heard = match hears.recv_timeout(LOOK) {
                 Ok(heard) => heard,
-                Err(RecvTimeoutError::Timeout) => {
-                    if let Some(ending) = self.stopped(cancel) {
-                        return ending;
-                    }
-                    continue;
-                }
+                Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => Heard::ReceiverOver(Vec::new()),
             };
             let ending = match heard {
@@ -239,16 +249,22 @@ impl Conductor {
         let usable = |ip: &IpAddr| both || !ip.is_loopback();
         self.copy.job.source = source.into_iter().filter(usable).collect();
         self.copy.job.here = here.into_iter().filter(usable).collect();
-        // An end of the source shows when its output is read.
-        let _ = self.to_source.write_all(&request);
+        let job = &mut self.copy.job;
+        aws_lc_rs::rand::fill(&mut job.token).map_err(|e| e.to_string())?;
+        self.dials = DialGuard::new(job.token, job.here.clone());
+        for stream in [&self.to_source, &self.to_receiver] {
+            stream
+                .set_write_timeout(Some(TAKES))
+                .map_err(|e| e.to_string())?;
+        }
+        send(&self.to_source, &request);
         let job = ToReceiver::Job(Box::new(self.copy.job.clone()));
         self.tell(&job);
         Ok(())
     }
 
-    fn tell(&mut self, message: &ToReceiver) {
-        // An end of the receiver shows when its output is read.
-        let _ = self.to_receiver.write_all(&message.to_bytes());
+    fn tell(&self, message: &ToReceiver) {
+        send(&self.to_receiver, &message.to_bytes());
     }
 
     /// Sends a message about the source, which may speak before the receiver is ready for it.
@@ -280,6 +296,14 @@ impl Conductor {
                 self.way.is_none().then(interrupted)
             }
             Some(at) if at.elapsed() > LAST_WORDS => Some(interrupted()),
+            None if self.answered && self.heard.elapsed() > SILENT => {
+                let host = &self.copy.names.target;
+                let why = format!("{host}: no sign of life for {} s", SILENT.as_secs());
+                Some(match self.way {
+                    None => self.not_possible(why, MissingOn::default()),
+                    Some(_) => Ending::Lost(why),
+                })
+            }
             None if !self.answered && self.started.elapsed() > FIRST_WORD => {
                 let host = &self.copy.names.target;
                 let why = format!("no longhaul on {host} has answered");
@@ -296,6 +320,7 @@ impl Conductor {
         events: &mut dyn FnMut(Event),
     ) -> Option<Ending> {
         self.answered = true;
+        self.heard = Instant::now();
         for early in std::mem::take(&mut self.held) {
             self.tell(&early);
         }
@@ -316,7 +341,7 @@ impl Conductor {
                 None
             }
             FromReceiver::NoWay(why) => {
-                let why = escape::text(why.as_bytes()).to_string();
+                let why = escape::name(why.as_bytes()).to_string();
                 Some(match self.cancelled {
                     Some(_) => interrupted(),
                     None => self.not_possible(why, self.missing()),
@@ -366,16 +391,16 @@ impl Conductor {
         self.requests.push(bytes).map_err(|e| e.to_string())?;
         while let Some(message) = self.requests.next_message().map_err(|e| e.to_string())? {
             match ClientMessage::decode(&message).map_err(|e| e.to_string())? {
-                ClientMessage::Begin { .. }
-                | ClientMessage::More { .. }
-                | ClientMessage::Dial { .. } => {}
+                ClientMessage::Begin { .. } | ClientMessage::More { .. } => {}
+                ClientMessage::Dial {
+                    addresses, token, ..
+                } => self.dials.check(&addresses, &token)?,
                 ClientMessage::Source { .. } => {
                     return Err("the receiver asks for other files".to_owned());
                 }
             }
             let framed = direct_control::framed(&message);
-            // An end of the source shows when its output is read.
-            let _ = self.to_source.write_all(&framed);
+            send(&self.to_source, &framed);
         }
         Ok(())
     }
@@ -443,6 +468,14 @@ impl Drop for Conductor {
         for stream in [&self.to_source, &self.to_receiver] {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+}
+
+/// Sends a message to a host. One that does not take it in time is given up, which shows when its
+/// output is read.
+fn send(mut stream: &UnixStream, message: &[u8]) {
+    if stream.write_all(message).is_err() {
+        let _ = stream.shutdown(Shutdown::Both);
     }
 }
 

@@ -12,6 +12,8 @@ use schedule::PackingMode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use ssh::direct_control::TOKEN;
+
 use crate::connect::{SecurityProposal, SourceReached};
 use crate::copy::CopyOptions;
 use crate::report::{Event, Name, ProgressValues, Summary};
@@ -59,6 +61,8 @@ pub struct ReceiverJob {
     pub source: Vec<IpAddr>,
     /// Addresses of the receiving host.
     pub here: Vec<IpAddr>,
+    /// Bytes with which a connection of the source to the receiving host begins.
+    pub token: [u8; TOKEN],
 }
 
 impl ReceiverJob {

@@ -6,6 +6,7 @@
 //! between them (`conductor`).
 
 mod conductor;
+mod dial_guard;
 mod frames;
 mod names;
 mod receiver;

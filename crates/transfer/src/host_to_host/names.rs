@@ -1,6 +1,7 @@
 //! Names of the receiver's messages as the user knows them.
 
-use crate::report::{Event, Name, Summary};
+use crate::escape;
+use crate::report::{Event, Name, Outcome, Summary};
 
 /// Translates paths that the receiver reports: its own, and those beneath the served root.
 #[derive(Clone, Debug)]
@@ -32,6 +33,11 @@ impl HostNames {
         }
     }
 
+    /// Makes a text of the receiver one line that drives no terminal.
+    fn text(text: &mut String) {
+        *text = escape::name(text.as_bytes()).to_string();
+    }
+
     /// Translates the names of an event.
     pub(super) fn event(&self, mut event: Event) -> Event {
         match &mut event {
@@ -39,11 +45,18 @@ impl HostNames {
                 *source = self.name(source);
                 *target = self.name(target);
             }
-            Event::Mismatch { path, .. } | Event::Failed { path, .. } => *path = self.name(path),
+            Event::Mismatch { path, .. } => *path = self.name(path),
+            Event::Failed { path, reason, .. } => {
+                *path = self.name(path);
+                Self::text(reason);
+            }
             Event::DirectoryDone { target } | Event::SymlinkDone { target } => {
                 *target = self.name(target);
             }
-            Event::Warning { path, .. } => *path = path.as_ref().map(|path| self.name(path)),
+            Event::Warning { path, message } => {
+                *path = path.as_ref().map(|path| self.name(path));
+                Self::text(message);
+            }
             Event::Resumed { .. } | Event::Planned { .. } | Event::SyncPlanned { .. } => {}
         }
         event
@@ -53,6 +66,14 @@ impl HostNames {
     pub(super) fn summary(&self, mut summary: Summary) -> Summary {
         for failure in &mut summary.failures {
             failure.path = self.name(&failure.path);
+            Self::text(&mut failure.reason);
+        }
+        if let Outcome::NoConnection(why) | Outcome::Misconfigured(why) = &mut summary.outcome {
+            Self::text(why);
+        }
+        if let Some(verified) = &mut summary.verified {
+            let texts = [&mut verified.program, &mut verified.reason];
+            texts.into_iter().flatten().for_each(Self::text);
         }
         summary.journal = summary.journal.as_ref().map(|path| self.name(path));
         summary
@@ -76,5 +97,47 @@ mod tests {
         assert_eq!(name("", "u@a:/x"), "u@a:x");
         assert_eq!(name("/srv", "/to/x"), "b:/to/x");
         assert_eq!(name("/srv", "to/u@a:/x"), "b:to/u@a:/x");
+    }
+
+    /// Regression test: a receiver's text forged lines and drove the terminal.
+    #[test]
+    fn texts_of_the_receiver_are_one_line() {
+        let names = HostNames {
+            source: "a".to_owned(),
+            root: Vec::new(),
+            target: "b".to_owned(),
+        };
+        let text = "x\nroot@b password:\u{1b}[2J\u{202e}";
+        let warning = Event::Warning {
+            path: None,
+            message: text.to_owned(),
+        };
+        let Event::Warning { message, .. } = names.event(warning) else {
+            panic!("another event");
+        };
+        let mut summary = Summary {
+            outcome: Outcome::NoConnection(text.to_owned()),
+            ..Summary::default()
+        };
+        summary.verified = Some(crate::report::Verified {
+            reason: Some(text.to_owned()),
+            program: Some(text.to_owned()),
+            ..Default::default()
+        });
+        let summary = names.summary(summary);
+        let verified = summary.verified.unwrap_or_default();
+        let Outcome::NoConnection(why) = summary.outcome else {
+            panic!("another outcome");
+        };
+        for text in [
+            message,
+            why,
+            verified.reason.unwrap_or_default(),
+            verified.program.unwrap_or_default(),
+        ] {
+            assert!(text.starts_with("x\\"), "{text}");
+            let drives = |c: char| c.is_control() || c == '\u{202e}';
+            assert!(!text.contains(drives), "{text}");
+        }
     }
 }

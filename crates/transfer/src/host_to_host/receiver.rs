@@ -28,6 +28,8 @@ const BEGIN: Duration = Duration::from_secs(30);
 const LISTENS: Duration = Duration::from_secs(60);
 /// Interval of progress messages.
 const PROGRESS: Duration = Duration::from_millis(100);
+/// Time after which the progress is sent although it is the same, as a sign of life.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// Number of failures in the summary; each was an event.
 const FAILURES: usize = 100;
 
@@ -109,6 +111,7 @@ fn begin(
         secured: job.secured.clone(),
         source: job.source.clone(),
         here,
+        token: job.token,
     };
     let outlet = voice.clone();
     let outlet = move |bytes| outlet.say(&FromReceiver::ToSource(bytes));
@@ -176,11 +179,13 @@ fn run(
 /// Sends the progress until the copy ends.
 fn show(progress: &Progress, voice: &Voice, stopped: &Receiver<()>) {
     let mut told = progress.values();
+    let mut last = Instant::now();
     while stopped.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
         let now = progress.values();
-        if now != told {
+        if now != told || last.elapsed() >= SIGN_OF_LIFE {
             voice.say(&FromReceiver::Progress(now.clone()));
             told = now;
+            last = Instant::now();
         }
     }
 }

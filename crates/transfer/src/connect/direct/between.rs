@@ -39,6 +39,8 @@ pub struct BetweenSettings {
     pub source: Vec<IpAddr>,
     /// Addresses of this host, for the source.
     pub here: Vec<IpAddr>,
+    /// Bytes with which a connection of the source begins, chosen by the starter of the copy.
+    pub token: [u8; TOKEN],
 }
 
 /// The TCP connection that was made first.
@@ -94,8 +96,7 @@ impl BetweenHosts {
         settings: BetweenSettings,
         outlet: impl Fn(Vec<u8>) + Send + Sync + Clone + 'static,
     ) -> Result<(Arc<Self>, Vec<u8>), String> {
-        let mut token = [0; TOKEN];
-        aws_lc_rs::rand::fill(&mut token).map_err(|e| e.to_string())?;
+        let token = settings.token;
         let (arrivals, arrived) = channel();
         let port = accept(token, arrivals.clone());
         let opener = Arc::new(BetweenOpener {
@@ -385,14 +386,13 @@ fn with_token(mut stream: TcpStream, token: &[u8; TOKEN]) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// True for an address of another machine that a connection may go to.
+/// True for an address of another machine that a connection may go to. `loopback` means that both
+/// hosts are this machine.
 fn usable(address: &IpAddr, loopback: bool) -> bool {
-    let link_local = match address {
-        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    };
-    let own = address.is_loopback() && !loopback;
-    !own && !link_local && !address.is_unspecified() && !address.is_multicast()
+    match loopback {
+        true => address.is_loopback() || !sys::is_special(*address),
+        false => !sys::is_own(*address),
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -415,6 +415,9 @@ mod tests {
             "224.0.0.1",
             "fe80::1",
             "169.254.169.254",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
         ] {
             assert!(!usable(refused, false), "{refused}");
         }

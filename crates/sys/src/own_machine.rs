@@ -8,7 +8,9 @@
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 use rustix::io::Errno;
+#[cfg(target_os = "linux")]
 use rustix::net::netlink::SocketAddrNetlink;
+#[cfg(target_os = "linux")]
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
@@ -18,7 +20,7 @@ use rustix::net::{
 /// These are addresses that the kernel delivers to this machine, loopback, unspecified and
 /// link-local ones, broadcast and multicast, and IPv6 addresses that embed one of them for a
 /// translator (NAT64, 6to4, IPv4-compatible).
-pub(crate) fn is_own(ip: IpAddr) -> bool {
+pub fn is_own(ip: IpAddr) -> bool {
     is_special(ip)
         || within(ip).is_some_and(|v4| is_special(v4.into()) || is_delivered_here(v4.into()))
         || is_delivered_here(ip.to_canonical())
@@ -26,7 +28,7 @@ pub(crate) fn is_own(ip: IpAddr) -> bool {
 
 /// Reports addresses that never identify one other machine, independent of the local interfaces:
 /// loopback, unspecified, link-local, multicast and the like.
-pub(crate) fn is_special(ip: IpAddr) -> bool {
+pub fn is_special(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {
             ip.is_loopback()
@@ -65,7 +67,7 @@ fn within(ip: IpAddr) -> Option<Ipv4Addr> {
 
 /// Reports addresses for which the kernel has no unicast route to another machine: local,
 /// broadcast, anycast and multicast ones.
-pub(crate) fn is_delivered_here(ip: IpAddr) -> bool {
+pub fn is_delivered_here(ip: IpAddr) -> bool {
     match route_type(ip) {
         Ok(kind) => kind != UNICAST,
         // There is no route to the address; connect(2) will report that.
@@ -73,6 +75,11 @@ pub(crate) fn is_delivered_here(ip: IpAddr) -> bool {
         // Netlink is unavailable. bind(2) succeeds only for addresses of this machine.
         Err(_) => UdpSocket::bind((ip, 0)).is_ok(),
     }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn route_type(_: IpAddr) -> rustix::io::Result<u8> {
+    Err(Errno::OPNOTSUPP)
 }
 
 /// Route type `RTN_UNICAST` of rtnetlink(7); the other types are local, broadcast, anycast,
