@@ -440,3 +440,25 @@ fn attributes_that_the_source_has_not_are_removed() {
     assert_eq!(names(&to), ["system.posix_acl_default"]);
     assert!(names(&to.join("f")).contains(&"user.new".to_owned()));
 }
+
+/// Regression test: `-a` of a home directory with a socket ended with 1, and rsync and a sync do
+/// not.
+#[test]
+fn an_archive_leaves_sockets_and_fifos_out_with_a_warning() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    fs::create_dir(scene.path("tree")).expect("our folder");
+    fs::write(scene.path("tree/file"), b"x").expect("our file");
+    let fifo = rustix::fs::FileType::Fifo;
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(CWD, scene.path("tree/fifo"), fifo, mode, 0).expect("a FIFO");
+    let copy = |flag: &str, to: &str| {
+        let run = scene.client.cp().arg(flag).arg(scene.path("tree"));
+        run.arg(scene.remote(to)).run()
+    };
+    let outcome = copy("-a", "archive").expect_code(0);
+    outcome.expect_err(&["warning", "tree/fifo: not copied"]);
+    assert!(scene.path("archive/file").exists());
+    copy("-r", "recursive").expect_code(1);
+}

@@ -10,7 +10,7 @@ use super::owner::WaitingForOwner;
 use super::planned::PlannedEntries;
 use super::selection::{SourceFilter, SourceSelection};
 use super::tree::{DirKey, HeldItem};
-use crate::walk::{DirId, Entry, ListAnswer, RemoteWalk, WalkEntry, join};
+use crate::walk::{DirId, Entry, ListAnswer, NOT_REGULAR, RemoteWalk, WalkEntry, join};
 
 /// Number of trees walked at the same time; more would only use more memory.
 const WALKS: usize = 16;
@@ -399,7 +399,14 @@ impl Engine<'_> {
             WalkEntry::Listed(dir) => self.listed(Self::key(id, dir)),
             WalkEntry::Problem { path, what } => {
                 let path = self.shown(CopyEnd::Source, &path);
-                self.fail(None, path, what);
+                match self.options.archive && what == NOT_REGULAR {
+                    // A copy of a home directory meets sockets, which no copy can carry.
+                    true => {
+                        let what = "not copied: it is a socket, a FIFO or a device";
+                        self.warn(Some(path), what.to_owned());
+                    }
+                    false => self.fail(None, path, what),
+                }
             }
         }
     }

@@ -302,6 +302,11 @@ impl Entry {
         }
     }
 
+    /// True if the line has several names. A hashed line has one.
+    pub(super) fn has_names(&self) -> bool {
+        matches!(&self.hosts, Hosts::Patterns(patterns) if patterns.contains(&b','))
+    }
+
     pub(super) fn shown_names(&self) -> Option<String> {
         match &self.hosts {
             Hosts::Patterns(patterns) => Some(escape::name(patterns).to_string()),

@@ -41,7 +41,8 @@ pub enum NoUpdate {
     OwnKeyUnlisted,
     /// The server did not announce the key that it uses.
     OwnKeyUnannounced,
-    /// A line of the host has a marker, a pattern or more than two names.
+    /// A line of the host has a marker, a pattern or more than two names, or is obsolete and has a
+    /// second name.
     ComplexLine,
     /// A line of another host has one of the announced or obsolete keys.
     KeyOfOtherHost,
@@ -56,7 +57,9 @@ impl NoUpdate {
             Self::UpToDate => "known_hosts has the announced host keys",
             Self::OwnKeyUnlisted => "the user's known_hosts does not have the key in use",
             Self::OwnKeyUnannounced => "the server does not announce the host key in use",
-            Self::ComplexLine => "a known_hosts line of this host has a marker or a pattern",
+            Self::ComplexLine => {
+                "a known_hosts line of this host has a marker, a pattern or another name"
+            }
             Self::KeyOfOtherHost => "known_hosts has one of the keys under another name",
             Self::Unreadable => "a known_hosts file cannot be read",
         }
@@ -120,6 +123,10 @@ impl AnnouncedKeys {
             return Err(NoUpdate::OwnKeyUnlisted);
         }
         let obsolete: Vec<&&Entry> = lines.iter().filter(|e| self.drops(e)).collect();
+        // The line would no longer bind its other name, which may be another host's.
+        if obsolete.iter().any(|e| e.has_names()) {
+            return Err(NoUpdate::ComplexLine);
+        }
         let elsewhere = |e: &&Entry| {
             self.blobs.contains(&e.blob) || obsolete.iter().any(|old| old.blob == e.blob)
         };

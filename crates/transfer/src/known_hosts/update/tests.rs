@@ -131,6 +131,8 @@ fn lines_that_say_more_than_host_and_key_keep_the_files_as_they_are() {
         (text("f*", gone), NoUpdate::ComplexLine),
         (text("fa?", new), NoUpdate::ComplexLine),
         (text("far,a,b", gone), NoUpdate::ComplexLine),
+        // The other host would lose its key, and accept-new would take any.
+        (text("far,b", gone), NoUpdate::ComplexLine),
         (text("far,!b", gone), NoUpdate::ComplexLine),
         (text("other", new), NoUpdate::KeyOfOtherHost),
         (text("other", &scene.own), NoUpdate::KeyOfOtherHost),
