@@ -1,5 +1,6 @@
 //! Opens a session with each host that the operands name.
 
+mod detour;
 mod half;
 mod program;
 mod query;
@@ -60,6 +61,8 @@ pub(crate) struct Hosts {
     measured: Option<MeasuringSessions>,
     /// Login names on the hosts that were connected to.
     logins: Mutex<BTreeMap<Destination, String>>,
+    /// Relaying hosts that `--via auto` has chosen; none for the direct way.
+    detours: Mutex<BTreeMap<Destination, Vec<Destination>>>,
 }
 
 /// How sessions are opened for a measurement.
@@ -85,6 +88,7 @@ impl Hosts {
             ledger,
             measured: None,
             logins: Mutex::default(),
+            detours: Mutex::default(),
         }
     }
 
@@ -352,6 +356,7 @@ impl Hosts {
             }
             Some(When::Always) | None => {}
         }
+        self.take_detour(destination, &mut config);
         let prompt: SharedPrompt = match config.has(Switches::BATCH_MODE) {
             true => Arc::new(Mutex::new(NoPrompt)),
             false => Arc::new(Mutex::new(ConsolePrompt::new(Arc::clone(&self.output)))),

@@ -282,7 +282,11 @@ impl ConnectionSource for ConnectionFactory {
     }
 
     fn most(&self) -> Option<u32> {
-        (self.config.proxy != Proxy::Direct).then_some(THROUGH_OTHERS)
+        match self.config.proxy {
+            // The user asked for the relaying hosts to carry as much as pays.
+            Proxy::Direct | Proxy::Via(_) => None,
+            Proxy::Jump(_) | Proxy::Command(_) => Some(THROUGH_OTHERS),
+        }
     }
 
     fn preconnected(&self) -> u32 {
