@@ -403,7 +403,7 @@ fn further(around: &SharedSettings, prompt: SharedPrompt) -> SharedSettings {
 
 /// Connects and waits for authentication. The connection must not be used earlier: sshd counts
 /// unauthenticated connections against MaxStartups and may drop it.
-pub(super) fn connect_authenticated(
+pub(crate) fn connect_authenticated(
     config: HostConfig,
     around: &SharedSettings,
 ) -> Result<Box<dyn Link>, NoMoreConnections> {
