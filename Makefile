@@ -1,7 +1,7 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build portable test lint fuzz soak units slurm plan-million openssh-regress demo bench bench-full man docs clean help
+.PHONY: build portable test lint fuzz soak units slurm plan-million many-hosts openssh-regress demo bench bench-full man docs clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
@@ -32,6 +32,11 @@ slurm: build ## 20 shards of 200,000 files on a real Slurm with 30 kills, as roo
 
 plan-million: build ## time and memory of longhaul plan for a million files
 	scripts/plan-million.sh
+
+many-hosts: ## copies between and through emulated hosts, against their bars, as root; ten minutes
+	cargo build --locked --release -p longhaul -p longhaul-tests --bin longhaul --example many_hosts
+	@for part in via auto direct through-here; do \
+		target/release/examples/many_hosts $$part || failed=1; done; [ -z "$$failed" ]
 
 openssh-regress: ## OpenSSH's own scripts for sftp against our server; SOURCE is OpenSSH's unpacked source
 	cargo build --locked -p longhaul

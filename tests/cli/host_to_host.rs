@@ -267,6 +267,25 @@ fn without_longhaul_on_both_hosts_the_data_goes_through_here() {
     assert_eq!(pair.a.logins(), before + 1);
 }
 
+/// The SFTP server and `longhaul serve --stdio` of an account may begin at different directories. Such
+/// a longhaul was remembered as missing, and the direct way not tried for a day.
+#[test]
+fn a_longhaul_that_could_not_serve_files_is_not_remembered_as_missing() {
+    let Some(pair) = Pair::start() else { return };
+    for host in [&pair.a, &pair.b] {
+        let real = longhaul();
+        let real = real.display();
+        host.script(&format!(
+            "[ \"$2\" = --once ] || [ \"$1\" = receive ] || cd /; exec {real} \"$@\""
+        ));
+    }
+    let flags = ["--through-here", "--explain", "--limit=2MB"];
+    let said = pair.copies_a_file(&flags);
+    assert!(said.contains("relative paths start at"), "{said}");
+    let said = pair.copies_a_file(&[]);
+    assert!(said.contains(DIRECT), "{said}");
+}
+
 #[test]
 fn without_longhaul_at_the_source_the_data_goes_through_here() {
     let Some(pair) = Pair::start() else { return };

@@ -14,3 +14,4 @@ mod paramiko;
 mod proftpd;
 mod round_trips;
 mod scenarios;
+mod via;

@@ -1,5 +1,7 @@
 //! Opens a session with each host that the operands name.
 
+mod answers;
+mod detour;
 mod half;
 mod program;
 mod query;
@@ -52,6 +54,8 @@ pub(crate) struct Hosts {
     output: Arc<Output>,
     /// Collects checksums, if `--verify` or `--manifest` asks for them.
     ledger: Option<Arc<SumLedger>>,
+    /// The host that is copied to.
+    target: Option<HostId>,
     /// The host that local files are sent to, and the files.
     sent: Option<(HostId, Vec<PathBuf>)>,
     /// All paths on hosts are absolute.
@@ -60,6 +64,10 @@ pub(crate) struct Hosts {
     measured: Option<MeasuringSessions>,
     /// Login names on the hosts that were connected to.
     logins: Mutex<BTreeMap<Destination, String>>,
+    /// Passwords and passphrases that the user has entered.
+    answers: answers::Answers,
+    /// Relaying hosts that `--via auto` has chosen; none for the direct way.
+    detours: Mutex<BTreeMap<Destination, Vec<Destination>>>,
 }
 
 /// How sessions are opened for a measurement.
@@ -78,6 +86,7 @@ impl Hosts {
         let ledger = flags.sums().map(|wants| Arc::new(SumLedger::new(wants)));
         Self {
             sent: None,
+            target: None,
             absolute: false,
             hosts,
             flags,
@@ -85,6 +94,8 @@ impl Hosts {
             ledger,
             measured: None,
             logins: Mutex::default(),
+            answers: answers::Answers::default(),
+            detours: Mutex::default(),
         }
     }
 
@@ -103,6 +114,10 @@ impl Hosts {
             Place::Local(_) => true,
             Place::Remote { path, .. } => path.starts_with(b"/"),
         });
+        self.target = match &request.target {
+            Place::Local(_) => None,
+            Place::Remote { host, .. } => Some(*host),
+        };
         let local = request.sources.iter().map(|source| match source {
             Place::Local(path) => Some(path.clone()),
             Place::Remote { .. } => None,
@@ -125,6 +140,7 @@ impl Hosts {
         let origin = flag(name.is_some(), "--congestion");
         let losses = false;
         decided.push(Decision::new(Choice::Congestion { name, losses }, origin));
+        decided.extend(self.given_detour());
         self.output.decided(decided);
     }
 
@@ -352,12 +368,25 @@ impl Hosts {
             }
             Some(When::Always) | None => {}
         }
+        self.take_detour(destination, &mut config);
         let prompt: SharedPrompt = match config.has(Switches::BATCH_MODE) {
             true => Arc::new(Mutex::new(NoPrompt)),
-            false => Arc::new(Mutex::new(ConsolePrompt::new(Arc::clone(&self.output)))),
+            false => {
+                let person = ConsolePrompt::new(Arc::clone(&self.output));
+                let answers = Arc::clone(&self.answers);
+                Arc::new(Mutex::new(answers::OncePrompt::new(
+                    person,
+                    destination.to_string(),
+                    answers,
+                )))
+            }
         };
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
         let (output, host) = (Arc::clone(&self.output), name(destination));
+        let via = match &config.proxy {
+            Proxy::Via(through) => Some(detour::listed(through)),
+            _ => None,
+        };
         let login = config.user.clone();
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         logins.insert(destination.clone(), login.clone());
@@ -378,6 +407,7 @@ impl Hosts {
                 output.host(HostInfo {
                     host: host.clone(),
                     user: Some(login.clone()),
+                    via: via.clone(),
                     address: facts.address,
                     banner: facts.banner,
                     kex: facts.kex,
@@ -412,8 +442,24 @@ impl Hosts {
         Ok((config, around))
     }
 
-    /// Opens a session over our own SSH.
+    /// Opens a session over our own SSH. If a relaying host that `--via auto` has chosen fails, the
+    /// direct way is taken.
     fn over_ssh(
+        &self,
+        destination: &Destination,
+        coming: Option<TransferEstimate>,
+        cancel: &CancelToken,
+    ) -> Result<Session, ConnectError> {
+        self.choose_detour(destination, cancel)?;
+        match self.on_one_way(destination, coming.clone(), cancel) {
+            Err(error) if !cancel.is_cancelled() && self.drop_detour(destination, &error) => {
+                self.on_one_way(destination, coming, cancel)
+            }
+            opened => opened,
+        }
+    }
+
+    fn on_one_way(
         &self,
         destination: &Destination,
         coming: Option<TransferEstimate>,

@@ -113,6 +113,10 @@ fn needs_this_machine(flags: &CopyArgs) -> Option<&'static str> {
             "--dscp marks packets of this machine",
         ),
         (
+            flags.via.is_some(),
+            "--via relays connections of this machine",
+        ),
+        (
             flags.congestion.is_some(),
             "--congestion is for connections of this machine",
         ),

@@ -6,6 +6,7 @@
 
 mod benching;
 mod bootstrap;
+mod client_config;
 mod config_file;
 mod congestion;
 mod connect;

@@ -8,6 +8,7 @@ pub mod cancel;
 pub mod config;
 pub mod connect;
 pub mod copy;
+pub mod detour;
 pub mod disk;
 pub mod escape;
 pub mod host_to_host;

@@ -3,6 +3,7 @@
 //! The memory contains no secrets and is not trusted: a wrong prediction costs a round trip, never
 //! security. Data that are sent early because of it are bound to the remembered host key.
 
+pub mod detours;
 pub mod findings;
 pub mod paths;
 pub mod processor;
@@ -22,6 +23,7 @@ use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use detours::DetourMemory;
 use findings::Findings;
 use paths::PathMemory;
 use processor::Processors;
@@ -100,6 +102,9 @@ pub struct HostMemory {
     /// What further logins cost, if that is unusual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logins: Option<LoginMemory>,
+    /// The choices of `--via auto`, at most one for each direction.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub detours: Vec<DetourMemory>,
     /// Hashes of paths that look like directories but name files, latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
@@ -119,6 +124,9 @@ pub struct RemoteMemory {
     /// The SHA-256 of the binary that was sent there.
     #[serde(default)]
     pub placed: Option<String>,
+    /// A longhaul may be there, but could not serve files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unusable: bool,
 }
 
 /// Operations that an SFTP server refuses, and when they were found.

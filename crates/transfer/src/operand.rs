@@ -193,6 +193,12 @@ impl Destination {
         Self::checked(user, host, port).map_err(fail)
     }
 
+    /// Parses a list of hosts, separated by commas: the values of `-J`, ProxyJump and `--via`.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, OperandError> {
+        let hosts = text.split(',');
+        hosts.map(|host| Self::parse(host.trim())).collect()
+    }
+
     fn checked(
         user: Option<&[u8]>,
         host: &[u8],

@@ -16,7 +16,9 @@ use schedule::FileState;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use decision::{Choice, CipherOrder, Decision, KexGuessKind, Origin, Sample, ZlibWhy};
+pub use decision::{
+    Choice, CipherOrder, Decision, DetourWhy, KexGuessKind, Origin, Sample, ZlibWhy,
+};
 pub use session::{FarEnd, FarEndDepth, SessionReport};
 
 use crate::sums::Algorithm;

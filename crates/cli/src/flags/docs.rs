@@ -546,6 +546,12 @@ fn environment_section(roff: &mut Roff) {
     );
     item(
         roff,
+        "XDG_CONFIG_HOME",
+        "Folder in which longhaul/config.toml lists the candidates of --via auto; ~/.config by \
+         default.",
+    );
+    item(
+        roff,
         "XDG_STATE_HOME",
         "Folder in which longhaul/ holds keys and the journals of interrupted copies; \
          ~/.local/state by default. Only this user may have write access.",

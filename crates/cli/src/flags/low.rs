@@ -21,6 +21,7 @@ use lab::path::Dscp;
 use ssh::transport::DisabledProtection;
 use transfer::connect::RemoteServerUse;
 use transfer::copy::DeltaUse;
+use transfer::operand::Destination;
 use transfer::sums::WantedDigest;
 
 pub(crate) use self::benching::{BenchArgs, BenchStorage};
@@ -113,6 +114,7 @@ pub(crate) struct CopyArgs {
     pub(crate) port: Option<u16>,
     pub(crate) identities: Vec<PathBuf>,
     pub(crate) jump: Option<String>,
+    pub(crate) via: Option<Via>,
     pub(crate) config: Option<PathBuf>,
     pub(crate) options: Vec<String>,
     pub(crate) ciphers: Option<String>,
@@ -158,6 +160,15 @@ impl CopyArgs {
         let rebuilds = self.delta == DeltaUse::Always;
         self.xattrs || self.acls || self.hard_links || self.sparse || rebuilds
     }
+}
+
+/// The relaying hosts of `--via`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// The best of the configured ones, or none.
+    Auto,
+    /// These, in this order.
+    Through(Vec<Destination>),
 }
 
 /// The flags of `longhaul lab`, and its command.
@@ -444,6 +455,14 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
             "--connections and --channels cannot be combined with -S or -D: such a program is \
              one connection with one channel",
         );
+    }
+    if foreign && args.via.is_some() {
+        return Some(
+            "--via cannot be combined with -S or -D: the program makes the connection itself",
+        );
+    }
+    if args.via.is_some() && args.jump.is_some() {
+        return Some("--via and -J cannot be combined: both name the hosts on the way; use --via");
     }
     if foreign && args.congestion.is_some() {
         return Some(

@@ -77,6 +77,33 @@ fn flags_may_follow_operands_until_a_double_dash() {
 }
 
 #[test]
+fn relaying_hosts_are_a_list_or_auto() {
+    let through = |args: &[&str]| cp(&[args, &["a", "h:b"]].concat()).map(|args| args.via);
+    assert_eq!(through(&["--via", "auto"]), Ok(Some(Via::Auto)));
+    let Ok(Some(Via::Through(hosts))) = through(&["--via=u@g:2222,[2001:db8::1]:22"]) else {
+        panic!("a list of hosts");
+    };
+    let shown: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["u@g:2222", "[2001:db8::1]:22"]);
+    for (wrong, words) in [
+        (&["--via", ""][..], "not a list of hosts"),
+        (&["--via", "g,"], "not a list of hosts"),
+        (&["--via", "-oProxyCommand=x"], "not a list of hosts"),
+        (
+            &["--via", "g", "-J", "g"],
+            "--via and -J cannot be combined",
+        ),
+        (
+            &["--via", "g", "-S", "ssh"],
+            "--via cannot be combined with -S",
+        ),
+    ] {
+        let why = through(wrong).expect_err("a contradiction");
+        assert!(why.contains(words), "{why}");
+    }
+}
+
+#[test]
 fn the_last_of_a_repeated_flag_counts() {
     let args = cp(&["-P", "1", "-P", "2", "-r", "-r", "-4", "-6", "a", "b:"]).unwrap();
     assert_eq!((args.port, args.family), (Some(2), Family::V6));

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 use transfer::copy::DeltaUse;
+use transfer::detour::WORTH;
 use transfer::escape;
 use transfer::report::{
-    Choice, CipherOrder, Decision, FarEnd, FarEndDepth, KexGuessKind, Name, Origin, Sample,
-    Verified, ZlibWhy,
+    Choice, CipherOrder, Decision, DetourWhy, FarEnd, FarEndDepth, KexGuessKind, Name, Origin,
+    Sample, Verified, ZlibWhy,
 };
 
 use crate::output::closing;
@@ -110,6 +111,11 @@ fn chosen(choice: &Choice) -> (&'static str, String) {
         Choice::Files { cut, whole, .. } => ("files", files(*cut, *whole)),
         Choice::Delta { mode, reused } => ("delta", delta(*mode, *reused)),
         Choice::HostWay(way) => ("way", closing::way(way)),
+        Choice::Detour { through, .. } => {
+            let direct = || "the direct way".to_owned();
+            let relayed = |hosts: &String| format!("through {}", escape::name(hosts.as_bytes()));
+            ("via", through.as_ref().map_or_else(direct, relayed))
+        }
         Choice::Verify(verified) => ("verify", verify(verified.as_ref())),
     }
 }
@@ -231,6 +237,7 @@ fn evidence(choice: &Choice) -> String {
         }
         .to_owned(),
         Choice::HostWay(way) => way.reason.clone(),
+        Choice::Detour { why, .. } => detour(why),
         Choice::Verify(verified) => match verified.as_ref().and_then(|v| v.reason.clone()) {
             Some(reason) => reason,
             None => {
@@ -238,6 +245,34 @@ fn evidence(choice: &Choice) -> String {
             }
         },
     }
+}
+
+fn detour(why: &DetourWhy) -> String {
+    let ways = match why {
+        DetourWhy::Given => return "all connections are relayed by these hosts".to_owned(),
+        DetourWhy::NotMeasured(why) => return format!("not measured: {why}"),
+        DetourWhy::Failed(why) => return why.clone(),
+        DetourWhy::Measured(direct, ways) => {
+            let direct = ("direct".to_owned(), direct.clone());
+            std::iter::once(direct).chain(ways.iter().cloned())
+        }
+    };
+    let told = ways.map(|(name, way)| {
+        let name = escape::name(name.as_bytes()).to_string();
+        match way {
+            Ok(way) => format!(
+                "{name} {}{}/s over {:.1} ms",
+                if way.grows { "more than " } else { "" },
+                units::size(way.rate),
+                way.rtt().as_secs_f64() * 1e3
+            ),
+            Err(why) => format!("{name}: {}", escape::text(why.as_bytes())),
+        }
+    });
+    format!(
+        "one connection each: {}; a detour must be {WORTH} times as fast",
+        told.collect::<Vec<_>>().join("; ")
+    )
 }
 
 fn order_of_ciphers(name: &str, order: &CipherOrder) -> String {

@@ -75,6 +75,8 @@ pub(crate) struct HostInfo {
     pub(crate) host: String,
     /// The login name.
     pub(crate) user: Option<String>,
+    /// The relaying hosts (`--via`).
+    pub(crate) via: Option<String>,
     /// The address connected to, with port.
     pub(crate) address: Option<String>,
     /// The server's banner.

@@ -152,6 +152,9 @@ pub enum Proxy {
     Direct,
     /// Through these jump hosts, in this order.
     Jump(Vec<Destination>),
+    /// Through these relaying hosts, in this order (`--via`): as through jump hosts, with as many
+    /// connections as pay.
+    Via(Vec<Destination>),
     /// Over standard input and output of a shell command whose tokens are expanded.
     Command(String),
 }

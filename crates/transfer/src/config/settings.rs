@@ -369,11 +369,8 @@ fn jump(text: &str) -> Parsed<Option<Vec<Destination>>> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(None);
     }
-    let hops: Result<_, _> = text
-        .split(',')
-        .map(|hop| Destination::parse(hop.trim()))
-        .collect();
-    hops.map(Some)
+    Destination::parse_list(text)
+        .map(Some)
         .map_err(|e| format!("is not a list of hosts: {e}"))
 }
 

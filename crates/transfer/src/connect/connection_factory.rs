@@ -282,7 +282,11 @@ impl ConnectionSource for ConnectionFactory {
     }
 
     fn most(&self) -> Option<u32> {
-        (self.config.proxy != Proxy::Direct).then_some(THROUGH_OTHERS)
+        match self.config.proxy {
+            // The user asked for the relaying hosts to carry as much as pays.
+            Proxy::Direct | Proxy::Via(_) => None,
+            Proxy::Jump(_) | Proxy::Command(_) => Some(THROUGH_OTHERS),
+        }
     }
 
     fn preconnected(&self) -> u32 {
@@ -399,7 +403,7 @@ fn further(around: &SharedSettings, prompt: SharedPrompt) -> SharedSettings {
 
 /// Connects and waits for authentication. The connection must not be used earlier: sshd counts
 /// unauthenticated connections against MaxStartups and may drop it.
-pub(super) fn connect_authenticated(
+pub(crate) fn connect_authenticated(
     config: HostConfig,
     around: &SharedSettings,
 ) -> Result<Box<dyn Link>, NoMoreConnections> {

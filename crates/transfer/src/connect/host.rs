@@ -396,7 +396,7 @@ fn opener(
             let (ours, child) = run_proxy(&name, &command)?;
             Ok(Stream::Command(ours, child))
         })),
-        Proxy::Jump(through) => {
+        Proxy::Jump(through) | Proxy::Via(through) => {
             let around = around.clone();
             Ok(Box::new(move || {
                 jump_through(&through, &host, port, &around, hops)

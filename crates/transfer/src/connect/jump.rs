@@ -28,16 +28,17 @@ pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> 
     local.set_nonblocking(true)?;
     let channel = outer.open_direct_tcpip(host, port);
     let refused = Arc::new(OnceLock::new());
-    let (told, name) = (Arc::clone(&refused), name.to_owned());
+    let subject = format!(
+        "{name} cannot connect to {} port {port}",
+        escape::name(host.as_bytes())
+    );
+    let told = Arc::clone(&refused);
     let thread = std::thread::Builder::new().name("jump".to_owned());
     let thread = thread.spawn(move || {
         carry(outer, channel, &local, &mut |text| {
             debug!("jump: {}", escape::text(text.as_bytes()));
             // The first message is the reason.
-            let _ = told.set(format!(
-                "{name} cannot connect to it: {}",
-                escape::text(text.as_bytes())
-            ));
+            let _ = told.set(format!("{subject}: {}", escape::text(text.as_bytes())));
         });
     })?;
     Ok(Stream::Jump(inner, Some(CarrierThread { thread, refused })))
@@ -108,7 +109,12 @@ pub(super) fn carry(
                     why.iter().for_each(|why| hears(why));
                     over = true;
                 }
-                LinkEvent::Refused(_, why) | LinkEvent::Exited(_, Err(why)) => {
+                LinkEvent::Refused(_, why) => {
+                    let refused = outer.take_refused_channel();
+                    hears(&refused.map_or(why, |(code, text)| refusal(code, &text)));
+                    over = true;
+                }
+                LinkEvent::Exited(_, Err(why)) => {
                     hears(&why);
                     over = true;
                 }
@@ -122,6 +128,29 @@ pub(super) fn carry(
         }
     }
     Box::new(outer).finish();
+}
+
+/// Words for a refused channel: the server's, and what to do.
+fn refusal(code: u32, text: &str) -> String {
+    /// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254 section 5.1).
+    const PROHIBITED: u32 = 1;
+    /// SSH_OPEN_UNKNOWN_CHANNEL_TYPE.
+    const UNKNOWN_TYPE: u32 = 3;
+    let lower = text.to_ascii_lowercase();
+    let says = |word: &str| lower.contains(word);
+    let remedy = if code == PROHIBITED || says("prohibited") {
+        "its SSH server forbids forwarding: permit it there (AllowTcpForwarding and PermitOpen in \
+         sshd_config), or go through another host"
+    } else if code == UNKNOWN_TYPE {
+        "its SSH server cannot forward connections: go through another host"
+    } else if says("name or service") || says("name resolution") || says("not known") {
+        "it cannot resolve the name: set HostName in ssh_config to an address that it can reach"
+    } else if says("refused") {
+        "no SSH server listens there for it"
+    } else {
+        "check the address, and firewalls between the two"
+    };
+    format!("{text}: {remedy}")
 }
 
 /// Writes queued bytes to the inner connection; false if that connection is closed.

@@ -6,6 +6,7 @@ mod choices;
 mod command;
 mod connection_factory;
 mod denied;
+mod detour_memory;
 mod direct;
 mod error;
 mod host;
@@ -25,7 +26,9 @@ mod tcp;
 
 pub use auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 pub use command::{RemoteCommand, RemoteRole};
+pub(crate) use connection_factory::connect_authenticated;
 pub use connection_factory::{ConnectionFactory, connect};
+pub use detour_memory::{forget_detour, remember_detour, remembered_detour};
 pub use direct::{BetweenHosts, BetweenSettings, SourceReached};
 pub use error::{AtFault, ConnectCheck, ConnectError};
 pub use host::{DataSampler, FirstHostKey, RequiredMatch, Resolve, SharedSettings};

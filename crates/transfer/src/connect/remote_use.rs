@@ -118,7 +118,11 @@ pub fn longhaul_is_absent(
     let (host, port, user) = memory_name(config);
     let now = SystemTime::now();
     let memory = memories.and_then(|memories| memories.load(host, port, user, now));
+    let far = memory.as_ref().and_then(|memory| memory.far.as_ref());
+    let unusable = far.is_some_and(|far| far.unusable);
     match known(wanted, false, memory.as_ref(), now) {
+        // A copy between two hosts asks more of it than SFTP, and less: no common start directory.
+        RemoteKnowledge::Never(_) if unusable && wanted != RemoteServerUse::Stock => None,
         RemoteKnowledge::Never(why) => Some(why),
         _ => None,
     }
@@ -191,6 +195,9 @@ pub(super) fn known(
                     .is_some_and(|age| age < AGAIN) =>
         {
             RemoteKnowledge::Never(match far.placed {
+                _ if far.unusable => {
+                    "longhaul at the far end could not serve files within the last day"
+                }
                 None => "longhaul was not found at the far end within the last day",
                 Some(_) => {
                     "the installed longhaul could not be started within the last day: run \
@@ -232,6 +239,7 @@ pub(super) fn memory(
         return Some(RemoteMemory {
             at,
             placed,
+            unusable: *seen == ProbeResult::Unusable,
             ..RemoteMemory::default()
         });
     };
@@ -243,6 +251,7 @@ pub(super) fn memory(
         software: Some(software.clone()),
         extensions: extensions.collect::<Option<_>>()?,
         placed,
+        unusable: false,
     };
     // An unchanged record keeps its time, so that it is not written again.
     match before {
@@ -312,6 +321,25 @@ mod tests {
             now - Duration::from_secs(60),
         );
         assert_eq!(early, unknown);
+    }
+
+    #[test]
+    fn a_longhaul_that_could_not_serve_files_is_not_remembered_as_missing() {
+        let now = SystemTime::now();
+        let late = memory(&ProbeResult::Unusable, None, now).unwrap();
+        let RemoteKnowledge::Never(why) = known(
+            RemoteServerUse::Auto,
+            true,
+            Some(&remembering(late.clone())),
+            now,
+        ) else {
+            panic!("it is not asked again within the day");
+        };
+        assert!(!why.contains("not found"), "{why}");
+        let text = serde_json::to_string(&late).unwrap();
+        assert_eq!(serde_json::from_str::<RemoteMemory>(&text).unwrap(), late);
+        let absent = memory(&ProbeResult::Absent, None, now).unwrap();
+        assert!(!absent.unusable && !serde_json::to_string(&absent).unwrap().contains("unusable"));
     }
 
     #[test]

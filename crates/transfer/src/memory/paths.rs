@@ -127,7 +127,7 @@ pub fn network_of(local: IpAddr) -> String {
 
 /// Returns the local network from which the kernel would reach `address`, without sending a packet;
 /// `None` without a route.
-fn network_to(address: IpAddr) -> Option<String> {
+pub(super) fn network_to(address: IpAddr) -> Option<String> {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

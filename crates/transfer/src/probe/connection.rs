@@ -72,6 +72,8 @@ pub(super) struct ProbeConnection {
     link: Box<dyn Link>,
     pub(super) channels: Vec<ProbeChannel>,
     command: Option<(ChannelId, CommandOutput)>,
+    /// Round trip to the host if this is no TCP connection.
+    carried_rtt: Duration,
     began: Instant,
     /// Bytes that passed in both directions, as last seen: a broken connection has no counters.
     passed: u64,
@@ -112,6 +114,7 @@ impl Connections {
             link,
             channels: Vec::new(),
             command: None,
+            carried_rtt: Duration::ZERO,
             began: Instant::now(),
             passed: 0,
             known: 0,
@@ -119,6 +122,13 @@ impl Connections {
             lost: None,
         });
         Ok(number)
+    }
+
+    /// Sets the round trip of a connection that another one carries.
+    pub(super) fn set_carried_rtt(&mut self, connection: usize, rtt: Duration) {
+        if let Some(connection) = self.all.get_mut(connection) {
+            connection.carried_rtt = rtt;
+        }
     }
 
     pub(super) fn sample(&self, connection: usize) -> LinkSample {
@@ -371,7 +381,7 @@ impl ProbeConnection {
             }
             self.passed = self.passed.max(passed);
         }
-        let rtt = sample.tcp.map(|tcp| tcp.rtt).unwrap_or_default();
+        let rtt = sample.tcp.map_or(self.carried_rtt, |tcp| tcp.rtt);
         let pool = self.link.pool();
         for channel in &mut self.channels {
             channel.adjust(now, rtt);

@@ -1,6 +1,7 @@
 //! Measures a path for `longhaul doctor`: loads connections of its own with SFTP requests to
 //! /dev/null and from /dev/zero, without a copy, and returns [`diagnose::Evidence`].
 
+mod burst;
 mod connection;
 mod load;
 mod plan;
@@ -14,6 +15,7 @@ use crate::cancel::CancelToken;
 use crate::config::HostConfig;
 use crate::connect::SharedSettings;
 
+pub(crate) use burst::{Burst, burst};
 pub use plan::{ProbeError, probe};
 
 /// Shows a step, with the seconds used and the seconds left.

@@ -8,6 +8,7 @@ use schedule::{Limiter, PackingMode, TrialResult};
 
 use super::{FarEnd, HostWay, Name, Verified};
 use crate::copy::DeltaUse;
+use crate::detour::WayResult;
 use crate::memory::findings::CompressionResult;
 
 /// One decision.
@@ -126,8 +127,28 @@ pub enum Choice {
     },
     /// The way of the data between two hosts.
     HostWay(HostWay),
+    /// Relaying hosts for all connections to the host.
+    Detour {
+        /// The hosts as the user named them; `None` for the direct way.
+        through: Option<String>,
+        /// The reason.
+        why: DetourWhy,
+    },
     /// The comparison of files with their sources; `None` if there was none.
     Verify(Option<Verified>),
+}
+
+/// The reason for a way through relaying hosts, or for the direct one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DetourWhy {
+    /// The user has named the hosts.
+    Given,
+    /// Figures of the direct way, and of the candidates with their names.
+    Measured(WayResult, Vec<(String, WayResult)>),
+    /// Nothing was measured, for this reason.
+    NotMeasured(&'static str),
+    /// The chosen candidate did not connect, for this reason.
+    Failed(String),
 }
 
 /// The reason for the order in which ciphers were offered.

@@ -64,8 +64,11 @@ pub enum ProbeResult {
         /// SFTP version and extensions that it announced.
         info: ServerInfo,
     },
-    /// No longhaul answered.
+    /// There is no longhaul.
     Absent,
+    /// There may be a longhaul, but it cannot serve this account's files in time, or at the same
+    /// paths.
+    Unusable,
 }
 
 /// Connection to a server that carries one or more channels.

@@ -94,8 +94,8 @@ pub(super) struct RefusedChannel(pub ConnectionId);
 /// Reason for which an asked lane is given up.
 struct GaveUp {
     why: String,
-    /// The host is known to have no longhaul, and is not probed again soon.
-    absent: bool,
+    /// The result to remember, after which the host is not probed again soon.
+    result: Option<ProbeResult>,
 }
 
 /// Error text for output that is not a longhaul's greeting.
@@ -326,7 +326,7 @@ impl RemoteServer {
         while let Some(at) = self.asked.iter().position(late) {
             let late = GaveUp {
                 why: "it took too long to answer".to_owned(),
-                absent: true,
+                result: Some(ProbeResult::Unusable),
             };
             refused.extend(self.give_up(to, at, late));
         }
@@ -369,7 +369,7 @@ impl RemoteServer {
             Err(error) => {
                 let broken = GaveUp {
                     why: in_words(&error),
-                    absent: true,
+                    result: Some(ProbeResult::Absent),
                 };
                 return Some(self.give_up(to, at, broken).into_iter().collect());
             }
@@ -391,7 +391,10 @@ impl RemoteServer {
             let first = matches!(self.probe, Probe::Asking);
             let elsewhere = self.begins_elsewhere(at).filter(|_| first);
             if let Some(why) = elsewhere {
-                let elsewhere = GaveUp { why, absent: true };
+                let elsewhere = GaveUp {
+                    why,
+                    result: Some(ProbeResult::Unusable),
+                };
                 refused.extend(self.give_up(to, at, elsewhere));
                 continue;
             }
@@ -484,13 +487,13 @@ impl RemoteServer {
     /// Falls back to the stock server.
     fn fails(&mut self, to: &mut Dispatcher, gave_up: GaveUp) {
         let expected = self.is_ours();
-        let GaveUp { why, absent } = gave_up;
+        let GaveUp { why, result } = gave_up;
         info!("using the server's own SFTP server: {why}");
         self.less |= expected;
         self.note_serving(false);
         self.probe = Probe::Stock(why);
-        if absent {
-            see(to, &ProbeResult::Absent);
+        if let Some(result) = result {
+            see(to, &result);
         }
     }
 
@@ -527,7 +530,7 @@ impl RemoteServer {
         let at = self.asked_on(connection, channel)?;
         let closed = GaveUp {
             why,
-            absent: !refused,
+            result: (!refused).then_some(ProbeResult::Absent),
         };
         self.give_up(to, at, closed)
     }
@@ -540,7 +543,7 @@ impl RemoteServer {
         if self.asked.len() < before && matches!(self.probe, Probe::Asking) {
             let lost = GaveUp {
                 why: "the connection was lost".to_owned(),
-                absent: true,
+                result: Some(ProbeResult::Unusable),
             };
             self.fails(to, lost);
         }
@@ -608,9 +611,14 @@ impl RemoteServer {
                 true => format!("longhaul at the far end ended ({})", in_words(error)),
                 false => in_words(error),
             };
+            // A lane that ends without output may have been late, or its connection lost.
+            let result = match error {
+                LaneError::Closed(_) => ProbeResult::Unusable,
+                _ => ProbeResult::Absent,
+            };
             let ended = GaveUp {
                 why,
-                absent: !greeted,
+                result: (!greeted).then_some(result),
             };
             self.fails(to, ended);
         }

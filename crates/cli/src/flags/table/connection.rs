@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use lab::path::Dscp;
 use ssh::transport::DisabledProtection;
 use transfer::connect::RemoteServerUse;
+use transfer::operand::Destination;
 
 use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
-use crate::flags::low::{Family, When};
+use crate::flags::low::{Family, Via, When};
 use crate::flags::rate::Rate;
 
 /// The largest limit that scp takes, in kbit/s: 100 Gbit/s.
@@ -83,6 +84,36 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.jump = Some(given.text()?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
+        long: Some("via"),
+        takes: ValueKind::Value("HOSTS"),
+        help: "Relay all connections through these hosts, or through the best (auto)",
+        doc: "Relay all connections to the hosts of the copy through these hosts, \
+              [user@]host[:port], separated by commas, in the order from this machine on. Each \
+              connection is split at each relaying host into two TCP connections with shorter \
+              round trips, which recover faster from losses. A relaying host needs an SSH server \
+              that permits TCP forwarding, and nothing else; it stores nothing and sees encrypted \
+              data only. Keys and host keys are checked as always, on this machine. ssh_config \
+              applies to the relaying hosts; a ProxyJump or ProxyCommand of the hosts of the copy \
+              is not used. auto: measure the hosts that longhaul's config.toml lists \
+              (via = [\"HOST\", ...]), and relay through the best one if it should be at least 1.3 \
+              times as fast as the direct way. The result is remembered for a day. A copy between \
+              two remote hosts goes through this machine then.",
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Connection,
+        overrides: &[],
+        set: |args, given| {
+            args.via = Some(match given.text()?.as_str() {
+                "auto" => Via::Auto,
+                hosts => Via::Through(
+                    Destination::parse_list(hosts)
+                        .map_err(|e| format!("is not a list of hosts: {e}"))?,
+                ),
+            });
             Ok(())
         },
     },

@@ -347,9 +347,12 @@ impl SshLink {
                 self.end_channel(id, ChannelEnd::Closed(why), events);
             }
             ChannelEvent::OpenFailed {
-                id, description, ..
+                id,
+                reason,
+                description,
             } => {
                 let why = format!("the server refused a channel: {description}");
+                self.refused_channel = Some((reason, description));
                 self.end_channel(id, ChannelEnd::Refused(&why), events);
             }
             ChannelEvent::ExitStatus(id, status) => self.channels.note_status(id, status),

@@ -160,6 +160,8 @@ pub struct SshLink {
     received_bytes: u64,
     agents: Option<AgentChannels>,
     first: FirstChannel,
+    /// Reason code (RFC 4254 section 5.1) and description of the last refused channel.
+    refused_channel: Option<(u32, String)>,
 }
 
 /// Readiness of the socket, remembered until a read or write would block.
@@ -242,6 +244,7 @@ impl SshLink {
             received_bytes: 0,
             agents,
             first: FirstChannel::default(),
+            refused_channel: None,
         };
         let done = link.nonblocking();
         done.map_err(|e| this_machine(e.into_words()))?;
@@ -455,6 +458,11 @@ impl SshLink {
         let id = self.conn.channels().open_direct_tcpip(host, port);
         self.channels.insert(id, FarChannel::default());
         ChannelId(id.0)
+    }
+
+    /// Takes the reason code and the description of the last refused channel.
+    pub(super) fn take_refused_channel(&mut self) -> Option<(u32, String)> {
+        self.refused_channel.take()
     }
 
     /// Opens a channel to a program that serves SFTP.

@@ -1,0 +1,52 @@
+//! Stores the choices of `--via auto` in the host memory.
+
+use std::time::{Duration, SystemTime};
+
+use tracing::debug;
+
+use super::host_auth_handler::{memory_name, remembered};
+use crate::config::HostConfig;
+use crate::memory::MemoryStore;
+use crate::memory::detours::DetourMemory;
+
+/// Returns the stored choice for a direction with its age, if it holds for these candidates.
+pub fn remembered_detour(
+    config: &HostConfig,
+    memories: &MemoryStore,
+    up: bool,
+    candidates: &[String],
+) -> Option<(DetourMemory, Duration)> {
+    let now = SystemTime::now();
+    let detours = remembered(config, Some(memories))?.detours;
+    let aged = |detour: DetourMemory| {
+        let age = detour.age(up, candidates, now)?;
+        Some((detour, age))
+    };
+    detours.into_iter().find_map(aged)
+}
+
+/// Stores a choice in place of the one for the same direction.
+pub fn remember_detour(config: &HostConfig, memories: &MemoryStore, detour: DetourMemory) {
+    change(config, memories, |detours| {
+        detours.retain(|other| other.up != detour.up);
+        detours.insert(0, detour);
+        detours.truncate(2);
+    });
+}
+
+/// Removes the choices for a host, because the chosen way has failed.
+pub fn forget_detour(config: &HostConfig, memories: &MemoryStore) {
+    change(config, memories, Vec::clear);
+}
+
+fn change(
+    config: &HostConfig,
+    memories: &MemoryStore,
+    change: impl FnOnce(&mut Vec<DetourMemory>),
+) {
+    let now = SystemTime::now();
+    let changed = memories.change(memory_name(config), now, |host| change(&mut host.detours));
+    if let Err(e) = changed {
+        debug!("{}: cannot save the host memory: {e}", config.host);
+    }
+}

@@ -1,0 +1,180 @@
+//! Measures the direct way to a host and those through candidates.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tracing::debug;
+
+use super::curve::ArrivalCurve;
+use super::{WayFigures, WayResult};
+use crate::cancel::CancelToken;
+use crate::config::{HostConfig, Proxy, Switches};
+use crate::connect::{
+    self, ConnectionFacts, FirstHostKey, RemoteServerUse, RequiredMatch, Serving, SharedSettings,
+};
+use crate::operand::Destination;
+use crate::probe::{Burst, burst};
+use crate::prompt::NoPrompt;
+use crate::session::Link;
+
+/// Largest number of candidates that are measured.
+pub const MOST_CANDIDATES: usize = 8;
+/// Bytes of a burst.
+const BURST: u64 = 4 << 20;
+/// Longest wait for a socket or an identification. A prompt may take longer.
+const ANSWERS: Duration = Duration::from_secs(8);
+/// How often a cancel is checked while candidates connect.
+const CANCEL_SEEN: Duration = Duration::from_millis(50);
+
+/// The host to measure.
+pub struct DetourTarget {
+    /// Its configuration, with the direct way.
+    pub config: HostConfig,
+    /// Settings of the copy's connections.
+    pub settings: SharedSettings,
+    /// The copy sends to the host.
+    pub up: bool,
+    /// Ends the measurement.
+    pub cancel: CancelToken,
+}
+
+/// Figures of the direct way and of those through each candidate.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The direct way.
+    pub direct: WayResult,
+    /// The ways through the candidates, in their order.
+    pub candidates: Vec<WayResult>,
+    /// Facts of the direct connection, if there was one.
+    pub facts: Option<ConnectionFacts>,
+}
+
+/// Measures one way after another, with one connection each. Only the direct connection may prompt
+/// the user. A candidate that needs an answer, or does not answer in time, has failed.
+pub fn measure(target: &DetourTarget, candidates: &[Vec<Destination>]) -> Measured {
+    let facts = Arc::new(Mutex::new(None));
+    let link = direct_link(target, &facts);
+    let facts = facts.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let links = candidate_links(target, candidates, facts.as_ref());
+    let direct = link.and_then(|link| figures(target, link));
+    debug!("--via auto: direct: {direct:?}");
+    let candidates = links.into_iter().zip(candidates).map(|(link, through)| {
+        let way = link.and_then(|link| figures(target, link));
+        debug!("--via auto: {through:?}: {way:?}");
+        way
+    });
+    Measured {
+        direct,
+        candidates: candidates.collect(),
+        facts,
+    }
+}
+
+/// Settings of connections that are only measured.
+fn plainly(target: &DetourTarget) -> (HostConfig, SharedSettings) {
+    let mut config = target.config.clone();
+    let longest = config.connect_timeout.unwrap_or(ANSWERS);
+    config.connect_timeout = Some(longest.min(ANSWERS));
+    let settings = SharedSettings {
+        far: RemoteServerUse::Stock,
+        direct: false,
+        look: None,
+        sends: None,
+        sends_much: false,
+        forward_agent: false,
+        timeline: None,
+        opened: Arc::new(|_| {}),
+        ..target.settings.clone()
+    };
+    (config, settings)
+}
+
+fn direct_link(
+    target: &DetourTarget,
+    facts: &Arc<Mutex<Option<ConnectionFacts>>>,
+) -> Result<Box<dyn Link>, String> {
+    let (config, settings) = plainly(target);
+    let seen = Arc::clone(facts);
+    let settings = SharedSettings {
+        opened: Arc::new(move |facts| {
+            *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts);
+        }),
+        ..settings
+    };
+    let link = connect::connect_authenticated(config, &settings);
+    link.map_err(|e| e.to_string())
+}
+
+/// Connects through all candidates at a time.
+fn candidate_links(
+    target: &DetourTarget,
+    candidates: &[Vec<Destination>],
+    direct: Option<&ConnectionFacts>,
+) -> Vec<Result<Box<dyn Link>, String>> {
+    let (mut config, settings) = plainly(target);
+    config.switches.insert(Switches::BATCH_MODE);
+    let hop = Arc::clone(&settings.hop);
+    let settings = SharedSettings {
+        prompt: Arc::new(Mutex::new(NoPrompt)),
+        // Everything that the user should see was shown for the direct connection.
+        beside: direct.map(|facts| RequiredMatch {
+            address: None,
+            host_key: FirstHostKey::Known(facts.host_key_blob.clone()),
+            serving: Serving::default(),
+            rtt: None,
+        }),
+        hop: Arc::new(move |host| {
+            let mut config: HostConfig = hop(host)?;
+            let longest = config.connect_timeout.unwrap_or(ANSWERS);
+            config.connect_timeout = Some(longest.min(ANSWERS));
+            config.switches.insert(Switches::BATCH_MODE);
+            Ok(config)
+        }),
+        ..settings
+    };
+    let (done, results) = mpsc::channel();
+    for (nth, through) in candidates.iter().enumerate() {
+        let (done, settings) = (done.clone(), settings.clone());
+        let config = HostConfig {
+            proxy: Proxy::Via(through.clone()),
+            ..config.clone()
+        };
+        let thread = thread::Builder::new().name("candidate".to_owned());
+        // A thread that is too late has no receiver, and ends with the process.
+        let _ = thread.spawn(move || {
+            let link = connect::connect_authenticated(config, &settings);
+            let _ = done.send((nth, link.map_err(|e| e.to_string())));
+        });
+    }
+    drop(done);
+    let late = || Err("no answer in time".to_owned());
+    let mut links: Vec<_> = candidates.iter().map(|_| late()).collect();
+    let until = Instant::now() + ANSWERS;
+    let mut missing = links.len();
+    while missing > 0 && Instant::now() < until && !target.cancel.is_cancelled() {
+        let Ok((nth, link)) = results.recv_timeout(CANCEL_SEEN) else {
+            continue;
+        };
+        missing -= 1;
+        if let Some(place) = links.get_mut(nth) {
+            *place = link;
+        }
+    }
+    links
+}
+
+fn figures(target: &DetourTarget, mut link: Box<dyn Link>) -> Result<WayFigures, String> {
+    if target.up && target.settings.congestion.is_none() {
+        // The copy does so once it sees losses.
+        link.bear_losses();
+    }
+    let mut curve = ArrivalCurve::default();
+    let mut load = Burst {
+        up: target.up,
+        size: BURST,
+        arrived: &mut |at, bytes| curve.note(at, bytes.min(BURST)),
+    };
+    let end = burst(link, &mut load, &target.cancel)?;
+    Ok(curve.figures(end.rtt, end.took, end.complete))
+}

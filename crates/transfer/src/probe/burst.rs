@@ -1,0 +1,114 @@
+//! Sends or receives a limited amount of data over one connection, for `--via auto`.
+
+use std::time::{Duration, Instant};
+
+use sftp::Request;
+
+use super::connection::{ChannelIndex, Connections, Use};
+use crate::cancel::CancelToken;
+use crate::session::Link;
+
+/// Round trips that are measured before the load.
+const PINGS: usize = 3;
+/// Least and longest time for the load.
+const SHORTEST: Duration = Duration::from_millis(2500);
+const LONGEST: Duration = Duration::from_secs(6);
+/// Round trips for the load between these: slow start needs nine for 4 MiB.
+const TRIPS: u32 = 12;
+/// Longest wait for an answer before the load.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The load.
+pub(crate) struct Burst<'a> {
+    /// From this machine to the server.
+    pub(crate) up: bool,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Called with the time since the start and all bytes that the receiver has by then.
+    pub(crate) arrived: &'a mut dyn FnMut(Duration, u64),
+}
+
+/// The end of a burst.
+pub(crate) struct BurstEnd {
+    /// Round trip of a request before the load.
+    pub(crate) rtt: Duration,
+    /// Time of the load.
+    pub(crate) took: Duration,
+    /// All bytes have arrived.
+    pub(crate) complete: bool,
+}
+
+/// Measures the round trip of requests, then moves data to /dev/null or from /dev/zero of the
+/// server, and disconnects.
+///
+/// # Errors
+/// The server does not serve this, or the connection is lost; one sentence.
+pub(crate) fn burst(
+    link: Box<dyn Link>,
+    burst: &mut Burst<'_>,
+    cancel: &CancelToken,
+) -> Result<BurstEnd, String> {
+    let mut all = Connections::new().map_err(|e| e.to_string())?;
+    all.add(link).map_err(|e| e.to_string())?;
+    let done = measured(&mut all, burst, cancel);
+    all.cut_from(0);
+    done
+}
+
+fn measured(
+    all: &mut Connections,
+    burst: &mut Burst<'_>,
+    cancel: &CancelToken,
+) -> Result<BurstEnd, String> {
+    let until = Instant::now() + PATIENCE;
+    let at = all.open(0, until)?;
+    let file = all.device(at, burst.up, until)?;
+    let mut rtt = PATIENCE;
+    for _ in 0..PINGS {
+        let (_, time) = all.ask(at, &Request::Realpath { path: b"." }, until)?;
+        rtt = rtt.min(time);
+    }
+    all.set_carried_rtt(0, rtt);
+    let purpose = match burst.up {
+        true => Use::Writing {
+            file,
+            advances: false,
+        },
+        false => Use::Reading { file },
+    };
+    let longest = (rtt * TRIPS).clamp(SHORTEST, LONGEST);
+    let start = Instant::now();
+    all.set_use(at, purpose);
+    loop {
+        all.turn(start + longest);
+        let took = start.elapsed();
+        let (moved, in_flight) = moved(all, at)?;
+        (burst.arrived)(took, moved);
+        if moved + in_flight >= burst.size {
+            all.set_use(at, Use::Idle);
+        }
+        let complete = moved >= burst.size;
+        if complete || took >= longest || cancel.is_cancelled() {
+            return Ok(BurstEnd {
+                rtt,
+                took,
+                complete,
+            });
+        }
+    }
+}
+
+/// Bytes of a channel that have arrived, and those in flight.
+fn moved(all: &Connections, at: ChannelIndex) -> Result<(u64, u64), String> {
+    let connection = all.all.get(at.0);
+    if let Some(why) = connection.and_then(|c| c.lost.clone()) {
+        return Err(why);
+    }
+    let Some(channel) = all.channel(at) else {
+        return Err("the channel is gone".to_owned());
+    };
+    match channel.failure() {
+        Some(why) => Err(why),
+        None => Ok((channel.moved, channel.in_flight())),
+    }
+}
