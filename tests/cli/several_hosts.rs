@@ -1,10 +1,11 @@
 //! Copies from several hosts to here, and from here to several hosts.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use longhaul_tests::{Client, names_in, scratch};
+use longhaul_tests::{Client, longhaul, names_in, scratch};
 use serde_json::Value;
 use testkit::peer::{Peer, PeerBuilder};
 use testkit::tree::write_file;
@@ -14,6 +15,8 @@ use testkit::{Outcome, Run, Seed};
 struct Hosts {
     client: Client,
     peers: Vec<Peer>,
+    /// A folder on the PATH of each host's users.
+    bins: Vec<tempfile::TempDir>,
     scratch: tempfile::TempDir,
 }
 
@@ -24,9 +27,14 @@ impl Hosts {
             return None;
         }
         let scratch = scratch();
-        let mut peers = Vec::new();
+        let (mut peers, mut bins) = (Vec::new(), Vec::new());
         for number in 1..=count {
-            let peer = PeerBuilder::openssh().authorize(&client.dir).start()?;
+            let bin = tempfile::tempdir().expect("a folder");
+            fs::set_permissions(bin.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+            let path = format!("PATH={}:/usr/bin:/bin", bin.path().display());
+            let builder = PeerBuilder::openssh().option("SetEnv", path);
+            let peer = builder.authorize(&client.dir).start()?;
+            bins.push(bin);
             client.dir.add_host(&format!("h{number}"), &peer);
             fs::create_dir(scratch.path().join(format!("h{number}"))).expect("our folder");
             peers.push(peer);
@@ -34,8 +42,54 @@ impl Hosts {
         Some(Self {
             client,
             peers,
+            bins,
             scratch,
         })
+    }
+
+    /// Hosts with longhaul, and a file that is large enough to be passed on.
+    fn with_longhaul(count: usize) -> Option<(Self, Vec<u8>)> {
+        let hosts = Self::start(count)?;
+        (1..=count).for_each(|number| hosts.install(number));
+        let content = Seed::new(11).bytes(40_000_000);
+        hosts.write("big", &content);
+        Some((hosts, content))
+    }
+
+    fn install(&self, number: usize) {
+        let bin = self.bins[number - 1].path();
+        let state = format!(
+            "XDG_CACHE_HOME={0}/cache XDG_STATE_HOME={0}/state",
+            bin.display()
+        );
+        let text = format!(
+            "#!/bin/sh\nexport {state}\nexec {} \"$@\"\n",
+            longhaul().display()
+        );
+        let program = bin.join("longhaul");
+        write_file(&program, text.as_bytes());
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("our file");
+    }
+
+    fn remove(&self, number: usize) {
+        fs::remove_file(self.bins[number - 1].path().join("longhaul")).expect("our file");
+    }
+
+    /// Copies the large file to the folder of each host.
+    fn fan_out(&self, flags: &[&str]) -> Run {
+        let mut words: Vec<String> = flags.iter().map(ToString::to_string).collect();
+        words.push("--json".to_owned());
+        words.push(self.path("big").display().to_string());
+        words.extend((1..=self.peers.len()).map(|number| self.remote(number, "")));
+        self.cp(&words)
+    }
+
+    /// Asserts that a host has the file and nothing else.
+    #[track_caller]
+    fn has_big(&self, number: usize, content: &[u8]) {
+        let folder = self.path(&format!("h{number}"));
+        holds(&folder.join("big"), content);
+        assert_eq!(names_in(&folder), ["big"]);
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -82,6 +136,13 @@ fn summary(outcome: &Outcome) -> Value {
     let out = outcome.out();
     let last = out.lines().last().unwrap_or_default();
     serde_json::from_str(last).unwrap_or_else(|error| panic!("{error} in\n{out}"))
+}
+
+/// Hosts from which each one got the file; empty for this machine.
+fn origins(summary: &Value) -> Vec<String> {
+    let hosts = summary["hosts"].as_array().expect("hosts");
+    let from = |host: &Value| host["from"].as_str().unwrap_or_default().to_owned();
+    hosts.iter().map(from).collect()
 }
 
 #[track_caller]
@@ -321,4 +382,98 @@ fn a_rate_limit_is_shared_by_all_hosts() {
         "{:?}",
         start.elapsed()
     );
+}
+
+#[test]
+fn each_host_gets_the_file_from_the_one_before_it() {
+    let Some((hosts, content)) = Hosts::with_longhaul(4) else {
+        return;
+    };
+    let outcome = hosts.fan_out(&["-p"]).run().expect_code(0);
+    let all = summary(&outcome);
+    assert_eq!(origins(&all), ["", "h1", "h2", "h3"], "{all}");
+    assert_eq!(all["way"]["kind"], "chain", "{all}");
+    let time = |path: &Path| {
+        fs::metadata(path)
+            .and_then(|meta| meta.modified())
+            .expect("ours")
+    };
+    for number in 1..=4 {
+        hosts.has_big(number, &content);
+        let there = hosts.path(&format!("h{number}/big"));
+        let apart = time(&hosts.path("big")).duration_since(time(&there));
+        assert!(
+            apart.is_ok_and(|apart| apart < Duration::from_secs(1)),
+            "{number}"
+        );
+    }
+}
+
+#[test]
+fn a_host_that_is_killed_is_routed_around_and_completed_later() {
+    let Some((mut hosts, content)) = Hosts::with_longhaul(4) else {
+        return;
+    };
+    let running = hosts.fan_out(&["--limit", "10MB/s"]).spawn();
+    assert!(running.shows("\"bytes_done\":1"), "{}", running.wait());
+    testkit::wait::until(
+        Duration::from_secs(30),
+        || {
+            names_in(&hosts.path("h4"))
+                .iter()
+                .any(|name| name.to_string_lossy().starts_with('.'))
+        },
+        || "the last host has nothing".to_owned(),
+    );
+    hosts.down(2, true);
+    for pid in hosts.peers[1].sessions() {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process number");
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    let outcome = running.wait().expect_code(1);
+    let all = summary(&outcome);
+    for number in [1, 3, 4] {
+        hosts.has_big(number, &content);
+    }
+    assert_eq!(origins(&all)[2], "h1", "{all}");
+    assert_eq!(all["hosts"][1]["outcome"], "no_connection", "{all}");
+    hosts.down(2, false);
+    hosts.fan_out(&[]).run().expect_code(0);
+    hosts.has_big(2, &content);
+}
+
+#[test]
+fn a_host_without_longhaul_gets_the_file_from_here_and_passes_nothing_on() {
+    let Some((hosts, content)) = Hosts::with_longhaul(3) else {
+        return;
+    };
+    hosts.remove(2);
+    let outcome = hosts.fan_out(&[]).run().expect_code(0);
+    let all = summary(&outcome);
+    for number in 1..=3 {
+        hosts.has_big(number, &content);
+    }
+    assert_eq!(origins(&all), ["", "", "h1"], "{all}");
+    let reason = all["way"]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("longhaul was not found on h2"), "{all}");
+}
+
+#[test]
+fn a_small_file_goes_from_here_to_each_host_and_the_line_says_so() {
+    let Some((hosts, _)) = Hosts::with_longhaul(2) else {
+        return;
+    };
+    hosts.write("big", b"small");
+    let outcome = hosts.fan_out(&[]).run().expect_code(0);
+    let all = summary(&outcome);
+    assert_eq!(all["way"]["kind"], "star", "{all}");
+    hosts.has_big(1, b"small");
+    hosts.has_big(2, b"small");
+    let words = [
+        hosts.path("big").display().to_string(),
+        hosts.remote(1, ""),
+        hosts.remote(2, ""),
+    ];
+    let outcome = hosts.cp(&words).run().expect_code(0);
+    outcome.expect_err(&["from this machine to each host: the file is smaller than 32 MiB"]);
 }

@@ -1,12 +1,13 @@
 //! Copies from or to several hosts at once: one copy for each host, with one display and one result.
 
+mod chain;
 mod combined;
 mod gate;
 mod operands;
 mod progress;
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -20,7 +21,8 @@ use transfer::report::{Event, Failure, Name, Outcome, Summary};
 use transfer::session::Session;
 use transfer::sums::SumLedger;
 
-use self::combined::combined;
+use self::chain::Chain;
+use self::combined::{HostEnd, combined};
 use self::gate::{Gate, Turn, Turns, clashes};
 use self::operands::parts;
 pub(crate) use self::operands::{Several, resolve};
@@ -78,17 +80,41 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
     };
     let gate = (one_target && parts.iter().any(asks)).then(|| Gate::new(parts.len()));
     raise_descriptors(parts.len());
+    let (chain, why_not) = match several {
+        Several::FanOut(_) => match Chain::new(&parts, run) {
+            Ok(chain) => (Some(chain), None),
+            Err(why) => (None, Some(why)),
+        },
+        Several::Gather { .. } => (None, None),
+    };
     let at_once = parts.len().min(AT_ONCE);
     let all = AllCopies {
         run,
         gate,
+        chain,
+        why_not: Mutex::new(why_not),
         turns: Turns::new(at_once),
         at_once,
         count: parts.len(),
     };
     let progress = SeveralProgress::new(parts.iter().map(|part| part.name.clone()));
     let results = run.showing(&progress, |progress| all.copy(parts, progress));
+    let way = match several {
+        Several::FanOut(_) => {
+            let from = results.iter().filter(|end| end.summary.files > 0);
+            let from: Vec<_> = from
+                .map(|end| (end.host.clone(), end.from.clone()))
+                .collect();
+            let why_not = all.why_not.into_inner();
+            Some(chain::way(
+                &from,
+                why_not.unwrap_or_else(PoisonError::into_inner),
+            ))
+        }
+        Several::Gather { .. } => None,
+    };
     let mut summary = combined(results);
+    summary.way = way;
     if let Some(gate) = all.gate.filter(Gate::is_closed)
         && summary.outcome != Outcome::Interrupted
     {
@@ -145,14 +171,22 @@ fn raise_descriptors(copies: usize) {
 struct AllCopies<'a> {
     run: &'a Run<'a>,
     gate: Option<Gate>,
+    chain: Option<Chain<'a>>,
+    /// The reason why a host got the data from here that might have got it from another one.
+    why_not: Mutex<Option<String>>,
     turns: Turns,
     at_once: usize,
     count: usize,
 }
 
 impl AllCopies<'_> {
-    fn copy(&self, parts: Vec<Part>, progress: &SeveralProgress) -> Vec<(String, Summary)> {
+    fn copy(&self, parts: Vec<Part>, progress: &SeveralProgress) -> Vec<HostEnd> {
+        let over = CancelToken::default();
         thread::scope(|scope| {
+            if let Some(chain) = &self.chain {
+                let over = over.clone();
+                scope.spawn(move || chain.watch(&over));
+            }
             let parts = parts.into_iter().zip(progress.each()).enumerate();
             let started: Vec<_> = parts
                 .map(|(number, (part, progress))| {
@@ -162,33 +196,64 @@ impl AllCopies<'_> {
                     (name, thread.spawn_scoped(scope, copy))
                 })
                 .collect();
-            let ended = started.into_iter().map(|(name, thread)| {
-                let summary = match thread {
-                    Ok(thread) => thread.join().unwrap_or_else(|_| {
-                        failed("internal error: the copy of this host ended early")
-                    }),
-                    Err(error) => {
-                        if let Some(gate) = &self.gate {
-                            gate.leave();
+            let ended = started
+                .into_iter()
+                .enumerate()
+                .map(|(number, (host, thread))| {
+                    let summary = match thread {
+                        Ok(thread) => thread.join().unwrap_or_else(|_| {
+                            failed("internal error: the copy of this host ended early")
+                        }),
+                        Err(error) => {
+                            if let Some(gate) = &self.gate {
+                                gate.leave();
+                            }
+                            failed(&format!("cannot start a thread: {error}"))
                         }
-                        failed(&format!("cannot start a thread: {error}"))
+                    };
+                    HostEnd {
+                        host,
+                        from: self.chain.as_ref().and_then(|chain| chain.from(number)),
+                        summary,
                     }
-                };
-                (name, summary)
-            });
-            ended.collect()
+                });
+            let ended = ended.collect();
+            over.cancel();
+            ended
         })
     }
 
     fn copy_one(&self, number: usize, part: Part, progress: &HostCopyProgress) -> Summary {
+        let passed = self.chain.as_ref().and_then(|chain| {
+            let output = self.run.output();
+            let mut events = |event| output.copy_event(&self.numbered(event, number));
+            match chain.receive(number, progress.counters(), &mut events) {
+                Ok(summary) => Some(summary),
+                Err(_) if number == 0 => None,
+                Err(why) => {
+                    let mut why_not = self.why_not.lock().unwrap_or_else(PoisonError::into_inner);
+                    why_not.get_or_insert(why);
+                    None
+                }
+            }
+        });
+        let summary = passed.unwrap_or_else(|| self.copy_from_here(number, part, progress));
+        if let Some(chain) = &self.chain {
+            chain.end(number, &summary.outcome);
+        }
+        progress.end(&summary.outcome);
+        summary
+    }
+
+    fn copy_from_here(&self, number: usize, part: Part, progress: &HostCopyProgress) -> Summary {
         let cancel = self.run.cancel();
         let mut connect = HostConnect {
-            hosts: self.run.hosts().alone(part.host, self.at_once),
+            hosts: self.run.hosts().alone(part.host, self.sharing()),
             all: self,
             turn: RefCell::new(self.turns.take(cancel)),
             arrived: Cell::new(self.gate.is_none()),
         };
-        let summary = match connect.has_turn() {
+        match connect.has_turn() {
             true => {
                 connect.hosts.expect(&part.request);
                 connect.hosts.bootstrap(cancel);
@@ -201,9 +266,15 @@ impl AllCopies<'_> {
                 outcome: Outcome::Interrupted,
                 ..Summary::default()
             },
-        };
-        progress.end(&summary.outcome);
-        summary
+        }
+    }
+
+    /// Copies from here that share the rate limit: one if the others get the data from hosts.
+    fn sharing(&self) -> usize {
+        match self.chain {
+            Some(_) => 1,
+            None => self.at_once,
+        }
     }
 
     /// Makes the file's number unique among all copies.

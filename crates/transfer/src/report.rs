@@ -306,6 +306,8 @@ pub struct Summary {
 pub struct HostResult {
     /// The host as on the command line.
     pub host: Name,
+    /// The host that passed the data on to it; `None` for this machine.
+    pub from: Option<Name>,
     /// The outcome of its copy.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -343,6 +345,10 @@ pub enum HostWayKind {
     Direct,
     /// Streamed through this machine.
     ThroughHere,
+    /// From here to several hosts, some of which passed the data on.
+    Chain,
+    /// From here to each of several hosts.
+    Star,
 }
 
 impl HostWay {
@@ -487,6 +493,11 @@ impl Progress {
         if let Some(name) = &values.current {
             self.set_current(name);
         }
+    }
+
+    /// Starts again with all counters at zero.
+    pub fn reset(&self) {
+        self.take_values(&ProgressValues::default());
     }
 
     pub(crate) fn add_file(&self, size: Option<u64>) {

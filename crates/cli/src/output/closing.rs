@@ -79,6 +79,8 @@ pub(crate) fn way(way: &HostWay) -> String {
         }
         (HostWayKind::Direct, None) => "directly between the hosts".to_owned(),
         (HostWayKind::ThroughHere, _) => "through this machine".to_owned(),
+        (HostWayKind::Chain, _) => "passed on from host to host".to_owned(),
+        (HostWayKind::Star, _) => "from this machine to each host".to_owned(),
     }
 }
 

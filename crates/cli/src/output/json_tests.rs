@@ -170,6 +170,7 @@ fn examples() -> Vec<String> {
         way: Some(HostWay::through_here("no longhaul there".to_owned())),
         hosts: vec![HostResult {
             host: name(),
+            from: Some(name()),
             outcome: Outcome::NoConnection("gone".to_owned()),
             files: 1,
             bytes: 2,

@@ -2,25 +2,40 @@
 
 use transfer::report::{FAILURES_KEPT, Failure, HostResult, Name, Outcome, Summary, Verified};
 
-/// Combines the summaries of all hosts, by the hosts' names.
-pub(super) fn combined(each: Vec<(String, Summary)>) -> Summary {
+/// End of one host's copy.
+pub(super) struct HostEnd {
+    /// The host as on the command line.
+    pub(super) host: String,
+    /// The host that passed the data on.
+    pub(super) from: Option<String>,
+    pub(super) summary: Summary,
+}
+
+/// Combines the summaries of all hosts.
+pub(super) fn combined(each: Vec<HostEnd>) -> Summary {
     let mut all = Summary {
         synced: !each.is_empty(),
         ..Summary::default()
     };
     let outcome = outcome(&each);
-    for (host, summary) in each {
-        add(&mut all, &host, summary);
+    for HostEnd {
+        host,
+        from,
+        summary,
+    } in each
+    {
+        add(&mut all, &host, from, summary);
     }
     all.synced &= all.files > 0;
     all.outcome = outcome;
     all
 }
 
-fn add(all: &mut Summary, host: &str, mut one: Summary) {
+fn add(all: &mut Summary, host: &str, from: Option<String>, mut one: Summary) {
     add_failures(all, host, &mut one);
     all.hosts.push(HostResult {
         host: Name(host.as_bytes().to_vec()),
+        from: from.map(|from| Name(from.into_bytes())),
         files: one.files,
         bytes: one.bytes,
         unfinished: one.unfinished,
@@ -83,9 +98,9 @@ fn both(a: Verified, b: Verified) -> Verified {
 
 /// The outcome of all copies together: without any connection the run failed, with some it is
 /// partial.
-fn outcome(each: &[(String, Summary)]) -> Outcome {
-    let all = |is: fn(&Outcome) -> bool| each.iter().all(|(_, one)| is(&one.outcome));
-    let any = |is: fn(&Outcome) -> bool| each.iter().any(|(_, one)| is(&one.outcome));
+fn outcome(each: &[HostEnd]) -> Outcome {
+    let all = |is: fn(&Outcome) -> bool| each.iter().all(|one| is(&one.summary.outcome));
+    let any = |is: fn(&Outcome) -> bool| each.iter().any(|one| is(&one.summary.outcome));
     let unreached = |o: &Outcome| matches!(o, Outcome::NoConnection(_) | Outcome::Misconfigured(_));
     if any(|o| *o == Outcome::Interrupted) {
         Outcome::Interrupted
@@ -111,6 +126,14 @@ mod tests {
         }
     }
 
+    fn end(host: &str, summary: Summary) -> HostEnd {
+        HostEnd {
+            host: host.to_owned(),
+            from: None,
+            summary,
+        }
+    }
+
     fn down() -> Summary {
         with(Outcome::NoConnection("h2: connection refused".to_owned()))
     }
@@ -122,7 +145,7 @@ mod tests {
             bytes: 9,
             ..Summary::default()
         };
-        let all = combined(vec![("h1".to_owned(), done), ("h2".to_owned(), down())]);
+        let all = combined(vec![end("h1", done), end("h2", down())]);
         assert_eq!((all.files, all.bytes, all.failed), (3, 9, 1));
         assert_eq!(all.outcome, Outcome::Partial);
         assert_eq!(all.failures[0].path, Name(b"h2".to_vec()));
@@ -133,7 +156,7 @@ mod tests {
     #[test]
     fn the_outcome_is_no_connection_only_without_any_host() {
         let of = |each: Vec<Summary>| {
-            let each = each.into_iter().map(|one| ("h".to_owned(), one));
+            let each = each.into_iter().map(|one| end("h", one));
             combined(each.collect()).outcome
         };
         assert!(matches!(of(vec![down(), down()]), Outcome::NoConnection(_)));

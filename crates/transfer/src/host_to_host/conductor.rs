@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ssh::direct_control::{self, ClientMessage, FrameSplitter, SourceRequest, write_list};
+use ssh::direct_control::{
+    self, ClientMessage, FrameSplitter, GrowingBlocks, SourceRequest, write_list,
+};
 
 use super::frames::{self, FromReceiver, ReceiverJob, ToReceiver};
 use super::names::HostNames;
@@ -45,6 +47,8 @@ pub struct HostCopy {
     pub files: SourceFiles,
     /// True if symlinks in the sources are followed.
     pub follow: bool,
+    /// The only source is still being written, and will have these blocks.
+    pub growing: Option<GrowingBlocks>,
     /// The receiver's task. Addresses are added here.
     pub job: ReceiverJob,
     /// Names for messages.
@@ -241,6 +245,10 @@ impl Conductor {
         self.copy.job.here = here.into_iter().filter(usable).collect();
         // An end of the source shows when its output is read.
         let _ = self.to_source.write_all(&request);
+        if let Some(growing) = &self.copy.growing {
+            let growing = direct_control::framed(&growing.to_bytes());
+            let _ = self.to_source.write_all(&growing);
+        }
         let job = ToReceiver::Job(Box::new(self.copy.job.clone()));
         self.tell(&job);
         Ok(())
@@ -369,7 +377,7 @@ impl Conductor {
                 ClientMessage::Begin { .. }
                 | ClientMessage::More { .. }
                 | ClientMessage::Dial { .. } => {}
-                ClientMessage::Source { .. } => {
+                ClientMessage::Source { .. } | ClientMessage::Growing(_) => {
                     return Err("the receiver asks for other files".to_owned());
                 }
             }

@@ -12,6 +12,7 @@ use schedule::PackingMode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::blocks::BlockSums;
 use crate::connect::{SecurityProposal, SourceReached};
 use crate::copy::CopyOptions;
 use crate::report::{Event, Name, ProgressValues, Summary};
@@ -55,6 +56,9 @@ pub struct ReceiverJob {
     pub pack: PackingMode,
     /// The allowed algorithms.
     pub secured: SecurityProposal,
+    /// Checksums that the copy of the only source must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<BlockSums>,
     /// Addresses of the source's host.
     pub source: Vec<IpAddr>,
     /// Addresses of the receiving host.

@@ -5,12 +5,14 @@
 //! confined to the sources. This machine starts both over its logins and passes control messages
 //! between them (`conductor`).
 
+mod blocks;
 mod conductor;
 mod frames;
 mod names;
 mod receiver;
 mod sources;
 
+pub use blocks::BlockSums;
 pub use conductor::{Ending, HostCopy, MissingOn, conduct};
 pub use frames::{MOST_NOISE, ReceiverJob};
 pub use names::HostNames;
