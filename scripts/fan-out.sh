@@ -2,6 +2,7 @@
 # Fan-out of one file to several hosts behind one uplink: time against one host, bytes over the uplink
 # against the file, and the same with one host killed at half. The hosts are sshds on the far side of a
 # lab, where they reach each other without the uplink.
+# FLAGS are further flags of cp, such as --through-here for copies from here to each host.
 #   LONGHAUL=PROGRAM SIZE=MiB HOSTS=4 RATE=200Mbit RTT=40ms scripts/fan-out.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -63,7 +64,8 @@ open(f"{box}/near.py", "w").write(f'''
 import json, os, signal, subprocess, sys, time
 targets = [f"h{{n}}:{box}/h{{n}}/" for n in range(1, int(sys.argv[1]) + 1)]
 kill = int(sys.argv[2])
-words = ["{program}", "cp", "--json", "-F", "{box}/config", "{box}/big", *targets]
+words = ["{program}", "cp", "--json", "-F", "{box}/config",
+         *os.environ.get("FLAGS", "").split(), "{box}/big", *targets]
 began = time.monotonic()
 run = subprocess.Popen(words, stdout=subprocess.PIPE)
 last = None
