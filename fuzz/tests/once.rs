@@ -3,8 +3,9 @@
 use fuzz::{Corpus, assert_shown_safely, parse};
 use ssh::direct_control::{
     ClientMessage, DialReply, DialRequest, FrameSplitter, KeysAccepted, ListeningReply,
-    MOST_ADDRESSES, MOST_KEYS, MOST_NAMES, MoreKeys, OwnAddresses, Refused, ServerMessage,
-    SourceRequest, StartRequest, TOKEN, VERSION, framed, marker, write_keys, write_list,
+    MOST_ADDRESSES, MOST_BLOCKS, MOST_KEYS, MOST_NAMES, MoreKeys, OwnAddresses, Refused,
+    ServerMessage, SourceRequest, StartRequest, TOKEN, VERSION, framed, marker, write_keys,
+    write_list,
 };
 use ssh::key::PrivateKey;
 
@@ -135,6 +136,7 @@ fn what_a_client_says() {
                     assert!(ports.is_none_or(|(a, b)| 0 < a && a <= b));
                 }
                 Ok(ClientMessage::More { keys, .. }) => assert!(keys.len() <= MOST_KEYS),
+                Ok(ClientMessage::Growing(blocks)) => assert!(blocks.hashes.len() <= MOST_BLOCKS),
                 Ok(ClientMessage::Source { names, .. }) => assert!(names.len() <= MOST_NAMES),
                 Ok(ClientMessage::Dial { addresses, .. }) => {
                     assert!(addresses.len() <= MOST_ADDRESSES);

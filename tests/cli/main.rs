@@ -47,6 +47,7 @@ mod resumed;
 mod roots;
 mod serving;
 mod settings;
+mod several_hosts;
 mod shards;
 mod slow_clients;
 mod small_files;

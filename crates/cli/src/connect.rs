@@ -62,6 +62,8 @@ pub(crate) struct Hosts {
     absolute: bool,
     /// Set if copies are made by `longhaul bench`.
     measured: Option<MeasuringSessions>,
+    /// Copies that share the rate limit.
+    sharing: u64,
     /// Login names on the hosts that were connected to.
     logins: Mutex<BTreeMap<Destination, String>>,
     /// Passwords and passphrases that the user has entered.
@@ -93,9 +95,24 @@ impl Hosts {
             output,
             ledger,
             measured: None,
+            sharing: 1,
             logins: Mutex::default(),
             answers: answers::Answers::default(),
             detours: Mutex::default(),
+        }
+    }
+
+    /// The destinations of all hosts, indexed by [`HostId`].
+    pub(crate) fn destinations(&self) -> &[Destination] {
+        &self.hosts
+    }
+
+    /// Returns one of these hosts as the only one of a copy, which shares the rate limit with others.
+    pub(crate) fn alone(&self, host: HostId, copies: usize) -> Self {
+        let hosts = self.hosts.get(host.0).cloned().into_iter().collect();
+        Self {
+            sharing: copies.max(1) as u64,
+            ..Self::new(hosts, self.flags.clone(), Arc::clone(&self.output))
         }
     }
 
@@ -213,7 +230,7 @@ impl Hosts {
     fn options(&self) -> SessionOptions {
         SessionOptions {
             timeline: self.output.timeline(),
-            limit: self.flags.limit(),
+            limit: self.flags.limit().map(|rate| (rate / self.sharing).max(1)),
             connections: match self.flags.background {
                 true => Some(1),
                 false => self.flags.connections,

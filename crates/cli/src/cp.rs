@@ -25,13 +25,19 @@ use crate::host_to_host::{self, Tried, Way};
 use crate::output::Output;
 use crate::output::console::Console;
 use crate::output::json::Json;
+use crate::output::snapshot::Counters;
 use crate::output::ticker::{self, ProgressMode};
+use crate::several;
 use crate::signals;
 
 /// Runs a copy to its end.
-pub(crate) fn run(args: HighArgs) -> Exit {
+pub(crate) fn run(mut args: HighArgs) -> Exit {
+    let several = args.several.take();
     carry_out(args, false, |request, run| {
-        let summary = run.copy(request);
+        let summary = match &several {
+            Some(several) => several::copy(several, &request, run),
+            None => run.copy(request),
+        };
         let exit = Exit::from(&summary.outcome);
         run.output.summary(exit, &summary);
         run.hosts.learn_processor(&summary);
@@ -56,7 +62,7 @@ impl Run<'_> {
             Way::Local => None,
             Way::ThroughHere(why) => Some(why),
             Way::Direct(direct) => {
-                let tried = self.showing(|progress| {
+                let tried = self.showing(&Progress::default(), |progress| {
                     direct.run(&request, self.hosts, progress, &mut events, self.cancel)
                 });
                 match tried {
@@ -66,8 +72,9 @@ impl Run<'_> {
             }
         };
         let tried = start.elapsed();
-        let mut summary = self
-            .showing(|progress| copy::run(request, self.hosts, progress, &mut events, self.cancel));
+        let mut summary = self.showing(&Progress::default(), |progress| {
+            copy::run(request, self.hosts, progress, &mut events, self.cancel)
+        });
         summary.elapsed += tried;
         with_way(summary, through_here.map(HostWay::through_here))
     }
@@ -78,12 +85,19 @@ impl Run<'_> {
         work: impl FnOnce(&dyn Connect, &Progress, &mut dyn FnMut(Event), &CancelToken) -> T,
     ) -> T {
         let mut events = |event| self.output.copy_event(&event);
-        self.showing(|progress| work(self.hosts, progress, &mut events, self.cancel))
+        self.showing(&Progress::default(), |progress| {
+            work(self.hosts, progress, &mut events, self.cancel)
+        })
     }
 
     /// Output of the run.
     pub(crate) fn output(&self) -> Arc<Output> {
         Arc::clone(self.output)
+    }
+
+    /// Hosts of the run.
+    pub(crate) fn hosts(&self) -> &Hosts {
+        self.hosts
     }
 
     /// Ends the run when it is cancelled.
@@ -139,7 +153,7 @@ impl Run<'_> {
     /// Syncs, and shows the progress.
     pub(crate) fn sync(&self, request: &SyncRequest) -> SyncResult {
         let mut events = |event| self.output.copy_event(&event);
-        self.showing(|progress| {
+        self.showing(&Progress::default(), |progress| {
             transfer::sync::run(request, self.hosts, progress, &mut events, self.cancel)
         })
     }
@@ -150,11 +164,15 @@ impl Run<'_> {
         self.hosts.learn_processor(&result.summary);
     }
 
-    fn showing<T>(&self, work: impl FnOnce(&Progress) -> T) -> T {
-        let progress = Progress::default();
+    /// Shows the progress while `work` is done.
+    pub(crate) fn showing<P: Counters + Sync, T>(
+        &self,
+        progress: &P,
+        work: impl FnOnce(&P) -> T,
+    ) -> T {
         let (running, stopped) = mpsc::channel();
         thread::scope(|scope| {
-            let (output, progress, show) = (self.output, &progress, self.show);
+            let (output, show) = (self.output, self.show);
             scope.spawn(move || ticker::run(output, progress, show, &stopped));
             let done = work(progress);
             drop(running);

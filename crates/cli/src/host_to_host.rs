@@ -92,7 +92,7 @@ pub(crate) fn choose(request: &CopyRequest, hosts: &Hosts) -> Way {
 }
 
 /// Returns the flag that has a meaning only for connections of this machine.
-fn needs_this_machine(flags: &CopyArgs) -> Option<&'static str> {
+pub(crate) fn needs_this_machine(flags: &CopyArgs) -> Option<&'static str> {
     let set = [
         (flags.through_here, THROUGH_HERE),
         (flags.program.is_some(), "-S runs a program on this machine"),
@@ -231,6 +231,7 @@ impl DirectCopy {
             receiver,
             files: self.files.clone(),
             follow: request.options.recursive && !request.options.archive,
+            growing: None,
             names: HostNames {
                 source: job.host.clone(),
                 root: self.files.root.clone(),
@@ -259,6 +260,7 @@ impl DirectCopy {
             buffer: options.buffer,
             pack: options.pack,
             secured: hosts.algorithms(self.source)?,
+            blocks: None,
             source: Vec::new(),
             here: Vec::new(),
             token: Default::default(),

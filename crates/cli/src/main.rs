@@ -24,6 +24,7 @@ mod relaying;
 mod selecting;
 mod serving;
 mod setting_error;
+mod several;
 mod sharding;
 mod signals;
 mod ssh_config;
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
         Ok(LowArgs::Copy(args)) if args.plan.is_some() => sharding::copy(*args, &world),
         Ok(LowArgs::Plan(args)) => sharding::run(*args, &world),
         Ok(LowArgs::Copy(args)) => {
-            let args = HighArgs::resolve(*args, &world).and_then(congestion::check);
+            let args = several::resolve(*args, &world).and_then(congestion::check);
             match args.and_then(selecting::select) {
                 Ok(args) => cp::run(args),
                 Err(error) => usage(&error),

@@ -1,5 +1,7 @@
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -8,6 +10,7 @@ use sys::{Symlinks, open_beneath};
 use crate::Access;
 use crate::beneath::{PathRoot, components};
 use crate::error::ExportError;
+use crate::growing::{GrowingFile, GrowingSpec};
 
 /// The tree that a client is served, and the allowed access.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub struct Export {
     access: Access,
     /// Transferred bytes from which a file gets its own log line.
     log_files: u64,
+    /// A served file that is still being written.
+    growing: Option<Arc<GrowingFile>>,
 }
 
 /// Default of `log_files`: a log line costs less than the packets of that many bytes.
@@ -29,6 +34,7 @@ impl Export {
             root: PathRoot::Everything,
             access,
             log_files: LOG_FILES,
+            growing: None,
         }
     }
 
@@ -50,6 +56,7 @@ impl Export {
             root: PathRoot::Beneath(root_fd),
             access,
             log_files: LOG_FILES,
+            growing: None,
         })
     }
 
@@ -62,6 +69,27 @@ impl Export {
             PathRoot::Everything => PathRoot::Everything,
         };
         Self { root, ..self }
+    }
+
+    /// Serves the file at `path`, which is still being written, as if it were complete.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub(crate) fn with_growing(self, path: Vec<u8>, spec: GrowingSpec) -> io::Result<Self> {
+        let root = match &self.root {
+            PathRoot::Beneath(root) | PathRoot::Only(root, _) => root.try_clone()?,
+            PathRoot::Everything => return Ok(self),
+        };
+        let growing = GrowingFile::new(PathRoot::Beneath(root), path, spec);
+        Ok(Self {
+            growing: Some(Arc::new(growing)),
+            ..self
+        })
+    }
+
+    /// The file at a client's path, if it is still being written.
+    pub(crate) fn growing_at(&self, path: &[u8]) -> Option<&Arc<GrowingFile>> {
+        self.growing.as_ref().filter(|growing| growing.is_at(path))
     }
 
     /// Sets the number of transferred bytes from which a file gets its own log line.

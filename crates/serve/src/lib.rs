@@ -9,6 +9,7 @@ mod access;
 mod beneath;
 mod error;
 mod export;
+mod growing;
 mod scp;
 mod sftp;
 pub mod sshd;
@@ -20,4 +21,5 @@ pub use crate::sftp::{Allowance, AnswerChunk, Server, TransferCounters, show_mar
 pub use access::Access;
 pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;
+pub use growing::GrowingSpec;
 pub use scp::{Scp, ScpCommand, ScpCommandError};

@@ -30,6 +30,10 @@ const LONGEST_KEY: usize = 4 << 10;
 pub const MOST_ADDRESSES: usize = 16;
 /// Maximum number of sources in one message.
 pub const MOST_NAMES: usize = 256;
+/// Length in bytes of a checksum in [`GrowingSource`].
+pub const HASH: usize = 32;
+/// Maximum number of checksums in [`GrowingSource`].
+pub const MOST_BLOCKS: usize = 480;
 /// Length in bytes of the token of [`DialRequest`].
 pub const TOKEN: usize = 32;
 /// Maximum characters of the server's version that are shown.
@@ -89,6 +93,23 @@ message! {
         pub addresses: &'a [u8],
         /// Bytes to send first, by which the receiving host recognizes the connection.
         pub token: &'a [u8],
+    }
+}
+
+message! {
+    /// Attributes and checksums of the only source, which is still being written, sent between
+    /// [`SourceRequest`] and [`StartRequest`].
+    pub struct GrowingSource<'a> = 5 {
+        /// Size of the complete file in bytes.
+        pub size: u64,
+        /// Permissions of the complete file.
+        pub mode: u32,
+        /// Modification time of the complete file in seconds.
+        pub mtime: u64,
+        /// Bytes of a block.
+        pub block: u64,
+        /// BLAKE3 of each block, one after the other.
+        pub hashes: &'a [u8],
     }
 }
 
@@ -363,6 +384,35 @@ fn parsed<T: FromStr>(bytes: &[u8]) -> Result<Vec<T>, OnceError> {
         .collect()
 }
 
+/// Decoded [`GrowingSource`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrowingBlocks {
+    /// Size of the complete file in bytes.
+    pub size: u64,
+    /// Permissions of the complete file.
+    pub mode: u32,
+    /// Modification time of the complete file in seconds.
+    pub mtime: u64,
+    /// Bytes of a block; the last one may be shorter.
+    pub block: u64,
+    /// BLAKE3 of each block.
+    pub hashes: Vec<[u8; HASH]>,
+}
+
+impl GrowingBlocks {
+    /// Encodes the message.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let message = GrowingSource {
+            size: self.size,
+            mode: self.mode,
+            mtime: self.mtime,
+            block: self.block,
+            hashes: &self.hashes.concat(),
+        };
+        message.to_bytes()
+    }
+}
+
 /// Decoded message of the client.
 #[derive(Clone, Debug)]
 pub enum ClientMessage {
@@ -384,6 +434,8 @@ pub enum ClientMessage {
         /// Symlinks below the sources are followed.
         follow: bool,
     },
+    /// A [`GrowingSource`].
+    Growing(GrowingBlocks),
     /// A [`DialRequest`].
     Dial {
         /// Number to repeat in the answer.
@@ -431,6 +483,20 @@ impl ClientMessage {
                     names: read_list(source.names, MOST_NAMES)?,
                     follow: source.follow,
                 })
+            }
+            Some(GrowingSource::NUMBER) => {
+                let growing = GrowingSource::decode(message)?;
+                let (hashes, rest) = growing.hashes.as_chunks::<HASH>();
+                if !rest.is_empty() || hashes.len() > MOST_BLOCKS {
+                    return Err(OnceError::List);
+                }
+                Ok(Self::Growing(GrowingBlocks {
+                    size: growing.size,
+                    mode: growing.mode,
+                    mtime: growing.mtime,
+                    block: growing.block,
+                    hashes: hashes.to_vec(),
+                }))
             }
             Some(DialRequest::NUMBER) => {
                 let dial = DialRequest::decode(message)?;

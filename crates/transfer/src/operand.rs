@@ -10,6 +10,10 @@ use schedule::RemotePath;
 
 use crate::escape;
 
+mod braces;
+
+pub use braces::MOST_HOSTS;
+
 /// A source or a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
@@ -63,6 +67,12 @@ enum OperandErrorKind {
     Scheme,
     /// rsync's `host::module`.
     Module,
+    /// A brace without its counterpart.
+    BraceOpen,
+    /// Braces that hold neither a range nor a list.
+    BraceBody,
+    /// Braces that name too many hosts.
+    ManyHosts,
 }
 
 impl Operand {
@@ -387,6 +397,20 @@ impl fmt::Display for OperandError {
                 f,
                 "{operand}: modules of an rsync daemon are not supported: write host:path, or \
                  host:./:NAME for a name that begins with a colon"
+            ),
+            OperandErrorKind::BraceOpen => write!(
+                f,
+                "{operand}: a brace is not closed, or is inside another: write host{{1..9}}:path or \
+                 {{a,b}}:path"
+            ),
+            OperandErrorKind::BraceBody => write!(
+                f,
+                "{operand}: braces hold neither a range nor a list: write host{{1..9}}:path, \
+                 host{{01..12}}:path or {{a,b}}:path"
+            ),
+            OperandErrorKind::ManyHosts => write!(
+                f,
+                "{operand}: the braces name more than {MOST_HOSTS} hosts: use several commands"
             ),
             OperandErrorKind::Nul => write!(f, "{operand}: a path cannot contain a NUL byte"),
         }

@@ -295,9 +295,35 @@ pub struct Summary {
     pub far_ends: Vec<FarEnd>,
     /// The way of the data between two hosts; `None` if one end is this machine.
     pub way: Option<HostWay>,
+    /// The result of each host, if the run copied from or to several at once.
+    #[serde(skip_serializing_if = "Vec::is_empty", skip_deserializing)]
+    pub hosts: Vec<HostResult>,
     /// The decisions of the run, which are reported separately.
     #[serde(skip)]
     pub decisions: Vec<Decision>,
+}
+
+/// The result of one host in a run with several.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostResult {
+    /// The host as on the command line.
+    pub host: Name,
+    /// The host that passed the data on to it; `None` for this machine.
+    pub from: Option<Name>,
+    /// The outcome of its copy.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Files that are complete under their final names.
+    pub files: u64,
+    /// Bytes of file data confirmed by the receiving end.
+    pub bytes: u64,
+    /// Bytes that arrived for files that were not completed.
+    pub unfinished: u64,
+    /// Items that were not copied; a failed connection counts as one.
+    pub failed: u64,
+    /// Time of the host's copy, including connecting.
+    #[serde(serialize_with = "seconds")]
+    pub elapsed: Duration,
 }
 
 /// The way of the data of a copy between two hosts.
@@ -321,6 +347,10 @@ pub enum HostWayKind {
     Direct,
     /// Streamed through this machine.
     ThroughHere,
+    /// From here to several hosts, some of which passed the data on.
+    Chain,
+    /// From here to each of several hosts.
+    Star,
 }
 
 impl HostWay {
@@ -360,6 +390,7 @@ impl Default for Summary {
             sessions: Vec::new(),
             far_ends: Vec::new(),
             way: None,
+            hosts: Vec::new(),
             decisions: Vec::new(),
         }
     }
@@ -464,6 +495,11 @@ impl Progress {
         if let Some(name) = &values.current {
             self.set_current(name);
         }
+    }
+
+    /// Starts again with all counters at zero.
+    pub fn reset(&self) {
+        self.take_values(&ProgressValues::default());
     }
 
     pub(crate) fn add_file(&self, size: Option<u64>) {

@@ -21,6 +21,7 @@ impl ConsolePrompt {
 
 impl Prompt for ConsolePrompt {
     fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
+        let _alone = self.output.console().ask();
         let _hold = self.output.console().hold();
         self.person.ask(question, kind)
     }

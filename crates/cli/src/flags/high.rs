@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use schedule::TempDir;
 use tracing::level_filters::LevelFilter;
-use transfer::copy::{CopyOptions, CopyRequest, HostId, Place};
+use transfer::copy::{CopyOptions, CopyRequest, HostId, Place, TargetDirectory};
 use transfer::operand::{Destination, Operand};
 use transfer::report::Name;
 
 use crate::flags::low::{CopyArgs, UsageError, When};
 use crate::output::ticker::ProgressMode;
+use crate::several::Several;
 
 /// The properties of the environment that change the meaning of the command line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +35,8 @@ pub(crate) struct HighArgs {
     /// The operands as given, for the `start` event.
     pub(crate) sources: Vec<Name>,
     pub(crate) target: Name,
+    /// Set if the copy is made from or to several hosts at once.
+    pub(crate) several: Option<Several>,
     pub(crate) show: ProgressMode,
     pub(crate) colors: bool,
     pub(crate) level: LevelFilter,
@@ -96,6 +99,7 @@ impl HighArgs {
             hosts,
             sources: args.sources.iter().map(name).collect(),
             target: name(&args.destination),
+            several: None,
             show: world.show(&args),
             colors: world.colors(args.color),
             level: match args.verbose {
@@ -109,7 +113,7 @@ impl HighArgs {
 }
 
 /// Resolves an operand. Operands with the same destination share a connection.
-fn place(operand: Operand, port: Option<u16>, hosts: &mut Vec<Destination>) -> Place {
+pub(crate) fn place(operand: Operand, port: Option<u16>, hosts: &mut Vec<Destination>) -> Place {
     match operand {
         Operand::Local(path) => Place::Local(path),
         Operand::Remote(remote) => {
@@ -156,6 +160,7 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
         preserve_setuid: args.preserve_setuid,
         filter: None,
         settle: args.wants_longhaul() || by_name,
+        target_directory: TargetDirectory::default(),
     }
 }
 

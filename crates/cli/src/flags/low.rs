@@ -142,6 +142,12 @@ pub(crate) struct CopyArgs {
     pub(crate) background: bool,
     /// Copy between two hosts through this machine.
     pub(crate) through_here: bool,
+    /// Keep the files of each source host in a directory of its own.
+    pub(crate) by_host: bool,
+    /// File of target hosts.
+    pub(crate) hosts_file: Option<PathBuf>,
+    /// Remote operands behind local ones are targets.
+    pub(crate) fan_out: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
     pub(crate) progress: When,

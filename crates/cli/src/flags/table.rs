@@ -16,6 +16,7 @@ mod refused;
 mod relay;
 mod selecting;
 mod serve;
+mod several;
 mod sync;
 mod wrap;
 
@@ -31,6 +32,7 @@ use crate::flags::low::{
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     [
         copying::ROWS,
+        several::ROWS,
         selecting::ROWS,
         keeping::ROWS,
         plan::CP_ROWS,
@@ -84,6 +86,9 @@ const NOT_IN_SYNC: &[&str] = &[
     "manifest",
     "hash",
     "through",
+    "by-host",
+    "hosts",
+    "fan-out",
     "program",
     "sftp-server",
     "plan",

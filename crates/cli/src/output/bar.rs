@@ -114,6 +114,7 @@ mod tests {
             rate: 123_000_000,
             remaining: Some(Duration::from_secs(36_000)),
             current: Some(Name("a/very/long/path/\u{6f22}\u{5b57}/file.tar.gz".into())),
+            ..Snapshot::default()
         }
     }
 

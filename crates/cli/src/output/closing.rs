@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use transfer::report::{FarEndDepth, HostWay, HostWayKind, Outcome, Summary, Verified};
+use transfer::report::{FarEndDepth, HostResult, HostWay, HostWayKind, Outcome, Summary, Verified};
 
 use crate::output::units;
 use schedule::FileState;
@@ -54,6 +54,14 @@ pub(crate) fn line(summary: &Summary) -> String {
     if summary.failed > 0 {
         text.push_str(&format!(", {} failed", summary.failed));
     }
+    if !summary.hosts.is_empty() {
+        let complete = |host: &&HostResult| host.outcome == Outcome::Complete;
+        let whole = summary.hosts.iter().filter(complete).count();
+        text.push_str(&format!(
+            "; {whole} of {} hosts complete",
+            summary.hosts.len()
+        ));
+    }
     if let Some(far) = far(summary) {
         text.push_str(&format!("; {far}"));
     }
@@ -71,6 +79,8 @@ pub(crate) fn way(way: &HostWay) -> String {
         }
         (HostWayKind::Direct, None) => "directly between the hosts".to_owned(),
         (HostWayKind::ThroughHere, _) => "through this machine".to_owned(),
+        (HostWayKind::Chain, _) => "passed on from host to host".to_owned(),
+        (HostWayKind::Star, _) => "from this machine to each host".to_owned(),
     }
 }
 
@@ -84,6 +94,16 @@ pub(crate) fn next_step(summary: &Summary) -> Option<String> {
         let command = command(std::env::args_os());
         return Some(format!("to resume: {command}"));
     }
+    let unreached = |host: &HostResult| {
+        matches!(
+            host.outcome,
+            Outcome::NoConnection(_) | Outcome::Interrupted
+        )
+    };
+    if summary.hosts.iter().any(unreached) {
+        let command = command(std::env::args_os());
+        return Some(format!("to complete the other hosts: {command}"));
+    }
     (stopped && summary.unfinished > 0)
         .then(|| "unfinished files were removed: the same command copies them again".to_owned())
 }
@@ -91,6 +111,7 @@ pub(crate) fn next_step(summary: &Summary) -> Option<String> {
 /// Names the server at the far ends, if it is more than the stock one or less than expected.
 fn far(summary: &Summary) -> Option<String> {
     let several = summary.far_ends.len() > 1;
+    let mut counted: Vec<(String, usize)> = Vec::new();
     let said = summary.far_ends.iter().filter_map(|far| {
         let software = far.software.as_deref().unwrap_or_default();
         let what = match (far.depth, &far.reason) {
@@ -107,12 +128,24 @@ fn far(summary: &Summary) -> Option<String> {
             }
             _ => return None,
         };
+        if !summary.hosts.is_empty() {
+            match counted.iter_mut().find(|(other, _)| *other == what) {
+                Some((_, hosts)) => *hosts += 1,
+                None => counted.push((what, 1)),
+            }
+            return None;
+        }
         Some(match several {
             true => format!("{}: {what}", far.host),
             false => what,
         })
     });
-    let said: Vec<String> = said.collect();
+    let mut said: Vec<String> = said.collect();
+    let of_hosts = |(what, hosts)| match hosts {
+        1 => format!("1 host: {what}"),
+        _ => format!("{hosts} hosts: {what}"),
+    };
+    said.extend(counted.into_iter().map(of_hosts));
     (!said.is_empty()).then(|| said.join("; "))
 }
 

@@ -1,5 +1,6 @@
 //! Standard error: lines of text, and a progress display below them.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,6 +20,8 @@ const COLUMNS: usize = 80;
 pub(crate) struct Console {
     colors: bool,
     bar: Mutex<Bar>,
+    // Held while the user is asked: several hosts may ask.
+    asking: Mutex<()>,
     // The terminal for prompts with its initial settings; a password prompt switches echo off.
     terminal: Option<(File, Termios)>,
 }
@@ -29,21 +32,26 @@ struct Bar {
     lines: Vec<String>,
     // Number of holders that keep the display away.
     held: usize,
-    // Hosts being connected to, with the time of the start.
-    connecting: Vec<(String, Instant)>,
+    // Hosts being connected to, with the time of the start, by number.
+    connecting: BTreeMap<u64, (String, Instant)>,
+    next: u64,
 }
 
 /// Keeps the display off the terminal during a prompt, until it is dropped.
 pub(crate) struct BarPause<'a>(&'a Console);
 
 /// Marks a host as being connected to, until it is dropped.
-pub(crate) struct Connecting<'a>(&'a Console);
+pub(crate) struct Connecting<'a> {
+    console: &'a Console,
+    number: u64,
+}
 
 impl Console {
     pub(crate) fn new(colors: bool) -> Self {
         Self {
             colors,
             bar: Mutex::default(),
+            asking: Mutex::default(),
             terminal: terminal(),
         }
     }
@@ -94,14 +102,20 @@ impl Console {
     /// The host that has been connecting for the longest time, and the duration.
     pub(crate) fn connecting_to(&self) -> Option<(String, Duration)> {
         let state = self.lock();
-        let (host, since) = state.connecting.first()?;
+        let (_, (host, since)) = state.connecting.first_key_value()?;
         Some((host.clone(), since.elapsed()))
     }
 
     /// Marks a host as being connected to until the value is dropped.
     pub(crate) fn connecting(&self, host: String) -> Connecting<'_> {
-        self.lock().connecting.push((host, Instant::now()));
-        Connecting(self)
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state.connecting.insert(number, (host, Instant::now()));
+        Connecting {
+            console: self,
+            number,
+        }
     }
 
     /// Removes the display from the terminal.
@@ -115,6 +129,12 @@ impl Console {
         state.clear();
         state.held += 1;
         BarPause(self)
+    }
+
+    /// Waits until no other question is on the terminal, and keeps others away until the value is
+    /// dropped.
+    pub(crate) fn ask(&self) -> MutexGuard<'_, ()> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Restores the terminal before an abrupt exit: no display, cursor and echo on.
@@ -146,8 +166,8 @@ impl Drop for BarPause<'_> {
 
 impl Drop for Connecting<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.connecting.pop();
+        let mut state = self.console.lock();
+        state.connecting.remove(&self.number);
         // Remove the line about the host before the first progress replaces it.
         state.clear();
     }

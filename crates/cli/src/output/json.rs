@@ -11,6 +11,7 @@ use transfer::timeline::TimelineMark;
 use crate::exit::Exit;
 use crate::output::explain::DecisionEvent;
 use crate::output::snapshot::Snapshot;
+use crate::several::HostProgress;
 
 /// Version of the format. It is raised when a field changes its meaning or is removed, not for new
 /// fields and events.
@@ -59,6 +60,8 @@ pub(crate) enum RunEvent<'a> {
         rate: u64,
         remaining: Option<u64>,
         current: Option<Name>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        hosts: Vec<HostProgress>,
     },
     /// The `summary` event, which comes last.
     Summary {
@@ -131,6 +134,7 @@ impl<'a> RunEvent<'a> {
             rate: snapshot.rate,
             remaining: snapshot.remaining.map(|time| time.as_secs()),
             current: snapshot.current,
+            hosts: snapshot.hosts,
         }
     }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 use schedule::{Direction, FileState, Limiter, LimiterEvidence};
 use serde_json::Value;
 use transfer::report::{
-    Change, Choice, Decision, Event, Failure, FarEnd, HostWay, Origin, Outcome, SessionReport,
-    Verified,
+    Change, Choice, Decision, Event, Failure, FarEnd, HostResult, HostWay, Origin, Outcome,
+    SessionReport, Verified,
 };
 use transfer::timeline::{ConnectionState, FileStep, StallCause, TimelineMark, TimelineStep};
 
 use super::*;
+use crate::several::HostState;
 
 /// Field names and types, as in a table of docs/json.md.
 type Fields = BTreeMap<String, String>;
@@ -60,7 +61,10 @@ fn fits(kind: &str, value: &Value) -> bool {
             .as_array()
             .is_some_and(|a| a.iter().all(Value::is_string)),
         "object" => value.is_object(),
-        "array of sessions" | "array of far ends" => value.is_array(),
+        "array of sessions"
+        | "array of far ends"
+        | "array of hosts"
+        | "array of host progresses" => value.is_array(),
         "array of failures" => value.as_array().is_some_and(|a| {
             a.iter()
                 .all(|v| fits("name", &v["path"]) && fits("string", &v["reason"]))
@@ -164,6 +168,16 @@ fn examples() -> Vec<String> {
         failures,
         verified: Some(Verified::default()),
         way: Some(HostWay::through_here("no longhaul there".to_owned())),
+        hosts: vec![HostResult {
+            host: name(),
+            from: Some(name()),
+            outcome: Outcome::NoConnection("gone".to_owned()),
+            files: 1,
+            bytes: 2,
+            unfinished: 3,
+            failed: 1,
+            elapsed: Duration::from_secs(2),
+        }],
         ..Summary::default()
     };
     let lost = Summary {
@@ -225,6 +239,7 @@ fn examples() -> Vec<String> {
         }),
         RunEvent::progress(Snapshot::default()),
         RunEvent::progress(Snapshot {
+            hosts: vec![HostProgress::new("h".to_owned(), HostState::Failed, (1, 2))],
             remaining: Some(Duration::from_secs(5)),
             ..Snapshot::default()
         }),
@@ -274,6 +289,14 @@ fn every_event_is_as_documented_and_every_documented_event_exists() {
         if event["way"].is_object() {
             check_object("Way", &event["way"], &documented);
             seen.push("Way".to_owned());
+        }
+        let (kind, hosts) = match event["event"].as_str() {
+            Some("progress") => ("A host progress", &event["hosts"]),
+            _ => ("A host", &event["hosts"]),
+        };
+        for host in hosts.as_array().into_iter().flatten() {
+            check_object(kind, host, &documented);
+            seen.push(kind.to_owned());
         }
         for far in event["far_ends"].as_array().into_iter().flatten() {
             check_object("A far end", far, &documented);

@@ -4,6 +4,61 @@ use transfer::report::{Name, Progress};
 
 use crate::output::rate::Rate;
 use crate::output::units;
+use crate::several::HostProgress;
+
+/// Counters of a run, of one copy or of several.
+pub(crate) trait Counters {
+    /// Bytes confirmed by the receiving end.
+    fn bytes_done(&self) -> u64;
+    /// Bytes that this run has moved.
+    fn bytes_moved(&self) -> u64;
+    /// Bytes of all files found so far.
+    fn bytes_total(&self) -> u64;
+    /// Files done, including failed ones.
+    fn files_done(&self) -> u64;
+    /// Files found so far.
+    fn files_total(&self) -> u64;
+    /// True once totals no longer grow.
+    fn totals_are_final(&self) -> bool;
+    /// The line above the counters.
+    fn current(&self) -> Option<Name>;
+    /// Progress of each host, if there are several copies.
+    fn hosts(&self) -> Vec<HostProgress>;
+}
+
+impl Counters for Progress {
+    fn bytes_done(&self) -> u64 {
+        self.bytes_done()
+    }
+
+    fn bytes_moved(&self) -> u64 {
+        self.bytes_moved()
+    }
+
+    fn bytes_total(&self) -> u64 {
+        self.bytes_total()
+    }
+
+    fn files_done(&self) -> u64 {
+        self.files_done()
+    }
+
+    fn files_total(&self) -> u64 {
+        self.files_total()
+    }
+
+    fn totals_are_final(&self) -> bool {
+        self.totals_are_final()
+    }
+
+    fn current(&self) -> Option<Name> {
+        self.current()
+    }
+
+    fn hosts(&self) -> Vec<HostProgress> {
+        Vec::new()
+    }
+}
 
 /// The counters at one moment, with the recent rate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +73,8 @@ pub(crate) struct Snapshot {
     /// `None` while the totals grow or nothing moves.
     pub(crate) remaining: Option<Duration>,
     pub(crate) current: Option<Name>,
+    /// Each host, if there are several copies.
+    pub(crate) hosts: Vec<HostProgress>,
 }
 
 /// A part of the progress text.
@@ -36,7 +93,7 @@ enum ProgressPart {
 }
 
 impl Snapshot {
-    pub(crate) fn take(progress: &Progress, rate: &mut Rate, now: Instant) -> Self {
+    pub(crate) fn take(progress: &impl Counters, rate: &mut Rate, now: Instant) -> Self {
         let (bytes_done, bytes_total) = (progress.bytes_done(), progress.bytes_total());
         let totals_final = progress.totals_are_final();
         rate.note(now, progress.bytes_moved());
@@ -50,7 +107,13 @@ impl Snapshot {
             rate: rate.per_second(),
             remaining: rate.remaining(left).filter(|_| totals_final),
             current: progress.current(),
+            hosts: progress.hosts(),
         }
+    }
+
+    /// Returns true if there are several copies.
+    pub(crate) fn of_several(&self) -> bool {
+        !self.hosts.is_empty()
     }
 
     /// Returns true if any data has arrived at the other end.

@@ -3,12 +3,10 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use transfer::report::Progress;
-
 use crate::output::Output;
 use crate::output::bar;
 use crate::output::rate::Rate;
-use crate::output::snapshot::Snapshot;
+use crate::output::snapshot::{Counters, Snapshot};
 
 const TICK: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,7 +27,7 @@ pub(crate) enum ProgressMode {
 /// Shows progress until the other end of `stopped` is dropped.
 pub(crate) fn run(
     output: &Output,
-    progress: &Progress,
+    progress: &impl Counters,
     show: ProgressMode,
     stopped: &Receiver<()>,
 ) {
@@ -67,7 +65,10 @@ fn wait_until(due: Instant, stopped: &Receiver<()>) -> bool {
 fn show_bar(output: &Output, snapshot: &Snapshot) {
     let console = output.console();
     match console.connecting_to() {
-        Some((host, since)) if since >= SECOND => {
+        // One of several hosts that does not answer does not hide the progress of the others.
+        Some((host, since))
+            if since >= SECOND && !(snapshot.of_several() && snapshot.has_begun()) =>
+        {
             let seconds = since.as_secs();
             console.draw(|columns| bar::connecting(&host, seconds, columns));
         }

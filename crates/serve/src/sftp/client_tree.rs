@@ -2,6 +2,7 @@
 //! names are removed and replaced.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::{Errno, Result};
@@ -12,6 +13,7 @@ use super::drop_box::DropBoxFiles;
 use super::request_error::{Forbidden, RequestError};
 use super::session::Answer;
 use crate::beneath::PathRoot;
+use crate::growing::GrowingFile;
 use crate::{Access, Export};
 
 /// The served tree, and the files in it that this client has created.
@@ -38,6 +40,11 @@ impl<'e> ClientTree<'e> {
     /// Opens `path`.
     pub(super) fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         self.root().open(path, flags, mode)
+    }
+
+    /// The file at a path, if it is still being written.
+    pub(super) fn growing_at(&self, path: &[u8]) -> Option<&'e Arc<GrowingFile>> {
+        self.export.growing_at(path)
     }
 
     /// True if the client may send such a request at all. In a drop box it also depends on who

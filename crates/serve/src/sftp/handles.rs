@@ -7,6 +7,8 @@ use rustix::fs::Dir;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::growing::GrowingFile;
+
 use super::request_error::{Exhausted, Invalid, RequestError, Unsuitable};
 
 /// The open file or directory of a handle.
@@ -26,6 +28,7 @@ pub(crate) struct OpenFile {
     /// Path that the client used.
     path: Vec<u8>,
     error_logged: bool,
+    growing: Option<Arc<GrowingFile>>,
 }
 
 impl OpenFile {
@@ -37,7 +40,21 @@ impl OpenFile {
             received: 0,
             path: path.to_vec(),
             error_logged: false,
+            growing: None,
         }
+    }
+
+    /// A file that is still being written. Its directory stands for it until data are read.
+    pub(super) fn growing(directory: File, path: &[u8], growing: Arc<GrowingFile>) -> Self {
+        Self {
+            growing: Some(growing),
+            ..Self::new(directory, path, false)
+        }
+    }
+
+    /// The file, if it is still being written.
+    pub(super) fn as_growing(&self) -> Option<&Arc<GrowingFile>> {
+        self.growing.as_ref()
     }
 
     pub(super) fn file(&self) -> &Arc<File> {
@@ -53,6 +70,11 @@ impl OpenFile {
     /// Counts bytes received from the client.
     pub(super) fn count_received(&mut self, bytes: u64) {
         self.received += bytes;
+    }
+
+    /// Replaces the file, which another program has begun again.
+    pub(super) fn set_file(&mut self, file: Arc<File>) {
+        self.file = file;
     }
 
     /// Path that the client used, and the bytes sent and received.

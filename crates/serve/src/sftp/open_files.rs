@@ -11,6 +11,8 @@ use sftp::{Attrs, OpenFlags, Request};
 use sys::MappedWindows;
 use wire::Block;
 
+use crate::growing::GrowingFile;
+
 use super::answers::AnswerQueue;
 use super::blocking_pool::{BlockingPool, Outcome, ReadAttempt, changes_nothing};
 use super::client_tree::ClientTree;
@@ -171,6 +173,62 @@ impl OpenFiles {
         Ok(())
     }
 
+    /// Answers OPEN of a file that is still being written.
+    pub(super) fn open_growing(
+        &mut self,
+        growing: &Arc<GrowingFile>,
+        path: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        let room = self.handles.room()?;
+        let directory = File::from(growing.directory()?);
+        let open = OpenFile::growing(directory, path, Arc::clone(growing));
+        let handle = self.handles.insert(room, open);
+        reply.handle(&handle);
+        Ok(())
+    }
+
+    /// Answers READ of a file that is still being written, on the pool if the data are not there yet.
+    fn read_growing(
+        &mut self,
+        growing: &Arc<GrowingFile>,
+        handle: &[u8],
+        (offset, len): (u64, usize),
+        log: &mut TransferLog,
+        reply: &mut Reply<'_>,
+    ) -> Answer {
+        let mut block = reply.block(len);
+        let range = (offset, len as u64);
+        match (growing.now(range), &mut self.pool) {
+            (None, Some(pool)) => {
+                let (growing, handle) = (Arc::clone(growing), handle.to_vec());
+                let until = pool.until();
+                let ticket = pool.begin(move || match growing.wait(range, &|| !until.is_over()) {
+                    Ok(file) => read_aside(&file, handle, (offset, len), block),
+                    Err(e) => Outcome::Read(handle, block, Err(e)),
+                });
+                reply.awaits(ticket, len);
+                Ok(())
+            }
+            (found, _) => {
+                let file = match found {
+                    Some(file) => file,
+                    None => growing.wait(range, &|| true)?,
+                };
+                let slices = block.grow(len).into_iter();
+                let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
+                let read = read_at(&file, &mut slices, offset)?;
+                drop(slices);
+                if read == 0 && len > 0 {
+                    return Err(RequestError::EndOfFile);
+                }
+                reply.long_data(block, read);
+                self.count_sent(handle, read, log);
+                Ok(())
+            }
+        }
+    }
+
     /// Carries out CLOSE.
     pub(super) fn close(&mut self, handle: &[u8], log: &mut TransferLog) -> Answer {
         let Some(open) = self.handles.remove(handle)? else {
@@ -197,6 +255,10 @@ impl OpenFiles {
         reply: &mut Reply<'_>,
     ) -> Answer {
         let len = len.min(LONGEST_DATA) as usize;
+        if let Some(growing) = self.handles.open(handle)?.as_growing() {
+            let growing = Arc::clone(growing);
+            return self.read_growing(&growing, handle, (offset, len), log, reply);
+        }
         let all = |read: usize| match read == 0 && len > 0 {
             true => Err(RequestError::EndOfFile),
             false => Ok(read),

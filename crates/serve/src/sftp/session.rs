@@ -2,6 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::fs::AtFlags;
@@ -28,6 +29,7 @@ use super::tree::TreeWalks;
 use super::whole_file::{WholeFileContext, WholeFiles};
 use super::{durable, paths};
 use crate::Export;
+use crate::growing::GrowingFile;
 
 /// Longest message that is accepted in bytes (SFTP_MAX_MSG_LENGTH of sftp-common.h), except for
 /// WRITE.
@@ -287,6 +289,27 @@ impl<'e> Session<'e> {
         use Request as R;
         let incoming = self.incoming;
         let between = || incoming.into_iter().for_each(IncomingStream::keep);
+        match request {
+            R::Open { path, .. } => {
+                if let Some(growing) = self.tree.growing_at(path) {
+                    self.files.open_growing(growing, path, reply)?;
+                    self.log.count_opened();
+                    return Ok(());
+                }
+            }
+            R::Fstat { handle } => {
+                if let Some(growing) = self.growing_of(handle) {
+                    return self.stat_growing(&growing, reply);
+                }
+            }
+            R::Hash {
+                handle,
+                offset,
+                len,
+                ..
+            } => self.wait_for_growing(handle, (offset, len.into()))?,
+            _ => {}
+        }
         let files = &mut self.files;
         match request {
             R::Open { path, flags, attrs } => {
@@ -324,6 +347,20 @@ impl<'e> Session<'e> {
 
     fn on_data(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
         use Request as R;
+        if let R::ReadZstd {
+            handle,
+            offset,
+            len,
+        }
+        | R::ReadSparse {
+            handle,
+            offset,
+            len,
+            ..
+        } = request
+        {
+            self.wait_for_growing(handle, (offset, len.into()))?;
+        }
         let (files, zstd, log) = (&mut self.files, &mut self.zstd, &mut self.log);
         match request {
             R::Read {
@@ -364,6 +401,40 @@ impl<'e> Session<'e> {
         }
     }
 
+    /// The file of a handle, if it is still being written.
+    fn growing_of(&self, handle: &[u8]) -> Option<Arc<GrowingFile>> {
+        self.files
+            .handles()
+            .open(handle)
+            .ok()?
+            .as_growing()
+            .cloned()
+    }
+
+    fn stat_growing(&self, growing: &GrowingFile, reply: &mut Reply<'_>) -> Answer {
+        reply.attributes(&growing.stat()?, self.told);
+        Ok(())
+    }
+
+    /// Waits until a range of a file is there, if the file is still being written. READ does so on
+    /// the blocking pool.
+    fn wait_for_growing(&mut self, handle: &[u8], range: (u64, u64)) -> Answer {
+        let Some(growing) = self.growing_of(handle) else {
+            return Ok(());
+        };
+        let incoming = self.incoming;
+        let goes_on = || {
+            incoming.into_iter().for_each(IncomingStream::keep);
+            true
+        };
+        let file = growing.wait(range, &goes_on)?;
+        self.files
+            .handles_mut()
+            .open_file_mut(handle)?
+            .set_file(file);
+        Ok(())
+    }
+
     fn on_listing(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
         use Request as R;
         let (handles, told) = (self.files.handles_mut(), self.told);
@@ -389,6 +460,11 @@ impl<'e> Session<'e> {
 
     fn on_path(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
         use Request as R;
+        if let R::Stat { path } | R::Lstat { path } = request
+            && let Some(growing) = self.tree.growing_at(path)
+        {
+            return self.stat_growing(growing, reply);
+        }
         let (root, told) = (self.tree.root(), self.told);
         let tree = &mut self.tree;
         match request {

@@ -16,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, ClientMessage, DialReply, FrameSplitter, KeysAccepted, ListeningReply, MOST_ADDRESSES,
-    OnceError, OwnAddresses, Refused, TOKEN, VERSION,
+    self, ClientMessage, DialReply, FrameSplitter, GrowingBlocks, KeysAccepted, ListeningReply,
+    MOST_ADDRESSES, OnceError, OwnAddresses, Refused, TOKEN, VERSION,
 };
 use ssh::key::PrivateKey;
 use tracing::info;
@@ -30,7 +30,7 @@ use super::link::readable;
 use super::once_keys::OnceKeys;
 use super::once_source::{self, ServedSources};
 use super::{Limits, ServedFiles, Server, Settings, confine, hide_memory, stopping};
-use crate::Access;
+use crate::{Access, GrowingSpec};
 
 /// Time in which the client that started the server must send its request.
 const BEGIN: Duration = Duration::from_secs(30);
@@ -156,7 +156,14 @@ impl Once {
             } => {
                 let sources = once_source::check(&root, &names, follow);
                 self.confine(sources.map_err(OnceEnd::Source)?)?;
-                (control.first(until)?, true)
+                let next = control.first(until)?;
+                match next {
+                    Some(ClientMessage::Growing(asked)) => {
+                        self.grow(asked)?;
+                        (control.first(until)?, true)
+                    }
+                    next => (next, true),
+                }
             }
             asked => (Some(asked), false),
         };
@@ -226,6 +233,30 @@ impl Once {
         self.served.root = Some(sources.root);
         self.served.only = Some(sources.paths);
         self.served.access = Access::ReadOnly;
+        Ok(())
+    }
+}
+
+impl Once {
+    /// Serves the only source before it is complete.
+    fn grow(&mut self, asked: GrowingBlocks) -> Result<(), OnceEnd> {
+        let spec = GrowingSpec {
+            size: asked.size,
+            mode: asked.mode,
+            mtime: asked.mtime,
+            block: asked.block,
+            hashes: asked.hashes,
+        };
+        let one = self
+            .served
+            .only
+            .as_ref()
+            .is_some_and(|only| only.len() == 1);
+        if !one || !spec.is_valid() {
+            let why = "the checksums of the growing file are invalid".to_owned();
+            return Err(OnceEnd::Source(why));
+        }
+        self.served.growing = Some(spec);
         Ok(())
     }
 }
@@ -393,6 +424,7 @@ impl Control {
                     let number = match other {
                         ClientMessage::Source { .. } => direct_control::SourceRequest::NUMBER,
                         ClientMessage::Dial { .. } => direct_control::DialRequest::NUMBER,
+                        ClientMessage::Growing(_) => direct_control::GrowingSource::NUMBER,
                         _ => direct_control::StartRequest::NUMBER,
                     };
                     return Err(OnceEnd::Client(OnceError::Unexpected(number)));

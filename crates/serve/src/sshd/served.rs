@@ -9,7 +9,7 @@ use super::program::{AllowedProgram, ProgramOwner};
 use super::rules::Account;
 use crate::error::ExportError;
 use crate::export::LOG_FILES;
-use crate::{Access, Export};
+use crate::{Access, Export, GrowingSpec};
 
 /// Files and programs that a logged-in client is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub struct ServedFiles {
     pub root: Option<PathBuf>,
     /// Paths beneath the root that are served; all if `None`.
     pub only: Option<Vec<Vec<u8>>>,
+    /// The only served path is a file that is still being written.
+    pub growing: Option<GrowingSpec>,
     /// Access that clients have to the files.
     pub access: Access,
     /// Time after which an idle client is disconnected.
@@ -46,6 +48,7 @@ impl Default for ServedFiles {
         Self {
             root: None,
             only: None,
+            growing: None,
             access: Access::Full,
             idle: None,
             slow: Duration::from_secs(300),
@@ -98,9 +101,16 @@ impl ServedFiles {
         let export = match &self.root {
             Some(root) => {
                 let export = Export::beneath(root, self.access)?;
-                match &self.only {
+                let export = match &self.only {
                     Some(paths) => export.only(paths),
                     None => export,
+                };
+                match (&self.growing, self.only.as_deref()) {
+                    (Some(spec), Some([path])) => {
+                        let grown = export.with_growing(path.clone(), spec.clone());
+                        grown.map_err(|e| ExportError::Open(root.clone(), e))?
+                    }
+                    _ => export,
                 }
             }
             None => Export::everything(self.access),

@@ -17,6 +17,7 @@ use schedule::{Direction, Job};
 use sftp::ServerInfo;
 
 use super::HostId;
+use super::equal_names::NamedSource;
 use super::local_ops::LocalOps;
 use super::transfer_estimate::{Counting, TransferEstimate};
 use crate::connect::ConnectError;
@@ -46,6 +47,9 @@ pub(super) trait Edge {
         host: HostId,
         coming: Option<TransferEstimate>,
     ) -> Result<Connected, ConnectError>;
+
+    /// Called once all sources are known, before anything is copied, as [`super::Connect::admit`].
+    fn admit(&self, sources: &[NamedSource], differ: bool) -> bool;
 
     /// Host name as the user wrote it.
     fn name(&self, host: HostId) -> String;

@@ -6,12 +6,13 @@
 
 use std::collections::hash_map::{Entry, HashMap, RandomState};
 use std::hash::BuildHasher;
+use std::os::unix::ffi::OsStrExt as _;
 
-use super::HostId;
 use super::engine::{CopyEnd, Engine};
 use super::local_ops::LocalOps;
 use super::names::{Written, name_in_target, written};
 use super::source::WalkId;
+use super::{HostId, Place};
 use crate::report::Name;
 use crate::walk::{join, local_path};
 use sftp::pattern::{self, Component};
@@ -21,6 +22,48 @@ use sftp::pattern::{self, Component};
 pub(super) struct Source {
     pub(super) host: Option<HostId>,
     pub(super) path: Vec<u8>,
+}
+
+/// Source and the name that it gets in the target directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedSource {
+    /// The source, as `host:path` if remote.
+    pub source: Name,
+    /// Its name in the target; `None` if its contents are copied into the target itself.
+    pub name: Option<Vec<u8>>,
+}
+
+/// Name that a source operand gets in the target directory, as far as it is known without asking its
+/// host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceName {
+    /// The name.
+    Known(Vec<u8>),
+    /// The name depends on the files that a pattern matches.
+    Matched,
+    /// The contents of the source are copied into the target itself.
+    Contents,
+}
+
+impl SourceName {
+    /// Returns the name that an operand gets.
+    pub fn of(place: &Place) -> Self {
+        let source = match place {
+            Place::Local(path) => Source {
+                host: None,
+                path: path.as_os_str().as_bytes().to_vec(),
+            },
+            Place::Remote { host, path } => Source {
+                host: Some(*host),
+                path: path.clone(),
+            },
+        };
+        match source.known_name() {
+            Some(name) => Self::Known(name),
+            None if source.ends_in_pattern() => Self::Matched,
+            None => Self::Contents,
+        }
+    }
 }
 
 /// Two sources with the same name.
@@ -42,6 +85,13 @@ impl Source {
         }
         let real = |path: &[u8]| local.canonical(&local_path(path));
         self.host.is_none() && real(&self.path).is_some_and(|path| real(&other.path) == Some(path))
+    }
+
+    /// True if the last component is a pattern.
+    fn ends_in_pattern(&self) -> bool {
+        let (Written::Home { below: path, .. } | Written::Plain(path)) = written(&self.path);
+        let components = pattern::parse(without_slashes(&path)).unwrap_or_default();
+        self.host.is_some() && matches!(components.last(), Some(Component::Pattern(_)))
     }
 
     /// Name in the target directory, if known before the pattern is expanded.
@@ -172,6 +222,15 @@ impl Engine<'_> {
             self.walks.claims = Some(ClaimedTargets::default());
         }
         self.refuse(clashes(&*self.local(), sources, name))
+    }
+
+    /// Returns the sources with their names in the target directory.
+    pub(super) fn named(&self, sources: &[Source]) -> Vec<NamedSource> {
+        let named = |source: &Source| NamedSource {
+            source: self.shown_source(source),
+            name: name_in_target(&source.path).map(<[u8]>::to_vec),
+        };
+        sources.iter().map(named).collect()
     }
 
     fn refuse(&mut self, clashes: Vec<Clash>) -> bool {
@@ -313,6 +372,22 @@ mod tests {
             let found = found.first().map(|clash| clash.name.clone());
             let name = name.map(|name| name.as_bytes().to_vec());
             assert_eq!(found, name, "{sources:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_only_the_host_knows_is_told_from_no_name() {
+        let of = |path: &str| {
+            SourceName::of(&Place::Remote {
+                host: HostId(0),
+                path: path.into(),
+            })
+        };
+        assert_eq!(of("/log/*"), SourceName::Matched);
+        assert_eq!(of("~joe/*.c/"), SourceName::Matched);
+        assert_eq!(of("/l*/out"), SourceName::Known(b"out".to_vec()));
+        for contents in [".", "/log/.", "~", "", "~joe", "/l*/..", "/"] {
+            assert_eq!(of(contents), SourceName::Contents, "{contents}");
         }
     }
 

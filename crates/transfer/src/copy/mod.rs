@@ -44,6 +44,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::edge::CommandStep;
 use self::engine::Engine;
+pub use self::equal_names::{NamedSource, SourceName};
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{End, PlannedCopy, with_edge};
 pub use self::selection::SourceFilter;
@@ -125,6 +126,9 @@ pub struct CopyOptions {
     /// Wait until the server at the far end is known, because the metadata to keep needs a
     /// longhaul.
     pub settle: bool,
+    /// If the local target must be a directory.
+    #[serde(skip)]
+    pub target_directory: TargetDirectory,
 }
 
 /// Folder in which several machines keep the journals of their copies.
@@ -134,6 +138,18 @@ pub struct JournalFolder {
     pub path: PathBuf,
     /// Identifies the copy among those with equal operands.
     pub key: Vec<u8>,
+}
+
+/// If a local target must be a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetDirectory {
+    /// Only if there are several sources.
+    #[default]
+    AsInScp,
+    /// The directory must exist: other copies have the same target.
+    Existing,
+    /// The directory and its parent are created if they do not exist.
+    Created,
 }
 
 /// Use of a basis file at a remote longhaul instead of sending the whole file.
@@ -177,6 +193,13 @@ pub trait Connect {
     /// Ledger in which the sessions collect checksums of the data that passes.
     fn ledger(&self) -> Option<Arc<SumLedger>> {
         None
+    }
+
+    /// Called once all sources of a copy are known, before anything is copied; may wait for other
+    /// copies. `differ` is false if two of the sources have the same name. Returns false if nothing
+    /// may be copied.
+    fn admit(&self, _sources: &[NamedSource], differ: bool, _cancel: &CancelToken) -> bool {
+        differ
     }
 
     /// Account that logs in to the host, if known.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use schedule::{JobKind, RemotePath};
 use sftp::pattern::{self, Component};
@@ -13,7 +14,7 @@ use super::names::{Written, written};
 use super::source::{SelfCopyGuard, SourceRoot, TargetPath};
 use super::target_kind::{TargetIs, is_directory_by_name};
 use super::transfer_estimate;
-use super::{CopyRequest, HostId, Place};
+use super::{CopyRequest, HostId, Place, TargetDirectory};
 use crate::connect::ConnectError;
 use crate::report::Name;
 use crate::walk::{join, local_path, refused_name};
@@ -162,7 +163,11 @@ impl Engine<'_> {
             }
         }
         let all: Vec<Source> = groups.iter().flat_map(SourceGroup::sources).collect();
-        !all.is_empty() && self.names_differ(&all)
+        if all.is_empty() {
+            return false;
+        }
+        let differ = self.names_differ(&all);
+        self.edge.admit(&self.named(&all), differ)
     }
 
     async fn copy_groups(
@@ -312,6 +317,21 @@ impl Engine<'_> {
     fn resolve_local(&mut self, bytes: Vec<u8>, many: bool) -> Option<ResolvedTarget> {
         let there = self.local().stat(&bytes);
         let is_dir = there.as_ref().is_ok_and(LocalStat::is_directory);
+        let wanted = self.options.target_directory;
+        if wanted == TargetDirectory::Created && !is_dir {
+            return match self.create_target(&bytes) {
+                Ok(()) => Some(ResolvedTarget {
+                    is_file: false,
+                    onto: TargetPath::Into(bytes),
+                }),
+                Err(what) => {
+                    let name = self.shown(CopyEnd::Target, &bytes);
+                    self.fail(None, name, what);
+                    None
+                }
+            };
+        }
+        let many = many || wanted == TargetDirectory::Existing;
         if many && !is_dir {
             let what = match there {
                 Ok(_) => "not a directory".to_owned(),
@@ -329,6 +349,25 @@ impl Engine<'_> {
                 TargetPath::Exactly(bytes)
             },
         })
+    }
+
+    /// Makes the target directory, and its parent. Several copies may do so at the same time.
+    fn create_target(&self, target: &[u8]) -> Result<(), String> {
+        let local = self.local();
+        let path = local_path(target);
+        let parent = path.parent().filter(|parent| *parent != Path::new(""));
+        for directory in parent.into_iter().chain([path.as_path()]) {
+            let bytes = directory.as_os_str().as_bytes();
+            if local.stat(bytes).is_ok_and(|stat| stat.is_directory()) {
+                continue;
+            }
+            let made = local.create_dir(directory);
+            made.map_err(|what| format!("cannot create the directory: {what}"))?;
+            if !local.stat(bytes)?.is_directory() {
+                return Err("not a directory".to_owned());
+            }
+        }
+        Ok(())
     }
 
     async fn resolve_remote(

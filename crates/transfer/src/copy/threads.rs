@@ -14,6 +14,7 @@ use schedule::{Direction, Job};
 use sftp::ServerInfo;
 
 use super::edge::{CommandStep, Connected, Edge, Heard, Remote, Wish};
+use super::equal_names::NamedSource;
 use super::local_ops::LocalOps;
 use super::this_machine::ThisMachine;
 use super::transfer_estimate::{Counting, TransferEstimate};
@@ -115,6 +116,10 @@ impl Edge for ThreadedEdge<'_> {
             remote: Box::new(session),
             login: self.connect.login(host),
         })
+    }
+
+    fn admit(&self, sources: &[NamedSource], differ: bool) -> bool {
+        self.connect.admit(sources, differ, self.cancel)
     }
 
     fn name(&self, host: HostId) -> String {

@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ssh::direct_control::{self, ClientMessage, FrameSplitter, SourceRequest, write_list};
+use ssh::direct_control::{
+    self, ClientMessage, FrameSplitter, GrowingBlocks, SourceRequest, write_list,
+};
 
 use super::dial_guard::DialGuard;
 use super::frames::{self, FromReceiver, ReceiverJob, ToReceiver};
@@ -51,6 +53,8 @@ pub struct HostCopy {
     pub files: SourceFiles,
     /// True if symlinks in the sources are followed.
     pub follow: bool,
+    /// The only source is still being written, and will have these blocks.
+    pub growing: Option<GrowingBlocks>,
     /// The receiver's task. Addresses are added here.
     pub job: ReceiverJob,
     /// Names for messages.
@@ -258,6 +262,12 @@ impl Conductor {
                 .map_err(|e| e.to_string())?;
         }
         send(&self.to_source, &request);
+        if let Some(growing) = &self.copy.growing {
+            send(
+                &self.to_source,
+                &direct_control::framed(&growing.to_bytes()),
+            );
+        }
         let job = ToReceiver::Job(Box::new(self.copy.job.clone()));
         self.tell(&job);
         Ok(())
@@ -395,7 +405,7 @@ impl Conductor {
                 ClientMessage::Dial {
                     addresses, token, ..
                 } => self.dials.check(&addresses, &token)?,
-                ClientMessage::Source { .. } => {
+                ClientMessage::Source { .. } | ClientMessage::Growing(_) => {
                     return Err("the receiver asks for other files".to_owned());
                 }
             }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use ssh::direct_control::TOKEN;
 
+use super::blocks::BlockSums;
 use crate::connect::{SecurityProposal, SourceReached};
 use crate::copy::CopyOptions;
 use crate::report::{Event, Name, ProgressValues, Summary};
@@ -57,6 +58,9 @@ pub struct ReceiverJob {
     pub pack: PackingMode,
     /// The allowed algorithms.
     pub secured: SecurityProposal,
+    /// Checksums that the copy of the only source must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<BlockSums>,
     /// Addresses of the source's host.
     pub source: Vec<IpAddr>,
     /// Addresses of the receiving host.

@@ -5,6 +5,7 @@
 //! confined to the sources. This machine starts both over its logins and passes control messages
 //! between them (`conductor`).
 
+mod blocks;
 mod conductor;
 mod dial_guard;
 mod frames;
@@ -12,6 +13,7 @@ mod names;
 mod receiver;
 mod sources;
 
+pub use blocks::BlockSums;
 pub use conductor::{Ending, HostCopy, MissingOn, conduct};
 pub use frames::{MOST_NOISE, ReceiverJob};
 pub use names::HostNames;

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use schedule::Told;
 use tracing::debug;
 
+use super::blocks::BlockSums;
 use super::frames::{self, FromReceiver, InvalidFrame, ReceiverJob, ToReceiver, VERSION};
 use crate::cancel::CancelToken;
 use crate::connect::{AtFault, BetweenHosts, BetweenSettings, ConnectCheck, ConnectError};
 use crate::copy::{self, Connect, CopyRequest, HostId, Place, TransferEstimate};
-use crate::report::{Progress, Summary};
+use crate::report::{Failure, Outcome, Progress, Summary};
 use crate::session::{ConnectionSource, Link, Session, SessionOptions};
 use crate::sums::{SumLedger, WantedDigest};
 
@@ -170,10 +171,27 @@ fn run(
         drop(running);
         summary
     });
+    if let (Some(blocks), Outcome::Complete) = (&job.blocks, &summary.outcome) {
+        check(blocks, &job, &mut summary);
+    }
     voice.say(&FromReceiver::Progress(progress.values()));
     summary.failures.truncate(FAILURES);
     summary.elapsed = start.elapsed();
     summary
+}
+
+/// Compares the copy with the checksums of the first source, which the host that it was read from
+/// does not choose.
+fn check(blocks: &BlockSums, job: &ReceiverJob, summary: &mut Summary) {
+    let reason = match blocks.first_difference(&local(&job.target.0)) {
+        Ok(None) => return,
+        Ok(Some(at)) => format!("bytes from {at} on differ from the source"),
+        Err(e) => format!("cannot compare the copy with the source: {e}"),
+    };
+    summary.outcome = Outcome::Partial;
+    summary.failed += 1;
+    let path = job.target.clone();
+    summary.failures.push(Failure { path, reason });
 }
 
 /// Sends the progress until the copy ends.

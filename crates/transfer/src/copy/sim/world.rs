@@ -15,10 +15,10 @@ use super::files::SimFiles;
 use super::journal::{self, SimStore};
 use super::session::{Host, Outside, Shape, SimSession};
 use crate::connect::ConnectError;
-use crate::copy::HostId;
 use crate::copy::edge::{CommandStep, Connected, Edge, Heard, Remote, Wish};
 use crate::copy::local_ops::LocalOps;
 use crate::copy::transfer_estimate::{Counting, TransferEstimate};
+use crate::copy::{HostId, NamedSource};
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
 use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent, SessionSummary};
@@ -281,6 +281,10 @@ impl Edge for SimEdge {
             local: files,
             login: None,
         })
+    }
+
+    fn admit(&self, _: &[NamedSource], differ: bool) -> bool {
+        differ
     }
 
     fn name(&self, _: HostId) -> String {

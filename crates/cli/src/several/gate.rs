@@ -1,0 +1,217 @@
+//! Holds all copies until the names of all their sources are known, and refuses them together if two
+//! sources would land on one name. Limits the number of copies that run at once.
+
+use std::collections::hash_map::{Entry, HashMap};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use transfer::cancel::CancelToken;
+use transfer::copy::NamedSource;
+use transfer::report::{Failure, Name};
+
+/// How often a waiting copy checks for a cancel.
+const CANCEL_SEEN: Duration = Duration::from_millis(50);
+
+/// Waits of several copies for each other.
+pub(super) struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+struct GateState {
+    /// Copies that have not named their sources yet.
+    missing: usize,
+    sources: Vec<NamedSource>,
+    /// Two sources of one host have the same name; its copy reports them.
+    differ: bool,
+    refused: Vec<Failure>,
+}
+
+impl Gate {
+    /// Creates a gate for this number of copies.
+    pub(super) fn new(copies: usize) -> Self {
+        Self {
+            state: Mutex::new(GateState {
+                missing: copies,
+                sources: Vec::new(),
+                differ: true,
+                refused: Vec::new(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Adds the sources of a copy; `differ` is false if two of them have the same name.
+    pub(super) fn arrive(&self, sources: &[NamedSource], differ: bool) {
+        let mut state = self.lock();
+        state.sources.extend_from_slice(sources);
+        state.differ &= differ;
+        state.count();
+        self.changed.notify_all();
+    }
+
+    /// Counts a copy that ends without sources.
+    pub(super) fn leave(&self) {
+        self.lock().count();
+        self.changed.notify_all();
+    }
+
+    /// Waits for all copies. Returns false if nothing may be copied.
+    pub(super) fn wait(&self, cancel: &CancelToken) -> bool {
+        let mut state = self.lock();
+        while state.missing > 0 {
+            if cancel.is_cancelled() {
+                return false;
+            }
+            let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.differ && state.refused.is_empty()
+    }
+
+    /// Sources for which all copies were refused.
+    pub(super) fn refused(&self) -> Vec<Failure> {
+        self.lock().refused.clone()
+    }
+
+    /// True if the copies were refused.
+    pub(super) fn is_closed(&self) -> bool {
+        let state = self.lock();
+        !state.differ || !state.refused.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GateState {
+    fn count(&mut self) {
+        self.missing = self.missing.saturating_sub(1);
+        if self.missing == 0 {
+            let sources = std::mem::take(&mut self.sources);
+            // A host whose own sources clash reports them.
+            if self.differ {
+                self.refused = clashes(&sources);
+            }
+        }
+    }
+}
+
+/// Sources that would get the name of an earlier one.
+pub(super) fn clashes(sources: &[NamedSource]) -> Vec<Failure> {
+    let mut seen: HashMap<&[u8], &Name> = HashMap::new();
+    let mut refused = Vec::new();
+    for source in sources {
+        let Some(name) = &source.name else { continue };
+        match seen.entry(name) {
+            Entry::Vacant(place) => {
+                place.insert(&source.source);
+            }
+            // The same operand twice is copied once.
+            Entry::Occupied(first) if **first.get() == source.source => {}
+            Entry::Occupied(first) => refused.push(Failure {
+                path: source.source.clone(),
+                reason: format!(
+                    "{} has the same name, {}, and would be overwritten: nothing was copied; use \
+                     --by-host to keep the files of each host in a directory of its own",
+                    first.get(),
+                    Name(name.clone())
+                ),
+            }),
+        }
+    }
+    refused
+}
+
+/// Number of copies that may run.
+pub(super) struct Turns {
+    free: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// Permission to run, until it is dropped.
+pub(super) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    pub(super) fn new(free: usize) -> Self {
+        Self {
+            free: Mutex::new(free),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Waits for a turn; `None` after a cancel.
+    pub(super) fn take(&self, cancel: &CancelToken) -> Option<Turn<'_>> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            if cancel.is_cancelled() {
+                return None;
+            }
+            let woken = self.changed.wait_timeout(free, CANCEL_SEEN);
+            free = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *free -= 1;
+        Some(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
+        *free += 1;
+        self.0.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(host: &str, name: &str) -> NamedSource {
+        NamedSource {
+            source: Name(format!("{host}:/log/{name}").into_bytes()),
+            name: Some(name.as_bytes().to_vec()),
+        }
+    }
+
+    #[test]
+    fn a_name_on_two_hosts_refuses_all_and_names_both() {
+        let gate = Gate::new(3);
+        gate.arrive(&[named("a", "x"), named("a", "y")], true);
+        gate.leave();
+        gate.arrive(&[named("b", "z"), named("b", "y")], true);
+        assert!(!gate.wait(&CancelToken::default()));
+        let refused = gate.refused();
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].path, Name(b"b:/log/y".to_vec()));
+        assert!(refused[0].reason.contains("a:/log/y has the same name, y"));
+        assert!(refused[0].reason.contains("--by-host"));
+    }
+
+    #[test]
+    fn names_that_differ_are_admitted_without_hosts_that_are_down() {
+        let gate = Gate::new(2);
+        gate.leave();
+        gate.arrive(&[named("b", "y")], true);
+        assert!(gate.wait(&CancelToken::default()) && !gate.is_closed());
+    }
+
+    #[test]
+    fn equal_names_on_one_host_refuse_the_others_too() {
+        let gate = Gate::new(2);
+        gate.arrive(&[named("a", "x")], true);
+        gate.arrive(&[named("b", "y"), named("b", "y")], false);
+        assert!(!gate.wait(&CancelToken::default()) && gate.is_closed());
+        assert_eq!(gate.refused(), []);
+    }
+
+    #[test]
+    fn a_cancel_ends_the_wait_for_a_host_that_does_not_answer() {
+        let (gate, turns) = (Gate::new(2), Turns::new(0));
+        let cancel = CancelToken::default();
+        cancel.cancel();
+        gate.arrive(&[named("a", "x")], true);
+        assert!(!gate.wait(&cancel) && turns.take(&cancel).is_none());
+    }
+}

@@ -1,0 +1,137 @@
+use super::*;
+
+fn args(words: &str) -> CopyArgs {
+    let line = format!("longhaul cp {words}");
+    let words = line.split(' ').map(OsString::from);
+    match crate::flags::low::parse(words, clap::ColorChoice::Never) {
+        Ok(crate::flags::low::LowArgs::Copy(args)) => *args,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn high(words: &str) -> Result<HighArgs, String> {
+    resolve(args(words), &Environment::default()).map_err(|UsageError(what)| what)
+}
+
+/// Sources and targets as `host:path`, or the error.
+fn copies(words: &str) -> String {
+    let high = match high(words) {
+        Ok(high) => high,
+        Err(what) => return what,
+    };
+    let shown = |place: &Place, hosts: &[Destination]| match place {
+        Place::Local(path) => path.display().to_string(),
+        Place::Remote { host, path } => {
+            format!("{}:{}", hosts[host.0], String::from_utf8_lossy(path))
+        }
+    };
+    let Some(several) = &high.several else {
+        return "one copy".to_owned();
+    };
+    let all = parts(several, &high.request, &high.hosts).unwrap();
+    let each = all.iter().map(|(host, part)| {
+        let own = [high.hosts[host.0].clone()];
+        let sources: Vec<String> = part.sources.iter().map(|s| shown(s, &own)).collect();
+        format!("{} > {}", sources.join(" "), shown(&part.target, &own))
+    });
+    each.collect::<Vec<_>>().join(" | ")
+}
+
+#[test]
+fn each_host_of_braces_is_a_copy_of_its_own() {
+    assert_eq!(
+        copies("u@h{1..2}:/log/* h1:/x dir/"),
+        "u@h1:/log/* > dir/ | u@h2:/log/* > dir/ | h1:/x > dir/"
+    );
+    assert_eq!(
+        copies("--by-host h{1..2}:/log/* h1:/x dir/"),
+        "h1:/log/* h1:/x > dir/h1 | h2:/log/* > dir/h2"
+    );
+    assert_eq!(
+        copies("--by-host u@h:/a h:/a dir"),
+        "u@h:/a > dir/u@h | h:/a > dir/h"
+    );
+    assert_eq!(copies("--by-host h:/a dir"), "h:/a > dir/h");
+    // One copy merges, as before.
+    assert_eq!(copies("-r h1:d/. h2:d/. dir"), "one copy");
+    assert_eq!(copies("h1:a b dir"), "one copy");
+    assert_eq!(copies("h1:a h2:b h3:"), "one copy");
+}
+
+#[test]
+fn remote_directories_behind_local_sources_are_targets() {
+    assert_eq!(
+        copies("big h1: u@h2:dir/ h3:"),
+        "big > h1:. | big > u@h2:dir/ | big > h3:."
+    );
+    assert_eq!(
+        copies("a b h{1,2}:/tmp/x"),
+        "a b > h1:/tmp/x | a b > h2:/tmp/x"
+    );
+    assert_eq!(
+        copies("-r --fan-out d h1:/data h2:/data"),
+        "d > h1:/data | d > h2:/data"
+    );
+    assert_eq!(copies("-r d h{1,2}:/data"), "d > h1:/data | d > h2:/data");
+    // scp's meaning: the first host is a source.
+    assert_eq!(copies("big h1:/data h2:"), "one copy");
+    assert_eq!(copies("h1: h2:"), "one copy");
+    assert_eq!(copies("big h1: b h2:"), "one copy");
+    assert_eq!(copies("big h1: dir/"), "one copy");
+    assert_eq!(copies("big h1:"), "one copy");
+}
+
+#[test]
+fn what_has_two_meanings_is_refused() {
+    for (words, why) in [
+        ("-r d h1: h2:", "add --fan-out"),
+        ("-a d h1:/data/ h2:/data/", "add --fan-out"),
+        ("--fan-out h1:a h2: h3:", "sources on this machine first"),
+        ("--fan-out a b", "sources on this machine first"),
+        ("h0:a h{1,2}:", "sources on this machine"),
+        ("big h1: h2: h1:", "h1: the host is named twice"),
+        (
+            "big -P 22 h1:a/ scp://h1:22/b/",
+            "h1:22: the host is named twice",
+        ),
+        ("h{1,1}:/x dir", "the braces name h1:/x twice"),
+        ("--by-host a dir", "--by-host: needs sources on hosts"),
+        ("--by-host h:a h2:", "--by-host: needs sources on hosts"),
+        ("--by-host ..:a dir", "cannot be the name of a directory"),
+        ("--manifest m h{1,2}:/x dir", "--manifest"),
+        ("h{1..:/x dir", "a brace is not closed"),
+    ] {
+        let error = high(words).err().unwrap_or_default();
+        assert!(error.contains(why), "{words}: {error}");
+    }
+}
+
+#[test]
+fn a_file_of_hosts_has_comments_paths_and_line_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts");
+    let with = |text: &str, words: &str| {
+        std::fs::write(&file, text).unwrap();
+        copies(&format!("--hosts {} {words}", file.display()))
+    };
+    assert_eq!(
+        with(
+            "# racks\n\nh1\n  u@h2:/srv/ # full\r\nh{3,4}:\nscp://h5:22\n[::1]:/x",
+            "big dir/"
+        ),
+        "big > h1:dir/ | big > u@h2:/srv/ | big > h3:dir/ | big > h4:dir/ | big > h5:22:dir/ | big \
+         > [::1]:/x"
+    );
+    assert_eq!(with("h1", "a b ."), "a b > h1:.");
+    for (text, words, why) in [
+        ("h1\nh2\nh1:x\n", "big .", "h1: the host is named twice"),
+        ("h1\n/etc/x\n", "big .", "line 2: "),
+        ("a b\n", "big .", "line 1: "),
+        ("# none\n", "big .", "names no host"),
+        ("h1\n", "big h2:", "write it without a host"),
+        ("h1\n", "h0:big .", "sources on this machine"),
+    ] {
+        let error = with(text, words);
+        assert!(error.contains(why), "{text}: {error}");
+    }
+}
