@@ -32,6 +32,7 @@ mod listening;
 mod listening_memory;
 mod load;
 mod lying_server;
+mod messages;
 mod metadata;
 mod noted;
 mod old_clients;

@@ -532,6 +532,26 @@ fn what_a_server_has_got_is_gone_on_with_before_it_is_durable() {
     assert!(taken.is_some_and(|mb| mb >= 36), "{outcome}");
 }
 
+/// The parts of an earlier run were announced, and the whole file was copied without a word.
+#[test]
+fn a_source_that_grew_since_is_copied_from_the_start_and_named() {
+    if is_scp() {
+        return;
+    }
+    for up in [true, false] {
+        let Some(half) = Half::new(up) else { return };
+        let source = half.scene.path("from/file");
+        let mut longer = half.content.clone();
+        longer.extend_from_slice(b"more");
+        write_file(&source, &longer);
+        let outcome = half.cp().run().expect_code(0);
+        let said = "from/file: changed since the interrupted copy: it is copied from the start";
+        assert!(outcome.err().contains(said), "{outcome}");
+        let copied = std::fs::read(half.scene.path("to/file")).expect("copied");
+        assert!(copied == longer, "{outcome}");
+    }
+}
+
 /// A journal beside the target is ignored. It used to be beside a local target, where the author of
 /// the copied tree could have put it.
 #[test]

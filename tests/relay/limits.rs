@@ -121,12 +121,17 @@ fn what_makes_no_sense_is_said() {
     for (words, word) in [
         (&[][..], "no LISTEN and TARGET"),
         (&["9022"], "TARGET"),
-        (&["nonsense", "h:22"], "lacks a port"),
-        (&["9022", "h"], "lacks a port"),
+        (
+            &["nonsense", "h:22"],
+            "'nonsense' is not a port (0 to 65535)",
+        ),
+        (&["9022", "h"], "'h' is not a port (0 to 65535)"),
         (
             &["9022", "h:22", "--sockopt", "buffsize:1q"],
             "--sockopt: 'buffsize:1q'",
         ),
+        (&["99999", "h:22"], "'99999' is not a port (0 to 65535)"),
+        (&["9022", "h:65536"], "65536 is not a port (0 to 65535)"),
         (&["9022", "h:22", "--sockopt", "noshut"], "noshut"),
         (&["9022", "h:22", "--allow", "here"], "--allow"),
         (

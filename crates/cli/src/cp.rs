@@ -227,6 +227,7 @@ pub(crate) fn carry_out(
     let output = Output::new(console, json, args.flags.quiet, cancel.clone())
         // The lines of a sync's plan name them already.
         .naming_files(args.flags.verbose > 0 && !itemize)
+        .naming_failures(args.flags.verbose > 0)
         .itemizing(itemize);
     let output = match args.flags.explain {
         true => output.explaining(),

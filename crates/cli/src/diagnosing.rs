@@ -6,6 +6,7 @@ mod local;
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,7 +14,8 @@ use measure::doctor::{self, Report};
 use transfer::cancel::CancelToken;
 use transfer::connect::RemoteServerUse;
 use transfer::copy::{HostId, Place};
-use transfer::probe::{ProbeOptions, ProbeTarget, probe};
+use transfer::probe::{ProbeError, ProbeOptions, ProbeTarget, probe};
+use transfer::report::Name;
 
 use crate::connect::Hosts;
 use crate::cp::log_to;
@@ -28,6 +30,12 @@ const DATA: u64 = 4_000_000_000;
 
 /// Runs `longhaul doctor` to its end.
 pub(crate) fn run(args: DoctorArgs, world: &Environment) -> Exit {
+    // Nobody waits half a minute to read that the page cannot be written.
+    if let Some(file) = &args.html
+        && let Err(why) = check_page(file)
+    {
+        return failed(&why);
+    }
     let result = match &args.from {
         Some(file) => from_file::explain(file)
             .map(|report| (report, Exit::Done))
@@ -98,21 +106,43 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
     if shows {
         console.clear();
     }
+    let host = high.hosts.first().map(ToString::to_string);
+    let host = host.unwrap_or_default();
     let evidence = measured.map_err(|error| match cancel.is_cancelled() {
         true => told("interrupted".to_owned(), Exit::Interrupted),
-        false => told(String::from(error.0), Exit::NoConnection),
+        false => match error {
+            ProbeError::Connect(error) => told(String::from(error), Exit::NoConnection),
+            ProbeError::Directory(why) => told(format!("{host}:{why}"), Exit::SomeFailed),
+        },
     })?;
     let exit = match &evidence.partial {
         _ if cancel.is_cancelled() => Exit::Interrupted,
         Some(_) => Exit::SomeFailed,
         None => Exit::Done,
     };
-    let host = high.hosts.first().map(ToString::to_string);
     let seconds = start.elapsed().as_secs_f64();
-    Ok((
-        Report::new(host.unwrap_or_default(), seconds, evidence),
-        exit,
-    ))
+    Ok((Report::new(host, seconds, evidence), exit))
+}
+
+/// Checks that the page of `--html` has a directory to be in.
+///
+/// # Errors
+/// One sentence with the file's name.
+fn check_page(file: &Path) -> Result<(), String> {
+    let named = |why: &str| format!("--html: {}: {why}", Name::from(file));
+    if file.is_dir() {
+        return Err(named("is a directory"));
+    }
+    let parent = file.parent().filter(|p| !p.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    match fs::metadata(parent) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => Err(named("its parent is not a directory")),
+        Err(error) => Err(named(&format!(
+            "its directory cannot be used: {}",
+            transfer::disk::os_words(&error)
+        ))),
+    }
 }
 
 fn show(args: &DoctorArgs, report: &Report, exit: Exit) -> Exit {

@@ -4,6 +4,7 @@ pub(crate) mod bar;
 pub(crate) mod closing;
 pub(crate) mod console;
 pub(crate) mod explain;
+pub(crate) mod failures;
 pub(crate) mod json;
 pub(crate) mod limiter;
 pub(crate) mod rate;
@@ -13,6 +14,7 @@ pub(crate) mod ticker;
 mod timeline;
 pub(crate) mod units;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -26,6 +28,7 @@ use transfer::timeline::Timeline;
 use crate::exit::Exit;
 use console::Console;
 use explain::DecisionEvent;
+use failures::FailureCounter;
 use json::{HostInfo, Json, RunEvent};
 use snapshot::Snapshot;
 
@@ -38,6 +41,9 @@ pub(crate) struct Output {
     verbose: bool,
     /// Show each change of a sync.
     itemize: bool,
+    failures: FailureCounter,
+    /// Name each failure, however many have the same reason.
+    all_failures: bool,
     // Ends the run when the reader of events has closed the pipe.
     cancel: CancelToken,
     /// Decisions made before the copy, collected for `--explain`.
@@ -59,6 +65,8 @@ impl Output {
             quiet,
             verbose: false,
             itemize: false,
+            failures: FailureCounter::default(),
+            all_failures: false,
             cancel,
             decisions: None,
             timeline: None,
@@ -81,6 +89,14 @@ impl Output {
     /// Prints the name of each file when it is done.
     pub(crate) fn naming_files(self, verbose: bool) -> Self {
         Self { verbose, ..self }
+    }
+
+    /// Names each failure, however many have the same reason.
+    pub(crate) fn naming_failures(self, all_failures: bool) -> Self {
+        Self {
+            all_failures,
+            ..self
+        }
     }
 
     /// Prints each change of a sync.
@@ -124,6 +140,7 @@ impl Output {
 
     /// Shows an event of the copy.
     pub(crate) fn copy_event(&self, event: &Event) {
+        self.failures.note(event);
         if let Event::Warning { path, message } = event {
             match path {
                 Some(path) => self.show_warning(&format!("{path}: {message}")),
@@ -191,7 +208,7 @@ impl Output {
 
     /// Reports the end of the run: failures, closing line and `summary` event.
     pub(crate) fn summary(&self, exit: Exit, summary: &Summary) {
-        for failure in closing::failures(summary) {
+        for failure in self.failures.lines(summary, self.all_failures) {
             self.console.error(&failure);
         }
         // If no connection was made, the error message suffices.
@@ -216,7 +233,7 @@ impl Output {
 
     /// Names what has failed.
     pub(crate) fn failures(&self, summary: &Summary) {
-        for failure in closing::failures(summary) {
+        for failure in self.failures.lines(summary, self.all_failures) {
             self.console.error(&failure);
         }
     }
@@ -241,9 +258,7 @@ impl Output {
     /// Reports the end of a sync, as [`Output::summary`] does; `dry` if nothing was changed.
     pub(crate) fn sync_summary(&self, exit: Exit, result: &SyncResult, dry: bool) {
         if dry && !matches!(exit, Exit::NoConnection | Exit::Usage) {
-            for failure in closing::failures(&result.summary) {
-                self.console.error(&failure);
-            }
+            self.failures(&result.summary);
             if self.json.is_none() && !self.quiet {
                 self.console.line(sync::DRY);
             }
@@ -282,9 +297,16 @@ impl Output {
             .map(DecisionEvent::new)
             .collect();
         let several = summary.far_ends.len() > 1;
+        let mut lines = BTreeSet::new();
         for decision in told {
             match &self.json {
-                None => self.console.line(&decision.line(several)),
+                None => {
+                    let line = decision.line(several);
+                    // A host that is both ends decides twice.
+                    if lines.insert(line.clone()) {
+                        self.console.line(&line);
+                    }
+                }
                 Some(_) => self.event(&RunEvent::Decision(decision)),
             }
         }

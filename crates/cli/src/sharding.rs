@@ -111,15 +111,18 @@ fn finish(run: &Run<'_>, shard: u32, plan: &Plan, result: &ShardResult) -> Exit 
     if result.unchanged > 0 {
         let files = units::files(result.unchanged);
         run.line(&format!(
-            "shard {shard}: {files} were complete at the target"
+            "shard {shard}: complete at the target before: {files}"
         ));
     }
     run.summary(exit, &result.summary);
     if result.sealed {
         let folder = Name::from(&*plan.folder());
+        let all = match plan.shards() {
+            1 => "the only shard is complete".to_owned(),
+            shards => format!("all {shards} shards are complete"),
+        };
         run.line(&format!(
-            "all {} shards are complete; to prove it: longhaul plan verify {folder}",
-            plan.shards()
+            "{all}; to prove it: longhaul plan verify {folder}"
         ));
     }
     exit
@@ -203,13 +206,22 @@ fn planned(
                 true => "the older plan was replaced: ",
                 false => "",
             };
+            let sizes = match shards {
+                1 => units::size(*most),
+                _ => format!("{} to {}", units::size(*least), units::size(*most)),
+            };
+            let copy = match shards {
+                1 => format!("copy it with: longhaul cp --plan {name} --shard 0"),
+                _ => format!(
+                    "copy each with: longhaul cp --plan {name} --shard N (N from 0 to {})",
+                    shards - 1
+                ),
+            };
             let text = format!(
-                "{name}: {before}{shards} shards of {} to {}: {}, {directories} directories\n\
-                 copy each with: longhaul cp --plan {name} --shard N (N from 0 to {})\n",
-                units::size(*least),
-                units::size(*most),
+                "{name}: {before}{} of {sizes}: {}, {}\n{copy}\n",
+                units::counted(shards.into(), "shard", "shards"),
                 all(*totals),
-                shards - 1,
+                units::counted(*directories, "directory", "directories"),
             );
             run.print(&text)
         }
@@ -233,10 +245,9 @@ fn planned(
 
 fn all(totals: Totals) -> String {
     let mut text = units::files(totals.files);
-    match totals.symlinks {
-        0 => {}
-        1 => text.push_str(", 1 link"),
-        links => text.push_str(&format!(", {links} links")),
+    if totals.symlinks > 0 {
+        let links = units::counted(totals.symlinks, "link", "links");
+        text.push_str(&format!(", {links}"));
     }
     format!("{text}, {}", units::size(totals.bytes))
 }
@@ -280,12 +291,12 @@ fn status_text(status: &PlanStatus) -> String {
         }
     }
     let mut text = format!(
-        "{} -> {}: {} of {} in complete shards\n{} shards: {}\n",
+        "{} -> {}: {} of {} in complete shards\n{}: {}\n",
         status.source,
         status.target,
         units::size(status.bytes_done),
         units::size(status.bytes),
-        counts.total,
+        units::counted(counts.total.into(), "shard", "shards"),
         states.join(", "),
     );
     for shard in status.unfinished.iter().take(LISTED) {
@@ -365,9 +376,9 @@ fn verify(args: PlanArgs, folder: &Path, world: &Environment) -> Exit {
         };
         let target = Name(plan.target().to_vec());
         let all = all(sound);
-        let directories = plan.directories();
+        let directories = units::counted(plan.directories(), "directory", "directories");
         run.print(&format!(
-            "{target}: {all} and {directories} directories are there, {how}\n"
+            "{target}: complete: {all}, {directories}, {how}\n"
         ))
     })
 }

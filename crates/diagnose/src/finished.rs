@@ -1,6 +1,6 @@
 //! Diagnosis of a finished transfer from the figures that it reported.
 
-use crate::cause::Cause;
+use crate::cause::{By, Cause};
 use crate::finding::{Certainty, Direction, Finding};
 use crate::limiter::{Limiter, LimiterEvidence};
 use crate::units::{percent, rate, time};
@@ -28,6 +28,7 @@ pub fn explain(finished: &Finished) -> Diagnosis {
             let evidence = format!("the copy named {}; {}", finished.limiter, figures(f));
             let finding = Finding::new(cause, evidence).of(direction);
             let finding = finding.limits(f.rate, None).certainty(Certainty::Likely);
+            let finding = next_changes(finding, finished.limiter);
             let text = sentence(&finding, None);
             findings.push(finding);
             text
@@ -48,6 +49,24 @@ pub fn explain(finished: &Finished) -> Diagnosis {
         findings,
         unseen: unseen.to_vec(),
     }
+}
+
+/// Replaces the advice to use longhaul cp, which made the transfer, by the next change.
+fn next_changes(mut finding: Finding, limiter: Limiter) -> Finding {
+    finding.remedies.retain(|remedy| {
+        !remedy.text.starts_with("use longhaul cp") && !remedy.text.starts_with("run several scp")
+    });
+    let (by, text) = match (limiter, limiter.sysctl()) {
+        (_, Some((name, true))) => (By::Server, format!("raise the maximum of sysctl {name}")),
+        (_, Some((name, false))) => (By::Here, format!("raise the maximum of sysctl {name}")),
+        (Limiter::ServerWindow, None) => (
+            By::Longhaul,
+            "install longhaul at the server (longhaul bootstrap HOST), whose windows are larger"
+                .to_owned(),
+        ),
+        (_, None) => return finding,
+    };
+    finding.remedy_first(by, Some(text))
 }
 
 fn figures(f: &LimiterEvidence) -> String {
@@ -104,6 +123,11 @@ mod tests {
             });
             assert!(!d.healthy && !d.verdict.is_empty() && d.certainty < Certainty::Sure);
             assert_eq!(d.findings.len(), usize::from(cause(limiter).is_some()));
+            // The transfer was a longhaul cp already.
+            assert!(!d.verdict.contains("use longhaul cp"), "{}", d.verdict);
+            for finding in &d.findings {
+                assert!(!finding.remedies.is_empty(), "{}", d.verdict);
+            }
         }
     }
 }

@@ -178,11 +178,15 @@ fn tcp_or_streams(text: &str) -> Result<Endpoint, String> {
         None => (None, text),
         Some((host, port)) => (Some(host), port),
     };
-    let port = port.parse().map_err(|_| {
-        format!(
-            "lacks a port between 0 and 65535 ('{}')",
-            wire::escape::name(port.as_bytes())
-        )
+    let port = port.parse().map_err(|_| match port {
+        "" => "lacks a port (0 to 65535)".to_owned(),
+        _ => {
+            let port = wire::escape::name(port.as_bytes());
+            match host {
+                None => "is not a port (0 to 65535)".to_owned(),
+                Some(_) => format!("has no valid port: {port} is not a port (0 to 65535)"),
+            }
+        }
     })?;
     let host = match host {
         None => Host::Loopback,

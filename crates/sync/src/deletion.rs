@@ -55,6 +55,10 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unlisted(1) => f.write_str(
+                "nothing is deleted: 1 entry could not be read, and what it contains is unknown; \
+                 make it readable, or exclude it",
+            ),
             Self::Unlisted(count) => write!(
                 f,
                 "nothing is deleted: {count} entries could not be read, and what they contain is \
@@ -69,7 +73,8 @@ impl fmt::Display for Refused {
             ),
             Self::TooMany { deletions, most } => write!(
                 f,
-                "nothing is deleted: {deletions} entries would go, and --max-delete permits {most}"
+                "nothing is deleted: {deletions} {} would go, and --max-delete permits {most}",
+                if *deletions == 1 { "entry" } else { "entries" }
             ),
             Self::MostOfTarget { deletions, of } => write!(
                 f,

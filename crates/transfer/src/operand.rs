@@ -108,10 +108,11 @@ impl Operand {
             return Err(fail(OperandErrorKind::Module));
         }
         let (user, host) = match whole.iter().rposition(|b| *b == b'@') {
-            Some(at) => (&whole[..at], &whole[at + 1..]),
-            None => (&[][..], whole),
+            // scp takes an empty name as none, and a mistyped $USER logs in as somebody else.
+            Some(0) => return Err(fail(OperandErrorKind::NoUser)),
+            Some(at) => (Some(&whole[..at]), &whole[at + 1..]),
+            None => (None, whole),
         };
-        let user = (!user.is_empty()).then_some(user);
         let destination = Destination::checked(user, host, None).map_err(fail)?;
         Ok(Self::Remote(Remote {
             destination,

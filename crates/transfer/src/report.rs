@@ -263,6 +263,9 @@ pub struct Summary {
     pub directories: u64,
     /// Symlinks created.
     pub symlinks: u64,
+    /// Entries that filters left out; a directory counts once, without its contents.
+    #[serde(default)]
+    pub excluded: u64,
     /// Bytes of file data confirmed by the receiving end.
     pub bytes: u64,
     /// Bytes that arrived for files that were not completed.
@@ -376,6 +379,7 @@ impl Default for Summary {
             files: 0,
             directories: 0,
             symlinks: 0,
+            excluded: 0,
             bytes: 0,
             unfinished: 0,
             taken_over: 0,

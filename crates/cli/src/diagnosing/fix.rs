@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 
+use diagnose::By;
 use measure::doctor::Report;
 
 use crate::exit::Exit;
@@ -16,7 +17,7 @@ const MARK: &str = "# longhaul doctor:";
 pub(super) fn offer(report: &Report, yes: bool) -> Exit {
     let result = match block(report) {
         Ok(Some(text)) => append(None, yes, &text),
-        Ok(None) => Ok("no setting of ssh_config would help: nothing written\n".to_owned()),
+        Ok(None) => Ok(format!("{}: nothing written\n", without_settings(report))),
         Err(why) => Err(why),
     };
     match result {
@@ -25,6 +26,16 @@ pub(super) fn offer(report: &Report, yes: bool) -> Exit {
             Exit::Done
         }
         Err(why) => failed(&why),
+    }
+}
+
+/// Says why there is no block.
+fn without_settings(report: &Report) -> &'static str {
+    let findings = &report.diagnosis.findings;
+    let mut remedies = findings.iter().flat_map(|finding| &finding.remedies);
+    match remedies.any(|remedy| remedy.by == By::OpenSsh) {
+        true => "no finding is sure enough to set what is advised for OpenSSH above",
+        false => "no setting of ssh_config would help",
     }
 }
 
@@ -81,6 +92,27 @@ mod tests {
     fn a_healthy_path_gets_no_block() {
         let report = Report::new("h".to_owned(), 1.0, Evidence::default());
         assert_eq!(block(&report), Ok(None));
+        assert_eq!(
+            without_settings(&report),
+            "no setting of ssh_config would help"
+        );
+    }
+
+    /// "try Ciphers" was followed by "no setting of ssh_config would help".
+    #[test]
+    fn advice_that_is_not_written_is_not_denied() {
+        let mut diagnosis = diagnose::explain(&diagnose::Finished {
+            direction: diagnose::Direction::Upload,
+            limiter: diagnose::Limiter::LocalCpu,
+            figures: diagnose::LimiterEvidence::default(),
+        });
+        for finding in &mut diagnosis.findings {
+            finding.certainty = diagnose::Certainty::Unsure;
+        }
+        let report = Report::of_copy("h".to_owned(), 1.0, diagnosis);
+        assert_eq!(block(&report), Ok(None));
+        let why = without_settings(&report);
+        assert!(why.starts_with("no finding is sure enough"), "{why}");
     }
 
     #[test]

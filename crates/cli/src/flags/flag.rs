@@ -45,6 +45,16 @@ pub(crate) enum ValueKind {
     OptionalChoice(&'static str, &'static [&'static str]),
 }
 
+impl ValueKind {
+    /// Returns true if the value is the name of a file or directory, which cannot be empty.
+    pub(crate) fn names_a_file(self) -> bool {
+        matches!(
+            self,
+            Self::Value("FILE" | "PATH" | "DIR") | Self::Values("FILE" | "PATH" | "DIR")
+        )
+    }
+}
+
 /// A flag's input from the command line.
 pub(crate) struct FlagInput {
     /// The flag's long name; empty if it has none.

@@ -183,6 +183,46 @@ const FLAGS: &[ForeignSpelling] = &[
         &["--preallocate", "--fuzzy", "-y", "--inc-recursive"],
         "longhaul cp has no such option: leave it out",
     ),
+    row(
+        &["--force"],
+        "longhaul cp always replaces files: leave it out",
+    ),
+    row(
+        &["--ignore-errors"],
+        "files that fail are named and the others are copied: leave it out",
+    ),
+    row(
+        &["--out-format"],
+        "use -v for a line per file, or --json for all figures",
+    ),
+    row(&["--dereference"], "-r follows symlinks: leave it out"),
+    row(&["--no-dereference"], "use -a, which keeps symlinks"),
+    row(
+        &["--no-preserve"],
+        "leave -p and -a out: nothing is kept without them",
+    ),
+    row(
+        &["--prune-empty-dirs"],
+        "longhaul cp copies empty directories too: exclude them with --exclude",
+    ),
+    row(
+        &["--skip-compress"],
+        "blocks that do not become smaller are never compressed: leave it out",
+    ),
+    row(
+        &["--usermap", "--groupmap", "--super", "--fake-super"],
+        "owners are mapped by name, or by number with --numeric-ids",
+    ),
+    row(
+        &[
+            "--block-size",
+            "--checksum-choice",
+            "--checksum-seed",
+            "--protocol",
+        ],
+        "longhaul does not speak rsync's protocol: leave it out",
+    ),
+    row(&["--iconv"], "names are copied byte for byte: leave it out"),
     row(&["--immutable", "--metadata"], "use -a to keep metadata"),
     row(
         &["--password-file", "--password"],
@@ -222,8 +262,37 @@ const SYNC_FLAGS: &[ForeignSpelling] = &[
         "leave it out: times are compared in the unit in which both ends report them",
     ),
     row(
-        &["--stats"],
-        "the closing lines show files, bytes and rate; --json gives more",
+        &["-e", "--rsh"],
+        "longhaul reads ssh_config: use -P PORT, --identity KEY, -J HOST or -o OPTION",
+    ),
+    row(
+        &["--ignore-errors"],
+        "nothing is deleted after an error: exclude what cannot be read with --exclude, and sync \
+         again",
+    ),
+    row(
+        &["--force"],
+        "use --delete, which replaces a directory that stands in the way of a file",
+    ),
+    row(
+        &["--prune-empty-dirs"],
+        "a sync copies empty directories too: exclude them with --exclude",
+    ),
+    row(
+        &["--dereference"],
+        "a sync copies symbolic links as links; longhaul cp -r follows them",
+    ),
+    row(
+        &["--no-dereference"],
+        "a sync copies symbolic links as links: leave it out",
+    ),
+    row(
+        &["--no-preserve"],
+        "a sync keeps times and permissions; longhaul cp -r does not",
+    ),
+    row(
+        &["--out-format"],
+        "use --itemize for a line per change, or --json for all figures",
     ),
     row(
         &["--info", "--debug", "--log-level"],
@@ -255,7 +324,7 @@ const SYNC_FLAGS: &[ForeignSpelling] = &[
     ),
     row(
         &["-R", "--relative", "--no-relative"],
-        "DST stands for SRC itself: name the directory to fill",
+        "DST gets the contents of SRC: append the path to DST",
     ),
     row(
         &["-b", "--backup", "--suffix"],
@@ -298,8 +367,19 @@ const COMMANDS: &[ForeignSpelling] = &[
     ),
     row(
         &["move", "mv"],
-        "longhaul cp never removes sources: use longhaul cp and then rm",
+        "longhaul cp never removes sources: use longhaul cp and then rm; at a host, ssh HOST mv",
     ),
+    row(
+        &["ls", "dir", "list"],
+        "longhaul copies files: use ssh HOST ls",
+    ),
+    row(
+        &["rm", "rmdir", "delete", "remove"],
+        "longhaul copies files: use ssh HOST rm",
+    ),
+    row(&["mkdir"], "longhaul copies files: use ssh HOST mkdir"),
+    row(&["cat"], "longhaul copies files: use ssh HOST cat"),
+    row(&["ssh"], "longhaul opens no shell: use ssh HOST"),
     row(&["mount"], "longhaul does not mount: use sshfs"),
     row(
         &["benchmark", "test", "speedtest"],

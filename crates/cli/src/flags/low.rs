@@ -262,6 +262,9 @@ pub(crate) fn parse(
         .get(1)
         .and_then(|word| word.to_str())
         .map(str::to_owned);
+    if let Some(error) = port_of_ssh(&args) {
+        return Err(error);
+    }
     let help_alone = args.iter().any(|word| word == "-h");
     let matches = match command().color(color).try_get_matches_from(args) {
         Ok(matches) => matches,
@@ -344,6 +347,24 @@ fn help_and_version(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
+/// The error for `-p2222`, which is a port in ssh and several letters here.
+fn port_of_ssh(args: &[OsString]) -> Option<UsageError> {
+    let refuse = match args.get(1)?.to_str()? {
+        "cp" => usage,
+        "sync" => sync_usage,
+        _ => return None,
+    };
+    let flags = args.iter().skip(2).take_while(|word| *word != "--");
+    let port = flags.filter_map(|word| word.to_str()).find_map(|word| {
+        let digits = word.strip_prefix("-p")?;
+        let is_number = digits.len() > 1 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then_some(digits)
+    })?;
+    Some(refuse(&format!(
+        "-p{port}: the port is -P {port}; -p keeps times and permissions"
+    )))
+}
+
 /// The advice for a flag or command that another program has.
 fn foreign_word(error: &clap::Error, subcommand: Option<&str>) -> Option<UsageError> {
     let word = |kind| match error.get(kind) {
@@ -351,6 +372,24 @@ fn foreign_word(error: &clap::Error, subcommand: Option<&str>) -> Option<UsageEr
         _ => None,
     };
     match error.kind() {
+        ErrorKind::TooManyValues => {
+            // clap names the flag with its value's place, such as "--preserve".
+            let flag = word(ContextKind::InvalidArg)?;
+            let flag = flag.split([' ', '=']).next().unwrap_or(flag);
+            let what = match flag.trim_start_matches('-') {
+                "preserve" => {
+                    "--preserve: takes no value: use -p (times and permissions) or -a (owners and \
+                     links too); modes alone cannot be chosen"
+                        .to_owned()
+                }
+                _ => format!("{flag}: takes no value: leave out what follows the ="),
+            };
+            match subcommand {
+                Some("cp") => Some(usage(&what)),
+                Some("sync") => Some(sync_usage(&what)),
+                _ => None,
+            }
+        }
         ErrorKind::UnknownArgument => {
             let flag = word(ContextKind::InvalidArg)?;
             let said = |advice| format!("{flag}: no such flag: {advice}");
@@ -577,6 +616,9 @@ fn add_rows<Args: 'static>(
         };
         if let Some(reason) = flag.refused() {
             return Err(format!("{}: {reason}", flag.spelled()));
+        }
+        if flag.takes.names_a_file() && given.values.iter().any(|value| value.is_empty()) {
+            return Err(format!("{}: the name is empty", flag.spelled()));
         }
         put(flag, args, given).map_err(|why| format!("{}: {why}", flag.spelled()))?;
     }

@@ -168,6 +168,24 @@ fn values_that_cannot_be_are_named() {
         (&["--dscp", "CS9", "a", "b:"], "--dscp: 'CS9' is neither"),
         (&["-P", "\u{1b}[2J", "a", "b:"], "-P: '\\u{1b}[2J'"),
         (&["--nonsense", "a", "b:"], "--nonsense"),
+        (&["-rf", "a", "b:"], "always replaces files: leave -f out"),
+        (&["-p2222", "a", "b:"], "-p2222: the port is -P 2222"),
+        // These are letters that exist.
+        (&["-r", "-p4466", "a", "b:"], "-p4466: the port is -P 4466"),
+        (
+            &["--preserve=mode", "a", "b:"],
+            "--preserve: takes no value: use -p",
+        ),
+        (
+            &["--recursive=yes", "a", "b:"],
+            "--recursive: takes no value",
+        ),
+        (
+            &["--files-from=", "a", "b:"],
+            "--files-from: the name is empty",
+        ),
+        (&["-i", "", "a", "b:"], "-i: the name is empty"),
+        (&["--limit", "10", "a", "b:"], "write 10kB for kilobytes"),
         (
             &["a"],
             "no destination given: name at least one source and a destination",
@@ -185,6 +203,16 @@ fn values_that_cannot_be_are_named() {
         assert!(error.contains(part), "{words:?}: {error}");
         assert!(error.contains("Usage: longhaul cp"), "{error}");
     }
+}
+
+#[test]
+fn a_letter_and_a_digit_are_no_port() {
+    let args = cp(&["-p4", "a", "b:"]).unwrap();
+    assert!(args.preserve && args.family == Family::V4);
+    assert_eq!(
+        cp(&["-r", "--", "-p2222", "b:"]).unwrap().sources,
+        ["-p2222"]
+    );
 }
 
 #[cfg(unix)]

@@ -7,6 +7,10 @@ pub(crate) struct Rate(u64);
 /// The highest rate limit: a terabyte a second.
 const MOST: u64 = 1_000_000_000_000;
 
+/// The lowest rate without a unit, in bytes a second: a lower number is meant as rsync's KiB or
+/// scp's kbit.
+const LEAST_BARE: f64 = 1000.0;
+
 /// Bits of each unit. Case matters only where it distinguishes bits from bytes: `bit` and `B`.
 const UNITS: &[(&str, f64)] = &[
     ("", 8.0),
@@ -48,9 +52,15 @@ impl FromStr for Rate {
         }
         let number: f64 = number.parse().map_err(|_| wrong())?;
         let same = |name: &str| name.eq_ignore_ascii_case(unit);
+        let unit_is_missing = unit.is_empty();
         let unit = UNITS.iter().find(|(name, _)| same(name));
         let (_, bits) = unit.ok_or_else(wrong)?;
         let bytes = (number * bits / 8.0).round();
+        if unit_is_missing && bytes < LEAST_BARE {
+            return Err(format!(
+                "is {bytes} bytes per second: write {bare}kB for kilobytes, or {bare}B for bytes"
+            ));
+        }
         if !(1.0..=MOST as f64).contains(&bytes) {
             return Err("is not between 1 byte and 1000 GB per second".to_owned());
         }
@@ -74,11 +84,27 @@ mod tests {
             ("1.5kB", 1500),
             ("0.5GiB", 1 << 29),
             ("1Gbit", 125_000_000),
-            ("800", 800),
+            ("800B", 800),
+            ("8000", 8000),
             ("1000GB", MOST),
         ] {
             assert_eq!(text.parse::<Rate>().unwrap().bytes(), bytes, "{text}");
         }
+    }
+
+    /// `--limit 10`, meant as in rsync, copied ten bytes a second.
+    #[test]
+    fn a_low_rate_without_a_unit_is_refused() {
+        for text in ["10", "999", "1.5", "10/s"] {
+            let error = text.parse::<Rate>().unwrap_err();
+            let bare = text.trim_end_matches("/s");
+            assert!(
+                error.contains(&format!("write {bare}kB")),
+                "{text}: {error}"
+            );
+        }
+        assert_eq!("1000".parse::<Rate>().unwrap().bytes(), 1000);
+        assert_eq!("10B".parse::<Rate>().unwrap().bytes(), 10);
     }
 
     #[test]

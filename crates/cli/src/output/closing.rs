@@ -2,7 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use transfer::report::{FarEndDepth, HostResult, HostWay, HostWayKind, Outcome, Summary, Verified};
+use transfer::report::{
+    FarEnd, FarEndDepth, HostResult, HostWay, HostWayKind, Outcome, Summary, Verified,
+};
 
 use crate::output::units;
 use schedule::FileState;
@@ -19,10 +21,7 @@ pub(crate) fn line(summary: &Summary) -> String {
         (summary.symlinks, "link", "links"),
     ] {
         if count > 0 {
-            text.push_str(&format!(
-                ", {count} {}",
-                if count == 1 { one } else { many }
-            ));
+            text.push_str(&format!(", {}", units::counted(count, one, many)));
         }
     }
     if summary.bytes > 0 || summary.files > 0 {
@@ -50,6 +49,9 @@ pub(crate) fn line(summary: &Summary) -> String {
     }
     if let Some(verified) = summary.verified.as_ref().filter(|v| v.files > 0) {
         text.push_str(&format!(", {}", proof(summary, verified)));
+    }
+    if summary.excluded > 0 {
+        text.push_str(&format!(", {} excluded", summary.excluded));
     }
     if summary.failed > 0 {
         text.push_str(&format!(", {} failed", summary.failed));
@@ -90,9 +92,14 @@ pub(crate) fn next_step(summary: &Summary) -> Option<String> {
         summary.outcome,
         Outcome::Interrupted | Outcome::NoConnection(_) | Outcome::Misconfigured(_)
     );
-    if summary.journal.is_some() {
+    // A run that ended with failures alone fails again in the same way, unless a part of a file
+    // waits for its rest.
+    if summary.journal.is_some() && (stopped || summary.unfinished > 0) {
         let command = command(std::env::args_os());
-        return Some(format!("to resume: {command}"));
+        return Some(match stopped {
+            true => format!("to resume: {command}"),
+            false => format!("to resume, once the cause is removed: {command}"),
+        });
     }
     let unreached = |host: &HostResult| {
         matches!(
@@ -110,9 +117,16 @@ pub(crate) fn next_step(summary: &Summary) -> Option<String> {
 
 /// Names the server at the far ends, if it is more than the stock one or less than expected.
 fn far(summary: &Summary) -> Option<String> {
-    let several = summary.far_ends.len() > 1;
+    let mut ends: Vec<&FarEnd> = Vec::new();
+    for end in &summary.far_ends {
+        // Both ends of a copy within one host are that host.
+        if !ends.contains(&end) {
+            ends.push(end);
+        }
+    }
+    let several = ends.len() > 1;
     let mut counted: Vec<(String, usize)> = Vec::new();
-    let said = summary.far_ends.iter().filter_map(|far| {
+    let said = ends.into_iter().filter_map(|far| {
         let software = far.software.as_deref().unwrap_or_default();
         let what = match (far.depth, &far.reason) {
             (FarEndDepth::Direct, _) => format!("directly to longhaul {software} at the far end"),
@@ -239,32 +253,11 @@ fn proof(summary: &Summary, verified: &Verified) -> String {
     text
 }
 
-/// One sentence for each failure.
-pub(crate) fn failures(summary: &Summary) -> Vec<String> {
-    let lost = match &summary.outcome {
-        Outcome::NoConnection(reason) | Outcome::Misconfigured(reason) => Some(reason),
-        _ => None,
-    };
-    // Failures by a lost connection are reported once, not for each file that was in flight.
-    let same = |reason: &str| lost.is_some_and(|lost| lost.ends_with(reason));
-    let shown = summary.failures.iter();
-    let mut all: Vec<String> = shown
-        .filter(|failure| !same(&failure.reason))
-        .map(|failure| format!("{}: {}", failure.path, failure.reason))
-        .collect();
-    let more = summary.failed.saturating_sub(summary.failures.len() as u64);
-    if more > 0 {
-        all.push(format!("{more} more failed; --json lists all of them"));
-    }
-    all.extend(lost.cloned());
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use transfer::report::{Failure, FarEnd, Name};
+    use transfer::report::Name;
     use transfer::sums::Algorithm;
 
     use super::*;
@@ -315,27 +308,6 @@ mod tests {
             elapsed: Duration::from_millis(12_300),
             ..Summary::default()
         }
-    }
-
-    /// Regression: some thousand files in flight each repeated why the connection was lost.
-    #[test]
-    fn a_lost_connection_is_said_once() {
-        let failure = |reason: &str| Failure {
-            path: Name(b"h:a".to_vec()),
-            reason: reason.to_owned(),
-        };
-        let summary = Summary {
-            outcome: Outcome::NoConnection("h: the server went away".to_owned()),
-            failed: 3,
-            failures: vec![
-                failure("the server went away"),
-                failure("permission denied"),
-                failure("h: the server went away"),
-            ],
-            ..Summary::default()
-        };
-        let said = ["h:a: permission denied", "h: the server went away"];
-        assert_eq!(failures(&summary), said);
     }
 
     #[test]
@@ -487,24 +459,49 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_counted_and_named_with_escapes() {
+    fn what_was_not_copied_is_counted() {
         let summary = Summary {
             outcome: Outcome::Partial,
+            excluded: 1,
             failed: 4,
-            failures: vec![Failure {
-                path: Name(b"bad\x1b[2Jname".to_vec()),
-                reason: "permission denied".to_owned(),
-            }],
             ..three()
         };
-        assert!(line(&summary).ends_with("written and renamed, 4 failed"));
-        assert_eq!(
-            failures(&summary),
-            [
-                "bad\\x1b[2Jname: permission denied",
-                "3 more failed; --json lists all of them"
-            ]
-        );
+        assert!(line(&summary).ends_with("written and renamed, 1 excluded, 4 failed"));
+    }
+
+    /// A copy within one host named its server twice, and its host each time.
+    #[test]
+    fn a_host_that_is_both_ends_is_named_once() {
+        let exec = FarEnd {
+            host: Name(b"h".to_vec()),
+            depth: FarEndDepth::Exec,
+            software: Some("0.1.0".to_owned()),
+            ..FarEnd::default()
+        };
+        let both = Summary {
+            far_ends: vec![exec.clone(), exec],
+            ..three()
+        };
+        assert!(line(&both).ends_with("renamed; by longhaul 0.1.0 at the far end"));
+    }
+
+    /// Permission denied and a refused type change were followed by the command that had just
+    /// failed.
+    #[test]
+    fn a_run_that_would_fail_again_is_not_to_be_resumed() {
+        let failed = Summary {
+            outcome: Outcome::Partial,
+            failed: 1,
+            journal: Some(Name(b"j".to_vec())),
+            ..Summary::default()
+        };
+        assert_eq!(next_step(&failed), None);
+        let full = Summary {
+            unfinished: 1,
+            ..failed
+        };
+        let again = next_step(&full).unwrap_or_default();
+        assert!(again.starts_with("to resume, once the cause"), "{again}");
     }
 
     #[test]
@@ -538,15 +535,5 @@ mod tests {
         let again = next_step(&kept).unwrap_or_default();
         assert!(again.starts_with("to resume: "), "{again}");
         assert_eq!(next_step(&three()), None);
-    }
-
-    #[test]
-    fn a_lost_connection_is_among_the_failures() {
-        let reason = "example: connection refused".to_owned();
-        let summary = Summary {
-            outcome: Outcome::NoConnection(reason.clone()),
-            ..three()
-        };
-        assert_eq!(failures(&summary), [reason]);
     }
 }

@@ -355,8 +355,9 @@ fn brought(tried: TrialResult) -> String {
     let percent = (tried.gain - 1.0) * 100.0;
     match tried.connections > tried.had {
         true => format!(
-            "{} connections changed the rate by {percent:+.0} % over {}",
-            tried.connections, tried.had
+            "{} changed the rate by {percent:+.0} % over {}",
+            lanes(tried.connections, 1),
+            tried.had
         ),
         false => format!("more channels changed the rate by {percent:+.0} %"),
     }

@@ -42,11 +42,12 @@ pub(crate) fn line(event: &Event, itemize: bool, quiet: bool) -> Option<String> 
     }
 }
 
-/// Returns the line with the numbers that only a sync has, if any is not zero.
+/// Returns the line with the numbers that only a sync has, if any is not zero. The first line of
+/// the plan has the number of unchanged entries.
 pub(crate) fn totals(result: &SyncResult) -> Option<String> {
     let counts = [
-        (result.equal, "unchanged"),
         (result.moved, "moved"),
+        (result.replaced, "replaced"),
         (result.deleted, "deleted"),
     ];
     let told = counts.iter().filter(|(count, _)| *count > 0);
@@ -64,6 +65,21 @@ mod tests {
     use transfer::report::Name;
 
     use super::*;
+
+    /// "9 unchanged" was shown twice, and a type change without --delete as a deletion.
+    #[test]
+    fn totals_name_what_no_other_line_has() {
+        let result = SyncResult {
+            summary: transfer::report::Summary::default(),
+            equal: 9,
+            deleted: 1,
+            replaced: 2,
+            moved: 0,
+            refused: None,
+        };
+        let said = Some("2 replaced, 1 deleted".to_owned());
+        assert_eq!(totals(&result), said);
+    }
 
     #[test]
     fn a_change_is_one_line_that_drives_no_terminal() {

@@ -63,10 +63,14 @@ pub(crate) fn clock(time: Duration) -> String {
 
 /// Formats a count as `1 file`, `12 files`.
 pub(crate) fn files(count: u64) -> String {
-    if count == 1 {
-        "1 file".to_owned()
-    } else {
-        format!("{count} files")
+    counted(count, "file", "files")
+}
+
+/// Formats a count with its noun in the singular or the plural.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
     }
 }
 
@@ -89,6 +93,16 @@ mod tests {
         ] {
             assert_eq!(size(bytes), text);
         }
+    }
+
+    #[test]
+    fn one_is_singular() {
+        let told = |count| counted(count, "directory", "directories");
+        assert_eq!(
+            [0, 1, 2].map(told),
+            ["0 directories", "1 directory", "2 directories"]
+        );
+        assert_eq!([files(1), files(0)], ["1 file", "0 files"]);
     }
 
     #[test]

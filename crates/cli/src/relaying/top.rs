@@ -12,7 +12,7 @@ use rustix::termios::tcgetwinsize;
 use wire::escape;
 
 use crate::exit::Exit;
-use crate::output::units::{duration, size};
+use crate::output::units::{counted, duration, size};
 use crate::{failed, signals};
 
 /// Interval between updates.
@@ -117,9 +117,9 @@ fn text(status: &Status, columns: usize, rows: usize) -> String {
         });
         let targets = targets.collect::<Vec<_>>().join(", ");
         lines.push(format!(
-            "{} > {targets}: {} connections, {} so far, {} refused, {up} up, {down} down  {}",
+            "{} > {targets}: {}, {} so far, {} refused, {up} up, {down} down  {}",
             relay.relay,
-            relay.connections,
+            counted(relay.connections, "connection", "connections"),
             relay.accepted,
             relay.turned_away,
             rates(&relay.rates)

@@ -80,19 +80,22 @@ impl ReportEntry {
                 text.push_str(&format!(": not connected after {lasted}"));
             }
             Some(tcp) => text.push_str(&format!(
-                ": {} sent, {} received in {lasted}, round trip {} (lowest {}), {} segments \
-                 retransmitted",
+                ": {} sent, {} received in {lasted}, round trip {} (lowest {}), {} retransmitted",
                 units::size(tcp.sent),
                 units::size(tcp.received),
                 ms(tcp.rtt_us.into()),
                 ms(tcp.min_rtt_us.into()),
-                tcp.retransmitted
+                units::counted(tcp.retransmitted.into(), "segment", "segments")
             )),
         }
         if let Some(dscp) = self.dscp {
-            text.push_str(&format!("; the program requested DSCP {}", Dscp::new(dscp)));
+            let dscp = Dscp::new(dscp).to_string();
+            // A value without a name is shown as "DSCP 2".
+            let dscp = dscp.strip_prefix("DSCP ").unwrap_or(&dscp);
+            text.push_str(&format!("; the program requested DSCP {dscp}"));
             if self.kept_off > 0 {
-                text.push_str(&format!(" (suppressed {} times)", self.kept_off));
+                let times = units::counted(self.kept_off.into(), "time", "times");
+                text.push_str(&format!(" (suppressed {times})"));
             }
         }
         match self.changed.is_empty() {

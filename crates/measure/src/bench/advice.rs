@@ -276,10 +276,18 @@ fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
     let single = all.iter().copied().find(|row| {
         one(&row.setting) && difference(&row.setting, &best.setting) == Some(SettingProperty::Lanes)
     })?;
+    let Setting {
+        connections,
+        channels,
+        ..
+    } = best.setting;
+    let lanes = match (connections, channels) {
+        (1, _) => format!("one connection with {channels} channels is"),
+        (_, 1) => format!("{connections} connections with one channel each are"),
+        _ => format!("{connections} connections with {channels} channels each are"),
+    };
     Some(format!(
-        "{} connections with {} channels each are {} than one with one: {} MB/s against {}",
-        best.setting.connections,
-        best.setting.channels,
+        "{lanes} {} than one with one: {} MB/s against {}",
         verdict(best, single),
         mb(best),
         mb(single)

@@ -50,8 +50,13 @@ pub fn text(bench: &Bench) -> String {
     if bench.not_reached > 0 {
         let _ = writeln!(
             text,
-            "{} more settings were not measured: a longer --time reaches them.",
-            bench.not_reached
+            "Not measured, and reached with a longer --time: {} more {}.",
+            bench.not_reached,
+            if bench.not_reached == 1 {
+                "setting"
+            } else {
+                "settings"
+            }
         );
     }
     for row in &bench.rows {

@@ -245,7 +245,7 @@ impl Acceptor {
             }
         }
         let there: usize = self.crowds.iter().map(ConnectionLimiter::len).sum();
-        tracing::info!("shutting down: no new connections, finishing {there} connections");
+        tracing::info!("shutting down: no new connections; open ones to finish: {there}");
         for inbox in &self.crew.0 {
             inbox.put(WorkerMessage::Drain);
         }

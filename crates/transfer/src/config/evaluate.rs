@@ -137,6 +137,8 @@ fn complaints(output: &Output) -> Vec<String> {
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with("debug"))
+        // The message is shown as a warning.
+        .map(|line| line.strip_prefix("Warning: ").unwrap_or(line))
         .map(|line| escape::name(line.as_bytes()).to_string())
         .collect()
 }
@@ -163,6 +165,20 @@ mod tests {
         let in_file = "/home/u/.ssh/config: line 3: Bad configuration option: nonsense";
         assert_eq!(said(in_file), None);
         assert_eq!(said("command-line line 0: Bad port 'x'."), None);
+    }
+
+    #[test]
+    fn a_warning_of_ssh_is_called_a_warning_once() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let said = "Warning: Identity file nokey not accessible: No such file or directory.\n\
+                    debug1: x\n";
+        let output = Output {
+            status: std::process::ExitStatus::from_raw(0),
+            stdout: Vec::new(),
+            stderr: said.as_bytes().to_vec(),
+        };
+        let told = "Identity file nokey not accessible: No such file or directory.";
+        assert_eq!(complaints(&output), [told]);
     }
 
     #[test]

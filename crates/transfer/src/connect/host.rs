@@ -376,7 +376,10 @@ fn opener(
             Ok(Box::new(move || {
                 let stream = dial.connect(&host, port);
                 stream.map(Stream::Tcp).map_err(|e| {
-                    ConnectError::unreachable(format!("cannot connect to {name} port {port}: {e}"))
+                    ConnectError::unreachable(match hops {
+                        0 => format!("cannot connect to {name} port {port}: {e}"),
+                        _ => format!("cannot connect to jump host {name}, port {port}: {e}"),
+                    })
                 })
             }))
         }

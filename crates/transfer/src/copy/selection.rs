@@ -110,8 +110,12 @@ impl SourceSelection {
 impl Engine<'_> {
     /// True if a source that the user named is copied.
     pub(super) fn selects_root(&mut self, path: &[u8], attributes: &Attributes) -> bool {
-        let selection = self.walks.selection.as_mut();
-        selection.is_none_or(|selection| selection.selects_root(path, attributes))
+        let Some(selection) = &mut self.walks.selection else {
+            return true;
+        };
+        let selected = selection.selects_root(path, attributes);
+        self.summary.excluded += u64::from(!selected);
+        selected
     }
 
     /// True if an entry of a walk is copied. The contents of a directory that is not copied are
@@ -122,6 +126,10 @@ impl Engine<'_> {
             return true;
         };
         let selected = selection.selects(walk, found, is_local);
+        // A list of names excludes nothing, and everything else is not listed.
+        if !selected && !selection.filter.lists_names() {
+            self.summary.excluded += 1;
+        }
         if let (false, WalkEntry::Directory { id, .. }) = (selected, found) {
             self.skip(walk, *id);
         }
@@ -136,7 +144,11 @@ impl Engine<'_> {
         let missing: Vec<Vec<u8>> = selection.filter.missing().map(<[u8]>::to_vec).collect();
         for name in missing {
             let name = self.shown(CopyEnd::Source, &name);
-            self.fail(None, name, "listed, but in no source".to_owned());
+            let what = match self.options.recursive || self.options.archive {
+                true => "listed, but in no source",
+                false => "listed, but not looked for: directories are copied with -r",
+            };
+            self.fail(None, name, what.to_owned());
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::disk::{
     Destination, DirectoryCache, Location, LostMetadata, TemporarySweep, attributes, has_holes,
     identity, mtime_of, os_words, xattrs_of,
 };
-use crate::walk::{DirId, LocalWalk, WalkEntry, local_path};
+use crate::walk::{DirId, LocalWalk, WalkEntry, dangling, local_path};
 
 /// This machine's files, with a cache of the target's directories.
 pub(super) struct ThisMachine {
@@ -75,7 +75,9 @@ fn stat_from(stat: &Stat) -> LocalStat {
 
 impl LocalOps for ThisMachine {
     fn stat(&self, path: &[u8]) -> Result<LocalStat, String> {
-        let meta = fs::metadata(local_path(path)).map_err(|e| os_words(&e))?;
+        let path = local_path(path);
+        let meta =
+            fs::metadata(&path).map_err(|e| dangling(&path, &e).unwrap_or_else(|| os_words(&e)))?;
         Ok(stat_of(&meta))
     }
 

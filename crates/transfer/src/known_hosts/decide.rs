@@ -170,7 +170,12 @@ pub fn decide(
                         Ok(false) | Err(PromptError::Cancelled) => {
                             return Err(HostKeyError::Declined { host });
                         }
-                        Err(e) => return Err(unknown(e.to_string())),
+                        Err(e) => {
+                            return Err(unknown(format!(
+                                "{e}; to accept the key, connect once with ssh, or use \
+                                 -o StrictHostKeyChecking=accept-new"
+                            )));
+                        }
                     }
                 }
             }

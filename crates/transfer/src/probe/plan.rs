@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use diagnose::{Evidence, LoginStep, Machine, Mark, Rung, Spread, Stall, TcpPath};
 use sftp::OpenFlags;
-use sftp::Request;
+use sftp::{Reply, Request};
 
 use super::connection::{ChannelIndex, Connections, NO_ANSWER, REQUEST, Use};
 use super::load::{Load, LoadResult};
@@ -58,14 +58,19 @@ const SLICE_TRIPS: f64 = 6.0;
 const TIME_UP: &str = "further measurements: the time was used up (--time)";
 const DATA_USED: &str = "further measurements: the amount of data was used up (--data)";
 
-/// The login failed, and there is no evidence of the reason beyond the error.
+/// A reason why nothing was measured.
 #[derive(Debug)]
-pub struct ProbeError(pub ConnectError);
+pub enum ProbeError {
+    /// The login failed, and there is no evidence of the reason beyond the error.
+    Connect(ConnectError),
+    /// The directory whose disk is to be measured cannot be used: its path, and why.
+    Directory(String),
+}
 
 /// Measures a path.
 ///
 /// # Errors
-/// The host cannot be reached or refuses the login.
+/// The host cannot be reached or refuses the login, or the directory does not exist there.
 pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, ProbeError> {
     let facts: Arc<Mutex<Option<ConnectionFacts>>> = Arc::default();
     let timeline = Timeline::new(Instant::now());
@@ -95,12 +100,12 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
                     ..Evidence::default()
                 });
             }
-            None => return Err(ProbeError(error)),
+            None => return Err(ProbeError::Connect(error)),
         },
     };
     let local = |e: std::io::Error| {
         let why = format!("cannot watch sockets: {e}");
-        ProbeError(ConnectError::this_machine(
+        ProbeError::Connect(ConnectError::this_machine(
             connect::ConnectCheck::Session,
             why,
         ))
@@ -119,10 +124,15 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         e: Evidence::default(),
         rtt: 0.0,
         bytes: 0,
+        unusable: None,
     };
     run.e.expected = options.expected;
     run.e.login = login_steps(&timeline);
     let measured = run.measure();
+    if let Some(why) = run.unusable.take() {
+        run.all.finish();
+        return Err(ProbeError::Directory(why));
+    }
     if let Err(why) = &measured
         && why != TIME_UP
         && why != DATA_USED
@@ -231,6 +241,8 @@ struct Run<'a> {
     rtt: f64,
     /// Bytes moved so far.
     bytes: u64,
+    /// The directory that the user named cannot be used: its path, and why.
+    unusable: Option<String>,
 }
 
 /// First channel of the first connection, which carries no load.
@@ -262,6 +274,7 @@ impl Run<'_> {
             seconds: begun.elapsed().as_secs_f64(),
             round_trips: 2.0,
         });
+        self.check_directory()?;
         self.idle()?;
         self.ends()?;
         let loaded = self.connect(2);
@@ -648,6 +661,23 @@ impl Run<'_> {
             });
         }
         Ok(())
+    }
+
+    /// Checks that the user's directory is there, before half a minute is spent on the path.
+    fn check_directory(&mut self) -> Result<(), String> {
+        let Some(path) = &self.options.remote_path else {
+            return Ok(());
+        };
+        let answer = self.all.ask(IDLE, &Request::Stat { path }, self.until())?.0;
+        let why = match answer {
+            Reply::Attrs(attrs) if attrs.permissions.is_none() || attrs.is_dir() => return Ok(()),
+            Reply::Attrs(_) => "not a directory".to_owned(),
+            Reply::Status(status) => status.to_string(),
+            _ => "unexpected answer to STAT".to_owned(),
+        };
+        let why = format!("{}: {why}", crate::escape::name(path));
+        self.unusable = Some(why.clone());
+        Err(why)
     }
 
     /// Writes a file in the user's directory at the server.

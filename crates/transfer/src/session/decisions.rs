@@ -85,7 +85,8 @@ fn worth(tried: TrialResult) -> String {
     let percent = (gain - 1.0) * 100.0;
     match (connections > had, tried.paid()) {
         (true, _) => {
-            format!(": {connections} connections changed the rate by {percent:+.0} % over {had}")
+            let connections = some(connections as usize, "connection");
+            format!(": {connections} changed the rate by {percent:+.0} % over {had}")
         }
         (false, _) => format!(": they changed the rate by {percent:+.0} %"),
     }

@@ -34,6 +34,8 @@ pub(crate) struct Listing {
     /// Identities of files with several hard links.
     pub(crate) links: BTreeMap<NodeId, InodeId>,
     pub(crate) filter: Filter,
+    /// Entries that the filter left out, without the contents of directories.
+    pub(crate) excluded: u64,
 }
 
 /// One end to list.
@@ -226,6 +228,7 @@ struct Builder {
     kept: BTreeSet<Vec<u8>>,
     links: BTreeMap<NodeId, InodeId>,
     full: bool,
+    excluded: u64,
 }
 
 impl Builder {
@@ -240,6 +243,7 @@ impl Builder {
             kept: BTreeSet::new(),
             links: BTreeMap::new(),
             full: false,
+            excluded: 0,
         }
     }
 
@@ -322,6 +326,10 @@ impl Builder {
             End::Source => self.filter.decide(&path, &found),
             End::Target => self.filter.decide_name(&path, found.kind),
         };
+        // A list of names excludes nothing, and everything else is not listed.
+        if selection != Selection::Selected && !self.filter.lists_names() {
+            self.excluded += 1;
+        }
         match selection {
             Selection::Selected => {}
             Selection::Excluded => {
@@ -429,6 +437,7 @@ impl Builder {
             kept: self.kept,
             links: self.links,
             filter: self.filter,
+            excluded: self.excluded,
         }
     }
 }

@@ -64,6 +64,8 @@ pub struct SyncResult {
     pub equal: u64,
     /// Entries deleted at the target.
     pub deleted: u64,
+    /// Entries of the target that were removed for one of another type.
+    pub replaced: u64,
     /// Files renamed at the target instead of copied.
     pub moved: u64,
     /// Reason why nothing was deleted or done.

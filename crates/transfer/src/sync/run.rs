@@ -52,8 +52,10 @@ pub fn run(
             operations: Operations::default(),
             target_exists: false,
             deleted: 0,
+            replaced: 0,
             moved: 0,
             equal: 0,
+            excluded: 0,
             refused: None,
         };
         sync.carry_out().await;
@@ -67,6 +69,7 @@ impl SyncResult {
             summary,
             equal: 0,
             deleted: 0,
+            replaced: 0,
             moved: 0,
             refused: None,
         }
@@ -82,17 +85,25 @@ pub(super) struct Sync<'a> {
     /// The target directory exists.
     pub(super) target_exists: bool,
     deleted: u64,
+    replaced: u64,
     moved: u64,
     equal: u64,
+    /// Entries of the source that filters left out.
+    excluded: u64,
     refused: Option<String>,
 }
 
 impl Sync<'_> {
     fn finish(self) -> SyncResult {
+        let summary = Summary {
+            excluded: self.excluded,
+            ..self.run.finish()
+        };
         SyncResult {
-            summary: self.run.finish(),
+            summary,
             equal: self.equal,
             deleted: self.deleted,
+            replaced: self.replaced,
             moved: self.moved,
             refused: self.refused,
         }
@@ -102,6 +113,7 @@ impl Sync<'_> {
         let Some((source, target)) = self.list().await else {
             return;
         };
+        self.excluded = source.excluded;
         let unlisted = self.report_problems(&source, &target);
         let links = source.links.clone();
         let missing: Vec<Vec<u8>> = source.filter.missing().map(<[u8]>::to_vec).collect();
@@ -244,9 +256,14 @@ impl Sync<'_> {
         for id in plan.blocked() {
             let path = join(self.run.root(End::Target), &plan.target().tree().path(*id));
             let name = self.run.shown(End::Target, &path);
-            let what = "a directory with entries stands there, and is not replaced: --delete \
-                        replaces it, unless it has excluded entries";
-            self.run.fail(name, what.to_owned());
+            let advice = match (self.options.delete, &self.refused) {
+                (false, _) => "--delete replaces it, unless it has excluded entries",
+                (true, None) => "it has excluded entries, which are never deleted",
+                (true, Some(_)) => "deletions were refused",
+            };
+            let what =
+                format!("a directory with entries stands there, and is not replaced: {advice}");
+            self.run.fail(name, what);
         }
     }
 
@@ -332,8 +349,7 @@ impl Sync<'_> {
     /// Carries out the plan: what is in the way goes, files are moved, data are copied, attributes
     /// are set, and deletions come last.
     async fn change(&mut self, plan: Plan, links: BTreeMap<NodeId, sftp::InodeId>) {
-        let doomed = plan.in_the_way().to_vec();
-        self.remove_entries(&plan, &doomed).await;
+        self.clear_the_way(&plan).await;
         let plan = self.carry_out_moves(plan).await;
         if self.run.stopped() {
             return;
@@ -359,6 +375,21 @@ impl Sync<'_> {
                 message: refused.to_owned(),
             });
         }
+    }
+
+    /// Removes what stands in the way of an entry of another type. Such an entry counts as replaced,
+    /// the contents of a directory as deleted.
+    async fn clear_the_way(&mut self, plan: &Plan) {
+        let doomed = plan.in_the_way().to_vec();
+        let tree = plan.target().tree();
+        let all: BTreeSet<NodeId> = doomed.iter().copied().collect();
+        let outermost = doomed.iter().filter(|id| !all.contains(&tree.parent(**id)));
+        let outermost = outermost.count() as u64;
+        let before = self.deleted;
+        self.remove_entries(plan, &doomed).await;
+        let removed = self.deleted - before;
+        self.replaced = removed.min(outermost);
+        self.deleted -= self.replaced;
     }
 
     /// Renames what was moved at the source. A file that cannot be renamed is copied.

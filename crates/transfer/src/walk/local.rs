@@ -152,7 +152,14 @@ impl LocalWalk {
     fn look(&mut self, parent: Option<DirId>, name: Vec<u8>, path: PathBuf) -> WalkEntry {
         match self.metadata(&path, parent.is_none()) {
             Ok(meta) => self.sort(parent, name, path, &meta),
-            Err(e) => problem(&path, os_words(&e)),
+            Err(e) => match dangling(&path, &e) {
+                // A root is followed even by -a.
+                Some(what) if parent.is_some() => {
+                    problem(&path, format!("{what}; -a copies the link"))
+                }
+                Some(what) => problem(&path, what),
+                None => problem(&path, os_words(&e)),
+            },
         }
     }
 
@@ -325,6 +332,17 @@ impl Iterator for LocalWalk {
             }
         }
     }
+}
+
+/// Describes the failure to follow a symlink whose target does not exist; `None` for any other
+/// failure.
+pub(crate) fn dangling(path: &Path, error: &io::Error) -> Option<String> {
+    if error.kind() != io::ErrorKind::NotFound {
+        return None;
+    }
+    let to = fs::read_link(path).ok()?;
+    let to = Name::from(&*to);
+    Some(format!("symlink to {to}, which does not exist"))
 }
 
 fn problem(path: &Path, what: String) -> WalkEntry {

@@ -11,7 +11,7 @@ use schedule::Attributes;
 use schedule::journal::SourceId;
 
 pub use local::LocalWalk;
-pub(crate) use local::local_path;
+pub(crate) use local::{dangling, local_path};
 pub use remote::{ListAnswer, RemoteWalk, Request};
 pub(crate) use rules::{compared_entry, nested_rules};
 

@@ -9,6 +9,9 @@ use super::tree::TreeListing;
 use super::{DirId, Entry, NOT_REGULAR, WalkEntry, join, refused_name};
 use crate::report::Name;
 
+/// Reason of a failed request for a name that does not exist.
+const NO_SUCH_FILE: &str = "no such file or directory";
+
 /// Directories listed at the same time until it is known how many entries they return; few enough
 /// to hold their entries in memory.
 const LISTS: usize = 16;
@@ -511,6 +514,12 @@ impl RemoteWalk {
                     }
                 }
                 // The `Done` that follows finds no request.
+            }
+            (SymlinkQuery::Stat, ListAnswer::Failed(what))
+                if old.kind() == EntryKind::Symlink && what == NO_SUCH_FILE =>
+            {
+                let what = "symlink to a name that does not exist; -a copies the link".to_owned();
+                self.found.push_back(WalkEntry::Problem { path, what });
             }
             (_, ListAnswer::Failed(what)) => {
                 self.found.push_back(WalkEntry::Problem { path, what })

@@ -55,6 +55,10 @@ pub(super) fn plan(matches: &ArgMatches) -> Result<PlanArgs, UsageError> {
         [_, folder] if is("verify") && !makes => {
             args.action = PlanAction::Verify(PathBuf::from(folder));
         }
+        [word, ..] if !makes && let Some(action) = similar_action(word) => {
+            let word = wire::escape::name(word.as_encoded_bytes());
+            return Err(wrong(&format!("{word}: no such action; similar: {action}")));
+        }
         [source, target] => {
             if args.shards.is_none() || args.folder.is_none() {
                 return Err(wrong("--shards N and -o DIR are needed to make a plan"));
@@ -110,11 +114,37 @@ pub(super) fn shard_contradiction(args: &CopyArgs) -> Option<&'static str> {
     Some(wrong)
 }
 
+/// The action whose name differs from a word in at most two letters, if the word is not that name.
+fn similar_action(word: &OsStr) -> Option<&'static str> {
+    let word = word.to_str()?;
+    ["status", "verify"]
+        .into_iter()
+        .find(|action| (1..=2).contains(&distance(word, action)))
+}
+
+/// The number of letters to insert, delete or replace to make one word of the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (line, letter) in a.chars().enumerate() {
+        let mut left = line + 1;
+        let mut next = vec![left];
+        for (other, above) in b.iter().zip(row.windows(2)) {
+            let replaced = above[0] + usize::from(*other != letter);
+            left = replaced.min(above[1] + 1).min(left + 1);
+            next.push(left);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
 /// A usage error of `longhaul plan`.
 fn wrong(what: &str) -> UsageError {
     usage_of(
         "plan",
-        "[flags] SRC DST --shards N -o DIR|status DIR|verify DIR",
+        "[flags] SRC DST --shards N -o DIR\n       longhaul plan status [--json] DIR\n       \
+         longhaul plan verify [flags] DIR",
         what,
     )
 }
@@ -157,6 +187,22 @@ mod tests {
             ("longhaul plan a b --shards 0 -o d", "'0' is not a number"),
             ("longhaul plan a b --shards 100001 -o d", "is not a number"),
             ("longhaul plan status", "the folder of the plan is missing"),
+            (
+                "longhaul plan stauts x",
+                "stauts: no such action; similar: status",
+            ),
+            (
+                "longhaul plan verfy",
+                "verfy: no such action; similar: verify",
+            ),
+            (
+                "longhaul plan statistics b",
+                "--shards N and -o DIR are needed",
+            ),
+            (
+                "longhaul plan a",
+                "\n       longhaul plan verify [flags] DIR",
+            ),
             (
                 "longhaul plan status d --checksum",
                 "--checksum needs verify",

@@ -142,7 +142,7 @@ mod tests {
         let args = read("longhaul sync -ni --delete --identity k x h:y").unwrap();
         assert!(args.itemize && args.dry_run && args.delete);
         assert_eq!(args.copy.identities, [PathBuf::from("k")]);
-        let args = read("longhaul sync -avhzcHAXSW -rltpu x h:y").unwrap();
+        let args = read("longhaul sync -avhzcHAXSW --stats -rltpu x h:y").unwrap();
         let copy = &args.copy;
         assert!(args.comparison.checksum && args.comparison.keep_newer);
         assert!(copy.hard_links && copy.acls && copy.xattrs && copy.sparse);
@@ -167,6 +167,9 @@ mod tests {
     fn what_makes_no_sense_is_said() {
         for (line, says) in [
             ("longhaul sync a", "SRC and DST are needed"),
+            ("longhaul sync -p2222 a h:b", "-p2222: the port is -P 2222"),
+            ("longhaul sync -R a h:b", "append the path to DST"),
+            ("longhaul sync -e ssh a h:b", "--identity KEY"),
             (
                 "longhaul sync -i key a h:b",
                 "--identity FILE names a key file",

@@ -211,7 +211,7 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Limit the rate per second, such as 10MB, 10MiB or 80Mbit",
         doc: "Limit the total rate of all connections to this many bytes or bits per second: 10MB, \
               9.5MiB, 500kB, 80Mbit, 1Gbit. k, M and G are powers of 1000; Ki, Mi and Gi are \
-              powers of 1024; a bare number is in bytes. In a copy between two remote hosts the \
+              powers of 1024; a bare number is in bytes, from 1000 on. In a copy between two remote hosts the \
               limit applies separately to each direction, into and out of this machine. Cannot be \
               combined with -l.",
         scp: ScpCompatibility::Ours,

@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Flag] = &[
     refused(
         '2',
         ValueKind::Nothing,
-        "SSH protocol 2 is the only one; leave -2 out",
+        "SSH protocol 2 is the only one; leave -2 out (a port is given with -P 2222)",
     ),
     refused(
         'M',
@@ -30,7 +30,12 @@ pub(super) const ROWS: &[Flag] = &[
         "SFTP is the only mode; leave -M out",
     ),
     refused('d', ValueKind::Nothing, SERVER_SIDE),
-    refused('f', ValueKind::Nothing, SERVER_SIDE),
+    refused(
+        'f',
+        ValueKind::Nothing,
+        "longhaul cp always replaces files: leave -f out (scp's -f belongs to the remote side of \
+         its old protocol)",
+    ),
     refused(
         't',
         ValueKind::Nothing,
@@ -39,8 +44,8 @@ pub(super) const ROWS: &[Flag] = &[
     ),
 ];
 
-const SERVER_SIDE: &str =
-    "it belongs to the remote side of the old scp protocol, which is not supported";
+const SERVER_SIDE: &str = "it belongs to the remote side of the old scp protocol, which is not \
+                           supported; to keep symlinks, as cp's -d does, use -a";
 
 const fn refused(short: char, takes: ValueKind, reason: &'static str) -> Flag {
     Flag {

@@ -217,7 +217,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         ),
         |args, given| {
             let text = given.text()?;
-            let bare = text.parse::<u64>().is_ok();
+            let bare = text.parse::<f64>().is_ok();
             let text = if bare { format!("{text}KiB") } else { text };
             args.copy.limit = Some(text.parse::<Rate>()?);
             Ok(())
@@ -245,6 +245,15 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
             "what an interrupted run has sent is always kept",
         )
     },
+    spelling(
+        ("stats", ValueKind::Nothing),
+        (
+            "rsync's flag; the closing lines always have the figures",
+            "Accepted from rsync without effect: the closing lines have the numbers of files, \
+             bytes and deletions, and the rate. --json gives more.",
+        ),
+        |_, _| Ok(()),
+    ),
     spelling(
         ("itemize-changes", ValueKind::Nothing),
         ("rsync's name for --itemize", "rsync's name for --itemize."),

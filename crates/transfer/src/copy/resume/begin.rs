@@ -50,6 +50,7 @@ impl Engine<'_> {
             Some((of, entry)) if entry.done.is_none() => {
                 self.keeper.state.take(of);
                 let left = entry.left();
+                let left_is_empty = left.ranges.is_empty();
                 let first = Keep {
                     tag: entry.tag,
                     ..Keep::default()
@@ -72,6 +73,9 @@ impl Engine<'_> {
                     }
                     return StartDecision::Now;
                 }
+                if entry.source != source && !left_is_empty {
+                    self.tell_restarted(id);
+                }
                 self.clear(&entry);
                 match self.target.is_some() {
                     // What a killed process has sent may still create the temporary.
@@ -85,6 +89,13 @@ impl Engine<'_> {
             None => {}
         }
         self.begin_kept(id, target, source)
+    }
+
+    /// Reports that a part of a file, which an earlier run has sent, is not used.
+    fn tell_restarted(&mut self, id: FileId) {
+        let name = self.files.get(&id).map(|task| task.source_name.clone());
+        let what = "changed since the interrupted copy: it is copied from the start";
+        self.warn(name, what.to_owned());
     }
 
     pub(super) fn begin_kept(

@@ -1,0 +1,210 @@
+//! The failures of a run: the first of each reason by name, the others counted.
+
+use std::sync::{Mutex, PoisonError};
+
+use transfer::report::{Event, Outcome, Summary};
+
+use crate::output::units;
+
+/// Failures with the same reason that are named; further ones are counted.
+const NAMED: u64 = 10;
+/// Reasons that are told apart. A peer chooses some of the words.
+const REASONS: usize = 100;
+
+/// Counts the failures of a run by reason.
+#[derive(Debug, Default)]
+pub(crate) struct FailureCounter(Mutex<Vec<ReasonCount>>);
+
+/// Failures whose reasons differ in their numbers at most.
+#[derive(Clone, Debug)]
+struct ReasonCount {
+    /// The reason with N for each number.
+    pattern: String,
+    /// The reason of the first failure; `None` once another one has other numbers.
+    exact: Option<String>,
+    failures: u64,
+}
+
+/// Replaces each number by N: sizes and times make a reason of their own for each file.
+fn pattern(reason: &str) -> String {
+    let mut text = String::new();
+    for c in reason.chars() {
+        match c.is_ascii_digit() {
+            true if text.ends_with('N') => {}
+            true => text.push('N'),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
+impl FailureCounter {
+    /// Counts an event if it is a failure.
+    pub(crate) fn note(&self, event: &Event) {
+        if let Event::Failed { reason, .. } = event {
+            let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            count(&mut counts, reason);
+        }
+    }
+
+    /// Returns one sentence for each failure; with `all`, for each one that the summary has.
+    pub(crate) fn lines(&self, summary: &Summary, all: bool) -> Vec<String> {
+        let lost = match &summary.outcome {
+            Outcome::NoConnection(reason) | Outcome::Misconfigured(reason) => Some(reason),
+            _ => None,
+        };
+        // Failures by a lost connection are reported once, not for each file that was in flight.
+        let same = |reason: &str| lost.is_some_and(|lost| lost.ends_with(reason));
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = counts.clone();
+        counts.retain(|count| count.exact.as_deref().is_none_or(|reason| !same(reason)));
+        let mut named = Vec::new();
+        let mut lines = Vec::new();
+        let mut hidden = 0;
+        for failure in &summary.failures {
+            if same(&failure.reason) {
+                hidden += 1;
+                continue;
+            }
+            if all || count(&mut named, &failure.reason) <= NAMED {
+                lines.push(format!("{}: {}", failure.path, failure.reason));
+            }
+        }
+        let mut left = summary.failed.saturating_sub(lines.len() as u64 + hidden);
+        for of in &mut counts {
+            let shown = named.iter().find(|n| n.pattern == of.pattern);
+            let shown = shown.map_or(0, |n: &ReasonCount| n.failures.min(NAMED));
+            let more = of.failures.saturating_sub(shown).min(left);
+            if more > 0 && !all {
+                let reason = of.exact.as_ref().unwrap_or(&of.pattern);
+                let files = units::counted(more, "more file", "more files");
+                lines.push(format!("{reason}: {files}"));
+                left -= more;
+            }
+        }
+        if left > 0 {
+            lines.push(format!("{left} more failed; --json lists all of them"));
+        }
+        lines.extend(lost.cloned());
+        lines
+    }
+}
+
+/// Counts a reason. Returns its number of failures, or 0 if there are too many reasons.
+fn count(counts: &mut Vec<ReasonCount>, reason: &str) -> u64 {
+    let pattern = pattern(reason);
+    if let Some(found) = counts.iter_mut().find(|count| count.pattern == pattern) {
+        found.failures += 1;
+        if found.exact.as_deref() != Some(reason) {
+            found.exact = None;
+        }
+        return found.failures;
+    }
+    if counts.len() == REASONS {
+        return 0;
+    }
+    counts.push(ReasonCount {
+        pattern,
+        exact: Some(reason.to_owned()),
+        failures: 1,
+    });
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use transfer::report::{FAILURES_KEPT, Failure, Name};
+
+    use super::*;
+
+    fn after(reasons: impl Iterator<Item = String>) -> (FailureCounter, Summary) {
+        let counter = FailureCounter::default();
+        let mut summary = Summary {
+            outcome: Outcome::Partial,
+            ..Summary::default()
+        };
+        for (number, reason) in reasons.enumerate() {
+            let path = Name(format!("f{number}").into_bytes());
+            summary.failed += 1;
+            counter.note(&Event::Failed {
+                id: None,
+                path: path.clone(),
+                reason: reason.clone(),
+            });
+            if summary.failures.len() < FAILURES_KEPT {
+                summary.failures.push(Failure { path, reason });
+            }
+        }
+        (counter, summary)
+    }
+
+    /// A full disk gave 441 lines, and a verification 1000 and the number of the others.
+    #[test]
+    fn failures_with_the_same_reason_are_counted_after_ten() {
+        let full = "cannot write: no space left on device";
+        let reasons = (0..3000).map(|n| match n % 3 {
+            2 => format!("has {n} bytes and the plan says {}", n + 1),
+            _ => full.to_owned(),
+        });
+        let (counter, summary) = after(reasons);
+        let lines = counter.lines(&summary, false);
+        assert_eq!(lines.len(), 22, "{lines:?}");
+        assert_eq!(lines[0], format!("f0: {full}"));
+        assert_eq!(lines[2], "f2: has 2 bytes and the plan says 3");
+        assert_eq!(lines[20], format!("{full}: 1990 more files"));
+        assert_eq!(lines[21], "has N bytes and the plan says N: 990 more files");
+        let all = counter.lines(&summary, true);
+        assert_eq!(all.len(), FAILURES_KEPT + 1);
+        assert_eq!(
+            all.last().map(String::as_str),
+            Some("2000 more failed; --json lists all of them")
+        );
+    }
+
+    #[test]
+    fn eleven_are_ten_and_one_more() {
+        let (counter, summary) = after((0..11).map(|_| "permission denied".to_owned()));
+        let lines = counter.lines(&summary, false);
+        assert_eq!(lines.len(), 11);
+        assert_eq!(lines[10], "permission denied: 1 more file");
+    }
+
+    /// The words of a reason may come from a server.
+    #[test]
+    fn reasons_without_end_take_bounded_memory() {
+        let letters = |n: usize| "x".repeat(n);
+        let (counter, summary) = after((0..500).map(letters));
+        assert!(counter.0.lock().unwrap().len() <= REASONS);
+        assert!(counter.lines(&summary, false).len() <= 501);
+    }
+
+    /// Some thousand files in flight each repeated why the connection was lost.
+    #[test]
+    fn a_lost_connection_is_said_once() {
+        let reasons = [
+            "the server went away",
+            "permission denied",
+            "h: the server went away",
+        ];
+        let (counter, summary) = after(reasons.map(str::to_owned).into_iter());
+        let summary = Summary {
+            outcome: Outcome::NoConnection("h: the server went away".to_owned()),
+            ..summary
+        };
+        let said = ["f1: permission denied", "h: the server went away"];
+        assert_eq!(counter.lines(&summary, false), said);
+        let alone = Summary {
+            outcome: Outcome::NoConnection("h: gone".to_owned()),
+            ..Summary::default()
+        };
+        assert_eq!(FailureCounter::default().lines(&alone, false), ["h: gone"]);
+    }
+
+    #[test]
+    fn names_drive_no_terminal() {
+        let (counter, mut summary) = after(["permission denied".to_owned()].into_iter());
+        summary.failures[0].path = Name(b"bad\x1b[2Jname".to_vec());
+        let lines = counter.lines(&summary, false);
+        assert_eq!(lines, ["bad\\x1b[2Jname: permission denied"]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Messages that a newcomer needs: each names its subject, and what to do.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use longhaul_tests::Scene;
+use testkit::PeerKind;
+
+use crate::sync::{summary, sync, write_file};
+
+fn scene() -> Option<Scene> {
+    Scene::beyond_scp(PeerKind::OpenSsh)
+}
+
+#[test]
+fn a_link_to_nowhere_is_no_missing_file() {
+    let Some(scene) = scene() else { return };
+    write_file(&scene.path("src/file"), b"x");
+    symlink("nowhere", scene.path("src/dangling")).expect("a link");
+    symlink("nowhere", scene.path("alone")).expect("a link");
+    let cp = || scene.client.cp().arg("-r");
+    let up = cp().arg(scene.path("src")).arg(scene.remote("up"));
+    up.run().expect_code(1).expect_err(&[
+        "src/dangling: symlink to nowhere, which does not exist; -a copies the link",
+    ]);
+    let down = cp().arg(scene.remote("src")).arg(scene.path("down"));
+    down.run()
+        .expect_code(1)
+        .expect_err(&["src/dangling: symlink to a name that does not exist; -a copies the link"]);
+    // A named source is followed even with -a.
+    let alone = cp().arg(scene.path("alone")).arg(scene.remote("there"));
+    let outcome = alone.run().expect_code(1);
+    assert!(
+        outcome
+            .err()
+            .contains("alone: symlink to nowhere, which does not exist\n"),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn a_listed_file_is_not_missing_without_r() {
+    let Some(scene) = scene() else { return };
+    write_file(&scene.path("src/3.txt"), b"3");
+    write_file(&scene.path("list"), b"3.txt\n");
+    let cp = scene.client.cp().arg("--files-from");
+    let cp = cp.arg(scene.path("list")).arg(scene.path("src"));
+    let outcome = cp.arg(scene.remote("to")).run().expect_code(1);
+    outcome
+        .expect_err(&["src: it is a directory: use -r to copy it"])
+        .expect_err(&["3.txt: listed, but not looked for: directories are copied with -r"]);
+}
+
+#[test]
+fn what_filters_leave_out_is_counted() {
+    let Some(scene) = scene() else { return };
+    write_file(&scene.path("src/1.txt"), b"1");
+    write_file(&scene.path("src/2"), b"2");
+    fs::create_dir(scene.path("to")).expect("our folder");
+    let cp = || scene.client.cp().args(["--exclude", "*.txt"]);
+    let one = || cp().arg(scene.path("src/1.txt")).arg(scene.remote("to"));
+    let outcome = one().run().expect_code(0);
+    assert!(outcome.err().contains(", 1 excluded"), "{outcome}");
+    let outcome = one().arg("--json").run().expect_code(0);
+    assert_eq!(summary(&outcome)["excluded"], 1, "{outcome}");
+    let tree = cp().arg("-r").arg(scene.path("src"));
+    let outcome = tree.arg(scene.remote("tree")).run().expect_code(0);
+    assert!(outcome.err().contains(", 1 excluded"), "{outcome}");
+    let synced = || {
+        let run = sync(&scene, &["--exclude", "*.txt"]);
+        run.arg(scene.path("src")).arg(scene.remote("synced"))
+    };
+    let outcome = synced().run().expect_code(0);
+    assert!(outcome.err().contains(", 1 excluded"), "{outcome}");
+    let outcome = synced().arg("--json").run().expect_code(0);
+    assert_eq!(summary(&outcome)["excluded"], 1, "{outcome}");
+}
+
+#[test]
+fn a_jump_host_that_cannot_be_reached_is_called_one() {
+    let Some(scene) = scene() else { return };
+    write_file(&scene.path("file"), b"x");
+    let cp = scene.client.cp().args(["-J", "127.0.0.1:1"]);
+    let cp = cp.arg(scene.path("file")).arg(scene.remote("copy"));
+    let outcome = cp.run().expect_code(255);
+    outcome.expect_err(&["cannot connect to jump host 127.0.0.1, port 1: "]);
+}
+
+#[test]
+fn what_gives_way_to_another_type_is_replaced_and_not_deleted() {
+    let Some(scene) = scene() else { return };
+    for name in ["a/1/file", "a/2/file", "a/same"] {
+        write_file(&scene.path(name), b"x");
+    }
+    for name in ["b/1", "b/2"] {
+        write_file(&scene.path(name), b"x");
+    }
+    let run = || sync(&scene, &[]).arg(scene.path("a"));
+    let outcome = run().arg(scene.remote("b")).run().expect_code(0);
+    let said = outcome.err();
+    assert!(said.contains("2 replaced\n"), "{outcome}");
+    assert!(!said.contains("deleted"), "{outcome}");
+    // The unchanged entries are counted in the first line.
+    let outcome = run().arg(scene.remote("b")).run().expect_code(0);
+    let both = outcome.out() + &outcome.err();
+    assert_eq!(both.matches(" unchanged").count(), 1, "{outcome}");
+}
+
+#[test]
+fn a_flag_that_is_given_is_not_advised() {
+    let Some(scene) = scene() else { return };
+    write_file(&scene.path("a/name"), b"x");
+    write_file(&scene.path("b/name/inside"), b"x");
+    let go = |flags: &[&str]| {
+        let run = sync(&scene, flags).arg(scene.path("a"));
+        run.arg(scene.remote("b")).run().expect_code(1).err()
+    };
+    let stands = "name: a directory with entries stands there, and is not replaced: ";
+    for (flags, advice) in [
+        (&[][..], "--delete replaces it"),
+        (&["--delete", "--max-delete", "0"], "deletions were refused"),
+        (
+            &["--delete", "--exclude", "inside"],
+            "it has excluded entries",
+        ),
+    ] {
+        let said = go(flags);
+        assert!(said.contains(&format!("{stands}{advice}")), "{said}");
+    }
+}
+
+#[test]
+fn doctor_finds_a_missing_folder_before_it_measures() {
+    let Some(scene) = scene() else { return };
+    let program = longhaul_tests::longhaul();
+    let doctor = || {
+        let run = scene.client.dir.run(&program).arg("doctor");
+        run.arg("-F").arg(scene.client.dir.config())
+    };
+    let outcome = doctor().arg("peer:/nonexistent").run().expect_code(1);
+    outcome.expect_err(&["peer:/nonexistent: no such file or directory"]);
+    let page = scene.path("none/page.html");
+    let outcome = doctor().arg("--html").arg(page).arg("peer").run();
+    let outcome = outcome.expect_code(1);
+    let said = outcome.err();
+    assert!(
+        said.contains("--html: ") && said.contains("no such file"),
+        "{outcome}"
+    );
+    assert!(outcome.out().is_empty(), "{outcome}");
+}
