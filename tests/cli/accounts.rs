@@ -372,10 +372,17 @@ fn what_stands_ready_is_replaced_when_it_ends() {
         .spawn();
     assert!(session.shows("sftp>"), "{}", machine.daemon.log());
     let account = machine.process_of(54_002);
-    for pid in machine.all_ready() {
+    let killed = machine.all_ready();
+    for pid in &killed {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
         kill_process(pid, Signal::KILL).expect("root may");
     }
+    // A client that the server hands to a process that was just killed is reset.
+    wait::until(
+        Duration::from_secs(20),
+        || killed.iter().all(|pid| fact(*pid, "Uid").is_none()),
+        || format!("{killed:?} are still there"),
+    );
     machine.sftp("alice", &["pwd"]).expect_code(0);
     // An account's process does not outlive the fork server, which would otherwise end it together
     // with the server.

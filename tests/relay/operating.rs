@@ -199,7 +199,7 @@ fn nobody_is_turned_away_while_relays_change() {
         for nth in 1..=20 {
             file.says(&rows[nth % rows.len()]);
             relay.signal(Signal::HUP);
-            testkit::wait::until(
+            wait::until(
                 SOON,
                 || relay.log().matches("reloaded").count() >= nth,
                 || relay.log(),

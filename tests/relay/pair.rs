@@ -366,7 +366,7 @@ fn a_slow_reader_makes_neither_half_hold_more_than_it_was_told() {
         "--pair-zstd",
         "never",
     ]);
-    let mut all: Vec<_> = (0..READERS)
+    let all: Vec<_> = (0..READERS)
         .map(|_| {
             let (client, server) = halves.pair();
             socket2::SockRef::from(&server)

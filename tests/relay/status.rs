@@ -107,7 +107,7 @@ fn live_connections_are_shown_with_what_they_move() {
         "{log}"
     );
     let ended = || get(&at, "/metrics", "127.0.0.1");
-    testkit::wait::until(
+    wait::until(
         SOON,
         || {
             ended().contains("longhaul_relay_accepted_total")
@@ -159,7 +159,7 @@ fn a_browser_shows_the_page_and_keeps_it_new() {
     server.read_exact(&mut [0; 5000]).unwrap();
     let name = client.local_addr().unwrap().to_string();
     let at = status_of(&inner);
-    testkit::wait::until(
+    wait::until(
         SOON,
         || get(&at, "/", &at).contains("<polyline"),
         || "nothing has moved".to_owned(),
@@ -189,7 +189,7 @@ fn a_browser_shows_the_page_and_keeps_it_new() {
     let shown = std::thread::scope(|scope| {
         // The first page is outdated by the time the browser shows it.
         scope.spawn(|| {
-            testkit::wait::up_to(6 * SOON, || asked() >= 4);
+            wait::up_to(6 * SOON, || asked() >= 4);
             client.write_all(&[7; 70_000]).unwrap();
             server.read_exact(&mut vec![0; 70_000]).unwrap();
         });

@@ -9,7 +9,6 @@ use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use longhaul_tests::longhaul;
 use tempfile::TempDir;
