@@ -92,7 +92,7 @@ fn run(mut command: Command, port: u16) -> Child {
         || TcpStream::connect(("127.0.0.1", port)).is_ok(),
         || "it does not listen".to_owned(),
     );
-    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", child.id())).map(Iterator::count);
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", child.id())).map(Iterator::count);
     let quiet = Duration::from_millis(300);
     wait::steady(quiet, limit, || descriptors().ok()).expect("the check's connections end");
     child
