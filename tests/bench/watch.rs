@@ -132,15 +132,9 @@ impl ServerProcess {
 
     /// Waits until the processes of its connections are gone, whose time is then included.
     pub(crate) fn settle(self) {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < deadline {
-            let children = format!("/proc/{0}/task/{0}/children", self.0);
-            match std::fs::read_to_string(children) {
-                Ok(text) if !text.trim().is_empty() => {}
-                _ => return,
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let children = format!("/proc/{0}/task/{0}/children", self.0);
+        let none = || std::fs::read_to_string(&children).map_or(true, |all| all.trim().is_empty());
+        testkit::wait::up_to(Duration::from_secs(5), none);
     }
 }
 

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use testkit::daemon::Daemon;
 use testkit::tree::write_file;
-use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing};
+use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing, wait};
 
 /// Name, id of user and group, shell, and password field in shadow.
 const ACCOUNTS: [(&str, u32, &str, &str); 5] = [
@@ -161,15 +161,14 @@ impl Machine {
 
     /// Returns the one process that serves a connection, after others have started or ended.
     pub(crate) fn only_one(&self) -> u32 {
-        let until = Instant::now() + Duration::from_secs(20);
-        loop {
-            let all = self.daemon.serving();
-            if let [one] = all[..] {
-                return one;
-            }
-            assert!(Instant::now() < until, "{all:?}:\n{}", self.daemon.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait::found(
+            Duration::from_secs(20),
+            || match self.daemon.serving()[..] {
+                [one] => Some(one),
+                _ => None,
+            },
+            || format!("{:?}:\n{}", self.daemon.serving(), self.daemon.log()),
+        )
     }
 
     /// Returns the preforked processes that wait for clients.
@@ -190,17 +189,12 @@ impl Machine {
 
     /// Waits for a process of the server that runs as this user, and returns it.
     pub(crate) fn process_of(&self, uid: u32) -> u32 {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            let mut all = self.daemon.serving().into_iter();
-            let of = |pid: &u32| fact(*pid, "Uid").is_some_and(|f| f[0] == uid.to_string());
-            if let Some(pid) = all.find(of) {
-                return pid;
-            }
-            let late = Instant::now() > deadline;
-            assert!(!late, "no process of {uid}:\n{}", self.daemon.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let of = |pid: &u32| fact(*pid, "Uid").is_some_and(|f| f[0] == uid.to_string());
+        wait::found(
+            Duration::from_secs(20),
+            || self.daemon.serving().into_iter().find(of),
+            || format!("no process of {uid}:\n{}", self.daemon.log()),
+        )
     }
 }
 
@@ -328,9 +322,7 @@ fn logins_leave_nothing_behind() {
         return;
     };
     let held = || {
-        // A thread outlives its process by a moment there.
-        std::thread::sleep(Duration::from_millis(300));
-        testkit::wait::until(
+        wait::until(
             Duration::from_secs(20),
             || machine.daemon.serving().is_empty() && machine.all_ready().len() == 2,
             || {
@@ -347,7 +339,9 @@ fn logins_leave_nothing_behind() {
         (descriptors(server), descriptors(template), template)
     };
     machine.sftp("alice", &["pwd"]).expect_code(0);
-    let before = held();
+    // A thread outlives its process by a moment there.
+    let quiet = Duration::from_millis(300);
+    let before = wait::steady(quiet, Duration::from_secs(20), held).expect("it settles");
     for n in 0..20 {
         let user = ["alice", "bob", "locked", "nobody-at-all"][n % 4];
         machine.sftp(user, &["pwd"]);
@@ -355,10 +349,11 @@ fn logins_leave_nothing_behind() {
         drop(TcpStream::connect(("127.0.0.1", machine.port)));
     }
     // A client that was turned away may read for two seconds why.
-    let until = Instant::now() + Duration::from_secs(20);
-    while held() != before {
-        assert!(Instant::now() < until, "{:?}, {before:?} before", held());
-    }
+    wait::until(
+        Duration::from_secs(20),
+        || held() == before,
+        || format!("{:?}, {before:?} before", held()),
+    );
 }
 
 #[test]
@@ -377,14 +372,21 @@ fn what_stands_ready_is_replaced_when_it_ends() {
         .spawn();
     assert!(session.shows("sftp>"), "{}", machine.daemon.log());
     let account = machine.process_of(54_002);
-    for pid in machine.all_ready() {
+    let killed = machine.all_ready();
+    for pid in &killed {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
         kill_process(pid, Signal::KILL).expect("root may");
     }
+    // A client that the server hands to a process that was just killed is reset.
+    wait::until(
+        Duration::from_secs(20),
+        || killed.iter().all(|pid| fact(*pid, "Uid").is_none()),
+        || format!("{killed:?} are still there"),
+    );
     machine.sftp("alice", &["pwd"]).expect_code(0);
     // An account's process does not outlive the fork server, which would otherwise end it together
     // with the server.
-    testkit::wait::until(
+    wait::until(
         Duration::from_secs(20),
         || fact(account, "Uid").is_none(),
         || "it is still there".to_owned(),
@@ -532,7 +534,7 @@ fn a_root_is_opened_for_each_account_and_nothing_leads_out() {
     let outcome = machine.sftp("alice", &["pwd"]);
     assert!(!outcome.success(), "{outcome}");
     let told = || machine.daemon.log().contains("cannot serve");
-    testkit::wait::until(Duration::from_secs(20), told, || machine.daemon.log());
+    wait::until(Duration::from_secs(20), told, || machine.daemon.log());
 }
 
 #[test]
@@ -647,7 +649,7 @@ fn an_ordinary_users_server_is_confined_before_a_login_too() {
         .in_terminal()
         .spawn();
     assert!(session.shows("sftp>"), "{}", machine.daemon.log());
-    testkit::wait::until(
+    wait::until(
         Duration::from_secs(20),
         || machine.daemon.serving().is_empty(),
         || format!("{:?}", machine.daemon.serving()),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::both_ends::BothEnds;
 use longhaul_tests::{Scene, Silent, longhaul};
@@ -51,12 +51,11 @@ fn nothing_left(folder: &Path, before: &[String]) {
     let memory = Path::new("/dev/shm");
     let mut new = ours_in(memory);
     new.retain(|name| !before.contains(name));
-    let until = Instant::now() + Duration::from_secs(240);
-    while !new.is_empty() && Instant::now() < until {
-        thread::sleep(Duration::from_millis(50));
+    testkit::wait::up_to(Duration::from_secs(240), || {
         let now = ours_in(memory);
         new.retain(|name| now.contains(name));
-    }
+        new.is_empty()
+    });
     assert!(new.is_empty(), "{new:?} is left");
 }
 

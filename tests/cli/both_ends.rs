@@ -217,6 +217,21 @@ fn an_impostor_disturbs_nothing() {
     }
 }
 
+/// Bug: with MaxSessions 1, sshd refuses the stock server's channel until the impostor has ended.
+/// The copy was given up after four refusals within a few milliseconds.
+#[test]
+fn an_impostor_that_ends_late_makes_room_for_the_only_channel() {
+    let one = |b: testkit::PeerBuilder| b.option("MaxSessions", "1");
+    let Some(ends) = BothEnds::with(one) else {
+        return;
+    };
+    make_tree(&ends);
+    ends.install_script("yes | head -c 1000000; exec sleep 1");
+    let [up, down] = copies(&ends, &["--connections=1", "--far-end=exec"]);
+    assert_stock(&up, "is not longhaul");
+    assert_stock(&down, "is not longhaul");
+}
+
 #[test]
 fn one_that_never_answers_keeps_nothing_waiting() {
     let Some(ends) = BothEnds::start() else {

@@ -146,14 +146,7 @@ fn with_word(word: &str) -> Vec<u32> {
 }
 
 pub(crate) fn until(what: impl Fn() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < end {
-        if what() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    what()
+    testkit::wait::up_to(Duration::from_secs(10), what)
 }
 
 #[test]

@@ -10,12 +10,12 @@ use testkit::process::words;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::{longhaul, names_in};
 use ssh::direct_control::{self, VERSION};
 use testkit::tree::write_file;
-use testkit::{Outcome, Run};
+use testkit::{Outcome, Run, wait};
 
 use super::direct::until;
 
@@ -146,13 +146,8 @@ impl Once {
     /// Asserts that all of its processes end.
     #[track_caller]
     fn ends(mut self, family: &[u32]) {
-        let end = Instant::now() + Duration::from_secs(10);
-        let mut ended = false;
-        while !ended && Instant::now() < end {
-            ended = self.child.try_wait().expect("a child").is_some();
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        assert!(ended, "it has not ended");
+        let ended = wait::exit(&mut self.child, Duration::from_secs(10));
+        assert!(ended.is_some(), "it has not ended");
         let gone = |pid: &u32| !Path::new(&format!("/proc/{pid}")).exists();
         assert!(until(|| family.iter().all(gone)), "a process is left");
     }
@@ -337,21 +332,10 @@ fn connections_end_with_the_channel() {
     let family = once.family();
     drop(once.input.take());
     once.ends(&family);
-    let ended = until_ended(&mut sftp);
+    let ended = wait::exit(&mut sftp, Duration::from_secs(10)).is_some();
     let _ = sftp.kill();
     let _ = sftp.wait();
     assert!(ended, "a connection is left");
-}
-
-fn until_ended(child: &mut Child) -> bool {
-    let end = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < end {
-        if child.try_wait().expect("a child").is_some() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    false
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Copies that meet a full disk, a target that becomes read-only, or a server that asks for a
 //! password, and that continue once the problem is solved.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use longhaul_tests::{Program, Scene, names_in};
 use testkit::delay_proxy::Way;
@@ -28,21 +28,21 @@ pub(crate) struct Disk {
 impl Disk {
     pub(crate) fn new(at: &Path, mib: u64) -> Self {
         std::fs::create_dir_all(at).expect("our folder");
-        let script = "mount -t tmpfs -o size=$1m tmpfs \"$0\" && : >\"$0/ready\" && exec sleep 300";
+        let script =
+            "mount -t tmpfs -o size=$1m tmpfs \"$0\" && echo mounted && exec sleep 300 >&-";
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", "--propagation=private", "sh", "-c", script]);
         let unshare = unshare.arg(at).arg(mib.to_string()).stdin(Stdio::null());
+        let mut holder = unshare.stdout(Stdio::piped()).spawn().expect("unshare");
+        let stdout = holder.stdout.take().expect("piped");
         let disk = Self {
-            holder: unshare.spawn().expect("unshare"),
+            holder,
             at: at.to_owned(),
         };
-        let ready = disk.path("ready");
-        let begun = Instant::now();
-        while !ready.exists() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "no mount");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        std::fs::remove_file(ready).expect("ours");
+        // The pipe ends if the script fails.
+        let mut said = String::new();
+        BufReader::new(stdout).read_line(&mut said).expect("a pipe");
+        assert_eq!(said, "mounted\n", "no mount");
         write_file(&disk.path("file"), OLD);
         disk
     }

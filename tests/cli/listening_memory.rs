@@ -2,15 +2,14 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::processes::{self, Clients};
 use longhaul_tests::{Scene, longhaul};
 use testkit::missing::find_program;
 use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
-use testkit::{Seed, missing};
+use testkit::{Seed, missing, wait};
 
 const KIB: u64 = 1024;
 /// Maximum for an idle connection, in bytes.
@@ -33,13 +32,19 @@ fn logins(scene: &Scene) -> usize {
 }
 
 fn wait_for_logins(scene: &Scene, count: usize) {
-    testkit::wait::until(
+    wait::until(
         Duration::from_secs(30),
         || logins(scene) >= count,
         || scene.peer.log(),
     );
-    // The messages after the login have been exchanged.
-    std::thread::sleep(Duration::from_millis(300));
+    settled(scene);
+}
+
+/// Returns the server's memory once it has stopped changing: the messages after the login have been
+/// exchanged.
+fn settled(scene: &Scene) -> u64 {
+    let (quiet, patience) = (Duration::from_millis(300), Duration::from_secs(30));
+    wait::steady(quiet, patience, || memory(scene)).expect("memory of idle clients is steady")
 }
 
 #[test]
@@ -84,12 +89,11 @@ fn idle(arguments: &[&str]) {
     let _clients = connect(count);
     let measure = || memory(&scene).saturating_sub(before) / count as u64;
     // On a busy machine, the processes that admitted the last clients may still be about to end.
-    let (deadline, mut each) = (Instant::now() + Duration::from_secs(10), measure());
-    while each > IDLE && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(200));
-        each = measure();
-    }
-    assert!(each <= IDLE, "{arguments:?}: {} KiB each", each / KIB);
+    wait::until(
+        Duration::from_secs(10),
+        || measure() <= IDLE,
+        || format!("{arguments:?}: {} KiB each", measure() / KIB),
+    );
     assert!(before > 500 * KIB, "nothing was measured: {before} bytes");
 }
 
@@ -107,27 +111,19 @@ fn a_busy_connection_costs_its_window_and_little_more() {
     let before = held();
     let shown = |name: &str| scene.path(name).display().to_string();
     let there = format!("peer:{}", shown("there"));
-    let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
-    let outcomes = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                most.fetch_max(held(), Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        let outcomes =
-            [(shown("file"), there.clone()), (there, shown("back"))].map(|(from, to)| {
-                let run = testkit::Run::new("scp").arg("-F");
-                run.arg(scene.client.dir.config()).args([from, to]).run()
-            });
-        done.store(true, Ordering::Relaxed);
-        outcomes
+    let mut most = 0;
+    let sample = || most = most.max(held());
+    let outcomes = wait::sampled(Duration::from_millis(20), sample, || {
+        [(shown("file"), there.clone()), (there, shown("back"))].map(|(from, to)| {
+            let run = testkit::Run::new("scp").arg("-F");
+            run.arg(scene.client.dir.config()).args([from, to]).run()
+        })
     });
     for outcome in outcomes {
         outcome.expect_code(0);
     }
     assert!(fs::read(scene.path("back")).expect("it is there") == content);
-    let most = most.into_inner().saturating_sub(before);
+    let most = most.saturating_sub(before);
     assert!(most <= WINDOW + BUSY, "{} KiB", most / KIB);
     assert!(most > 100 * KIB, "nothing was measured: {most} bytes");
 }
@@ -147,8 +143,7 @@ fn a_connection_that_was_busy_gives_back_what_it_needed() {
         run.arg(scene.client.dir.config()).arg("peer")
     };
     run().stdin("pwd\n").run().expect_code(0);
-    std::thread::sleep(Duration::from_millis(300));
-    let before = memory(&scene);
+    let before = settled(&scene);
     let mut session = run().in_terminal().spawn();
     let shown = |name: &str| scene.path(name).display().to_string();
     let (file, there, back) = (shown("file"), shown("there"), shown("back"));
@@ -157,15 +152,12 @@ fn a_connection_that_was_busy_gives_back_what_it_needed() {
     ));
     assert!(session.shows("done"), "{}", scene.peer.log());
     let busy = memory(&scene).saturating_sub(before);
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
-        let idle = memory(&scene).saturating_sub(before);
-        if idle <= IDLE {
-            break;
-        }
-        assert!(Instant::now() < until, "{} KiB, {}", idle / KIB, busy / KIB);
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let idle = || memory(&scene).saturating_sub(before);
+    wait::until(
+        Duration::from_secs(20),
+        || idle() <= IDLE,
+        || format!("{} KiB, {}", idle() / KIB, busy / KIB),
+    );
     assert!(busy > 2 * IDLE, "it had nothing to give back: {busy} bytes");
     drop(session);
 }

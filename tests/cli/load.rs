@@ -4,8 +4,6 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul, processes};
@@ -13,7 +11,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
-use testkit::{Run, Seed, missing};
+use testkit::{Run, Seed, missing, wait};
 
 use crate::serving::openssh;
 
@@ -126,6 +124,7 @@ fn whoever_says_a_byte_at_a_time_has_no_more_time() {
             // The test is about servers that disconnect.
             let _ = stream.write_all(&[*byte]);
         }
+        // Paces the bytes.
         std::thread::sleep(Duration::from_millis(100));
         open = scene.peer.sessions().len();
         if open == 0 || begun.elapsed() > Duration::from_secs(20) {
@@ -170,28 +169,19 @@ fn floods_of_somebody_who_has_logged_in_cost_no_more_than_they_may() {
         let run = run.arg(&scene.client.dir.key().private);
         let flood = run.arg(scene.scratch.path()).spawn();
         assert!(flood.shows("begins"), "{kind}");
-        let (done, most) = (AtomicBool::new(false), Mutex::new((0, 0)));
-        let look = || {
+        let mut most = (0, 0);
+        let mut look = || {
             let (memory, descriptors) = held(&scene);
-            let mut most = most.lock().expect("nobody panics with it");
-            *most = (most.0.max(memory), most.1.max(descriptors));
+            most = (most.0.max(memory), most.1.max(descriptors));
         };
-        let flooded = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    look();
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-            });
+        let flooded = wait::sampled(Duration::from_millis(20), &mut look, || {
             copies(&scene, &content);
-            let flooded = flood.shows("flooded");
-            done.store(true, Ordering::Relaxed);
-            flooded
+            flood.shows("flooded")
         });
         assert!(flooded, "{kind}");
         look();
         is_served(&scene);
-        let (memory, descriptors) = most.into_inner().expect("nobody has panicked");
+        let (memory, descriptors) = most;
         assert!(memory < 64 << 20, "{kind}: {} MiB", memory >> 20);
         assert!(descriptors < 64, "{kind}: {descriptors} descriptors");
         drop(flood);

@@ -184,6 +184,7 @@ impl Client {
         for part in [&all[..cut], &all[cut..]] {
             self.stranger.stream.write_all(part).expect("it listens");
             if seed.below(10) == 0 {
+                // So that pieces arrive one by one.
                 std::thread::sleep(Duration::from_millis(2));
             }
         }

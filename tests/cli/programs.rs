@@ -10,7 +10,7 @@ use longhaul_tests::{Scene, longhaul, scratch};
 use ssh::msg::{ChannelClose, ChannelData, ChannelEof, ChannelOpenConfirmation, ChannelRequest};
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
-use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing};
+use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing, wait};
 use wire::{Field as _, Rest};
 
 use crate::accounts::Machine;
@@ -47,7 +47,7 @@ fn is_gone(pid: &str) {
         let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
         stat.contains(") Z ")
     };
-    testkit::wait::until(
+    wait::until(
         Duration::from_secs(20),
         || !path.exists() || zombie(),
         || format!("{pid} runs"),
@@ -250,7 +250,7 @@ fn what_came_before_close_reaches_the_program() {
     friend
         .say(&ChannelClose { recipient }.to_bytes())
         .expect("it is there");
-    testkit::wait::until(
+    wait::until(
         Duration::from_secs(20),
         || folder.path().join("done").exists(),
         || scene.peer.log(),
@@ -287,7 +287,7 @@ fn who_closes_one_program_after_the_other_has_no_more_of_them() {
         }
     }
     let count = |what: &str| scene.peer.log().matches(what).count();
-    testkit::wait::until(
+    wait::until(
         Duration::from_secs(20),
         || count(" runs program=") >= ALL,
         || scene.peer.log(),
@@ -317,12 +317,10 @@ fn output_that_nobody_reads_waits() {
         let line = io.lines().find_map(|line| line.strip_prefix("wchar: "));
         line.and_then(|n| n.parse::<u64>().ok()).expect("a number")
     };
-    let stands_still = || {
-        let before = written();
-        std::thread::sleep(Duration::from_millis(300));
-        before > 0 && written() == before
-    };
-    assert!(running.until(stands_still), "{} bytes", written());
+    assert!(running.until(|| written() > 0));
+    let (quiet, patience) = (Duration::from_millis(300), Duration::from_secs(60));
+    let still = wait::steady(quiet, patience, written);
+    assert!(still.is_some(), "{} bytes", written());
     // The server serves other clients meanwhile.
     ssh(&scene, "id", b"").expect_err(&["this server runs only"]);
     running.pause(false);

@@ -17,12 +17,11 @@ use std::io::Read as _;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_tests::longhaul;
 use longhaul_tests::processes::{self, Clients};
-use testkit::{ClientDir, Peer, PeerBuilder, PeerKind};
+use testkit::{ClientDir, Peer, PeerBuilder, PeerKind, wait};
 
 const HOST: &str = "peer";
 
@@ -100,12 +99,12 @@ fn measure(name: &str, builder: PeerBuilder, asked: &Asked) {
         busy(name, &client, &peer, asked.busy);
     }
     if asked.logins > 0 {
-        settle();
+        settle(&peer);
         let before = held(&peer);
         for _ in 0..asked.logins {
             log_in(&client);
         }
-        settle();
+        settle(&peer);
         println!("{name}: before {} logins {before}", asked.logins);
         println!("{name}: behind them {}", held(&peer));
     }
@@ -120,19 +119,29 @@ fn log_in(client: &ClientDir) -> Duration {
     begun.elapsed()
 }
 
+/// Returns the number of logins in the log, in the words of the servers that are measured.
+fn logins(peer: &Peer) -> usize {
+    let log = peer.log();
+    let words = ["logged in", "Accepted ", "auth succeeded"];
+    words.map(|words| log.matches(words).count()).iter().sum()
+}
+
 fn idle(name: &str, client: &ClientDir, peer: &Peer, count: usize) {
     let connect = |count: usize, arguments: &[&str]| {
         let start = |_| {
+            let before = logins(peer);
             let mut command = Command::new("ssh");
             command.arg("-F").arg(client.config()).args(arguments);
             let piped = command.stdin(Stdio::piped()).stdout(Stdio::null());
             let started = piped.stderr(Stdio::null()).spawn().expect("ssh starts");
-            // Unauthenticated connections of one address are limited.
-            std::thread::sleep(Duration::from_millis(150));
+            // Unauthenticated connections of one address are limited, so that each logs in before
+            // the next one starts.
+            let limit = Duration::from_secs(10);
+            assert!(wait::up_to(limit, || logins(peer) > before), "no login");
             started
         };
         let clients = Clients((0..count).map(start).collect());
-        settle();
+        settle(peer);
         clients
     };
     for arguments in [&["-N", HOST][..], &["-s", HOST, "sftp"]] {
@@ -149,7 +158,7 @@ fn idle(name: &str, client: &ClientDir, peer: &Peer, count: usize) {
             stream
         };
         let all: Vec<TcpStream> = (0..count).map(start).collect();
-        settle();
+        settle(peer);
         all
     };
     let _first = strangers(1);
@@ -171,35 +180,30 @@ fn busy(name: &str, client: &ClientDir, peer: &Peer, megabytes: usize) {
             ("puts", file.as_os_str(), remote.as_ref()),
             ("gets", remote.as_ref(), back.as_os_str()),
         ] {
-            settle();
+            settle(peer);
             let before: u64 = memory(peer).values().sum();
-            let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    while !done.load(Ordering::Relaxed) {
-                        most.fetch_max(memory(peer).values().sum(), Ordering::Relaxed);
-                        std::thread::sleep(Duration::from_millis(10));
-                    }
-                });
+            let mut most: u64 = 0;
+            let sample = || most = most.max(memory(peer).values().sum());
+            wait::sampled(Duration::from_millis(10), sample, || {
                 let run = client
                     .run(program)
                     .args(first)
                     .arg("-F")
                     .arg(client.config());
-                let outcome = run.arg(from).arg(to).run();
-                done.store(true, Ordering::Relaxed);
-                outcome.expect_code(0);
+                run.arg(from).arg(to).run().expect_code(0);
             });
             let whose = Path::new(program).file_name().unwrap_or(program).display();
-            let most = most.into_inner().saturating_sub(before);
+            let most = most.saturating_sub(before);
             println!("{name}: a connection on which {whose} {way} {megabytes} MB: {most} kB");
         }
     }
 }
 
-/// Waits until the messages after the login have been exchanged.
-fn settle() {
-    std::thread::sleep(Duration::from_millis(700));
+/// Waits until the server's memory has stopped changing: the messages after the login have been
+/// exchanged.
+fn settle(peer: &Peer) {
+    let (quiet, patience) = (Duration::from_millis(500), Duration::from_secs(10));
+    let _ = wait::steady(quiet, patience, || memory(peer));
 }
 
 /// Returns the memory of the server and of each of its processes, in kB.

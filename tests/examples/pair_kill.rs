@@ -59,6 +59,7 @@ fn main() -> ExitCode {
                 });
                 (scope.spawn(move || read(stream, source)), writer)
             });
+            // At a random moment of the transfer.
             thread::sleep(after);
             let victim = if kills_far { &mut far } else { &mut near };
             let _ = victim.child.kill();

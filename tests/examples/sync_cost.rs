@@ -183,8 +183,7 @@ fn one(
         .spawn()
         .expect("this program");
     let mut largest = 0;
-    while child.try_wait().expect("ours").is_none() {
-        std::thread::sleep(Duration::from_millis(20));
+    while testkit::wait::exit(&mut child, Duration::from_millis(20)).is_none() {
         largest = largest.max(journal_size(&state.join("longhaul")).max(journal_size(scratch)));
     }
     let output = child.wait_with_output().expect("ours");

@@ -18,6 +18,7 @@ fn with(word: &str, to: &TcpListener, flags: &[&str]) -> Relay {
 fn cut(client: &mut TcpStream, bytes: &[u8], at: usize) {
     client.set_nodelay(true).unwrap();
     client.write_all(&bytes[..at]).unwrap();
+    // The relay may read the first piece by itself: no side announces that it has.
     std::thread::sleep(Duration::from_millis(2));
     client.write_all(&bytes[at..]).unwrap();
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::Silent;
 use rustix::process::Signal;
-use testkit::Seed;
+use testkit::{Seed, wait};
 
-use crate::world::{Relay, expect_all, expect_reset, server};
+use crate::world::{Relay, SOON, both_ways, expect_all, expect_reset, fill, server};
 
 fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream)
@@ -33,10 +33,14 @@ fn half_an_end_is_passed_on_and_the_other_way_goes_on() {
         one.write_all(b"question").unwrap();
         one.shutdown(Shutdown::Write).unwrap();
         expect_all(&mut other, b"question");
+        // The relay serves others before the answer comes.
+        for _ in 0..20 {
+            let (mut client, mut server) = relay.pair(&listener);
+            both_ways(&mut client, &mut server, 1000);
+        }
         let answer = Seed::new(3).bytes(5_000_000);
         thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep(Duration::from_millis(50));
                 other.write_all(&answer).unwrap();
                 other.shutdown(Shutdown::Write).unwrap();
             });
@@ -60,7 +64,11 @@ fn an_end_comes_behind_the_last_byte_of_a_slow_reader() {
     client.write_all(&bytes).unwrap();
     drop(client);
     server.shutdown(Shutdown::Write).unwrap();
-    thread::sleep(Duration::from_millis(300));
+    // The relay has filled the reader's socket and waits for it.
+    let unread = || rustix::io::ioctl_fionread(&server).unwrap();
+    let quiet = Duration::from_millis(100);
+    let filled = wait::steady(quiet, SOON, unread).expect("it stops");
+    assert!((1..3_000_000).contains(&filled), "{filled} bytes");
     expect_all(&mut server, &bytes);
 }
 
@@ -94,14 +102,11 @@ fn a_reset_behind_half_an_end_is_one_too() {
     expect_all(&mut server, b"");
     reset(client);
     // Nothing reads from the client any more; the kernel reports the reset nevertheless.
-    let until = Instant::now() + Duration::from_secs(5);
-    loop {
-        match server.write(&[0; 1000]) {
-            Err(_) => break,
-            Ok(_) => assert!(Instant::now() < until, "it still takes bytes"),
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait::until(
+        Duration::from_secs(5),
+        || server.write(&[0; 1000]).is_err(),
+        || "it still takes bytes".to_owned(),
+    );
 }
 
 #[test]
@@ -121,13 +126,7 @@ fn a_reset_comes_through_a_reader_who_does_not_read() {
     let listener = server();
     let relay = Relay::to(&[], &listener);
     let (client, mut server) = relay.pair(&listener);
-    client.set_nonblocking(true).unwrap();
-    let until = Instant::now() + Duration::from_millis(700);
-    while Instant::now() < until {
-        if (&client).write(&[0; 65_536]).is_err() {
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
+    fill(&client, Duration::from_millis(300));
     reset(client);
     relay.says("the client broke the connection");
     expect_reset(&mut server);
@@ -138,6 +137,10 @@ fn what_a_server_said_before_it_broke_still_arrives() {
     let listener = server();
     let relay = Relay::to(&[], &listener);
     let (mut client, mut server) = relay.pair(&listener);
+    // The relay must know that it is connected. A reset before that is a target that does not
+    // answer, and the next target is tried.
+    client.write_all(b"x").unwrap();
+    server.read_exact(&mut [0]).unwrap();
     server.write_all(b"too many failures").unwrap();
     reset(server);
     let mut got = [0; 17];
@@ -170,7 +173,7 @@ fn a_relay_that_is_killed_is_a_reset_for_both() {
         expect_reset(&mut client);
         if state == "half" {
             // The relay has already read the end; further writes are refused.
-            testkit::wait::until(
+            wait::until(
                 Duration::from_secs(5),
                 || server.write(b"x").is_err(),
                 || "it still takes bytes".to_owned(),
@@ -237,9 +240,24 @@ fn a_client_who_gives_up_is_not_connected_for() {
     let to = format!("127.0.0.1:{}", silent.port());
     let relay = Relay::start(&["--connect-timeout", "20s", "127.0.0.1:0", &to]);
     let client = relay.connect();
-    thread::sleep(Duration::from_millis(100));
+    // The kernel lists the relay's connection to the server as one without an answer (SYN_SENT).
+    let awaits_answer = format!(":{:04X} 02", silent.port());
+    let connects = || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        sockets.contains(&awaits_answer)
+    };
+    wait::until(SOON, connects, || "it does not connect".to_owned());
     reset(client);
     relay.says("the client broke the connection");
+}
+
+/// Sends bytes with a pause before each, which is shorter than the limit under test.
+fn trickle(from: &mut TcpStream, to: &mut TcpStream, times: usize, pause: Duration) {
+    for _ in 0..times {
+        thread::sleep(pause);
+        from.write_all(b"x").unwrap();
+        to.read_exact(&mut [0]).unwrap();
+    }
 }
 
 #[test]
@@ -247,11 +265,7 @@ fn idleness_ends_what_does_not_move_and_nothing_else() {
     let listener = server();
     let relay = Relay::to(&["--idle-timeout", "600ms"], &listener);
     let (mut client, mut server) = relay.pair(&listener);
-    for _ in 0..6 {
-        thread::sleep(Duration::from_millis(200));
-        server.write_all(b"x").unwrap();
-        client.read_exact(&mut [0]).unwrap();
-    }
+    trickle(&mut server, &mut client, 6, Duration::from_millis(200));
     let begun = Instant::now();
     expect_reset(&mut client);
     expect_reset(&mut server);
@@ -271,11 +285,7 @@ fn half_a_connection_ends_when_it_does_not_move() {
     let (mut client, mut server) = relay.pair(&listener);
     client.shutdown(Shutdown::Write).unwrap();
     expect_all(&mut server, b"");
-    for _ in 0..4 {
-        thread::sleep(Duration::from_millis(250));
-        server.write_all(b"x").unwrap();
-        client.read_exact(&mut [0]).unwrap();
-    }
+    trickle(&mut server, &mut client, 4, Duration::from_millis(250));
     expect_reset(&mut client);
     let log = relay.says("nothing moved");
     assert_eq!(log.matches("nothing moved").count(), 1, "{log}");

@@ -11,7 +11,7 @@ use longhaul_tests::longhaul;
 use rustix::process::Signal;
 use testkit::daemon::Daemon;
 use testkit::tree::write_file;
-use testkit::{Run, missing, port};
+use testkit::{Run, missing, port, wait};
 
 use crate::tls::certificates;
 use crate::world::{Relay, SOON, accept, bounded, expect_all, expect_reset, server};
@@ -199,7 +199,7 @@ fn nobody_is_turned_away_while_relays_change() {
         for nth in 1..=20 {
             file.says(&rows[nth % rows.len()]);
             relay.signal(Signal::HUP);
-            testkit::wait::until(
+            wait::until(
                 SOON,
                 || relay.log().matches("reloaded").count() >= nth,
                 || relay.log(),
@@ -448,12 +448,10 @@ fn sockets_of_systemds_are_served_and_systemd_is_told() {
 
 /// systemd's program listens a moment after it was started.
 fn wait_and_connect(port: u16) -> TcpStream {
-    let until = Instant::now() + SOON;
-    loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => return bounded(stream),
-            Err(e) => assert!(Instant::now() < until, "{e}"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let stream = wait::found(
+        SOON,
+        || TcpStream::connect(("127.0.0.1", port)).ok(),
+        || format!("nothing listens at {port}"),
+    );
+    bounded(stream)
 }

@@ -5,14 +5,14 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::both_ends::BothEnds;
 use longhaul_tests::facing::Keys;
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::Seed;
 use testkit::tree::write_file;
+use testkit::{Seed, wait};
 
 use crate::world::{Relay, accept, both_ways, expect_all, server};
 
@@ -55,12 +55,11 @@ fn halves(ends: &BothEnds) -> Vec<u32> {
 
 #[track_caller]
 fn none_is_left(ends: &BothEnds) {
-    let until = Instant::now() + PATIENCE;
-    while !ends.scene.peer.sessions().is_empty() {
-        let left = halves(ends);
-        assert!(Instant::now() < until, "{left:?} run on");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait::until(
+        PATIENCE,
+        || ends.scene.peer.sessions().is_empty(),
+        || format!("{:?} run on", halves(ends)),
+    );
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn nothing_is_left_whenever_it_is_killed() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // At any stage.
+        // At any stage, which nothing announces.
         thread::sleep(Duration::from_millis(after));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -113,13 +112,11 @@ fn a_half_that_dies_is_started_again() {
     let ended = client.read_to_end(&mut Vec::new());
     assert!(ended.is_err(), "a reset is no end of file");
     relay.says("restarting it");
-    let until = Instant::now() + PATIENCE;
-    while relay.log().matches("is the peer relay, at").count() < 2
-        || !relay.log().contains("reloaded")
-    {
-        assert!(Instant::now() < until, "{}", relay.log());
-        thread::sleep(Duration::from_millis(10));
-    }
+    let restarted = || {
+        let log = relay.log();
+        log.matches("is the peer relay, at").count() >= 2 && log.contains("reloaded")
+    };
+    wait::until(PATIENCE, restarted, || relay.log());
     there_and_back(&relay, &listener, 100_000);
 }
 
@@ -261,11 +258,11 @@ fn a_chain_begins_at_the_host_that_the_one_before_does_not_reach() {
     let log = relay.says("data go over the ssh connection:");
     assert!(log.contains("data pass this host over ssh"), "{log}");
     there_and_back(&relay, &listener, 2_000_000);
-    let until = Instant::now() + PATIENCE;
-    while halves(&ends).len() > 1 {
-        assert!(Instant::now() < until, "the first half runs on");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait::until(
+        PATIENCE,
+        || halves(&ends).len() <= 1,
+        || "the first half runs on".to_owned(),
+    );
     relay.signal(Signal::KILL);
     none_is_left(&ends);
 }

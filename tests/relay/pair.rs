@@ -16,7 +16,8 @@ use testkit::Seed;
 use transfer::memory::{HostMemory, MemoryStore};
 
 use crate::world::{
-    Relay, SOON, accept, both_ways, bounded, expect_all, expect_reset, expect_reset_at, server,
+    Relay, SOON, accept, both_ways, bounded, copy_paced, expect_all, expect_reset, expect_reset_at,
+    fill, server,
 };
 
 pub(crate) fn keys() -> &'static Keys {
@@ -132,13 +133,7 @@ fn paced(to: SocketAddr) -> SocketAddr {
                 (other, one),
             ] {
                 thread::spawn(move || {
-                    let mut part = vec![0; 64 << 10];
-                    while let Ok(n @ 1..) = from.read(&mut part) {
-                        if into.write_all(&part[..n]).is_err() {
-                            break;
-                        }
-                        thread::sleep(Duration::from_nanos(n as u64 * 1000 / 16));
-                    }
+                    copy_paced(&mut from, &mut into, 16_000_000);
                     let _ = into.shutdown(Shutdown::Write);
                 });
             }
@@ -371,7 +366,7 @@ fn a_slow_reader_makes_neither_half_hold_more_than_it_was_told() {
         "--pair-zstd",
         "never",
     ]);
-    let mut all: Vec<_> = (0..READERS)
+    let all: Vec<_> = (0..READERS)
         .map(|_| {
             let (client, server) = halves.pair();
             socket2::SockRef::from(&server)
@@ -385,16 +380,8 @@ fn a_slow_reader_makes_neither_half_hold_more_than_it_was_told() {
     let memory =
         || [&halves.near, &halves.far].map(|half| processes::memory(half.pid(), "Private_Dirty:"));
     let before = memory();
-    for (client, _) in &mut all {
-        client.set_nonblocking(true).unwrap();
-        let mut last = Instant::now();
-        while last.elapsed() < Duration::from_millis(300) {
-            let written = client.write(&[0; 65_536]).unwrap_or(0);
-            match written > 0 {
-                true => last = Instant::now(),
-                false => thread::sleep(Duration::from_millis(5)),
-            }
-        }
+    for (client, _) in &all {
+        fill(client, Duration::from_millis(300));
     }
     let after = memory();
     // 256 KiB of each connection, an open frame, TLS buffers of two stripes, and the allocator's

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use longhaul_tests::processes;
 use testkit::Seed;
 
-use crate::world::{Relay, both_ways, expect_all, server};
+use crate::world::{Relay, both_ways, expect_all, fill, server};
 
 /// Sends `bytes` each way at once, and then ends both streams.
 fn there_and_back(flags: &[&str], bytes: usize) {
@@ -143,16 +143,7 @@ fn taken(relay: &Relay, listener: &std::net::TcpListener) -> usize {
     socket2::SockRef::from(&server)
         .set_recv_buffer_size(16_384)
         .unwrap();
-    client.set_nonblocking(true).unwrap();
-    let (mut taken, mut last) = (0, Instant::now());
-    while last.elapsed() < Duration::from_millis(500) {
-        match (&client).write(&[0; 65_536]) {
-            Ok(n) => (taken, last) = (taken + n, Instant::now()),
-            Err(_) => thread::sleep(Duration::from_millis(5)),
-        }
-        assert!(taken < 100 << 20, "there is no end to it");
-    }
-    taken
+    fill(&client, Duration::from_millis(500))
 }
 
 #[test]

@@ -113,6 +113,7 @@ fn read_slowly(stream: &mut TcpStream, seed: &mut Seed) -> (Vec<u8>, io::Result<
             Err(e) => return (all, Err(e)),
         }
         if seed.below(200) == 0 {
+            // A reader that is slow now and then.
             thread::sleep(Duration::from_millis(seed.below(50)));
         }
     }
@@ -309,6 +310,7 @@ fn bytes_in_are_bytes_out_whatever_happens() {
         let mut settled = None;
         let mut nth = 0;
         while begun.elapsed() < Duration::from_secs(seconds) {
+            // The operator acts at random times.
             thread::sleep(Duration::from_millis(50 + seed.below(300)));
             nth += 1;
             match seed.below(8) {
@@ -369,15 +371,15 @@ fn bytes_in_are_bytes_out_whatever_happens() {
 }
 
 fn accept_all(listener: &TcpListener, counts: &Counts, over: &AtomicBool) {
+    // A client may reset its connection before it is accepted.
     listener.set_nonblocking(true).unwrap();
     thread::scope(|scope| {
         while !over.load(Ordering::Relaxed) {
-            match listener.accept() {
-                Ok((stream, _)) => {
+            if testkit::wait::readable(listener, Duration::from_millis(100)) {
+                if let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(false).unwrap();
                     scope.spawn(move || serve(patient(stream), counts));
                 }
-                Err(_) => thread::sleep(Duration::from_millis(1)),
             }
         }
     });

@@ -3,10 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
 
 use longhaul_tests::longhaul;
-use testkit::{Run, missing};
+use testkit::{Run, missing, wait};
 
 use crate::world::{Relay, SOON, bounded, server};
 
@@ -42,16 +41,12 @@ fn live_connections_are_shown_with_what_they_move() {
     server.write_all(&[7; 3000]).unwrap();
     client.read_exact(&mut vec![0; 3000]).unwrap();
     let name = client.local_addr().unwrap().to_string();
-    let until = Instant::now() + SOON;
     // The chart needs a second of history.
-    let page = loop {
-        let page = get(&at, "/", &at);
-        if page.contains("<polyline class=up") {
-            break page;
-        }
-        assert!(Instant::now() < until, "{page}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    };
+    let page = wait::found(
+        SOON,
+        || Some(get(&at, "/", &at)).filter(|page| page.contains("<polyline class=up")),
+        || get(&at, "/", &at),
+    );
     assert!(
         page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/html"),
         "{page}"
@@ -112,7 +107,7 @@ fn live_connections_are_shown_with_what_they_move() {
         "{log}"
     );
     let ended = || get(&at, "/metrics", "127.0.0.1");
-    testkit::wait::until(
+    wait::until(
         SOON,
         || {
             ended().contains("longhaul_relay_accepted_total")
@@ -164,7 +159,7 @@ fn a_browser_shows_the_page_and_keeps_it_new() {
     server.read_exact(&mut [0; 5000]).unwrap();
     let name = client.local_addr().unwrap().to_string();
     let at = status_of(&inner);
-    testkit::wait::until(
+    wait::until(
         SOON,
         || get(&at, "/", &at).contains("<polyline"),
         || "nothing has moved".to_owned(),
@@ -194,7 +189,7 @@ fn a_browser_shows_the_page_and_keeps_it_new() {
     let shown = std::thread::scope(|scope| {
         // The first page is outdated by the time the browser shows it.
         scope.spawn(|| {
-            testkit::wait::up_to(6 * SOON, || asked() >= 4);
+            wait::up_to(6 * SOON, || asked() >= 4);
             client.write_all(&[7; 70_000]).unwrap();
             server.read_exact(&mut vec![0; 70_000]).unwrap();
         });

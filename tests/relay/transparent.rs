@@ -9,7 +9,6 @@ use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use longhaul_tests::longhaul;
 use tempfile::TempDir;
@@ -216,19 +215,12 @@ fn connect(path: &str) -> UnixStream {
 /// Accepts a connection; returns its header, and the stream behind it.
 #[track_caller]
 fn accept(listener: &UnixListener) -> (String, BufReader<UnixStream>) {
-    listener.set_nonblocking(true).unwrap();
-    let until = std::time::Instant::now() + SOON;
-    loop {
-        if let Ok((stream, _)) = listener.accept() {
-            stream.set_nonblocking(false).unwrap();
-            let mut stream = BufReader::new(bounded(stream));
-            let mut header = String::new();
-            stream.read_line(&mut header).unwrap();
-            return (header, stream);
-        }
-        assert!(std::time::Instant::now() < until, "nobody comes");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    assert!(testkit::wait::readable(listener, SOON), "nobody comes");
+    let (stream, _) = listener.accept().unwrap();
+    let mut stream = BufReader::new(bounded(stream));
+    let mut header = String::new();
+    stream.read_line(&mut header).unwrap();
+    (header, stream)
 }
 
 /// Sends bytes there and back; returns the source and destination that the server saw.

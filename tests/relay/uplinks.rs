@@ -15,7 +15,7 @@ use testkit::missing::{find_program, not_here, skip};
 
 use crate::pair::{keys, start};
 use crate::space::Space;
-use crate::world::{Relay, SOON, both_ways, expect_all, server};
+use crate::world::{Relay, SOON, both_ways, copy_paced, expect_all, server};
 
 const ONE: [u8; 4] = [127, 0, 0, 2];
 const OTHER: [u8; 4] = [127, 0, 0, 3];
@@ -93,14 +93,9 @@ fn pass_on(one: TcpStream, other: TcpStream, rate: Option<usize>) {
         (other, one, None),
     ] {
         thread::spawn(move || {
-            let mut part = vec![0; 16 << 10];
-            while let Ok(n @ 1..) = from.read(&mut part) {
-                if into.write_all(&part[..n]).is_err() {
-                    break;
-                }
-                if let Some(rate) = rate {
-                    thread::sleep(Duration::from_secs_f64(n as f64 / rate as f64));
-                }
+            match rate {
+                Some(rate) => copy_paced(&mut from, &mut into, rate),
+                None => drop(std::io::copy(&mut from, &mut into)),
             }
             let _ = from.shutdown(Shutdown::Both);
             let _ = into.shutdown(Shutdown::Both);

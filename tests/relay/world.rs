@@ -1,16 +1,16 @@
 //! Running relay, and its clients and servers.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::Seed;
+use testkit::{Seed, wait};
 
 /// Time limit for everything that should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -20,7 +20,27 @@ pub(crate) struct Relay {
     child: Child,
     /// Addresses at which it listens, from its output.
     pub(crate) listening: Vec<String>,
-    log: Arc<Mutex<String>>,
+    log: Arc<Log>,
+}
+
+/// Lines that a relay has written to its standard error.
+#[derive(Default)]
+struct Log {
+    text: Mutex<String>,
+    grew: Condvar,
+}
+
+impl Log {
+    fn lock(&self) -> MutexGuard<'_, String> {
+        self.text.lock().unwrap()
+    }
+
+    fn add(&self, line: &str) {
+        let mut text = self.lock();
+        text.push_str(line);
+        text.push('\n');
+        self.grew.notify_all();
+    }
 }
 
 impl Relay {
@@ -54,13 +74,11 @@ impl Relay {
             .stderr(Stdio::piped())
             .spawn()
             .expect("longhaul starts");
-        let log = Arc::new(Mutex::new(String::new()));
+        let log = Arc::<Log>::default();
         let (stderr, kept) = (child.stderr.take().expect("piped"), Arc::clone(&log));
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let mut log = kept.lock().unwrap();
-                log.push_str(&line);
-                log.push('\n');
+                kept.add(&line);
             }
         });
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
@@ -75,7 +93,7 @@ impl Relay {
         while listening.len() < expected {
             let mut line = String::new();
             let n = stdout.read_line(&mut line).unwrap();
-            assert!(n > 0, "the relay ended: {}", log.lock().unwrap());
+            assert!(n > 0, "the relay ended: {}", log.lock());
             let at = line.trim().trim_start_matches("listening on ").to_owned();
             // A port alone means a listener for each address family.
             let port = at.rsplit_once(':').map_or("", |(_, port)| port);
@@ -124,34 +142,30 @@ impl Relay {
     }
 
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.log.lock().clone()
     }
 
     /// Waits until the log contains this text, and returns the log.
     #[track_caller]
     pub(crate) fn says(&self, text: &str) -> String {
-        let until = Instant::now() + SOON;
-        loop {
-            let log = self.log();
-            if log.contains(text) {
-                return log;
-            }
-            assert!(Instant::now() < until, "the log lacks {text:?}:\n{log}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        let lacks = |log: &mut String| !log.contains(text);
+        let waited = self
+            .log
+            .grew
+            .wait_timeout_while(self.log.lock(), SOON, lacks);
+        let (log, result) = waited.unwrap();
+        let log = log.clone();
+        assert!(!result.timed_out(), "the log lacks {text:?}:\n{log}");
+        log
     }
 
     /// Waits for the relay to end, and returns its exit code.
     #[track_caller]
     pub(crate) fn ends(&mut self) -> Option<i32> {
-        let until = Instant::now() + SOON;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(Instant::now() < until, "it goes on:\n{}", self.log());
-            thread::sleep(Duration::from_millis(5));
-        }
+        let Some(status) = wait::exit(&mut self.child, SOON) else {
+            panic!("it goes on:\n{}", self.log());
+        };
+        status.code()
     }
 
     pub(crate) fn is_there(&mut self) -> bool {
@@ -184,19 +198,41 @@ pub(crate) fn server() -> TcpListener {
 #[track_caller]
 pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
-    let until = Instant::now() + SOON;
     loop {
+        assert!(wait::readable(listener, SOON), "nobody comes");
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false).unwrap();
                 return bounded(stream);
             }
+            // Another thread was faster, or the client has left.
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(e) => panic!("accept: {e}"),
         }
-        assert!(Instant::now() < until, "nobody comes");
-        thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Copies a stream to its end, at most `rate` bytes per second, as a slow path does.
+pub(crate) fn copy_paced(from: &mut impl Read, into: &mut impl Write, rate: usize) {
+    let mut part = vec![0; 64 << 10];
+    while let Ok(n @ 1..) = from.read(&mut part) {
+        if into.write_all(&part[..n]).is_err() {
+            break;
+        }
+        thread::sleep(Duration::from_secs_f64(n as f64 / rate as f64));
+    }
+}
+
+/// Writes to a reader that does not read until nothing was taken for `quiet`. Returns the number of
+/// bytes that were taken.
+pub(crate) fn fill(mut client: &TcpStream, quiet: Duration) -> usize {
+    client.set_nonblocking(true).unwrap();
+    let mut taken = 0;
+    while wait::writable(client, quiet) {
+        taken += client.write(&[0; 65_536]).unwrap_or(0);
+        assert!(taken < 100 << 20, "there is no end to it");
+    }
+    taken
 }
 
 /// Sets time limits for reads and writes.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -49,19 +49,12 @@ fn end(mut child: Child) -> Ended {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let out = thread::spawn(move || text(stdout.as_mut()));
     let err = thread::spawn(move || text(stderr.as_mut()));
-    let deadline = Instant::now() + LONGEST;
-    let code = loop {
-        if let Some(status) = child.try_wait().expect("the child can be waited for") {
-            break status.code();
-        }
-        if Instant::now() > deadline {
-            child.kill().expect("the child can be killed");
-            panic!("longhaul did not end within {LONGEST:?}");
-        }
-        thread::sleep(Duration::from_millis(5));
+    let Some(status) = testkit::wait::exit(&mut child, LONGEST) else {
+        child.kill().expect("the child can be killed");
+        panic!("longhaul did not end within {LONGEST:?}");
     };
     Ended {
-        code,
+        code: status.code(),
         stdout: out.join().expect("stdout is read"),
         stderr: err.join().expect("stderr is read"),
     }
@@ -232,8 +225,19 @@ fn a_second_signal_ends_at_once() {
     fs::write(dir.path().join("a"), b"a").unwrap();
     let child = start_until(&dir, &["--json", "-S", &silent(&dir), "a", "h:"], "start");
     signal(&child, Signal::INT);
-    thread::sleep(Duration::from_millis(50));
-    // The run may have ended by then.
+    // Two pending signals would be one. The run may have ended by then.
+    let pending = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
+        let status = status.unwrap_or_default();
+        let sets = status.lines().filter_map(|line| {
+            let set = line
+                .strip_prefix("SigPnd:")
+                .or(line.strip_prefix("ShdPnd:"))?;
+            u64::from_str_radix(set.trim(), 16).ok()
+        });
+        sets.fold(0, |all, set| all | set) & (1 << (Signal::INT.as_raw() - 1)) != 0
+    };
+    testkit::wait::until(LONGEST, || !pending(), || "SIGINT stays pending".to_owned());
     let pid = i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)

@@ -208,11 +208,8 @@ mod tests {
             });
         }
         drop(hold);
-        let deadline = Instant::now() + 5 * IDLE;
-        while workers.threads.count() > 0 && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(20));
-        }
-        assert_eq!(workers.threads.count(), 0);
+        let none = || workers.threads.count() == 0;
+        testkit::wait::until(5 * IDLE, none, || format!("{:?}", workers.threads));
         assert!((1..=3).contains(&count.load(Ordering::Relaxed)));
     }
 

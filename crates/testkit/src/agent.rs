@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::daemon::Daemon;
 use crate::keys::KeyPair;
 use crate::process::Run;
+use crate::wait;
 
 /// ssh-agent process that ends when dropped.
 #[derive(Debug)]
@@ -26,14 +27,10 @@ impl Agent {
         command.arg("-D").arg("-a").arg(&socket);
         let mut daemon =
             Daemon::start("ssh-agent", command, &folder.join("agent.log")).expect("ssh-agent");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !socket.exists() {
-            assert!(
-                daemon.alive() && Instant::now() < deadline,
-                "ssh-agent did not come up"
-            );
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait::up_to(Duration::from_secs(10), || {
+            socket.exists() || !daemon.alive()
+        });
+        assert!(socket.exists(), "ssh-agent did not come up");
         Self {
             _daemon: daemon,
             socket,

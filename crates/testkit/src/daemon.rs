@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::wait;
+
 /// Returns a command that runs a program, given as the first argument, which ends with the current
 /// thread, even if that is killed (util-linux `setpriv`). Not for servers that several tests share.
 pub fn ends_with_this_thread() -> Command {
@@ -62,14 +64,7 @@ impl Daemon {
 
     /// Waits at most `time` for the process to end, and returns its exit code.
     pub fn ends_within(&mut self, time: Duration) -> Option<i32> {
-        let deadline = Instant::now() + time;
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return status.code(),
-                _ if Instant::now() > deadline => return None,
-                _ => std::thread::sleep(Duration::from_millis(5)),
-            }
-        }
+        wait::exit(&mut self.child, time)?.code()
     }
 
     /// Returns the contents of the log.
@@ -80,22 +75,19 @@ impl Daemon {
     /// Waits for a log line that starts with `prefix`, and returns the rest of that line; `None` if
     /// the process ends or `deadline` passes before.
     pub fn line_after(&mut self, prefix: &str, deadline: Instant) -> Option<String> {
-        loop {
+        let mut found = None;
+        wait::up_to(deadline.saturating_duration_since(Instant::now()), || {
             let alive = self.alive();
-            let log = self.log();
             // The last line counts only once it is complete.
-            let found = log
+            found = self
+                .log()
                 .split_inclusive('\n')
                 .filter_map(|line| line.strip_suffix('\n'))
-                .find_map(|line| line.strip_prefix(prefix));
-            if let Some(rest) = found {
-                return Some(rest.trim().to_owned());
-            }
-            if !alive || Instant::now() > deadline {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+                .find_map(|line| line.strip_prefix(prefix))
+                .map(|rest| rest.trim().to_owned());
+            found.is_some() || !alive
+        });
+        found
     }
 
     /// Returns the running child processes, including their children.

@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::wait;
+
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Returns a free loopback port. Ports are below Linux's ephemeral range (32768 and up), so that no
@@ -31,11 +33,10 @@ pub fn loopback(port: u16) -> SocketAddr {
 /// Waits until a server accepts connections on `addr`; false if `deadline` passes, or if `alive`
 /// reports that the server has ended.
 pub fn wait_for(addr: SocketAddr, deadline: Instant, mut alive: impl FnMut() -> bool) -> bool {
-    while alive() && Instant::now() < deadline {
-        if TcpStream::connect_timeout(&addr, Duration::from_millis(200)).is_ok() {
-            return alive();
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    false
+    let mut accepts = false;
+    wait::up_to(deadline.saturating_duration_since(Instant::now()), || {
+        accepts = TcpStream::connect_timeout(&addr, Duration::from_millis(200)).is_ok();
+        accepts || !alive()
+    });
+    accepts && alive()
 }

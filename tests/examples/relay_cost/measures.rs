@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use longhaul_tests::processes;
+use testkit::wait;
 
 use crate::relays::Relay;
 
@@ -118,8 +119,9 @@ pub(crate) fn idle(relay: &Relay, connections: usize) -> f64 {
     let mut all = vec![talk()];
     let before = memory();
     all.extend((0..connections).map(|_| talk()));
-    thread::sleep(Duration::from_millis(200));
-    memory().saturating_sub(before) as f64 / connections as f64
+    let (quiet, patience) = (Duration::from_millis(200), Duration::from_secs(10));
+    let after = wait::steady(quiet, patience, memory).unwrap_or_else(memory);
+    after.saturating_sub(before) as f64 / connections as f64
 }
 
 /// Opens connections at this rate. Returns their number, the number of failures, the 99th
@@ -140,6 +142,7 @@ pub(crate) fn new_connections(relay: &Relay, rate: usize, seconds: usize) -> [f6
                 let (mut times, mut errors) = (Vec::new(), 0);
                 for which in (nth..rate * seconds).step_by(THREADS) {
                     let due = Duration::from_secs_f64(which as f64 / rate as f64);
+                    // Paces the connections.
                     thread::sleep(due.saturating_sub(begun.elapsed()));
                     // Starting late counts as slow.
                     let due = begun + due;

@@ -4,13 +4,13 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_tests::longhaul;
 use tempfile::TempDir;
 use testkit::missing::{built_peers, find_program};
 use testkit::process::cpu_time;
+use testkit::wait;
 
 /// Implementation of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +85,16 @@ fn run(mut command: Command, port: u16) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("it starts");
-    let until = Instant::now() + Duration::from_secs(10);
+    let limit = Duration::from_secs(10);
     // The connections of this check are closed again and not measured.
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < until, "it does not listen");
-        thread::sleep(Duration::from_millis(20));
-    }
-    thread::sleep(Duration::from_millis(300));
+    wait::until(
+        limit,
+        || TcpStream::connect(("127.0.0.1", port)).is_ok(),
+        || "it does not listen".to_owned(),
+    );
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", child.id())).map(Iterator::count);
+    let quiet = Duration::from_millis(300);
+    wait::steady(quiet, limit, || descriptors().ok()).expect("the check's connections end");
     child
 }
 

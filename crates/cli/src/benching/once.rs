@@ -1,6 +1,6 @@
 //! One copy, sampled while it runs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -110,11 +110,12 @@ impl CopySetup {
         );
         let hosts = hosts.measured(measured);
         let progress = Progress::default();
-        let over = AtomicBool::new(false);
+        let (runs, over) = channel::<()>();
         let (summary, points) = thread::scope(|scope| {
-            let sampler = scope.spawn(|| sample(&progress, &over, start));
-            let summary = copy::run(request, &hosts, &progress, &mut |_| {}, &self.cancel);
-            over.store(true, Ordering::Release);
+            let progress = &progress;
+            let sampler = scope.spawn(move || sample(progress, &over, start));
+            let summary = copy::run(request, &hosts, progress, &mut |_| {}, &self.cancel);
+            drop(runs);
             (summary, sampler.join().unwrap_or_default())
         });
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -153,10 +154,11 @@ impl CopyResult {
     }
 }
 
-fn sample(progress: &Progress, over: &AtomicBool, start: Instant) -> Vec<ProgressSample> {
+/// Samples the progress every [`TICK`], and once more when the sender of `over` is dropped.
+fn sample(progress: &Progress, over: &Receiver<()>, start: Instant) -> Vec<ProgressSample> {
     let mut points: Vec<ProgressSample> = Vec::new();
+    let mut last = false;
     loop {
-        let last = over.load(Ordering::Acquire);
         let bytes = progress.bytes_done();
         let news = points.last().is_none_or(|point| point.bytes != bytes);
         if news || last {
@@ -169,7 +171,7 @@ fn sample(progress: &Progress, over: &AtomicBool, start: Instant) -> Vec<Progres
         if last {
             return points;
         }
-        thread::sleep(TICK);
+        last = over.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout);
     }
 }
 

@@ -128,11 +128,11 @@ mod tests {
         assert_eq!(recalled(&first, rtt * 3), None);
         assert_eq!(first.recall("far:7001", rtt), None);
         // A thread writes it.
-        let until = std::time::Instant::now() + Duration::from_secs(30);
-        while recalled(&remembered(), rtt).is_none() {
-            assert!(std::time::Instant::now() < until, "it was not kept");
-            thread::sleep(Duration::from_millis(5));
-        }
+        testkit::wait::until(
+            Duration::from_secs(30),
+            || recalled(&remembered(), rtt).is_some(),
+            || "it was not kept".to_owned(),
+        );
         assert_eq!(recalled(&remembered(), rtt), Some(found));
     }
 }

@@ -21,19 +21,22 @@ pub(super) fn limit(root: Pid, share: f64) -> Result<(), LabError> {
     let runs = PERIOD.mul_f64(share.clamp(0.01, 1.0));
     let thread = thread::Builder::new().name("quota".to_owned());
     let limited = thread.spawn(move || {
-        while !runs.is_zero() && runs < PERIOD {
-            thread::sleep(runs);
-            let stopped = descendants(root.as_raw_nonzero().get());
-            for (signal, pause) in [
-                (Signal::STOP, PERIOD.saturating_sub(runs)),
-                (Signal::CONT, Duration::ZERO),
-            ] {
-                for pid in stopped.iter().filter_map(|pid| Pid::from_raw(*pid)) {
-                    // A process may have ended.
-                    let _ = kill_process(pid, signal);
-                }
-                thread::sleep(pause);
+        let phases = [
+            (Signal::CONT, runs),
+            (Signal::STOP, PERIOD.saturating_sub(runs)),
+        ];
+        let mut stopped = Vec::new();
+        let limits = !runs.is_zero() && runs < PERIOD;
+        for (signal, lasts) in phases.into_iter().cycle().take_while(|_| limits) {
+            if signal == Signal::STOP {
+                stopped = descendants(root.as_raw_nonzero().get());
             }
+            for pid in stopped.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+                // A process may have ended.
+                let _ = kill_process(pid, signal);
+            }
+            // The quota's clock.
+            thread::sleep(lasts);
         }
     });
     limited

@@ -43,6 +43,7 @@ pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Sh
 /// Connects to the server in order, half a round trip after each accept.
 fn connect_in_order(arriving: &mpsc::Receiver<Accepted>, server: SocketAddr, shared: &Arc<Shared>) {
     while let Ok(Accepted { client, at, fate }) = arriving.recv() {
+        // The delay of the emulated path.
         std::thread::sleep((at + shared.rtt / 2).saturating_duration_since(Instant::now()));
         let Ok(server) = TcpStream::connect(server) else {
             let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
@@ -66,7 +67,6 @@ fn carry(client: TcpStream, server: TcpStream, fate: Option<Fate>, shared: &Arc<
         up: Queue::default(),
         down: Queue::default(),
         dead: AtomicBool::new(false),
-        stalled: AtomicBool::new(false),
         fate,
         carried: [AtomicU64::new(0), AtomicU64::new(0)],
     });
@@ -95,7 +95,6 @@ pub(super) struct Connection {
     up: Queue,
     down: Queue,
     dead: AtomicBool,
-    stalled: AtomicBool,
     fate: Option<Fate>,
     /// Bytes carried up and down.
     carried: [AtomicU64; 2],
@@ -128,7 +127,8 @@ impl Connection {
         match self.fate {
             Some(Fate::Reset(at, after)) if at == way && sum >= after => self.reset(),
             Some(Fate::Stalls(at, after)) if at == way && sum >= after => {
-                self.stalled.store(true, Ordering::SeqCst);
+                self.up.stall();
+                self.down.stall();
             }
             _ => {}
         }
@@ -151,6 +151,8 @@ struct Inner {
     pieces: VecDeque<(Instant, Piece)>,
     bytes: usize,
     stopped: bool,
+    /// Nothing is delivered any more.
+    stalled: bool,
 }
 
 #[derive(Debug)]
@@ -213,9 +215,6 @@ fn take_in(way: Way, connection: &Connection, shared: &Shared) {
 fn deliver(way: Way, connection: &Connection, shared: &Shared) {
     let (_, queue, to) = connection.parts(way);
     while let Some(piece) = queue.pop(&shared.dark_until) {
-        while connection.stalled.load(Ordering::SeqCst) && !connection.dead() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
         match piece {
             Piece::Data(mut bytes) => {
                 // Bytes behind a cut must not arrive: the answer to them could overtake the reset.
@@ -280,7 +279,8 @@ impl Queue {
             if inner.stopped {
                 return None;
             }
-            let Some((due, _)) = inner.pieces.front() else {
+            let stalled = inner.stalled;
+            let Some((due, _)) = inner.pieces.front().filter(|_| !stalled) else {
                 inner = self
                     .changed
                     .wait(inner)
@@ -306,5 +306,10 @@ impl Queue {
     fn stop(&self) {
         locked(&self.inner).stopped = true;
         self.changed.notify_all();
+    }
+
+    /// Keeps all pieces back until the queue is stopped.
+    fn stall(&self) {
+        locked(&self.inner).stalled = true;
     }
 }

@@ -1,15 +1,21 @@
-//! Output of a program, read by a thread while the program runs.
+//! Standard output and error of a program, read by two threads while the program runs.
 
 use std::io::Read;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::Instant;
 
-/// Bytes that a program has written so far.
+/// Bytes that a program has written so far to its standard output and to its standard error.
 #[derive(Debug)]
-pub(super) struct Capture {
-    state: Arc<(Mutex<Captured>, Condvar)>,
-    reader: JoinHandle<()>,
+pub(super) struct Captures {
+    shared: Arc<Shared>,
+    readers: [JoinHandle<()>; 2],
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    pipes: Mutex<[Captured; 2]>,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -18,63 +24,77 @@ struct Captured {
     closed: bool,
 }
 
-impl Capture {
-    pub(super) fn of(mut pipe: impl Read + Send + 'static) -> Self {
-        let state: Arc<(Mutex<Captured>, Condvar)> = Arc::default();
-        let shared = Arc::clone(&state);
-        let reader = std::thread::spawn(move || {
-            let mut chunk = [0; 16384];
-            loop {
-                let read = pipe.read(&mut chunk).unwrap_or(0);
-                let mut captured = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-                captured.bytes.extend_from_slice(&chunk[..read]);
-                captured.closed = read == 0;
-                shared.1.notify_all();
-                if read == 0 {
-                    return;
-                }
-            }
-        });
-        Self { state, reader }
+impl Captures {
+    pub(super) fn of(
+        stdout: impl Read + Send + 'static,
+        stderr: impl Read + Send + 'static,
+    ) -> Self {
+        let shared: Arc<Shared> = Arc::default();
+        let readers = [
+            reader(stdout, 0, Arc::clone(&shared)),
+            reader(stderr, 1, Arc::clone(&shared)),
+        ];
+        Self { shared, readers }
     }
 
-    pub(super) fn contains(&self, text: &str) -> bool {
-        let captured = self.state.0.lock().unwrap_or_else(PoisonError::into_inner);
-        captured
-            .bytes
+    /// Waits until `text` appears in either pipe; false if `deadline` passes, or if both are closed
+    /// before.
+    pub(super) fn show(&self, text: &str, deadline: Instant) -> bool {
+        let mut pipes = self.shared.lock();
+        loop {
+            if pipes.iter().any(|pipe| pipe.contains(text)) {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || pipes.iter().all(|pipe| pipe.closed) {
+                return false;
+            }
+            let waited = self.shared.changed.wait_timeout(pipes, left);
+            pipes = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub(super) fn are_closed(&self) -> bool {
+        self.shared.lock().iter().all(|pipe| pipe.closed)
+    }
+
+    /// Reads both pipes to their ends, and returns their bytes.
+    pub(super) fn finish(self) -> [Vec<u8>; 2] {
+        for reader in self.readers {
+            let _ = reader.join();
+        }
+        let mut pipes = self.shared.lock();
+        pipes.each_mut().map(|pipe| std::mem::take(&mut pipe.bytes))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, [Captured; 2]> {
+        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Captured {
+    fn contains(&self, text: &str) -> bool {
+        self.bytes
             .windows(text.len())
             .any(|window| window == text.as_bytes())
     }
+}
 
-    pub(super) fn closed(&self) -> bool {
-        self.state
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .closed
-    }
-
-    pub(super) fn wait(&self, limit: Duration) {
-        let captured = self.state.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = if captured.closed {
-            drop(captured);
-            std::thread::sleep(limit);
-            return;
-        } else {
-            self.state.1.wait_timeout(captured, limit)
-        };
-        drop(waited);
-    }
-
-    pub(super) fn finish(self) -> Vec<u8> {
-        let _ = self.reader.join();
-        std::mem::take(
-            &mut self
-                .state
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .bytes,
-        )
-    }
+fn reader(mut pipe: impl Read + Send + 'static, nth: usize, shared: Arc<Shared>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut chunk = [0; 16384];
+        loop {
+            let read = pipe.read(&mut chunk).unwrap_or(0);
+            let mut pipes = shared.lock();
+            let captured = &mut pipes[nth];
+            captured.bytes.extend_from_slice(&chunk[..read]);
+            captured.closed = read == 0;
+            shared.changed.notify_all();
+            if read == 0 {
+                return;
+            }
+        }
+    })
 }

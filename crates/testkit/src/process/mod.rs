@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
-use capture::Capture;
+use crate::wait;
+use capture::Captures;
 pub use outcome::Outcome;
 
 /// Command to run.
@@ -145,8 +146,10 @@ impl Run {
             }
             None => stdin,
         };
-        let stdout = Capture::of(child.stdout.take().expect("stdout was piped"));
-        let stderr = Capture::of(child.stderr.take().expect("stderr was piped"));
+        let output = Captures::of(
+            child.stdout.take().expect("stdout was piped"),
+            child.stderr.take().expect("stderr was piped"),
+        );
         let (sender, ended) = channel();
         std::thread::spawn(move || {
             let _ = sender.send(wait(child, pid));
@@ -157,8 +160,7 @@ impl Run {
             started,
             deadline: started + self.timeout,
             stdin,
-            stdout,
-            stderr,
+            output,
             ended,
         }
     }
@@ -211,8 +213,7 @@ pub struct Running {
     started: Instant,
     deadline: Instant,
     stdin: Option<ChildStdin>,
-    stdout: Capture,
-    stderr: Capture,
+    output: Captures,
     ended: Receiver<(std::process::ExitStatus, Duration, Instant)>,
 }
 
@@ -249,26 +250,20 @@ impl Running {
     /// Waits until `text` appears on standard output or standard error; false if the time limit
     /// passes, or if both are closed before.
     pub fn shows(&self, text: &str) -> bool {
-        loop {
-            if self.stdout.contains(text) || self.stderr.contains(text) {
-                return true;
-            }
-            if Instant::now() > self.deadline || (self.stdout.closed() && self.stderr.closed()) {
-                return self.stdout.contains(text) || self.stderr.contains(text);
-            }
-            self.stdout.wait(Duration::from_millis(10));
-        }
+        self.output.show(text, self.deadline)
     }
 
     /// Waits until `condition` holds; false if the program ends or the time limit passes before.
     pub fn until(&self, mut condition: impl FnMut() -> bool) -> bool {
-        while !condition() {
-            if Instant::now() > self.deadline || (self.stdout.closed() && self.stderr.closed()) {
-                return condition();
-            }
-            self.stdout.wait(Duration::from_millis(1));
-        }
-        true
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let mut holds = false;
+        wait::up_to(left, || {
+            // Read before the condition: a program may fulfil it and end.
+            let ended = self.output.are_closed();
+            holds = condition();
+            holds || ended
+        });
+        holds
     }
 
     /// Waits for the end of the program, and kills it after the time limit.
@@ -286,13 +281,14 @@ impl Running {
             }
             Err(RecvTimeoutError::Disconnected) => panic!("{}: nobody waits for it", self.shown),
         };
+        let [stdout, stderr] = self.output.finish();
         Outcome {
             shown: self.shown,
             code: status.code(),
             signal: status.signal(),
             timed_out,
-            stdout: self.stdout.finish(),
-            stderr: self.stderr.finish(),
+            stdout,
+            stderr,
             elapsed: ended.duration_since(self.started),
             cpu,
         }

@@ -98,7 +98,14 @@ impl ConnectionHold {
 }
 
 /// Connections that were started in advance.
-pub(super) struct Preconnect(Arc<Mutex<StartedConnection>>);
+pub(super) struct Preconnect(Arc<Started>);
+
+#[derive(Default)]
+struct Started {
+    state: Mutex<StartedConnection>,
+    /// Notified when no more connections are started.
+    ended: Condvar,
+}
 
 #[derive(Default)]
 struct StartedConnection {
@@ -207,7 +214,7 @@ impl Preconnect {
             around,
             first,
         };
-        let begun = Arc::<Mutex<StartedConnection>>::default();
+        let begun = Arc::<Started>::default();
         let ahead = Self(Arc::clone(&begun));
         let thread = thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || begin(&begun, &maker, sufficient, worth));
@@ -217,14 +224,14 @@ impl Preconnect {
 
     /// Returns the number of connections that wait for their login.
     pub(super) fn waiting(&self) -> u32 {
-        u32::try_from(lock(&self.0).waiting.len()).unwrap_or(u32::MAX)
+        u32::try_from(lock(&self.0.state).waiting.len()).unwrap_or(u32::MAX)
     }
 
     /// Logs the next prepared connection in and returns it, or `None` if none waits; `host_key` is
     /// the first connection's key.
     pub(super) fn take(&self, host_key: &[u8]) -> Option<Result<Box<dyn Link>, NoMoreConnections>> {
         loop {
-            let waiting = lock(&self.0).waiting.pop_front()?;
+            let waiting = lock(&self.0.state).waiting.pop_front()?;
             if !waiting.held.settle(WaitState::Wanted(host_key.to_vec())) {
                 continue;
             }
@@ -241,8 +248,9 @@ impl Preconnect {
 
 impl Drop for Preconnect {
     fn drop(&mut self) {
-        let mut begun = lock(&self.0);
+        let mut begun = lock(&self.0.state);
         begun.over = true;
+        self.0.ended.notify_all();
         for waiting in begun.waiting.drain(..) {
             if waiting.held.settle(WaitState::Over) {
                 debug!("closing a connection that was opened in advance and not used");
@@ -252,7 +260,7 @@ impl Drop for Preconnect {
 }
 
 fn begin(
-    shared: &Mutex<StartedConnection>,
+    shared: &Started,
     maker: &ConnectionMaker,
     sufficient: Option<bool>,
     worth: impl Fn() -> u32,
@@ -267,7 +275,7 @@ fn begin(
                 return;
             }
         }
-        let mut begun = lock(shared);
+        let mut begun = lock(&shared.state);
         if begun.over || maker.first.opened.get().is_some() {
             return;
         }
@@ -275,8 +283,7 @@ fn begin(
             begun.connections += 1;
             begun.waiting.extend(maker.make());
         }
-        drop(begun);
-        thread::sleep(LOOK);
+        drop(shared.ended.wait_timeout_while(begun, LOOK, |b| !b.over));
     }
 }
 
@@ -371,7 +378,10 @@ mod tests {
             waiting: [Waiting { held: late, link }].into(),
             over: false,
         };
-        let ahead = Preconnect(Arc::new(Mutex::new(begun)));
+        let ahead = Preconnect(Arc::new(Started {
+            state: Mutex::new(begun),
+            ended: Condvar::new(),
+        }));
         assert!(ahead.take(b"key").is_none());
     }
 
@@ -386,7 +396,10 @@ mod tests {
             waiting: [Waiting { held, link }].into(),
             over: false,
         };
-        let ahead = Preconnect(Arc::new(Mutex::new(begun)));
+        let ahead = Preconnect(Arc::new(Started {
+            state: Mutex::new(begun),
+            ended: Condvar::new(),
+        }));
         assert!(ahead.take(b"key").is_none());
     }
 }

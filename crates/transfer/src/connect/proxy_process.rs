@@ -5,9 +5,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::escape;
 
@@ -24,8 +28,9 @@ pub struct ProxyProcess {
     child: Mutex<Child>,
     /// The end of the command's standard error, which is also passed through.
     said: Arc<Mutex<Vec<u8>>>,
-    /// Reads the command's standard error; ends with the last process that has it open.
-    reader: Option<JoinHandle<()>>,
+    /// Disconnected once the command's standard error was read to its end, which comes with the last
+    /// process that has it open.
+    read: Mutex<Receiver<()>>,
 }
 
 impl ProxyProcess {
@@ -43,15 +48,18 @@ impl ProxyProcess {
             .stderr(Stdio::piped())
             .spawn()?;
         let said = Arc::new(Mutex::new(Vec::new()));
-        let reader = child.stderr.take().map(|stderr| {
+        let (reading, read) = channel::<()>();
+        if let Some(stderr) = child.stderr.take() {
             let kept = Arc::clone(&said);
-            thread::spawn(move || pass_on(stderr, &kept))
-        });
-        let child = Mutex::new(child);
+            thread::spawn(move || {
+                let _reading = reading;
+                pass_on(stderr, &kept);
+            });
+        }
         let process = Self {
-            child,
+            child: Mutex::new(child),
             said,
-            reader,
+            read: Mutex::new(read),
         };
         Ok((ours, process))
     }
@@ -59,14 +67,14 @@ impl ProxyProcess {
     /// Waits briefly and reports how the command ended: its status and its last line, escaped.
     pub(super) fn why_ended(&self) -> String {
         let until = Instant::now() + EXITS;
-        let status = loop {
-            let status = self.child().try_wait().ok().flatten();
-            let read = self.reader.as_ref().is_none_or(JoinHandle::is_finished);
-            if status.is_some() && read || Instant::now() >= until {
-                break status;
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
+        let left = || until.saturating_duration_since(Instant::now());
+        // Nothing is ever sent: the wait ends when the reader does.
+        let _ = self
+            .read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv_timeout(left());
+        let status = self.exit_within(left());
         let how = match status.map(|status| (status.code(), status.signal())) {
             Some((Some(code), _)) => format!("ended with status {code}"),
             Some((None, Some(signal))) => format!("was ended by signal {signal}"),
@@ -78,6 +86,17 @@ impl ProxyProcess {
             Some(line) => format!("the ProxyCommand {how}: {line}"),
             None => format!("the ProxyCommand {how}"),
         }
+    }
+
+    fn exit_within(&self, limit: Duration) -> Option<ExitStatus> {
+        let mut child = self.child();
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok()?;
+        let limit = Timespec::try_from(limit).ok();
+        let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], limit.as_ref());
+        child.try_wait().ok().flatten()
     }
 
     pub(super) fn kill(&self) {

@@ -53,11 +53,7 @@ fn ranges(id: u64, mib: u64, durable: bool) -> Record {
 }
 
 fn until(what: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !what() {
-        assert!(begun.elapsed() < LONG, "it does not come");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    testkit::wait::until(LONG, what, || "it does not come".to_owned());
 }
 
 #[test]
@@ -178,6 +174,7 @@ fn a_million_files_cost_little() {
         }
         log.write_out().unwrap();
         took += begun_at.elapsed();
+        // Paces the measurement.
         std::thread::sleep(Duration::from_micros(1600));
     }
     let len = fs::metadata(&path).unwrap().len();

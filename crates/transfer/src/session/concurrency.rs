@@ -186,6 +186,17 @@ impl ConcurrencyInputs {
     }
 }
 
+/// True if the connections can be measured: one is open, or a server has answered. A session whose
+/// only lane is being replaced has neither, and takes no samples.
+fn is_measurable(of: &Dispatcher, open: bool) -> bool {
+    let greeted = || {
+        of.lanes()
+            .iter()
+            .any(|on| on.lane().server_info().is_some())
+    };
+    (open || greeted()) && !of.connections().is_empty()
+}
+
 /// Configuration of the concurrency controller for a host. `learned` is the result of an earlier
 /// run, `one_machine` is set if the host is this machine, and `most` caps the connections.
 pub(crate) fn growth_config(
@@ -235,8 +246,14 @@ pub(super) struct Look {
 
 impl ConcurrencyInputs {
     /// Time of the next sample while jobs are unfinished.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.growth.as_ref()?.next_sample()
+    pub(super) fn poll_timeout(
+        &self,
+        options: &SessionOptions,
+        of: &Dispatcher,
+    ) -> Option<Instant> {
+        let open = options.reach.as_ref().is_some_and(|r| r.is_open());
+        let growth = self.growth.as_ref().filter(|_| is_measurable(of, open))?;
+        growth.next_sample()
     }
 
     /// Samples the transfer, and returns the connections and channels to open or to retire.
@@ -294,14 +311,9 @@ impl ConcurrencyInputs {
 
     /// True if the state of the session allows a sample. `open` means that the login is complete.
     fn may_sample(&self, of: &Measured<'_>, open: bool) -> bool {
-        let lanes = of.dispatcher.lanes();
-        let greeted = || lanes.iter().any(|on| on.lane().server_info().is_some());
         let begins = self.growth.is_none() && self.expected.0 > 0;
         let scheduler = of.dispatcher.scheduler();
-        if scheduler.is_idle() && !begins
-            || !(open || greeted())
-            || of.dispatcher.connections().is_empty()
-        {
+        if scheduler.is_idle() && !begins || !is_measurable(of.dispatcher, open) {
             return false;
         }
         // A single file that is rebuilt from a basis file sends little. Sampling starts when data

@@ -33,6 +33,7 @@ mod question;
 mod reconnect;
 mod remote_commands;
 mod remote_server;
+mod reopening;
 mod server_facts;
 mod stalls;
 #[cfg(test)]

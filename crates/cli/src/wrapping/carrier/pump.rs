@@ -376,6 +376,7 @@ mod tests {
     fn who_was_waited_for_is_told() {
         let pause = Duration::from_millis(60);
         let program = |mut end: UnixStream| {
+            // The pause is what is measured.
             thread::sleep(pause);
             end.write_all(b"x").unwrap();
             end.read_exact(&mut [0]).unwrap();

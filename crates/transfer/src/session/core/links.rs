@@ -18,7 +18,22 @@ const MOMENT: Duration = Duration::from_millis(10);
 
 impl SessionCore {
     /// Handles the end of a lane's channel: another lane takes over its work.
-    pub(super) fn lane_ended(&mut self, now: Instant, id: LaneId, mut error: LaneError) {
+    pub(super) fn lane_ended(&mut self, now: Instant, id: LaneId, error: LaneError) {
+        self.reopening.channel_ended(now);
+        self.end_lane(now, id, error);
+    }
+
+    /// Replaces the only lane, whose channel was refused, by another one after a pause.
+    pub(super) fn open_again(&mut self, now: Instant, id: LaneId, error: &LaneError) {
+        tracing::debug!("{error}; opening it again, because another channel has just ended");
+        self.dispatcher.close_channel(id, error);
+        let news = self.dispatcher.remove_lane(now, id, error);
+        self.note_news(news);
+        self.dispatcher.recover(now);
+    }
+
+    /// Ends a lane whose channel was closed or refused.
+    pub(super) fn end_lane(&mut self, now: Instant, id: LaneId, mut error: LaneError) {
         let Some(on) = self.dispatcher.lanes().get(id) else {
             return;
         };

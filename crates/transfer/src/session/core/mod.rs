@@ -28,6 +28,7 @@ use crate::session::remote_commands::{
     CONTROL, RemoteCommandEvent, RemoteCommandId, RemoteCommands,
 };
 use crate::session::remote_server::{RefusedChannel, RemoteServer};
+use crate::session::reopening::Reopening;
 use crate::session::server_facts::ServerFacts;
 use crate::session::stalls::{StallStep, Stalls};
 use crate::session::{
@@ -81,6 +82,7 @@ pub(super) struct SessionCore {
     pacing: Pacing,
     reconnect: Reconnect,
     losses: Losses,
+    reopening: Reopening,
     stalls: Stalls,
     listings: ListingHold,
     events: EventBatcher,
@@ -112,6 +114,7 @@ impl SessionCore {
             pacing: Pacing::new(options.limit, options.background, now),
             reconnect: Reconnect::new(now, machine),
             losses: Losses::default(),
+            reopening: Reopening::default(),
             stalls: Stalls::new(options.patience, options.requests),
             listings: ListingHold::default(),
             events: EventBatcher::new(now),
@@ -369,9 +372,18 @@ impl SessionCore {
             return self.note_refused(now, asked);
         };
         let id = lane.id();
+        let data = !lane.is_listing();
         lane.lane_mut().handle_closed(&why);
         self.dispatcher.scheduler_mut().lane_is_over(now, id);
-        self.lane_ended(now, id, LaneError::Closed(why));
+        let error = LaneError::Closed(why);
+        if !refused {
+            return self.lane_ended(now, id, error);
+        }
+        let last = data && self.dispatcher.lanes().data_lanes() <= 1;
+        match last && self.reopening.refused(now) {
+            true => self.open_again(now, id, &error),
+            false => self.end_lane(now, id, error),
+        }
     }
 
     fn note_refused(&mut self, now: Instant, refused: impl IntoIterator<Item = RefusedChannel>) {
@@ -457,7 +469,7 @@ impl SessionCore {
         self.remote.learn(peer.map(|peer| peer.far));
         let slow = self.concurrency.was_slow(&self.options);
         self.dispatcher.set_slow(slow);
-        if self.dispatcher.lanes().working().is_none() {
+        if self.dispatcher.lanes().working().is_none() && !self.reopening.waits(now) {
             self.open_data_lane(now);
         }
         if self.dispatcher.lanes().is_empty() || self.is_over() {
@@ -672,7 +684,10 @@ impl SessionCore {
     pub(super) fn due(&mut self, now: Instant) -> Due {
         let scheduler = self.dispatcher.scheduler();
         let busy = !scheduler.is_idle();
-        let next_sample = self.concurrency.poll_timeout().filter(|_| busy);
+        let sampled = self
+            .concurrency
+            .poll_timeout(&self.options, &self.dispatcher);
+        let next_sample = sampled.filter(|_| busy);
         let links = self.dispatcher.connections().iter();
         let deadlines = [
             self.pacing.poll_timeout(busy),
@@ -684,6 +699,7 @@ impl SessionCore {
             self.reconnect.poll_timeout(self.is_awaiting()),
             self.next_stall(),
             self.remote.poll_timeout(&self.dispatcher),
+            self.reopening.poll_timeout(now),
         ];
         let deadlines = deadlines.into_iter().flatten();
         let (sum, changes) = self.dispatcher.revision();
