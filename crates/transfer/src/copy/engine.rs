@@ -7,7 +7,7 @@ use schedule::{Attributes, EntryKind, Fault, Job, JobId, JobKind, LaneEvent, Rem
 use sftp::pattern::Pattern;
 
 use super::durable::Unsynced;
-use super::edge::{Connected, Edge, Heard, Remote, Wish, wait_for};
+use super::edge::{Connected, Edge, Heard, Remote};
 use super::file::{FileId, FileTask, JobRole};
 use super::hard_links::HardLinks;
 use super::links::TopLevelLinks;
@@ -19,6 +19,7 @@ use super::source::{ActiveWalks, SourceRoot, WalkId};
 use super::transfer_estimate::Counting;
 use super::tree::{DirKey, HeldItem, TargetTree};
 use super::verify::Verification;
+use super::wish::{Wish, wait_for};
 use super::withheld::Withheld;
 use super::{CopyOptions, CopyRequest, DeltaUse};
 use crate::connect::ConnectError;

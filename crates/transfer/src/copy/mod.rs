@@ -33,6 +33,7 @@ mod threads;
 mod transfer_estimate;
 mod tree;
 mod verify;
+mod wish;
 mod withheld;
 mod xattrs;
 

@@ -17,9 +17,9 @@ use schedule::journal::{Record, State};
 use patience::{Patience, Wait};
 use worth::ResumeValue;
 
-use super::edge::{Wish, wait_for};
 use super::engine::Engine;
 use super::file::FileId;
+use super::wish::{Wish, wait_for};
 use super::{CopyRequest, Place as Operand};
 use crate::disk::os_words;
 use crate::journal::{Devices, EarlierRun, JournalLog, JournalStore};
