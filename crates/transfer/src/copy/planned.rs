@@ -383,7 +383,7 @@ impl Engine<'_> {
         self.ask(end, kind)
             .await
             .ok()
-            .and_then(|asked| asked.attributes)
+            .and_then(|asked| asked.attributes())
     }
 }
 

@@ -5,6 +5,7 @@ mod boot;
 mod left;
 mod note;
 mod patience;
+mod task;
 mod worth;
 
 use std::collections::VecDeque;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use schedule::journal::{Record, State};
 
 use patience::{Patience, Wait};
+pub(super) use task::ResumeTask;
 use worth::ResumeValue;
 
 use super::engine::Engine;

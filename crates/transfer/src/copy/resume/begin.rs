@@ -4,8 +4,9 @@ use schedule::journal::{Entry, Record, SourceId};
 use schedule::{Attributes, Keep};
 
 use super::super::engine::Engine;
-use super::super::file::{CompletedFileSearch, FileId};
+use super::super::file::FileId;
 use super::StartDecision;
+use super::task::CompletedFileSearch;
 use crate::disk::os_words;
 
 /// Bytes below which a copy is sent again rather than recorded in the journal.
@@ -23,15 +24,16 @@ impl Engine<'_> {
         let Some(task) = self.files.get(&id) else {
             return StartDecision::Later;
         };
-        if task.keep.is_some() {
+        if task.resume().has_begun() {
             return StartDecision::Now;
         }
-        let known = task.identity;
-        let Some(source) = known.or_else(|| self.source_id(&task.source, task.attributes)) else {
+        let known = task.identity();
+        let Some(source) = known.or_else(|| self.source_id(task.source(), task.attributes()))
+        else {
             return StartDecision::Now;
         };
-        let target = task.target.clone();
-        let was_found = task.looking == CompletedFileSearch::Found;
+        let target = task.target().to_vec();
+        let was_found = task.resume().is_search(CompletedFileSearch::Found);
         let known = self
             .keeper
             .state
@@ -58,15 +60,14 @@ impl Engine<'_> {
                 let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
                 if same(&entry) && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
-                    let keep = Box::new(Keep {
+                    let keep = Keep {
                         tag: entry.tag,
                         again: 0,
                         left: Some(left),
-                    });
+                    };
                     if let Some(task) = self.files.get_mut(&id) {
-                        task.entry = Some(of);
-                        task.keep = Some(keep);
-                        task.taken = bytes;
+                        task.resume_mut().begin(of, keep);
+                        task.resume_mut().takes(bytes);
                     }
                     return StartDecision::Now;
                 }
@@ -99,8 +100,7 @@ impl Engine<'_> {
                 tag,
                 ..Keep::default()
             };
-            task.entry = Some(of);
-            task.keep = Some(Box::new(keep));
+            task.resume_mut().begin(of, keep);
         }
         self.keeper.files += 1;
         self.keeper.bytes = self.keeper.bytes.saturating_add(source.size);
