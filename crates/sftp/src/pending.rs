@@ -57,27 +57,37 @@ pub(crate) fn fit(
                 .collect(),
         ),
         (ReplyKind::Attrs, Response::Attrs { attrs }) => Reply::Attrs(attrs),
-        (ReplyKind::Statvfs, Response::ExtendedReply { body }) => {
-            Reply::Statvfs(whole::<Statvfs>(body.0).map_err(malformed)?)
+        (_, Response::ExtendedReply { body }) => {
+            extended(pending, message, number, body.0, malformed)?
         }
-        (ReplyKind::Limits, Response::ExtendedReply { body }) => {
-            Reply::Limits(whole::<Limits>(body.0).map_err(malformed)?)
-        }
-        (ReplyKind::UsersGroups, Response::ExtendedReply { body }) => {
-            let mut r = Reader::new(body.0);
+        _ => return Err(wrong(pending, number)),
+    })
+}
+
+/// Converts the body of an EXTENDED_REPLY to the reply that its request expects.
+fn extended(
+    pending: &Pending,
+    message: &Bytes,
+    number: u8,
+    body: &[u8],
+    malformed: impl Fn(wire::WireError) -> Error,
+) -> Result<Reply, Error> {
+    Ok(match pending.expects {
+        ReplyKind::Statvfs => Reply::Statvfs(whole::<Statvfs>(body).map_err(malformed)?),
+        ReplyKind::Limits => Reply::Limits(whole::<Limits>(body).map_err(malformed)?),
+        ReplyKind::UsersGroups => {
+            let mut r = Reader::new(body);
             let users = r.string().and_then(strings).map_err(&malformed)?;
             let groups = r.string().and_then(strings).map_err(&malformed)?;
             r.finish().map_err(malformed)?;
             Reply::UsersGroups { users, groups }
         }
-        (ReplyKind::File | ReplyKind::PackedFile, Response::ExtendedReply { body }) => {
-            Reply::File(file(pending, message, body.0, malformed)?)
+        ReplyKind::File | ReplyKind::PackedFile => {
+            Reply::File(file(pending, message, body, malformed)?)
         }
-        (ReplyKind::Tree, Response::ExtendedReply { body }) => {
-            Reply::Tree(crate::tree::steps(body.0).map_err(malformed)?)
-        }
-        (ReplyKind::Packed | ReplyKind::Sparse, Response::ExtendedReply { body }) => {
-            let mut r = Reader::new(body.0);
+        ReplyKind::Tree => Reply::Tree(crate::tree::steps(body).map_err(malformed)?),
+        ReplyKind::Packed | ReplyKind::Sparse => {
+            let mut r = Reader::new(body);
             let len = r.u32().map_err(&malformed)?;
             if (pending.expects, len) == (ReplyKind::Sparse, HOLE) {
                 let len = r.u64().map_err(&malformed)?;
@@ -95,26 +105,22 @@ pub(crate) fn fit(
                 bytes: message.slice_ref(r.rest()),
             }
         }
-        (ReplyKind::Xattrs, Response::ExtendedReply { body }) => {
-            Reply::Xattrs(crate::xattrs::read(body.0).map_err(malformed)?)
-        }
-        (ReplyKind::Set, Response::ExtendedReply { body }) => {
-            let mut r = Reader::new(body.0);
+        ReplyKind::Xattrs => Reply::Xattrs(crate::xattrs::read(body).map_err(malformed)?),
+        ReplyKind::Set => {
+            let mut r = Reader::new(body);
             let not_kept = Parts(r.u32().map_err(&malformed)?);
             let why = printable(r.string().map_err(&malformed)?, 256);
             r.finish().map_err(malformed)?;
             Reply::Set { not_kept, why }
         }
-        (ReplyKind::Ids, Response::ExtendedReply { body }) => {
-            let mut r = Reader::new(body.0);
+        ReplyKind::Ids => {
+            let mut r = Reader::new(body);
             let users = r.string().and_then(numbers).map_err(&malformed)?;
             let groups = r.string().and_then(numbers).map_err(&malformed)?;
             r.finish().map_err(malformed)?;
             Reply::Ids { users, groups }
         }
-        (ReplyKind::Sums, Response::ExtendedReply { body }) => {
-            Reply::Sums(message.slice_ref(body.0))
-        }
+        ReplyKind::Sums => Reply::Sums(message.slice_ref(body)),
         _ => return Err(wrong(pending, number)),
     })
 }

@@ -1,3 +1,4 @@
+use crate::figures::DirectionStatistics;
 use crate::path::{Direction, Fraction, Loss, PathSpec};
 
 /// The uses of randomness. Each has its own stream in each direction, so that another impairment
@@ -72,6 +73,22 @@ pub(super) struct SegmentImpairment {
     pub(super) held: bool,
 }
 
+impl SegmentImpairment {
+    /// Counts `segments` with this fate.
+    pub(super) fn count(self, figures: &mut DirectionStatistics, segments: u64, bytes: u64) {
+        if self.lost {
+            figures.drops.loss.add(segments, bytes);
+            return;
+        }
+        if self.held {
+            figures.reordered.add(segments, bytes);
+        }
+        if self.duplicated {
+            figures.duplicated.add(segments, bytes);
+        }
+    }
+}
+
 /// The fates of the segments that arrive at a link, in order, independent of free room in its
 /// queue: the nth segment has the same fate in every run with a seed.
 #[derive(Debug)]
@@ -102,8 +119,11 @@ impl SegmentImpairments {
         self.loss.below == 0 && self.duplicate.below == 0 && self.reorder.below == 0
     }
 
-    /// The fate of the next segment.
+    /// Returns the fate of the next segment.
     pub(super) fn draw(&mut self) -> SegmentImpairment {
+        if self.quiet() {
+            return SegmentImpairment::default();
+        }
         SegmentImpairment {
             lost: self.lost(),
             duplicated: self.duplicate.toss(),

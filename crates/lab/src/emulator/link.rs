@@ -1,7 +1,7 @@
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use super::chance::{SegmentImpairment, SegmentImpairments};
+use super::chance::SegmentImpairments;
 use super::delay::Delay;
 use super::drain::LeakyBucket;
 use super::flight::{Flight, FrameInFlight};
@@ -137,6 +137,15 @@ impl Link {
         self.blackouts.iter().any(|blackout| blackout.contains(&at))
     }
 
+    /// Returns the number of segments to decide on at once.
+    fn decided_together(&self, segments: &Segments) -> usize {
+        let too_long = |longest| segments.bytes(0..1) > longest;
+        match self.fates.quiet() && !self.black_hole.is_some_and(too_long) {
+            true => segments.within(self.piece),
+            false => 1,
+        }
+    }
+
     /// Decides on each segment, and leaves those that pass in `parts`. Without randomness, several
     /// segments are decided at once if there is room for all.
     fn admit(
@@ -148,9 +157,12 @@ impl Link {
     ) {
         self.parts.clear();
         self.queue.advance(now);
+        let piece = segments.within(self.piece);
+        let together = self.decided_together(segments);
         let (dscp, flow) = (headers.dscp, flow_of(headers));
-        let applying = self.policers.iter_mut();
-        let mut policers: Vec<&mut LeakyBucket> = applying
+        let mut policers: Vec<&mut LeakyBucket> = self
+            .policers
+            .iter_mut()
             .filter_map(|limit| limit.bucket(dscp, flow))
             .collect();
         policers.iter_mut().for_each(|policer| policer.advance(now));
@@ -160,11 +172,6 @@ impl Link {
         });
         let black_hole = self.black_hole;
         let too_long = |bytes| black_hole.is_some_and(|longest| bytes > longest);
-        let together = match self.fates.quiet() && !too_long(segments.bytes(0..1)) {
-            true => segments.within(self.piece),
-            false => 1,
-        };
-        let piece = segments.within(self.piece);
 
         let mut next = 0;
         while next < segments.count {
@@ -179,10 +186,7 @@ impl Link {
             }
             next = range.end;
             let count = range.len() as u64;
-            let fate = match self.fates.quiet() {
-                true => SegmentImpairment::default(),
-                false => self.fates.draw(),
-            };
+            let fate = self.fates.draw();
 
             if too_long(bytes) && count == 1 {
                 figures.drops.black_hole.add(count, bytes);
@@ -212,15 +216,9 @@ impl Link {
                 shaper.add(bytes);
                 departs = departs.max(shaper.empty_at().saturating_sub(*burst));
             }
+            fate.count(figures, count, bytes);
             if fate.lost {
-                figures.drops.loss.add(count, bytes);
                 continue;
-            }
-            if fate.held {
-                figures.reordered.add(count, bytes);
-            }
-            if fate.duplicated {
-                figures.duplicated.add(count, bytes);
             }
             let part = SegmentRun {
                 segments: range,

@@ -27,53 +27,66 @@ pub struct WantedSettings {
     pub disk: bool,
 }
 
+impl CommonOffer {
+    /// Compressions that both ends have.
+    fn compressions(&self) -> Vec<Compression> {
+        let zlib = self.zlib.then_some(Compression::Zlib);
+        let zstd = self.zstd.then_some(Compression::Zstd);
+        zlib.into_iter().chain(zstd).collect()
+    }
+}
+
+/// Copies of `plain` with each cipher, and with the first MAC where the cipher needs one.
+fn each_cipher(offer: &CommonOffer, plain: &Setting) -> Vec<Setting> {
+    let with = |(cipher, alone): &(String, bool)| {
+        let mac = match alone {
+            true => None,
+            false => Some(offer.macs.first()?.clone()),
+        };
+        Some(Setting {
+            cipher: cipher.clone(),
+            mac,
+            ..plain.clone()
+        })
+    };
+    offer.ciphers.iter().filter_map(with).collect()
+}
+
+/// Copy of `row` with this data and compression.
+fn compressed(row: &Setting, data: Data, compression: Compression) -> Setting {
+    Setting {
+        data,
+        compression,
+        both_ours: compression == Compression::Zstd,
+        ..row.clone()
+    }
+}
+
+/// Copy of `row` as a download.
+fn down(row: &Setting) -> Setting {
+    Setting {
+        way: CopyDirection::Down,
+        ..row.clone()
+    }
+}
+
 /// The settings, and the number of leading ones that run even if time is short: each cipher once.
 pub fn settings(offer: &CommonOffer, wanted: &WantedSettings) -> (Vec<Setting>, usize) {
     let mut all = SettingList::default();
     let Some(plain) = base(offer, wanted) else {
         return (Vec::new(), 0);
     };
-    let ciphers: Vec<Setting> = offer
-        .ciphers
-        .iter()
-        .filter_map(|(cipher, alone)| {
-            let mac = match alone {
-                true => None,
-                false => Some(offer.macs.first()?.clone()),
-            };
-            Some(Setting {
-                cipher: cipher.clone(),
-                mac,
-                ..plain.clone()
-            })
-        })
-        .collect();
+    let ciphers = each_cipher(offer, &plain);
     ciphers.iter().for_each(|row| all.add(row.clone()));
     let must = all.0.len();
-    let mut compressions = Vec::new();
-    if offer.zlib {
-        compressions.push(Compression::Zlib);
-    }
-    if offer.zstd {
-        compressions.push(Compression::Zstd);
-    }
+    let compressions = offer.compressions();
     // Compression, with each kind of data.
-    let compressed = |row: &Setting, data, compression| Setting {
-        data,
-        compression,
-        both_ours: compression == Compression::Zstd,
-        ..row.clone()
-    };
     for data in &wanted.data {
         all.add(compressed(&plain, *data, Compression::None));
         for compression in &compressions {
             all.add(compressed(&plain, *data, *compression));
         }
     }
-    let down = |row: &Setting| Setting {
-        way: CopyDirection::Down,
-        ..row.clone()
-    };
     all.add(down(&plain));
     for (connections, channels) in &wanted.lanes {
         let lanes = Setting {

@@ -97,58 +97,7 @@ fn plots(bench: &Bench) -> Vec<(String, BarPlot)> {
         }
     };
     if let Some(first) = &first {
-        for (way, title) in [
-            (CopyDirection::Up, "Ciphers, uncompressed, upload"),
-            (CopyDirection::Down, "Ciphers, uncompressed, download"),
-        ] {
-            let rows = of(bench, |s| {
-                s.way == way
-                    && s.compression == Compression::None
-                    && s.place == FilePlace::Memory
-                    && s.data == first.data
-                    && s.lanes() == first.lanes()
-                    && !s.both_ours
-            });
-            add(
-                title,
-                bars(&rows, |row| {
-                    short(&row.setting.protection()) + text::carried(&row.setting)
-                }),
-            );
-        }
-        let rows = of(bench, |s| {
-            s.way == CopyDirection::Up
-                && s.place == FilePlace::Memory
-                && s.cipher == first.cipher
-                && s.lanes() == first.lanes()
-                && (!s.both_ours || s.compression == Compression::Zstd)
-        });
-        add(
-            "Data and compression, upload",
-            bars(&rows, |row| {
-                format!("{}, {}", row.setting.data, row.setting.compression)
-            }),
-        );
-        let rows = of(bench, |s| {
-            s.way == CopyDirection::Up
-                && s.place == FilePlace::Memory
-                && s.cipher == first.cipher
-                && s.compression == Compression::None
-                && s.data == first.data
-                && !s.both_ours
-        });
-        add(
-            "Connections and channels",
-            bars(&rows, |row| row.setting.lanes()),
-        );
-        let rows = of(bench, |s| s.place == FilePlace::Disk);
-        add(
-            "Disk to disk",
-            bars(&rows, |row| {
-                let s = &row.setting;
-                format!("{}, {}, {}", s.data, s.compression, s.way)
-            }),
-        );
+        plots_of_copies(bench, first, &mut add);
     }
     for (kind, title) in [
         ("cipher", "Ciphers on one core, encryption"),
@@ -164,6 +113,62 @@ fn plots(bench: &Bench) -> Vec<(String, BarPlot)> {
         add(title, rows);
     }
     plots
+}
+
+/// Adds the plots of the copies that differ from `first` in one respect.
+fn plots_of_copies(bench: &Bench, first: &super::Setting, add: &mut dyn FnMut(&str, Vec<BarRow>)) {
+    for (way, title) in [
+        (CopyDirection::Up, "Ciphers, uncompressed, upload"),
+        (CopyDirection::Down, "Ciphers, uncompressed, download"),
+    ] {
+        let rows = of(bench, |s| {
+            s.way == way
+                && s.compression == Compression::None
+                && s.place == FilePlace::Memory
+                && s.data == first.data
+                && s.lanes() == first.lanes()
+                && !s.both_ours
+        });
+        add(
+            title,
+            bars(&rows, |row| {
+                short(&row.setting.protection()) + text::carried(&row.setting)
+            }),
+        );
+    }
+    let rows = of(bench, |s| {
+        s.way == CopyDirection::Up
+            && s.place == FilePlace::Memory
+            && s.cipher == first.cipher
+            && s.lanes() == first.lanes()
+            && (!s.both_ours || s.compression == Compression::Zstd)
+    });
+    add(
+        "Data and compression, upload",
+        bars(&rows, |row| {
+            format!("{}, {}", row.setting.data, row.setting.compression)
+        }),
+    );
+    let rows = of(bench, |s| {
+        s.way == CopyDirection::Up
+            && s.place == FilePlace::Memory
+            && s.cipher == first.cipher
+            && s.compression == Compression::None
+            && s.data == first.data
+            && !s.both_ours
+    });
+    add(
+        "Connections and channels",
+        bars(&rows, |row| row.setting.lanes()),
+    );
+    let rows = of(bench, |s| s.place == FilePlace::Disk);
+    add(
+        "Disk to disk",
+        bars(&rows, |row| {
+            let s = &row.setting;
+            format!("{}, {}, {}", s.data, s.compression, s.way)
+        }),
+    );
 }
 
 fn of(bench: &Bench, is: impl Fn(&super::Setting) -> bool) -> Vec<&BenchRow> {

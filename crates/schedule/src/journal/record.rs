@@ -141,25 +141,41 @@ fn write_path(path: &[u8], last: &mut Vec<u8>, out: &mut Vec<u8>) {
 }
 
 impl Record {
+    /// Returns the first byte of the encoded record.
+    fn tag(&self) -> u8 {
+        match self {
+            Self::Copy { .. } => COPY,
+            Self::Run { .. } => RUN,
+            Self::Boot { .. } => BOOT,
+            Self::Onto { .. } => ONTO,
+            Self::Begun { .. } => BEGUN,
+            Self::Temp { .. } => TEMP,
+            Self::Ranges { .. } => RANGES,
+            Self::Done { .. } => DONE,
+            Self::Forgotten { .. } => FORGOTTEN,
+            Self::Clock { .. } => CLOCK,
+            Self::Sealed { .. } => SEALED,
+            Self::Durable { .. } => DURABLE,
+            Self::Synced { .. } => SYNCED,
+        }
+    }
+
     /// Appends the encoded record. A path is stored as the difference from `last`, the path before
     /// it.
     pub(super) fn encode(&self, last: &mut Vec<u8>, out: &mut Vec<u8>) {
+        out.push(self.tag());
         match self {
             Self::Copy { identity } => {
-                out.push(COPY);
                 identity.as_slice().write(out);
             }
             Self::Run { boot } => {
-                out.push(RUN);
                 boot.as_slice().write(out);
                 last.clear();
             }
             Self::Boot { boot } => {
-                out.push(BOOT);
                 boot.as_slice().write(out);
             }
             Self::Onto { into } => {
-                out.push(ONTO);
                 into.write(out);
             }
             Self::Begun {
@@ -168,7 +184,6 @@ impl Record {
                 source,
                 tag,
             } => {
-                out.push(BEGUN);
                 id.write(out);
                 write_path(target, last, out);
                 for number in [source.size, source.mtime, source.inode, source.device, *tag] {
@@ -176,7 +191,6 @@ impl Record {
                 }
             }
             Self::Temp { id, path } => {
-                out.push(TEMP);
                 id.write(out);
                 path.as_slice().write(out);
             }
@@ -186,7 +200,6 @@ impl Record {
                 mtime,
                 ranges,
             } => {
-                out.push(RANGES);
                 id.write(out);
                 durable.write(out);
                 mtime.write(out);
@@ -201,30 +214,21 @@ impl Record {
                 size,
                 mtime,
             } => {
-                out.push(DONE);
                 id.write(out);
                 durable.write(out);
                 size.write(out);
                 mtime.write(out);
             }
             Self::Forgotten { id } => {
-                out.push(FORGOTTEN);
                 id.write(out);
             }
-            Self::Clock { mtime } => {
-                out.push(CLOCK);
-                mtime.write(out);
-            }
-            Self::Sealed { mtime } => {
-                out.push(SEALED);
+            Self::Clock { mtime } | Self::Sealed { mtime } => {
                 mtime.write(out);
             }
             Self::Durable { files } => {
-                out.push(DURABLE);
                 files.write(out);
             }
             Self::Synced { offset } => {
-                out.push(SYNCED);
                 offset.write(out);
             }
         }

@@ -3,7 +3,7 @@
 use schedule::{Attributes, Fault, JobId, LaneEvent, Refusals};
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::file::JobRole;
+use super::file::{FileTask, JobRole};
 use super::target_kind::TargetIs;
 use crate::report::Name;
 use crate::walk::ListAnswer;
@@ -21,36 +21,21 @@ impl Engine<'_> {
                 }
             }
             LaneEvent::Reused(id, n) => {
-                if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id)
-                    && let Some(task) = self.files.get_mut(file)
-                {
-                    task.reused += n;
+                if let Some((task, _)) = self.task_of(id) {
+                    task.reuses(n);
                 }
             }
             LaneEvent::Sum(id, sum) => self.on_our_sum(id, &sum),
             LaneEvent::State(id, state) => {
-                if let Some((_, JobPurpose::File(file, role))) = self.jobs.get(&id)
-                    && *role != JobRole::RelayGet
-                    && let Some(task) = self.files.get_mut(file)
+                if let Some((task, role)) = self.task_of(id)
+                    && role != JobRole::RelayGet
                 {
-                    task.state = Some(state);
-                    task.synced |= state == schedule::FileState::Synced;
+                    task.reached(state);
                 }
             }
-            LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
-                Some((_, JobPurpose::Walk(..) | JobPurpose::Listing(_))) => {
-                    self.announce_listed(&entries);
-                    self.tell_walk(id, ListAnswer::Entries(entries));
-                    self.foresee();
-                }
-                _ => {
-                    if let Some(asked) = self.asks.get_mut(&id) {
-                        asked.list(entries);
-                    }
-                }
-            },
-            LaneEvent::LeftOut(id, name) => match self.asks.get_mut(&id) {
-                Some(asked) => asked.left_out.push(name),
+            LaneEvent::Entries(id, entries) => self.on_entries(id, entries),
+            LaneEvent::LeftOut(id, name) => match self.jobs.answer(id) {
+                Some(asked) => asked.leave_out(name),
                 None => self.tell_walk(id, ListAnswer::LeftOut(name)),
             },
             LaneEvent::Tree(id, steps) => {
@@ -71,10 +56,8 @@ impl Engine<'_> {
             LaneEvent::NotKept(_, parts, why) => self.on_not_kept(parts, &why),
             LaneEvent::Refused(_, found, why) => self.on_refused(found, &why),
             LaneEvent::InPlace(id) => {
-                if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id)
-                    && let Some(task) = self.files.get_mut(file)
-                {
-                    task.in_place = true;
+                if let Some((task, _)) = self.task_of(id) {
+                    task.goes_in_place();
                 }
             }
             LaneEvent::Belonged(id, owner) => {
@@ -94,6 +77,30 @@ impl Engine<'_> {
             },
             LaneEvent::Names(_, users, groups) => self.on_owner_names((users, groups)),
             LaneEvent::Ids(_, users, groups) => self.on_owner_ids((users, groups)),
+        }
+    }
+
+    /// Returns the file of a job and the job's role.
+    fn task_of(&mut self, id: JobId) -> Option<(&mut FileTask, JobRole)> {
+        let (_, JobPurpose::File(file, role)) = self.jobs.get(&id)? else {
+            return None;
+        };
+        Some((self.files.get_mut(file)?, *role))
+    }
+
+    /// Passes a part of a listing to the walk or the question that wants it.
+    fn on_entries(&mut self, id: JobId, entries: Vec<(Vec<u8>, Attributes)>) {
+        match self.jobs.get(&id) {
+            Some((_, JobPurpose::Walk(..) | JobPurpose::Listing(_))) => {
+                self.announce_listed(&entries);
+                self.tell_walk(id, ListAnswer::Entries(entries));
+                self.foresee();
+            }
+            _ => {
+                if let Some(asked) = self.jobs.answer(id) {
+                    asked.list(entries);
+                }
+            }
         }
     }
 
@@ -125,7 +132,7 @@ impl Engine<'_> {
             Some((_, JobPurpose::File(file, JobRole::Whole))) => {
                 let here = self.source.is_none();
                 if let Some(task) = self.files.get_mut(file).filter(|_| here) {
-                    task.opened = Some(attributes);
+                    task.opened_as(attributes);
                 }
             }
             Some((_, JobPurpose::Clock)) => self.on_clock(attributes),
@@ -140,8 +147,8 @@ impl Engine<'_> {
                 self.on_looks(file, attributes);
             }
             _ => {
-                if let Some(asked) = self.asks.get_mut(&id) {
-                    asked.attributes = Some(attributes);
+                if let Some(asked) = self.jobs.answer(id) {
+                    asked.set_attributes(attributes);
                 }
             }
         }
@@ -160,12 +167,12 @@ impl Engine<'_> {
             Some((_, JobPurpose::ReadSymlink(held))) => held.points_to = Some(path),
             Some((_, JobPurpose::File(file, _))) => {
                 if let Some(task) = self.files.get_mut(file) {
-                    task.stranded = Some(path).filter(|path| !path.is_empty());
+                    task.strands(path);
                 }
             }
             _ => {
-                if let Some(asked) = self.asks.get_mut(&id) {
-                    asked.path = Some(path);
+                if let Some(asked) = self.jobs.answer(id) {
+                    asked.set_path(path);
                 }
             }
         }
@@ -178,8 +185,8 @@ impl Engine<'_> {
         let said = result.as_ref().map_err(|fault| fault.what.clone()).copied();
         match purpose {
             JobPurpose::Ask => {
-                if let Some(asked) = self.asks.get_mut(&id) {
-                    asked.over = Some(said);
+                if let Some(asked) = self.jobs.answer(id) {
+                    asked.end(said);
                 }
             }
             JobPurpose::Root(walk) => self.on_root(walk, said),
@@ -243,7 +250,7 @@ impl Engine<'_> {
     fn on_warning(&mut self, id: JobId, message: String) {
         let path = match self.jobs.get(&id) {
             Some((_, JobPurpose::File(file, _))) => {
-                self.files.get(file).map(|t| t.source_name.clone())
+                self.files.get(file).map(|task| task.name().clone())
             }
             _ => None,
         };
@@ -280,16 +287,11 @@ impl Engine<'_> {
         if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id)
             && let Some(task) = self.files.get_mut(file)
         {
-            self.progress.take_back(std::mem::take(&mut task.confirmed));
-            task.state = None;
-            task.in_place = false;
-            task.synced = false;
-            task.taken = 0;
-            task.reused = 0;
-            if let Some(temporary) = task.stranded.clone() {
-                let target = task.target.clone();
+            self.progress.take_back(task.restart());
+            if let Some(temporary) = task.stranded() {
+                let temporary = Name(temporary.to_vec());
+                let target = task.target().to_vec();
                 let target = self.shown(CopyEnd::Target, &target);
-                let temporary = Name(temporary);
                 self.warn(
                     Some(target),
                     format!(

@@ -16,7 +16,7 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return false;
         };
-        let Some(opened) = task.opened.take() else {
+        let Some(opened) = task.take_opened() else {
             return false;
         };
         let state = |of: Attributes| {
@@ -24,7 +24,7 @@ impl Engine<'_> {
             (of.size, of.times.map(|(_, modified)| modified), nanoseconds)
         };
         // A removed file was complete when it was read.
-        let now = local.stat(&task.source);
+        let now = local.stat(task.source());
         now.is_ok_and(|now| state(now.attributes) != state(opened))
     }
 
@@ -35,16 +35,12 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return false;
         };
-        // Data written to a device or a FIFO cannot be sent again.
-        let again = !stopped && !task.changed && !task.in_place;
-        if !again {
-            let name = task.source_name.clone();
+        if stopped || !task.may_follow_change() {
+            let name = task.name().clone();
             self.warn(Some(name), CHANGED.to_owned());
             return false;
         }
-        task.changed = true;
-        self.progress.take_back(std::mem::take(&mut task.confirmed));
-        task.begin_again();
+        self.progress.take_back(task.follow_change());
         self.forget_earlier(id);
         self.verify.forget(id);
         self.start_file(id);

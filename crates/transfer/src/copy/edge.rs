@@ -5,13 +5,10 @@
 //! it waits for and returns; the owner of the edge polls it again when that has happened.
 //! [`super::threads`] is the edge of a real copy. A simulation has one in virtual time.
 
-use std::future::Future;
 use std::path::Path;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use schedule::{Direction, Job};
 use sftp::ServerInfo;
@@ -20,6 +17,7 @@ use super::HostId;
 use super::equal_names::NamedSource;
 use super::local_ops::LocalOps;
 use super::transfer_estimate::{Counting, TransferEstimate};
+use super::wish::Wish;
 use crate::connect::ConnectError;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
@@ -151,51 +149,4 @@ pub(super) enum Heard {
     Nothing,
     /// The session has ended, and no event follows.
     Over,
-}
-
-/// Conditions that a copy waits for; the first one that is met ends the wait.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wish {
-    /// Events of these sessions, by [`Connected::number`].
-    pub(super) sessions: Vec<usize>,
-    /// Records of the journal that become durable.
-    pub(super) journal: bool,
-    /// The interruption of the run.
-    pub(super) cancel: bool,
-    /// This time.
-    pub(super) until: Option<Instant>,
-}
-
-impl Wish {
-    /// Waits for `time` and nothing else, except the interruption if `cancel`.
-    pub(super) fn pause(edge: &dyn Edge, time: Duration, cancel: bool) -> Self {
-        Self {
-            cancel,
-            until: Some(edge.now() + time),
-            ..Self::default()
-        }
-    }
-}
-
-/// Returns to the owner of `edge` until `wish` is fulfilled.
-pub(super) async fn wait_for(edge: &dyn Edge, wish: Wish) {
-    edge.wish(wish);
-    Returned::default().await;
-}
-
-/// Future that is pending once.
-#[derive(Debug, Default)]
-struct Returned {
-    before: bool,
-}
-
-impl Future for Returned {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        match std::mem::replace(&mut self.before, true) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    }
 }

@@ -1,15 +1,15 @@
-use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use schedule::{Attributes, EntryKind, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
-use sftp::pattern::Pattern;
+use schedule::{Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::durable::Unsynced;
-use super::edge::{Connected, Edge, Heard, Remote, Wish, wait_for};
-use super::file::{FileId, FileTask, JobRole};
+use super::edge::{Connected, Edge, Heard, Remote};
+use super::file::{FileId, JobRole};
+use super::files::Files;
 use super::hard_links::HardLinks;
+use super::jobs::{EntryFilter, Jobs, QueryAnswer};
 use super::links::TopLevelLinks;
 use super::local_ops::LocalOps;
 use super::metadata::{MetadataLoss, MetadataSupport};
@@ -19,6 +19,7 @@ use super::source::{ActiveWalks, SourceRoot, WalkId};
 use super::transfer_estimate::Counting;
 use super::tree::{DirKey, HeldItem, TargetTree};
 use super::verify::Verification;
+use super::wish::{Wish, wait_for};
 use super::withheld::Withheld;
 use super::{CopyOptions, CopyRequest, DeltaUse};
 use crate::connect::ConnectError;
@@ -26,14 +27,11 @@ use crate::report::{
     Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
     Summary,
 };
-use crate::session::{MOST_JOBS, SessionEvent, SessionSummary};
+use crate::session::{SessionEvent, SessionSummary};
 use crate::walk::DirId;
 
 /// Jobs in flight from which events may be batched.
 const MANY: usize = 256;
-/// Bytes that the paths of all jobs in flight may take; 16,384 jobs with usual paths take less. A
-/// server that listed names of 4 KB made a copy take 1.3 GB.
-const JOB_PATHS: usize = 64 << 20;
 /// Longest delay of events that are batched while `MANY` jobs are in flight.
 const GATHERS: Duration = Duration::from_micros(500);
 /// Events taken from one session before the other gets its turn.
@@ -131,56 +129,6 @@ pub(super) enum JobPurpose {
     SymlinkTimes,
 }
 
-/// Answer to [`Engine::ask`].
-#[derive(Debug, Default)]
-pub(super) struct QueryAnswer {
-    pub(super) attributes: Option<Attributes>,
-    pub(super) path: Option<Vec<u8>>,
-    /// Matching names of a listing, and their size in bytes.
-    pub(super) names: Vec<Vec<u8>>,
-    bytes: usize,
-    /// Selects the names of a listing to keep.
-    wanted: Option<EntryFilter>,
-    /// More names matched than may be held in memory.
-    pub(super) too_many: bool,
-    /// Names in the listing that no file can have.
-    pub(super) left_out: Vec<Vec<u8>>,
-    pub(super) over: Option<Result<(), String>>,
-}
-
-/// Bytes of names that the patterns of a run may match in all directories together, and the overhead
-/// of each name.
-pub(super) const MOST_MATCHED: usize = 256 << 20;
-const NAME: usize = 100;
-
-/// Selects entries of a listing.
-#[derive(Clone, Debug)]
-pub(super) struct EntryFilter {
-    pub(super) pattern: Pattern,
-    pub(super) only_directories: bool,
-}
-
-impl QueryAnswer {
-    /// Bytes that this listing and those before it have matched.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Takes the matching names from a part of a listing and drops all others.
-    pub(super) fn list(&mut self, entries: Vec<(Vec<u8>, Attributes)>) {
-        let Some(wanted) = &self.wanted else { return };
-        for (name, attributes) in entries {
-            let may = !wanted.only_directories || attributes.kind() != EntryKind::File;
-            if !may || self.too_many || !wanted.pattern.matches(&name) {
-                continue;
-            }
-            self.bytes += name.len() + NAME;
-            self.too_many = self.bytes > MOST_MATCHED;
-            self.names.push(name);
-        }
-    }
-}
-
 /// Runs a copy from one source end to the target end: keeps jobs in flight until nothing is left.
 pub(super) struct Engine<'a> {
     pub(super) options: &'a CopyOptions,
@@ -193,17 +141,8 @@ pub(super) struct Engine<'a> {
     /// queue, so that [`Engine::ask`], called while an event is handled, continues with the next
     /// one.
     inbox: VecDeque<(CopyEnd, Option<SessionEvent>)>,
-    next_job: u64,
-    /// Length of the longest path of a source and its target so far, in bytes.
-    pub(super) longest_path: usize,
-    pub(super) jobs: BTreeMap<JobId, (CopyEnd, JobPurpose)>,
-    pub(super) asks: BTreeMap<JobId, QueryAnswer>,
-    /// Boxed, because thousands are in flight and removing an entry moves its neighbours in the
-    /// map.
-    pub(super) files: BTreeMap<FileId, Box<FileTask>>,
-    pub(super) next_file: u64,
-    /// Targets of the files in flight, with the items that must wait for one of them.
-    pub(super) places: BTreeMap<Vec<u8>, VecDeque<HeldItem>>,
+    pub(super) jobs: Jobs,
+    pub(super) files: Files,
     pub(super) tree: TargetTree,
     pub(super) links: TopLevelLinks,
     /// Target path as the user named it.
@@ -239,12 +178,6 @@ pub(super) struct Engine<'a> {
     heard: bool,
 }
 
-/// Number of jobs in flight whose paths are at most `longest` bytes long: a job holds its paths
-/// about four times.
-fn most_jobs(longest: usize) -> usize {
-    (JOB_PATHS / (4 * longest).max(1)).min(MOST_JOBS)
-}
-
 impl<'a> Engine<'a> {
     pub(super) fn new(
         options: &'a CopyOptions,
@@ -260,13 +193,8 @@ impl<'a> Engine<'a> {
             source: None,
             target: None,
             inbox: VecDeque::new(),
-            next_job: 1,
-            longest_path: 0,
-            jobs: BTreeMap::new(),
-            asks: BTreeMap::new(),
-            files: BTreeMap::new(),
-            next_file: 1,
-            places: BTreeMap::new(),
+            jobs: Jobs::default(),
+            files: Files::default(),
             tree: TargetTree::default(),
             links: TopLevelLinks::default(),
             named: Vec::new(),
@@ -333,7 +261,7 @@ impl<'a> Engine<'a> {
         let whole = self.summary.failed == 0 && !self.stopped();
         self.close_journal(whole);
         self.summary.elapsed = self.edge.now().saturating_duration_since(start);
-        self.summary.unfinished += self.files.values().map(|task| task.moved()).sum::<u64>();
+        self.summary.unfinished += self.files.moved();
         self.summary.synced = self.options.fsync && self.summary.files > 0;
         self.explain();
         self.summary.outcome = match self.lost {
@@ -391,7 +319,7 @@ impl<'a> Engine<'a> {
             far,
             decisions,
         } = session.finish();
-        let files = self.next_file - 1;
+        let files = self.files.begun();
         let of_host = |mut decision: Decision| {
             // A file may be begun twice, as below a target that turns out to be a file. Lanes also
             // download the far end's boot ID, which does not count as a copied file.
@@ -413,8 +341,9 @@ impl<'a> Engine<'a> {
 
     fn has_room(&self) -> bool {
         let waiting = self.keeper.waiting() + self.hard_links.waiting();
-        let busy = self.jobs.len() + self.tree.held() + waiting;
-        busy < most_jobs(self.longest_path) && self.relay_has_room() && self.verify.has_room()
+        self.jobs.has_room(self.tree.held() + waiting)
+            && self.relay_has_room()
+            && self.verify.has_room()
     }
 
     /// Sends a request to `end` and waits for the answer, while all other work continues.
@@ -430,11 +359,7 @@ impl<'a> Engine<'a> {
         wanted: EntryFilter,
     ) -> Result<QueryAnswer, String> {
         let path = RemotePath(path);
-        let asked = QueryAnswer {
-            wanted: Some(wanted),
-            bytes: self.matched_bytes,
-            ..QueryAnswer::default()
-        };
+        let asked = QueryAnswer::of_names(wanted, self.matched_bytes);
         self.ask_with(end, JobKind::List { path }, asked).await
     }
 
@@ -447,18 +372,14 @@ impl<'a> Engine<'a> {
         let Some(id) = self.submit(end, kind, JobPurpose::Ask) else {
             return Err(self.why_stopped());
         };
-        self.asks.insert(id, asked);
+        self.jobs.asks(id, asked);
         loop {
             self.check_cancel();
-            if let Some(QueryAnswer { over: Some(_), .. }) = self.asks.get(&id) {
-                let mut asked = self.asks.remove(&id).unwrap_or_default();
-                return match asked.over.take() {
-                    Some(Err(what)) => Err(what),
-                    _ => Ok(asked),
-                };
+            if let Some(answer) = self.jobs.take_answer(id) {
+                return answer;
             }
             if !self.wait().await {
-                self.asks.remove(&id);
+                self.jobs.asks_no_more(id);
                 return Err(self.why_stopped());
             }
         }
@@ -503,14 +424,13 @@ impl<'a> Engine<'a> {
         if self.stopped() {
             return None;
         }
-        let id = JobId(self.next_job);
+        let id = self.jobs.next_id();
         let side = self.side(end)?;
         if side.lost {
             return None;
         }
         submit(&*side.session, id);
-        self.next_job += 1;
-        self.jobs.insert(id, (end, purpose));
+        self.jobs.begin(end, purpose);
         Some(id)
     }
 
@@ -578,7 +498,7 @@ impl<'a> Engine<'a> {
         self.roots.clear();
         self.walks.clear();
         self.tree.drop_held();
-        self.places.clear();
+        self.files.drop_waiting();
         self.owners.drop_waiting();
         self.hard_links.forget();
         self.keeper.drop_waiting();
@@ -711,13 +631,7 @@ impl<'a> Engine<'a> {
         self.lost
             .get_or_insert_with(|| ConnectError::unreachable(why.clone()));
         self.drop_what_waits();
-        let orphans: Vec<JobId> = self
-            .jobs
-            .iter()
-            .filter(|(_, (at, _))| *at == end)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in orphans {
+        for id in self.jobs.at(end) {
             let what = why.clone();
             self.on_lane(LaneEvent::Failed(id, Fault { what, remote: true }));
         }

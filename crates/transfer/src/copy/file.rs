@@ -1,9 +1,10 @@
-use std::collections::VecDeque;
+mod task;
+
 use std::sync::Arc;
 
-use schedule::journal::{ExistingFile, SourceId};
+use schedule::journal::SourceId;
 use schedule::{
-    Attributes, ExtraMetadata, Fault, FileState, JobKind, Keep, LocalPath, PutOptions, RemotePath,
+    Attributes, ExtraMetadata, Fault, FileState, JobKind, LocalPath, PutOptions, RemotePath,
     StoredTarget, UNWRITABLE,
 };
 use sftp::InodeId;
@@ -13,7 +14,7 @@ use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::local_ops::{CopySettings, LocalOps};
 use super::names::basename;
 use super::relayed::RelayTask;
-use super::resume::StartDecision;
+use super::resume::{ResumeTask, StartDecision};
 use super::target_kind::{RetryVerdict, TargetGuess, TargetIs};
 use super::tree::{DirKey, FailureScope, HeldItem};
 use crate::report::{Event, Name};
@@ -35,65 +36,44 @@ pub(super) enum JobRole {
     RelayPut,
 }
 
-/// A file that is being copied.
+/// File that is being copied.
 #[derive(Debug)]
 pub(super) struct FileTask {
-    pub(super) source: Vec<u8>,
-    pub(super) target: Vec<u8>,
-    pub(super) source_name: Name,
+    source: Vec<u8>,
+    target: Vec<u8>,
+    source_name: Name,
     dir: Option<DirKey>,
-    pub(super) attributes: Option<Attributes>,
+    attributes: Option<Attributes>,
     /// Identity and size of a local source as the walk saw it.
-    pub(super) identity: Option<SourceId>,
-    pub(super) size: Option<u64>,
-    pub(super) confirmed: u64,
-    pub(super) state: Option<FileState>,
+    identity: Option<SourceId>,
+    size: Option<u64>,
+    confirmed: u64,
+    state: Option<FileState>,
     /// The file was written under its final name.
-    pub(super) in_place: bool,
+    in_place: bool,
     /// The file was made durable before the rename.
-    pub(super) synced: bool,
-    /// Number of the file in the journal, and the options for resuming it.
-    pub(super) entry: Option<u64>,
-    pub(super) keep: Option<Box<Keep>>,
-    /// Bytes that an earlier run has sent.
-    pub(super) taken: u64,
+    synced: bool,
+    resume: ResumeTask,
     /// Bytes taken from the basis file at the receiver.
-    pub(super) reused: u64,
-    /// Existing file at the target, if that was queried.
-    pub(super) seen: Option<ExistingFile>,
-    /// State of the search for a file that an earlier run may have completed.
-    pub(super) looking: CompletedFileSearch,
-    pub(super) relay: Option<RelayTask>,
+    reused: u64,
+    relay: Option<RelayTask>,
     /// Name of the only complete copy at the target, if the server cannot rename over the old file,
     /// which has been removed.
-    pub(super) stranded: Option<Vec<u8>>,
+    stranded: Option<Vec<u8>>,
     guess: Option<Guessing>,
     /// Checksums of the data that passed, if checksums are wanted.
-    pub(super) sums: Option<Arc<FileSums>>,
+    sums: Option<Arc<FileSums>>,
     /// Attributes of a local source when it was opened, if it is read in several pieces.
-    pub(super) opened: Option<Attributes>,
+    opened: Option<Attributes>,
     /// The source changed during the copy, which was repeated for that reason.
-    pub(super) changed: bool,
+    changed: bool,
     /// Number of repeated copies.
-    pub(super) repeats: u8,
+    repeats: u8,
     /// Metadata to set beyond mode and times, and true once extended attributes were queried.
-    pub(super) beyond: ExtraMetadata,
-    pub(super) xattrs_asked: bool,
+    beyond: ExtraMetadata,
+    xattrs_asked: bool,
     /// Identity of a file of which other names will be hard links to this copy.
     link: Option<InodeId>,
-}
-
-/// Search for a file that an earlier run may have completed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum CompletedFileSearch {
-    #[default]
-    Nowhere,
-    /// Checking for the temporary.
-    Temporary,
-    /// Checking for the file under its own name.
-    Name,
-    /// The temporary exists.
-    Found,
 }
 
 #[derive(Debug)]
@@ -120,7 +100,7 @@ impl Engine<'_> {
             path: RemotePath(target.clone()),
             follow: true,
         };
-        let id = FileId(self.next_file);
+        let id = self.files.next_id();
         // Submitted before the upload, so that its answer is there if the upload fails.
         self.submit(CopyEnd::Target, stat, JobPurpose::Guess(id));
         let guessing = Guessing {
@@ -142,31 +122,21 @@ impl Engine<'_> {
     /// Starts a file, or defers it while another one is written to the same target. A listing may
     /// contain a name twice, and two writers of one file would mix their data.
     pub(super) fn begin_file(&mut self, item: HeldItem) {
-        if let Some(waiting) = self.places.get_mut(&item.target) {
-            waiting.push_back(item);
-            return;
+        if let Some(item) = self.files.occupy(item) {
+            self.begin_file_with(item, None);
         }
-        self.places.insert(item.target.clone(), VecDeque::new());
-        self.begin_file_with(item, None);
     }
 
     /// Notes that no file is being written to `target` any more, and starts the next one that waits
     /// for it.
     fn free_place(&mut self, target: &[u8]) {
-        let Some(mut waiting) = self.places.remove(target) else {
-            return;
-        };
-        if let Some(next) = waiting.pop_front()
-            && !self.stopped()
-        {
-            self.places.insert(target.to_vec(), waiting);
+        let stopped = self.stopped();
+        if let Some(next) = self.files.vacate(target).filter(|_| !stopped) {
             self.begin_file_with(next, None);
         }
     }
 
     fn begin_file_with(&mut self, item: HeldItem, guess: Option<Guessing>) {
-        let id = FileId(self.next_file);
-        self.next_file += 1;
         let link = self.link_of(&item);
         let attributes = item.entry.attributes;
         // A root that was not queried has no mode yet.
@@ -183,12 +153,8 @@ impl Engine<'_> {
             state: None,
             in_place: false,
             synced: false,
-            entry: None,
-            keep: None,
-            taken: 0,
+            resume: ResumeTask::default(),
             reused: 0,
-            seen: None,
-            looking: CompletedFileSearch::default(),
             relay: None,
             stranded: None,
             guess,
@@ -204,13 +170,15 @@ impl Engine<'_> {
             link,
         };
         self.progress.add_file(task.size);
+        let (source, size) = (task.source_name.clone(), task.size);
+        let target = self.shown(CopyEnd::Target, &task.target);
+        let id = self.files.begin(task);
         let started = Event::FileStarted {
             id: id.0,
-            source: task.source_name.clone(),
-            target: self.shown(CopyEnd::Target, &task.target),
-            size: task.size,
+            source,
+            target,
+            size,
         };
-        self.files.insert(id, Box::new(task));
         self.tell(started);
         self.start_file(id);
     }
@@ -251,7 +219,7 @@ impl Engine<'_> {
         beyond.owner = beyond.owner.filter(|_| !self.owners.refused);
         let one_end = self.source.is_none() || self.target.is_none();
         let options = PutOptions {
-            keep: task.keep.clone(),
+            keep: task.resume.keep(),
             preserve: self.options.preserve || self.options.archive,
             special_bits: self.keeps_special_bits(),
             inplace: self.options.inplace,
@@ -419,8 +387,9 @@ impl Engine<'_> {
         }
         if let Some(task) = self.files.get_mut(&id) {
             // Bytes that an earlier run has sent are reported with the first bytes of this one.
-            let earlier = match task.confirmed == 0 && n >= task.taken {
-                true => task.taken,
+            let taken = task.resume.taken();
+            let earlier = match task.confirmed == 0 && n >= taken {
+                true => taken,
                 false => 0,
             };
             task.confirmed += n;
@@ -497,8 +466,8 @@ impl Engine<'_> {
             RetryVerdict::Again(guess) => {
                 self.learned_place = Some((guessing.target.clone(), guess == TargetGuess::Itself));
                 task.target = place(guess, &guessing.target, basename(&task.source));
-                (task.entry, task.keep, task.taken) = (None, None, 0);
-                self.progress.take_back(std::mem::take(&mut task.confirmed));
+                task.resume.forget();
+                self.progress.take_back(task.take_back());
                 self.start_file(id);
             }
             RetryVerdict::NoDirectory => {
@@ -534,7 +503,7 @@ impl Engine<'_> {
     /// Restarts a file that failed before its directory was known to exist.
     pub(super) fn file_again(&mut self, id: FileId) {
         if let Some(task) = self.files.get_mut(&id) {
-            self.progress.take_back(std::mem::take(&mut task.confirmed));
+            self.progress.take_back(task.take_back());
             task.state = None;
             self.start_file(id);
         }
@@ -606,7 +575,7 @@ impl Engine<'_> {
         self.progress.file_done();
         let state = task.state.unwrap_or(FileState::Written);
         self.summary.files += 1;
-        let taken = task.taken.min(task.confirmed);
+        let taken = task.resume.taken().min(task.confirmed);
         self.summary.bytes += task.confirmed - taken;
         self.summary.taken_over += taken;
         self.summary.reused += task.reused;
@@ -631,32 +600,6 @@ impl Engine<'_> {
         self.link_others(task.link, &task.target);
         self.free_place(&task.target);
         self.item_over(task.dir);
-    }
-}
-
-impl FileTask {
-    /// Bytes that this run has moved and the receiver has confirmed.
-    pub(super) fn moved(&self) -> u64 {
-        self.confirmed.saturating_sub(self.taken)
-    }
-
-    /// Prepares the file to be copied again, over the first copy.
-    pub(super) fn begin_again(&mut self) {
-        self.repeats += 1;
-        self.relay = None;
-        self.guess = None;
-        self.state = None;
-        self.in_place = false;
-        self.synced = false;
-        self.stranded = None;
-        self.sums = None;
-        (self.taken, self.reused) = (0, 0);
-        if let Some(keep) = &mut self.keep {
-            keep.left = None;
-        }
-        // The source may be a different file by now.
-        self.attributes = None;
-        self.identity = None;
     }
 }
 

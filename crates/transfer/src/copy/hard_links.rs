@@ -131,8 +131,7 @@ impl Engine<'_> {
             return self.begin_file(item);
         }
         self.name_made(&item.target, false);
-        let id = self.next_file;
-        self.next_file += 1;
+        let id = self.files.take_id().0;
         self.progress.add_file(Some(0));
         self.progress.file_done();
         self.summary.files += 1;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use schedule::{Attributes, JobKind, Parts, RemotePath};
 
 use super::DeltaUse;
-use super::edge::{Wish, wait_for};
 use super::engine::{CopyEnd, Engine};
+use super::wish::{Wish, wait_for};
 
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST: Duration = Duration::from_secs(30);

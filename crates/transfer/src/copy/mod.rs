@@ -8,7 +8,9 @@ mod edge;
 mod engine;
 mod equal_names;
 mod file;
+mod files;
 mod hard_links;
+mod jobs;
 mod links;
 mod local;
 mod local_ops;
@@ -33,6 +35,7 @@ mod threads;
 mod transfer_estimate;
 mod tree;
 mod verify;
+mod wish;
 mod withheld;
 mod xattrs;
 

@@ -8,11 +8,12 @@ use std::time::Instant;
 use schedule::{Attributes, Job, JobKind, LaneEvent, RemotePath};
 use sftp::ServerInfo;
 
-use super::edge::{CommandStep, Edge, Heard, Wish, wait_for};
+use super::edge::{CommandStep, Edge, Heard};
 use super::engine::{CopyEnd, Engine};
 use super::names::{Written, written};
 use super::source::TargetPath;
 use super::threads::ThreadedEdge;
+use super::wish::{Wish, wait_for};
 use super::{Connect, CopyOptions, CopyRequest, Place};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
@@ -382,7 +383,7 @@ impl Engine<'_> {
         self.ask(end, kind)
             .await
             .ok()
-            .and_then(|asked| asked.attributes)
+            .and_then(|asked| asked.attributes())
     }
 }
 

@@ -44,21 +44,22 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
-        let again = task.relay.is_some();
+        let again = task.relay().is_some();
         options.inplace |= again;
-        let attributes = task.attributes.unwrap_or_default();
-        let share = task.size.unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
-        task.sums = self.verify.sums();
+        let attributes = task.attributes().unwrap_or_default();
+        let share = task.size().unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
+        let sums = self.verify.sums();
+        task.set_sums(sums.clone());
         let meta = FileMeta {
             attributes,
             stream: attributes.size.is_none(),
         };
-        let relay = HostToHostBuffer::summed(meta, task.sums.clone());
+        let relay = HostToHostBuffer::summed(meta, sums);
         let (source, target) = (
-            RemotePath(task.source.clone()),
-            RemotePath(task.target.clone()),
+            RemotePath(task.source().to_vec()),
+            RemotePath(task.target().to_vec()),
         );
-        task.relay = Some(RelayTask {
+        task.set_relay(RelayTask {
             relay: Arc::clone(&relay),
             share,
             jobs: 2,
@@ -104,7 +105,7 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
-        let Some(relay) = &mut task.relay else {
+        let Some(relay) = task.relay() else {
             return;
         };
         relay.jobs -= 1;
@@ -132,7 +133,7 @@ impl Engine<'_> {
         match fault {
             _ if done => self.file_done(id),
             Some(_) if again => {
-                self.progress.take_back(std::mem::take(&mut task.confirmed));
+                self.progress.take_back(task.take_back());
                 self.start_file(id);
             }
             Some(fault) => self.file_fault(id, fault),

@@ -7,8 +7,9 @@ use std::path::Path;
 use schedule::{JobKind, RemotePath};
 use sftp::pattern::{self, Component};
 
-use super::engine::{CopyEnd, Engine, EntryFilter, MOST_MATCHED, Side};
+use super::engine::{CopyEnd, Engine, Side};
 use super::equal_names::{SeenNames, Source};
+use super::jobs::{EntryFilter, MOST_MATCHED, QueryAnswer};
 use super::local_ops::LocalStat;
 use super::names::{Written, written};
 use super::source::{SelfCopyGuard, SourceRoot, TargetPath};
@@ -420,7 +421,7 @@ impl Engine<'_> {
             follow: true,
         };
         match self.ask(end, kind).await {
-            Ok(asked) => match asked.attributes {
+            Ok(asked) => match asked.attributes() {
                 Some(attributes) => TargetIs::of(&attributes),
                 None => TargetIs::Missing,
             },
@@ -445,7 +446,7 @@ impl Engine<'_> {
         let kind = JobKind::RealPath {
             path: RemotePath(user.clone()),
         };
-        let answer = self.ask(end, kind).await.map(|asked| asked.path);
+        let answer = self.ask(end, kind).await.map(QueryAnswer::into_path);
         let what = match answer {
             Ok(None) => return Some(user),
             Ok(Some(home)) if home.starts_with(b"/") && !home.contains(&0) => return Some(home),
@@ -477,7 +478,7 @@ impl Engine<'_> {
             path: RemotePath(path.clone()),
         };
         if let Ok(asked) = self.ask(CopyEnd::Target, kind).await {
-            self.walks.avoid = asked.path.map(|path| SelfCopyGuard { path, into });
+            self.walks.avoid = asked.into_path().map(|path| SelfCopyGuard { path, into });
         }
     }
 
@@ -546,10 +547,7 @@ impl Engine<'_> {
             } else {
                 dir.clone()
             };
-            let wanted = EntryFilter {
-                pattern: pattern.clone(),
-                only_directories: only_dirs,
-            };
+            let wanted = EntryFilter::new(pattern.clone(), only_dirs);
             let answer = self.ask_names(CopyEnd::Source, path.clone(), wanted).await;
             let mut asked = match answer {
                 Ok(asked) => asked,
@@ -561,13 +559,13 @@ impl Engine<'_> {
                 // As in glob(3), a directory that cannot be read matches nothing.
                 Err(_) => continue,
             };
-            for name in std::mem::take(&mut asked.left_out) {
+            for name in asked.take_left_out() {
                 let shown = self.shown(CopyEnd::Source, &path);
                 self.fail(None, shown, schedule::left_out(&name));
             }
             // Each name is kept with its directory in front.
-            self.matched_bytes = asked.bytes() + asked.names.len() * dir.len();
-            if asked.too_many || self.matched_bytes > MOST_MATCHED {
+            self.matched_bytes = asked.bytes_below(&dir);
+            if self.matched_bytes > MOST_MATCHED {
                 let name = self.shown(CopyEnd::Source, &path);
                 let what = format!(
                     "the patterns match too many names (over {} MiB): copy the directory with -r",
@@ -576,7 +574,7 @@ impl Engine<'_> {
                 self.fail(None, name, what);
                 return None;
             }
-            let mut names = std::mem::take(&mut asked.names);
+            let mut names = asked.into_names();
             names.sort();
             names.dedup();
             names.retain(|name| self.may_be_copied(&dir, name));

@@ -5,6 +5,7 @@ mod boot;
 mod left;
 mod note;
 mod patience;
+mod task;
 mod worth;
 
 use std::collections::VecDeque;
@@ -15,11 +16,12 @@ use std::time::{Duration, Instant};
 use schedule::journal::{Record, State};
 
 use patience::{Patience, Wait};
+pub(super) use task::ResumeTask;
 use worth::ResumeValue;
 
-use super::edge::{Wish, wait_for};
 use super::engine::Engine;
 use super::file::FileId;
+use super::wish::{Wish, wait_for};
 use super::{CopyRequest, Place as Operand};
 use crate::disk::os_words;
 use crate::journal::{Devices, EarlierRun, JournalLog, JournalStore};

@@ -255,7 +255,7 @@ impl Engine<'_> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.to_vec()),
         };
-        let real = self.ask(end, kind).await.ok()?.path?;
+        let real = self.ask(end, kind).await.ok()?.into_path()?;
         real.starts_with(b"/").then_some(real)
     }
 

@@ -371,7 +371,7 @@ impl Engine<'_> {
             &found
         {
             let paths = at.path.len() + root.len();
-            self.longest_path = self.longest_path.max(paths);
+            self.jobs.note_paths(paths);
         }
         match found {
             WalkEntry::Directory { id: dir, at } => {

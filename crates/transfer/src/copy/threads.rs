@@ -13,11 +13,12 @@ use crossbeam_channel::{Receiver, Select, TryRecvError};
 use schedule::{Direction, Job};
 use sftp::ServerInfo;
 
-use super::edge::{CommandStep, Connected, Edge, Heard, Remote, Wish};
+use super::edge::{CommandStep, Connected, Edge, Heard, Remote};
 use super::equal_names::NamedSource;
 use super::local_ops::LocalOps;
 use super::this_machine::ThisMachine;
 use super::transfer_estimate::{Counting, TransferEstimate};
+use super::wish::Wish;
 use super::{Connect, HostId};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;

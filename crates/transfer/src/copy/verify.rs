@@ -180,7 +180,7 @@ impl Engine<'_> {
             return;
         };
         if let Some(task) = self.files.get_mut(&file) {
-            task.sums = Some(sums);
+            task.set_sums(Some(sums));
         }
     }
 
@@ -197,16 +197,16 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
-        let sums = task.sums.take();
+        let sums = task.take_sums();
         let mut seen = sums.as_ref().map(|sums| sums.finish()).unwrap_or_default();
         // An earlier run may have sent other parts of the file, or all of it.
-        seen.grow_to(task.confirmed);
+        seen.grow_to(task.confirmed());
         let here = match (&self.source, &self.target) {
-            (None, _) => Some(local_path(&task.source)),
-            (Some(_), None) => Some(local_path(&task.target)),
+            (None, _) => Some(local_path(task.source())),
+            (Some(_), None) => Some(local_path(task.target())),
             (Some(_), Some(_)) => None,
         };
-        let (source, target) = (task.source.clone(), task.target.clone());
+        let (source, target) = (task.source().to_vec(), task.target().to_vec());
         let completed = match &here {
             Some(path) => {
                 let file = local.reader(path);
@@ -252,17 +252,14 @@ impl Engine<'_> {
     fn verified(&mut self, id: FileId, seen: &FinishedSums) {
         if let (Some(manifest), Some(digest)) = (&mut self.verify.manifest, &seen.whole)
             && let Some(task) = self.files.get(&id)
-            && let Err(e) = manifest.add(digest, &task.target)
+            && let Err(e) = manifest.add(digest, task.target())
         {
             self.verify.manifest = None;
             let path = self.options.manifest.clone().unwrap_or_default();
             let what = format!("cannot write the manifest: {}", os_words(&e));
             self.fail(None, Name::from(path.as_path()), what);
         }
-        let repaired = self
-            .files
-            .get(&id)
-            .is_some_and(|task| task.repeats > u8::from(task.changed));
+        let repaired = self.files.get(&id).is_some_and(|task| task.was_repaired());
         if let Some(verified) = &mut self.summary.verified {
             verified.files += 1;
             verified.repaired += u64::from(repaired);
@@ -370,10 +367,10 @@ impl Engine<'_> {
         let Some(task) = self.files.get(&id) else {
             return;
         };
-        let again = task.repeats < REPEATS;
+        let again = task.repeats() < REPEATS;
         let path = match self.far_end() {
-            Some(CopyEnd::Source) => task.source_name.clone(),
-            _ => self.shown(CopyEnd::Target, &task.target),
+            Some(CopyEnd::Source) => task.name().clone(),
+            _ => self.shown(CopyEnd::Target, task.target()),
         };
         self.tell(Event::Mismatch {
             id: id.0,
@@ -386,8 +383,7 @@ impl Engine<'_> {
             return;
         };
         if again {
-            self.progress.take_back(std::mem::take(&mut task.confirmed));
-            task.begin_again();
+            self.progress.take_back(task.repeat());
             self.forget_earlier(id);
             return self.start_file(id);
         }

@@ -23,10 +23,10 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return false;
         };
-        if std::mem::replace(&mut task.xattrs_asked, true) {
+        if !task.begins_xattrs() {
             return false;
         }
-        let source = task.source.clone();
+        let source = task.source().to_vec();
         self.ask_xattrs(&source, true, JobPurpose::FileXattrs(id))
     }
 
@@ -63,7 +63,7 @@ impl Engine<'_> {
     pub(super) fn on_file_xattrs(&mut self, id: FileId, list: Vec<Xattr>) {
         let xattrs = self.takeable(list);
         if let Some(task) = self.files.get_mut(&id) {
-            task.beyond.xattrs = xattrs;
+            task.set_xattrs(xattrs);
         }
     }
 

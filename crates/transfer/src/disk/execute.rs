@@ -1,29 +1,24 @@
 //! Executes the requests of lanes on local files.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
-use schedule::{DiskReply, DiskRequest, Fault};
+use schedule::{DiskReply, DiskRequest, JobId, LocalPath};
 use wire::{Block, PacketBuf};
 
 use super::basis_file::open_older;
 use super::pool::JobFile;
 use super::{
-    CreateSettings, DirectoryCache, FinishSettings, LocalTarget, adopt_target, create_target,
-    delta, holes, local_fault, packed,
+    CreateSettings, DirectoryCache, FinishSettings, LocalSource, LocalTarget, adopt_target,
+    create_target, delta, holes, packed,
 };
 use crate::sums::{SumLedger, SumTicket};
 
-type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
+/// Reply to a request, and the file to keep for its job.
+pub(super) type Executed = io::Result<(DiskReply, Option<JobFile>)>;
 
-/// Wraps a target that was just opened for writing.
-fn opened(target: LocalTarget) -> JobFile {
-    // Queried here, where no request waits: on NFS stat(2) flushes written data.
-    target.piece();
-    JobFile::Target(Arc::new(target))
-}
-
-/// Executes `request` on the job's `file`; returns the reply and the file to keep for the job.
+/// Executes `request` on the job's `file`.
 pub(super) fn execute_on_files(
     request: DiskRequest,
     file: Option<JobFile>,
@@ -31,121 +26,280 @@ pub(super) fn execute_on_files(
     ledger: Option<&SumLedger>,
     directories: &DirectoryCache,
 ) -> Executed {
-    let failed = |e: io::Error| (local_fault(&e), None);
-    match (request, file) {
-        (
+    let execution = Execution {
+        job: request.job(),
+        ticket,
+        ledger,
+        directories,
+    };
+    match request {
+        DiskRequest::Compare { .. } | DiskRequest::Search { .. } => {
+            Ok((delta::execute(request, file.as_ref())?, None))
+        }
+        DiskRequest::OpenSource { .. }
+        | DiskRequest::OpenOlder { .. }
+        | DiskRequest::CreateTarget { .. }
+        | DiskRequest::StoreTarget { .. } => execution.open(request),
+        DiskRequest::Leave { .. }
+        | DiskRequest::Discard { .. }
+        | DiskRequest::CloseSource { .. } => Ok(execution.release(&request, file)),
+        request => match file {
+            Some(JobFile::Source(source)) => execution.use_source(request, &source),
+            Some(JobFile::Target(target)) => execution.use_target(request, target),
+            _ => Err(not_open_for(&request)),
+        },
+    }
+}
+
+/// Error of a request whose job has no suitable file.
+fn not_open_for(request: &DiskRequest) -> io::Error {
+    io::Error::other(match request {
+        DiskRequest::Read { .. } | DiskRequest::ReadPacked { .. } => {
+            "internal error: the file was not open for reading"
+        }
+        _ => "internal error: the file was not open for writing",
+    })
+}
+
+/// One request, with everything that its operation may use.
+struct Execution<'a> {
+    job: JobId,
+    /// Place of a read in the order of checksums.
+    ticket: Option<SumTicket>,
+    ledger: Option<&'a SumLedger>,
+    directories: &'a DirectoryCache,
+}
+
+impl Execution<'_> {
+    /// Executes a request that opens files.
+    fn open(self, request: DiskRequest) -> Executed {
+        match request {
             DiskRequest::OpenSource {
-                job,
                 path,
-                mut first,
+                first,
                 sparse,
                 pack,
-            },
-            _,
-        ) => {
-            let (mut source, meta) = directories.open_source(&path).map_err(failed)?;
-            if sparse {
-                source.tell_holes();
-            }
-            source.sums = ledger.map(|ledger| ledger.open(job));
-            let eof = source.read_first(&mut first).map_err(failed)?;
-            if let Some(sums) = &source.sums {
-                sums.add(0, payloads(&first));
-            }
-            if !eof {
-                source.expect_more();
-            }
-            let packs = pack.is_some_and(|least| !eof || first.len() as u64 >= least);
-            let packed = packs.then(|| packed::pack(&mut first)).flatten();
-            let kept = (!eof).then(|| JobFile::Source(Arc::new(source)));
-            Ok((
-                DiskReply::Opened {
-                    job,
-                    meta,
-                    first,
-                    packed,
-                    eof,
-                },
-                kept,
-            ))
-        }
-        (
-            DiskRequest::Read {
-                job,
-                offset,
-                len,
-                mut block,
-            },
-            Some(JobFile::Source(source)),
-        ) => {
-            if let Some(len) = source.hole(offset, len).map_err(failed)? {
-                keep_zeros(ticket, len);
-                return Ok((DiskReply::Hole { job, offset, len }, None));
-            }
-            let len = source.before_hole(offset, len).map_err(failed)?;
-            source.read(offset, len, &mut block).map_err(failed)?;
-            if let Some(ticket) = ticket {
-                ticket.keep(payloads(&block));
-            }
-            Ok((DiskReply::Read { job, offset, block }, None))
-        }
-        (
-            DiskRequest::ReadPacked {
-                job,
-                offset,
-                len,
-                block,
-            },
-            Some(JobFile::Source(source)),
-        ) => {
-            let reply = packed::read(&source, job, (offset, len), block, ticket);
-            Ok((reply.map_err(failed)?, None))
-        }
-        (request @ (DiskRequest::Compare { .. } | DiskRequest::Search { .. }), file) => {
-            let reply = delta::execute(request, file.as_ref()).map_err(failed)?;
-            Ok((reply, None))
-        }
-        (
+                ..
+            } => self.open_source(&path, first, sparse, pack),
             DiskRequest::OpenOlder {
-                job,
                 target,
                 keep,
                 sparse,
-            },
-            _,
-        ) => {
-            let sums = || ledger.map(|ledger| ledger.open(job));
-            let create = CreateSettings {
-                directories,
-                path: &target,
-                inplace: false,
-                keep: keep.map(|keep| (*keep, false)),
-                mode: None,
-                fresh: false,
-            };
-            let Some((mut target, size)) = open_older(create, sums) else {
-                return Ok((DiskReply::Older { job, size: None }, None));
-            };
-            if sparse {
-                target.keep_sparse();
+                ..
+            } => {
+                let create = CreateSettings {
+                    keep: keep.map(|keep| (*keep, false)),
+                    ..self.create(&target)
+                };
+                Ok(self.open_older(create, sparse))
             }
-            let size = Some(size);
-            let kept = opened(target);
-            Ok((DiskReply::Older { job, size }, Some(kept)))
+            DiskRequest::CreateTarget {
+                target,
+                inplace,
+                keep,
+                stays,
+                sparse,
+                ..
+            } => {
+                let create = CreateSettings {
+                    inplace,
+                    keep: keep.map(|keep| (*keep, stays)),
+                    ..self.create(&target)
+                };
+                self.create_or_adopt(create, sparse)
+            }
+            request => self.store(request),
         }
-        (DiskRequest::CopyOlder { job, from, at, len }, Some(JobFile::Target(target))) => {
-            let copied = target.copy_older(from, at, len).map_err(failed)?;
-            Ok((
+    }
+
+    /// Settings for a new temporary beside `path`.
+    fn create<'p>(&'p self, path: &'p LocalPath) -> CreateSettings<'p> {
+        CreateSettings {
+            directories: self.directories,
+            path,
+            inplace: false,
+            keep: None,
+            mode: None,
+            fresh: false,
+        }
+    }
+
+    /// Opens a source and reads its first bytes.
+    fn open_source(
+        &self,
+        path: &Path,
+        mut first: Block,
+        sparse: bool,
+        pack: Option<u64>,
+    ) -> Executed {
+        let (mut source, meta) = self.directories.open_source(path)?;
+        if sparse {
+            source.tell_holes();
+        }
+        source.sums = self.ledger.map(|ledger| ledger.open(self.job));
+        let eof = source.read_first(&mut first)?;
+        if let Some(sums) = &source.sums {
+            sums.add(0, payloads(&first));
+        }
+        if !eof {
+            source.expect_more();
+        }
+        let packs = pack.is_some_and(|least| !eof || first.len() as u64 >= least);
+        let packed = packs.then(|| packed::pack(&mut first)).flatten();
+        let kept = (!eof).then(|| JobFile::Source(Arc::new(source)));
+        let reply = DiskReply::Opened {
+            job: self.job,
+            meta,
+            first,
+            packed,
+            eof,
+        };
+        Ok((reply, kept))
+    }
+
+    /// Opens the basis file of a delta and the temporary beside it.
+    fn open_older(&self, create: CreateSettings<'_>, sparse: bool) -> (DiskReply, Option<JobFile>) {
+        let job = self.job;
+        let sums = || self.ledger.map(|ledger| ledger.open(job));
+        let Some((mut target, size)) = open_older(create, sums) else {
+            return (DiskReply::Older { job, size: None }, None);
+        };
+        if sparse {
+            target.keep_sparse();
+        }
+        let size = Some(size);
+        (DiskReply::Older { job, size }, Some(opened(target)))
+    }
+
+    /// Opens the temporary of an earlier run, or creates one.
+    fn create_or_adopt(&self, create: CreateSettings<'_>, sparse: bool) -> Executed {
+        let job = self.job;
+        let keep = create.keep.as_ref().map(|(keep, _)| keep);
+        if let Some(mut target) = adopt_target(self.directories, create.path, keep) {
+            self.prepare(&mut target, sparse);
+            return Ok((DiskReply::Adopted { job }, Some(opened(target))));
+        }
+        // Early allocation is omitted: on tmpfs it doubles the page faults of a write, and ext4
+        // and xfs delay allocation until they know the size anyway.
+        let mut target = create_target(create)?;
+        self.prepare(&mut target, sparse);
+        let seekable = target.is_seekable();
+        Ok((DiskReply::Created { job, seekable }, Some(opened(target))))
+    }
+
+    /// Prepares a target for its first write.
+    fn prepare(&self, target: &mut LocalTarget, sparse: bool) {
+        target.sums = self.ledger.map(|ledger| ledger.open(self.job));
+        if sparse {
+            target.keep_sparse();
+        }
+    }
+
+    /// Stores a small file in one step.
+    fn store(&self, request: DiskRequest) -> Executed {
+        let DiskRequest::StoreTarget {
+            target,
+            inplace,
+            fresh,
+            keep,
+            pieces,
+            attributes,
+            preserve,
+            fsync,
+            beyond,
+            sparse,
+            ..
+        } = request
+        else {
+            return Err(not_open_for(&request));
+        };
+        // The file is complete, so it is created with its final permissions, unless extended
+        // attributes or another owner will be set: the permissions may forbid the former.
+        let mode = attributes.mode.unwrap_or(0o666) & 0o777;
+        let create = CreateSettings {
+            inplace,
+            keep: keep.map(|keep| (*keep, false)),
+            mode: beyond.is_empty().then_some(mode),
+            fresh,
+            ..self.create(&target)
+        };
+        let mut target = create_target(create)?;
+        self.prepare(&mut target, sparse);
+        let size = target.write(0, pieces)?;
+        let finish = FinishSettings {
+            size,
+            attributes,
+            preserve,
+            fsync,
+            beyond,
+        };
+        self.finish(target, finish)
+    }
+
+    /// Gives `target` its final metadata and name.
+    fn finish(&self, target: LocalTarget, finish: FinishSettings) -> Executed {
+        let job = self.job;
+        let stored = target.finish(finish)?;
+        Ok((DiskReply::Finished { job, stored }, None))
+    }
+
+    /// Executes a request that reads the job's source.
+    fn use_source(self, request: DiskRequest, source: &LocalSource) -> Executed {
+        match request {
+            DiskRequest::Read {
+                offset, len, block, ..
+            } => self.read(source, (offset, len), block),
+            DiskRequest::ReadPacked {
+                offset, len, block, ..
+            } => {
+                let reply = packed::read(source, self.job, (offset, len), block, self.ticket)?;
+                Ok((reply, None))
+            }
+            request => Err(not_open_for(&request)),
+        }
+    }
+
+    /// Reads a range of the source, or reports the hole at its start.
+    fn read(self, source: &LocalSource, range: (u64, usize), mut block: Block) -> Executed {
+        let (offset, len) = range;
+        let job = self.job;
+        if let Some(len) = source.hole(offset, len)? {
+            keep_zeros(self.ticket, len);
+            return Ok((DiskReply::Hole { job, offset, len }, None));
+        }
+        let len = source.before_hole(offset, len)?;
+        source.read(offset, len, &mut block)?;
+        if let Some(ticket) = self.ticket {
+            ticket.keep(payloads(&block));
+        }
+        Ok((DiskReply::Read { job, offset, block }, None))
+    }
+
+    /// Executes a request that writes or completes the job's target.
+    fn use_target(self, request: DiskRequest, target: Arc<LocalTarget>) -> Executed {
+        let reply = match request {
+            DiskRequest::Write {
+                job,
+                offset,
+                pieces,
+            } => {
+                let len = target.write(offset, pieces)?;
+                DiskReply::Written { job, offset, len }
+            }
+            DiskRequest::Skip { job, offset, len } => {
+                target.sum_zeros(offset, len);
+                target.skip(offset, len)?;
+                DiskReply::Skipped { job, offset, len }
+            }
+            DiskRequest::CopyOlder { job, from, at, len } => {
+                let copied = target.copy_older(from, at, len)?;
                 DiskReply::Copied {
                     job,
                     at,
                     len: copied,
                     whole: copied == len,
-                },
-                None,
-            ))
-        }
-        (
+                }
+            }
             DiskRequest::CheckRebuilt {
                 job,
                 key,
@@ -153,174 +307,65 @@ pub(super) fn execute_on_files(
                 offset,
                 len,
                 sums,
-            },
-            Some(JobFile::Target(target)),
-        ) => {
-            let same = target.check_rebuilt(&key, block, (offset, len), &sums);
-            Ok((
-                DiskReply::Checked {
-                    job,
-                    offset,
-                    len: len as u64,
-                    same: same.map_err(failed)?,
-                },
-                None,
-            ))
-        }
-        (
-            DiskRequest::CreateTarget {
-                job,
-                target,
-                inplace,
-                size: _,
-                keep,
-                stays,
-                sparse,
-            },
-            _,
-        ) => {
-            if let Some(mut target) = adopt_target(directories, &target, keep.as_deref()) {
-                target.sums = ledger.map(|ledger| ledger.open(job));
-                if sparse {
-                    target.keep_sparse();
-                }
-                let kept = opened(target);
-                return Ok((DiskReply::Adopted { job }, Some(kept)));
-            }
-            // Early allocation is omitted: on tmpfs it doubles the page faults of a write, and ext4
-            // and xfs delay allocation until they know the size anyway.
-            let create = CreateSettings {
-                directories,
-                path: &target,
-                inplace,
-                keep: keep.map(|keep| (*keep, stays)),
-                mode: None,
-                fresh: false,
-            };
-            let mut target = create_target(create).map_err(failed)?;
-            target.sums = ledger.map(|ledger| ledger.open(job));
-            if sparse {
-                target.keep_sparse();
-            }
-            let seekable = target.is_seekable();
-            let kept = opened(target);
-            Ok((DiskReply::Created { job, seekable }, Some(kept)))
-        }
-        (
-            DiskRequest::Write {
+            } => DiskReply::Checked {
                 job,
                 offset,
-                pieces,
+                len: len as u64,
+                same: target.check_rebuilt(&key, block, (offset, len), &sums)?,
             },
-            Some(JobFile::Target(target)),
-        ) => match target.write(offset, pieces) {
-            Ok(len) => Ok((DiskReply::Written { job, offset, len }, None)),
-            Err(e) => Err(failed(e)),
-        },
-        (DiskRequest::Skip { job, offset, len }, Some(JobFile::Target(target))) => {
-            target.sum_zeros(offset, len);
-            target.skip(offset, len).map_err(failed)?;
-            Ok((DiskReply::Skipped { job, offset, len }, None))
-        }
-        (
+            DiskRequest::SyncTarget { job } => {
+                let mtime = target.sync()?;
+                DiskReply::Synced { job, mtime }
+            }
             DiskRequest::FinishTarget {
-                job,
                 size,
                 attributes,
                 preserve,
                 fsync,
                 beyond,
-            },
-            Some(JobFile::Target(target)),
-        ) => {
-            let target = Arc::into_inner(target)
-                .ok_or_else(|| failed(io::Error::other("the file is still being written")))?;
-            let finish = FinishSettings {
-                size,
-                attributes,
-                preserve,
-                fsync,
-                beyond,
-            };
-            let stored = target.finish(finish).map_err(failed)?;
-            Ok((DiskReply::Finished { job, stored }, None))
-        }
-        (
-            DiskRequest::StoreTarget {
-                job,
-                target,
-                inplace,
-                fresh,
-                keep,
-                pieces,
-                packed: _,
-                attributes,
-                preserve,
-                fsync,
-                beyond,
-                sparse,
-            },
-            _,
-        ) => {
-            // The file is complete, so it is created with its final permissions, unless extended
-            // attributes or another owner will be set: the permissions may forbid the former.
-            let mode = attributes.mode.unwrap_or(0o666) & 0o777;
-            let create = CreateSettings {
-                directories,
-                path: &target,
-                inplace,
-                keep: keep.map(|keep| (*keep, false)),
-                mode: beyond.is_empty().then_some(mode),
-                fresh,
-            };
-            let mut target = create_target(create).map_err(failed)?;
-            target.sums = ledger.map(|ledger| ledger.open(job));
-            if sparse {
-                target.keep_sparse();
+                ..
+            } => {
+                let target = Arc::into_inner(target)
+                    .ok_or_else(|| io::Error::other("the file is still being written"))?;
+                let finish = FinishSettings {
+                    size,
+                    attributes,
+                    preserve,
+                    fsync,
+                    beyond,
+                };
+                return self.finish(target, finish);
             }
-            let size = target.write(0, pieces).map_err(failed)?;
-            let finish = FinishSettings {
-                size,
-                attributes,
-                preserve,
-                fsync,
-                beyond,
-            };
-            let stored = target.finish(finish).map_err(failed)?;
-            Ok((DiskReply::Finished { job, stored }, None))
-        }
-        (DiskRequest::SyncTarget { job }, Some(JobFile::Target(target))) => {
-            let mtime = target.sync().map_err(failed)?;
-            Ok((DiskReply::Synced { job, mtime }, None))
-        }
-        (DiskRequest::Leave { job }, file) => {
-            if let Some(JobFile::Target(target)) = &file {
-                target.leave();
-            }
-            drop(file);
-            Ok((DiskReply::Released { job }, None))
-        }
-        // A joined part does not hold the last reference and must not remove the file.
-        (DiskRequest::Discard { job }, Some(JobFile::Target(target))) => {
-            if let Some(target) = Arc::into_inner(target) {
-                target.discard();
-            }
-            Ok((DiskReply::Released { job }, None))
-        }
-        (DiskRequest::CloseSource { job } | DiskRequest::Discard { job }, file) => {
-            drop(file);
-            Ok((DiskReply::Released { job }, None))
-        }
-        (request, _) => {
-            let what = match request {
-                DiskRequest::Read { .. } | DiskRequest::ReadPacked { .. } => {
-                    "internal error: the file was not open for reading"
-                }
-                _ => "internal error: the file was not open for writing",
-            };
-            Err(failed(io::Error::other(what)))
-        }
+            request => return Err(not_open_for(&request)),
+        };
+        Ok((reply, None))
     }
+
+    /// Executes a request that ends the job's use of `file`.
+    fn release(
+        &self,
+        request: &DiskRequest,
+        file: Option<JobFile>,
+    ) -> (DiskReply, Option<JobFile>) {
+        match (request, file) {
+            (DiskRequest::Leave { .. }, Some(JobFile::Target(target))) => target.leave(),
+            // A joined part does not hold the last reference and must not remove the file.
+            (DiskRequest::Discard { .. }, Some(JobFile::Target(target))) => {
+                if let Some(target) = Arc::into_inner(target) {
+                    target.discard();
+                }
+            }
+            _ => {}
+        }
+        (DiskReply::Released { job: self.job }, None)
+    }
+}
+
+/// Wraps a target that was just opened for writing.
+fn opened(target: LocalTarget) -> JobFile {
+    // Queried here, where no request waits: on NFS stat(2) flushes written data.
+    target.piece();
+    JobFile::Target(Arc::new(target))
 }
 
 /// Adds a hole, which is not read, to the checksums.

@@ -444,7 +444,10 @@ impl Shared {
             &self.directories,
         ) {
             Ok((reply, file)) => (Some(reply), file),
-            Err((fault, file)) => (Some(DiskReply::Failed { job, fault }), file),
+            Err(e) => {
+                let fault = local_fault(&e);
+                (Some(DiskReply::Failed { job, fault }), None)
+            }
         }
     }
 

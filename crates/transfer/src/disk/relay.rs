@@ -14,6 +14,9 @@ use crate::sums::FileSums;
 /// from the source: two bandwidth-delay products of a gigabit path around the world.
 const HELD: u64 = 64 << 20;
 
+/// Fault at one host when the other one failed.
+const OTHER_FAILED: &str = "the other host of the copy failed";
+
 /// A memory buffer between two hosts: the target of a Get in one session and the source of a Put in
 /// another. Bind it to both jobs ([`super::DiskPool::bind`]).
 pub struct HostToHostBuffer {
@@ -91,39 +94,41 @@ impl HostToHostBuffer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles a request; the answer comes immediately or once data or room exist.
-    pub(super) fn handle(&self, request: DiskRequest, shared: &Arc<Shared>) {
-        let writes = match &request {
-            DiskRequest::Write { offset, pieces, .. } => Some((*offset, pieces)),
-            DiskRequest::StoreTarget { pieces, .. } => Some((0, pieces)),
-            _ => None,
+    /// Adds the data that `request` writes to the checksums.
+    fn add_sums(&self, request: &DiskRequest) {
+        let (offset, pieces) = match request {
+            DiskRequest::Write { offset, pieces, .. } => (*offset, pieces),
+            DiskRequest::StoreTarget { pieces, .. } => (0, pieces),
+            _ => return,
         };
-        if let (Some(sums), Some((offset, pieces))) = (&self.sums, writes) {
+        if let Some(sums) = &self.sums {
             sums.add(offset, pieces.iter().map(AsRef::as_ref));
         }
+    }
+
+    /// Handles a request; the answer comes immediately or once data or room exist.
+    pub(super) fn handle(&self, request: DiskRequest, shared: &Arc<Shared>) {
+        self.add_sums(&request);
         let mut state = self.lock();
         match request {
             DiskRequest::OpenSource { job, first, .. } => {
                 if std::mem::replace(&mut state.opened, true) {
                     state.reopened = true;
-                    let fault = Fault {
-                        what: "the file has to be read again from its beginning".to_owned(),
-                        remote: true,
-                    };
+                    let fault = remote("the file has to be read again from its beginning");
                     shared.reply(DiskReply::Failed { job, fault });
                     return;
                 }
                 let len = first.room();
                 state.read(shared, job, 0, len, first, true);
             }
+            // Relayed data are never compressed; the writer decompressed them.
             DiskRequest::Read {
                 job,
                 offset,
                 len,
                 block,
-            } => state.read(shared, job, offset, len, block, false),
-            // Relayed data are never compressed; the writer decompressed them.
-            DiskRequest::ReadPacked {
+            }
+            | DiskRequest::ReadPacked {
                 job,
                 offset,
                 len,
@@ -173,15 +178,19 @@ impl HostToHostBuffer {
             DiskRequest::SyncTarget { job } => shared.reply(DiskReply::Synced { job, mtime: 0 }),
             DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
                 // The request may come from the reader or the writer; both end the relay.
-                state.broken.get_or_insert_with(|| Fault {
-                    what: "the other host of the copy failed".to_owned(),
-                    remote: true,
-                });
+                state.broken.get_or_insert_with(|| remote(OTHER_FAILED));
                 state.abandon();
                 state.settle();
                 shared.reply(DiskReply::Released { job });
             }
         }
+    }
+}
+
+fn remote(what: &str) -> Fault {
+    Fault {
+        what: what.to_owned(),
+        remote: true,
     }
 }
 
@@ -205,10 +214,7 @@ impl BufferState {
             at += len;
         }
         if self.abandoned {
-            let fault = Fault {
-                what: "the other host of the copy failed".to_owned(),
-                remote: true,
-            };
+            let fault = remote(OTHER_FAILED);
             shared.reply(DiskReply::Failed { job, fault });
         } else {
             let len = at - offset;

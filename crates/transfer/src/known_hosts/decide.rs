@@ -76,6 +76,32 @@ pub enum HostKeyError {
     },
 }
 
+impl Accepted {
+    /// Goes on despite `error`, but trusts the host with nothing.
+    fn unverified(mut self, error: &HostKeyError) -> Self {
+        self.distrusted = true;
+        self.warnings.push(format!("{error}\n{UNVERIFIED}"));
+        self
+    }
+}
+
+const NOT_RECORDED: &str = "new host keys cannot be recorded (UserKnownHostsFile=none) and are \
+                            refused: name a file, or /dev/null";
+const NO_ENTRY: &str = "the host name cannot be written to known_hosts: set HostKeyAlias";
+const NO_NEW_KEYS: &str =
+    "StrictHostKeyChecking=yes refuses new host keys: add it to known_hosts first";
+
+/// Returns the reason why an unknown host is refused without a question.
+fn refusal_of_new(strict: Strict, name: &HostName, known: &KnownHosts) -> Option<&'static str> {
+    if known.unrecorded {
+        return Some(NOT_RECORDED);
+    }
+    if !name.can_be_recorded() {
+        return Some(NO_ENTRY);
+    }
+    (strict == Strict::Yes).then_some(NO_NEW_KEYS)
+}
+
 /// Decides about a host that showed `key`, given the result `checked` of the files, as ssh does
 /// (sshconnect.c `check_host_key`). Stricter than ssh for a revoked key with
 /// StrictHostKeyChecking=no, and for unreadable lines.
@@ -118,9 +144,7 @@ pub fn decide(
             if strict != Strict::No {
                 return Err(error);
             }
-            accepted.distrusted = true;
-            accepted.warnings.push(format!("{error}\n{UNVERIFIED}"));
-            Ok(accepted)
+            Ok(accepted.unverified(&error))
         }
         HostKeyVerdict::Unreadable(damage) => {
             let error = HostKeyError::Unreadable {
@@ -131,9 +155,7 @@ pub fn decide(
             if damage.revokes || strict != Strict::No || !as_new {
                 return Err(error);
             }
-            accepted.distrusted = true;
-            accepted.warnings.push(format!("{error}\n{UNVERIFIED}"));
-            Ok(accepted)
+            Ok(accepted.unverified(&error))
         }
         HostKeyVerdict::Unknown => {
             let unknown = |why: String| HostKeyError::Unknown {
@@ -142,40 +164,21 @@ pub fn decide(
                 shown: shown.clone(),
                 why,
             };
-            if known.unrecorded {
-                return Err(unknown(
-                    "new host keys cannot be recorded (UserKnownHostsFile=none) and are \
-                     refused: name a file, or /dev/null"
-                        .into(),
-                ));
+            if let Some(why) = refusal_of_new(strict, name, known) {
+                return Err(unknown(why.to_owned()));
             }
-            if !name.can_be_recorded() {
-                return Err(unknown(
-                    "the host name cannot be written to known_hosts: set HostKeyAlias".into(),
-                ));
-            }
-            match strict {
-                Strict::Yes => {
-                    return Err(unknown(
-                        "StrictHostKeyChecking=yes refuses new host keys: add it to known_hosts \
-                         first"
-                            .into(),
-                    ));
-                }
-                Strict::AcceptNew | Strict::No => {}
-                Strict::Ask => {
-                    let question = question(&host, address, &shown_type, &shown, key, known);
-                    match confirm(question, &shown, prompt) {
-                        Ok(true) => {}
-                        Ok(false) | Err(PromptError::Cancelled) => {
-                            return Err(HostKeyError::Declined { host });
-                        }
-                        Err(e) => {
-                            return Err(unknown(format!(
-                                "{e}; to accept the key, connect once with ssh, or use \
-                                 -o StrictHostKeyChecking=accept-new"
-                            )));
-                        }
+            if strict == Strict::Ask {
+                let question = question(&host, address, &shown_type, &shown, key, known);
+                match confirm(question, &shown, prompt) {
+                    Ok(true) => {}
+                    Ok(false) | Err(PromptError::Cancelled) => {
+                        return Err(HostKeyError::Declined { host });
+                    }
+                    Err(e) => {
+                        return Err(unknown(format!(
+                            "{e}; to accept the key, connect once with ssh, or use \
+                             -o StrictHostKeyChecking=accept-new"
+                        )));
                     }
                 }
             }

@@ -5,7 +5,6 @@ mod local;
 mod remote;
 mod rules;
 mod sample;
-mod tree;
 
 use schedule::Attributes;
 use schedule::journal::SourceId;

@@ -1,11 +1,13 @@
+mod tree;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
 
+use self::tree::TreeListing;
 use super::sample::TreeSample;
-use super::tree::TreeListing;
 use super::{DirId, Entry, NOT_REGULAR, WalkEntry, join, refused_name};
 use crate::report::Name;
 
@@ -49,7 +51,7 @@ const DIRECTORY: usize = 200;
 pub struct RemoteWalk {
     follow: bool,
     /// The server lists whole trees.
-    pub(super) trees: bool,
+    trees: bool,
     next_tag: u64,
     next_dir: u64,
     /// Directories to list, deepest first: breadth first would hold the whole tree.
@@ -60,42 +62,42 @@ pub struct RemoteWalk {
     /// Length of the longest path so far.
     longest: usize,
     /// The walk was ended because too many directories waited.
-    pub(super) overrun: bool,
+    overrun: bool,
     /// Partly listed directories, with the names reported so far, for which tree listing has become
     /// unavailable.
-    pub(super) to_list_on: Vec<(Arc<Dir>, SeenNames)>,
+    to_list_on: Vec<(Arc<Dir>, SeenNames)>,
     to_look: VecDeque<(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes)>,
-    pub(super) asked: BTreeMap<u64, PendingListing>,
-    pub(super) lists: usize,
+    asked: BTreeMap<u64, PendingListing>,
+    lists: usize,
     /// Number of finished listings, and of the entries they returned.
     listed: (usize, usize),
-    pub(super) sample: TreeSample,
+    sample: TreeSample,
     /// Number of trees being listed, and true if another one may start.
-    pub(super) trees_asked: usize,
+    trees_asked: usize,
     trees_may: bool,
     /// The server turned out not to list trees.
-    pub(super) no_trees: bool,
+    no_trees: bool,
     /// Finished listings whose symlinks are still being queried.
-    pub(super) closing: BTreeMap<DirId, (bool, usize)>,
-    pub(super) found: VecDeque<WalkEntry>,
+    closing: BTreeMap<DirId, (bool, usize)>,
+    found: VecDeque<WalkEntry>,
     /// Directories of trees whose contents are not wanted.
-    pub(super) skipped: BTreeSet<DirId>,
+    skipped: BTreeSet<DirId>,
     holds: bool,
     avoid: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Dir {
-    pub(super) id: DirId,
-    pub(super) path: Vec<u8>,
+struct Dir {
+    id: DirId,
+    path: Vec<u8>,
     parent: Option<Arc<Self>>,
     /// Canonical path, if a symlink was on the way.
-    pub(super) real: Option<Vec<u8>>,
-    pub(super) symlinks: u32,
+    real: Option<Vec<u8>>,
+    symlinks: u32,
 }
 
 #[derive(Debug)]
-pub(super) enum PendingListing {
+enum PendingListing {
     List(Arc<Dir>, SeenNames),
     Tree(TreeListing),
     Look(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes),
@@ -104,14 +106,14 @@ pub(super) enum PendingListing {
 /// Hashes of the names that a listing has returned, because a restarted listing repeats some. A
 /// server that lists names with equal hashes only hides entries that it need not have listed.
 #[derive(Debug, Default)]
-pub(super) struct SeenNames(HashSet<u64>);
+struct SeenNames(HashSet<u64>);
 
 impl SeenNames {
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn is_new(&mut self, name: &[u8]) -> bool {
+    fn is_new(&mut self, name: &[u8]) -> bool {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let hash = hasher.finish();
@@ -124,7 +126,7 @@ impl SeenNames {
 
 /// Query about a symlink: first its target's attributes, then, for a directory, its canonical path.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum SymlinkQuery {
+enum SymlinkQuery {
     Stat,
     Real,
 }
@@ -415,7 +417,7 @@ impl RemoteWalk {
         self.found.push_back(WalkEntry::Problem { path, what });
     }
 
-    pub(super) fn sort(&mut self, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
+    fn sort(&mut self, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
         if self.overrun {
             return;
         }
@@ -551,7 +553,7 @@ impl RemoteWalk {
     }
 
     /// Reports a directory and queues it for listing, unless it must be avoided.
-    pub(super) fn enter(
+    fn enter(
         &mut self,
         parent: Option<&Arc<Dir>>,
         name: Vec<u8>,
@@ -599,7 +601,7 @@ impl RemoteWalk {
         Some(dir)
     }
 
-    pub(super) fn close(&mut self, id: DirId) {
+    fn close(&mut self, id: DirId) {
         if let Some((true, 0)) = self.closing.get(&id) {
             self.closing.remove(&id);
             self.found.push_back(WalkEntry::Listed(id));

@@ -283,15 +283,7 @@ impl SplitFiles {
                 self.go_on(board, id);
             }
             LaneEvent::Attributes(_, seen) => {
-                let same = (file.attributes.size, file.attributes.times.map(|t| t.1))
-                    == (seen.size, seen.times.map(|t| t.1));
-                let first = !std::mem::replace(&mut file.seen, true);
-                if first && (same || !file.keeping.is_adopted()) {
-                    file.attributes.size = seen.size.or(file.attributes.size);
-                    file.attributes.mode = seen.mode.or(file.attributes.mode);
-                    file.attributes.times = seen.times.or(file.attributes.times);
-                    file.attributes.nanoseconds = seen.nanoseconds.or(file.attributes.nanoseconds);
-                } else if !same && file.stage == SplitStage::Moving {
+                if !file.accepts_version(&seen) {
                     // Parts of two versions must not be mixed. One lane that opens the file once
                     // reads one version.
                     self.do_whole(board, id);

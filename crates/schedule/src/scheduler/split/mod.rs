@@ -276,6 +276,22 @@ impl SplitFile {
         })
     }
 
+    /// Takes the attributes of the source that a part opened. Returns false if that is another
+    /// version than the one that other parts read.
+    fn accepts_version(&mut self, seen: &Attributes) -> bool {
+        let own = &mut self.attributes;
+        let same = (own.size, own.times.map(|t| t.1)) == (seen.size, seen.times.map(|t| t.1));
+        let first = !std::mem::replace(&mut self.seen, true);
+        if first && (same || !self.keeping.is_adopted()) {
+            own.size = seen.size.or(own.size);
+            own.mode = seen.mode.or(own.mode);
+            own.times = seen.times.or(own.times);
+            own.nanoseconds = seen.nanoseconds.or(own.nanoseconds);
+            return true;
+        }
+        same || self.stage != SplitStage::Moving
+    }
+
     /// Records that a part found the end of the file at `at`.
     fn ends(&mut self, at: u64) {
         self.end.differ |= self.end.at.is_some_and(|end| end != at);

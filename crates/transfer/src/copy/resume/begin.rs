@@ -4,8 +4,9 @@ use schedule::journal::{Entry, Record, SourceId};
 use schedule::{Attributes, Keep};
 
 use super::super::engine::Engine;
-use super::super::file::{CompletedFileSearch, FileId};
+use super::super::file::FileId;
 use super::StartDecision;
+use super::task::CompletedFileSearch;
 use crate::disk::os_words;
 
 /// Bytes below which a copy is sent again rather than recorded in the journal.
@@ -23,15 +24,16 @@ impl Engine<'_> {
         let Some(task) = self.files.get(&id) else {
             return StartDecision::Later;
         };
-        if task.keep.is_some() {
+        if task.resume().has_begun() {
             return StartDecision::Now;
         }
-        let known = task.identity;
-        let Some(source) = known.or_else(|| self.source_id(&task.source, task.attributes)) else {
+        let known = task.identity();
+        let Some(source) = known.or_else(|| self.source_id(task.source(), task.attributes()))
+        else {
             return StartDecision::Now;
         };
-        let target = task.target.clone();
-        let was_found = task.looking == CompletedFileSearch::Found;
+        let target = task.target().to_vec();
+        let was_found = task.resume().is_search(CompletedFileSearch::Found);
         let known = self
             .keeper
             .state
@@ -61,15 +63,14 @@ impl Engine<'_> {
                 let one_end = self.source.is_none() || self.target.is_none();
                 if one_end && same(&entry) && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
-                    let keep = Box::new(Keep {
+                    let keep = Keep {
                         tag: entry.tag,
                         again: 0,
                         left: Some(left),
-                    });
+                    };
                     if let Some(task) = self.files.get_mut(&id) {
-                        task.entry = Some(of);
-                        task.keep = Some(keep);
-                        task.taken = bytes;
+                        task.resume_mut().begin(of, keep);
+                        task.resume_mut().takes(bytes);
                     }
                     return StartDecision::Now;
                 }
@@ -93,7 +94,7 @@ impl Engine<'_> {
 
     /// Reports that a part of a file, which an earlier run has sent, is not used.
     fn tell_restarted(&mut self, id: FileId) {
-        let name = self.files.get(&id).map(|task| task.source_name.clone());
+        let name = self.files.get(&id).map(|task| task.source_name().clone());
         let what = "changed since the interrupted copy: it is copied from the start";
         self.warn(name, what.to_owned());
     }
@@ -112,8 +113,7 @@ impl Engine<'_> {
                 tag,
                 ..Keep::default()
             };
-            task.entry = Some(of);
-            task.keep = Some(Box::new(keep));
+            task.resume_mut().begin(of, keep);
         }
         self.keeper.files += 1;
         self.keeper.bytes = self.keeper.bytes.saturating_add(source.size);

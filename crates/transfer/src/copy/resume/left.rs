@@ -4,11 +4,12 @@ use schedule::journal::{Entry, ExistingFile, Record};
 use schedule::{Attributes, JobKind, Keep, RemotePath, directory_of};
 
 use super::super::engine::{CopyEnd, Engine, JobPurpose};
-use super::super::file::{CompletedFileSearch, FileId};
+use super::super::file::FileId;
 use super::super::local_ops::LocalStat;
 use super::super::names::basename;
 use super::super::source::TargetPath;
 use super::StartDecision;
+use super::task::CompletedFileSearch;
 use crate::report::Event;
 use crate::walk::local_path;
 
@@ -68,7 +69,7 @@ impl Engine<'_> {
 
     fn look(&mut self, id: FileId, looking: CompletedFileSearch, path: Vec<u8>) -> StartDecision {
         if let Some(task) = self.files.get_mut(&id) {
-            task.looking = looking;
+            task.resume_mut().search(looking);
         }
         if self.target.is_some() {
             let path = RemotePath(path);
@@ -77,7 +78,7 @@ impl Engine<'_> {
             self.submit(CopyEnd::Target, kind, JobPurpose::Taken(id));
             return StartDecision::Later;
         }
-        let target = self.files.get(&id).map(|task| task.target.clone());
+        let target = self.files.get(&id).map(|task| task.target().to_vec());
         let found = match looking {
             CompletedFileSearch::Name => self.local().look(&self.target_path(&path)),
             _ => target.and_then(|target| self.look_for_temporary(&target, &path)),
@@ -101,24 +102,25 @@ impl Engine<'_> {
 
     pub(in crate::copy) fn on_taken_seen(&mut self, id: FileId, attributes: Option<Attributes>) {
         if let Some(task) = self.files.get_mut(&id) {
-            task.seen = attributes.map(|a| ExistingFile {
+            task.resume_mut().sees(attributes.map(|a| ExistingFile {
                 size: a.size.unwrap_or(0),
                 mtime: a.times.map_or(0, |(_, m)| u64::from(m) * SECOND),
-            });
+            }));
         }
     }
 
     /// Forgets what an earlier run has left of a file that is copied again.
     pub(in crate::copy) fn forget_earlier(&mut self, id: FileId) {
         let known = self.files.get(&id);
-        let known = known.and_then(|task| self.keeper.state.file(&task.target));
+        let known = known.and_then(|task| self.keeper.state.file(task.target()));
         if let Some((of, _)) = known {
             self.keeper.state.take(of);
         }
     }
 
     pub(in crate::copy) fn on_taken_over(&mut self, id: FileId) {
-        let seen = self.files.get_mut(&id).and_then(|task| task.seen.take());
+        let seen = self.files.get_mut(&id);
+        let seen = seen.and_then(|task| task.resume_mut().take_seen());
         self.on_taken(id, seen);
     }
 
@@ -126,12 +128,12 @@ impl Engine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
-        let Some((of, entry)) = self.keeper.state.file(&task.target) else {
+        let Some((of, entry)) = self.keeper.state.file(task.target()) else {
             return self.start_file(id);
         };
-        if task.looking == CompletedFileSearch::Temporary {
+        if task.resume().is_search(CompletedFileSearch::Temporary) {
             if seen.is_some() {
-                task.looking = CompletedFileSearch::Found;
+                task.resume_mut().search(CompletedFileSearch::Found);
                 return self.start_file(id);
             }
             let target = entry.target.clone();
@@ -149,9 +151,7 @@ impl Engine<'_> {
                 mtime: seen.map_or(0, |seen| seen.mtime),
             });
             let size = entry.source.size;
-            task.taken = size;
-            task.confirmed = size;
-            task.state = Some(schedule::FileState::Renamed);
+            task.was_stored(size);
             self.progress.add_earlier(size);
             self.keeper.taken.0 += 1;
             if let Some(done) = done {

@@ -20,15 +20,15 @@ const SECOND: u64 = 1_000_000_000;
 impl Engine<'_> {
     pub(in crate::copy) fn on_temporary(&mut self, job: JobId, path: Vec<u8>) {
         if let Some(task) = self.file_of(job)
-            && let (Some(id), Some(keep)) = (task.entry, &task.keep)
-            && keep.temporary(&self.temporary_place(&task.target), 0) != path
+            && let target = self.temporary_place(task.target())
+            && let Some(id) = task.resume().renamed(&target, &path)
         {
             self.keeper.write(Record::Temp { id, path });
         }
     }
 
     pub(in crate::copy) fn on_kept(&mut self, job: JobId, kept: Kept) {
-        if let Some(id) = self.file_of(job).and_then(|task| task.entry) {
+        if let Some(id) = self.file_of(job).and_then(|task| task.resume().entry()) {
             self.keeper.write(Record::Ranges {
                 id,
                 durable: kept.durable,
@@ -40,28 +40,30 @@ impl Engine<'_> {
 
     pub(super) fn file_of(&self, job: JobId) -> Option<&FileTask> {
         match self.jobs.get(&job) {
-            Some((_, JobPurpose::File(id, _))) => self.files.get(id).map(Box::as_ref),
+            Some((_, JobPurpose::File(id, _))) => self.files.get(id),
             _ => None,
         }
     }
 
     /// Records that a file copied by this run was renamed to its final name.
     pub(in crate::copy) fn note_done(&mut self, task: &FileTask) {
-        let Some(id) = task.entry else { return };
-        let size = task.confirmed;
+        let Some(id) = task.resume().entry() else {
+            return;
+        };
+        let size = task.confirmed();
         let mut mtime = 0;
         if self.target.is_none() {
-            let Ok(stat) = self.local().stat(&task.target) else {
+            let Ok(stat) = self.local().stat(task.target()) else {
                 return;
             };
             mtime = stat.id.mtime;
             self.keeper
-                .lies_on(stat.id.device, &local_path(&task.target));
+                .lies_on(stat.id.device, &local_path(task.target()));
         } else if self.options.preserve || self.options.archive {
             let times = match self.source.is_some() {
-                true => task.attributes.and_then(|a| a.times),
+                true => task.attributes().and_then(|a| a.times),
                 false => {
-                    let stat = self.local().stat(&task.source);
+                    let stat = self.local().stat(task.source());
                     stat.ok().and_then(|stat| stat.attributes.times)
                 }
             };
@@ -75,7 +77,7 @@ impl Engine<'_> {
             mtime,
         });
         if self.target.is_some() && mtime == 0 {
-            self.keeper.last_untimed = Some(task.target.clone());
+            self.keeper.last_untimed = Some(task.target().to_vec());
         }
         let now = self.edge.now();
         let due = |at| now.saturating_duration_since(at) >= CLOCK;
@@ -84,7 +86,7 @@ impl Engine<'_> {
         let more = self.has_more() || !self.files.is_empty() || !self.jobs.is_empty();
         if more && self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
             self.keeper.clock_at = Some(now);
-            let path = RemotePath(task.target.clone());
+            let path = RemotePath(task.target().to_vec());
             let follow = true;
             let kind = JobKind::Stat { path, follow };
             self.submit(CopyEnd::Target, kind, JobPurpose::Clock);
@@ -93,7 +95,7 @@ impl Engine<'_> {
 
     /// True if a copied file was made durable.
     pub(in crate::copy) fn is_durable(&self, task: &FileTask) -> bool {
-        task.synced || self.options.fsync && self.target.is_none()
+        task.is_synced() || self.options.fsync && self.target.is_none()
     }
 
     pub(in crate::copy) fn on_clock(&mut self, attributes: Attributes) {

@@ -272,17 +272,7 @@ impl SimDisk {
                 Ok(DiskReply::Created { job, seekable })
             }
             DiskRequest::Write { offset, pieces, .. } => {
-                let target = self.target(job)?;
-                let bytes = pieces.concat();
-                if let Err(e) = around.fs.write(target.inode, offset, &bytes) {
-                    target.incomplete = true;
-                    return Err(words(e).to_owned());
-                }
-                if let Some(sums) = &target.sums {
-                    sums.add(offset, std::iter::once(bytes.as_slice()));
-                }
-                let len = bytes.len() as u64;
-                self.written += len;
+                let len = self.write(job, offset, &pieces.concat(), around.fs)?;
                 Ok(DiskReply::Written { job, offset, len })
             }
             DiskRequest::SyncTarget { .. } => {
@@ -307,31 +297,7 @@ impl SimDisk {
                 let stored = StoredTarget::default();
                 Ok(DiskReply::Finished { job, stored })
             }
-            DiskRequest::StoreTarget {
-                target,
-                keep,
-                pieces,
-                attributes,
-                preserve,
-                fsync,
-                ..
-            } => {
-                let mut target = create(around, &target, keep.as_deref())?;
-                target.sums = around.ledger.map(|ledger| ledger.open(job));
-                let bytes = pieces.concat();
-                if let Some(sums) = &target.sums {
-                    sums.add(0, std::iter::once(bytes.as_slice()));
-                }
-                if let Err(e) = around.fs.write(target.inode, 0, &bytes) {
-                    discard(around.fs, target);
-                    return Err(words(e).to_owned());
-                }
-                let size = bytes.len() as u64;
-                self.written += size;
-                finish(around.fs, target, size, &attributes, (preserve, fsync))?;
-                let stored = StoredTarget::default();
-                Ok(DiskReply::Finished { job, stored })
-            }
+            request @ DiskRequest::StoreTarget { .. } => self.store(request, around),
             DiskRequest::Leave { .. } => {
                 if self.joined.remove(&job).is_none() {
                     self.files.remove(&job);
@@ -348,6 +314,57 @@ impl SimDisk {
             }
             _ => Err("the simulation has no deltas, holes and compressed data".to_owned()),
         }
+    }
+
+    /// Writes to the open target of `job`; returns the number of bytes.
+    fn write(&mut self, job: JobId, offset: u64, bytes: &[u8], fs: &mut Fs) -> Result<u64, String> {
+        let target = self.target(job)?;
+        if let Err(e) = fs.write(target.inode, offset, bytes) {
+            target.incomplete = true;
+            return Err(words(e).to_owned());
+        }
+        if let Some(sums) = &target.sums {
+            sums.add(offset, std::iter::once(bytes));
+        }
+        let len = bytes.len() as u64;
+        self.written += len;
+        Ok(len)
+    }
+
+    /// Creates, writes and completes a small file.
+    fn store(
+        &mut self,
+        request: DiskRequest,
+        around: &mut Around<'_>,
+    ) -> Result<DiskReply, String> {
+        let DiskRequest::StoreTarget {
+            job,
+            target,
+            keep,
+            pieces,
+            attributes,
+            preserve,
+            fsync,
+            ..
+        } = request
+        else {
+            return Err("not a whole file".to_owned());
+        };
+        let mut target = create(around, &target, keep.as_deref())?;
+        target.sums = around.ledger.map(|ledger| ledger.open(job));
+        let bytes = pieces.concat();
+        if let Some(sums) = &target.sums {
+            sums.add(0, std::iter::once(bytes.as_slice()));
+        }
+        if let Err(e) = around.fs.write(target.inode, 0, &bytes) {
+            discard(around.fs, target);
+            return Err(words(e).to_owned());
+        }
+        let size = bytes.len() as u64;
+        self.written += size;
+        finish(around.fs, target, size, &attributes, (preserve, fsync))?;
+        let stored = StoredTarget::default();
+        Ok(DiskReply::Finished { job, stored })
     }
 }
 

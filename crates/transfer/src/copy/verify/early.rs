@@ -178,7 +178,7 @@ impl Engine<'_> {
         let by_whole = self.verify.compares_whole(self.edge.now());
         let size = self
             .moving_file(job)
-            .and_then(|id| self.files.get(&id)?.size);
+            .and_then(|id| self.files.get(&id)?.size());
         let size = size.unwrap_or(0);
         let Some((file, moving)) = self.moving(job) else {
             return;
@@ -232,8 +232,8 @@ impl Engine<'_> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = self.files.get(&ask.file)?;
-        let path = moving.temporary.as_ref().unwrap_or(&task.source);
-        Some((path.clone(), moving.ended.get(at)?))
+        let path = moving.temporary.as_deref().unwrap_or(task.source());
+        Some((path.to_vec(), moving.ended.get(at)?))
     }
 
     /// Request line for a checksum of a file that is being copied, and the number of bytes to sum.
@@ -241,14 +241,14 @@ impl Engine<'_> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = self.files.get(&ask.file)?;
-        let size = task.size.unwrap_or(u64::MAX);
+        let size = task.size().unwrap_or(u64::MAX);
         let SumSelector::Run(at) = ask.sum else {
-            return Some((whole_request(&task.source), task.size.unwrap_or(0)));
+            return Some((whole_request(task.source()), task.size().unwrap_or(0)));
         };
         let sum = moving.ended.get(at)?;
         let line = match &moving.temporary {
-            Some(temporary) => request(temporary, Some(&task.target), sum, size),
-            None => request(&task.source, None, sum, size),
+            Some(temporary) => request(temporary, Some(task.target()), sum, size),
+            None => request(task.source(), None, sum, size),
         };
         Some((line, sum.len))
     }

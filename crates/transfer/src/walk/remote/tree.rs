@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use schedule::{Attributes, NO_TREES, TreeStep};
 
-use super::remote::{Dir, ListAnswer, PendingListing, RemoteWalk, SeenNames};
-use super::{WalkEntry, join};
+use super::{Dir, ListAnswer, PendingListing, RemoteWalk, SeenNames};
+use crate::walk::{WalkEntry, join};
 
 /// Tree that is being listed.
 #[derive(Debug)]

@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 
 use schedule::JobKind;
 
-use super::super::Entry;
 use super::*;
+use crate::walk::Entry;
 
 fn mode(mode: u32) -> Attributes {
     Attributes {

@@ -1,0 +1,199 @@
+//! Jobs in flight, and the answers to questions that the copy waits for.
+
+use std::collections::BTreeMap;
+
+use schedule::{Attributes, EntryKind, JobId};
+use sftp::pattern::Pattern;
+
+use super::engine::{CopyEnd, JobPurpose};
+use crate::session::MOST_JOBS;
+
+/// Bytes that the paths of all jobs in flight may take; 16,384 jobs with usual paths take less. A
+/// server that listed names of 4 KB made a copy take 1.3 GB.
+const JOB_PATHS: usize = 64 << 20;
+/// Bytes of names that the patterns of a run may match in all directories together, and the overhead
+/// of each name.
+pub(super) const MOST_MATCHED: usize = 256 << 20;
+const NAME: usize = 100;
+
+/// Jobs in flight and their purposes.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    begun: u64,
+    /// Length of the longest path of a source and its target so far, in bytes.
+    longest_path: usize,
+    purposes: BTreeMap<JobId, (CopyEnd, JobPurpose)>,
+    answers: BTreeMap<JobId, QueryAnswer>,
+}
+
+impl Jobs {
+    /// ID of the next job.
+    pub(super) fn next_id(&self) -> JobId {
+        JobId(self.begun + 1)
+    }
+
+    /// Begins the next job, which runs at `end`.
+    pub(super) fn begin(&mut self, end: CopyEnd, purpose: JobPurpose) {
+        self.begun += 1;
+        self.purposes.insert(JobId(self.begun), (end, purpose));
+    }
+
+    pub(super) fn get(&self, id: &JobId) -> Option<&(CopyEnd, JobPurpose)> {
+        self.purposes.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &JobId) -> Option<&mut (CopyEnd, JobPurpose)> {
+        self.purposes.get_mut(id)
+    }
+
+    pub(super) fn remove(&mut self, id: &JobId) -> Option<(CopyEnd, JobPurpose)> {
+        self.purposes.remove(id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.purposes.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.purposes.is_empty()
+    }
+
+    /// Jobs that run at `end`.
+    pub(super) fn at(&self, end: CopyEnd) -> Vec<JobId> {
+        let here = self.purposes.iter().filter(|(_, (at, _))| *at == end);
+        here.map(|(id, _)| *id).collect()
+    }
+
+    /// Notes the length of the paths of a source and its target, in bytes.
+    pub(super) fn note_paths(&mut self, len: usize) {
+        self.longest_path = self.longest_path.max(len);
+    }
+
+    /// True if another job may begin besides `waiting` items that will need one. A job holds its
+    /// paths about four times.
+    pub(super) fn has_room(&self, waiting: usize) -> bool {
+        let most = JOB_PATHS / (4 * self.longest_path).max(1);
+        self.len() + waiting < most.min(MOST_JOBS)
+    }
+
+    /// Notes that the copy waits for the answer of a job.
+    pub(super) fn asks(&mut self, id: JobId, answer: QueryAnswer) {
+        self.answers.insert(id, answer);
+    }
+
+    pub(super) fn asks_no_more(&mut self, id: JobId) {
+        self.answers.remove(&id);
+    }
+
+    /// Answer that a job collects, if the copy waits for it.
+    pub(super) fn answer(&mut self, id: JobId) -> Option<&mut QueryAnswer> {
+        self.answers.get_mut(&id)
+    }
+
+    /// Takes the answer of a job that is over.
+    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<QueryAnswer, String>> {
+        let over = self.answers.get(&id)?.over.clone()?;
+        let answer = self.answers.remove(&id)?;
+        Some(over.map(|()| answer))
+    }
+}
+
+/// Selects entries of a listing.
+#[derive(Clone, Debug)]
+pub(super) struct EntryFilter {
+    pattern: Pattern,
+    only_directories: bool,
+}
+
+impl EntryFilter {
+    /// Selects the names that match `pattern`; of files, none if `only_directories`.
+    pub(super) fn new(pattern: Pattern, only_directories: bool) -> Self {
+        Self {
+            pattern,
+            only_directories,
+        }
+    }
+
+    fn selects(&self, name: &[u8], attributes: &Attributes) -> bool {
+        let may = !self.only_directories || attributes.kind() != EntryKind::File;
+        may && self.pattern.matches(name)
+    }
+}
+
+/// Answer to a question.
+#[derive(Debug, Default)]
+pub(super) struct QueryAnswer {
+    attributes: Option<Attributes>,
+    path: Option<Vec<u8>>,
+    /// Matching names of a listing.
+    names: Vec<Vec<u8>>,
+    /// Bytes that this listing and those before it have matched.
+    bytes: usize,
+    /// Selects the names of a listing to keep.
+    wanted: Option<EntryFilter>,
+    /// Names in the listing that no file can have.
+    left_out: Vec<Vec<u8>>,
+    over: Option<Result<(), String>>,
+}
+
+impl QueryAnswer {
+    /// Answer of a listing that keeps the names that `wanted` selects, after others with names of
+    /// `bytes` in all.
+    pub(super) fn of_names(wanted: EntryFilter, bytes: usize) -> Self {
+        Self {
+            wanted: Some(wanted),
+            bytes,
+            ..Self::default()
+        }
+    }
+
+    /// Takes the matching names from a part of a listing and drops all others.
+    pub(super) fn list(&mut self, entries: Vec<(Vec<u8>, Attributes)>) {
+        let Some(wanted) = &self.wanted else { return };
+        for (name, attributes) in entries {
+            if self.bytes > MOST_MATCHED || !wanted.selects(&name, &attributes) {
+                continue;
+            }
+            self.bytes += name.len() + NAME;
+            self.names.push(name);
+        }
+    }
+
+    pub(super) fn leave_out(&mut self, name: Vec<u8>) {
+        self.left_out.push(name);
+    }
+
+    pub(super) fn set_attributes(&mut self, attributes: Attributes) {
+        self.attributes = Some(attributes);
+    }
+
+    pub(super) fn set_path(&mut self, path: Vec<u8>) {
+        self.path = Some(path);
+    }
+
+    pub(super) fn end(&mut self, result: Result<(), String>) {
+        self.over = Some(result);
+    }
+
+    pub(super) fn attributes(&self) -> Option<Attributes> {
+        self.attributes
+    }
+
+    pub(super) fn into_path(self) -> Option<Vec<u8>> {
+        self.path
+    }
+
+    /// Takes the names in the listing that no file can have.
+    pub(super) fn take_left_out(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.left_out)
+    }
+
+    /// Bytes that this listing and those before it take, each name with `dir` in front.
+    pub(super) fn bytes_below(&self, dir: &[u8]) -> usize {
+        self.bytes + self.names.len() * dir.len()
+    }
+
+    pub(super) fn into_names(self) -> Vec<Vec<u8>> {
+        self.names
+    }
+}
