@@ -214,7 +214,8 @@ fn a_disk_that_is_full_keeps_what_is_there_and_goes_on_when_it_has_room() {
             return;
         };
         let outcome = copy.fails(FULL);
-        assert!(outcome.err().contains("to resume"), "{outcome}");
+        // The same command fails again until there is room, so it is not called the way on.
+        assert!(!outcome.err().contains("to resume: "), "{outcome}");
         // The disk is still full for the second run.
         copy.fails(FULL);
         copy.disk.remount("size=400m");
