@@ -58,6 +58,9 @@ impl Hosts {
 
     fn install(&self, number: usize) {
         let bin = self.bins[number - 1].path();
+        for folder in ["cache", "state"] {
+            fs::create_dir_all(bin.join(folder)).expect("our folder");
+        }
         let state = format!(
             "XDG_CACHE_HOME={0}/cache XDG_STATE_HOME={0}/state",
             bin.display()
@@ -438,7 +441,12 @@ fn a_host_that_is_killed_is_routed_around_and_completed_later() {
     assert_eq!(origins(&all)[2], "h1", "{all}");
     assert_eq!(all["hosts"][1]["outcome"], "no_connection", "{all}");
     hosts.down(2, false);
-    hosts.fan_out(&[]).run().expect_code(0);
+    let outcome = hosts.fan_out(&[]).run().expect_code(0);
+    assert_eq!(
+        origins(&summary(&outcome)),
+        ["", "h1", "h2", "h3"],
+        "{outcome}"
+    );
     hosts.has_big(2, &content);
 }
 

@@ -256,7 +256,6 @@ impl AllCopies<'_> {
         match connect.has_turn() {
             true => {
                 connect.hosts.expect(&part.request);
-                connect.hosts.bootstrap(cancel);
                 let output = self.run.output();
                 let mut events = |event| output.copy_event(&self.numbered(event, number));
                 let counters = progress.counters();
