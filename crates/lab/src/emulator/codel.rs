@@ -86,7 +86,9 @@ impl Flow {
             self.recovered();
             return false;
         }
-        let first = *self.first_above.get_or_insert(now.saturating_add(INTERVAL));
+        let first = *self
+            .first_above
+            .get_or_insert_with(|| now.saturating_add(INTERVAL));
         if now < first {
             return false;
         }
