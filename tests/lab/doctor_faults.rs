@@ -106,13 +106,13 @@ fn limits_of_the_server_are_named() {
 }
 
 #[test]
-fn a_class_and_a_full_return_path_are_named() {
-    run(&["marked-class", "return-path"]);
+fn a_slow_class_is_named_with_its_rate() {
+    run(&["marked-class"]);
 }
 
 #[test]
-fn two_causes_are_named_in_their_order() {
-    run(&["class-then-flow", "scaling-then-login"]);
+fn two_causes_are_named() {
+    run(&["scaling-then-login"]);
 }
 
 #[test]
