@@ -11,6 +11,7 @@ mod delta;
 mod dialing;
 mod direct;
 mod direct_server;
+mod doctor;
 mod documented;
 mod durable;
 mod explain;

@@ -63,6 +63,40 @@ fn through_one_and_two_jump_hosts() {
 }
 
 #[test]
+fn doctor_judges_both_hops_of_a_jump() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let Some(_first) = another(&mut scene, "first") else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    scene.client.dir.set("peer", "ProxyJump", "first");
+    let run = scene.client.dir.run(longhaul_tests::longhaul());
+    let run = run.args(["doctor", "-F"]).arg(scene.client.dir.config());
+    let outcome = run
+        .args(["--time", "6s", "peer"])
+        .timeout(std::time::Duration::from_secs(60))
+        .run()
+        .expect_code(0);
+    let out = outcome.out();
+    assert!(
+        out.contains("The way to the jump host first: "),
+        "{outcome}"
+    );
+    assert!(
+        out.contains("uploads: ") && out.contains("round trip: "),
+        "{outcome}"
+    );
+    assert!(
+        out.contains("TCP's counters: the connection runs through a jump host"),
+        "{outcome}"
+    );
+}
+
+#[test]
 fn a_jump_host_with_a_changed_key_is_not_passed() {
     let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
         return;

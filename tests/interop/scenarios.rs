@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use longhaul_tests::{Client, Scene, names_in, password, remote, scratch};
+use longhaul_tests::{Client, Scene, longhaul, names_in, password, remote, scratch};
 use testkit::delay_proxy::Way;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{Auth, DelayProxy, KeyKind, KeyPair, PeerBuilder, PeerKind, Run, Seed};
@@ -39,6 +39,7 @@ macro_rules! scenarios {
             disconnect_during_download,
             disconnect_before_the_session,
             key_login_with_each_kind,
+            measured_by_doctor,
             $($login),*
         }
         crate::scenarios::each! {
@@ -85,6 +86,47 @@ pub(crate) fn upload(kind: PeerKind) {
             &scene.path(&name),
             &scene.path(&format!("copy-{len}")),
             Compare::CONTENT,
+        );
+    }
+}
+
+/// `longhaul doctor` says something useful about every server, and what it cannot see there.
+pub(crate) fn measured_by_doctor(kind: PeerKind) {
+    let Some(scene) = Scene::start(kind) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let run = scene.client.dir.run(longhaul()).arg("doctor").arg("-F");
+    let run = run.arg(scene.client.dir.config());
+    let outcome = run
+        .args(["--json", "--time", "5s", "peer"])
+        .timeout(Duration::from_secs(60))
+        .run();
+    let result: serde_json::Value = serde_json::from_str(&outcome.out()).expect("JSON");
+    // A server that ends the measurement early is named with the reason.
+    let early = result["evidence"]["partial"].is_string();
+    assert_eq!(outcome.code, Some(i32::from(early)), "{outcome}");
+    let diagnosis = &result["diagnosis"];
+    let unseen = diagnosis["unseen"].to_string();
+    let rungs = |way: &str| {
+        result["evidence"][way]["rungs"]
+            .as_array()
+            .map_or(0, Vec::len)
+    };
+    assert!(diagnosis["verdict"].as_str().is_some_and(|v| !v.is_empty()));
+    for (way, absent) in [("up", "/dev/null"), ("down", "/dev/zero")] {
+        let told = early
+            || unseen.contains(absent)
+            || unseen.contains("measure")
+            || unseen.contains("loads:");
+        assert!(rungs(way) > 0 || told, "{result:#}");
+    }
+    if result["evidence"]["there"]["kernel"].is_null() {
+        assert!(
+            unseen.contains("no command could be run there"),
+            "{result:#}"
         );
     }
 }

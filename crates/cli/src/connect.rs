@@ -29,7 +29,7 @@ use transfer::memory::MemoryStore;
 use transfer::memory::findings::Findings;
 use transfer::operand::Destination;
 use transfer::prompt::NoPrompt;
-use transfer::report::{Choice, Decision, Name, Origin, Outcome, Summary, ZlibWhy};
+use transfer::report::{Choice, Decision, Name, Origin, Outcome, SessionReport, Summary, ZlibWhy};
 use transfer::session::{
     ConnectionSource, Link, LinkError, RawLink, Session, SessionOptions, ssh_arguments,
 };
@@ -40,6 +40,7 @@ use self::questions::ConsolePrompt;
 use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 use crate::output::json::HostInfo;
+use crate::running::RunningFile;
 
 /// Origin of the decision about compression if the flag was given.
 const COMPRESS: Origin = Origin::Flag("--compress");
@@ -64,6 +65,8 @@ pub(crate) struct Hosts {
     measured: Option<MeasuringSessions>,
     /// Copies that share the rate limit.
     sharing: u64,
+    /// Figures for `longhaul doctor --watch`.
+    running: Arc<RunningFile>,
     /// Login names on the hosts that were connected to.
     logins: Mutex<BTreeMap<Destination, String>>,
     /// Passwords and passphrases that the user has entered.
@@ -96,6 +99,7 @@ impl Hosts {
             ledger,
             measured: None,
             sharing: 1,
+            running: Arc::default(),
             logins: Mutex::default(),
             answers: answers::Answers::default(),
             detours: Mutex::default(),
@@ -112,6 +116,7 @@ impl Hosts {
         let hosts = self.hosts.get(host.0).cloned().into_iter().collect();
         Self {
             sharing: copies.max(1) as u64,
+            running: Arc::clone(&self.running),
             ..Self::new(hosts, self.flags.clone(), Arc::clone(&self.output))
         }
     }
@@ -325,7 +330,7 @@ impl Hosts {
             host: name(host),
             ..HostInfo::default()
         });
-        started(host, link, self.options())
+        self.started(host, link, self.options())
     }
 
     /// Prepares a sample of the files that are sent to a host, shared by all connections to it.
@@ -510,20 +515,31 @@ impl Hosts {
             reach: (!alone).then(|| Arc::new(again) as Arc<dyn ConnectionSource>),
             ..self.options()
         };
-        started(destination, link, options)
+        self.started(destination, link, options)
     }
-}
 
-/// Begins a session over a link.
-fn started(
-    host: &Destination,
-    link: impl Link + 'static,
-    options: SessionOptions,
-) -> Result<Session, ConnectError> {
-    Session::start(Box::new(link), options).map_err(|error| {
-        let why = format!("{}: cannot start a session: {error}", name(host));
-        ConnectError::this_machine(ConnectCheck::Session, why)
-    })
+    /// Begins a session over a link.
+    fn started(
+        &self,
+        host: &Destination,
+        link: impl Link + 'static,
+        mut options: SessionOptions,
+    ) -> Result<Session, ConnectError> {
+        // A file that is written twice a second would disturb a measurement.
+        if self.measured.is_none() {
+            let (running, shown) = (Arc::clone(&self.running), Name(name(host).into_bytes()));
+            options.live = Some(Arc::new(move |report| {
+                running.note(&SessionReport {
+                    host: shown.clone(),
+                    ..report
+                });
+            }));
+        }
+        Session::start(Box::new(link), options).map_err(|error| {
+            let why = format!("{}: cannot start a session: {error}", name(host));
+            ConnectError::this_machine(ConnectCheck::Session, why)
+        })
+    }
 }
 
 impl Hosts {

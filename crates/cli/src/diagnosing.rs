@@ -8,10 +8,12 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use diagnose::Evidence;
 use measure::doctor::{self, Report};
 use transfer::cancel::CancelToken;
+use transfer::config::Proxy;
 use transfer::connect::RemoteServerUse;
 use transfer::copy::{HostId, Place};
 use transfer::probe::{ProbeError, ProbeOptions, ProbeTarget, probe};
@@ -27,6 +29,8 @@ use crate::output::{Output, bar};
 use crate::{failed, signals, usage};
 
 const DATA: u64 = 4_000_000_000;
+/// Time for the way to a jump host.
+const HOP_TIME: Duration = Duration::from_secs(15);
 
 /// Runs `longhaul doctor` to its end.
 pub(crate) fn run(args: DoctorArgs, world: &Environment) -> Exit {
@@ -36,8 +40,13 @@ pub(crate) fn run(args: DoctorArgs, world: &Environment) -> Exit {
     {
         return failed(&why);
     }
-    let result = match &args.from {
-        Some(file) => from_file::explain(file)
+    let explained = match (&args.from, args.watch) {
+        (Some(file), _) => Some(from_file::explain(file)),
+        (None, Some(pid)) => Some(from_file::explain_running(pid)),
+        (None, None) => None,
+    };
+    let result = match explained {
+        Some(explained) => explained
             .map(|report| (report, Exit::Done))
             .map_err(|why| failed(&why)),
         None => measure(&args, world),
@@ -102,6 +111,11 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
         cancel: cancel.clone(),
         start,
     };
+    let jump = first_hop(&target, &options);
+    let target = ProbeTarget {
+        start: Instant::now(),
+        ..target
+    };
     let measured = probe(&target, &options);
     if shows {
         console.clear();
@@ -121,7 +135,14 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
         None => Exit::Done,
     };
     let seconds = start.elapsed().as_secs_f64();
-    Ok((Report::new(host, seconds, evidence), exit))
+    let report = Report::new(host, seconds, evidence);
+    Ok((
+        match jump {
+            Some((host, first)) => report.through(host, &first),
+            None => report,
+        },
+        exit,
+    ))
 }
 
 /// Checks that the page of `--html` has a directory to be in.
@@ -143,6 +164,31 @@ fn check_page(file: &Path) -> Result<(), String> {
             transfer::disk::os_words(&error)
         ))),
     }
+}
+
+/// Measures the way to the first jump host, if there is one. If that fails, the login to the host
+/// behind it tells why.
+fn first_hop(target: &ProbeTarget, options: &ProbeOptions) -> Option<(String, Evidence)> {
+    let Proxy::Jump(through) = &target.config.proxy else {
+        return None;
+    };
+    let jump = through.first()?;
+    let mut config = (target.settings.hop)(jump).ok()?;
+    // Its own jump hosts are not on this way.
+    config.proxy = Proxy::Direct;
+    let near = ProbeTarget {
+        config,
+        ..target.clone()
+    };
+    let options = ProbeOptions {
+        time: Some(options.time.map_or(HOP_TIME, |time| time / 2)),
+        remote_path: None,
+        local_disk: None,
+        expected: None,
+        ..options.clone()
+    };
+    let evidence = probe(&near, &options).ok()?;
+    Some((jump.to_string(), evidence))
 }
 
 fn show(args: &DoctorArgs, report: &Report, exit: Exit) -> Exit {

@@ -84,6 +84,7 @@ fn lab(args: LabArgs) -> Result<Lab, UsageError> {
         far_port: args.far_port,
         far_start: args.far_start,
         far_cpu: args.far_cpu.map(|percent| f64::from(percent) / 100.0),
+        far_disk: args.far_disk,
         allow_cc: args.allow_cc,
         command,
         quiet: args.quiet,

@@ -21,6 +21,7 @@ mod http;
 mod lab;
 mod output;
 mod relaying;
+mod running;
 mod selecting;
 mod serving;
 mod setting_error;
@@ -98,7 +99,8 @@ fn main() -> ExitCode {
             Err(error) => usage(&error),
         },
         Ok(LowArgs::Bench(args)) => benching::run(*args, &world),
-        Ok(LowArgs::Doctor(args)) => diagnosing::run(*args, &world),
+        // Connections that the server did not admit may still be under way in threads.
+        Ok(LowArgs::Doctor(args)) => sys::exit_at_once(diagnosing::run(*args, &world).code()),
         Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
         Ok(LowArgs::Man {
             command,

@@ -70,6 +70,12 @@ pub enum Cause {
     SlowLogin,
     /// A queue on the path delays everything else.
     Bufferbloat,
+    /// The return path has no room for acknowledgements.
+    ReturnPath,
+    /// TCP timestamps were removed on the way.
+    NoTimestamps,
+    /// Segments are smaller than Ethernet's.
+    SmallSegments,
 }
 
 /// The person who can apply a remedy.
@@ -380,6 +386,39 @@ const ROWS: &[Row] = &[
             (Network, "use FQ-CoDel or CAKE at the bottleneck"),
         ],
     ),
+    (
+        Cause::ReturnPath,
+        "a return path without room for acknowledgements",
+        &[
+            (
+                Network,
+                "find what fills the opposite direction, or give acknowledgements priority there",
+            ),
+            (
+                Longhaul,
+                "use longhaul cp --background for transfers in the opposite direction",
+            ),
+        ],
+    ),
+    (
+        Cause::NoTimestamps,
+        "missing TCP timestamps, without which TCP measures round trips less often",
+        &[
+            (
+                Network,
+                "find the device that removes TCP's timestamp option from SYN packets",
+            ),
+            (Server, "check that net.ipv4.tcp_timestamps is 1"),
+        ],
+    ),
+    (
+        Cause::SmallSegments,
+        "segments that are smaller than Ethernet's, as in a tunnel",
+        &[(
+            Network,
+            "nothing is wrong with that; a tunnel costs a few percent of the rate",
+        )],
+    ),
 ];
 
 impl fmt::Display for Cause {
@@ -392,6 +431,14 @@ impl Cause {
     /// Returns all causes, in the order of the table.
     pub fn all() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|row| row.0)
+    }
+
+    /// Returns true for a property of the path that a healthy one may have.
+    pub fn is_note(self) -> bool {
+        matches!(
+            self,
+            Self::NoTimestamps | Self::SmallSegments | Self::SmallFiles
+        )
     }
 
     /// Returns the settings of ssh_config that remove or soften the cause for OpenSSH's programs.
@@ -447,6 +494,6 @@ mod tests {
             assert!(!cause.to_string().is_empty() && !cause.remedies().is_empty());
         }
         // The enum's last variant is a row, so that the table is not shorter than the enum.
-        assert_eq!(Cause::all().count(), Cause::Bufferbloat as usize + 1);
+        assert_eq!(Cause::all().count(), Cause::SmallSegments as usize + 1);
     }
 }

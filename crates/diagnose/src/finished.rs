@@ -21,7 +21,7 @@ pub struct Finished {
 pub fn explain(finished: &Finished) -> Diagnosis {
     let (direction, f) = (finished.direction, &finished.figures);
     let unseen = ["idle path", "other numbers of connections", "DSCP classes"];
-    let unseen = unseen.map(|what| format!("{what}: a finished transfer does not compare it"));
+    let unseen = unseen.map(|what| format!("{what}: one transfer does not compare it"));
     let mut findings = Vec::new();
     let verdict = match cause(finished.limiter) {
         Some(cause) => {

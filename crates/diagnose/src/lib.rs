@@ -8,6 +8,7 @@ mod cause;
 mod evidence;
 mod finding;
 mod finished;
+mod hops;
 mod kernel;
 mod limiter;
 mod rules;
@@ -22,5 +23,6 @@ pub use evidence::{
 };
 pub use finding::{Certainty, Direction, Finding};
 pub use finished::{Finished, explain};
+pub use hops::compare_hops;
 pub use limiter::{Limiter, LimiterEvidence, TransferFacts, limiter};
 pub use verdict::{Diagnosis, diagnose};

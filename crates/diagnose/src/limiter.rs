@@ -133,6 +133,8 @@ const SEGMENT: f64 = 1448.0;
 const FEW_LOSSES: f64 = 0.0005;
 /// Share of the time that a window or buffer must block the sender to be the limit.
 const BLOCKED: f64 = 0.3;
+/// Share of the time that is most of it.
+const MOSTLY: f64 = 0.5;
 /// Stalls for the local disk per second from which on it is the limit.
 const DISK_STALLS: f64 = 20.0;
 /// Share of a thread's time from which on it has no processor time left.
@@ -177,6 +179,8 @@ pub struct TransferFacts {
     pub processors_full: bool,
     /// The server is slow to take or produce data ([`LimiterEvidence`] alone does not tell).
     pub server_lags: bool,
+    /// A whole channel window has arrived at the server and waits there, whatever the path does.
+    pub window_held: bool,
     /// The path's queue was filled in one of the last intervals.
     pub queued_lately: bool,
     /// Packets were lost in one of the last intervals.
@@ -211,7 +215,9 @@ pub fn limiter(t: &TransferFacts) -> Limiter {
     // shows the lag, whatever this end waits for; a download that this end did not receive only
     // looks like silence.
     let queueing = f.is_queueing();
-    let lags = !queueing && !t.lost_lately && t.server_lags;
+    // A sender that mostly waits for the channel window is not the one that losses slow down.
+    let losses_tell = t.lost_lately && !(t.up && f.window_blocked > MOSTLY);
+    let lags = t.server_lags && (t.window_held || !queueing && !losses_tell);
     if t.up && lags {
         return Limiter::Server;
     }

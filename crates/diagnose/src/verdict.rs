@@ -12,6 +12,11 @@ use crate::units::rate;
 /// Gain from more connections below which the path is full.
 const FULL: f64 = 1.2;
 
+/// Gain from the last connections below which the rates level off, and the gain of all connections
+/// up to which one of them counts as fast enough.
+const LEVEL: f64 = 1.1;
+const SHARE: f64 = 1.5;
+
 /// Diagnosis of a path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
@@ -21,7 +26,8 @@ pub struct Diagnosis {
     pub healthy: bool,
     /// Certainty of the verdict.
     pub certainty: Certainty,
-    /// Limits, the lowest first; findings that cost only time come last.
+    /// Limits, the lowest first; then findings that cost only time, then limits that are unsure, then
+    /// notes.
     pub findings: Vec<Finding>,
     /// Evidence that is missing.
     pub unseen: Vec<String>,
@@ -50,8 +56,14 @@ pub fn diagnose(e: &Evidence) -> Diagnosis {
     let mut unseen = e.unseen.clone();
     missing(e, &mut unseen);
     let (verdict, certainty, healthy) = match findings.first() {
-        Some(first) => (sentence(first, findings.get(1)), first.certainty, false),
-        None => nothing_found(e),
+        Some(first) if !first.cause.is_note() => {
+            (sentence(first, findings.get(1)), first.certainty, false)
+        }
+        note => {
+            let (verdict, certainty, healthy) = nothing_found(e);
+            let note = note.map(|note| format!("; note: {} ({})", note.cause, note.evidence));
+            (verdict + &note.unwrap_or_default(), certainty, healthy)
+        }
     };
     let certainty = match e.partial {
         Some(_) => certainty.min(Certainty::Likely),
@@ -99,8 +111,12 @@ pub(crate) fn sentence(first: &Finding, next: Option<&Finding>) -> String {
             false => String::new(),
         });
     }
-    if let Some(next) = next.filter(|next| next.limit.is_some() && next.cause != first.cause) {
-        text.push_str(&format!("; then by {}", next.cause));
+    let another = |next: &&Finding| next.cause != first.cause && !next.cause.is_note();
+    if let Some(next) = next.filter(another) {
+        text.push_str(&match next.limit {
+            Some(_) => format!("; then by {}", next.cause),
+            None => format!("; also, time is lost by {}", next.cause),
+        });
     }
     if let Some(Remedy { by, text: change }) = first.remedies.first() {
         text.push_str(&format!(". Best change ({}): {change}", by.heading()));
@@ -148,7 +164,15 @@ fn is_full(e: &Evidence, direction: Direction, ladder: &Ladder) -> bool {
         return false;
     };
     let several = ladder.rungs.iter().any(|r| r.connections > 1);
-    let sated = several && best.rate < FULL * one.rate;
+    // Also if one connection leaves a part of a path that further ones cannot fill more.
+    let last = ladder.rungs.iter().filter(|r| r.connections > 1);
+    let mut rates = last.rev().map(|r| r.rate);
+    let levels_off = rates
+        .next()
+        .zip(rates.next())
+        .is_some_and(|(last, before)| last < LEVEL * before);
+    let gain = best.rate / one.rate;
+    let sated = several && (gain < FULL || levels_off && gain < SHARE);
     let limiter = limiter_of(direction, e, one, sated);
     let met = e
         .expected

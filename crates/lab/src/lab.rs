@@ -27,6 +27,8 @@ pub struct Lab {
     pub far_start: Option<Duration>,
     /// Share of the time in which the SSH server and its sessions run.
     pub far_cpu: Option<f64>,
+    /// Bytes per second that the sessions of the SSH server read from disks and write to them.
+    pub far_disk: Option<u64>,
     /// Congestion controls that programs in the lab may set.
     pub allow_cc: Vec<String>,
     /// Command of the near side, with its arguments.

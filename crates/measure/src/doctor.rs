@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use diagnose::{Diagnosis, Evidence, Finding, Ladder, Rung, diagnose};
+use diagnose::{Diagnosis, Evidence, Finding, Ladder, Rung, compare_hops, diagnose};
 use serde::Serialize;
 use wire::escape::name;
 
@@ -35,6 +35,19 @@ pub struct Report {
     pub diagnosis: Diagnosis,
     /// Evidence behind them; empty for a finished transfer.
     pub evidence: Evidence,
+    /// The way to the first jump host, if there is one.
+    pub jump: Option<Jump>,
+}
+
+/// The first of two hops.
+#[derive(Debug, Serialize)]
+pub struct Jump {
+    /// The jump host.
+    pub host: String,
+    /// Verdict and findings of the way to it.
+    pub diagnosis: Diagnosis,
+    /// Comparison with the whole way.
+    pub compared: Vec<String>,
 }
 
 impl Report {
@@ -56,6 +69,23 @@ impl Report {
             seconds,
             diagnosis,
             evidence: Evidence::default(),
+            jump: None,
+        }
+    }
+
+    /// Adds the way to the jump host.
+    #[must_use]
+    pub fn through(self, host: String, first: &Evidence) -> Self {
+        let compared = compare_hops(&host, first, &self.evidence);
+        let diagnosis = diagnose(first);
+        let jump = Jump {
+            host,
+            diagnosis,
+            compared,
+        };
+        Self {
+            jump: Some(jump),
+            ..self
         }
     }
 }
@@ -64,6 +94,17 @@ impl Report {
 pub fn text(report: &Report) -> String {
     let d = &report.diagnosis;
     let mut text = format!("{}: {}\n", shown(&report.host), shown(&d.verdict));
+    if let Some(jump) = &report.jump {
+        let _ = writeln!(
+            text,
+            "\nThe way to the jump host {}: {}",
+            shown(&jump.host),
+            shown(&jump.diagnosis.verdict)
+        );
+        for what in &jump.compared {
+            let _ = writeln!(text, "  {}", shown(what));
+        }
+    }
     if !d.findings.is_empty() {
         text.push_str("\nLimits, the lowest first:\n");
     }
@@ -169,6 +210,18 @@ pub fn page(report: &Report) -> String {
         escaped(&d.verdict),
         host = escaped(&report.host),
     );
+    if let Some(jump) = &report.jump {
+        let _ = writeln!(
+            html,
+            "<h2>The way to the jump host {}</h2>\n<p>{}</p><ul>",
+            escaped(&jump.host),
+            escaped(&jump.diagnosis.verdict)
+        );
+        for what in &jump.compared {
+            let _ = writeln!(html, "<li>{}</li>", escaped(what));
+        }
+        html.push_str("</ul>\n");
+    }
     if !d.findings.is_empty() {
         html.push_str("<h2>Limits, the lowest first</h2>\n");
     }

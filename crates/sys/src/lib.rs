@@ -6,6 +6,7 @@ mod beneath;
 #[cfg(target_os = "linux")]
 mod descriptors;
 pub mod distance;
+mod exit;
 mod file_id;
 #[cfg(target_os = "linux")]
 mod fork;
@@ -41,6 +42,7 @@ pub use allocator::give_back_memory;
 pub use beneath::{Symlinks, open_beneath};
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
+pub use exit::exit_at_once;
 #[cfg(target_os = "linux")]
 pub use file_id::file_id;
 pub use fork::{ForkSide, forget_children, fork};

@@ -18,6 +18,8 @@ pub struct TcpInfo {
     pub rcv_rtt: Duration,
     /// Largest segment size for sending, in bytes.
     pub snd_mss: u32,
+    /// Largest segment size of the peer, in bytes.
+    pub rcv_mss: u32,
     /// Congestion window, in segments.
     pub snd_cwnd: u32,
     /// Slow start threshold, in segments.
@@ -70,6 +72,7 @@ pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
     let long_us = |offset| Duration::from_micros(raw.u64(offset));
     Some(TcpInfo {
         snd_mss: raw.u32(16),
+        rcv_mss: raw.u32(20),
         unacked: raw.u32(24),
         rtt: us(at::RTT),
         snd_ssthresh: raw.u32(76),

@@ -185,6 +185,7 @@ impl ClientDir {
             .env("XDG_CACHE_HOME", self.path().join("cache"))
             .env("XDG_CONFIG_HOME", self.path().join("config"))
             .env("XDG_STATE_HOME", self.path().join("state"))
+            .env("XDG_RUNTIME_DIR", self.path().join("runtime"))
             .env("LC_ALL", "C.UTF-8")
             .env_remove("SSH_AUTH_SOCK")
             .env_remove("SSH_ASKPASS")

@@ -37,6 +37,9 @@ pub enum UserDir {
     Cache,
     /// `$XDG_CONFIG_HOME/longhaul`, by default `~/.config/longhaul`.
     Config,
+    /// `$XDG_RUNTIME_DIR/longhaul`, by default `run` in the folder of [`UserDir::State`]: figures of
+    /// running transfers.
+    Runtime,
 }
 
 impl UserDir {
@@ -44,6 +47,10 @@ impl UserDir {
     /// file has an absolute path.
     pub fn path(self) -> Option<PathBuf> {
         let (variable, below_home) = match self {
+            Self::Runtime => {
+                let runtime = absolute("XDG_RUNTIME_DIR").map(|base| base.join("longhaul"));
+                return runtime.or_else(|| Some(Self::State.path()?.join("run")));
+            }
             Self::State => ("XDG_STATE_HOME", ".local/state"),
             Self::Cache => ("XDG_CACHE_HOME", ".cache"),
             Self::Config => ("XDG_CONFIG_HOME", ".config"),

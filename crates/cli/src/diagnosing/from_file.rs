@@ -9,6 +9,8 @@ use diagnose::{Direction, Finished, Limiter, LimiterEvidence, explain as explain
 use measure::doctor::{KIND, Report};
 use serde::Deserialize;
 
+use crate::running;
+
 /// Largest result of a doctor, and longest event, in bytes.
 const MOST: u64 = 4 << 20;
 /// Largest file of events in bytes.
@@ -22,6 +24,17 @@ pub(super) fn explain(path: &Path) -> Result<Report, String> {
     let named = |why: &str| format!("{}: {why}", path.display());
     let file = File::open(path).map_err(|e| named(&e.to_string()))?;
     read(file).map_err(|why| named(&why))
+}
+
+/// Explains a running transfer of this user.
+///
+/// # Errors
+/// One sentence with the process.
+pub(super) fn explain_running(pid: u32) -> Result<Report, String> {
+    let sessions = running::sessions(pid)?;
+    let read = |session| serde_json::from_value::<SessionOfCopy>(session).ok();
+    let sessions: Vec<_> = sessions.into_iter().filter_map(read).collect();
+    of_sessions(sessions).map_err(|why| format!("process {pid}: {why}"))
 }
 
 fn read(input: impl Read) -> Result<Report, String> {
@@ -46,7 +59,7 @@ fn read(input: impl Read) -> Result<Report, String> {
         }
     }
     if let Some(summary) = summary {
-        return of_copy(summary);
+        return of_sessions(summary.sessions);
     }
     let neither = "neither the events of longhaul cp --json nor a result of longhaul doctor --json";
     let stored: Stored = match document {
@@ -106,10 +119,9 @@ struct Figures {
     window_blocked: f64,
 }
 
-fn of_copy(summary: SummaryEvent) -> Result<Report, String> {
+fn of_sessions(sessions: Vec<SessionOfCopy>) -> Result<Report, String> {
     // In a copy between two hosts, the one that was measured longer tells more.
-    let session = summary
-        .sessions
+    let session = sessions
         .into_iter()
         .max_by(|a, b| a.measured.total_cmp(&b.measured));
     let session = session.ok_or("the transfer was too short to measure its limiter")?;

@@ -194,6 +194,8 @@ pub(crate) struct LabArgs {
     pub(crate) far_start: Option<Duration>,
     /// Percent of the time.
     pub(crate) far_cpu: Option<u8>,
+    /// Bytes per second.
+    pub(crate) far_disk: Option<u64>,
     pub(crate) allow_cc: Vec<String>,
     pub(crate) shell: bool,
     pub(crate) quiet: bool,
@@ -586,8 +588,10 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
             far_port: Some(_),
             ..
         } => Some("--far-port needs --far"),
-        LabArgs { sshd: false, .. } if args.far_start.is_some() || args.far_cpu.is_some() => {
-            Some("--far-start and --far-cpu need --sshd")
+        LabArgs { sshd: false, .. }
+            if args.far_start.is_some() || args.far_cpu.is_some() || args.far_disk.is_some() =>
+        {
+            Some("--far-start, --far-cpu and --far-disk need --sshd")
         }
         _ => None,
     };

@@ -1,7 +1,7 @@
 //! Rules about disks, logins, small files and the server's answers.
 
 use crate::cause::Cause;
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, Rung};
 use crate::finding::{Certainty, Direction, Finding};
 use crate::units::{percent, rate, time};
 
@@ -15,7 +15,13 @@ const BLOATED: f64 = 0.1;
 /// Share of the path's rate that small files reach if nothing holds them back.
 const SMALL_FILES: f64 = 0.3;
 /// Round trips of one small file in plain SFTP, fewer than scp's: OPEN, WRITE and CLOSE.
-const TRIPS_OF_A_FILE: f64 = 2.0;
+const TRIPS_OF_A_FILE: f64 = 3.0;
+/// Time of a small file beyond its round trips from which on the server is slow.
+const SLOW_FILE: f64 = 0.05;
+/// Bytes of acknowledgements per byte of data: one of 52 bytes for two segments of 1,500.
+const ACKNOWLEDGEMENTS: f64 = 0.017;
+/// Segments that a tunnel or a low MSS makes smaller than Ethernet's with any TCP options.
+const SMALL_SEGMENT: u32 = 1_380;
 /// Share of the path's rate below which a disk is the limit.
 const SLOWER: f64 = 0.8;
 /// Rate of a class, as a share of the unmarked one, below which the class is slowed down.
@@ -33,6 +39,8 @@ pub(crate) fn add(e: &Evidence, found: &mut Vec<Finding>) {
     found.extend(login(e));
     found.extend(limits(e));
     bloated(e, found);
+    found.extend(return_path(e));
+    found.extend(tcp_options(e));
 }
 
 fn stalled(e: &Evidence) -> Option<Finding> {
@@ -120,9 +128,55 @@ fn small_files(e: &Evidence) -> Option<Finding> {
 }
 
 fn slow_answers(e: &Evidence) -> Option<Finding> {
-    let answer = e.server_answer.filter(|answer| *answer > SLOW_ANSWER)?;
-    let evidence = format!("answers take {} beyond the round trip", time(answer));
-    Some(Finding::new(Cause::SlowAnswers, evidence))
+    if let Some(answer) = e.server_answer.filter(|answer| *answer > SLOW_ANSWER) {
+        let evidence = format!("answers take {} beyond the round trip", time(answer));
+        return Some(Finding::new(Cause::SlowAnswers, evidence));
+    }
+    // Creating a file can be slow where looking one up is not.
+    let (files, idle) = (e.small_files?, e.idle?);
+    let beyond = 1.0 / files.per_second.max(1e-3) - TRIPS_OF_A_FILE * idle.median;
+    let evidence = format!(
+        "a small file takes {} beyond its round trips",
+        time(beyond.max(0.0))
+    );
+    let slow = beyond > SLOW_FILE.max(1.5 * idle.median);
+    slow.then(|| Finding::new(Cause::SlowAnswers, evidence))
+}
+
+/// A direction whose acknowledgements fill the other one.
+fn return_path(e: &Evidence) -> Option<Finding> {
+    let there = e.up.rung(1, 1).zip(e.down.best());
+    let back = e.down.rung(1, 1).zip(e.up.best());
+    let starved = |pair: &(&Rung, &Rung)| {
+        let (one, other) = pair;
+        other.rate > 0.0 && other.rate < ACKNOWLEDGEMENTS * one.rate
+    };
+    let (direction, (one, other)) = [(Direction::Upload, there), (Direction::Download, back)]
+        .into_iter()
+        .find_map(|(direction, pair)| Some((direction, pair.filter(starved)?)))?;
+    let evidence = format!(
+        "the opposite direction carries {}, and acknowledgements of {} need about {}",
+        rate(other.rate),
+        rate(one.rate),
+        rate(ACKNOWLEDGEMENTS * one.rate)
+    );
+    let finding = Finding::new(Cause::ReturnPath, evidence).of(direction);
+    Some(finding.limits(one.rate, None).certainty(Certainty::Likely))
+}
+
+/// Properties of the connection that both ends agreed on.
+fn tcp_options(e: &Evidence) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let Some(tcp) = e.tcp else { return found };
+    if !tcp.timestamps {
+        let evidence = "the handshake has none".to_owned();
+        found.push(Finding::new(Cause::NoTimestamps, evidence));
+    }
+    if (1..SMALL_SEGMENT).contains(&tcp.mss) {
+        let evidence = format!("{} bytes per segment", tcp.mss);
+        found.push(Finding::new(Cause::SmallSegments, evidence));
+    }
+    found
 }
 
 fn login(e: &Evidence) -> Option<Finding> {

@@ -13,8 +13,12 @@ use crate::units::{bytes, percent, rate, time};
 const SCALES: f64 = 1.5;
 /// Gain from more connections below which they brought nothing.
 const FLAT: f64 = 1.2;
+/// Gain from a second channel below which it brought nothing.
+const CHANNELS: f64 = 1.1;
 /// Bytes of a channel that lie unanswered at a quick server.
 const UNANSWERED: f64 = 512.0 * 1024.0;
+/// Share of a channel window that is the whole one, but for packets under way.
+const WHOLE: f64 = 0.9;
 /// Share of silent time above which the server lags.
 const SILENT: f64 = 0.3;
 /// A window that varies by no more than this factor does not grow.
@@ -92,6 +96,9 @@ pub(crate) fn limiter_of(direction: Direction, e: &Evidence, rung: &Rung, sated:
         },
         lost_lately: rung.loss > LOST,
         server_lags: lags,
+        window_held: up
+            && rung.window > 0
+            && rung.held as f64 > WHOLE * rung.window as f64 * channels,
         sated,
         slow_start: rung.slow_start,
         round_trip: seconds(rung.min_rtt),
@@ -130,12 +137,20 @@ impl Rule<'_> {
             Limiter::Path if self.one.is_queueing() => self.queueing(flat),
             Limiter::SendBuffer if !flat => Some(self.buffer(Cause::SendBuffer)),
             Limiter::FarReceiveBuffer if !flat => Some(self.receive_buffer()),
-            Limiter::FarSendBuffer if !flat => Some(self.buffer(Cause::FarSendBuffer)),
+            // The server's TCP is not visible: without a comparison it may as well be the path.
+            Limiter::FarSendBuffer if self.scales() => Some(self.buffer(Cause::FarSendBuffer)),
             Limiter::ReceiveBuffer if !flat => Some(self.buffer(Cause::ReceiveBuffer)),
-            Limiter::ServerWindow => Some(self.channel_window()),
+            Limiter::ServerWindow if !flat && self.channels_help() => Some(self.channel_window()),
             _ if self.scales() => Some(self.flow_cap()),
             _ => None,
         }
+    }
+
+    /// False if a second channel was measured and brought nothing: the window only filled because
+    /// the path did.
+    fn channels_help(&self) -> bool {
+        let two = self.ladder.rung(1, 2);
+        two.is_none_or(|two| two.rate > CHANNELS * self.one.rate)
     }
 
     fn scales(&self) -> bool {
@@ -212,7 +227,10 @@ impl Rule<'_> {
         if let Some(finding) = self.slow_cipher(there.0, there.1) {
             return finding;
         }
-        let waits = match self.direction {
+        if let Some(finding) = self.only_slow_ciphers() {
+            return finding;
+        }
+        let mut waits = match self.direction {
             Direction::Upload => format!(
                 "{} lay there unanswered while the path was free",
                 bytes(self.one.held as f64)
@@ -222,7 +240,32 @@ impl Rule<'_> {
                 percent(self.one.silent)
             ),
         };
+        if let Some(pressure) = self.e.there.pressure.filter(|share| *share > PRESSURE) {
+            let share = percent(pressure);
+            waits.push_str(&format!(
+                "; processes there waited for a processor for {share}"
+            ));
+        }
         self.finding(Cause::FarCpu, waits)
+    }
+
+    /// A busy server that offers no AES spends its time on a cipher that is slow here too.
+    fn only_slow_ciphers(&self) -> Option<Finding> {
+        let cipher = self.e.cipher.as_deref()?;
+        let (now, aes) = (self.e.here.cipher_rate?, self.e.here.aes_rate?);
+        let slow = !cipher.starts_with("aes") && aes > SCALES * now;
+        let near = self.one.rate > now * NEAR_CIPHER;
+        if self.e.offers_aes != Some(false) || !slow || !near {
+            return None;
+        }
+        let evidence = format!(
+            "the server is busy and offers no AES; on one core here {cipher} makes {}, AES-GCM {}",
+            rate(now),
+            rate(aes)
+        );
+        let finding = Finding::new(Cause::SlowCipher, evidence);
+        let finding = finding.limits(self.one.rate, None);
+        Some(finding.certainty(Certainty::Likely))
     }
 
     /// The rate is that of the cipher, and AES would be faster.
@@ -261,7 +304,9 @@ impl Rule<'_> {
             "{} of the packets are lost without a queue, and more connections bring nothing",
             percent(self.dropped())
         );
-        self.finding(Cause::Policer, evidence)
+        // All connections share the bucket, and the first has the least time to find its rate.
+        let finding = Finding::new(Cause::Policer, evidence);
+        finding.limits(self.best, None)
     }
 
     /// The window of a connection without window scaling is what one round trip carries.
@@ -288,8 +333,9 @@ impl Rule<'_> {
             return Some(one.reordered);
         }
         let up = self.e.up.rung(1, 1)?;
+        let late = reordered(&self.e.up);
         let down = self.direction == Direction::Download;
-        (down && up.reordered > LATE * one.loss && up.loss < one.loss / 2.0).then_some(up.reordered)
+        (down && late > LATE * one.loss && up.loss < one.loss / 2.0).then_some(late)
     }
 
     fn lossy(&self) -> Finding {
@@ -333,6 +379,17 @@ impl Rule<'_> {
                 time(self.one.min_rtt)
             );
             let finding = self.finding(Cause::FarCpu, evidence);
+            return finding.certainty(Certainty::Likely);
+        }
+        let late = reordered(self.ladder);
+        if late > REORDERED {
+            // A connection that took late packets for lost ones in the beginning grows slowly later.
+            let evidence = format!(
+                "{} of the packets arrive late{}, and no window or buffer is full",
+                percent(late),
+                self.gain()
+            );
+            let finding = self.finding(Cause::Reordering, evidence);
             return finding.certainty(Certainty::Likely);
         }
         let evidence = format!(
@@ -466,10 +523,23 @@ impl Rule<'_> {
     }
 }
 
+/// Highest share of reordered segments of a ladder.
+fn reordered(ladder: &Ladder) -> f64 {
+    let shares = ladder.rungs.iter().map(|rung| rung.reordered);
+    shares.fold(0.0, f64::max)
+}
+
+/// Share of reordered segments that slows down a connection.
+const REORDERED: f64 = 0.003;
 /// Share of the expected rate that counts as reached.
 const EXPECTED: f64 = 0.85;
 /// Variation of the rate that other traffic causes.
 const VARIES: f64 = 0.2;
+/// Share of time in which processes wait for a processor that is worth a word.
+const PRESSURE: f64 = 0.1;
+/// Rate of a connection, as a share of the cipher's here, from which on the cipher matters: the server
+/// opens packets, copies and answers in one process, on a processor that may be slower.
+const NEAR_CIPHER: f64 = 0.1;
 /// Share of throttled periods from which on the quota is the limit.
 const THROTTLED: f64 = 0.2;
 

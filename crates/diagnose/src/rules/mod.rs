@@ -4,9 +4,10 @@ mod ends;
 pub(crate) mod ladder;
 
 use crate::evidence::Evidence;
-use crate::finding::{Direction, Finding};
+use crate::finding::{Certainty, Direction, Finding};
 
-/// Applies all rules; the lowest limit comes first, and findings that cost only time come last.
+/// Applies all rules. The lowest limit comes first, then findings that cost only time, then limits
+/// that are unsure, then notes.
 pub(crate) fn apply(e: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     // A connection that breaks repeats packets until its end, which looks like loss.
@@ -16,6 +17,10 @@ pub(crate) fn apply(e: &Evidence) -> Vec<Finding> {
     }
     ends::add(e, &mut found);
     let key = |f: &Finding| f.limit.unwrap_or(f64::INFINITY);
-    found.sort_by(|a, b| key(a).total_cmp(&key(b)));
+    found.sort_by(|a, b| {
+        let doubtful = |f: &Finding| (f.cause.is_note(), f.certainty == Certainty::Unsure);
+        let doubt = doubtful(a).cmp(&doubtful(b));
+        doubt.then(key(a).total_cmp(&key(b)))
+    });
     found
 }

@@ -65,6 +65,12 @@ impl LeakyBucket {
         self.peak = self.peak.max(self.level);
     }
 
+    /// Time that the link needs for these bytes, in nanoseconds.
+    pub(super) fn time_of(&self, bytes: u64) -> u64 {
+        let time = (u128::from(bytes) * BYTE).div_ceil(u128::from(self.rate));
+        u64::try_from(time).unwrap_or(u64::MAX)
+    }
+
     /// Time at which the bucket will be empty.
     pub(super) fn empty_at(&self) -> u64 {
         let rest = self.level.div_ceil(u128::from(self.rate));

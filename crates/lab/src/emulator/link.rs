@@ -2,6 +2,7 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use super::chance::SegmentImpairments;
+use super::codel::{FqCodel, QueueDecision};
 use super::delay::Delay;
 use super::drain::LeakyBucket;
 use super::flight::{Flight, FrameInFlight};
@@ -11,7 +12,7 @@ use crate::figures::{DirectionStatistics, PacketCount};
 use crate::packet::{
     Frame, Headers, Pool, Segments, clear_dscp, copy_segments, keep_segments, rewrite_handshake,
 };
-use crate::path::{Direction, Event, EventKind, HandshakeOptions, PathSpec, RateLimit};
+use crate::path::{Direction, Event, EventKind, HandshakeOptions, PathSpec, Queue, RateLimit};
 
 /// Longest piece of a super-packet, as time on the wire. Pieces keep delay and queue fine-grained
 /// at low rates; above 0.5 Gbit/s super-packets stay whole.
@@ -28,6 +29,7 @@ pub(super) struct Link {
     handshake: HandshakeOptions,
     bleach: bool,
     queue: LeakyBucket,
+    codel: Option<FqCodel>,
     piece: u64,
     fates: SegmentImpairments,
     delay: Delay,
@@ -63,6 +65,7 @@ impl Link {
             bleach: path.bleach,
             queue: LeakyBucket::new(rate, path.queue_bytes(direction))
                 .shared_with(path.cross[direction as usize]),
+            codel: (path.queue == Queue::FqCodel).then(FqCodel::default),
             piece: slowest.bytes_in(PIECE),
             fates: SegmentImpairments::new(path, direction),
             delay: Delay::new(path, direction),
@@ -140,7 +143,8 @@ impl Link {
     /// Returns the number of segments to decide on at once.
     fn decided_together(&self, segments: &Segments) -> usize {
         let too_long = |longest| segments.bytes(0..1) > longest;
-        match self.fates.quiet() && !self.black_hole.is_some_and(too_long) {
+        let alike = self.fates.quiet() && self.codel.is_none();
+        match alike && !self.black_hole.is_some_and(too_long) {
             true => segments.within(self.piece),
             false => 1,
         }
@@ -201,8 +205,19 @@ impl Link {
                 figures.drops.queue.add(count, bytes);
                 continue;
             }
+            let transmission = self.queue.time_of(bytes);
+            let last = self.queue.empty_at().saturating_add(transmission);
+            let codel = self.codel.as_mut();
+            let decision = codel.map(|codel| codel.decide(flow, bytes, now, last));
+            if decision == Some(QueueDecision::Drop) {
+                figures.drops.queue.add(count, bytes);
+                continue;
+            }
             self.queue.add(bytes);
-            let mut departs = self.queue.empty_at();
+            let mut departs = match decision {
+                Some(QueueDecision::Pass) => now.saturating_add(transmission),
+                _ => self.queue.empty_at(),
+            };
             if self.blackouts.iter().any(|cut| cut.contains(&departs)) {
                 figures.drops.blackout.add(count, bytes);
                 continue;
@@ -263,7 +278,9 @@ impl Link {
                 ..flying
             }),
             // A shaped packet does not hold up those of other classes and connections.
-            false if !self.shapers.is_empty() => self.flight.push_apart(flying),
+            false if !self.shapers.is_empty() || self.codel.is_some() => {
+                self.flight.push_apart(flying);
+            }
             false => self.flight.push(flying),
         }
     }

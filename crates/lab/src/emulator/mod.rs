@@ -1,6 +1,7 @@
 //! The emulated path, independent of clock and devices.
 
 mod chance;
+mod codel;
 mod delay;
 mod drain;
 mod flight;

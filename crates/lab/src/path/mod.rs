@@ -138,6 +138,8 @@ pub enum Queue {
     Bytes(u64),
     /// The bytes that the link sends in this time.
     Time(Duration),
+    /// FQ-CoDel (RFC 8290), of [`Queue::LONGEST`].
+    FqCodel,
 }
 
 impl Queue {
@@ -146,6 +148,8 @@ impl Queue {
     pub const LEAST: u64 = 160 * 1024;
 
     const SHORTEST: Duration = Duration::from_millis(2);
+    /// Longest queue of FQ-CoDel: about its limit of 10,240 packets at 100 Mbit/s.
+    pub const LONGEST: Duration = Duration::from_secs(1);
 
     /// Size in bytes for a link of this rate and round trip.
     pub fn bytes(self, rate: Rate, rtt: Duration) -> u64 {
@@ -153,6 +157,7 @@ impl Queue {
             Self::Default => rate.bytes_in(rtt.max(Self::SHORTEST)).max(Self::LEAST),
             Self::Bytes(bytes) => bytes,
             Self::Time(time) => rate.bytes_in(time),
+            Self::FqCodel => rate.bytes_in(Self::LONGEST).max(Self::LEAST),
         }
     }
 }

@@ -63,9 +63,10 @@ pub const OPTIONS: &[PathOption] = &[
     },
     PathOption {
         name: "queue",
-        value: "SIZE|TIME",
+        value: "SIZE|TIME|fq-codel",
         several: false,
-        help: "Set the queue of the link, such as 2MB or 50ms [one bandwidth-delay product]",
+        help: "Set the queue of the link: drop-tail of 2MB or 50ms, or fq-codel [one \
+             bandwidth-delay product]",
         set: |path, text| set(&mut path.queue, queue(text)),
     },
     PathOption {
@@ -238,10 +239,15 @@ fn set<T>(field: &mut T, value: Result<T, InvalidValue>) -> Result<(), InvalidVa
 }
 
 fn queue(text: &str) -> Result<Queue, InvalidValue> {
+    if text == "fq-codel" {
+        return Ok(Queue::FqCodel);
+    }
     time(text)
         .map(Queue::Time)
         .or_else(|_| size(text).map(Queue::Bytes))
-        .map_err(|_| "is neither a size such as 2MB nor a time such as 50ms".to_owned())
+        .map_err(|_| {
+            "is neither a size such as 2MB, nor a time such as 50ms, nor fq-codel".to_owned()
+        })
 }
 
 fn loss(text: &str) -> Result<Loss, InvalidValue> {

@@ -66,6 +66,9 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
     if let Some((share, (pid, _))) = lab.far_cpu.zip(children.find(ChildRole::Sshd)) {
         quota::limit(pid, share)?;
     }
+    if let Some((rate, (pid, _))) = lab.far_disk.zip(children.find(ChildRole::Sshd)) {
+        quota::limit_disk(pid, rate)?;
+    }
     let mut command = command(lab, keys.as_ref());
     let status = match command.spawn() {
         Ok(child) => children.run(child)?,

@@ -112,6 +112,7 @@ impl<'a> Situation<'a> {
             }),
             processors_full: !self.has_cpu() || self.fills_processors(),
             server_lags: f.server_lags(self.config.direction),
+            window_held: false,
             queued_lately: self.history.has_queued_lately(),
             lost_lately: self.history.has_lost_lately(),
             bears_losses: f.is_borne(),

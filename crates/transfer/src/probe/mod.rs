@@ -3,6 +3,7 @@
 
 mod burst;
 mod connection;
+mod files;
 mod load;
 mod plan;
 mod remote;

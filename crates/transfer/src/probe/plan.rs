@@ -5,23 +5,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diagnose::{Evidence, LoginStep, Machine, Mark, Rung, Spread, Stall, TcpPath};
-use sftp::OpenFlags;
 use sftp::{Reply, Request};
 
-use super::connection::{ChannelIndex, Connections, NO_ANSWER, REQUEST, Use};
+use super::connection::{ChannelIndex, Connections, NO_ANSWER, Use};
 use super::load::{Load, LoadResult};
-use super::remote;
+use super::remote::{self, QuotaCount};
 use super::sampling::median;
 use super::{ProbeOptions, ProbeTarget};
+use crate::bench::primitives::Primitive;
 use crate::config::HostConfig;
 use crate::connect::{self, ConnectError, ConnectionFactory, ConnectionFacts, SharedSettings};
 use crate::session::{ConnectionSource, Link};
 use crate::timeline::{Timeline, TimelineStep};
 
 /// Time for all measurements unless the user sets it, and its extension in round trips: ten pass
-/// before a connection is at full speed.
+/// before a connection is at full speed, and the DSCP classes need a hundred.
 const TIME: Duration = Duration::from_secs(30);
-const TRIPS: f64 = 120.0;
+const TRIPS: f64 = 380.0;
 const LONGEST_TIME: f64 = 75.0;
 /// Gain from a second connection from which on four and eight are tried.
 const WORTH: f64 = 1.1;
@@ -33,15 +33,16 @@ const PINGS: usize = 12;
 const FIRST: f64 = 0.16;
 const FURTHER: f64 = 0.08;
 const DOWN: (f64, f64) = (0.12, 0.06);
+/// Round trips of a login.
+const LOGIN_TRIPS: f64 = 16.0;
 /// Pause before a measurement is repeated.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// Gain of the second measurement from which on the first one was disturbed.
 const STAYS: f64 = 1.25;
 /// Share of time from which on a second channel is worth a measurement.
 const BLOCKED: f64 = 0.1;
-/// Shares of the time for one slice of a DSCP class, and for the server's disk.
+/// Share of the time for one slice of a DSCP class.
 const SLICE: f64 = 0.02;
-const DISK: f64 = 0.08;
 /// Round trips of a measurement, at most a share of the time.
 const LEAST_TRIPS: f64 = 14.0;
 const LONGEST: f64 = 0.16;
@@ -49,6 +50,8 @@ const LONGEST: f64 = 0.16;
 const PAIRS: usize = 5;
 /// DSCP values that OpenSSH uses or used.
 const CLASSES: [(&str, u8); 3] = [("CS1", 8), ("AF21", 18), ("EF", 46)];
+/// Time for measuring one cipher on this machine.
+const CIPHER_TIME: Duration = Duration::from_millis(30);
 /// Rate of a class, as a share of the unmarked one, from which on further pairs are measured.
 const SUSPECT: f64 = 0.8;
 /// Round trips that a slice needs so that slow start does not decide.
@@ -122,6 +125,8 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         facts: facts.unwrap_or_default(),
         all,
         e: Evidence::default(),
+        there: None,
+        quota: None,
         rtt: 0.0,
         bytes: 0,
         unusable: None,
@@ -152,6 +157,13 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     }
     if target.cancel.is_cancelled() {
         run.e.partial = Some("interrupted".to_owned());
+    }
+    let disk = "the server's disk";
+    let unexplained = !run.e.unseen.iter().any(|why| why.starts_with(disk));
+    if options.remote_path.is_some() && run.e.there.disk.is_none() && unexplained {
+        run.e
+            .unseen
+            .push(format!("{disk}: the measurement ended before"));
     }
     run.all.finish();
     Ok(run.e)
@@ -228,19 +240,23 @@ fn login_steps(timeline: &Timeline) -> Vec<LoginStep> {
     steps
 }
 
-struct Run<'a> {
-    target: &'a ProbeTarget,
-    options: &'a ProbeOptions,
-    time: Duration,
+pub(super) struct Run<'a> {
+    pub(super) target: &'a ProbeTarget,
+    pub(super) options: &'a ProbeOptions,
+    pub(super) time: Duration,
     settings: SharedSettings,
     factory: Arc<ConnectionFactory>,
     facts: ConnectionFacts,
-    all: Connections,
-    e: Evidence,
+    pub(super) all: Connections,
+    pub(super) e: Evidence,
+    /// Facts about the server before the loads; `None` if no command could be run there.
+    there: Option<remote::Facts>,
+    /// Processor quota of this process before the loads.
+    quota: Option<QuotaCount>,
     /// Idle round trip in seconds.
-    rtt: f64,
+    pub(super) rtt: f64,
     /// Bytes moved so far.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// The directory that the user named cannot be used: its path, and why.
     unusable: Option<String>,
 }
@@ -249,15 +265,15 @@ struct Run<'a> {
 const IDLE: ChannelIndex = (0, 0);
 
 impl Run<'_> {
-    fn until(&self) -> Instant {
+    pub(super) fn until(&self) -> Instant {
         Instant::now() + PATIENCE
     }
 
-    fn left(&self) -> Duration {
+    pub(super) fn left(&self) -> Duration {
         self.time.saturating_sub(self.target.start.elapsed())
     }
 
-    fn step(&self, what: &str) -> Result<(), String> {
+    pub(super) fn step(&self, what: &str) -> Result<(), String> {
         if self.target.cancel.is_cancelled() {
             return Err("interrupted".to_owned());
         }
@@ -285,10 +301,12 @@ impl Run<'_> {
             return Ok(());
         }
         self.ladder(true)?;
+        self.ends_under_load();
         if self.renew() {
             self.ladder(false)?;
         }
         self.disk()?;
+        self.small_files()?;
         self.marks()
     }
 
@@ -353,20 +371,46 @@ impl Run<'_> {
     fn ends(&mut self) -> Result<(), String> {
         self.step("both ends")?;
         self.e.cipher.clone_from(&self.facts.cipher);
+        let offered = &self.facts.offers.ciphers;
+        let aes = || offered.split(',').any(|name| name.starts_with("aes"));
+        self.e.offers_aes = (!offered.is_empty()).then(aes);
         self.e.here = here(self.options.local_disk);
-        let openssh = self
-            .facts
-            .banner
-            .as_deref()
-            .is_some_and(|b| b.contains("OpenSSH"));
-        if openssh {
-            let until = Instant::now() + Duration::from_secs(3).min(self.left() / 4);
-            match self.all.run(0, remote::COMMAND.as_bytes(), until) {
-                Ok(said) => self.e.there = remote::read(&said).unwrap_or_default(),
-                Err(why) => tracing::debug!("the server's facts: {why}"),
+        self.e.here.cipher_rate = self.e.cipher.as_deref().and_then(cipher_rate);
+        self.e.here.aes_rate = cipher_rate("aes128-gcm@openssh.com");
+        self.quota = QuotaCount::of_this_machine();
+        self.there = self.ask_server();
+        let machine = self.there.as_ref().map(|facts| facts.machine.clone());
+        self.e.there = machine.unwrap_or_default();
+        Ok(())
+    }
+
+    /// Facts about the server of this moment, if it runs commands.
+    fn ask_server(&mut self) -> Option<remote::Facts> {
+        let banner = self.facts.banner.as_deref();
+        if !banner.is_some_and(|banner| banner.contains("OpenSSH")) {
+            return None;
+        }
+        let until = Instant::now() + Duration::from_secs(3).min(self.left() / 4);
+        match self.all.run(0, remote::COMMAND.as_bytes(), until) {
+            Ok(said) => remote::read(&said),
+            Err(why) => {
+                tracing::debug!("the server's facts: {why}");
+                None
             }
         }
-        Ok(())
+    }
+
+    /// Notes how the processors of both ends fared under the uploads.
+    fn ends_under_load(&mut self) {
+        let now = QuotaCount::of_this_machine();
+        let counts = self.quota.zip(now);
+        self.e.here.throttled = counts.and_then(|(then, now)| now.share_since(then));
+        self.e.here.pressure = remote::own_pressure();
+        if let Some(before) = self.there.take()
+            && let Some(later) = self.ask_server()
+        {
+            self.e.there = before.until(&later);
+        }
     }
 
     /// Opens further connections at once until there are `count` for load; returns their number.
@@ -570,7 +614,9 @@ impl Run<'_> {
         }
         let mut before = one;
         for count in [2, 4, 8] {
-            if self.connect(count) < count {
+            // Two connections tell most causes apart, further ones the path's rate.
+            let pays = count == 2 || self.has_time_for_rung(up, further);
+            if !pays || self.connect(count) < count {
                 break;
             }
             let channels: Vec<_> = (1..=count).map(|c| (c, 0)).collect();
@@ -583,16 +629,61 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// True if another rung of a ladder leaves enough time for the DSCP classes, and after uploads for
+    /// the first two rungs of downloads.
+    fn has_time_for_rung(&self, up: bool, share: f64) -> bool {
+        let mut later = self.time.mul_f64(share);
+        if self.can_mark() {
+            later += self.marks_time();
+        }
+        if up {
+            let logins = Duration::from_secs_f64(LOGIN_TRIPS * self.rtt);
+            later += self.time.mul_f64(DOWN.0 + DOWN.1) + logins;
+        }
+        self.left() > later
+    }
+
+    /// Share of the time for one slice of a DSCP class.
+    fn slice_share(&self) -> f64 {
+        SLICE.max(SLICE_TRIPS * self.rtt / self.time.as_secs_f64())
+    }
+
+    /// Time for the DSCP classes: three logins, five slices, and the time in which each drains.
+    fn marks_time(&self) -> Duration {
+        let slice = self.time.mul_f64(self.slice_share()).as_secs_f64();
+        let slices = slice.max(0.3) + 5.0 * self.rtt;
+        Duration::from_secs_f64(5.0 * slices + 40.0 * self.rtt + 1.0)
+    }
+
+    /// True if further logins and TCP's counters are available, and the user chose no class.
+    fn can_mark(&self) -> bool {
+        !self.facts.asked && self.settings.dscp == 0 && self.e.tcp.is_some()
+    }
+
+    /// Checks that the user's directory is there, before half a minute is spent on the path.
+    fn check_directory(&mut self) -> Result<(), String> {
+        let Some(path) = &self.options.remote_path else {
+            return Ok(());
+        };
+        let answer = self.all.ask(IDLE, &Request::Stat { path }, self.until())?.0;
+        let why = match answer {
+            Reply::Attrs(attrs) if attrs.permissions.is_none() || attrs.is_dir() => return Ok(()),
+            Reply::Attrs(_) => "not a directory".to_owned(),
+            Reply::Status(status) => status.to_string(),
+            _ => "unexpected answer to STAT".to_owned(),
+        };
+        let why = format!("{}: {why}", crate::escape::name(path));
+        self.unusable = Some(why.clone());
+        Err(why)
+    }
+
     /// Compares marked and unmarked packets in turns.
     fn marks(&mut self) -> Result<(), String> {
-        let slice = SLICE.max(SLICE_TRIPS * self.rtt / self.time.as_secs_f64());
-        // Three logins, five slices, and the time in which each drains.
-        let slices = self.time.mul_f64(slice).as_secs_f64().max(0.3) + 5.0 * self.rtt;
-        let needed = Duration::from_secs_f64(5.0 * slices + 40.0 * self.rtt + 1.0);
-        if self.facts.asked || self.settings.dscp != 0 || self.e.tcp.is_none() {
+        let slice = self.slice_share();
+        if !self.can_mark() {
             return Ok(());
         }
-        if self.left() < needed || self.e.up.rungs.is_empty() {
+        if self.left() < self.marks_time() || self.e.up.rungs.is_empty() {
             self.e
                 .unseen
                 .push("DSCP classes: no time was left (--time)".to_owned());
@@ -662,97 +753,13 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
 
-    /// Checks that the user's directory is there, before half a minute is spent on the path.
-    fn check_directory(&mut self) -> Result<(), String> {
-        let Some(path) = &self.options.remote_path else {
-            return Ok(());
-        };
-        let answer = self.all.ask(IDLE, &Request::Stat { path }, self.until())?.0;
-        let why = match answer {
-            Reply::Attrs(attrs) if attrs.permissions.is_none() || attrs.is_dir() => return Ok(()),
-            Reply::Attrs(_) => "not a directory".to_owned(),
-            Reply::Status(status) => status.to_string(),
-            _ => "unexpected answer to STAT".to_owned(),
-        };
-        let why = format!("{}: {why}", crate::escape::name(path));
-        self.unusable = Some(why.clone());
-        Err(why)
-    }
-
-    /// Writes a file in the user's directory at the server.
-    fn disk(&mut self) -> Result<(), String> {
-        let Some(directory) = self.options.remote_path.clone() else {
-            return Ok(());
-        };
-        self.step("the server's disk")?;
-        let path = [&directory[..], b"/.longhaul-doctor-", &random_name()].concat();
-        let until = self.until();
-        let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
-        let file = match self.all.open_file((1, 0), &path, flags, until) {
-            Ok(file) => file,
-            Err(why) => {
-                let shown = crate::escape::name(&directory).to_string();
-                self.e
-                    .unseen
-                    .push(format!("the server's disk: {shown}: {why}"));
-                return Ok(());
-            }
-        };
-        self.all.set_use(
-            (1, 0),
-            Use::Writing {
-                file: file.clone(),
-                advances: true,
-            },
-        );
-        let before = self.all.channel((1, 0)).map_or(0, |c| c.moved);
-        let time = self
-            .time
-            .mul_f64(DISK)
-            .max(Duration::from_secs_f64(10.0 * self.rtt));
-        let time = time.min(self.left());
-        let load = Load {
-            up: true,
-            channels: &[(1, 0)],
-            time,
-            data: self.options.data.saturating_sub(self.bytes),
-            idle: None,
-            pauses: true,
-        };
-        let result = self.all.load(&load, &self.target.cancel);
-        let request = Request::Fsync {
-            handle: file.as_bytes(),
-        };
-        let synced = self.all.ask((1, 0), &request, self.until());
-        let moved = self.all.channel((1, 0)).map_or(0, |c| c.moved) - before;
-        let close = Request::Close {
-            handle: file.as_bytes(),
-        };
-        let _ = self.all.ask((1, 0), &close, self.until());
-        let removed = self
-            .all
-            .ask((1, 0), &Request::Remove { path: &path }, self.until());
-        if removed.is_err() {
-            let shown = crate::escape::name(&path).to_string();
-            self.e
-                .unseen
-                .push(format!("cleaning up: {shown} may be left at the server"));
-        }
-        // The plateau of the path, and the time that the disk needed beyond it.
-        if let (Some(rung), Ok((_, sync))) = (result.rung, synced)
-            && moved > u64::from(REQUEST)
-            && rung.rate > 0.0
-        {
-            let flush = (sync.as_secs_f64() - self.rtt).max(0.0);
-            let written = moved as f64 / rung.rate + flush;
-            self.e.there.disk = Some(moved as f64 / written);
-        }
-        match result.lost {
-            Some(why) => Err(why),
-            None => Ok(()),
-        }
-    }
+/// Rate of a cipher on one core of this machine; `None` for one with a separate MAC.
+fn cipher_rate(name: &str) -> Option<f64> {
+    let cipher = ssh::cipher::cipher(name).filter(|cipher| cipher.is_aead())?;
+    let rate = Primitive::Seal(cipher, None).measure(1, CIPHER_TIME);
+    Some(rate).filter(|rate| rate.is_finite() && *rate > 0.0)
 }
 
 fn purpose(up: bool, file: sftp::Handle) -> Use {
@@ -763,12 +770,6 @@ fn purpose(up: bool, file: sftp::Handle) -> Use {
         },
         false => Use::Reading { file },
     }
-}
-
-fn random_name() -> Vec<u8> {
-    let mut bytes = [0; 8];
-    (crate::session::this_machine().random)(&mut bytes);
-    bytes.iter().map(|b| b'a' + b % 26).collect()
 }
 
 /// Facts about this machine.

@@ -16,8 +16,69 @@ pub(super) const COMMAND: &str = "exec sh -c 'r() { x=`cat $1` && echo longhaul-
     while read -r k v; do case $k in nr_*) echo longhaul-doctor $k $v;; esac; \
     done </sys/fs/cgroup$g/cpu.stat' 2>/dev/null";
 
+/// Facts of one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Facts {
+    pub(super) machine: Machine,
+    quota: Option<QuotaCount>,
+}
+
+/// Periods of a cgroup's processor quota, and those in which it was used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QuotaCount {
+    periods: u64,
+    throttled: u64,
+}
+
+impl QuotaCount {
+    /// Returns the share of throttled periods since an earlier count; `None` if no period has passed
+    /// or the counts are of different cgroups.
+    pub(super) fn share_since(self, before: Self) -> Option<f64> {
+        let periods = self.periods.checked_sub(before.periods)?;
+        let throttled = self.throttled.checked_sub(before.throttled)?;
+        (periods > 0).then(|| (throttled as f64 / periods as f64).min(1.0))
+    }
+
+    /// Reads the count of this process's cgroup.
+    pub(super) fn of_this_machine() -> Option<Self> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let group = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let stat = std::fs::read_to_string(format!("/sys/fs/cgroup{group}/cpu.stat")).ok()?;
+        Self::read(&stat)
+    }
+
+    /// Reads the lines of cpu.stat.
+    fn read(stat: &str) -> Option<Self> {
+        let of = |name: &str| {
+            let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        Some(Self {
+            periods: of("nr_periods ")?,
+            throttled: of("nr_throttled ")?,
+        })
+    }
+}
+
+/// Share of the last 10 seconds in which processes of this machine waited for a processor.
+pub(super) fn own_pressure() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/pressure/cpu").ok()?;
+    share(text.strip_prefix("some ")?.split_whitespace().next()?)
+}
+
+impl Facts {
+    /// Completes these facts with those of a later moment: the share of throttled periods between
+    /// both, and the later pressure.
+    pub(super) fn until(mut self, later: &Self) -> Machine {
+        let counts = self.quota.zip(later.quota);
+        self.machine.throttled = counts.and_then(|(then, now)| now.share_since(then));
+        self.machine.pressure = later.machine.pressure;
+        self.machine
+    }
+}
+
 /// Reads the command's output. Everything in it is the server's word, and bounded.
-pub(super) fn read(said: &str) -> Option<Machine> {
+pub(super) fn read(said: &str) -> Option<Facts> {
     let mut machine = Machine::default();
     let (mut periods, mut throttled, mut any) = (None, None, false);
     for line in said.lines().filter_map(|line| line.strip_prefix(LINE)) {
@@ -37,10 +98,9 @@ pub(super) fn read(said: &str) -> Option<Machine> {
             _ => {}
         }
     }
-    if let (Some(periods), Some(throttled)) = (periods.filter(|n| *n > 0), throttled) {
-        machine.throttled = Some((throttled as f64 / periods as f64).min(1.0));
-    }
-    any.then_some(machine)
+    let quota = periods.zip(throttled);
+    let quota = quota.map(|(periods, throttled)| QuotaCount { periods, throttled });
+    any.then_some(Facts { machine, quota })
 }
 
 /// Parses `6.12.3-arch1` as (6, 12).
@@ -73,12 +133,24 @@ mod tests {
                     33554432\nlonghaul-doctor wmem 4096 16384 99999999999999999\n\
                     longhaul-doctor nr_periods 10\nlonghaul-doctor nr_throttled 4\n\
                     longhaul-doctor pressure some avg10=12.50 avg60=1 avg300=0 total=5\n";
-        let machine = read(said).unwrap();
+        let facts = read(said).unwrap();
+        let later = read(&said.replace("nr_periods 10", "nr_periods 20")).unwrap();
+        let later = Facts {
+            quota: later.quota.map(|q| QuotaCount {
+                throttled: q.throttled + 3,
+                ..q
+            }),
+            ..later
+        };
+        let machine = facts.clone().until(&later);
         assert_eq!(machine.kernel, Some((6, 18)));
         assert_eq!(machine.tcp_rmem, Some(32 << 20));
         assert_eq!(machine.tcp_wmem, None);
-        assert_eq!(machine.throttled, Some(0.4));
+        // Only the periods between both moments tell something about the transfers.
+        assert_eq!(machine.throttled, Some(0.3));
         assert_eq!(machine.pressure, Some(0.125));
+        // A restarted server counts from the beginning.
+        assert_eq!(later.until(&facts).throttled, None);
         for nothing in [
             "",
             "longhaul-doctor rmem 1 2 3\n",
@@ -96,7 +168,7 @@ mod tests {
             .args(["-c", COMMAND])
             .output();
         let said = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
-        let machine = read(&said).unwrap();
+        let machine = read(&said).unwrap().machine;
         assert!(
             machine.kernel.is_some() && machine.tcp_rmem.is_some(),
             "{said}"

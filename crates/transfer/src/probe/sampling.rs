@@ -14,6 +14,9 @@ const PLATEAU: usize = 10;
 /// Fall of the rate that a burst ends with.
 const FALL: f64 = 1.5;
 
+/// Bytes in a segment of Ethernet with TCP timestamps.
+const USUAL_SEGMENT: f64 = 1448.0;
+
 /// Counters of all loaded connections.
 #[derive(Clone, Debug, Default)]
 struct Counters {
@@ -49,6 +52,8 @@ pub(super) struct LoadSampler {
     silent: Duration,
     cwnd: Vec<u64>,
     slow_start: bool,
+    /// Largest segment that the peer sent, in bytes.
+    segment: f64,
     sampled: Instant,
 }
 
@@ -76,6 +81,7 @@ impl LoadSampler {
             silent: Duration::ZERO,
             cwnd: Vec::new(),
             slow_start: false,
+            segment: USUAL_SEGMENT,
             sampled: now,
         };
         let first = sampler.counters(all);
@@ -163,6 +169,9 @@ impl LoadSampler {
             let Some(tcp) = all.sample(*connection).tcp else {
                 continue;
             };
+            if late && tcp.rcv_mss > 0 {
+                self.segment = f64::from(tcp.rcv_mss);
+            }
             let window = u64::from(tcp.snd_wnd);
             if window > 0 {
                 let (low, high) = self.windows.unwrap_or((window, window));
@@ -311,7 +320,10 @@ impl LoadSampler {
             false => {
                 let trips = (over / rtt.max(1e-4)).max(1.0);
                 let connections = self.connections.len().max(1) as f64;
-                lost_of_late(again / segments, segments / trips / connections)
+                // A virtual network device passes several segments as one, which Linux counts as one.
+                let bytes = is.moved.saturating_sub(was.moved) as f64;
+                let sent = (bytes / self.segment).max(segments);
+                lost_of_late(again / segments, sent / trips / connections)
             }
         }
     }
@@ -357,11 +369,11 @@ fn passed(from: &Counters, to: &Counters, up: bool) -> u64 {
 
 /// Share of lost segments in a download, of which this end sees only the share `late` of segments
 /// that came out of order. Each loss makes all segments late until it is repaired: those of a round
-/// trip, `window` on average, and those that the sender waits for before it repeats a segment, a
-/// quarter of a round trip (RACK, RFC 8985) or three segments. 1 - late = (1 - p)^(all of these).
+/// trip, `window` on average, and the three after which the sender repeats a segment (RACK, RFC 8985).
+/// 1 - late = (1 - p)^(all of these).
 fn lost_of_late(late: f64, window: f64) -> f64 {
     let in_order = (1.0 - late).clamp(1e-6, 1.0);
-    1.0 - in_order.powf(1.0 / (1.25 * window + 3.0))
+    1.0 - in_order.powf(1.0 / (window + 3.0))
 }
 
 fn was_busy(mark: &(Instant, Counters)) -> Duration {

@@ -106,7 +106,12 @@ pub struct SessionOptions {
     pub told: Told,
     /// Record of the copy's steps, for `--explain=timeline`.
     pub timeline: Option<Arc<Timeline>>,
+    /// Called with the figures so far, at most twice a second, for `longhaul doctor --watch`.
+    pub live: Option<Arc<LiveFigures>>,
 }
+
+/// Takes the figures of a running session.
+pub type LiveFigures = dyn Fn(SessionReport) + Send + Sync;
 
 impl fmt::Debug for SessionOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -136,6 +141,7 @@ impl Default for SessionOptions {
             pack: PackingMode::default(),
             ledger: None,
             told: Told::default(),
+            live: None,
             timeline: None,
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct DoctorArgs {
     pub(crate) expected: Option<Rate>,
     /// Events of a finished transfer to explain, instead of measuring.
     pub(crate) from: Option<PathBuf>,
+    /// Running transfer to explain, instead of measuring.
+    pub(crate) watch: Option<u32>,
     pub(crate) json: bool,
     pub(crate) html: Option<PathBuf>,
     /// Offer a Host block for ssh_config.
@@ -40,9 +42,13 @@ pub(super) fn doctor(matches: &ArgMatches) -> Result<DoctorArgs, UsageError> {
     if args.yes && !args.fix {
         return Err(wrong("--yes needs --fix"));
     }
+    if args.from.is_some() && args.watch.is_some() {
+        return Err(wrong("--from and --watch exclude each other"));
+    }
+    let reads = args.from.is_some() || args.watch.is_some();
     match words.as_slice() {
-        [] if args.from.is_some() => {}
-        [host, local @ ..] if args.from.is_none() && local.len() <= 1 && !host.is_empty() => {
+        [] if reads => {}
+        [host, local @ ..] if !reads && local.len() <= 1 && !host.is_empty() => {
             let mut host = (*host).clone();
             // A host alone, without a path; an IPv6 address has brackets.
             let bytes = host.as_encoded_bytes();
@@ -54,7 +60,11 @@ pub(super) fn doctor(matches: &ArgMatches) -> Result<DoctorArgs, UsageError> {
             args.login.destination = ".".into();
             args.local = local.first().map(PathBuf::from);
         }
-        _ => return Err(wrong("no host given: name one, or use --from FILE")),
+        _ => {
+            return Err(wrong(
+                "no host given: name one, or use --from FILE or --watch PID",
+            ));
+        }
     }
     Ok(args)
 }
@@ -89,8 +99,14 @@ mod tests {
             assert_eq!(args.local, Some(PathBuf::from("file")));
         }
         assert!(read("longhaul doctor --from f").unwrap().from.is_some());
+        assert_eq!(read("longhaul doctor --watch 7").unwrap().watch, Some(7));
+        for wrong in ["0", "-1", "x", "4294967296"] {
+            let why = read(&format!("longhaul doctor --watch={wrong}")).unwrap_err();
+            assert!(why.contains("is not the number of a process"), "{why}");
+        }
         for wrong in [
             "longhaul doctor",
+            "longhaul doctor --watch 7 h",
             "longhaul doctor a b c",
             "longhaul doctor --from f h",
         ] {

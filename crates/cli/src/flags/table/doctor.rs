@@ -12,8 +12,8 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
         FlagGroup::Measuring,
         ("time", ValueKind::Value("TIME")),
         "Stop after about TIME, such as 90s or 5m (default 30s)",
-        "Stop after about TIME, such as 90s or 5m. The default is 30 seconds, and 120 round trips, \
-         at most 75 seconds, where these are longer. A path with a long round trip needs more time \
+        "Stop after about TIME, such as 90s or 5m. The default is 30 seconds, and 380 round trips, \
+         at most 75 seconds, where these are longer. A path of more than 200 ms needs more time \
          for the DSCP classes; the result says what was left out.",
         |args, given| {
             args.time = Some(time(&given.text()?)?);
@@ -51,6 +51,19 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
          measured, and no host is needed.",
         |args, given| {
             args.from = Some(PathBuf::from(given.os()));
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        FlagGroup::Measuring,
+        ("watch", ValueKind::Value("PID")),
+        "Explain the running longhaul cp or sync with this process ID",
+        "Explain the longhaul cp or longhaul sync of this user that runs as process PID, from the \
+         figures of its last seconds. The transfer is not disturbed, nothing else is measured, and \
+         no host is needed. A transfer has figures from its second second on.",
+        |args, given| {
+            let pid = given.text()?.parse().ok().filter(|pid| *pid > 0);
+            args.watch = Some(pid.ok_or("is not the number of a process")?);
             Ok(())
         },
     ),

@@ -204,6 +204,22 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     },
     Flag {
         short: None,
+        long: Some("far-disk"),
+        takes: ValueKind::Value("RATE"),
+        help: "Let the sessions of --sshd use disks at this rate, such as 20MB",
+        doc: "Let the sessions of --sshd read files from disks and write them at this rate, such as \
+              20MB, bytes per second. They are stopped until a disk of that rate would be done. \
+              Files in memory (tmpfs) and cached files are not slowed down.",
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Sides,
+        overrides: &[],
+        set: |args, given| {
+            args.far_disk = Some(given.text()?.parse::<crate::flags::rate::Rate>()?.bytes());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("allow-cc"),
         takes: ValueKind::Values("NAME"),
         help: "Allow programs to select this congestion control; may be repeated",

@@ -38,6 +38,9 @@ use crate::session::{
 /// Largest number of different stderr lines from remote programs that are shown; each is shown
 /// once.
 const SAID: usize = 64;
+/// Age of a session at which its figures are first shown, and the time until the next ones.
+const FIRST_FIGURES: Duration = Duration::from_secs(1);
+const FURTHER_FIGURES: Duration = Duration::from_millis(500);
 
 /// Order to the owner of the session, which has the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +96,8 @@ pub(super) struct SessionCore {
     /// Lines that remote programs wrote to standard error.
     said: BTreeSet<String>,
     turns: Turns,
+    /// Time at which the figures are shown next.
+    figures_due: Option<Instant>,
     stage: Stage,
 }
 
@@ -123,6 +128,7 @@ impl SessionCore {
             reaching: 0,
             said: BTreeSet::new(),
             turns: Turns::default(),
+            figures_due: None,
             stage: Stage::Running,
             options,
         }
@@ -570,6 +576,21 @@ impl SessionCore {
             self.events.tell(now, SessionEvent::Says(line.to_owned()));
         }
         self.carry_out(now, changes);
+        self.show_figures(now);
+    }
+
+    /// Passes on the figures so far. A short transfer shows none.
+    fn show_figures(&mut self, now: Instant) {
+        let Some(live) = &self.options.live else {
+            return;
+        };
+        let due = *self.figures_due.get_or_insert(now + FIRST_FIGURES);
+        if now >= due
+            && let Some(report) = self.concurrency.account(&self.options)
+        {
+            self.figures_due = Some(now + FURTHER_FIGURES);
+            live(report);
+        }
     }
 
     /// Carries out decisions about the number of connections and channels.
