@@ -49,7 +49,7 @@ pub(crate) use self::edge::CommandStep;
 use self::engine::Engine;
 pub use self::equal_names::{NamedSource, SourceName};
 pub(crate) use self::local_ops::ReadAt;
-pub(crate) use self::planned::{End, PlannedCopy, with_edge};
+pub(crate) use self::planned::{CALLERS_FIRST_JOB, End, PlannedCopy, RootQuery, with_edge};
 pub use self::selection::SourceFilter;
 use self::threads::ThreadedEdge;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};

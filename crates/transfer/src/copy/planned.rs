@@ -5,11 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Attributes, Job, JobKind, LaneEvent, RemotePath};
+use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
 use sftp::ServerInfo;
 
 use super::edge::{CommandStep, Edge, Heard};
 use super::engine::{CopyEnd, Engine};
+use super::jobs::QueryAnswer;
 use super::names::{Written, written};
 use super::source::TargetPath;
 use super::threads::ThreadedEdge;
@@ -25,6 +26,13 @@ use crate::walk::WalkEntry;
 /// Entries to copy, in the order of a walk: a directory before its contents, and its end after
 /// them.
 pub(crate) type PlannedEntries = Box<dyn Iterator<Item = WalkEntry>>;
+
+/// Number of the first job that a caller of [`PlannedCopy::submit`] may choose.
+pub(crate) const CALLERS_FIRST_JOB: JobId = JobId(1 << 40);
+
+/// Query for the attributes of a root, whose answer [`PlannedCopy::root_answer`] takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RootQuery(JobId);
 
 /// A copy whose entries are chosen by the caller, who may use the sessions before and after it.
 pub(crate) struct PlannedCopy<'a> {
@@ -86,13 +94,16 @@ impl<'a> PlannedCopy<'a> {
             false => None,
         };
         match paths {
-            Some((source, target)) => Ok(Self {
-                engine,
-                start,
-                source,
-                target,
-                directories: Arc::default(),
-            }),
+            Some((source, target)) => {
+                engine.request_boot();
+                Ok(Self {
+                    engine,
+                    start,
+                    source,
+                    target,
+                    directories: Arc::default(),
+                })
+            }
             None => Err(Box::new(engine.finish(start))),
         }
     }
@@ -135,20 +146,37 @@ impl<'a> PlannedCopy<'a> {
         }
     }
 
-    /// Takes the next event of an end's session; `None` if there is none now.
+    /// Takes the next event of an end's session that answers the caller's own jobs and commands;
+    /// `None` if there is none now. Other events go to the copy.
     ///
     /// # Errors
     ///
     /// The session is over, for this reason.
-    pub(crate) fn next_event(&self, end: End) -> Result<Option<SessionEvent>, String> {
-        let Some(side) = self.engine.side(end.into()) else {
-            return Ok(None);
-        };
-        match side.session.next_event() {
-            Heard::Event(SessionEvent::Lost(why)) => Err(format!("{}: {why}", side.name)),
-            Heard::Event(event) => Ok(Some(event)),
-            Heard::Nothing => Ok(None),
-            Heard::Over => Err(format!("{}: the session ended unexpectedly", side.name)),
+    pub(crate) fn next_event(&mut self, end: End) -> Result<Option<SessionEvent>, String> {
+        loop {
+            let Some(side) = self.engine.side(end.into()) else {
+                return Ok(None);
+            };
+            let event = match side.session.next_event() {
+                Heard::Event(SessionEvent::Lost(why)) => {
+                    return Err(format!("{}: {why}", side.name));
+                }
+                Heard::Event(event) => event,
+                Heard::Nothing => return Ok(None),
+                Heard::Over => {
+                    return Err(format!("{}: the session ended unexpectedly", side.name));
+                }
+            };
+            let is_callers = match &event {
+                SessionEvent::Lane(event) => event.job() >= CALLERS_FIRST_JOB,
+                SessionEvent::Restarted(id) => *id >= CALLERS_FIRST_JOB,
+                SessionEvent::Exec(..) => true,
+                _ => false,
+            };
+            if is_callers {
+                return Ok(Some(event));
+            }
+            self.engine.handle_event(end.into(), event);
         }
     }
 
@@ -317,7 +345,8 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Ends the sessions and returns the summary.
-    pub(crate) fn finish(self) -> Summary {
+    pub(crate) fn finish(mut self) -> Summary {
+        self.engine.forget_boot_request();
         self.engine.finish(self.start)
     }
 }
@@ -373,26 +402,15 @@ impl Engine<'_> {
             }
         }
     }
-
-    /// Asks an end for the attributes of its root; `None` if it does not exist.
-    async fn remote_root(&mut self, end: CopyEnd, path: &[u8]) -> Option<Attributes> {
-        let kind = JobKind::Stat {
-            path: RemotePath(path.to_vec()),
-            follow: true,
-        };
-        self.ask(end, kind)
-            .await
-            .ok()
-            .and_then(|asked| asked.attributes())
-    }
 }
 
 impl PlannedCopy<'_> {
     /// Returns the attributes of an end's root; `None` if it does not exist.
     pub(crate) async fn root_attributes(&mut self, end: End) -> Option<Attributes> {
         let path = self.root(end).to_vec();
-        if !self.is_local(end) {
-            return self.engine.remote_root(end.into(), &path).await;
+        if let Some(RootQuery(id)) = self.query_root(end) {
+            let answer = self.engine.answer(id).await;
+            return answer.ok().and_then(|answer| answer.attributes());
         }
         let path = match path.is_empty() {
             true => b".".to_vec(),
@@ -400,5 +418,24 @@ impl PlannedCopy<'_> {
         };
         let stat = self.engine.local().stat(&path);
         stat.ok().map(|stat| stat.attributes)
+    }
+
+    /// Queries a remote end for the attributes of its root. Returns `None` for this machine, or if
+    /// the session is gone.
+    pub(crate) fn query_root(&mut self, end: End) -> Option<RootQuery> {
+        let kind = JobKind::Stat {
+            path: RemotePath(self.root(end).to_vec()),
+            follow: true,
+        };
+        let answer = QueryAnswer::default();
+        self.engine
+            .begin_asking(end.into(), kind, answer)
+            .map(RootQuery)
+    }
+
+    /// Takes the answer to a query: `None` until it arrives, and attributes if the root exists.
+    pub(crate) fn root_answer(&mut self, query: RootQuery) -> Option<Option<Attributes>> {
+        let answer = self.engine.take_answer(query.0)?;
+        Some(answer.ok().and_then(|answer| answer.attributes()))
     }
 }

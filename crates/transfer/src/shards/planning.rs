@@ -17,7 +17,7 @@ use crate::cancel::CancelToken;
 use crate::copy::{Connect, CopyOptions, CopyRequest, End, Place, PlannedCopy, with_edge};
 use crate::disk::os_words;
 use crate::report::{Event, Progress, Summary};
-use crate::sync::listing::{self, Root, hides_entries};
+use crate::sync::listing::{self, Root, RootAttributes, hides_entries};
 use crate::walk::join;
 
 /// Beginning of the names of files that are being written.
@@ -180,7 +180,7 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
     let root = Root {
         end: End::Source,
         path: run.root(End::Source).to_vec(),
-        attributes,
+        attributes: RootAttributes::Known(attributes),
         one_file_system: false,
         gitignore: false,
     };

@@ -5,12 +5,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use schedule::{Attributes, Job, JobId, LaneEvent};
+use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
 use sync::{Entry, Filter, Kind, NodeId, Selection, SortedTree, Tree};
 
 use super::attributes::entry;
-use crate::copy::{End, PlannedCopy};
+use crate::copy::{CALLERS_FIRST_JOB, End, PlannedCopy, RootQuery};
 use crate::session::SessionEvent;
 use crate::walk::{
     DirId, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkEntry, join, local_path,
@@ -21,11 +21,13 @@ use crate::walk::{
 const TREES: usize = 16;
 /// Entries of this machine taken before the sessions are heard.
 const AT_ONCE: usize = 256;
-/// Number of the first job of a listing, above those of the copy.
-const FIRST_JOB: u64 = 1 << 40;
+/// Number of the first job of a listing.
+const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 
 /// Entries of one end.
 pub(crate) struct Listing {
+    /// Attributes of the root; `None` if it does not exist, and then there are no entries.
+    pub(crate) root: Option<Attributes>,
     pub(crate) tree: SortedTree,
     /// Paths relative to the root, and why they could not be read.
     pub(crate) problems: Vec<(Vec<u8>, String)>,
@@ -42,16 +44,23 @@ pub(crate) struct Listing {
 pub(crate) struct Root {
     pub(crate) end: End,
     pub(crate) path: Vec<u8>,
-    /// `None` if there is no such directory yet.
-    pub(crate) attributes: Option<Attributes>,
+    pub(crate) attributes: RootAttributes,
     /// Leave out directories on other file systems, for an end on this machine.
     pub(crate) one_file_system: bool,
     /// Add the rules of `.gitignore` files, for an end on this machine.
     pub(crate) gitignore: bool,
 }
 
+/// Attributes of the root of a listing.
+pub(crate) enum RootAttributes {
+    /// They are these; `None` if there is no such directory yet.
+    Known(Option<Attributes>),
+    /// The server is asked for them while it lists.
+    Queried(RootQuery),
+}
+
 /// Lists directories and everything below them that `filter` selects, all at the same time.
-/// Returns `None` if the run ends before that.
+/// Ends early if a root turns out not to be a directory. Returns `None` if the run ends before that.
 pub(crate) async fn list(
     run: &mut PlannedCopy<'_>,
     roots: Vec<Root>,
@@ -65,6 +74,7 @@ pub(crate) async fn list(
         }
         let mut moved = false;
         for lister in &mut listers {
+            lister.learn_root(run);
             moved |= lister.step(run);
             loop {
                 match run.next_event(lister.builder.end) {
@@ -80,8 +90,8 @@ pub(crate) async fn list(
                 }
             }
         }
-        if listers.iter().all(Lister::is_over) {
-            return Some(listers.into_iter().map(|l| l.builder.finish()).collect());
+        if listers.iter().all(Lister::is_over) || listers.iter().any(Lister::is_no_directory) {
+            return Some(listers.into_iter().map(Lister::finish).collect());
         }
         if !moved {
             run.wait().await;
@@ -91,6 +101,7 @@ pub(crate) async fn list(
 
 /// Listing in progress.
 struct Lister {
+    root: RootAttributes,
     builder: Builder,
     walk: Walking,
     gitignore: bool,
@@ -112,9 +123,9 @@ enum Walking {
 
 impl Lister {
     fn new(run: &PlannedCopy<'_>, root: Root, filter: Filter) -> Self {
-        let walk = match (root.attributes, run.is_local(root.end)) {
-            (None, _) => Walking::Over,
-            (Some(_), true) => {
+        let walk = match (&root.attributes, run.is_local(root.end)) {
+            (RootAttributes::Known(None), _) => Walking::Over,
+            (_, true) => {
                 let top = match root.path.is_empty() {
                     true => PathBuf::from("."),
                     false => local_path(&root.path),
@@ -126,8 +137,10 @@ impl Lister {
                     device: device.filter(|_| root.one_file_system),
                 }
             }
-            (Some(attributes), false) => {
-                let walk = RemoteWalk::new(root.path.clone(), None, attributes, false, None);
+            (_, false) => {
+                // The tree gets the root's attributes at the end.
+                let none = Attributes::default();
+                let walk = RemoteWalk::new(root.path.clone(), None, none, false, None);
                 Walking::Remote {
                     walk: Box::new(walk),
                     asked: BTreeMap::new(),
@@ -138,12 +151,43 @@ impl Lister {
         Self {
             gitignore: root.gitignore,
             builder: Builder::new(root.end, root.path, filter),
+            root: root.attributes,
             walk,
         }
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.walk, Walking::Over)
+        matches!(self.walk, Walking::Over) && matches!(self.root, RootAttributes::Known(_))
+    }
+
+    fn learn_root(&mut self, run: &mut PlannedCopy<'_>) {
+        if let RootAttributes::Queried(query) = self.root
+            && let Some(attributes) = run.root_answer(query)
+        {
+            self.root = RootAttributes::Known(attributes);
+        }
+    }
+
+    /// True if the root is known to be unusable: a file, or a source that does not exist.
+    fn is_no_directory(&self) -> bool {
+        match &self.root {
+            RootAttributes::Queried(_) => false,
+            RootAttributes::Known(None) => self.builder.end == End::Source,
+            RootAttributes::Known(Some(root)) => root.kind() != EntryKind::Directory,
+        }
+    }
+
+    fn finish(self) -> Listing {
+        let (end, path) = (self.builder.end, self.builder.root.clone());
+        match self.root {
+            RootAttributes::Known(Some(root)) => {
+                let mut builder = self.builder;
+                builder.tree.set_root(entry(&root));
+                builder.finish(Some(root))
+            }
+            // The listing of a missing directory has failed, which is no problem.
+            _ => Builder::new(end, path, self.builder.filter).finish(None),
+        }
     }
 
     /// Takes some entries and sends requests. Returns true if there may be more at once.
@@ -424,7 +468,7 @@ impl Builder {
         }
     }
 
-    fn finish(self) -> Listing {
+    fn finish(self, root: Option<Attributes>) -> Listing {
         let mut tree = self.tree.sorted();
         if self.end == End::Target {
             for path in &self.kept {
@@ -432,6 +476,7 @@ impl Builder {
             }
         }
         Listing {
+            root,
             tree,
             problems: self.problems,
             kept: self.kept,

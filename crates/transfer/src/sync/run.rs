@@ -12,7 +12,7 @@ use sync::{
 use super::attributes::attributes;
 use super::ends::{Op, Operations};
 use super::entries::PlannedWalk;
-use super::listing::{self, Listing, Root, hides_entries};
+use super::listing::{self, Listing, Root, RootAttributes, hides_entries};
 use super::remembered::SourceFileSystem;
 use super::settle::Settling;
 use super::{SyncOptions, SyncRequest, SyncResult};
@@ -154,22 +154,56 @@ impl Sync<'_> {
 
     /// Lists both ends at the same time.
     async fn list(&mut self) -> Option<(Listing, Listing)> {
-        let source = self.run.root_attributes(End::Source).await;
-        let target = self.run.root_attributes(End::Target).await;
-        if self.run.stopped() {
-            return None;
-        }
-        self.target_exists = target.is_some();
-        let kind = |attributes: &Option<Attributes>| attributes.map(|a| a.kind());
-        let source_error = match kind(&source) {
-            None => Some("no such directory"),
-            Some(EntryKind::Directory) => None,
+        let source = self.root(End::Source).await?;
+        let target = self.root(End::Target).await?;
+        let filter = self.filter();
+        let (source, target) = if self.options.gitignore {
+            // Nested rules of the source decide at the target too, so it is listed after them.
+            let source = listing::list(&mut self.run, vec![source], &filter);
+            let source = source.await?.pop()?;
+            self.check_roots(Some(&source), None)?;
+            let target = listing::list(&mut self.run, vec![target], &source.filter);
+            let target = target.await?.pop()?;
+            (source, target)
+        } else {
+            let mut listings = listing::list(&mut self.run, vec![source, target], &filter).await?;
+            let target = listings.pop()?;
+            (listings.pop()?, target)
+        };
+        self.check_roots(Some(&source), Some(&target))?;
+        self.target_exists = target.root.is_some();
+        Some((source, target))
+    }
+
+    /// Returns an end to list. A server is asked for the root's attributes while it lists.
+    async fn root(&mut self, end: End) -> Option<Root> {
+        let attributes = match self.run.query_root(end) {
+            Some(query) => RootAttributes::Queried(query),
+            None => RootAttributes::Known(self.run.root_attributes(end).await),
+        };
+        let at_source = end == End::Source;
+        let root = Root {
+            end,
+            path: self.run.root(end).to_vec(),
+            attributes,
+            one_file_system: self.options.one_file_system && at_source,
+            gitignore: self.options.gitignore && at_source,
+        };
+        (!self.run.stopped()).then_some(root)
+    }
+
+    /// Reports a root that cannot be synced, and returns `None` for one.
+    fn check_roots(&mut self, source: Option<&Listing>, target: Option<&Listing>) -> Option<()> {
+        let kind = |listing: &Listing| listing.root.map(|root| root.kind());
+        let source_error = match source.map(kind) {
+            Some(None) => Some("no such directory"),
+            None | Some(Some(EntryKind::Directory)) => None,
             Some(_) => {
                 Some("not a directory: sync works on directories; use longhaul cp for a file")
             }
         };
-        let target_error = match kind(&target) {
-            None | Some(EntryKind::Directory) => None,
+        let target_error = match target.map(kind) {
+            None | Some(None | Some(EntryKind::Directory)) => None,
             Some(_) => Some("not a directory: name the directory to make equal to the source"),
         };
         for (end, error) in [(End::Source, source_error), (End::Target, target_error)] {
@@ -179,27 +213,7 @@ impl Sync<'_> {
                 return None;
             }
         }
-        let root = |end, attributes| Root {
-            end,
-            path: self.run.root(end).to_vec(),
-            attributes,
-            one_file_system: self.options.one_file_system && end == End::Source,
-            gitignore: self.options.gitignore && end == End::Source,
-        };
-        let (source, target) = (root(End::Source, source), root(End::Target, target));
-        let filter = self.filter();
-        if !self.options.gitignore {
-            let mut listings = listing::list(&mut self.run, vec![source, target], &filter).await?;
-            return Some((listings.remove(0), listings.remove(0)));
-        }
-        // Nested rules of the source decide at the target too, so it is listed after them.
-        let source = listing::list(&mut self.run, vec![source], &filter)
-            .await?
-            .pop()?;
-        let target = listing::list(&mut self.run, vec![target], &source.filter)
-            .await?
-            .pop()?;
-        Some((source, target))
+        Some(())
     }
 
     /// Returns the filter, which leaves out the folder of `--backup-dir` as well.
