@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 
-use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::{UnicodeNormalization, is_nfc};
 
 use crate::tree::{Kind, NodeId, SortedTree, Tree};
 
@@ -61,6 +61,18 @@ impl<'a> AlikeNames<'a> {
             at = *names.get(&key(name))?;
         }
         Some(at)
+    }
+}
+
+/// Returns a name in Unicode's form NFC, if it is in another form. A name that is not UTF-8 stays.
+pub fn to_nfc(name: &[u8]) -> Option<Vec<u8>> {
+    if name.is_ascii() {
+        return None;
+    }
+    let text = std::str::from_utf8(name).ok()?;
+    match is_nfc(text) {
+        true => None,
+        false => Some(text.nfc().collect::<String>().into_bytes()),
     }
 }
 

@@ -51,6 +51,7 @@ pub use self::equal_names::{NamedSource, SourceName};
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{CALLERS_FIRST_JOB, End, PlannedCopy, RootQuery, with_edge};
 pub use self::selection::SourceFilter;
+pub(crate) use self::self_copy::RootOverlap;
 use self::threads::ThreadedEdge;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;

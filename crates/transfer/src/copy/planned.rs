@@ -1,6 +1,7 @@
 //! Copies entries that were chosen before, instead of walking the sources.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,16 +13,17 @@ use super::edge::{CommandStep, Edge, Heard};
 use super::engine::{CopyEnd, Engine};
 use super::jobs::QueryAnswer;
 use super::names::{Written, written};
+use super::self_copy::RootOverlap;
 use super::source::TargetPath;
 use super::threads::ThreadedEdge;
 use super::wish::{Wish, wait_for};
-use super::{Connect, CopyOptions, CopyRequest, Place};
+use super::{Connect, CopyOptions, CopyRequest, DeltaUse, Place};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
 use crate::disk::DirectoryCache;
 use crate::report::{Event, Name, Progress, Summary};
 use crate::session::{RemoteCommandId, SessionEvent};
-use crate::walk::WalkEntry;
+use crate::walk::{WalkEntry, local_path};
 
 /// Entries to copy, in the order of a walk: a directory before its contents, and its end after
 /// them.
@@ -41,6 +43,8 @@ pub(crate) struct PlannedCopy<'a> {
     target: Vec<u8>,
     start: Instant,
     directories: Arc<DirectoryCache>,
+    /// Directories of this machine beside the target, below which no symlink is followed either.
+    beside: Vec<Vec<u8>>,
 }
 
 /// One of the two ends of a planned copy.
@@ -102,6 +106,7 @@ impl<'a> PlannedCopy<'a> {
                     source,
                     target,
                     directories: Arc::default(),
+                    beside: Vec::new(),
                 })
             }
             None => Err(Box::new(engine.finish(start))),
@@ -258,8 +263,23 @@ impl<'a> PlannedCopy<'a> {
         Arc::clone(&self.directories)
     }
 
-    /// Local path below the target, in which no symlink is followed.
+    /// Lets paths below `dir`, which the user named, be used at a target on this machine.
+    pub(crate) fn also_use(&mut self, dir: Vec<u8>) {
+        self.beside.push(dir);
+    }
+
+    /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
+    /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalPath {
+        for dir in &self.beside {
+            match path.strip_prefix(dir.as_slice()) {
+                Some(b"") => return schedule::LocalPath::named(local_path(dir)),
+                Some([b'/', below @ ..]) => {
+                    return schedule::LocalPath::beneath(local_path(dir), local_path(below), false);
+                }
+                _ => {}
+            }
+        }
         self.engine.target_path(path)
     }
 
@@ -282,6 +302,11 @@ impl<'a> PlannedCopy<'a> {
     /// True if setuid and setgid bits of the source are kept.
     pub(crate) fn keeps_special_bits(&self) -> bool {
         self.engine.keeps_special_bits()
+    }
+
+    /// When delta is used.
+    pub(crate) fn delta(&self) -> DeltaUse {
+        self.engine.options.delta
     }
 
     /// True if anything has failed so far.
@@ -420,11 +445,29 @@ impl PlannedCopy<'_> {
         stat.ok().map(|stat| stat.attributes)
     }
 
+    /// Returns how source and target overlap, if the server of the one is this machine.
+    pub(crate) async fn root_overlap(&mut self) -> Option<RootOverlap> {
+        let possible = self.engine.possible_overlap(&self.source, &self.target)?;
+        let before = fs::metadata(&possible.here).and_then(|meta| meta.modified());
+        let is_overlap = self.engine.is_overlap(&possible).await;
+        // The probe has changed the time of a directory that may take part in the copy.
+        if let (Ok(before), Ok(dir)) = (before, fs::File::open(&possible.here)) {
+            let _ = dir.set_modified(before);
+        }
+        is_overlap.then_some(possible.overlap)
+    }
+
     /// Queries a remote end for the attributes of its root. Returns `None` for this machine, or if
     /// the session is gone.
     pub(crate) fn query_root(&mut self, end: End) -> Option<RootQuery> {
+        let path = self.root(end).to_vec();
+        self.query(end, path)
+    }
+
+    /// Queries a remote end for the attributes of a path, as [`PlannedCopy::query_root`] does.
+    pub(crate) fn query(&mut self, end: End, path: Vec<u8>) -> Option<RootQuery> {
         let kind = JobKind::Stat {
-            path: RemotePath(self.root(end).to_vec()),
+            path: RemotePath(path),
             follow: true,
         };
         let answer = QueryAnswer::default();

@@ -17,6 +17,7 @@ use crate::cancel::CancelToken;
 use crate::copy::{Connect, CopyOptions, CopyRequest, End, Place, PlannedCopy, with_edge};
 use crate::disk::os_words;
 use crate::report::{Event, Progress, Summary};
+use crate::sync::NameForm;
 use crate::sync::listing::{self, Root, RootAttributes, hides_entries};
 use crate::walk::join;
 
@@ -183,6 +184,7 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
         attributes: RootAttributes::Known(attributes),
         one_file_system: false,
         gitignore: false,
+        names: NameForm::Own,
     };
     let listing = listing::list(run, vec![root], &Filter::default()).await?;
     let listing = listing.into_iter().next()?;

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 
 use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
-use sync::{Entry, Filter, Kind, NodeId, Selection, SortedTree, Tree};
+use sync::{Entry, Filter, Kind, NodeId, Selection, SortedTree, Tree, to_nfc};
 
+use super::NameForm;
 use super::attributes::entry;
 use crate::copy::{CALLERS_FIRST_JOB, End, PlannedCopy, RootQuery};
+use crate::report::Name;
 use crate::session::SessionEvent;
 use crate::walk::{
     DirId, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkEntry, join, local_path,
@@ -49,6 +51,8 @@ pub(crate) struct Root {
     pub(crate) one_file_system: bool,
     /// Add the rules of `.gitignore` files, for an end on this machine.
     pub(crate) gitignore: bool,
+    /// Form in which names are compared and given to the target.
+    pub(crate) names: NameForm,
 }
 
 /// Attributes of the root of a listing.
@@ -74,7 +78,6 @@ pub(crate) async fn list(
         }
         let mut moved = false;
         for lister in &mut listers {
-            lister.learn_root(run);
             moved |= lister.step(run);
             loop {
                 match run.next_event(lister.builder.end) {
@@ -89,6 +92,8 @@ pub(crate) async fn list(
                     }
                 }
             }
+            // The answer is an event of the copy, which has been handled above.
+            moved |= lister.learn_root(run);
         }
         if listers.iter().all(Lister::is_over) || listers.iter().any(Lister::is_no_directory) {
             return Some(listers.into_iter().map(Lister::finish).collect());
@@ -150,7 +155,7 @@ impl Lister {
         };
         Self {
             gitignore: root.gitignore,
-            builder: Builder::new(root.end, root.path, filter),
+            builder: Builder::new(root.end, root.path, filter, root.names),
             root: root.attributes,
             walk,
         }
@@ -160,12 +165,17 @@ impl Lister {
         matches!(self.walk, Walking::Over) && matches!(self.root, RootAttributes::Known(_))
     }
 
-    fn learn_root(&mut self, run: &mut PlannedCopy<'_>) {
-        if let RootAttributes::Queried(query) = self.root
-            && let Some(attributes) = run.root_answer(query)
-        {
+    /// Takes the answer about the root's attributes. Returns true if it has arrived just now.
+    fn learn_root(&mut self, run: &mut PlannedCopy<'_>) -> bool {
+        let RootAttributes::Queried(query) = self.root else {
+            return false;
+        };
+        let answer = run.root_answer(query);
+        let has_arrived = answer.is_some();
+        if let Some(attributes) = answer {
             self.root = RootAttributes::Known(attributes);
         }
+        has_arrived
     }
 
     /// True if the root is known to be unusable: a file, or a source that does not exist.
@@ -186,7 +196,10 @@ impl Lister {
                 builder.finish(Some(root))
             }
             // The listing of a missing directory has failed, which is no problem.
-            _ => Builder::new(end, path, self.builder.filter).finish(None),
+            _ => {
+                let names = self.builder.names;
+                Builder::new(end, path, self.builder.filter, names).finish(None)
+            }
         }
     }
 
@@ -273,10 +286,11 @@ struct Builder {
     links: BTreeMap<NodeId, InodeId>,
     full: bool,
     excluded: u64,
+    names: NameForm,
 }
 
 impl Builder {
-    fn new(end: End, root: Vec<u8>, filter: Filter) -> Self {
+    fn new(end: End, root: Vec<u8>, filter: Filter, names: NameForm) -> Self {
         Self {
             end,
             root,
@@ -288,6 +302,15 @@ impl Builder {
             links: BTreeMap::new(),
             full: false,
             excluded: 0,
+            names,
+        }
+    }
+
+    /// Returns a name or path in another form than its own, if there is one.
+    fn changed_form(&self, name: &[u8]) -> Option<Vec<u8>> {
+        match self.names {
+            NameForm::Own => None,
+            NameForm::Nfc => to_nfc(name),
         }
     }
 
@@ -361,6 +384,9 @@ impl Builder {
     ) -> Option<(NodeId, Vec<u8>)> {
         let (dir, above) = self.dirs.get(&parent)?;
         let dir = *dir;
+        let own = name;
+        let formed = self.changed_form(name);
+        let name = formed.as_deref().unwrap_or(name);
         let path = match above.is_empty() {
             true => name.to_vec(),
             false => [above.as_slice(), b"/", name].concat(),
@@ -394,6 +420,9 @@ impl Builder {
             }
             return None;
         };
+        if formed.is_some() {
+            self.tree.set_own_name(node, own);
+        }
         if let Some(link) = attributes.link {
             self.links.insert(node, link);
         }
@@ -430,7 +459,8 @@ impl Builder {
         };
         let below = path.strip_prefix(root).unwrap_or(path);
         let slashes = below.iter().take_while(|byte| **byte == b'/').count();
-        below.get(slashes..).unwrap_or_default().to_vec()
+        let below = below.get(slashes..).unwrap_or_default();
+        self.changed_form(below).unwrap_or_else(|| below.to_vec())
     }
 
     /// Leaves out an entry at both ends.
@@ -475,10 +505,18 @@ impl Builder {
                 tree.protect_above(path);
             }
         }
+        let mut problems = self.problems;
+        for (kept, other) in tree.joined() {
+            let alike = Name(tree.tree().own_path(*kept));
+            let what = format!(
+                "has the same name as {alike} in the form NFC: rename one of them, or exclude it"
+            );
+            problems.push((tree.tree().own_path(*other), what));
+        }
         Listing {
             root,
             tree,
-            problems: self.problems,
+            problems,
             kept: self.kept,
             links: self.links,
             filter: self.filter,
