@@ -26,6 +26,11 @@ const AT_ONCE: usize = 256;
 /// Number of the first job of a listing.
 const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 
+/// Longest path of a remote directory whose listing is believed, in bytes. OpenSSH's sftp-server
+/// silently leaves out entries whose path is longer than Linux's PATH_MAX, and a name has up to 255
+/// bytes.
+const LONGEST_LISTED: usize = 4096 - 257;
+
 /// Entries of one end.
 pub(crate) struct Listing {
     /// Attributes of the root; `None` if it does not exist, and then there are no entries.
@@ -222,6 +227,12 @@ impl Lister {
             }
             Walking::Remote { walk, asked, next } => {
                 while let Some(found) = walk.poll_found() {
+                    if let WalkEntry::Directory { at, .. } = &found
+                        && at.path.len() > LONGEST_LISTED
+                    {
+                        let what = "its path is too long: the server may leave out entries";
+                        builder.problem(&at.path, what.to_owned());
+                    }
                     if let Some(skipped) = builder.take(found) {
                         walk.skip(skipped);
                     }

@@ -34,10 +34,7 @@ const PART: usize = 1 << 20;
 pub(super) async fn has_rsync(run: &mut PlannedCopy<'_>, end: End) -> bool {
     let command = Command::start(run, end, RSYNC, b"command -v rsync".to_vec());
     command.end_input(run);
-    let command = Command {
-        until: Some(run.now() + LONGEST_FIND),
-        ..command
-    };
+    let command = command.within(run, LONGEST_FIND);
     let found = command.output(run).await;
     command.stop(run);
     found.is_some_and(|path| path.ends_with(b"rsync\n"))
