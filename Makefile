@@ -1,7 +1,7 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build portable test lint fuzz soak units slurm plan-million many-hosts openssh-regress demo bench bench-full man docs clean help
+.PHONY: build portable test lint fuzz soak units slurm plan-million many-hosts openssh-regress demo bench sync-race bench-full man docs clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
@@ -47,6 +47,9 @@ demo: ## longhaul beside scp over an emulated transatlantic path: a minute, and 
 
 bench: ## the race in small: longhaul and its peers on emulated paths; ten minutes
 	scripts/bench.sh quick
+
+sync-race: ## longhaul sync beside rsync, in the lab and on loopback
+	scripts/sync-race.sh
 
 bench-full: ## all of the race; hours
 	scripts/bench.sh full

@@ -106,3 +106,40 @@ fn names_that_are_one_at_the_target_stop_a_sync_before_anything_is_copied() {
         );
     }
 }
+
+/// A source on macOS lists decomposed names. With `--unicode=nfc` the copies have composed ones, and
+/// a second run finds them.
+#[test]
+fn with_unicode_nfc_copies_have_composed_names() {
+    for up in [true, false] {
+        let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+            return;
+        };
+        let (nfd, nfc) = ("cafe\u{301}", "caf\u{e9}");
+        let below = |root: &str, name: &str| scene.path(root).join(name).join(name);
+        write_file(&below("a", nfd), b"content");
+        write_file(&below("b", nfd), b"old");
+        let (from, to) = match up {
+            true => (scene.path("a").into_os_string(), scene.remote("b")),
+            false => (scene.remote("a"), scene.path("b").into_os_string()),
+        };
+        let run = |flags: &[&str]| sync(&scene, flags).arg(&from).arg(&to).run();
+        run(&["--unicode=nfc", "--delete"]).expect_code(0);
+        assert_eq!(
+            fs::read(below("b", nfc)).expect("it was copied"),
+            b"content"
+        );
+        assert!(!scene.path("b").join(nfd).exists(), "up {up}");
+        let again = run(&["--unicode=nfc", "--delete", "-n"]).expect_code(0);
+        assert!(again.out().contains("0 files to copy"), "{again}");
+        // Both forms in one directory would become one file.
+        write_file(&scene.path("a").join(nfc), b"another");
+        let outcome = run(&["--unicode=nfc", "--delete"]);
+        assert_ne!(outcome.code, Some(0), "{outcome}");
+        assert!(
+            outcome.err().contains("in the form NFC: rename one"),
+            "{outcome}"
+        );
+        assert_eq!(fs::read(below("b", nfc)).expect("it is kept"), b"content");
+    }
+}

@@ -73,3 +73,53 @@ fn a_process_that_swaps_directories_for_symlinks_leads_no_deletion_outside() {
         let _ = fs::remove_dir_all(scene.path("b"));
     }
 }
+
+/// Copies, renames and backups of a sync go through the directories that it has opened, not through
+/// paths that another process can change.
+#[test]
+fn a_process_that_swaps_directories_for_symlinks_leads_no_copy_outside() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    for n in 0..40 {
+        // Changed files, and files that were moved from another name.
+        write_file(&scene.path(&format!("a/dir/{n}")), b"content of the source");
+        let moved = scene.path(&format!("a/dir/moved-{n}"));
+        write_file(&moved, format!("moved {n} {}", "x".repeat(n)).as_bytes());
+        crate::sync::set_time(&moved, 1_100_000_000 + n as u64);
+        write_file(&scene.path(&format!("outside/{n}")), b"precious");
+    }
+    for round in 0..6 {
+        for n in 0..40 {
+            write_file(&scene.path(&format!("b/dir/{n}")), b"old");
+            let moved = scene.path(&format!("b/dir/old-{n}"));
+            write_file(&moved, format!("moved {n} {}", "x".repeat(n)).as_bytes());
+            crate::sync::set_time(&moved, 1_100_000_000 + n as u64);
+        }
+        let over = AtomicBool::new(false);
+        let (dir, aside) = (scene.path("b/dir"), scene.path(&format!("aside-{round}")));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = fs::rename(&dir, &aside);
+                    let _ = symlink(scene.path("outside"), &dir);
+                    let _ = fs::remove_file(&dir);
+                    let _ = fs::rename(&aside, &dir);
+                }
+            });
+            let flags = ["--delete", "--yes", "--backup-dir", ".old"];
+            let run = sync(&scene, &flags).arg(scene.remote("a"));
+            let outcome = run.arg(scene.path("b")).run();
+            over.store(true, Ordering::Relaxed);
+            assert!(matches!(outcome.code, Some(0 | 1)), "{outcome}");
+        });
+        let outside = entries(&scene.path("outside"));
+        assert_eq!(outside.len(), 40, "round {round}: {outside:?}");
+        for path in outside {
+            let content = fs::read(&path).expect("ours");
+            assert_eq!(content, b"precious", "round {round}: {path:?}");
+        }
+        let _ = fs::remove_dir_all(scene.path("b"));
+        let _ = fs::remove_dir_all(&aside);
+    }
+}

@@ -273,6 +273,12 @@ impl Output {
             self.console.line(&line);
         }
         self.summary(exit, &result.summary);
+        if self.json.is_none()
+            && !self.quiet
+            && let Some(line) = sync::savings(result)
+        {
+            self.console.line(&line);
+        }
     }
 
     /// Writes a line of a sync's plan on standard output. A closed pipe ends the run.

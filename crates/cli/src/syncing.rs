@@ -35,12 +35,23 @@ impl HighSync {
         if high.request.sources.first() == Some(&high.request.target) {
             return Err(sync_usage("SRC and DST are the same directory"));
         }
-        for (given, flag) in [
-            (args.copy.selection.gitignore, "--gitignore"),
-            (args.one_file_system, "--one-file-system"),
+        for (given, flag, why) in [
+            (
+                args.copy.selection.gitignore,
+                "--gitignore",
+                "its files would have to be fetched before the rest is listed",
+            ),
+            (
+                args.one_file_system,
+                "--one-file-system",
+                "SFTP does not tell on which file system a directory lies",
+            ),
         ] {
             if given && !local_source {
-                let what = format!("{flag} works for a SRC on this machine only: leave it out");
+                let what = format!(
+                    "{flag} works for a SRC on this machine only, since {why}: leave it out, or \
+                     use --exclude"
+                );
                 return Err(sync_usage(&what));
             }
         }
@@ -62,6 +73,9 @@ impl HighSync {
                 },
                 backup: args.backup_dir,
                 dry_run: args.dry_run,
+                link_dest: args.link_dest,
+                names: args.names,
+                list_unchanged: args.copy.verbose > 0,
             },
             itemize: args.itemize || args.dry_run || args.copy.verbose > 0,
             high,

@@ -2,8 +2,9 @@
 //! Unicode, or in dots and spaces at the end.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 
-use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::{UnicodeNormalization, is_nfc};
 
 use crate::tree::{Kind, NodeId, SortedTree, Tree};
 
@@ -12,19 +13,20 @@ use crate::tree::{Kind, NodeId, SortedTree, Tree};
 pub fn alike_entries(tree: &SortedTree) -> Vec<(NodeId, NodeId)> {
     let mut pairs = Vec::new();
     let mut open = vec![Tree::ROOT];
-    let mut keys: Vec<(String, NodeId)> = Vec::new();
+    let mut keys: Vec<(u64, NodeId)> = Vec::new();
     while let Some(dir) = open.pop() {
         keys.clear();
         for id in tree.children(dir) {
             if tree.tree().entry(id).kind == Kind::Directory {
                 open.push(id);
             }
-            keys.push((key(tree.tree().name(id)), id));
+            keys.push((key_hash(tree.tree().name(id)), id));
         }
         keys.sort_unstable();
         for pair in keys.windows(2) {
             if let [(first, one), (second, other)] = pair
                 && first == second
+                && key(tree.tree().name(*one)) == key(tree.tree().name(*other))
             {
                 pairs.push((*one, *other));
             }
@@ -62,11 +64,43 @@ impl<'a> AlikeNames<'a> {
     }
 }
 
-/// Returns a text that is equal for all names that a file system may take for one.
-fn key(name: &[u8]) -> String {
+/// Returns a name in Unicode's form NFC, if it is in another form. A name that is not UTF-8 stays.
+pub fn to_nfc(name: &[u8]) -> Option<Vec<u8>> {
+    if name.is_ascii() {
+        return None;
+    }
+    let text = std::str::from_utf8(name).ok()?;
+    match is_nfc(text) {
+        true => None,
+        false => Some(text.nfc().collect::<String>().into_bytes()),
+    }
+}
+
+/// Hashes the key of a name. Names are almost always ASCII, and of a million names the keys
+/// themselves would take a third of a second.
+fn key_hash(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match name.is_ascii() {
+        true => {
+            for byte in without_end(name) {
+                hasher.write_u8(byte.to_ascii_lowercase());
+            }
+        }
+        false => key(name).bytes().for_each(|byte| hasher.write_u8(byte)),
+    }
+    hasher.finish()
+}
+
+/// Returns a name without dots and spaces at its end.
+fn without_end(name: &[u8]) -> &[u8] {
     let end = name.iter().rposition(|byte| !matches!(byte, b'.' | b' '));
     let name = name.get(..end.map_or(name.len(), |end| end + 1));
-    let text = String::from_utf8_lossy(name.unwrap_or_default());
+    name.unwrap_or_default()
+}
+
+/// Returns a text that is equal for all names that a file system may take for one.
+fn key(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(without_end(name));
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }

@@ -26,7 +26,7 @@ mod names;
 mod plan;
 mod tree;
 
-pub use alike::alike_entries;
+pub use alike::{alike_entries, to_nfc};
 pub use compare::{Comparison, Difference, Grain, Reasons};
 pub use deletion::{DeletionCount, DeletionLimits, Refused};
 pub use filter::{Filter, FilterBuilder, RuleError, RuleOrigin, Selection};

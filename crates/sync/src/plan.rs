@@ -20,6 +20,8 @@ pub enum Action {
     Unsure(Reasons),
     /// The target has the file under another name, from which it is renamed.
     MoveFrom(NodeId),
+    /// Another directory of the target has an equal file, of which the entry becomes a hard link.
+    Link,
 }
 
 /// An entry of the source with its action.
@@ -335,6 +337,52 @@ impl Plan {
             true
         });
         self.equal += same;
+    }
+
+    /// Links new files for which `equal` finds an equal file elsewhere at the target.
+    pub fn link(&mut self, mut equal: impl FnMut(NodeId) -> bool) {
+        for step in &mut self.steps {
+            let is_file = self.source.tree().entry(step.source).kind == Kind::File;
+            if step.action == Action::Create && is_file && equal(step.source) {
+                step.action = Action::Link;
+            }
+        }
+    }
+
+    /// Copies these entries of the source after all, which could not be linked.
+    pub fn unlink(&mut self, sources: &BTreeSet<NodeId>) {
+        for step in &mut self.steps {
+            if step.action == Action::Link && sources.contains(&step.source) {
+                step.action = Action::Create;
+            }
+        }
+    }
+
+    /// Returns the entries of the source that exist at the target and have no step.
+    pub fn unchanged(&self) -> Vec<NodeId> {
+        let mut stepped = vec![false; self.source.tree().len() + 1];
+        for step in &self.steps {
+            if let Some(stepped) = stepped.get_mut(step.source.index()) {
+                *stepped = true;
+            }
+        }
+        let mut unchanged = Vec::new();
+        let mut open = vec![(Tree::ROOT, Tree::ROOT)];
+        while let Some((ours, theirs)) = open.pop() {
+            let mut below = Vec::new();
+            for id in self.source.children(ours) {
+                let name = self.source.tree().name(id);
+                let Some(there) = self.target.child(theirs, name) else {
+                    continue;
+                };
+                if !stepped.get(id.index()).copied().unwrap_or(true) {
+                    unchanged.push(id);
+                }
+                below.push((id, there));
+            }
+            open.extend(below.into_iter().rev());
+        }
+        unchanged
     }
 
     /// Keeps the entries that exist at the target only. Files are then copied instead of moved, and a

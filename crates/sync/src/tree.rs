@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Type of an entry.
@@ -87,6 +88,8 @@ pub struct Tree {
     names: Vec<u8>,
     /// Directories with entries that the filter excluded, which must stay.
     protected: Vec<bool>,
+    /// Names by which the end knows entries that have another name in this tree.
+    own_names: BTreeMap<NodeId, Box<[u8]>>,
 }
 
 #[derive(Clone, Debug)]
@@ -119,6 +122,7 @@ impl Tree {
             nodes: vec![root],
             names: Vec::new(),
             protected: vec![false],
+            own_names: BTreeMap::new(),
         }
     }
 
@@ -136,6 +140,19 @@ impl Tree {
         });
         self.protected.push(false);
         Some(id)
+    }
+
+    /// Notes that the end knows an entry by another name than the one by which it is compared.
+    pub fn set_own_name(&mut self, id: NodeId, name: &[u8]) {
+        self.own_names.insert(id, name.into());
+    }
+
+    /// Returns the name by which the end knows an entry.
+    pub fn own_name(&self, id: NodeId) -> &[u8] {
+        match self.own_names.get(&id) {
+            Some(name) => name,
+            None => self.name(id),
+        }
     }
 
     /// Notes that `dir` contains an excluded entry, so that `dir` cannot be removed.
@@ -183,10 +200,19 @@ impl Tree {
 
     /// Returns the path of an entry relative to the root.
     pub fn path(&self, id: NodeId) -> Vec<u8> {
+        self.path_by(id, Self::name)
+    }
+
+    /// Returns the path by which the end knows an entry, relative to the root.
+    pub fn own_path(&self, id: NodeId) -> Vec<u8> {
+        self.path_by(id, Self::own_name)
+    }
+
+    fn path_by(&self, id: NodeId, name: fn(&Self, NodeId) -> &[u8]) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = id;
         while at != Self::ROOT {
-            names.push(self.name(at));
+            names.push(name(self, at));
             at = self.parent(at);
         }
         names.reverse();
@@ -206,8 +232,16 @@ impl Tree {
             (self.parent(id), self.name(id))
         };
         order.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
-        // One name listed twice is one entry.
-        order.dedup_by(|a, b| key(a) == key(b));
+        // One name listed twice is one entry. Two that have become one are told.
+        let mut joined = Vec::new();
+        order.dedup_by(|later, kept| {
+            let same = key(later) == key(kept);
+            let (later, kept) = (NodeId(*later), NodeId(*kept));
+            if same && self.own_name(later) != self.own_name(kept) {
+                joined.push((kept, later));
+            }
+            same
+        });
         let mut first = vec![0u32; self.nodes.len() + 1];
         for at in &order {
             if let Some(count) = first.get_mut(self.parent(NodeId(*at)).index() + 1) {
@@ -223,6 +257,7 @@ impl Tree {
             tree: self,
             order,
             first,
+            joined,
         }
     }
 
@@ -251,6 +286,7 @@ pub struct SortedTree {
     tree: Tree,
     order: Vec<u32>,
     first: Vec<u32>,
+    joined: Vec<(NodeId, NodeId)>,
 }
 
 impl SortedTree {
@@ -272,13 +308,24 @@ impl SortedTree {
             .split(|byte| *byte == b'/')
             .filter(|name| !name.is_empty())
         {
-            let first = |index: usize| self.first.get(index).copied().unwrap_or(0) as usize;
-            let range = first(at.index())..first(at.index() + 1);
-            let children = self.order.get(range)?;
-            let found = children.binary_search_by(|id| self.tree.name(NodeId(*id)).cmp(name));
-            at = NodeId(*children.get(found.ok()?)?);
+            at = self.child(at, name)?;
         }
         Some(at)
+    }
+
+    /// Finds the entry of `dir` with this name.
+    pub fn child(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+        let first = |index: usize| self.first.get(index).copied().unwrap_or(0) as usize;
+        let range = first(dir.index())..first(dir.index() + 1);
+        let children = self.order.get(range)?;
+        let found = children.binary_search_by(|id| self.tree.name(NodeId(*id)).cmp(name));
+        children.get(found.ok()?).map(|id| NodeId(*id))
+    }
+
+    /// Returns pairs of entries that the end knows by two names and that have one name here. Only
+    /// the first of each pair is in the tree.
+    pub fn joined(&self) -> &[(NodeId, NodeId)] {
+        &self.joined
     }
 
     /// Notes that something at `path` takes no part, so that the directories above it cannot be

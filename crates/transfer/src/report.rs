@@ -205,6 +205,10 @@ pub enum Change {
     Delete,
     /// The file has another name at the target and is renamed.
     Move,
+    /// The entry becomes a further name of an equal file in the directory of `--link-dest`.
+    Link,
+    /// Nothing differs; told only on request.
+    Equal,
 }
 
 /// The result of a run, which determines the exit code.

@@ -331,9 +331,8 @@ const SYNC_FLAGS: &[ForeignSpelling] = &[
         "use --backup-dir PATH, which keeps what is replaced or deleted",
     ),
     row(
-        &["--link-dest", "--copy-dest", "--compare-dest"],
-        "longhaul sync cannot link to an earlier copy: make one on the host with cp -al, and sync \
-         over it",
+        &["--copy-dest", "--compare-dest"],
+        "use --link-dest DIR, which links equal files of an earlier copy",
     ),
     row(
         &["--inplace", "--append", "--append-verify"],

@@ -37,6 +37,8 @@ pub(crate) fn line(event: &Event, itemize: bool, quiet: bool) -> Option<String> 
             (Change::Delete, _) => format!("- {path}"),
             (Change::Move, Some(from)) => format!("> {from} -> {path}"),
             (Change::Move, None) => format!("> {path}"),
+            (Change::Link, _) => format!("+ {path} (linked)"),
+            (Change::Equal, _) => format!("= {path}"),
         }),
         _ => None,
     }
@@ -48,6 +50,7 @@ pub(crate) fn totals(result: &SyncResult) -> Option<String> {
     let counts = [
         (result.moved, "moved"),
         (result.replaced, "replaced"),
+        (result.linked, "linked"),
         (result.deleted, "deleted"),
     ];
     let told = counts.iter().filter(|(count, _)| *count > 0);
@@ -55,6 +58,15 @@ pub(crate) fn totals(result: &SyncResult) -> Option<String> {
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
     (!told.is_empty()).then(|| told.join(", "))
+}
+
+/// Returns the line about changed files that were sent whole to a host with rsync alone.
+pub(crate) fn savings(result: &SyncResult) -> Option<String> {
+    let size = units::size(result.sent_whole?);
+    Some(format!(
+        "{size} of changed files were sent whole: the far end has rsync but no longhaul, with which \
+         only what differs would be sent (delta); longhaul bootstrap HOST installs it"
+    ))
 }
 
 /// The closing line of `--dry-run`.

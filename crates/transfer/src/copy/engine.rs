@@ -369,13 +369,35 @@ impl<'a> Engine<'a> {
         kind: JobKind,
         asked: QueryAnswer,
     ) -> Result<QueryAnswer, String> {
-        let Some(id) = self.submit(end, kind, JobPurpose::Ask) else {
-            return Err(self.why_stopped());
-        };
+        match self.begin_asking(end, kind, asked) {
+            Some(id) => self.answer(id).await,
+            None => Err(self.why_stopped()),
+        }
+    }
+
+    /// Submits a query, whose answer [`Engine::answer`] waits for. Returns `None` if the session is
+    /// gone.
+    pub(super) fn begin_asking(
+        &mut self,
+        end: CopyEnd,
+        kind: JobKind,
+        asked: QueryAnswer,
+    ) -> Option<JobId> {
+        let id = self.submit(end, kind, JobPurpose::Ask)?;
         self.jobs.asks(id, asked);
+        Some(id)
+    }
+
+    /// Takes the answer to a query; `None` if it has not arrived.
+    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<QueryAnswer, String>> {
+        self.jobs.take_answer(id)
+    }
+
+    /// Waits for the answer to a query.
+    pub(super) async fn answer(&mut self, id: JobId) -> Result<QueryAnswer, String> {
         loop {
             self.check_cancel();
-            if let Some(answer) = self.jobs.take_answer(id) {
+            if let Some(answer) = self.take_answer(id) {
                 return answer;
             }
             if !self.wait().await {
@@ -530,6 +552,12 @@ impl<'a> Engine<'a> {
         }
         self.handle_events();
         true
+    }
+
+    /// Handles an event that a caller has taken from a session.
+    pub(super) fn handle_event(&mut self, end: CopyEnd, event: SessionEvent) {
+        self.inbox.push_back((end, Some(event)));
+        self.handle_events();
     }
 
     /// Handles all events that were taken.

@@ -1,30 +1,40 @@
 //! Copies entries that were chosen before, instead of walking the sources.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Attributes, Job, JobKind, LaneEvent, RemotePath};
+use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
 use sftp::ServerInfo;
 
 use super::edge::{CommandStep, Edge, Heard};
 use super::engine::{CopyEnd, Engine};
+use super::jobs::QueryAnswer;
 use super::names::{Written, written};
+use super::self_copy::RootOverlap;
 use super::source::TargetPath;
 use super::threads::ThreadedEdge;
 use super::wish::{Wish, wait_for};
-use super::{Connect, CopyOptions, CopyRequest, Place};
+use super::{Connect, CopyOptions, CopyRequest, DeltaUse, Place};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
 use crate::disk::DirectoryCache;
 use crate::report::{Event, Name, Progress, Summary};
 use crate::session::{RemoteCommandId, SessionEvent};
-use crate::walk::WalkEntry;
+use crate::walk::{WalkEntry, local_path};
 
 /// Entries to copy, in the order of a walk: a directory before its contents, and its end after
 /// them.
 pub(crate) type PlannedEntries = Box<dyn Iterator<Item = WalkEntry>>;
+
+/// Number of the first job that a caller of [`PlannedCopy::submit`] may choose.
+pub(crate) const CALLERS_FIRST_JOB: JobId = JobId(1 << 40);
+
+/// Query for the attributes of a root, whose answer [`PlannedCopy::root_answer`] takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RootQuery(JobId);
 
 /// A copy whose entries are chosen by the caller, who may use the sessions before and after it.
 pub(crate) struct PlannedCopy<'a> {
@@ -33,6 +43,8 @@ pub(crate) struct PlannedCopy<'a> {
     target: Vec<u8>,
     start: Instant,
     directories: Arc<DirectoryCache>,
+    /// Directories of this machine beside the target, below which no symlink is followed either.
+    beside: Vec<Vec<u8>>,
 }
 
 /// One of the two ends of a planned copy.
@@ -86,13 +98,17 @@ impl<'a> PlannedCopy<'a> {
             false => None,
         };
         match paths {
-            Some((source, target)) => Ok(Self {
-                engine,
-                start,
-                source,
-                target,
-                directories: Arc::default(),
-            }),
+            Some((source, target)) => {
+                engine.request_boot();
+                Ok(Self {
+                    engine,
+                    start,
+                    source,
+                    target,
+                    directories: Arc::default(),
+                    beside: Vec::new(),
+                })
+            }
             None => Err(Box::new(engine.finish(start))),
         }
     }
@@ -135,20 +151,37 @@ impl<'a> PlannedCopy<'a> {
         }
     }
 
-    /// Takes the next event of an end's session; `None` if there is none now.
+    /// Takes the next event of an end's session that answers the caller's own jobs and commands;
+    /// `None` if there is none now. Other events go to the copy.
     ///
     /// # Errors
     ///
     /// The session is over, for this reason.
-    pub(crate) fn next_event(&self, end: End) -> Result<Option<SessionEvent>, String> {
-        let Some(side) = self.engine.side(end.into()) else {
-            return Ok(None);
-        };
-        match side.session.next_event() {
-            Heard::Event(SessionEvent::Lost(why)) => Err(format!("{}: {why}", side.name)),
-            Heard::Event(event) => Ok(Some(event)),
-            Heard::Nothing => Ok(None),
-            Heard::Over => Err(format!("{}: the session ended unexpectedly", side.name)),
+    pub(crate) fn next_event(&mut self, end: End) -> Result<Option<SessionEvent>, String> {
+        loop {
+            let Some(side) = self.engine.side(end.into()) else {
+                return Ok(None);
+            };
+            let event = match side.session.next_event() {
+                Heard::Event(SessionEvent::Lost(why)) => {
+                    return Err(format!("{}: {why}", side.name));
+                }
+                Heard::Event(event) => event,
+                Heard::Nothing => return Ok(None),
+                Heard::Over => {
+                    return Err(format!("{}: the session ended unexpectedly", side.name));
+                }
+            };
+            let is_callers = match &event {
+                SessionEvent::Lane(event) => event.job() >= CALLERS_FIRST_JOB,
+                SessionEvent::Restarted(id) => *id >= CALLERS_FIRST_JOB,
+                SessionEvent::Exec(..) => true,
+                _ => false,
+            };
+            if is_callers {
+                return Ok(Some(event));
+            }
+            self.engine.handle_event(end.into(), event);
         }
     }
 
@@ -230,8 +263,23 @@ impl<'a> PlannedCopy<'a> {
         Arc::clone(&self.directories)
     }
 
-    /// Local path below the target, in which no symlink is followed.
+    /// Lets paths below `dir`, which the user named, be used at a target on this machine.
+    pub(crate) fn also_use(&mut self, dir: Vec<u8>) {
+        self.beside.push(dir);
+    }
+
+    /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
+    /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalPath {
+        for dir in &self.beside {
+            match path.strip_prefix(dir.as_slice()) {
+                Some(b"") => return schedule::LocalPath::named(local_path(dir)),
+                Some([b'/', below @ ..]) => {
+                    return schedule::LocalPath::beneath(local_path(dir), local_path(below), false);
+                }
+                _ => {}
+            }
+        }
         self.engine.target_path(path)
     }
 
@@ -254,6 +302,11 @@ impl<'a> PlannedCopy<'a> {
     /// True if setuid and setgid bits of the source are kept.
     pub(crate) fn keeps_special_bits(&self) -> bool {
         self.engine.keeps_special_bits()
+    }
+
+    /// When delta is used.
+    pub(crate) fn delta(&self) -> DeltaUse {
+        self.engine.options.delta
     }
 
     /// True if anything has failed so far.
@@ -317,7 +370,8 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Ends the sessions and returns the summary.
-    pub(crate) fn finish(self) -> Summary {
+    pub(crate) fn finish(mut self) -> Summary {
+        self.engine.forget_boot_request();
         self.engine.finish(self.start)
     }
 }
@@ -373,26 +427,15 @@ impl Engine<'_> {
             }
         }
     }
-
-    /// Asks an end for the attributes of its root; `None` if it does not exist.
-    async fn remote_root(&mut self, end: CopyEnd, path: &[u8]) -> Option<Attributes> {
-        let kind = JobKind::Stat {
-            path: RemotePath(path.to_vec()),
-            follow: true,
-        };
-        self.ask(end, kind)
-            .await
-            .ok()
-            .and_then(|asked| asked.attributes())
-    }
 }
 
 impl PlannedCopy<'_> {
     /// Returns the attributes of an end's root; `None` if it does not exist.
     pub(crate) async fn root_attributes(&mut self, end: End) -> Option<Attributes> {
         let path = self.root(end).to_vec();
-        if !self.is_local(end) {
-            return self.engine.remote_root(end.into(), &path).await;
+        if let Some(RootQuery(id)) = self.query_root(end) {
+            let answer = self.engine.answer(id).await;
+            return answer.ok().and_then(|answer| answer.attributes());
         }
         let path = match path.is_empty() {
             true => b".".to_vec(),
@@ -400,5 +443,42 @@ impl PlannedCopy<'_> {
         };
         let stat = self.engine.local().stat(&path);
         stat.ok().map(|stat| stat.attributes)
+    }
+
+    /// Returns how source and target overlap, if the server of the one is this machine.
+    pub(crate) async fn root_overlap(&mut self) -> Option<RootOverlap> {
+        let possible = self.engine.possible_overlap(&self.source, &self.target)?;
+        let before = fs::metadata(&possible.here).and_then(|meta| meta.modified());
+        let is_overlap = self.engine.is_overlap(&possible).await;
+        // The probe has changed the time of a directory that may take part in the copy.
+        if let (Ok(before), Ok(dir)) = (before, fs::File::open(&possible.here)) {
+            let _ = dir.set_modified(before);
+        }
+        is_overlap.then_some(possible.overlap)
+    }
+
+    /// Queries a remote end for the attributes of its root. Returns `None` for this machine, or if
+    /// the session is gone.
+    pub(crate) fn query_root(&mut self, end: End) -> Option<RootQuery> {
+        let path = self.root(end).to_vec();
+        self.query(end, path)
+    }
+
+    /// Queries a remote end for the attributes of a path, as [`PlannedCopy::query_root`] does.
+    pub(crate) fn query(&mut self, end: End, path: Vec<u8>) -> Option<RootQuery> {
+        let kind = JobKind::Stat {
+            path: RemotePath(path),
+            follow: true,
+        };
+        let answer = QueryAnswer::default();
+        self.engine
+            .begin_asking(end.into(), kind, answer)
+            .map(RootQuery)
+    }
+
+    /// Takes the answer to a query: `None` until it arrives, and attributes if the root exists.
+    pub(crate) fn root_answer(&mut self, query: RootQuery) -> Option<Option<Attributes>> {
+        let answer = self.engine.take_answer(query.0)?;
+        Some(answer.ok().and_then(|answer| answer.attributes()))
     }
 }

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use schedule::JobId;
 use schedule::journal::{Record, State};
 
 use patience::{Patience, Wait};
@@ -41,6 +42,8 @@ pub(super) struct ResumeJournal {
     waits: bool,
     /// The receiver was asked for its boot ID.
     boot_asked: bool,
+    /// Request for the boot ID before the copy begins, and the file of its answer.
+    boot_requested: Option<(JobId, PathBuf)>,
     /// The lane that asked for the boot ID was lost, and another one repeats the request.
     pub(super) boot_lost: bool,
     /// Boot ID of the receiver's kernel; empty if unknown.

@@ -43,7 +43,82 @@ enum Overlap {
     SameFile,
 }
 
+/// Relation of the roots of a planned copy, whose paths are of one machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RootOverlap {
+    /// Both are the same directory.
+    Same,
+    /// The target lies in the source, at this relative path.
+    TargetInside(Vec<u8>),
+    /// The source lies in the target, at this relative path.
+    SourceInside(Vec<u8>),
+}
+
+/// Overlap of two roots, if the server is this machine.
+pub(super) struct PossibleOverlap {
+    pub(super) overlap: RootOverlap,
+    end: CopyEnd,
+    /// Existing directory, as the user wrote it for the server.
+    seen: Vec<u8>,
+    /// The same directory on this machine, if the server is this machine.
+    pub(super) here: PathBuf,
+}
+
 impl Engine<'_> {
+    /// Returns how the roots of a copy with one end on this machine would overlap if the server was
+    /// this machine. Sends no request.
+    pub(super) fn possible_overlap(&self, source: &[u8], target: &[u8]) -> Option<PossibleOverlap> {
+        let (end, remote, near) = match (self.source.is_some(), self.target.is_some()) {
+            (true, false) => (CopyEnd::Source, source, target),
+            (false, true) => (CopyEnd::Target, target, source),
+            _ => return None,
+        };
+        let relative = !remote.starts_with(b"/");
+        let home = relative.then(|| self.home_there(end)).flatten();
+        let local = self.local();
+        let (far_place, here) = place_of(&*local, &as_here(remote, home.as_deref())?)?;
+        let near = match near {
+            b"" => b".",
+            near => near,
+        };
+        let (near_place, _) = place_of(&*local, &local_path(near))?;
+        let is_file = |place: &PathBuf| {
+            let stat = local.stat(place.as_os_str().as_bytes());
+            stat.is_ok_and(|stat| !stat.is_directory())
+        };
+        // Only directories are synced, and the listing refuses others.
+        if is_file(&far_place) || is_file(&near_place) {
+            return None;
+        }
+        let (source, target) = match end {
+            CopyEnd::Source => (&far_place, &near_place),
+            CopyEnd::Target => (&near_place, &far_place),
+        };
+        let way = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let overlap = match (target.strip_prefix(source), source.strip_prefix(target)) {
+            (Ok(_), Ok(_)) => RootOverlap::Same,
+            (Ok(below), _) => RootOverlap::TargetInside(way(below)),
+            (_, Ok(below)) => RootOverlap::SourceInside(way(below)),
+            _ => return None,
+        };
+        let seen = match here == far_place {
+            true => remote.to_vec(),
+            false => parent_of(remote),
+        };
+        Some(PossibleOverlap {
+            overlap,
+            end,
+            seen,
+            here,
+        })
+    }
+
+    /// True if the server is this machine, and both roots overlap as found.
+    pub(super) async fn is_overlap(&mut self, possible: &PossibleOverlap) -> bool {
+        self.is_one_directory(possible.end, &possible.seen, &possible.here)
+            .await
+    }
+
     /// Keeps walks out of a target that lies in one of `sources`, and notes the sources that are
     /// the target's own files.
     pub(super) async fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {

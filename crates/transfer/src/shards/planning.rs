@@ -17,7 +17,8 @@ use crate::cancel::CancelToken;
 use crate::copy::{Connect, CopyOptions, CopyRequest, End, Place, PlannedCopy, with_edge};
 use crate::disk::os_words;
 use crate::report::{Event, Progress, Summary};
-use crate::sync::listing::{self, Root, hides_entries};
+use crate::sync::NameForm;
+use crate::sync::listing::{self, Root, RootAttributes, hides_entries};
 use crate::walk::join;
 
 /// Beginning of the names of files that are being written.
@@ -180,9 +181,10 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
     let root = Root {
         end: End::Source,
         path: run.root(End::Source).to_vec(),
-        attributes,
+        attributes: RootAttributes::Known(attributes),
         one_file_system: false,
         gitignore: false,
+        names: NameForm::Own,
     };
     let listing = listing::list(run, vec![root], &Filter::default()).await?;
     let listing = listing.into_iter().next()?;

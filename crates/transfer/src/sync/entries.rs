@@ -45,10 +45,10 @@ impl PlannedWalk {
                 // A directory gets its attributes after its contents.
                 Action::SetAttributes(_) => tree.entry(step.source).kind == Kind::Directory,
                 // Only the directories above it change.
-                Action::MoveFrom(_) => true,
+                Action::MoveFrom(_) | Action::Link => true,
             };
             let mut at = match step.action {
-                Action::MoveFrom(_) => tree.parent(step.source),
+                Action::MoveFrom(_) | Action::Link => tree.parent(step.source),
                 _ => step.source,
             };
             while copied && !std::mem::replace(&mut wanted[at.index()], true) {
@@ -158,7 +158,7 @@ impl Iterator for PlannedWalk {
         let dir = frame.dir;
         match frame.rest.next() {
             Some(id) => {
-                let path = join(&frame.path, self.plan.source().tree().name(id));
+                let path = join(&frame.path, self.plan.source().tree().own_name(id));
                 Some(self.report(id, Some(dir), path))
             }
             None => {

@@ -5,12 +5,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use schedule::{Attributes, Job, JobId, LaneEvent};
+use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
-use sync::{Entry, Filter, Kind, NodeId, Selection, SortedTree, Tree};
+use sync::{Entry, Filter, Kind, NodeId, Selection, SortedTree, Tree, to_nfc};
 
+use super::NameForm;
 use super::attributes::entry;
-use crate::copy::{End, PlannedCopy};
+use crate::copy::{CALLERS_FIRST_JOB, End, PlannedCopy, RootQuery};
+use crate::report::Name;
 use crate::session::SessionEvent;
 use crate::walk::{
     DirId, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkEntry, join, local_path,
@@ -21,11 +23,18 @@ use crate::walk::{
 const TREES: usize = 16;
 /// Entries of this machine taken before the sessions are heard.
 const AT_ONCE: usize = 256;
-/// Number of the first job of a listing, above those of the copy.
-const FIRST_JOB: u64 = 1 << 40;
+/// Number of the first job of a listing.
+const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
+
+/// Longest path of a remote directory whose listing is believed, in bytes. OpenSSH's sftp-server
+/// silently leaves out entries whose path is longer than Linux's PATH_MAX, and a name has up to 255
+/// bytes.
+const LONGEST_LISTED: usize = 4096 - 257;
 
 /// Entries of one end.
 pub(crate) struct Listing {
+    /// Attributes of the root; `None` if it does not exist, and then there are no entries.
+    pub(crate) root: Option<Attributes>,
     pub(crate) tree: SortedTree,
     /// Paths relative to the root, and why they could not be read.
     pub(crate) problems: Vec<(Vec<u8>, String)>,
@@ -42,16 +51,25 @@ pub(crate) struct Listing {
 pub(crate) struct Root {
     pub(crate) end: End,
     pub(crate) path: Vec<u8>,
-    /// `None` if there is no such directory yet.
-    pub(crate) attributes: Option<Attributes>,
+    pub(crate) attributes: RootAttributes,
     /// Leave out directories on other file systems, for an end on this machine.
     pub(crate) one_file_system: bool,
     /// Add the rules of `.gitignore` files, for an end on this machine.
     pub(crate) gitignore: bool,
+    /// Form in which names are compared and given to the target.
+    pub(crate) names: NameForm,
+}
+
+/// Attributes of the root of a listing.
+pub(crate) enum RootAttributes {
+    /// They are these; `None` if there is no such directory yet.
+    Known(Option<Attributes>),
+    /// The server is asked for them while it lists.
+    Queried(RootQuery),
 }
 
 /// Lists directories and everything below them that `filter` selects, all at the same time.
-/// Returns `None` if the run ends before that.
+/// Ends early if a root turns out not to be a directory. Returns `None` if the run ends before that.
 pub(crate) async fn list(
     run: &mut PlannedCopy<'_>,
     roots: Vec<Root>,
@@ -79,9 +97,11 @@ pub(crate) async fn list(
                     }
                 }
             }
+            // The answer is an event of the copy, which has been handled above.
+            moved |= lister.learn_root(run);
         }
-        if listers.iter().all(Lister::is_over) {
-            return Some(listers.into_iter().map(|l| l.builder.finish()).collect());
+        if listers.iter().all(Lister::is_over) || listers.iter().any(Lister::is_no_directory) {
+            return Some(listers.into_iter().map(Lister::finish).collect());
         }
         if !moved {
             run.wait().await;
@@ -91,6 +111,7 @@ pub(crate) async fn list(
 
 /// Listing in progress.
 struct Lister {
+    root: RootAttributes,
     builder: Builder,
     walk: Walking,
     gitignore: bool,
@@ -112,9 +133,9 @@ enum Walking {
 
 impl Lister {
     fn new(run: &PlannedCopy<'_>, root: Root, filter: Filter) -> Self {
-        let walk = match (root.attributes, run.is_local(root.end)) {
-            (None, _) => Walking::Over,
-            (Some(_), true) => {
+        let walk = match (&root.attributes, run.is_local(root.end)) {
+            (RootAttributes::Known(None), _) => Walking::Over,
+            (_, true) => {
                 let top = match root.path.is_empty() {
                     true => PathBuf::from("."),
                     false => local_path(&root.path),
@@ -126,8 +147,10 @@ impl Lister {
                     device: device.filter(|_| root.one_file_system),
                 }
             }
-            (Some(attributes), false) => {
-                let walk = RemoteWalk::new(root.path.clone(), None, attributes, false, None);
+            (_, false) => {
+                // The tree gets the root's attributes at the end.
+                let none = Attributes::default();
+                let walk = RemoteWalk::new(root.path.clone(), None, none, false, None);
                 Walking::Remote {
                     walk: Box::new(walk),
                     asked: BTreeMap::new(),
@@ -137,13 +160,52 @@ impl Lister {
         };
         Self {
             gitignore: root.gitignore,
-            builder: Builder::new(root.end, root.path, filter),
+            builder: Builder::new(root.end, root.path, filter, root.names),
+            root: root.attributes,
             walk,
         }
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.walk, Walking::Over)
+        matches!(self.walk, Walking::Over) && matches!(self.root, RootAttributes::Known(_))
+    }
+
+    /// Takes the answer about the root's attributes. Returns true if it has arrived just now.
+    fn learn_root(&mut self, run: &mut PlannedCopy<'_>) -> bool {
+        let RootAttributes::Queried(query) = self.root else {
+            return false;
+        };
+        let answer = run.root_answer(query);
+        let has_arrived = answer.is_some();
+        if let Some(attributes) = answer {
+            self.root = RootAttributes::Known(attributes);
+        }
+        has_arrived
+    }
+
+    /// True if the root is known to be unusable: a file, or a source that does not exist.
+    fn is_no_directory(&self) -> bool {
+        match &self.root {
+            RootAttributes::Queried(_) => false,
+            RootAttributes::Known(None) => self.builder.end == End::Source,
+            RootAttributes::Known(Some(root)) => root.kind() != EntryKind::Directory,
+        }
+    }
+
+    fn finish(self) -> Listing {
+        let (end, path) = (self.builder.end, self.builder.root.clone());
+        match self.root {
+            RootAttributes::Known(Some(root)) => {
+                let mut builder = self.builder;
+                builder.tree.set_root(entry(&root));
+                builder.finish(Some(root))
+            }
+            // The listing of a missing directory has failed, which is no problem.
+            _ => {
+                let names = self.builder.names;
+                Builder::new(end, path, self.builder.filter, names).finish(None)
+            }
+        }
     }
 
     /// Takes some entries and sends requests. Returns true if there may be more at once.
@@ -165,6 +227,12 @@ impl Lister {
             }
             Walking::Remote { walk, asked, next } => {
                 while let Some(found) = walk.poll_found() {
+                    if let WalkEntry::Directory { at, .. } = &found
+                        && at.path.len() > LONGEST_LISTED
+                    {
+                        let what = "its path is too long: the server may leave out entries";
+                        builder.problem(&at.path, what.to_owned());
+                    }
                     if let Some(skipped) = builder.take(found) {
                         walk.skip(skipped);
                     }
@@ -229,10 +297,11 @@ struct Builder {
     links: BTreeMap<NodeId, InodeId>,
     full: bool,
     excluded: u64,
+    names: NameForm,
 }
 
 impl Builder {
-    fn new(end: End, root: Vec<u8>, filter: Filter) -> Self {
+    fn new(end: End, root: Vec<u8>, filter: Filter, names: NameForm) -> Self {
         Self {
             end,
             root,
@@ -244,6 +313,15 @@ impl Builder {
             links: BTreeMap::new(),
             full: false,
             excluded: 0,
+            names,
+        }
+    }
+
+    /// Returns a name or path in another form than its own, if there is one.
+    fn changed_form(&self, name: &[u8]) -> Option<Vec<u8>> {
+        match self.names {
+            NameForm::Own => None,
+            NameForm::Nfc => to_nfc(name),
         }
     }
 
@@ -317,6 +395,9 @@ impl Builder {
     ) -> Option<(NodeId, Vec<u8>)> {
         let (dir, above) = self.dirs.get(&parent)?;
         let dir = *dir;
+        let own = name;
+        let formed = self.changed_form(name);
+        let name = formed.as_deref().unwrap_or(name);
         let path = match above.is_empty() {
             true => name.to_vec(),
             false => [above.as_slice(), b"/", name].concat(),
@@ -350,6 +431,9 @@ impl Builder {
             }
             return None;
         };
+        if formed.is_some() {
+            self.tree.set_own_name(node, own);
+        }
         if let Some(link) = attributes.link {
             self.links.insert(node, link);
         }
@@ -386,7 +470,8 @@ impl Builder {
         };
         let below = path.strip_prefix(root).unwrap_or(path);
         let slashes = below.iter().take_while(|byte| **byte == b'/').count();
-        below.get(slashes..).unwrap_or_default().to_vec()
+        let below = below.get(slashes..).unwrap_or_default();
+        self.changed_form(below).unwrap_or_else(|| below.to_vec())
     }
 
     /// Leaves out an entry at both ends.
@@ -424,16 +509,25 @@ impl Builder {
         }
     }
 
-    fn finish(self) -> Listing {
+    fn finish(self, root: Option<Attributes>) -> Listing {
         let mut tree = self.tree.sorted();
         if self.end == End::Target {
             for path in &self.kept {
                 tree.protect_above(path);
             }
         }
+        let mut problems = self.problems;
+        for (kept, other) in tree.joined() {
+            let alike = Name(tree.tree().own_path(*kept));
+            let what = format!(
+                "has the same name as {alike} in the form NFC: rename one of them, or exclude it"
+            );
+            problems.push((tree.tree().own_path(*other), what));
+        }
         Listing {
+            root,
             tree,
-            problems: self.problems,
+            problems,
             kept: self.kept,
             links: self.links,
             filter: self.filter,

@@ -6,10 +6,12 @@ pub(crate) mod attributes;
 pub(crate) mod contents;
 pub(crate) mod ends;
 mod entries;
+mod link_dest;
 pub(crate) mod listing;
 mod programs;
 mod remembered;
 mod run;
+mod savings;
 mod settle;
 
 use std::path::PathBuf;
@@ -51,8 +53,25 @@ pub struct SyncOptions {
     pub limits: DeletionLimits,
     /// Directory at the target that keeps what is replaced or deleted.
     pub backup: Option<PathBuf>,
+    /// Directory at the target with an earlier copy, whose equal files are linked and not copied
+    /// (`--link-dest`).
+    pub link_dest: Option<PathBuf>,
+    /// Form of the names of the source (`--unicode`).
+    pub names: NameForm,
+    /// Tell the entries in which nothing differs.
+    pub list_unchanged: bool,
     /// Show what would be done, and change nothing.
     pub dry_run: bool,
+}
+
+/// Unicode form in which names of the source are compared and given to the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NameForm {
+    /// The bytes of the source.
+    #[default]
+    Own,
+    /// Composed characters, which all but Apple's HFS+ use.
+    Nfc,
 }
 
 /// Result of a sync.
@@ -68,6 +87,10 @@ pub struct SyncResult {
     pub replaced: u64,
     /// Files renamed at the target instead of copied.
     pub moved: u64,
+    /// Files linked to those of `--link-dest` instead of copied.
+    pub linked: u64,
+    /// Bytes of changed files that were sent whole to a host with rsync and without longhaul.
+    pub sent_whole: Option<u64>,
     /// Reason why nothing was deleted or done.
     pub refused: Option<String>,
 }

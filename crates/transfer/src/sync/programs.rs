@@ -16,6 +16,8 @@ use crate::walk::local_path;
 
 /// Number of the first command, above those of the copy.
 const FIRST: u64 = 1 << 40;
+/// Number of the command that looks for rsync, above all others.
+const RSYNC: u64 = 1 << 50;
 /// Names sent to one command, and their bytes.
 const NAMES: usize = 20_000;
 const NAME_BYTES: usize = 2 << 20;
@@ -27,6 +29,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(20);
 const SLOWEST: u64 = 4 << 20;
 /// Bytes read at once.
 const PART: usize = 1 << 20;
+
+/// True if the account of a remote end finds rsync.
+pub(super) async fn has_rsync(run: &mut PlannedCopy<'_>, end: End) -> bool {
+    let command = Command::start(run, end, RSYNC, b"command -v rsync".to_vec());
+    command.end_input(run);
+    let command = command.within(run, LONGEST_FIND);
+    let found = command.output(run).await;
+    command.stop(run);
+    found.is_some_and(|path| path.ends_with(b"rsync\n"))
+}
 
 /// Checksum program at one end.
 #[derive(Clone, Copy, Debug)]

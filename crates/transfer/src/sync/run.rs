@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind};
 use sync::{
-    Action, Comparison, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Step, Tree,
+    Action, Comparison, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Selection, Step,
+    Tree,
 };
 
 use super::attributes::attributes;
 use super::ends::{Op, Operations};
 use super::entries::PlannedWalk;
-use super::listing::{self, Listing, Root, hides_entries};
+use super::listing::{self, Listing, Root, RootAttributes, hides_entries};
 use super::remembered::SourceFileSystem;
 use super::settle::Settling;
-use super::{SyncOptions, SyncRequest, SyncResult};
+use super::{NameForm, SyncOptions, SyncRequest, SyncResult};
 use crate::cancel::CancelToken;
-use crate::copy::{Connect, CopyOptions, CopyRequest, End, PlannedCopy, with_edge};
+use crate::copy::{Connect, CopyOptions, CopyRequest, End, PlannedCopy, RootOverlap, with_edge};
 use crate::report::{Change, Event, Name, Progress, Summary};
 use crate::walk::join;
 
@@ -54,10 +55,13 @@ pub fn run(
             deleted: 0,
             replaced: 0,
             moved: 0,
+            linked: 0,
             equal: 0,
             excluded: 0,
+            sent_whole: None,
             refused: None,
         };
+        sync.use_directories();
         sync.carry_out().await;
         sync.finish()
     })
@@ -71,6 +75,8 @@ impl SyncResult {
             deleted: 0,
             replaced: 0,
             moved: 0,
+            linked: 0,
+            sent_whole: None,
             refused: None,
         }
     }
@@ -87,9 +93,11 @@ pub(super) struct Sync<'a> {
     deleted: u64,
     replaced: u64,
     moved: u64,
+    pub(super) linked: u64,
     equal: u64,
     /// Entries of the source that filters left out.
     excluded: u64,
+    pub(super) sent_whole: Option<u64>,
     refused: Option<String>,
 }
 
@@ -105,11 +113,67 @@ impl Sync<'_> {
             deleted: self.deleted,
             replaced: self.replaced,
             moved: self.moved,
+            linked: self.linked,
+            sent_whole: self.sent_whole,
             refused: self.refused,
         }
     }
 
+    /// Lets the run use directories of the target's machine that lie outside the target.
+    fn use_directories(&mut self) {
+        if !self.run.is_local(End::Target) {
+            return;
+        }
+        let backup = self.backup_root().filter(|_| {
+            let backup = self.options.backup.as_ref();
+            backup.is_some_and(|backup| backup.is_absolute())
+        });
+        for dir in backup.into_iter().chain(self.link_dest_root()) {
+            self.run.also_use(dir);
+        }
+    }
+
+    /// Reports a target that is the source, or lies in it, and returns true; so for a source whose
+    /// own deletion `--delete` asks for. Excluded directories take no part.
+    async fn roots_overlap(&mut self) -> bool {
+        // A dry run copies nothing into itself, and must not make the probe.
+        if self.options.dry_run {
+            return false;
+        }
+        let Some(overlap) = self.run.root_overlap().await else {
+            return false;
+        };
+        let (below, what) = match overlap {
+            RootOverlap::Same => (Vec::new(), "SRC and DST are the same directory"),
+            RootOverlap::TargetInside(below) => (
+                below,
+                "lies in SRC, and would be copied into itself: exclude it, or choose another DST",
+            ),
+            RootOverlap::SourceInside(_) if !self.options.delete => return false,
+            RootOverlap::SourceInside(below) => (
+                below,
+                "contains SRC, which --delete would delete: exclude it, or leave out --delete",
+            ),
+        };
+        let mut filter = self.filter();
+        let ends = below.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let ends = ends.map(|(at, _)| at).chain([below.len()]);
+        let excluded = |end: usize| {
+            let path = below.get(..end).unwrap_or_default();
+            !path.is_empty() && filter.decide_name(path, Kind::Directory) == Selection::Excluded
+        };
+        if ends.into_iter().any(excluded) {
+            return false;
+        }
+        let name = self.run.shown(End::Target, self.run.root(End::Target));
+        self.run.fail(name, what.to_owned());
+        true
+    }
+
     async fn carry_out(&mut self) {
+        if self.roots_overlap().await {
+            return;
+        }
         let Some((source, target)) = self.list().await else {
             return;
         };
@@ -129,6 +193,7 @@ impl Sync<'_> {
             return;
         };
         self.spare_alike(&mut plan).await;
+        self.find_links(&mut plan).await;
         let memory = SourceFileSystem::find(self.request);
         let count = DeletionCount {
             deletions: (plan.deletions().len() + plan.in_the_way().len()) as u64,
@@ -154,22 +219,60 @@ impl Sync<'_> {
 
     /// Lists both ends at the same time.
     async fn list(&mut self) -> Option<(Listing, Listing)> {
-        let source = self.run.root_attributes(End::Source).await;
-        let target = self.run.root_attributes(End::Target).await;
-        if self.run.stopped() {
-            return None;
-        }
-        self.target_exists = target.is_some();
-        let kind = |attributes: &Option<Attributes>| attributes.map(|a| a.kind());
-        let source_error = match kind(&source) {
-            None => Some("no such directory"),
-            Some(EntryKind::Directory) => None,
+        let source = self.root(End::Source).await?;
+        let target = self.root(End::Target).await?;
+        let filter = self.filter();
+        let (source, target) = if self.options.gitignore {
+            // Nested rules of the source decide at the target too, so it is listed after them.
+            let source = listing::list(&mut self.run, vec![source], &filter);
+            let source = source.await?.pop()?;
+            self.check_roots(Some(&source), None)?;
+            let target = listing::list(&mut self.run, vec![target], &source.filter);
+            let target = target.await?.pop()?;
+            (source, target)
+        } else {
+            let mut listings = listing::list(&mut self.run, vec![source, target], &filter).await?;
+            let target = listings.pop()?;
+            (listings.pop()?, target)
+        };
+        self.check_roots(Some(&source), Some(&target))?;
+        self.target_exists = target.root.is_some();
+        Some((source, target))
+    }
+
+    /// Returns an end to list. A server is asked for the root's attributes while it lists.
+    async fn root(&mut self, end: End) -> Option<Root> {
+        let attributes = match self.run.query_root(end) {
+            Some(query) => RootAttributes::Queried(query),
+            None => RootAttributes::Known(self.run.root_attributes(end).await),
+        };
+        let at_source = end == End::Source;
+        let root = Root {
+            end,
+            path: self.run.root(end).to_vec(),
+            attributes,
+            one_file_system: self.options.one_file_system && at_source,
+            gitignore: self.options.gitignore && at_source,
+            names: match at_source {
+                true => self.options.names,
+                false => NameForm::Own,
+            },
+        };
+        (!self.run.stopped()).then_some(root)
+    }
+
+    /// Reports a root that cannot be synced, and returns `None` for one.
+    fn check_roots(&mut self, source: Option<&Listing>, target: Option<&Listing>) -> Option<()> {
+        let kind = |listing: &Listing| listing.root.map(|root| root.kind());
+        let source_error = match source.map(kind) {
+            Some(None) => Some("no such directory"),
+            None | Some(Some(EntryKind::Directory)) => None,
             Some(_) => {
                 Some("not a directory: sync works on directories; use longhaul cp for a file")
             }
         };
-        let target_error = match kind(&target) {
-            None | Some(EntryKind::Directory) => None,
+        let target_error = match target.map(kind) {
+            None | Some(None | Some(EntryKind::Directory)) => None,
             Some(_) => Some("not a directory: name the directory to make equal to the source"),
         };
         for (end, error) in [(End::Source, source_error), (End::Target, target_error)] {
@@ -179,27 +282,7 @@ impl Sync<'_> {
                 return None;
             }
         }
-        let root = |end, attributes| Root {
-            end,
-            path: self.run.root(end).to_vec(),
-            attributes,
-            one_file_system: self.options.one_file_system && end == End::Source,
-            gitignore: self.options.gitignore && end == End::Source,
-        };
-        let (source, target) = (root(End::Source, source), root(End::Target, target));
-        let filter = self.filter();
-        if !self.options.gitignore {
-            let mut listings = listing::list(&mut self.run, vec![source, target], &filter).await?;
-            return Some((listings.remove(0), listings.remove(0)));
-        }
-        // Nested rules of the source decide at the target too, so it is listed after them.
-        let source = listing::list(&mut self.run, vec![source], &filter)
-            .await?
-            .pop()?;
-        let target = listing::list(&mut self.run, vec![target], &source.filter)
-            .await?
-            .pop()?;
-        Some((source, target))
+        Some(())
     }
 
     /// Returns the filter, which leaves out the folder of `--backup-dir` as well.
@@ -309,6 +392,17 @@ impl Sync<'_> {
             let event = self.planned(plan, step);
             self.run.tell(event);
         }
+        if self.options.list_unchanged {
+            for id in plan.unchanged() {
+                let is_dir = plan.source().tree().entry(id).kind == Kind::Directory;
+                self.run.tell(Event::Planned {
+                    change: Change::Equal,
+                    path: directory_name(plan.source().tree().path(id), is_dir),
+                    from: None,
+                    reasons: Vec::new(),
+                });
+            }
+        }
         for id in plan.deletions() {
             let path = plan.target().tree().path(*id);
             let is_dir = plan.target().tree().entry(*id).kind == Kind::Directory;
@@ -328,6 +422,7 @@ impl Sync<'_> {
                 (Change::Update, why.words().collect())
             }
             Action::MoveFrom(_) => (Change::Move, Vec::new()),
+            Action::Link => (Change::Link, Vec::new()),
         };
         let from = match step.action {
             Action::MoveFrom(from) => Some(Name(plan.target().tree().path(from))),
@@ -351,6 +446,7 @@ impl Sync<'_> {
     async fn change(&mut self, plan: Plan, links: BTreeMap<NodeId, sftp::InodeId>) {
         self.clear_the_way(&plan).await;
         let plan = self.carry_out_moves(plan).await;
+        let plan = self.carry_out_links(plan).await;
         if self.run.stopped() {
             return;
         }
@@ -365,6 +461,7 @@ impl Sync<'_> {
         if self.run.stopped() {
             return;
         }
+        self.find_savings(&plan).await;
         self.set_attributes(&plan).await;
         if !self.run.has_failed() || plan.deletions().is_empty() {
             self.delete(&plan).await;
@@ -440,7 +537,7 @@ impl Sync<'_> {
     }
 
     /// Creates directories below `root`, each after the one that contains it.
-    async fn make_directories(&mut self, root: &[u8], paths: Vec<Vec<u8>>) {
+    pub(super) async fn make_directories(&mut self, root: &[u8], paths: Vec<Vec<u8>>) {
         let mut all = BTreeSet::new();
         for path in paths {
             let mut at = path.as_slice();

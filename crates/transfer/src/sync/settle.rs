@@ -43,7 +43,7 @@ impl<'a, 'run> Settling<'a, 'run> {
 
     async fn read(&mut self, end: End, tree: &mut SortedTree, links: &[NodeId]) {
         let root = self.run.root(end).to_vec();
-        let path = |id: &NodeId| join(&root, &tree.tree().path(*id));
+        let path = |id: &NodeId| join(&root, &tree.tree().own_path(*id));
         let ops = links.iter().map(|id| Op::ReadSymlink(path(id))).collect();
         let texts = self.operations.carry_out(self.run, end, ops).await;
         for (id, text) in links.iter().zip(texts) {
@@ -110,7 +110,7 @@ impl<'a, 'run> Settling<'a, 'run> {
         let files: Vec<FilePair> = pairs
             .iter()
             .map(|(source, target)| FilePair {
-                source: join(&roots[0], &plan.source().tree().path(*source)),
+                source: join(&roots[0], &plan.source().tree().own_path(*source)),
                 target: join(&roots[1], &plan.target().tree().path(*target)),
                 size: plan.source().tree().entry(*source).size,
             })

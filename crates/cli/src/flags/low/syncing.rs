@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use sync::Comparison;
 use transfer::operand::Operand;
+use transfer::sync::NameForm;
 
 use super::{CopyArgs, OPERANDS, UsageError, add_rows, contradiction, from_rows, usage_of};
 use crate::flags::table::{sync_copy_rows, sync_rows};
@@ -23,9 +24,20 @@ pub(crate) struct SyncArgs {
     pub(crate) dry_run: bool,
     pub(crate) itemize: bool,
     pub(crate) one_file_system: bool,
+    pub(crate) link_dest: Option<PathBuf>,
+    pub(crate) names: NameForm,
 }
 
 impl SyncArgs {
+    /// Sets the directory of `--link-dest`.
+    pub(crate) fn link_to(&mut self, dir: OsString) -> Result<(), String> {
+        if matches!(Operand::parse(&dir), Ok(Operand::Remote(_))) {
+            return Err("names a host: give a directory beside DST, without the host".to_owned());
+        }
+        self.link_dest = Some(dir.into());
+        Ok(())
+    }
+
     /// Sets the folder of `--backup-dir`.
     pub(crate) fn keep_backups(&mut self, folder: OsString) -> Result<(), String> {
         if matches!(Operand::parse(&folder), Ok(Operand::Remote(_))) {

@@ -1,4 +1,5 @@
 use transfer::copy::DeltaUse;
+use transfer::sync::NameForm;
 
 use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 use crate::flags::low::{SyncArgs, When};
@@ -122,6 +123,31 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         "Keep files that are replaced or deleted in this folder, under their paths. A relative \
          PATH lies in DST and takes no part in the sync. It must be on the same file system.",
         |args, given| args.keep_backups(given.os()),
+    ),
+    Flag::ours(
+        FlagGroup::Syncing,
+        ("link-dest", ValueKind::Value("DIR")),
+        "Link new files to equal ones of an earlier copy in DIR",
+        "Link new files to equal ones of an earlier copy in DIR, as rsync does: a file whose \
+         counterpart below DIR has the same size, time and permissions becomes a further name of \
+         it, and nothing is sent. A relative DIR is relative to DST. A file that cannot be linked, \
+         because the file system or the server has no hard links, is copied, and a warning says so.",
+        |args, given| args.link_to(given.os()),
+    ),
+    Flag::ours(
+        FlagGroup::Syncing,
+        ("unicode", ValueKind::Value("FORM")),
+        "Give names in DST this Unicode form: nfc",
+        "Compare names of SRC in this Unicode form, and give it to their copies: nfc, composed \
+         characters. Use it for a SRC on macOS, whose names may have decomposed characters. Two \
+         names of SRC that become one are an error. By default names are bytes and stay as they are.",
+        |args, given| {
+            args.names = match given.text()?.to_ascii_lowercase().as_str() {
+                "nfc" => NameForm::Nfc,
+                _ => return Err("is no form of names: nfc is the only one".to_owned()),
+            };
+            Ok(())
+        },
     ),
     lettered(
         'c',

@@ -7,6 +7,7 @@ use schedule::journal::Record;
 use schedule::{Attributes, JobKind, RemotePath};
 
 use super::super::engine::{CopyEnd, Engine, JobPurpose};
+use super::super::jobs::QueryAnswer;
 use super::RecordHandling;
 use crate::connect::ConnectError;
 use crate::copy::local_ops::LocalOps;
@@ -29,12 +30,35 @@ impl Engine<'_> {
         self.keeper.write(Record::Run { boot });
     }
 
+    /// Requests the receiver's boot ID, so that the answer arrives in one round trip with those of
+    /// other requests. [`Engine::ask_for_boot`] takes it.
+    pub(in crate::copy) fn request_boot(&mut self) {
+        if self.target.is_none() {
+            return;
+        }
+        if let Some((kind, file)) = self.boot_job()
+            && let Some(id) = self.begin_asking(CopyEnd::Target, kind, QueryAnswer::default())
+        {
+            self.keeper.boot_requested = Some((id, file));
+        }
+    }
+
+    /// Removes the answer to a request that nothing has taken.
+    pub(in crate::copy) fn forget_boot_request(&mut self) {
+        if let Some((_, file)) = self.keeper.boot_requested.take() {
+            self.local().remove_file(&file);
+        }
+    }
+
     async fn boot_there(&mut self) -> Vec<u8> {
-        let Some((kind, file)) = self.boot_job() else {
+        if self.keeper.boot_requested.is_none() {
+            self.request_boot();
+        }
+        let Some((id, file)) = self.keeper.boot_requested.take() else {
             return Vec::new();
         };
         // If the file cannot be read, the boot ID stays unknown.
-        let _ = self.ask(CopyEnd::Target, kind).await;
+        let _ = self.answer(id).await;
         read_boot(&*self.local(), &file)
     }
 
@@ -86,6 +110,10 @@ impl Engine<'_> {
     /// machine has lost data that was answered and not synced, and a later sync would not reveal
     /// it.
     pub(in crate::copy) fn on_rejoined(&mut self, end: CopyEnd) {
+        if end == CopyEnd::Target {
+            // An answer from before the reconnect may be that of an earlier boot.
+            self.forget_boot_request();
+        }
         let under_way = !matches!(self.keeper.claims, RecordHandling::Written);
         if end != CopyEnd::Target || self.keeper.boot.is_empty() || under_way {
             return;

@@ -1,0 +1,179 @@
+//! Files that an earlier copy at the target has already (`--link-dest`): they become further names of
+//! those files instead of being sent.
+
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
+
+use sync::{Action, Comparison, Difference, Filter, Grain, Kind, NodeId, Plan};
+
+use super::NameForm;
+use super::ends::Op;
+use super::listing::{self, Root, RootAttributes};
+use super::run::Sync;
+use crate::copy::End;
+use crate::report::Event;
+use crate::walk::{join, local_path};
+
+impl Sync<'_> {
+    /// Returns the directory of `--link-dest`; a relative one is relative to the target, as in
+    /// rsync.
+    pub(super) fn link_dest_root(&self) -> Option<Vec<u8>> {
+        let given = self.options.link_dest.as_ref()?.as_os_str().as_bytes();
+        let dir = match given.starts_with(b"/") {
+            true => given.to_vec(),
+            false => join(self.run.root(End::Target), given),
+        };
+        Some(without_dots(&dir))
+    }
+
+    /// Links new files of which the directory of `--link-dest` has an equal one.
+    pub(super) async fn find_links(&mut self, plan: &mut Plan) {
+        let Some(dir) = self.link_dest_root() else {
+            return;
+        };
+        let attributes = match self.run.query(End::Target, dir.clone()) {
+            Some(query) => RootAttributes::Queried(query),
+            None => {
+                let meta = std::fs::metadata(local_path(&dir)).ok();
+                RootAttributes::Known(meta.map(|meta| crate::disk::attributes(&meta)))
+            }
+        };
+        let root = Root {
+            end: End::Target,
+            path: dir.clone(),
+            attributes,
+            one_file_system: false,
+            gitignore: false,
+            names: NameForm::Own,
+        };
+        let listed = listing::list(&mut self.run, vec![root], &Filter::default()).await;
+        let Some(earlier) = listed.and_then(|mut listed| listed.pop()) else {
+            return;
+        };
+        if earlier
+            .root
+            .is_none_or(|root| root.kind() != schedule::EntryKind::Directory)
+        {
+            let path = Some(self.run.shown(End::Target, &dir));
+            let message = "no such directory: nothing is linked to files in it (--link-dest)";
+            let message = message.to_owned();
+            self.run.tell(Event::Warning { path, message });
+            return;
+        }
+        let rules = Comparison {
+            grain: Grain::of(&earlier.tree),
+            // A link shares the permissions of the earlier file.
+            permissions: true,
+            ignore_special_bits: !self.run.keeps_special_bits(),
+            ..self.options.comparison.clone()
+        };
+        let source = plan.source().tree();
+        let has_equal = |id: &NodeId| {
+            let there = earlier.tree.find(&source.path(*id));
+            there.is_some_and(|there| {
+                let (ours, theirs) = (source.entry(*id), earlier.tree.tree().entry(there));
+                theirs.kind == Kind::File && rules.compare(ours, theirs) == Difference::Equal
+            })
+        };
+        let steps = plan.steps().iter();
+        let created = steps.filter(|step| step.action == Action::Create);
+        let equal: BTreeSet<NodeId> = created.map(|step| step.source).filter(has_equal).collect();
+        plan.link(|id| equal.contains(&id));
+    }
+
+    /// Makes the links. What cannot be linked is copied, and one warning says why.
+    pub(super) async fn carry_out_links(&mut self, mut plan: Plan) -> Plan {
+        let Some(dir) = self.link_dest_root() else {
+            return plan;
+        };
+        let tree = plan.source().tree();
+        let steps = plan.steps().iter();
+        let linked: Vec<NodeId> = steps
+            .filter(|step| step.action == Action::Link)
+            .map(|step| step.source)
+            .collect();
+        if linked.is_empty() {
+            return plan;
+        }
+        let root = self.run.root(End::Target).to_vec();
+        if !self.target_exists {
+            let made = vec![Op::MakeDir(root.clone())];
+            self.operations
+                .carry_out(&mut self.run, End::Target, made)
+                .await;
+        }
+        let above = linked.iter().map(|id| tree.path(tree.parent(*id)));
+        self.make_directories(&root, above.collect()).await;
+        let ops = linked.iter().map(|id| Op::Link {
+            of: join(&dir, &tree.path(*id)),
+            to: join(&root, &tree.path(*id)),
+        });
+        let ops = ops.collect();
+        let results = self
+            .operations
+            .carry_out(&mut self.run, End::Target, ops)
+            .await;
+        let mut failed = BTreeSet::new();
+        let mut reason = None;
+        for (id, result) in linked.into_iter().zip(results) {
+            match result {
+                Ok(_) => self.linked += 1,
+                Err(why) => {
+                    failed.insert(id);
+                    reason.get_or_insert(why);
+                }
+            }
+        }
+        if let Some(why) = reason.filter(|_| !self.run.stopped()) {
+            let files = match failed.len() {
+                1 => "1 file is".to_owned(),
+                count => format!("{count} files are"),
+            };
+            let message = format!("{files} copied instead of linked (--link-dest): {why}");
+            self.run.tell(Event::Warning {
+                path: Some(self.run.shown(End::Target, &dir)),
+                message,
+            });
+        }
+        plan.unlink(&failed);
+        plan
+    }
+}
+
+/// Resolves `.` and `..` in a path by its text.
+fn without_dots(path: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        let above = parts.last().is_some_and(|last| *last != b"..");
+        match part {
+            b"" | b"." => {}
+            b".." if above => drop(parts.pop()),
+            // There is nothing above the root.
+            b".." if path.starts_with(b"/") => {}
+            part => parts.push(part),
+        }
+    }
+    let joined = parts.join(&b'/');
+    match (path.starts_with(b"/"), joined.is_empty()) {
+        (true, _) => [b"/", joined.as_slice()].concat(),
+        (false, true) => b".".to_vec(),
+        (false, false) => joined,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_are_resolved_by_text() {
+        for (path, expected) in [
+            ("/srv/b/../a/", "/srv/a"),
+            ("b/../../a", "../a"),
+            ("b/..", "."),
+            ("/../a/./c", "/a/c"),
+        ] {
+            assert_eq!(without_dots(path.as_bytes()), expected.as_bytes(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Changed files that were sent whole, although the far end has rsync: longhaul there would send only
+//! what differs.
+
+use sync::{Action, Kind, Plan};
+
+use super::programs;
+use super::run::Sync;
+use crate::copy::{DeltaUse, End};
+
+/// Smallest file that a delta rebuilds, in bytes.
+const SMALLEST: u64 = 1 << 20;
+/// Largest ratio of the sizes of both versions.
+const RATIO: u64 = 4;
+/// Bytes from which it is worth a command at the far end and a line.
+const WORTH: u64 = 8 << 20;
+
+impl Sync<'_> {
+    /// Notes the bytes of changed files that went whole to or from a host that has rsync and no
+    /// longhaul.
+    pub(super) async fn find_savings(&mut self, plan: &Plan) {
+        let end = match (
+            self.run.is_local(End::Source),
+            self.run.is_local(End::Target),
+        ) {
+            (true, false) => End::Target,
+            (false, true) => End::Source,
+            _ => return,
+        };
+        let server = self.run.server(end);
+        let has_longhaul = server.is_some_and(|server| server.has("hash@longhaul"));
+        if has_longhaul || self.run.delta() == DeltaUse::Never {
+            return;
+        }
+        let mut whole = 0_u64;
+        for step in plan.steps() {
+            let (Action::Replace(_), Some(target)) = (step.action, step.target) else {
+                continue;
+            };
+            let ours = plan.source().tree().entry(step.source);
+            let theirs = plan.target().tree().entry(target);
+            let both = [ours, theirs].map(|entry| match entry.kind {
+                Kind::File => entry.size,
+                _ => 0,
+            });
+            let (least, most) = (both[0].min(both[1]), both[0].max(both[1]));
+            if least >= SMALLEST && most <= least.saturating_mul(RATIO) {
+                whole = whole.saturating_add(ours.size);
+            }
+        }
+        if whole >= WORTH && programs::has_rsync(&mut self.run, end).await {
+            self.sent_whole = Some(whole);
+        }
+    }
+}
