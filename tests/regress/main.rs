@@ -8,6 +8,7 @@ mod a_server_chose_setuid_bits_of_downloads;
 mod a_server_lost_bytes_that_its_client_was_told_had_come;
 mod a_server_sent_a_journal_that_was_believed;
 mod an_upload_in_place_emptied_its_own_source;
+mod an_upload_wrote_through_a_symlink_below_its_target;
 mod read_only_files_were_copied_once_only;
 mod standard_output_that_is_a_pipe_was_no_target;
 mod the_host_was_named_twice;
