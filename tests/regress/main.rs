@@ -1,5 +1,6 @@
 //! Regression tests: a file for each bug that reached a user, named after what went wrong.
 
+mod a_backup_directory_led_out_of_the_target;
 mod a_failed_login_named_neither_user_nor_keys;
 mod a_line_end_in_a_value_ran_a_command;
 mod a_lost_connection_said_no_such_directory;

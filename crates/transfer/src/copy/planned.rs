@@ -19,7 +19,7 @@ use crate::connect::ConnectError;
 use crate::disk::DirectoryCache;
 use crate::report::{Event, Name, Progress, Summary};
 use crate::session::{RemoteCommandId, SessionEvent};
-use crate::walk::WalkEntry;
+use crate::walk::{WalkEntry, local_path};
 
 /// Entries to copy, in the order of a walk: a directory before its contents, and its end after
 /// them.
@@ -32,6 +32,8 @@ pub(crate) struct PlannedCopy<'a> {
     target: Vec<u8>,
     start: Instant,
     directories: Arc<DirectoryCache>,
+    /// Directory beside the target that the user named as well.
+    beside: Option<Vec<u8>>,
 }
 
 /// One of the two ends of a planned copy.
@@ -91,6 +93,7 @@ impl<'a> PlannedCopy<'a> {
                 source,
                 target,
                 directories: Arc::default(),
+                beside: None,
             }),
             None => Err(Box::new(engine.finish(start))),
         }
@@ -229,9 +232,23 @@ impl<'a> PlannedCopy<'a> {
         Arc::clone(&self.directories)
     }
 
-    /// Local path below the target, in which no symlink is followed.
+    /// Allows paths in `dir` beside the target, as [`Self::local_target`] resolves them.
+    pub(crate) fn name_beside(&mut self, dir: &[u8]) {
+        self.beside = Some(dir.to_vec());
+    }
+
+    /// Local path below the target, or below the directory named beside it. No symlink below them
+    /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalPath {
-        self.engine.target_path(path)
+        let at = self.engine.target_path(path);
+        let beside = self.beside.as_deref().filter(|_| at.below_part().is_none());
+        let below = beside.and_then(|dir| {
+            let rest = path.strip_prefix(dir)?;
+            let inside = dir.ends_with(b"/") || rest.starts_with(b"/");
+            let names = rest.strip_prefix(b"/").unwrap_or(rest);
+            inside.then(|| schedule::LocalPath::beneath(local_path(dir), local_path(names), false))
+        });
+        below.unwrap_or(at)
     }
 
     /// Reports an event.
@@ -391,7 +408,9 @@ impl PlannedCopy<'_> {
     pub(crate) async fn root_attributes(&mut self, end: End) -> Option<Attributes> {
         let path = self.root(end).to_vec();
         if !self.is_local(end) {
-            return self.engine.remote_root(end.into(), &path).await;
+            let root = self.engine.remote_root(end.into(), &path).await;
+            self.engine.target_missing |= end == End::Target && root.is_none();
+            return root;
         }
         let path = match path.is_empty() {
             true => b".".to_vec(),

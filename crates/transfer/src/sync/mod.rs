@@ -3,6 +3,7 @@
 
 mod alike;
 pub(crate) mod attributes;
+mod backup;
 pub(crate) mod ends;
 mod entries;
 pub(crate) mod listing;
