@@ -460,6 +460,12 @@ fn a_damaged_plan_is_not_used() {
 /// A symlink that lies at the target leads no shard out of it.
 #[test]
 fn a_symlink_at_the_target_is_not_followed() {
+    for (source, target) in [("peer:from", "to"), ("from", "peer:to")] {
+        leads_no_shard_out(source, target);
+    }
+}
+
+fn leads_no_shard_out(source: &str, target: &str) {
     let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
@@ -467,8 +473,9 @@ fn a_symlink_at_the_target_is_not_followed() {
         fs::create_dir_all(scene.path(folder)).expect("our folder");
     }
     write_file(&scene.path("from/d/file"), b"content");
+    fs::set_permissions(scene.path("outside"), fs::Permissions::from_mode(0o700)).expect("ours");
     symlink(scene.path("outside"), scene.path("to/d")).expect("a symlink of our own");
-    make(&scene, "peer:from", "to", "1").expect_code(0);
+    make(&scene, source, target, "1").expect_code(0);
     worker(&scene, 0).run().expect_code(1);
     assert_eq!(
         fs::read_dir(scene.path("outside"))
@@ -476,6 +483,8 @@ fn a_symlink_at_the_target_is_not_followed() {
             .count(),
         0
     );
+    let outside = fs::metadata(scene.path("outside")).expect("our folder");
+    assert_eq!(outside.mode() & 0o777, 0o700);
     assert_eq!(
         fs::metadata(scene.path("plan")).expect("our folder").mode() & 0o777,
         0o700

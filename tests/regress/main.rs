@@ -1,5 +1,6 @@
 //! Regression tests: a file for each bug that reached a user, named after what went wrong.
 
+mod a_backup_directory_led_out_of_the_target;
 mod a_failed_login_named_neither_user_nor_keys;
 mod a_line_end_in_a_value_ran_a_command;
 mod a_lost_connection_said_no_such_directory;
@@ -8,6 +9,7 @@ mod a_server_chose_setuid_bits_of_downloads;
 mod a_server_lost_bytes_that_its_client_was_told_had_come;
 mod a_server_sent_a_journal_that_was_believed;
 mod an_upload_in_place_emptied_its_own_source;
+mod an_upload_wrote_through_a_symlink_below_its_target;
 mod read_only_files_were_copied_once_only;
 mod standard_output_that_is_a_pipe_was_no_target;
 mod the_host_was_named_twice;

@@ -340,6 +340,9 @@ impl ByteRange {
     }
 }
 
+/// Failure of a [`JobKind::MakeDir`] without `follow` where a symlink stands.
+pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followed";
+
 /// Temporary of an upload, and the file that its rename will replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Temp {
@@ -370,8 +373,8 @@ pub struct PutOptions {
     /// The target cannot exist, since this run created its directory; skips the check of the
     /// target.
     pub fresh: bool,
-    /// Replace a symlink at the target instead of following it. In a tree whose symlinks are kept,
-    /// the source may have created the symlink in this run or an earlier one, and would decide
+    /// Replace a symlink at the target instead of following it. Below the path that the user
+    /// named, another user or an earlier copy may have created the symlink, and would decide
     /// through it which file is written (CVE-2019-6111).
     pub replace_link: bool,
     /// Directory for the temporary, instead of the target's own.

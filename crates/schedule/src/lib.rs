@@ -29,7 +29,8 @@ pub use depth::{DepthLimits, InflightLimit, RequestStamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, StoredTarget, UNWRITABLE, written_over};
 pub use job::{
     Attributes, ByteRange, EntryKind, ExtraMetadata, FileState, Job, JobId, JobKind, Keep, Kept,
-    LaneEvent, Left, PutOptions, RemotePath, Temp, TempDir, TreeStep, Xattrs, directory_of,
+    LaneEvent, Left, PutOptions, RemotePath, SYMLINK_IN_THE_WAY, Temp, TempDir, TreeStep, Xattrs,
+    directory_of,
 };
 pub use lane::{
     IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, OldestRequest, PackingMode,

@@ -313,6 +313,29 @@ impl Plan {
         pairs.collect()
     }
 
+    /// Leaves these target entries as they are: drops the steps of the source entries of their
+    /// paths and below.
+    pub fn withhold(&mut self, entries: &BTreeSet<NodeId>) {
+        if entries.is_empty() {
+            return;
+        }
+        let paths: BTreeSet<Vec<u8>> = entries
+            .iter()
+            .map(|id| self.target.tree().path(*id))
+            .collect();
+        let tree = self.source.tree();
+        self.steps.retain(|step| {
+            let mut at = step.source;
+            while at != Tree::ROOT {
+                if paths.contains(&tree.path(at)) {
+                    return false;
+                }
+                at = tree.parent(at);
+            }
+            true
+        });
+    }
+
     /// Keeps these entries, which would have been deleted.
     pub fn spare(&mut self, entries: &BTreeSet<NodeId>) {
         self.deletions.retain(|id| !entries.contains(id));

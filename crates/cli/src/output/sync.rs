@@ -88,6 +88,8 @@ mod tests {
             replaced: 2,
             moved: 0,
             refused: None,
+            linked: 0,
+            sent_whole: None,
         };
         let said = Some("2 replaced, 1 deleted".to_owned());
         assert_eq!(totals(&result), said);

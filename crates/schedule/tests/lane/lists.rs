@@ -322,3 +322,36 @@ fn a_symlink_to_a_directory_counts_only_where_it_may() {
         assert_eq!(w.done(job), follow, "{:?}", w.failed(job));
     }
 }
+
+/// A server without lsetstat@openssh.com set the mode of a directory through a symlink.
+#[test]
+fn attributes_are_not_set_through_a_symlink() {
+    for server in [Personality::openssh(), Personality::other()] {
+        let mut config = config(Mode::Plain, 1);
+        config.openssh = !server.draft_symlink;
+        let mut w = World::with(config, server, link(), 1);
+        w.model.fs.place("d", Kind::Dir, 0o700);
+        w.model.fs.place("e", Kind::Dir, 0o700);
+        w.model
+            .fs
+            .place("link", Kind::Symlink(b"d".to_vec()), 0o777);
+        let mut set = |path: &str| {
+            w.job(JobKind::SetAttributes {
+                path: remote(path),
+                attributes: Attributes {
+                    mode: Some(0o755),
+                    ..Attributes::default()
+                },
+                follow: false,
+                xattrs: None,
+            })
+        };
+        let jobs = [set("link"), set("e")];
+        w.run();
+        for job in jobs {
+            assert!(w.done(job), "{:?}", w.failed(job));
+        }
+        assert_eq!(w.model.fs.at("d").map(|n| n.mode & 0o777), Some(0o700));
+        assert_eq!(w.model.fs.at("e").map(|n| n.mode & 0o777), Some(0o755));
+    }
+}

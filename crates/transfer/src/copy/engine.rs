@@ -147,6 +147,8 @@ pub(super) struct Engine<'a> {
     pub(super) links: TopLevelLinks,
     /// Target path as the user named it.
     pub(super) named: Vec<u8>,
+    /// Nothing existed at the path of the remote target, and one source goes there.
+    pub(super) target_missing: bool,
     /// Files of this machine, if no session resolves the target's paths.
     own_files: Rc<dyn LocalOps>,
     /// Bytes of names that patterns have matched so far.
@@ -198,6 +200,7 @@ impl<'a> Engine<'a> {
             tree: TargetTree::default(),
             links: TopLevelLinks::default(),
             named: Vec::new(),
+            target_missing: false,
             own_files: edge.local(),
             matched_bytes: 0,
             withheld: Withheld::default(),

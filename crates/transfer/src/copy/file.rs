@@ -226,8 +226,8 @@ impl Engine<'_> {
             temp_dir: self.options.temp_dir.clone(),
             fsync: self.options.fsync,
             fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
-            replace_link: self.options.archive
-                && (task.dir.is_some() || self.has_linked(&task.target)),
+            // Only the path that the user named is written through a symlink.
+            replace_link: task.target != self.named || self.has_linked(&task.target),
             // Data between two hosts arrives in order, so holes cannot be skipped.
             sparse: self.options.sparse && one_end,
             beyond,

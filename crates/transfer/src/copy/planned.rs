@@ -265,12 +265,24 @@ impl<'a> PlannedCopy<'a> {
 
     /// Lets paths below `dir`, which the user named, be used at a target on this machine.
     pub(crate) fn also_use(&mut self, dir: Vec<u8>) {
-        self.beside.push(dir);
+        if !self.beside.contains(&dir) {
+            self.beside.push(dir);
+        }
+    }
+
+    /// Notes that the target does not exist, so that this run makes it.
+    pub(crate) fn note_target_missing(&mut self) {
+        self.engine.target_missing = true;
     }
 
     /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
     /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalPath {
+        let at = self.engine.target_path(path);
+        // A directory below the target is no exception.
+        if at.below_part().is_some() {
+            return at;
+        }
         for dir in &self.beside {
             match path.strip_prefix(dir.as_slice()) {
                 Some(b"") => return schedule::LocalPath::named(local_path(dir)),
@@ -280,7 +292,7 @@ impl<'a> PlannedCopy<'a> {
                 _ => {}
             }
         }
-        self.engine.target_path(path)
+        at
     }
 
     /// Reports an event.
@@ -435,7 +447,9 @@ impl PlannedCopy<'_> {
         let path = self.root(end).to_vec();
         if let Some(RootQuery(id)) = self.query_root(end) {
             let answer = self.engine.answer(id).await;
-            return answer.ok().and_then(|answer| answer.attributes());
+            let root = answer.ok().and_then(|answer| answer.attributes());
+            self.engine.target_missing |= end == End::Target && root.is_none();
+            return root;
         }
         let path = match path.is_empty() {
             true => b".".to_vec(),

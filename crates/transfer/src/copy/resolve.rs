@@ -388,6 +388,7 @@ impl Engine<'_> {
         if self.stopped() {
             return None;
         }
+        self.target_missing = !many && is == TargetIs::Missing;
         let onto = match is {
             TargetIs::Directory => TargetPath::Into(path),
             TargetIs::Missing if many && group.host.is_none() => {

@@ -4,6 +4,7 @@ use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::FileId;
+use super::local::SYMLINK;
 use super::source::WalkId;
 use crate::report::Event;
 use crate::walk::{DirId, Entry};
@@ -24,6 +25,8 @@ pub(super) struct TargetTree {
     /// Number of files started before their directory is known to exist.
     early: usize,
 }
+
+const LSETSTAT: &str = "lsetstat@openssh.com";
 
 /// Largest number of files started behind an unanswered MKDIR. More than a new connection sends in
 /// a round trip, but few, because each costs a query for an existing file, which a new directory
@@ -201,8 +204,7 @@ impl Engine<'_> {
     ) -> bool {
         let mut state = DirState::Making;
         if let Some(parent) = parent {
-            // A path through a symlink that must not be followed would lead elsewhere.
-            let in_order = self.server_works_in_order() && self.follows(parent);
+            let in_order = self.may_fill_early(parent);
             let Some(above) = self.tree.dirs.get_mut(&parent) else {
                 return false;
             };
@@ -286,16 +288,52 @@ impl Engine<'_> {
         }
     }
 
-    /// True if a symlink to a directory is accepted at the far end. Inside a tree a remote source
-    /// may have chosen the symlink.
+    /// True if a symlink to a directory is accepted at the far end: at the path that the user
+    /// named, or everywhere with --keep-dirlinks. A symlink that this run has made, or that a
+    /// remote source may have chosen, never is.
     fn follows(&self, key: DirKey) -> bool {
-        self.tree
-            .dirs
-            .get(&key)
-            .is_some_and(|dir| match dir.parent {
-                Some(_) => !self.keeps_foreign_links(),
-                None => !self.has_linked(&dir.target),
-            })
+        self.tree.dirs.get(&key).is_some_and(|dir| {
+            let named = dir.parent.is_none() && dir.target == self.named;
+            let dirlinks =
+                self.options.keep_dirlinks && (dir.parent.is_none() || !self.keeps_foreign_links());
+            (named || dirlinks) && !self.has_linked(&dir.target)
+        })
+    }
+
+    /// True if requests for the contents of a directory may leave before its own MKDIR is
+    /// answered. A path through a symlink that is not followed would lead elsewhere, so nothing
+    /// but a directory may stand there.
+    fn may_fill_early(&self, key: DirKey) -> bool {
+        if !self.server_works_in_order() {
+            return false;
+        }
+        self.follows(key) || !self.keeps_foreign_links() && self.is_below_fresh(key)
+    }
+
+    /// True if this run has made a directory above, or makes the root, so that only this run has
+    /// made what stands below.
+    fn is_below_fresh(&self, key: DirKey) -> bool {
+        let mut at = self.tree.dirs.get(&key).and_then(|dir| dir.parent);
+        while let Some(dir) = at.and_then(|key| self.tree.dirs.get(&key)) {
+            let missing = dir.parent.is_none() && self.target_missing && dir.target == self.named;
+            match dir.state {
+                DirState::Ready => return !dir.existed,
+                _ if missing => return true,
+                _ => at = dir.parent,
+            }
+        }
+        false
+    }
+
+    /// True if the attributes of a directory at the far end are set through a symlink. A server
+    /// without lsetstat@openssh.com has just created a new directory, so SETSTAT is used for it.
+    fn sets_through_link(&self, key: DirKey) -> bool {
+        let lacks = self
+            .target
+            .as_ref()
+            .and_then(|side| side.session.server_info())
+            .is_none_or(|server| !server.has(LSETSTAT));
+        self.follows(key) || lacks && self.tree.dirs.get(&key).is_some_and(|dir| !dir.existed)
     }
 
     pub(super) fn on_made(&mut self, key: DirKey, result: Result<(), String>) {
@@ -334,6 +372,10 @@ impl Engine<'_> {
                 });
                 if !parent_failed {
                     let target = self.shown(CopyEnd::Target, &target);
+                    let what = match what == schedule::SYMLINK_IN_THE_WAY {
+                        true => SYMLINK.to_owned(),
+                        false => what,
+                    };
                     let what = format!("cannot create the directory: {what}");
                     self.fail(None, target, what);
                 }
@@ -362,16 +404,17 @@ impl Engine<'_> {
             return;
         }
         dir.has_mode = true;
+        let target = dir.target.clone();
+        let follow = self.sets_through_link(key);
         let kind = JobKind::SetAttributes {
-            path: RemotePath(dir.target.clone()),
+            path: RemotePath(target.clone()),
             attributes: Attributes {
                 mode: Some(mode & 0o1777),
                 ..Attributes::default()
             },
-            follow: true,
+            follow,
             xattrs: None,
         };
-        let target = dir.target.clone();
         let name = self.shown(CopyEnd::Target, &target);
         self.submit(CopyEnd::Target, kind, JobPurpose::DirMode(name));
     }
@@ -381,7 +424,7 @@ impl Engine<'_> {
         let place = match item.dir {
             Some(dir) => {
                 let here = self.source.is_none() && self.target.is_some();
-                let early = here && self.server_works_in_order() && self.follows(dir);
+                let early = here && self.may_fill_early(dir);
                 self.tree.place(dir, &item, early)
             }
             None => DirPlacement::Now,
@@ -491,9 +534,9 @@ impl Engine<'_> {
             return;
         }
         let kind = JobKind::SetAttributes {
-            path: RemotePath(dir.target.clone()),
+            path: RemotePath(target),
             attributes,
-            follow: true,
+            follow: self.sets_through_link(key),
             xattrs,
         };
         self.submit(CopyEnd::Target, kind, JobPurpose::FinishDir(key));

@@ -204,7 +204,7 @@ impl Sync<'_> {
         plan.spare(&spared);
     }
 
-    async fn at_target(&mut self, ops: Vec<Op>) -> Vec<super::ends::OpResult> {
+    pub(super) async fn at_target(&mut self, ops: Vec<Op>) -> Vec<super::ends::OpResult> {
         match ops.is_empty() {
             true => Vec::new(),
             false => {

@@ -19,6 +19,9 @@ const IN_FLIGHT: usize = 2048;
 /// Number of the first job, above those of the copy and the listings.
 const FIRST_JOB: u64 = 1 << 41;
 
+/// Result of [`Op::Look`] for a directory.
+const DIRECTORY: &[u8] = b"directory";
+
 /// Operation on one name. Paths are those of the end, not relative to its root.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -28,11 +31,13 @@ pub(crate) enum Op {
     RemoveDir(Vec<u8>),
     /// Creates a directory, or finds an existing one.
     MakeDir(Vec<u8>),
+    /// Creates a directory that the user named, or finds an existing one through symlinks.
+    MakeNamedDir(Vec<u8>),
     /// Renames to a name that does not exist.
     Rename { from: Vec<u8>, to: Vec<u8> },
     /// Sets permissions and times of a file or directory.
     Set(Vec<u8>, Attributes),
-    /// Finds an entry, which is not followed.
+    /// Finds an entry, which is not followed. The result has a text for a directory.
     Look(Vec<u8>),
     /// Reads the text of a symlink.
     ReadSymlink(Vec<u8>),
@@ -100,6 +105,10 @@ fn take(
             told.insert(id, text);
             return;
         }
+        LaneEvent::Attributes(id, attributes) if attributes.kind() == EntryKind::Directory => {
+            told.insert(id, DIRECTORY.to_vec());
+            return;
+        }
         LaneEvent::Done(id) => (id, None),
         LaneEvent::Failed(id, fault) => (id, Some(fault.what)),
         _ => return,
@@ -125,6 +134,11 @@ fn job(op: Op) -> JobKind {
             path: RemotePath(path),
             mode: 0o777,
             follow: false,
+        },
+        Op::MakeNamedDir(path) => JobKind::MakeDir {
+            path: RemotePath(path),
+            mode: 0o777,
+            follow: true,
         },
         Op::Rename { from, to } => JobKind::Rename {
             from: RemotePath(from),
@@ -171,6 +185,16 @@ fn local(run: &mut PlannedCopy<'_>, op: &Op) -> OpResult {
         return Ok(Some(sum));
     }
     let directories = run.directories();
+    if let Op::Look(path) = op {
+        let found = directories.locate(&run.local_target(path));
+        return match found.and_then(|at| at.look()) {
+            Ok(Some(stat)) => {
+                Ok((kind_of(&stat) == FileType::Directory).then(|| DIRECTORY.to_vec()))
+            }
+            Ok(None) => Err(os_words(&Errno::NOENT.into())),
+            Err(error) => Err(os_words(&error)),
+        };
+    }
     let at = |path: &[u8]| directories.locate(&run.local_target(path));
     let done: io::Result<()> = match op {
         Op::Remove(path) => at(path).and_then(|at| match at.remove() {
@@ -186,16 +210,19 @@ fn local(run: &mut PlannedCopy<'_>, op: &Op) -> OpResult {
             match made {
                 Err(Errno::EXIST) => match at.look()? {
                     Some(stat) if kind_of(&stat) == FileType::Directory => Ok(()),
+                    Some(stat) if kind_of(&stat) == FileType::Symlink => {
+                        Err(io::Error::other(schedule::SYMLINK_IN_THE_WAY))
+                    }
                     _ => Err(Errno::EXIST.into()),
                 },
                 made => Ok(made?),
             }
         }),
+        Op::MakeNamedDir(path) => match std::fs::create_dir(local_path(path)) {
+            Err(_) if local_path(path).is_dir() => Ok(()),
+            made => made,
+        },
         Op::Rename { from, to } => at(from).and_then(|from| rename_to_free_name(&from, &at(to)?)),
-        Op::Look(path) => at(path).and_then(|at| match at.look()? {
-            Some(_) => Ok(()),
-            None => Err(Errno::NOENT.into()),
-        }),
         Op::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
         Op::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;
@@ -204,7 +231,7 @@ fn local(run: &mut PlannedCopy<'_>, op: &Op) -> OpResult {
                 &of.dir, &of.name, &to.dir, &to.name, flags,
             )?)
         }),
-        Op::ReadSymlink(_) | Op::Sum { .. } => Ok(()),
+        Op::Look(_) | Op::ReadSymlink(_) | Op::Sum { .. } => Ok(()),
     };
     done.map(|()| None).map_err(|error| os_words(&error))
 }

@@ -3,6 +3,7 @@
 
 mod alike;
 pub(crate) mod attributes;
+mod backup;
 pub(crate) mod contents;
 pub(crate) mod ends;
 mod entries;

@@ -124,11 +124,7 @@ impl Sync<'_> {
         if !self.run.is_local(End::Target) {
             return;
         }
-        let backup = self.backup_root().filter(|_| {
-            let backup = self.options.backup.as_ref();
-            backup.is_some_and(|backup| backup.is_absolute())
-        });
-        for dir in backup.into_iter().chain(self.link_dest_root()) {
+        if let Some(dir) = self.link_dest_root() {
             self.run.also_use(dir);
         }
     }
@@ -237,6 +233,9 @@ impl Sync<'_> {
         };
         self.check_roots(Some(&source), Some(&target))?;
         self.target_exists = target.root.is_some();
+        if !self.target_exists {
+            self.run.note_target_missing();
+        }
         Some((source, target))
     }
 
@@ -443,14 +442,15 @@ impl Sync<'_> {
 
     /// Carries out the plan: what is in the way goes, files are moved, data are copied, attributes
     /// are set, and deletions come last.
-    async fn change(&mut self, plan: Plan, links: BTreeMap<NodeId, sftp::InodeId>) {
-        self.clear_the_way(&plan).await;
+    async fn change(&mut self, mut plan: Plan, links: BTreeMap<NodeId, sftp::InodeId>) {
+        let kept = self.clear_the_way(&plan).await;
+        plan.withhold(&kept);
         let plan = self.carry_out_moves(plan).await;
         let plan = self.carry_out_links(plan).await;
         if self.run.stopped() {
             return;
         }
-        self.back_up_replaced(&plan).await;
+        let plan = self.back_up_replaced(plan).await;
         let plan = Arc::new(plan);
         let local = self.run.is_local(End::Source);
         let root = self.run.root(End::Source).to_vec();
@@ -476,17 +476,18 @@ impl Sync<'_> {
 
     /// Removes what stands in the way of an entry of another type. Such an entry counts as replaced,
     /// the contents of a directory as deleted.
-    async fn clear_the_way(&mut self, plan: &Plan) {
+    async fn clear_the_way(&mut self, plan: &Plan) -> BTreeSet<NodeId> {
         let doomed = plan.in_the_way().to_vec();
         let tree = plan.target().tree();
         let all: BTreeSet<NodeId> = doomed.iter().copied().collect();
         let outermost = doomed.iter().filter(|id| !all.contains(&tree.parent(**id)));
         let outermost = outermost.count() as u64;
         let before = self.deleted;
-        self.remove_entries(plan, &doomed).await;
+        let kept = self.remove_entries(plan, &doomed).await;
         let removed = self.deleted - before;
         self.replaced = removed.min(outermost);
         self.deleted -= self.replaced;
+        kept
     }
 
     /// Renames what was moved at the source. A file that cannot be renamed is copied.
@@ -602,24 +603,36 @@ impl Sync<'_> {
         self.restore_times(plan).await;
     }
 
-    /// Removes entries of the target, or moves them to the backup folder.
-    async fn remove_entries(&mut self, plan: &Plan, ids: &[NodeId]) {
+    /// Removes entries of the target, or moves them to the backup directory. Returns the files that
+    /// could not be moved.
+    async fn remove_entries(&mut self, plan: &Plan, ids: &[NodeId]) -> BTreeSet<NodeId> {
         let root = self.run.root(End::Target).to_vec();
         let tree = plan.target().tree();
-        let doomed = ids.iter().map(|id| {
-            let is_dir = tree.entry(*id).kind == Kind::Directory;
-            (tree.path(*id), is_dir)
-        });
-        let (dirs, files): (Vec<_>, Vec<_>) = doomed.partition(|(_, is_dir)| *is_dir);
-        let whole = |(path, is_dir): (Vec<u8>, bool)| (join(&root, &path), is_dir);
-        match self.backup_root() {
-            Some(backup) => {
-                let files = files.into_iter().map(|(path, _)| path).collect();
-                self.move_to_backup(&root, &backup, files).await;
-            }
-            None => self.remove(files.into_iter().map(whole).collect()).await,
+        let of_kind = |dirs: bool| {
+            let wanted = ids
+                .iter()
+                .filter(move |id| (tree.entry(**id).kind == Kind::Directory) == dirs);
+            wanted.map(|id| (*id, tree.path(*id)))
+        };
+        let (dirs, files): (Vec<_>, Vec<_>) = (of_kind(true).collect(), of_kind(false).collect());
+        let kept = self.move_to_backup(&files).await;
+        if kept.is_none() {
+            let files = files.iter().map(|(_, path)| (join(&root, path), false));
+            self.remove(files.collect()).await;
         }
-        self.remove(dirs.into_iter().map(whole).collect()).await;
+        // A directory that keeps a file stays as well, and the file was reported.
+        let kept = kept.unwrap_or_default();
+        let mut filled = BTreeSet::new();
+        for id in &kept {
+            let mut at = tree.parent(*id);
+            while at != Tree::ROOT && filled.insert(at) {
+                at = tree.parent(at);
+            }
+        }
+        let empty = dirs.into_iter().filter(|(id, _)| !filled.contains(id));
+        let empty = empty.map(|(_, path)| (join(&root, &path), true));
+        self.remove(empty.collect()).await;
+        kept
     }
 
     /// Sets the times of directories again from which something was deleted.
@@ -680,7 +693,7 @@ impl Sync<'_> {
         self.report_failures(paths, results, "cannot be deleted");
     }
 
-    fn report_failures(
+    pub(super) fn report_failures(
         &mut self,
         paths: &[Vec<u8>],
         results: Vec<super::ends::OpResult>,
@@ -697,90 +710,13 @@ impl Sync<'_> {
         }
     }
 
-    fn backup_root(&self) -> Option<Vec<u8>> {
-        let backup = self.options.backup.as_ref()?.as_os_str().as_bytes();
-        match backup.starts_with(b"/") {
-            true => Some(backup.to_vec()),
-            false => Some(join(self.run.root(End::Target), backup)),
-        }
-    }
-
-    /// Keeps the files that will be replaced, under a second name where the target can link them.
-    async fn back_up_replaced(&mut self, plan: &Plan) {
-        let Some(backup) = self.backup_root() else {
-            return;
-        };
-        let root = self.run.root(End::Target).to_vec();
-        let replaced = plan.steps().iter().filter_map(|step| match step.action {
-            Action::Replace(_) | Action::Unsure(_) => step.target,
-            _ => None,
-        });
-        let tree = plan.target().tree();
-        let files: Vec<Vec<u8>> = replaced
-            .filter(|id| tree.entry(*id).kind != Kind::Directory)
-            .map(|id| tree.path(id))
-            .collect();
-        self.make_backup_directories(&backup, &files).await;
-        let paths = |path: &Vec<u8>| (join(&root, path), join(&backup, path));
-        let ops = files.iter().map(|path| {
-            let (of, to) = paths(path);
-            Op::Link { of, to }
-        });
-        let ops = ops.collect();
-        let results = self
-            .operations
-            .carry_out(&mut self.run, End::Target, ops)
-            .await;
-        let unlinked: Vec<Vec<u8>> = files
-            .into_iter()
-            .zip(results)
-            .filter(|(_, result)| result.is_err())
-            .map(|(path, _)| path)
-            .collect();
-        self.move_to_backup(&root, &backup, unlinked).await;
-    }
-
-    async fn make_backup_directories(&mut self, backup: &[u8], files: &[Vec<u8>]) {
-        if files.is_empty() {
-            return;
-        }
-        let ops = vec![Op::MakeDir(backup.to_vec())];
-        self.operations
-            .carry_out(&mut self.run, End::Target, ops)
-            .await;
-        let parent = |path: &Vec<u8>| {
-            let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-            path.get(..end).unwrap_or_default().to_vec()
-        };
-        self.make_directories(backup, files.iter().map(parent).collect())
-            .await;
-    }
-
-    /// Renames files into the backup folder, replacing what an earlier sync has put there.
-    async fn move_to_backup(&mut self, root: &[u8], backup: &[u8], files: Vec<Vec<u8>>) {
-        if files.is_empty() {
-            return;
-        }
-        self.make_backup_directories(backup, &files).await;
-        let older = files
-            .iter()
-            .map(|path| Op::Remove(join(backup, path)))
-            .collect();
-        self.operations
-            .carry_out(&mut self.run, End::Target, older)
-            .await;
-        let ops = files.iter().map(|path| Op::Rename {
-            from: join(root, path),
-            to: join(backup, path),
-        });
-        let ops = ops.collect();
-        let results = self
-            .operations
-            .carry_out(&mut self.run, End::Target, ops)
-            .await;
+    pub(super) fn count_deleted(&mut self, results: &[super::ends::OpResult]) {
         self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
-        let paths: Vec<Vec<u8>> = files.iter().map(|path| join(root, path)).collect();
-        self.report_failures(&paths, results, "cannot be moved to the backup folder");
+    }
+
+    /// True if files are written under their final names, without a temporary.
+    pub(super) fn writes_in_place(&self) -> bool {
+        self.request.copy.inplace
     }
 }
 

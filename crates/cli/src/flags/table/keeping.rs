@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("keep-dirlinks"),
         takes: ValueKind::Nothing,
         help: "Follow symbolic links to directories at the target",
-        doc: "Follow symbolic links to directories below the target on this machine, as rsync's \
+        doc: "Follow symbolic links to directories below the target, as rsync's \
               --keep-dirlinks does. Without this flag it is an error if a directory is to be \
               copied where the target has a symbolic link, since the link may come from another \
               user or an earlier copy; a file always replaces a symbolic link. The target named on \

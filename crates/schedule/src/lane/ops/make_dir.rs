@@ -4,7 +4,7 @@ use super::{LaneContext, TaskStep, end};
 use crate::lane::messages::{self, remote};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::task::attributes;
-use crate::{EntryKind, Fault, JobId, LaneEvent};
+use crate::{EntryKind, Fault, JobId, LaneEvent, SYMLINK_IN_THE_WAY};
 
 /// Creates a directory; an existing one will do.
 #[derive(Debug)]
@@ -69,6 +69,9 @@ impl MakeDir {
             return Some(refusal);
         };
         let attributes = attributes(attrs);
+        if attributes.kind() == EntryKind::Symlink && !self.follow {
+            return Some(remote(SYMLINK_IN_THE_WAY));
+        }
         if attributes.kind() != EntryKind::Directory {
             return Some(remote("a file that is not a directory is in the way"));
         }

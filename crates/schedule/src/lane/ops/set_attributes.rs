@@ -1,4 +1,4 @@
-use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, StatusCode};
+use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status, StatusCode};
 
 use super::{LaneContext, TaskStep, end};
 use crate::lane::job_requests::JobRequests;
@@ -6,9 +6,14 @@ use crate::lane::messages::{self, remote};
 use crate::lane::metadata;
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
-use crate::{Attributes, Fault, JobId, LaneEvent, Xattrs};
+use crate::lane::task::attributes;
+use crate::{Attributes, EntryKind, Fault, JobId, LaneEvent, Xattrs};
 
 /// Sets attributes of a file, or of the target if it is a symlink to follow.
+///
+/// Without following, lsetstat@openssh.com is used. A server may lack it, or refuse modes by it
+/// (OpenSSH with a glibc before 2.32): SETSTAT follows if an LSTAT shows that no symlink stands
+/// there.
 #[derive(Debug)]
 pub(in crate::lane) struct SetAttributes {
     requests: JobRequests,
@@ -17,11 +22,19 @@ pub(in crate::lane) struct SetAttributes {
     follow: bool,
     xattrs: Option<Box<Xattrs>>,
     fault: Option<Fault>,
+    /// Answer of a failed lsetstat@openssh.com, while the entry is looked at.
+    refusal: Option<Status>,
+    /// An LSTAT has shown that the entry is no symlink.
+    looked: bool,
 }
 
 /// Sets the owner before the other attributes.
 const OWNER: u8 = 0;
 const REST: u8 = 1;
+/// Looks for a symlink before SETSTAT.
+const LOOK: u8 = 2;
+
+const LINK: &str = "the server cannot set attributes of symlinks: leaving them unchanged";
 
 impl SetAttributes {
     pub(in crate::lane) fn new(
@@ -38,21 +51,15 @@ impl SetAttributes {
             follow,
             xattrs,
             fault: None,
+            refusal: None,
+            looked: false,
         }
     }
 
     pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         let job = self.requests.job();
-        let (attributes, path, follow) = (&self.attributes, self.path.as_slice(), self.follow);
-        let nanoseconds = core.can(Capabilities::ATTRIBUTES);
-        let attrs = Attrs {
-            size: None,
-            owner: attributes.owner,
-            permissions: attributes.mode.map(|m| m & 0o7777),
-            times: attributes.times,
-            nanoseconds: attributes.nanoseconds.filter(|_| nanoseconds),
-            link: None,
-        };
+        let (path, follow) = (self.path.as_slice(), self.follow);
+        let attrs = self.attrs(core);
         let xattrs = self.xattrs.as_deref();
         if let Some(xattrs) = xattrs.filter(|_| core.can(Capabilities::METADATA)) {
             let flags = MetadataFlags::default().with(MetadataFlags::FOLLOW, follow);
@@ -61,31 +68,90 @@ impl SetAttributes {
             return TaskStep::Goes;
         }
         metadata::cannot_set(core, job, xattrs);
-        if !follow && !core.can(Capabilities::LSETSTAT) {
+        match follow || core.can(Capabilities::LSETSTAT) || attrs.is_empty() {
+            true => {
+                self.set_owner(core);
+                self.set_rest(core);
+            }
             // SETSTAT would change the link's target.
-            let text = "the server cannot set attributes of symlinks: leaving them unchanged";
-            core.event(LaneEvent::Warning(job, text.to_owned()));
-            return end(core, job, None);
+            false => self.look(core),
         }
+        self.settle(core)
+    }
+
+    fn attrs(&self, core: &LaneContext) -> Attrs {
+        let attributes = &self.attributes;
+        let nanoseconds = core.can(Capabilities::ATTRIBUTES);
+        Attrs {
+            size: None,
+            owner: attributes.owner,
+            permissions: attributes.mode.map(|m| m & 0o7777),
+            times: attributes.times,
+            nanoseconds: attributes.nanoseconds.filter(|_| nanoseconds),
+            link: None,
+        }
+    }
+
+    fn set_owner(&mut self, core: &mut LaneContext) {
         let owner = Attrs {
-            owner: attrs.owner,
+            owner: self.attributes.owner,
             ..Attrs::default()
         };
+        self.set(core, OWNER, owner);
+    }
+
+    fn set_rest(&mut self, core: &mut LaneContext) {
         let rest = Attrs {
             owner: None,
-            ..attrs
+            ..self.attrs(core)
         };
-        for (step, attrs) in [(OWNER, owner), (REST, rest)] {
-            let request = match follow {
-                true => Request::Setstat { path, attrs },
-                false => Request::Lsetstat { path, attrs },
-            };
-            if !attrs.is_empty() {
-                self.requests.send(core, RequestTag::Step(step), &request);
+        self.set(core, REST, rest);
+    }
+
+    fn set(&mut self, core: &mut LaneContext, step: u8, attrs: Attrs) {
+        let path = self.path.as_slice();
+        let request = match self.follow || self.looked {
+            true => Request::Setstat { path, attrs },
+            false => Request::Lsetstat { path, attrs },
+        };
+        if !attrs.is_empty() {
+            self.requests.send(core, RequestTag::Step(step), &request);
+        }
+    }
+
+    fn look(&mut self, core: &mut LaneContext) {
+        let request = Request::Lstat { path: &self.path };
+        self.requests.send(core, RequestTag::Step(LOOK), &request);
+    }
+
+    /// Handles the answer to LSTAT: sets the attributes unless a symlink may stand there.
+    fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
+        let refusal = self.refusal.take();
+        let kind = match reply {
+            Reply::Attrs(attrs) if attrs.permissions.is_some() => Some(attributes(attrs).kind()),
+            _ => None,
+        };
+        if kind.is_some_and(|kind| kind != EntryKind::Symlink) {
+            self.looked = true;
+            if refusal.is_none() {
+                self.set_owner(core);
+            }
+            return self.set_rest(core);
+        }
+        let failed = messages::status(reply).err().filter(|_| kind.is_none());
+        match (refusal, failed) {
+            (Some(status), _) => self.not_kept(core, &status),
+            (None, Some(status)) => self.on_status(core, status),
+            (None, None) => {
+                let job = self.requests.job();
+                core.event(LaneEvent::Warning(job, LINK.to_owned()));
             }
         }
+    }
+
+    fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
         match self.requests.are_answered() {
-            true => end(core, job, None),
+            true => end(core, self.requests.job(), self.fault.take()),
             false => TaskStep::Goes,
         }
     }
@@ -102,23 +168,34 @@ impl SetAttributes {
             (RequestTag::Step(OWNER), reply) => {
                 metadata::on_set(core, job, RequestTag::Owner, reply);
             }
+            (RequestTag::Step(LOOK), reply) => self.on_look(core, reply),
             (_, Reply::Set { .. }) => metadata::on_set(core, job, RequestTag::Metadata, reply),
             (_, reply) => self.on_rest(core, reply),
         }
-        match self.requests.are_answered() {
-            true => end(core, job, self.fault.take()),
-            false => TaskStep::Goes,
-        }
+        self.settle(core)
     }
 
     fn on_rest(&mut self, core: &mut LaneContext, reply: &Reply) {
         let Err(status) = messages::status(reply) else {
             return;
         };
+        let refused = [StatusCode::FAILURE, StatusCode::OP_UNSUPPORTED].contains(&status.code);
+        if refused && !self.follow && !self.looked && self.xattrs.is_none() {
+            self.refusal = Some(status.clone());
+            return self.look(core);
+        }
+        self.on_status(core, status);
+    }
+
+    fn on_status(&mut self, core: &mut LaneContext, status: &Status) {
         if status.code == StatusCode::NO_SUCH_FILE {
             self.fault = Some(remote(status.to_string()));
             return;
         }
+        self.not_kept(core, status);
+    }
+
+    fn not_kept(&self, core: &mut LaneContext, status: &Status) {
         // As in scp: the contents are copied, and metadata that is not kept is reported.
         let parts = Parts::default()
             .with(Parts::MODE, self.attributes.mode.is_some())

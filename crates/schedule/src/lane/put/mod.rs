@@ -315,7 +315,8 @@ impl Put {
             && queued.target_is_known()
         {
             let job = up.requests.job();
-            if core.refusals().in_place() && up.options.temp_dir.is_none() {
+            let decided = up.target.is_direct();
+            if core.refusals().in_place() && up.options.temp_dir.is_none() && !decided {
                 self.end(core, Ending::Retry(RetryReason::InPlace));
                 core.tell_in_place(job);
             } else {

@@ -97,7 +97,8 @@ impl Queued {
 
     /// Queues the job for OPEN, unless the answer about the target is needed first.
     pub(super) fn queue_open(&mut self, up: &Upload, core: &mut LaneContext) {
-        let needs = core.refusals().attributes || core.refusals().in_place();
+        let refusals = core.refusals();
+        let needs = refusals.attributes || refusals.in_place() || up.options.inplace;
         match needs && up.target.is_unknown() {
             true => self.waits = true,
             false => core.queue_open(up.job()),

@@ -13,6 +13,10 @@ const SYMLINK: u32 = 0o120_000;
 const OWNER_WRITE: u32 = 0o200;
 const IS_DIRECTORY: &str = "it is a directory at the far end";
 
+fn in_place() -> OpenFlags {
+    OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC
+}
+
 /// Target of an upload, as far as it is known.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -60,10 +64,10 @@ impl ReplacedAttributes {
 
 impl Target {
     pub(super) fn new(options: &PutOptions) -> Self {
-        let state = match (options.inplace, options.fresh) {
-            (true, _) => {
-                UploadTarget::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC)
-            }
+        // A symlink that must be replaced is found by an LSTAT before anything is opened.
+        let looks = options.replace_link && !options.fresh;
+        let state = match (options.inplace && !looks, options.fresh) {
+            (true, _) => UploadTarget::Direct(in_place()),
             (false, true) => UploadTarget::New,
             (false, false) => UploadTarget::Unknown,
         };
@@ -159,7 +163,10 @@ impl Target {
             _ => {
                 self.missing = matches!(reply, Reply::Status(status)
                     if status.code == StatusCode::NO_SUCH_FILE);
-                self.state = UploadTarget::New;
+                self.state = match options.inplace {
+                    true => UploadTarget::Direct(in_place()),
+                    false => UploadTarget::New,
+                };
                 None
             }
         }
@@ -169,11 +176,19 @@ impl Target {
         let owner = attrs.owner;
         let Some(mode) = attrs.permissions else {
             // A server without modes: it is only known that a file exists.
+            if options.inplace {
+                self.state = UploadTarget::Direct(in_place());
+                return None;
+            }
             self.state = UploadTarget::Existing(ReplacedAttributes { mode: None, owner });
             return None;
         };
         let retry = |reason| Some(Ending::Retry(reason));
         match mode & TYPE {
+            REGULAR | 0 if options.inplace => {
+                self.state = UploadTarget::Direct(in_place());
+                None
+            }
             // Some servers omit the type.
             REGULAR | 0 => {
                 // scp can open the file for writing as root or by its group's rights, so the server
@@ -295,6 +310,28 @@ mod tests {
         assert_eq!(look(&mut target, Some(0o100_444), &replace), None);
         let replaced = target.replaced().map(|was| (was.mode(), was.owner()));
         assert_eq!(replaced, Some((Some(0o444), Some((1, 2)))));
+    }
+
+    /// `--inplace` opened the symlink's target for writing.
+    #[test]
+    fn a_symlink_is_looked_for_before_a_file_is_written_in_place() {
+        let options = PutOptions {
+            replace_link: true,
+            inplace: true,
+            ..PutOptions::default()
+        };
+        let mut target = Target::new(&options);
+        assert!(target.is_unknown());
+        assert_eq!(look(&mut target, Some(0o120_777), &options), None);
+        assert!(target.is_link() && !target.is_direct());
+        let mut target = Target::new(&options);
+        assert_eq!(look(&mut target, Some(0o100_644), &options), None);
+        assert!(target.is_direct());
+        let fresh = PutOptions {
+            fresh: true,
+            ..options
+        };
+        assert!(Target::new(&fresh).is_direct());
     }
 
     #[test]

@@ -27,6 +27,7 @@ impl Upload {
         );
         core.can(Capabilities::PUT_FILE)
             && !self.plain
+            && !self.options.inplace
             && self.options.beyond.xattrs.is_none()
             && self.options.temp_dir.is_none()
             && self.part.is_whole()

@@ -1,0 +1,286 @@
+//! Keeps replaced and deleted files in the directory of `--backup-dir`.
+//!
+//! An earlier sync may have moved a symlink of the source into the backup directory, so that no
+//! symlink below it is followed: its directories are made one by one, and one that is a symlink is
+//! refused. A file that cannot be kept is neither replaced nor deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Component;
+
+use sync::{Action, Kind, NodeId, Plan};
+
+use super::ends::{Op, OpResult};
+use super::run::Sync;
+use crate::copy::End;
+use crate::walk::join;
+
+/// Place of the backup directory at the target's end.
+#[derive(Debug)]
+struct BackupRoot {
+    /// Directory that the user named, below which no symlink is followed.
+    base: Vec<u8>,
+    /// Path of the backup directory below `base`; empty if that is the backup directory itself.
+    below: Vec<u8>,
+}
+
+impl BackupRoot {
+    /// Returns the path below `base` that keeps `file`, a path below the target.
+    fn relative(&self, file: &[u8]) -> Vec<u8> {
+        join(&self.below, file)
+    }
+
+    fn path(&self, file: &[u8]) -> Vec<u8> {
+        join(&self.base, &self.relative(file))
+    }
+}
+
+/// Directories that cannot be used, by their path below the base, with the reason.
+type UnusableDirs = BTreeMap<Vec<u8>, String>;
+
+/// Entry of the target and its path below the root.
+type Kept = (NodeId, Vec<u8>);
+
+fn parent(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    path.get(..end).unwrap_or_default()
+}
+
+/// Finds the unusable directory that is or contains `dir`.
+fn unusable<'a>(dirs: &'a UnusableDirs, mut dir: &[u8]) -> Option<(&'a Vec<u8>, &'a String)> {
+    loop {
+        if let Some(found) = dirs.get_key_value(dir) {
+            return Some(found);
+        }
+        if dir.is_empty() {
+            return None;
+        }
+        dir = parent(dir);
+    }
+}
+
+/// Name under which the older backup waits until the newer one has taken its place.
+fn aside(path: &[u8]) -> Vec<u8> {
+    let at = path.len() - parent(path).len();
+    let name = path.get(path.len() - at..).unwrap_or_default();
+    let name = name.strip_prefix(b"/").unwrap_or(name);
+    let aside = [b".", name, b".older.longhaul"].concat();
+    match path.starts_with(b"/") && parent(path).is_empty() {
+        true => join(b"/", &aside),
+        false => join(parent(path), &aside),
+    }
+}
+
+impl Sync<'_> {
+    fn backup_root(&mut self) -> Option<BackupRoot> {
+        let backup = self.options.backup.as_ref()?;
+        let outside =
+            backup.is_absolute() || backup.components().any(|c| c == Component::ParentDir);
+        let root = self.run.root(End::Target);
+        if outside {
+            let base = match backup.is_absolute() {
+                true => backup.as_os_str().as_bytes().to_vec(),
+                false => join(root, backup.as_os_str().as_bytes()),
+            };
+            self.run.also_use(base.clone());
+            let below = Vec::new();
+            return Some(BackupRoot { base, below });
+        }
+        let names = backup.components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name.as_bytes()),
+            _ => None,
+        });
+        let below = names.collect::<Vec<_>>().join(&b'/');
+        let base = root.to_vec();
+        Some(BackupRoot { base, below })
+    }
+
+    /// Keeps the files that will be replaced, under a second name where the target can link them.
+    /// Steps whose files cannot be kept are dropped.
+    pub(super) async fn back_up_replaced(&mut self, mut plan: Plan) -> Plan {
+        let Some(backup) = self.backup_root() else {
+            return plan;
+        };
+        let root = self.run.root(End::Target).to_vec();
+        let replaced = plan.steps().iter().filter_map(|step| match step.action {
+            Action::Replace(_) | Action::Unsure(_) => step.target,
+            _ => None,
+        });
+        let tree = plan.target().tree();
+        let files: Vec<Kept> = replaced
+            .filter(|id| tree.entry(*id).kind != Kind::Directory)
+            .map(|id| (id, tree.path(id)))
+            .collect();
+        let (files, mut failed) = self.prepare(&backup, files).await;
+        // A file that is written in place would change under both names.
+        let unlinked = match self.writes_in_place() {
+            true => files,
+            false => {
+                let link = |(_, path): &Kept| Op::Link {
+                    of: join(&root, path),
+                    to: backup.path(path),
+                };
+                let results = self.at_target(files.iter().map(link).collect()).await;
+                let unlinked = files.into_iter().zip(results);
+                unlinked
+                    .filter(|(_, r)| r.is_err())
+                    .map(|(f, _)| f)
+                    .collect()
+            }
+        };
+        failed.extend(self.rename_to_backup(&backup, unlinked).await);
+        plan.withhold(&failed);
+        plan
+    }
+
+    /// Moves files to the backup directory instead of deleting them, if there is one. Returns the
+    /// files that stay since they could not be moved; `None` without a backup directory.
+    pub(super) async fn move_to_backup(&mut self, files: &[Kept]) -> Option<BTreeSet<NodeId>> {
+        let backup = self.backup_root()?;
+        let (files, mut failed) = self.prepare(&backup, files.to_vec()).await;
+        failed.extend(self.rename_to_backup(&backup, files).await);
+        Some(failed)
+    }
+
+    /// Creates the directories that keep `files`. Returns the files that have one, and those that
+    /// do not, which are reported.
+    async fn prepare(
+        &mut self,
+        backup: &BackupRoot,
+        files: Vec<Kept>,
+    ) -> (Vec<Kept>, BTreeSet<NodeId>) {
+        let dirs = self.make_backup_dirs(backup, &files).await;
+        let root = self.run.root(End::Target).to_vec();
+        let (mut usable, mut failed) = (Vec::new(), BTreeSet::new());
+        for (id, path) in files {
+            let relative = backup.relative(&path);
+            let Some((dir, why)) = unusable(&dirs, parent(&relative)) else {
+                usable.push((id, path));
+                continue;
+            };
+            failed.insert(id);
+            if !self.run.stopped() {
+                let name = self.run.shown(End::Target, &join(&root, &path));
+                let dir = match dir.is_empty() {
+                    true => backup.base.clone(),
+                    false => join(&backup.base, dir),
+                };
+                let dir = sftp::printable(&dir, 4096);
+                let what = format!("left unchanged, since it cannot be backed up: {dir}: {why}");
+                self.run.fail(name, what);
+            }
+        }
+        (usable, failed)
+    }
+
+    /// Creates the backup directory and those below it, each after the one that contains it.
+    async fn make_backup_dirs(&mut self, backup: &BackupRoot, files: &[Kept]) -> UnusableDirs {
+        let mut failed = UnusableDirs::new();
+        if files.is_empty() {
+            return failed;
+        }
+        if backup.below.is_empty() {
+            let made = self.at_target(vec![Op::MakeNamedDir(backup.base.clone())]);
+            if let Some(Err(why)) = made.await.pop() {
+                failed.insert(Vec::new(), why);
+                return failed;
+            }
+        }
+        let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
+        let mut levels: BTreeMap<usize, BTreeSet<Vec<u8>>> = BTreeMap::new();
+        for (_, file) in files {
+            let relative = backup.relative(file);
+            let mut at = parent(&relative);
+            while !at.is_empty() && levels.entry(depth(at)).or_default().insert(at.to_vec()) {
+                at = parent(at);
+            }
+        }
+        for paths in levels.into_values() {
+            let usable = |path: &Vec<u8>| unusable(&failed, path).is_none();
+            let paths: Vec<Vec<u8>> = paths.into_iter().filter(usable).collect();
+            let make = |path: &Vec<u8>| Op::MakeDir(join(&backup.base, path));
+            let results = self.at_target(paths.iter().map(make).collect()).await;
+            for (path, result) in paths.into_iter().zip(results) {
+                if let Err(why) = result {
+                    failed.insert(path, why);
+                }
+            }
+        }
+        failed
+    }
+
+    /// Renames files into the backup directory. What an earlier sync has put there is replaced, and
+    /// removed only after the rename. Returns the files that stay, which are reported.
+    async fn rename_to_backup(
+        &mut self,
+        backup: &BackupRoot,
+        files: Vec<Kept>,
+    ) -> BTreeSet<NodeId> {
+        let root = self.run.root(End::Target).to_vec();
+        let rename = |(_, path): &Kept| Op::Rename {
+            from: join(&root, path),
+            to: backup.path(path),
+        };
+        let mut results = self.at_target(files.iter().map(rename).collect()).await;
+        let taken: Vec<usize> = (0..results.len())
+            .filter(|n| results[*n].is_err())
+            .collect();
+        let looks = taken.iter().map(|n| Op::Look(backup.path(&files[*n].1)));
+        let found = self.at_target(looks.collect()).await;
+        // A directory stays where it is.
+        let older = |found: &OpResult| matches!(found, Ok(kind) if kind.is_none());
+        let taken = taken.into_iter().zip(found);
+        let taken: Vec<usize> = taken.filter(|(_, f)| older(f)).map(|(n, _)| n).collect();
+        let put = |n: &usize, back: bool| {
+            let (older, aside) = (backup.path(&files[*n].1), aside(&backup.path(&files[*n].1)));
+            let (from, to) = if back { (aside, older) } else { (older, aside) };
+            Op::Rename { from, to }
+        };
+        let moved = self
+            .at_target(taken.iter().map(|n| put(n, false)).collect())
+            .await;
+        let free = taken.into_iter().zip(moved);
+        let free: Vec<usize> = free.filter(|(_, r)| r.is_ok()).map(|(n, _)| n).collect();
+        let again = self
+            .at_target(free.iter().map(|n| rename(&files[*n])).collect())
+            .await;
+        let mut last = Vec::new();
+        for (n, result) in free.into_iter().zip(again) {
+            last.push(match &result {
+                Ok(_) => Op::Remove(aside(&backup.path(&files[n].1))),
+                Err(_) => put(&n, true),
+            });
+            results[n] = result;
+        }
+        self.at_target(last).await;
+        self.count_deleted(&results);
+        let kept = files.iter().zip(&results).filter(|(_, r)| r.is_err());
+        let kept: BTreeSet<NodeId> = kept.map(|((id, _), _)| *id).collect();
+        let paths: Vec<Vec<u8>> = files.iter().map(|(_, path)| join(&root, path)).collect();
+        let what = "left unchanged, since it cannot be moved to the backup directory";
+        self.report_failures(&paths, results, what);
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_backup_waits_beside_the_newer_one() {
+        assert_eq!(aside(b"/bak/d/f"), b"/bak/d/.f.older.longhaul");
+        assert_eq!(aside(b"f"), b".f.older.longhaul");
+        assert_eq!(aside(b"/f"), b"/.f.older.longhaul");
+    }
+
+    #[test]
+    fn a_directory_below_an_unusable_one_is_unusable() {
+        let dirs = UnusableDirs::from([(b"bak/d".to_vec(), "no".to_owned())]);
+        assert!(unusable(&dirs, b"bak/d/e/f").is_some());
+        assert!(unusable(&dirs, b"bak/d").is_some());
+        assert!(unusable(&dirs, b"bak/dd").is_none());
+        let all = UnusableDirs::from([(Vec::new(), "no".to_owned())]);
+        assert!(unusable(&all, b"any").is_some());
+    }
+}
