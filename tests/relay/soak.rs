@@ -375,11 +375,11 @@ fn accept_all(listener: &TcpListener, counts: &Counts, over: &AtomicBool) {
     listener.set_nonblocking(true).unwrap();
     thread::scope(|scope| {
         while !over.load(Ordering::Relaxed) {
-            if testkit::wait::readable(listener, Duration::from_millis(100)) {
-                if let Ok((stream, _)) = listener.accept() {
-                    stream.set_nonblocking(false).unwrap();
-                    scope.spawn(move || serve(patient(stream), counts));
-                }
+            if testkit::wait::readable(listener, Duration::from_millis(100))
+                && let Ok((stream, _)) = listener.accept()
+            {
+                stream.set_nonblocking(false).unwrap();
+                scope.spawn(move || serve(patient(stream), counts));
             }
         }
     });

@@ -31,9 +31,12 @@ struct Host {
     namespace: File,
 }
 
+/// A path between two hosts, and the options of its emulator with their values.
+type PathFlags<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
 impl World {
     /// Creates hosts, the first of which has the user, and sshd on all others.
-    pub(crate) fn new(names: &[&'static str], paths: &[(&str, &str, &[(&str, &str)])]) -> Self {
+    pub(crate) fn new(names: &[&'static str], paths: &[PathFlags<'_>]) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let hosts = names.iter().copied().map(|name| Host {
             name,

@@ -282,13 +282,12 @@ impl SplitFiles {
                 file.ends(at);
                 self.go_on(board, id);
             }
-            LaneEvent::Attributes(_, seen) => {
-                if !file.accepts_version(&seen) {
-                    // Parts of two versions must not be mixed. One lane that opens the file once
-                    // reads one version.
-                    self.do_whole(board, id);
-                }
+            // Parts of two versions must not be mixed. One lane that opens the file once reads one
+            // version.
+            LaneEvent::Attributes(_, seen) if !file.accepts_version(&seen) => {
+                self.do_whole(board, id);
             }
+            LaneEvent::Attributes(..) => {}
             LaneEvent::NotKept(_, parts, why) => board.tell(LaneEvent::NotKept(id, parts, why)),
             LaneEvent::Refused(_, found, why) => board.tell(LaneEvent::Refused(id, found, why)),
             LaneEvent::Done(_) => {

@@ -232,7 +232,7 @@ impl Engine<'_> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = self.files.get(&ask.file)?;
-        let path = moving.temporary.as_deref().unwrap_or(task.source());
+        let path = moving.temporary.as_deref().unwrap_or_else(|| task.source());
         Some((path.to_vec(), moving.ended.get(at)?))
     }
 
