@@ -133,7 +133,7 @@ fn the_choice_is_right_on_random_topologies() {
         let truth = rates[0].min(rates[1]) / direct.lasting(&mut random);
         let figures = [&[direct][..], &legs].map(|legs| measured(legs, &mut random));
         let [straight, through] = figures;
-        let chosen = choose(&straight, &[through.clone()]).is_some();
+        let chosen = choose(&straight, std::slice::from_ref(&through)).is_some();
         let right = match truth {
             // Near the threshold both are right.
             0.9..2.2 => continue,
