@@ -1,6 +1,7 @@
 //! `--via`: relaying hosts, those that refuse, and the automatic choice.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use longhaul_tests::{Scene, password, remote};
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,7 +33,7 @@ fn logins(peer: &Peer) -> usize {
 /// Copies a file there and back.
 #[track_caller]
 fn copies_a_file(scene: &Scene, flags: &[&str]) {
-    write_file(&scene.path("file"), &Seed::new(1).bytes(9_000_000));
+    write_file(&scene.path("file"), &Seed::new(1).bytes(40_000_000));
     for name in ["up", "down"] {
         let _ = fs::remove_file(scene.path(name));
     }
@@ -245,8 +246,14 @@ fn a_password_is_asked_for_once() {
         return;
     }
     configure(&scene, "via = [\"127.0.0.1:1\"]\n");
+    let client = &mut scene.client.dir;
+    client.set("peer", "PubkeyAuthentication", "no");
     fs::create_dir_all(scene.path("folder")).expect("our folder");
     write_file(&scene.path("folder/file"), &Seed::new(3).bytes(100_000));
+    for path in ["", "folder"] {
+        let everybody = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(scene.path(path), everybody).expect("ours");
+    }
     let run = scene.client.answering(password());
     let run = run.args(["-r", "--explain", "--via=auto"]);
     let run = run.arg(scene.remote("folder")).arg(scene.path("copy"));
