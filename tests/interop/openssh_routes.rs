@@ -78,7 +78,7 @@ fn doctor_judges_both_hops_of_a_jump() {
     let run = run.args(["doctor", "-F"]).arg(scene.client.dir.config());
     let outcome = run
         .args(["--time", "6s", "peer"])
-        .timeout(std::time::Duration::from_secs(60))
+        .timeout(Duration::from_secs(60))
         .run()
         .expect_code(0);
     let out = outcome.out();
