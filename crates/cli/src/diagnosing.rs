@@ -155,7 +155,7 @@ fn check_page(file: &Path) -> Result<(), String> {
         return Err(named("is a directory"));
     }
     let parent = file.parent().filter(|p| !p.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
+    let parent = parent.unwrap_or_else(|| Path::new("."));
     match fs::metadata(parent) {
         Ok(meta) if meta.is_dir() => Ok(()),
         Ok(_) => Err(named("its parent is not a directory")),

@@ -296,7 +296,7 @@ fn status_text(status: &PlanStatus) -> String {
         status.target,
         units::size(status.bytes_done),
         units::size(status.bytes),
-        units::counted(counts.total.into(), "shard", "shards"),
+        units::counted(counts.total, "shard", "shards"),
         states.join(", "),
     );
     for shard in status.unfinished.iter().take(LISTED) {

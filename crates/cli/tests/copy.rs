@@ -232,7 +232,7 @@ fn a_second_signal_ends_at_once() {
         let sets = status.lines().filter_map(|line| {
             let set = line
                 .strip_prefix("SigPnd:")
-                .or(line.strip_prefix("ShdPnd:"))?;
+                .or_else(|| line.strip_prefix("ShdPnd:"))?;
             u64::from_str_radix(set.trim(), 16).ok()
         });
         sets.fold(0, |all, set| all | set) & (1 << (Signal::INT.as_raw() - 1)) != 0
