@@ -4,18 +4,18 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-use longhaul_tests::Scene;
-use testkit::PeerKind;
+use longhaul_tests::{Scene, longhaul};
 use testkit::process::Run;
 use testkit::tree::write_file;
+use testkit::{PeerBuilder, PeerKind};
 
 struct Links(Scene);
 
 impl Links {
     /// Creates `from` with a directory and a file, `to` with symlinks in their places, and
     /// `outside`.
-    fn start(kind: PeerKind) -> Option<Self> {
-        let scene = Scene::start(kind)?;
+    fn start(peer: PeerBuilder) -> Option<Self> {
+        let scene = Scene::with(peer)?;
         if scene.client.is_scp() {
             return None;
         }
@@ -51,13 +51,16 @@ fn mode(scene: &Scene, path: &str, mode: u32) {
     fs::set_permissions(scene.path(path), mode).expect("ours");
 }
 
-const PEERS: [PeerKind; 2] = [PeerKind::OpenSsh, PeerKind::Longhaul];
+fn peers() -> [PeerBuilder; 2] {
+    let ours = PeerBuilder::longhaul(longhaul(), [""; 0]);
+    [PeerBuilder::new(PeerKind::OpenSsh), ours]
+}
 
 #[test]
 fn a_directory_meets_a_symlink_and_a_file_replaces_one() {
-    for kind in PEERS {
-        for flags in [&["-r"][..], &["-a"], &["-r", "--inplace"], &["-pr"]] {
-            let Some(links) = Links::start(kind) else {
+    for flags in [&["-r"][..], &["-a"], &["-r", "--inplace"], &["-pr"]] {
+        for peer in peers() {
+            let Some(links) = Links::start(peer) else {
                 continue;
             };
             let outcome = links.cp(flags, "from/.", "to").run().expect_code(1);
@@ -74,9 +77,9 @@ fn a_directory_meets_a_symlink_and_a_file_replaces_one() {
 
 #[test]
 fn one_file_in_the_target_replaces_a_symlink() {
-    for kind in PEERS {
-        for flags in [&[][..], &["--inplace"], &["-p"]] {
-            let Some(links) = Links::start(kind) else {
+    for flags in [&[][..], &["--inplace"], &["-p"]] {
+        for peer in peers() {
+            let Some(links) = Links::start(peer) else {
                 continue;
             };
             links.cp(flags, "from/file", "to/").run().expect_code(0);
@@ -88,8 +91,8 @@ fn one_file_in_the_target_replaces_a_symlink() {
 
 #[test]
 fn a_symlink_that_the_user_names_is_followed() {
-    for kind in PEERS {
-        let Some(links) = Links::start(kind) else {
+    for peer in peers() {
+        let Some(links) = Links::start(peer) else {
             continue;
         };
         links
@@ -107,8 +110,8 @@ fn a_symlink_that_the_user_names_is_followed() {
 
 #[test]
 fn symlinks_to_directories_are_followed_where_that_is_asked() {
-    for kind in PEERS {
-        let Some(links) = Links::start(kind) else {
+    for peer in peers() {
+        let Some(links) = Links::start(peer) else {
             continue;
         };
         let flags = ["-r", "--keep-dirlinks"];
