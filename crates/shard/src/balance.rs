@@ -147,8 +147,11 @@ mod tests {
         assert_eq!(Assignment::new([].into_iter(), 3).ends, [0, 0, 0]);
     }
 
-    /// No shard of a random tree exceeds the larger of the average and the largest entry by more
-    /// than a small entry.
+    /// Largest-first gives an entry to the shard with the least work, which is at most the average.
+    /// The entries before the first that must share a shard are alone in theirs. So no shard of a
+    /// random tree exceeds the largest entry, or the average and that first one, by more than a small
+    /// entry. Seed 0xcb0871ee000061d0 broke a bound of 4/3 of the average: 41 equal entries on 40
+    /// shards need twice as long as one of them.
     #[test]
     fn no_shard_is_much_longer_than_needed() {
         arbtest::arbtest(|u| {
@@ -164,10 +167,12 @@ mod tests {
             let loads = loads(&costs, shards);
             assert_eq!(loads.iter().sum::<u128>(), total);
             let average = total / u128::from(shards);
-            let largest = costs.iter().copied().max().map_or(0, u128::from);
+            let mut sorted = costs;
+            sorted.sort_unstable_by_key(|cost| Reverse(*cost));
+            let at = |at: usize| sorted.get(at).copied().map_or(0, u128::from);
+            let (largest, shared) = (at(0), at(shards as usize));
             let most = loads.iter().copied().max().unwrap_or_default();
-            // Graham's bound of largest-first is 4/3 of the optimum, which is at least the average.
-            let bound = average.max(largest) * 4 / 3 + average / u128::from(LARGE_PART) + 1;
+            let bound = largest.max(average + shared) + average / u128::from(LARGE_PART) + 1;
             assert!(most <= bound, "{most} > {bound}");
             Ok(())
         })
