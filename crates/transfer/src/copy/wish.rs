@@ -10,7 +10,7 @@ use super::edge::Edge;
 /// Conditions that a copy waits for; the first one that is met ends the wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// Events of these sessions, by [`Connected::number`].
+    /// Events of these sessions, by [`super::edge::Connected::number`].
     pub(super) sessions: Vec<usize>,
     /// Records of the journal that become durable.
     pub(super) journal: bool,
