@@ -65,7 +65,7 @@ pub const OPTIONS: &[PathOption] = &[
         name: "queue",
         value: "SIZE|TIME|fq-codel",
         several: false,
-        help: "Set the queue of the link: drop-tail of 2MB or 50ms, or fq-codel [one \
+        help: "Set the queue: drop-tail of 2MB or 50ms, or fq-codel [one \
              bandwidth-delay product]",
         set: |path, text| set(&mut path.queue, queue(text)),
     },
