@@ -82,7 +82,7 @@ fn every_refusal_is_one_sentence_that_names_the_option() {
         ("loss", "90%/2", "bursts of 2 packets"),
         ("duplicate", "200%", "below 100%"),
         ("reorder", "1%/5", "has no unit"),
-        ("queue", "much", "neither a size such as 2MB nor a time"),
+        ("queue", "much", "neither a size such as 2MB, nor a time"),
         ("queue", "1kB", "cannot hold one packet of 1500"),
         ("mtu", "575", "from 576 to 65535"),
         ("mtu", "65536", "from 576 to 65535"),

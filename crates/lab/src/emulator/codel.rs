@@ -143,7 +143,8 @@ mod tests {
     fn a_standing_queue_loses_packets_ever_more_often_and_a_short_one_none() {
         let drops = |wait: u64| {
             let mut queue = FqCodel::default();
-            let times = (1..2000).map(|ms| ms * MS);
+            // The first packet passes, and the second one begins the connection's own queue.
+            let times = [0, 0].into_iter().chain((1..2000).map(|ms| ms * MS));
             let dropped =
                 |now: &u64| queue.decide(flow(1), 1500, *now, now + wait) == QueueDecision::Drop;
             times.filter(dropped).collect::<Vec<_>>()
