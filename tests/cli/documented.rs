@@ -14,7 +14,7 @@ use testkit::tree::write_file;
 use testkit::{PeerKind, Run, port};
 
 /// Commands that other tests run, since they need more than a host and a folder.
-const ELSEWHERE: [(&str, &str); 14] = [
+const ELSEWHERE: [(&str, &str); 23] = [
     ("longhaul bench", "takes minutes: tests/cli/bench.rs"),
     (
         "longhaul bootstrap",
@@ -32,6 +32,42 @@ const ELSEWHERE: [(&str, &str); 14] = [
     (
         "longhaul cp -r a:/data b:",
         "needs two hosts: tests/cli/host_to_host.rs",
+    ),
+    (
+        "longhaul cp --by-host",
+        "needs several hosts: tests/cli/several_hosts.rs",
+    ),
+    (
+        "longhaul cp 'web{1..9}",
+        "needs several hosts: tests/cli/several_hosts.rs",
+    ),
+    (
+        "longhaul cp db:/dump.gz",
+        "needs several hosts: tests/cli/several_hosts.rs",
+    ),
+    (
+        "longhaul cp image.tar",
+        "needs several hosts: tests/cli/several_hosts.rs",
+    ),
+    (
+        "longhaul cp --hosts",
+        "needs several hosts: tests/cli/several_hosts.rs",
+    ),
+    (
+        "longhaul cp -r --fan-out",
+        "needs several hosts: tests/cli/several_hosts.rs",
+    ),
+    (
+        "longhaul cp --via",
+        "needs a relaying host: tests/interop/via.rs",
+    ),
+    (
+        "longhaul lab --path policed-uplink",
+        "takes its time: tests/lab/doctor.rs",
+    ),
+    (
+        "longhaul lab --rtt 130ms --rate 120Mbit --police CS1=10Mbit --sshd -- longhaul doctor",
+        "takes its time: tests/lab/doctor.rs",
     ),
     ("longhaul wrap", "needs a web server named host: tests/wrap"),
     ("longhaul doctor", "takes its time: tests/lab/doctor.rs"),
@@ -175,6 +211,7 @@ impl<'a> Ground<'a> {
             "big.iso",
             "data/one",
             "data/sub/two",
+            "photos/one",
             "-odd name",
         ] {
             let file = ground.work.join(name);
@@ -185,6 +222,13 @@ impl<'a> Ground<'a> {
         write_file(&scene.peer.home().join("results/file"), b"a result");
         fs::create_dir(scene.peer.home().join("-odd name")).expect("our folder");
         fs::create_dir(ground.home.join("public")).expect("our folder");
+        for folder in [
+            scene.peer.home().join("backup/monday"),
+            ground.srv.join("site"),
+        ] {
+            fs::create_dir_all(&folder).expect("our folder");
+            write_file(&folder.join("one"), b"photos/one");
+        }
         let key = scene.client.dir.key().public_line();
         write_file(&ground.work.join("friends"), key.as_bytes());
         fs::set_permissions(
