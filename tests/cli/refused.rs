@@ -13,7 +13,7 @@ fn refused_flags_say_why() {
         (&["-R"], "through this machine"),
         (&["-1"], "obsolete"),
         (&["-t"], "scp protocol"),
-        (&["-f"], "scp protocol"),
+        (&["-f"], "leave -f out"),
     ] {
         let outcome = client.cp().args(flags).args(["a", "peer:b"]).run();
         outcome.expect_code(2).expect_err(&[reason]);
