@@ -5,6 +5,10 @@ use super::{WayFigures, WayResult};
 /// Times as fast as the direct way a detour must be expected to be.
 pub const WORTH: f64 = 1.3;
 
+/// Round trip of the direct way below which there is no detour: TCP recovers at once on it, and the
+/// figures of a burst are those of the two machines.
+const SHORT_US: u32 = 5_000;
+
 /// Returns the index of the candidate through which connections should go; `None` for the direct
 /// way.
 ///
@@ -19,7 +23,11 @@ pub fn choose(direct: &WayResult, candidates: &[WayResult]) -> Option<usize> {
     let (at, best) = measured.rev().max_by_key(|(_, way)| better(way))?;
     let worth = match direct {
         Ok(direct) => {
-            !direct.grows && best.rate > 0 && best.rate as f64 >= WORTH * direct.rate as f64
+            let short = direct.rtt_us < SHORT_US && direct.rate > 0;
+            !short
+                && !direct.grows
+                && best.rate > 0
+                && best.rate as f64 >= WORTH * direct.rate as f64
         }
         Err(_) => true,
     };
@@ -62,6 +70,8 @@ mod tests {
             ),
             (way(500, 160), vec![way(900, 9), way(900, 9)], Some(0)),
             (way(500, 160), vec![way(900, 9), way(900, 8)], Some(1)),
+            // A busy machine made a burst over loopback look slow.
+            (way(500, 1), vec![way(5_000, 1)], None),
             // The direct way has not shown its limit.
             (growing(500, 160), vec![way(5_000, 165)], None),
             // A candidate that still grows is at least that fast.

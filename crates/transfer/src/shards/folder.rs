@@ -161,7 +161,7 @@ impl Plan {
         let dir = open_folder(path)?;
         match read_header(&dir)? {
             Some((header, id)) => Ok(Self { dir, header, id }),
-            None => Err(PlanError::Io(format!(
+            None => Err(PlanError::Unusable(format!(
                 "{}: there is no plan in this folder: make one with longhaul plan",
                 shown(path)
             ))),
