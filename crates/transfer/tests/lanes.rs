@@ -297,7 +297,10 @@ fn a_host_that_ends_every_channel_is_given_up() -> Result {
         &CancelToken::default(),
     );
     let Outcome::NoConnection(why) = summary.outcome else {
-        panic!("{:?}, {opened:?} channels", summary.outcome);
+        panic!(
+            "{:?}, {opened:?} channels, {:?}",
+            summary.outcome, summary.failures
+        );
     };
     assert!(why.contains("as the test wants"), "{why}");
     Ok(())

@@ -300,16 +300,19 @@ fn files_behind_a_directory_that_cannot_be_made_go_nowhere() -> Result {
         .iter()
         .map(|f| f.path.to_string())
         .collect();
-    assert_eq!(failed.len(), 1, "{failed:?}");
-    assert!(failed[0].ends_with("up/b"), "{failed:?}");
-    assert_eq!(summary.files, 300);
+    // A symlink below the target is not followed, whoever made it.
+    let names: Vec<&str> = failed
+        .iter()
+        .filter_map(|path| path.rsplit('/').next())
+        .collect();
+    assert_eq!(names, ["b", "c"], "{failed:?}");
+    assert_eq!(summary.files, 150);
+    assert_eq!(fs::read_dir(world.path("elsewhere"))?.count(), 0);
     assert_eq!(fs::read(world.path("up/b"))?, b"a file in the way");
     for i in 0..150 {
         let name = format!("f{i}");
         let read = |dir: &str| fs::read_to_string(world.path(dir).join(&name));
         assert_eq!(read("up/a")?, format!("a {i}"));
-        // As with scp, a symlink to a directory counts as one.
-        assert_eq!(read("elsewhere")?, format!("c {i}"));
     }
     for dir in ["up", "up/a", "elsewhere"] {
         for entry in fs::read_dir(world.path(dir))? {
