@@ -24,7 +24,10 @@ fn a_second_copy_begins_with_the_connections_that_the_first_one_found() {
         Seed::new(3).bytes(80_000_000),
     )
     .unwrap();
-    let copy = format!("{} cp -vv {here}/file far:{here}/copy", longhaul().display());
+    let copy = format!(
+        "{} cp -vv {here}/file far:{here}/copy",
+        longhaul().display()
+    );
     let outcome = lab
         .env("XDG_CACHE_HOME", temporary.path().join("cache"))
         .args(["--path", "transatlantic", "--sshd", "-q", "--"])
