@@ -60,16 +60,19 @@ fn a_running_copy_is_explained_without_disturbing_it() {
     assert_one_sentence(&gone, "no such process");
 }
 
-#[test]
-fn figures_that_others_could_have_written_are_refused() {
-    if is_scp() {
-        return;
-    }
-    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
-        return;
-    };
+/// Returns a server, and the folder in which running transfers of its client leave their figures.
+fn with_figures() -> Option<(Scene, PathBuf)> {
+    let scene = Scene::start(PeerKind::OpenSsh).filter(|_| !is_scp())?;
     let folder = scene.client.dir.path().join("runtime/longhaul");
     fs::create_dir_all(&folder).expect("a folder");
+    Some((scene, folder))
+}
+
+#[test]
+fn figures_that_others_could_have_written_are_refused() {
+    let Some((scene, folder)) = with_figures() else {
+        return;
+    };
     let pid = std::process::id();
     let file = folder.join(format!("{pid}.json"));
     let watch = || {
@@ -94,14 +97,9 @@ fn figures_that_others_could_have_written_are_refused() {
 
 #[test]
 fn an_escape_sequence_in_the_figures_does_not_reach_the_terminal() {
-    if is_scp() {
-        return;
-    }
-    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+    let Some((scene, folder)) = with_figures() else {
         return;
     };
-    let folder = scene.client.dir.path().join("runtime/longhaul");
-    fs::create_dir_all(&folder).expect("a folder");
     let pid = std::process::id();
     let session = r#"{"host":"h\u001b[31m","direction":"up","connections":1,"channels":1,"limiter":"loss","measured":3.0,"evidence":{"rate":1e999999,"loss":-1}}"#;
     let hostile = session.replace("1e999999", "1e300");

@@ -571,9 +571,10 @@ fn a_filter_file_that_cannot_be_read_or_parsed_names_file_and_line() {
     }
 }
 
+/// An absolute --backup-dir of a target on this machine was refused once.
 #[test]
 fn replaced_and_deleted_files_go_to_the_backup_folder() {
-    for up in [true, false] {
+    for (up, folder) in [(true, ".old"), (false, ".old"), (true, ""), (false, "")] {
         let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
             return;
         };
@@ -584,27 +585,26 @@ fn replaced_and_deleted_files_go_to_the_backup_folder() {
             true => (scene.path("a").into_os_string(), scene.remote("b")),
             false => (scene.remote("a"), scene.path("b").into_os_string()),
         };
-        let flags = ["--delete", "--backup-dir", ".old"];
+        let (folder, backup) = match folder {
+            "" => (scene.path("old"), scene.path("old").into_os_string()),
+            inside => (scene.path("b").join(inside), inside.into()),
+        };
         for _ in 0..2 {
-            sync(&scene, &flags)
-                .arg(&from)
-                .arg(&to)
-                .run()
-                .expect_code(0);
+            let run = sync(&scene, &["--delete", "--backup-dir"]).arg(&backup);
+            run.arg(&from).arg(&to).run().expect_code(0);
         }
-        assert_eq!(
-            fs::read(scene.path("b/changed")).expect("there"),
-            b"new content"
-        );
-        assert_eq!(
-            fs::read(scene.path("b/.old/changed")).expect("kept"),
-            b"old"
-        );
-        assert_eq!(
-            fs::read(scene.path("b/.old/dir/gone")).expect("kept"),
-            b"gone"
-        );
+        for (path, content) in [
+            (scene.path("b/changed"), "new content"),
+            (folder.join("changed"), "old"),
+            (folder.join("dir/gone"), "gone"),
+        ] {
+            let found = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            assert_eq!(found, content.as_bytes(), "{}, up {up}", path.display());
+        }
         assert!(!scene.path("b/dir").exists());
+        if folder == scene.path("old") {
+            assert_same(&scene.path("a"), &scene.path("b"), Compare::MODES);
+        }
     }
 }
 

@@ -92,28 +92,3 @@ fn what_cannot_be_linked_is_copied_and_one_sentence_says_why() {
         assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
     }
 }
-
-/// Regression: an absolute --backup-dir of a target on this machine was refused.
-#[test]
-fn a_backup_folder_outside_the_target_is_used() {
-    for up in [true, false] {
-        let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
-            return;
-        };
-        write_file(&scene.path("a/changed"), b"new content");
-        write_file(&scene.path("b/changed"), b"old");
-        write_file(&scene.path("b/dir/gone"), b"gone");
-        let (from, to) = match up {
-            true => (scene.path("a").into_os_string(), scene.remote("b")),
-            false => (scene.remote("a"), scene.path("b").into_os_string()),
-        };
-        let backup = format!("--backup-dir={}", scene.path("old").display());
-        let run = sync(&scene, &["--delete", &backup]).arg(from).arg(to).run();
-        run.expect_code(0);
-        assert_same(&scene.path("a"), &scene.path("b"), Compare::MODES);
-        for (name, content) in [("changed", "old"), ("dir/gone", "gone")] {
-            let kept = fs::read(scene.path("old").join(name)).expect("it was kept");
-            assert_eq!(kept, content.as_bytes(), "up {up}");
-        }
-    }
-}

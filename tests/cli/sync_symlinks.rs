@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_tests::Scene;
@@ -56,14 +57,7 @@ fn a_process_that_swaps_directories_for_symlinks_leads_no_deletion_outside() {
         let over = AtomicBool::new(false);
         let (dir, aside) = (scene.path("b/dir"), scene.path(&format!("aside-{round}")));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    let _ = fs::rename(&dir, &aside);
-                    let _ = symlink(scene.path("outside"), &dir);
-                    let _ = fs::remove_file(&dir);
-                    let _ = fs::rename(&aside, &dir);
-                }
-            });
+            scope.spawn(|| swap(&dir, &aside, &scene.path("outside"), &over));
             let run = sync(&scene, &["--delete", "--yes"]).arg(scene.remote("a"));
             let outcome = run.arg(scene.path("b")).run();
             over.store(true, Ordering::Relaxed);
@@ -71,6 +65,16 @@ fn a_process_that_swaps_directories_for_symlinks_leads_no_deletion_outside() {
         });
         assert_eq!(entries(&scene.path("outside")).len(), 40, "round {round}");
         let _ = fs::remove_dir_all(scene.path("b"));
+    }
+}
+
+/// Replaces a directory by a symlink to `outside` and back, until `over`.
+fn swap(dir: &Path, aside: &Path, outside: &Path, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        let _ = fs::rename(dir, aside);
+        let _ = symlink(outside, dir);
+        let _ = fs::remove_file(dir);
+        let _ = fs::rename(aside, dir);
     }
 }
 
@@ -99,14 +103,7 @@ fn a_process_that_swaps_directories_for_symlinks_leads_no_copy_outside() {
         let over = AtomicBool::new(false);
         let (dir, aside) = (scene.path("b/dir"), scene.path(&format!("aside-{round}")));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    let _ = fs::rename(&dir, &aside);
-                    let _ = symlink(scene.path("outside"), &dir);
-                    let _ = fs::remove_file(&dir);
-                    let _ = fs::rename(&aside, &dir);
-                }
-            });
+            scope.spawn(|| swap(&dir, &aside, &scene.path("outside"), &over));
             let flags = ["--delete", "--yes", "--backup-dir", ".old"];
             let run = sync(&scene, &flags).arg(scene.remote("a"));
             let outcome = run.arg(scene.path("b")).run();

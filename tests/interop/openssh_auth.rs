@@ -1,7 +1,7 @@
 //! Authentication of the user and of the server, with OpenSSH as the server.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use longhaul_tests::{Client, Scene, password, remote, scratch};
 use tempfile::TempDir;
@@ -208,20 +208,25 @@ fn a_key_file_that_others_can_read_is_refused() {
         .expect_err(&["permission", "too open"]);
 }
 
-#[test]
-fn key_then_password() {
+/// Starts a server that wants a key and then a password, whose account may read the file and not
+/// write: for a download from the returned file to the returned copy.
+fn second_factor() -> Option<(Stranger, PathBuf, PathBuf)> {
     let client = Client::new();
     let builder = PeerBuilder::openssh()
         .auth(Auth::Password)
         .option("AuthenticationMethods", "publickey,password")
         .authorize(&client.dir);
-    let Some(mut stranger) = Stranger::start(client, builder) else {
+    let stranger = Stranger::start(client, builder)?;
+    open(stranger.files.path());
+    let [file, copy] = ["file", "copy"].map(|name| stranger.files.path().join(name));
+    Some((stranger, file, copy))
+}
+
+#[test]
+fn key_then_password() {
+    let Some((mut stranger, file, copy)) = second_factor() else {
         return;
     };
-    // The server's account may read the file and not write: a download.
-    open(stranger.files.path());
-    let copy = stranger.files.path().join("copy");
-    let file = stranger.files.path().join("file");
     let run = stranger.client.answering(password());
     run.arg(remote("peer", &file))
         .arg(&copy)
@@ -239,17 +244,9 @@ fn key_then_password() {
 /// factor again, and failed where nobody could be asked.
 #[test]
 fn an_open_connection_of_ssh_saves_the_second_factor() {
-    let client = Client::new();
-    let builder = PeerBuilder::openssh()
-        .auth(Auth::Password)
-        .option("AuthenticationMethods", "publickey,password")
-        .authorize(&client.dir);
-    let Some(mut stranger) = Stranger::start(client, builder) else {
+    let Some((mut stranger, file, copy)) = second_factor() else {
         return;
     };
-    open(stranger.files.path());
-    let copy = stranger.files.path().join("copy");
-    let file = stranger.files.path().join("file");
     let socket = stranger.client.dir.path().join("master");
     let dir = &mut stranger.client.dir;
     dir.set("peer", "ControlPath", socket.display().to_string());

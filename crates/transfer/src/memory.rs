@@ -99,7 +99,7 @@ pub struct HostMemory {
     /// Operations that the SFTP server was found to refuse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusalMemory>,
-    /// What further logins cost, if that is unusual.
+    /// Cost of further logins, if it is unusual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logins: Option<LoginMemory>,
     /// The choices of `--via auto`, at most one for each direction.
@@ -139,7 +139,7 @@ pub struct RefusalMemory {
     pub refusals: Refusals,
 }
 
-/// What further logins cost, and when that was seen.
+/// Cost of further logins, and the time at which it was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoginMemory {

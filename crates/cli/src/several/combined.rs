@@ -33,36 +33,61 @@ pub(super) fn combined(each: Vec<HostEnd>) -> Summary {
 
 fn add(all: &mut Summary, host: &str, from: Option<String>, mut one: Summary) {
     add_failures(all, host, &mut one);
+    // Names every field, so that none is forgotten.
+    let Summary {
+        outcome,
+        files,
+        directories,
+        symlinks,
+        excluded,
+        bytes,
+        unfinished,
+        taken_over,
+        reused,
+        journal,
+        failed,
+        failures: _,
+        state,
+        synced,
+        verified,
+        elapsed,
+        sessions,
+        far_ends,
+        way: _,
+        hosts: _,
+        decisions,
+    } = one;
     all.hosts.push(HostResult {
         host: Name(host.as_bytes().to_vec()),
         from: from.map(|from| Name(from.into_bytes())),
-        files: one.files,
-        bytes: one.bytes,
-        unfinished: one.unfinished,
-        failed: one.failed,
-        elapsed: one.elapsed,
-        outcome: one.outcome,
+        files,
+        bytes,
+        unfinished,
+        failed,
+        elapsed,
+        outcome,
     });
-    all.files += one.files;
-    all.directories += one.directories;
-    all.symlinks += one.symlinks;
-    all.bytes = all.bytes.saturating_add(one.bytes);
-    all.unfinished = all.unfinished.saturating_add(one.unfinished);
-    all.taken_over = all.taken_over.saturating_add(one.taken_over);
-    all.reused = all.reused.saturating_add(one.reused);
-    all.journal = all.journal.take().or(one.journal);
-    all.state = match (all.state, one.state) {
+    all.files += files;
+    all.directories += directories;
+    all.symlinks += symlinks;
+    all.excluded += excluded;
+    all.bytes = all.bytes.saturating_add(bytes);
+    all.unfinished = all.unfinished.saturating_add(unfinished);
+    all.taken_over = all.taken_over.saturating_add(taken_over);
+    all.reused = all.reused.saturating_add(reused);
+    all.journal = all.journal.take().or(journal);
+    all.state = match (all.state, state) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     };
-    all.synced &= one.synced || one.files == 0;
-    all.verified = match (all.verified.take(), one.verified) {
+    all.synced &= synced || files == 0;
+    all.verified = match (all.verified.take(), verified) {
         (Some(a), Some(b)) => Some(both(a, b)),
         (a, b) => a.or(b),
     };
-    all.sessions.extend(one.sessions);
-    all.far_ends.extend(one.far_ends);
-    all.decisions.extend(one.decisions);
+    all.sessions.extend(sessions);
+    all.far_ends.extend(far_ends);
+    all.decisions.extend(decisions);
 }
 
 /// Takes over the failures of a host; a failed connection counts as one.
@@ -143,10 +168,12 @@ mod tests {
         let done = Summary {
             files: 3,
             bytes: 9,
+            excluded: 2,
             ..Summary::default()
         };
         let all = combined(vec![end("h1", done), end("h2", down())]);
         assert_eq!((all.files, all.bytes, all.failed), (3, 9, 1));
+        assert_eq!(all.excluded, 2, "it was left out");
         assert_eq!(all.outcome, Outcome::Partial);
         assert_eq!(all.failures[0].path, Name(b"h2".to_vec()));
         assert_eq!(all.failures[0].reason, "connection refused");

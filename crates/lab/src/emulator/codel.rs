@@ -39,11 +39,11 @@ struct Flow {
 /// The decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueDecision {
-    /// It leaves at its turn.
+    /// The packet leaves at its turn.
     Wait,
-    /// It passes the packets of other connections.
+    /// The packet passes those of other connections.
     Pass,
-    /// It is dropped.
+    /// The packet is dropped.
     Drop,
 }
 

@@ -27,7 +27,7 @@ use crate::copy::TransferEstimate;
 use crate::identity::Identities;
 use crate::session::{self, Link, NoMoreConnections, RemoteKnowledge, SessionOptions};
 
-/// How long a prepared connection waits. sshd's LoginGraceTime is two minutes, which a prompt may
+/// Longest wait of a prepared connection. sshd's LoginGraceTime is two minutes, which a prompt may
 /// use up.
 const LONGEST: Duration = Duration::from_secs(10);
 /// The interval at which the count is checked.

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::escape;
 
-/// How long the command may take to exit once it has closed the connection.
+/// Time for the command to exit once it has closed the connection.
 const EXITS: Duration = Duration::from_millis(500);
 /// Bytes kept of the end of the command's standard error.
 const KEPT: usize = 1000;

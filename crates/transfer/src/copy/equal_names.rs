@@ -29,7 +29,7 @@ pub(super) struct Source {
 pub struct NamedSource {
     /// The source, as `host:path` if remote.
     pub source: Name,
-    /// Its name in the target; `None` if its contents are copied into the target itself.
+    /// Name of the source in the target; `None` if its contents are copied into the target itself.
     pub name: Option<Vec<u8>>,
 }
 

@@ -60,7 +60,7 @@ pub(super) struct PossibleOverlap {
     end: CopyEnd,
     /// Existing directory, as the user wrote it for the server.
     seen: Vec<u8>,
-    /// The same directory on this machine, if the server is this machine.
+    /// Path of that directory on this machine, if the server is this machine.
     pub(super) here: PathBuf,
 }
 

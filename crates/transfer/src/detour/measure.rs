@@ -29,7 +29,7 @@ const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
 /// The host to measure.
 pub struct DetourTarget {
-    /// Its configuration, with the direct way.
+    /// Configuration of the host, with the direct way.
     pub config: HostConfig,
     /// Settings of the copy's connections.
     pub settings: SharedSettings,

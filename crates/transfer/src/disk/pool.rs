@@ -16,7 +16,7 @@ use super::{
 };
 use crate::sums::{SumLedger, SumTicket};
 
-/// How long dropping a pool waits for an operation that does not end, such as a write to a FIFO
+/// Longest wait of a dropped pool for an operation that does not end, such as a write to a FIFO
 /// without a reader. Temporaries are on regular file systems, where operations end.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(10);
 

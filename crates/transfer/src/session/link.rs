@@ -228,7 +228,7 @@ pub trait ConnectionSource: Send + Sync {
         false
     }
 
-    /// What further logins cost on this host in earlier runs.
+    /// Cost of further logins on this host in earlier runs.
     fn login_cost(&self) -> LoginCost {
         LoginCost::default()
     }

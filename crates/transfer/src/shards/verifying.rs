@@ -26,7 +26,7 @@ pub struct VerifyOptions {
 pub struct PlanVerified {
     /// Each difference is a failure.
     pub summary: Summary,
-    /// What is as planned.
+    /// Totals of the entries that are as planned.
     pub sound: Totals,
     /// The plan itself cannot be used.
     pub unusable: bool,

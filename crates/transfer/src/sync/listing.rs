@@ -62,7 +62,7 @@ pub(crate) struct Root {
 
 /// Attributes of the root of a listing.
 pub(crate) enum RootAttributes {
-    /// They are these; `None` if there is no such directory yet.
+    /// The attributes; `None` if there is no such directory yet.
     Known(Option<Attributes>),
     /// The server is asked for them while it lists.
     Queried(RootQuery),

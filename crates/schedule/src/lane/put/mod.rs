@@ -66,7 +66,7 @@ pub(super) struct Put {
     stage: Stage,
 }
 
-/// What holds for a job over all its attempts.
+/// State of a job that all its attempts share.
 #[derive(Debug)]
 struct Upload {
     requests: JobRequests,

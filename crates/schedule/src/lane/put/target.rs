@@ -1,4 +1,4 @@
-//! What stands at the target of an upload.
+//! Looks at the existing entry at the target of an upload.
 
 use sftp::{Attrs, OpenFlags, Reply, StatusCode};
 

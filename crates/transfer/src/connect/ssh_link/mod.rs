@@ -91,7 +91,7 @@ pub struct LinkConfig {
     pub connection: ConnectionConfig,
     /// The server's identification and SFTP server as remembered from an earlier visit.
     pub remembered: Option<(String, ServerInfo)>,
-    /// What is known of a longhaul at the far end; ignored if the SSH server itself is a longhaul.
+    /// Knowledge about a longhaul at the far end; ignored if the SSH server itself is a longhaul.
     pub far: RemoteKnowledge,
     /// The command that starts the remote longhaul.
     pub served_by: Vec<u8>,

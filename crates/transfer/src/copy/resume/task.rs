@@ -1,4 +1,4 @@
-//! What an earlier run has left of one file, and the file's place in the journal.
+//! Leftovers of an earlier run for one file, and the file's place in the journal.
 
 use schedule::Keep;
 use schedule::journal::ExistingFile;

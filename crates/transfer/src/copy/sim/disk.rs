@@ -53,7 +53,7 @@ struct Target {
     sums: Option<Arc<FileSums>>,
 }
 
-/// What requests work on.
+/// The simulated objects that a request changes.
 pub(super) struct Around<'a> {
     pub(super) fs: &'a mut Fs,
     pub(super) ledger: Option<&'a SumLedger>,
