@@ -734,6 +734,9 @@ fn a_direction_without_room_for_acknowledgements_is_named() {
     for rung in &mut e.down.rungs {
         rung.rate = 0.01 * e.up.rungs[0].rate;
     }
+    for rung in e.up.rungs.iter_mut().filter(|r| r.connections > 1) {
+        rung.rate *= 1.2;
+    }
     let d = diagnose(&e);
     assert!(
         d.findings.iter().any(|f| f.cause == Cause::ReturnPath),

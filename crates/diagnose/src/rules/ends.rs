@@ -1,7 +1,7 @@
 //! Rules about disks, logins, small files and the server's answers.
 
 use crate::cause::Cause;
-use crate::evidence::{Evidence, Rung};
+use crate::evidence::{Evidence, Ladder, Rung};
 use crate::finding::{Certainty, Direction, Finding};
 use crate::units::{percent, rate, time};
 
@@ -18,14 +18,19 @@ const SMALL_FILES: f64 = 0.3;
 const TRIPS_OF_A_FILE: f64 = 3.0;
 /// Time of a small file beyond its round trips from which on the server is slow.
 const SLOW_FILE: f64 = 0.05;
-/// Bytes of acknowledgements per byte of data: one of 52 bytes for two segments of 1,500.
-const ACKNOWLEDGEMENTS: f64 = 0.017;
+/// Bytes of acknowledgements per byte of data, at most: one of 72 bytes (IPv6) for one to two segments
+/// of 1,500, and SFTP's answers.
+const ACKNOWLEDGEMENTS: f64 = 0.04;
+/// Gain from more connections that a full link does not give.
+const MORE_WITH_MORE: f64 = 1.1;
 /// Segments that a tunnel or a low MSS makes smaller than Ethernet's with any TCP options.
 const SMALL_SEGMENT: u32 = 1_380;
 /// Share of the path's rate below which a disk is the limit.
 const SLOWER: f64 = 0.8;
 /// Rate of a class, as a share of the unmarked one, below which the class is slowed down.
 const MARKED: f64 = 0.7;
+/// The same with fewer pairs than [`PAIRS`], which leaves the finding unsure.
+const FEW_PAIRS_MARKED: f64 = 0.4;
 /// Pairs that must agree.
 const PAIRS: usize = 3;
 
@@ -90,17 +95,23 @@ fn marked(e: &Evidence, found: &mut Vec<Finding>) {
     let noise = noise.fold(0.0, f64::max);
     for mark in &e.marks.marks {
         let slow = mark.ratios.iter().filter(|ratio| **ratio < MARKED).count();
-        if mark.ratios.len() < PAIRS || slow < mark.ratios.len() {
+        // Few pairs are a reason to measure again, and no proof.
+        let far = mark.ratios.iter().all(|ratio| *ratio < FEW_PAIRS_MARKED);
+        let few = mark.ratios.len() < PAIRS;
+        if mark.ratios.is_empty() || slow < mark.ratios.len() || few && !far {
             continue;
         }
         let evidence = format!(
-            "packets marked {} pass at {}, unmarked ones at {}, in all of {} pairs",
+            "packets marked {} pass at {}, unmarked ones at {}, in {}",
             mark.class,
             rate(mark.rate),
             rate(mark.unmarked),
-            mark.ratios.len()
+            match mark.ratios.len() {
+                1 => "one pair, with no time for more (--time)".to_owned(),
+                pairs => format!("all of {pairs} pairs"),
+            }
         );
-        let sure = mark.ratios.iter().all(|ratio| 1.0 - ratio > 2.0 * noise);
+        let sure = !few && mark.ratios.iter().all(|ratio| 1.0 - ratio > 2.0 * noise);
         let finding = Finding::new(Cause::MarkedClass, evidence).of(Direction::Upload);
         let finding = finding.limits(mark.rate, Some(mark.unmarked));
         found.push(match sure {
@@ -147,15 +158,21 @@ fn slow_answers(e: &Evidence) -> Option<Finding> {
 fn return_path(e: &Evidence) -> Option<Finding> {
     let there = e.up.rung(1, 1).zip(e.down.best());
     let back = e.down.rung(1, 1).zip(e.up.best());
+    let more = |ladder: &Ladder, one: &Rung| {
+        let best = ladder.best().map_or(0.0, |best| best.rate);
+        best > MORE_WITH_MORE * one.rate
+    };
     let starved = |pair: &(&Rung, &Rung)| {
         let (one, other) = pair;
-        other.rate > 0.0 && other.rate < ACKNOWLEDGEMENTS * one.rate
+        let small = other.rate > 0.0 && other.rate < ACKNOWLEDGEMENTS * one.rate;
+        // A full link queues as well, but has the same rate with more connections.
+        small && one.is_queueing() && (more(&e.up, one) || more(&e.down, one))
     };
     let (direction, (one, other)) = [(Direction::Upload, there), (Direction::Download, back)]
         .into_iter()
         .find_map(|(direction, pair)| Some((direction, pair.filter(starved)?)))?;
     let evidence = format!(
-        "the opposite direction carries {}, and acknowledgements of {} need about {}",
+        "the opposite direction carries {}, and acknowledgements of {} need up to {}",
         rate(other.rate),
         rate(one.rate),
         rate(ACKNOWLEDGEMENTS * one.rate)

@@ -21,7 +21,7 @@ use crate::timeline::{Timeline, TimelineStep};
 /// Time for all measurements unless the user sets it, and its extension in round trips: ten pass
 /// before a connection is at full speed, and the DSCP classes need a hundred.
 const TIME: Duration = Duration::from_secs(30);
-const TRIPS: f64 = 380.0;
+const TRIPS: f64 = 450.0;
 const LONGEST_TIME: f64 = 75.0;
 /// Gain from a second connection from which on four and eight are tried.
 const WORTH: f64 = 1.1;
@@ -634,7 +634,8 @@ impl Run<'_> {
     fn has_time_for_rung(&self, up: bool, share: f64) -> bool {
         let mut later = self.time.mul_f64(share);
         if self.can_mark() {
-            later += self.marks_time();
+            // Two further pairs confirm a class that seems slow.
+            later += self.marks_time() + self.slice_time() * 4;
         }
         if up {
             let logins = Duration::from_secs_f64(LOGIN_TRIPS * self.rtt);
@@ -648,11 +649,15 @@ impl Run<'_> {
         SLICE.max(SLICE_TRIPS * self.rtt / self.time.as_secs_f64())
     }
 
-    /// Time for the DSCP classes: three logins, five slices, and the time in which each drains.
-    fn marks_time(&self) -> Duration {
+    /// Time for one slice, and for its data to drain.
+    fn slice_time(&self) -> Duration {
         let slice = self.time.mul_f64(self.slice_share()).as_secs_f64();
-        let slices = slice.max(0.3) + 5.0 * self.rtt;
-        Duration::from_secs_f64(5.0 * slices + 40.0 * self.rtt + 1.0)
+        Duration::from_secs_f64(slice.max(0.3) + 5.0 * self.rtt)
+    }
+
+    /// Time for the DSCP classes: three logins and five slices.
+    fn marks_time(&self) -> Duration {
+        self.slice_time() * 5 + Duration::from_secs_f64(40.0 * self.rtt + 1.0)
     }
 
     /// True if further logins and TCP's counters are available, and the user chose no class.
@@ -734,7 +739,7 @@ impl Run<'_> {
             let suspect = pairs
                 .iter()
                 .all(|(plain, marked)| *marked < SUSPECT * plain);
-            while suspect && pairs.len() < PAIRS && self.left() > self.time.mul_f64(4.0 * share) {
+            while suspect && pairs.len() < PAIRS && self.left() > self.slice_time() * 2 {
                 let plain = self.slice(1, share)?;
                 let marked = self.slice(*connection, share)?;
                 pairs.push((plain, marked));

@@ -12,8 +12,8 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
         FlagGroup::Measuring,
         ("time", ValueKind::Value("TIME")),
         "Stop after about TIME, such as 90s or 5m (default 30s)",
-        "Stop after about TIME, such as 90s or 5m. The default is 30 seconds, and 380 round trips, \
-         at most 75 seconds, where these are longer. A path of more than 200 ms needs more time \
+        "Stop after about TIME, such as 90s or 5m. The default is 30 seconds, and 450 round trips, \
+         at most 75 seconds, where these are longer. A path of more than 160 ms needs more time \
          for the DSCP classes; the result says what was left out.",
         |args, given| {
             args.time = Some(time(&given.text()?)?);
