@@ -38,6 +38,60 @@ fn requests_that_a_server_drops_are_repeated_on_another_channel() {
     }
 }
 
+/// Bug: sshd with MaxSessions 1 refuses a channel until the program of the closed one has ended.
+/// Four refusals came within a few milliseconds, and the session was given up.
+#[test]
+fn a_channel_that_is_refused_while_the_closed_one_lingers_is_opened_again() {
+    for (seed, lingers) in [0, 1, 30, 700, 3000].into_iter().enumerate() {
+        let mut world = World::with(
+            seed as u64,
+            SessionOptions {
+                connections: Some(1),
+                channels: Some(1),
+                ..SessionOptions::default()
+            },
+        );
+        lock(&world.shared).net.server = Personality::other();
+        lock(&world.shared).net.silent = (1, 4);
+        lock(&world.shared).net.lingers = Some(Duration::from_millis(lingers));
+        world.get("big", content(2, 5_000_000));
+        let failed = world.run(LONG);
+        assert_eq!(
+            failed,
+            Vec::<String>::new(),
+            "{lingers} ms: {:?}",
+            world.lines()
+        );
+        assert_eq!(repeated(&world), 1, "{:?}", world.lines());
+        assert!(
+            world.here("big") == Some(content(2, 5_000_000)),
+            "{lingers}"
+        );
+    }
+}
+
+/// A server that never makes room again.
+#[test]
+fn a_channel_that_is_refused_for_good_ends_the_copy() {
+    let mut world = World::with(
+        1,
+        SessionOptions {
+            connections: Some(1),
+            channels: Some(1),
+            ..SessionOptions::default()
+        },
+    );
+    lock(&world.shared).net.server = Personality::other();
+    lock(&world.shared).net.silent = (1, 4);
+    lock(&world.shared).net.lingers = Some(LONG);
+    world.get("big", content(2, 5_000_000));
+    let failed = world.run(LONG);
+    assert!(
+        failed.len() == 1 && failed[0].contains("open failed"),
+        "{failed:?}"
+    );
+}
+
 #[test]
 fn the_second_repetition_has_fewer_requests_in_flight() {
     let (world, failed) = download(1, 2, Personality::other());

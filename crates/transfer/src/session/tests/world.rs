@@ -40,6 +40,10 @@ struct Channel {
     /// The client has closed the channel, or its connection was cut.
     closed: bool,
     over: bool,
+    /// Time when a closed channel makes room for another one.
+    leaves: Option<Instant>,
+    /// The server refuses the channel, and has not said so yet.
+    refused: bool,
 }
 
 /// The server, all connections to it, and the paths.
@@ -56,6 +60,8 @@ pub(super) struct Net {
     pub silent: (usize, usize),
     /// Channels that a connection carries.
     pub channels: usize,
+    /// The server permits one channel, and a closed one takes its place for this long.
+    pub lingers: Option<Duration>,
     /// Seed of the next random bytes for temporaries' names.
     rng: Rng,
     connections: Vec<Vec<Channel>>,
@@ -99,9 +105,10 @@ impl Net {
         }
     }
 
-    /// Time at which data reach the server next. Data in flight on lost connections do too.
+    /// Time at which data reach the server next. Data in flight on lost connections do too, and those
+    /// on refused channels do not.
     fn next_arrival(&self) -> Option<Instant> {
-        let all = self.connections.iter().flatten();
+        let all = self.connections.iter().flatten().filter(|on| !on.over);
         all.filter_map(|on| on.up.next_arrival()).min()
     }
 }
@@ -187,6 +194,12 @@ impl Link for SimLink {
         if channels.iter().filter(|c| !c.closed).count() >= most {
             return None;
         }
+        let now = on.now;
+        let takes_place = |c: &Channel| match c.closed {
+            true => c.leaves.is_some_and(|at| now < at),
+            false => true,
+        };
+        let refused = net.lingers.is_some() && channels.iter().any(takes_place);
         channels.push(Channel {
             model,
             up: Path::new(path, seeds.0),
@@ -194,13 +207,20 @@ impl Link for SimLink {
             outstanding: 0,
             closed: false,
             over: false,
+            leaves: None,
+            refused,
         });
         Some(ChannelId(channels.len() as u32 - 1))
     }
 
     fn close_channel(&mut self, channel: ChannelId) {
-        let mut on = lock(&self.shared);
-        on.net.connections[self.number][channel.0 as usize].closed = true;
+        let on = &mut *lock(&self.shared);
+        let lingers = on.net.lingers;
+        let channel = &mut on.net.connections[self.number][channel.0 as usize];
+        if !channel.closed {
+            channel.closed = true;
+            channel.leaves = lingers.map(|lingers| on.now + lingers);
+        }
     }
 
     fn ready(&mut self, _: Token, _: bool, _: bool) {}
@@ -221,6 +241,11 @@ impl Link for SimLink {
         }
         for (id, on) in net.connections[self.number].iter_mut().enumerate() {
             let id = ChannelId(id as u32);
+            if std::mem::take(&mut on.refused) {
+                (on.closed, on.over) = (true, true);
+                events.push(LinkEvent::Refused(id, "open failed".to_owned()));
+                continue;
+            }
             if on.closed {
                 if !on.over && on.up.next_arrival().is_none() {
                     on.over = true;
@@ -266,6 +291,7 @@ impl Link for SimLink {
         // Data that have arrived are received in every turn, as far as the session wants them.
         let later = |at: &Instant| *at > on.now;
         let next = |channel: &Channel| match (channel.over, channel.closed) {
+            _ if channel.refused => Some(on.now),
             (true, _) => None,
             (_, true) => {
                 let soon = on.now + Duration::from_millis(1);
@@ -375,6 +401,7 @@ impl World {
                 lose_after: Vec::new(),
                 silent: (0, 0),
                 channels: 10,
+                lingers: None,
                 rng: Rng::new(seed),
                 connections: Vec::new(),
                 lost: BTreeMap::new(),
