@@ -76,7 +76,7 @@ fn stalled(e: &Evidence) -> Option<Finding> {
 }
 
 fn disks(e: &Evidence, found: &mut Vec<Finding>) {
-    let path = |ladder: &crate::evidence::Ladder| ladder.best().map(|best| best.rate);
+    let path = |ladder: &Ladder| ladder.best().map(|best| best.rate);
     let Some(best) = path(&e.up) else { return };
     for (cause, disk, whose) in [
         (Cause::FarDisk, e.there.disk, "files there are written at"),
