@@ -571,6 +571,29 @@ fn a_filter_file_that_cannot_be_read_or_parsed_names_file_and_line() {
     }
 }
 
+/// Regression test: a dry run named a directory that a file replaces, and none of the files in it
+/// that the sync deletes.
+#[test]
+fn a_dry_run_names_what_a_change_of_type_deletes() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/d"), b"a file");
+    write_file(&scene.path("b/d/sub/f"), b"content");
+    let run = |flags: &[&str]| {
+        let run = sync(&scene, flags).arg(scene.path("a"));
+        run.arg(scene.remote("b")).run().expect_code(0)
+    };
+    let dry = run(&["-n", "--delete"]);
+    assert!(dry.out().contains("2 to delete"), "{dry}");
+    for line in ["~ d (type)", "- d/sub/", "- d/sub/f"] {
+        assert!(dry.out().lines().any(|said| said == line), "{line}: {dry}");
+    }
+    let done = run(&["--delete"]);
+    assert!(done.err().contains("2 deleted"), "{done}");
+    assert!(done.err().contains("1 replaced"), "{done}");
+}
+
 /// An absolute --backup-dir of a target on this machine was refused once.
 #[test]
 fn replaced_and_deleted_files_go_to_the_backup_folder() {

@@ -361,6 +361,12 @@ impl Sync<'_> {
 
     /// Reports the totals, and each planned change.
     fn announce(&mut self, plan: &Plan) {
+        // What is replaced by an entry of another type is that entry's line; all below it is deleted.
+        let in_the_way: BTreeSet<NodeId> = plan.in_the_way().iter().copied().collect();
+        let tree = plan.target().tree();
+        let below = in_the_way.iter().copied();
+        let below = below.filter(|id| in_the_way.contains(&tree.parent(*id)));
+        let deleted: Vec<NodeId> = below.chain(plan.deletions().iter().copied()).collect();
         let mut files = 0;
         let mut bytes = 0;
         for step in plan.steps() {
@@ -383,7 +389,7 @@ impl Sync<'_> {
             target: shown(End::Target),
             files,
             bytes,
-            deletions: plan.deletions().len() as u64,
+            deletions: deleted.len() as u64,
             equal: plan.equal(),
         };
         self.run.tell(event);
@@ -402,9 +408,9 @@ impl Sync<'_> {
                 });
             }
         }
-        for id in plan.deletions() {
-            let path = plan.target().tree().path(*id);
-            let is_dir = plan.target().tree().entry(*id).kind == Kind::Directory;
+        for id in deleted {
+            let path = plan.target().tree().path(id);
+            let is_dir = plan.target().tree().entry(id).kind == Kind::Directory;
             self.run.tell(Event::Planned {
                 change: Change::Delete,
                 path: directory_name(path, is_dir),
