@@ -19,7 +19,7 @@ use super::preconnect::{self, Preconnect};
 use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
-use super::ssh_link::{ConnectionFacts, SshLink};
+use super::ssh_link::{ConnectionFacts, FirstJobs, SshLink};
 use crate::config::{HostConfig, Proxy, Switches};
 use crate::escape;
 use crate::memory::HostMemory;
@@ -221,12 +221,14 @@ impl ConnectionFactory {
         &self,
         config: HostConfig,
         brief: bool,
+        jobs: FirstJobs,
     ) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.open().is_none() {
             let why = "another login would need your input again".to_owned();
             return Err(NoMoreConnections::Login(why));
         }
-        self.connect_with(config, Arc::new(Mutex::new(SilentPrompt)), brief)
+        let prompt = Arc::new(Mutex::new(SilentPrompt));
+        self.connect_with(config, prompt, brief, jobs)
     }
 
     fn connect_with(
@@ -234,6 +236,7 @@ impl ConnectionFactory {
         config: HostConfig,
         prompt: SharedPrompt,
         brief: bool,
+        jobs: FirstJobs,
     ) -> Result<Box<dyn Link>, NoMoreConnections> {
         let first = self.first.get();
         let address: Option<std::net::SocketAddr> =
@@ -248,7 +251,7 @@ impl ConnectionFactory {
             plain: self.plain.load(Ordering::SeqCst),
             ..further(&self.around, prompt)
         };
-        connect_authenticated(config, &around)
+        connect_further(config, &around, jobs)
     }
 
     /// Opens a connection with the prompts of the first login, at most once.
@@ -264,7 +267,7 @@ impl ConnectionFactory {
             inner: Arc::clone(&self.around.prompt),
             asked: Arc::clone(&asked),
         }));
-        let link = self.connect_with(config, prompt, false);
+        let link = self.connect_with(config, prompt, false, FirstJobs::AfterLogin);
         let failed = link.is_err() && asked.load(Ordering::SeqCst);
         self.asked_again.store(failed, Ordering::SeqCst);
         link
@@ -302,7 +305,7 @@ impl ConnectionSource for ConnectionFactory {
         {
             return link;
         }
-        self.another_of(self.config.clone(), brief)
+        self.another_of(self.config.clone(), brief, FirstJobs::WithLogin)
     }
 
     fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
@@ -314,7 +317,7 @@ impl ConnectionSource for ConnectionFactory {
         }
         let given = config.connect_timeout.unwrap_or(AGAIN_TIMEOUT);
         config.connect_timeout = Some(given.min(AGAIN_TIMEOUT));
-        self.another_of(config, false)
+        self.another_of(config, false, FirstJobs::AfterLogin)
     }
 
     fn choose_nothing(&self, at_fault: bool) {
@@ -401,21 +404,24 @@ fn further(around: &SharedSettings, prompt: SharedPrompt) -> SharedSettings {
     }
 }
 
-/// Connects and waits for authentication. The connection must not be used earlier: sshd counts
-/// unauthenticated connections against MaxStartups and may drop it.
-pub(crate) fn connect_authenticated(
+/// Opens a connection beside the first one to the host. With [`FirstJobs::WithLogin`] it returns
+/// before the server has answered the login, if the key is one that worked before: sshd has
+/// admitted the connection by then (MaxStartups), since it has exchanged keys. Otherwise the
+/// connection is authenticated.
+pub(crate) fn connect_further(
     config: HostConfig,
     around: &SharedSettings,
+    jobs: FirstJobs,
 ) -> Result<Box<dyn Link>, NoMoreConnections> {
     let started = start(config, around, 0);
     let mut link = started
         .map_err(|e| NoMoreConnections::Connection(e.into()))?
         .link;
-    link.try_once();
+    link.try_once(jobs);
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
-    match link.establish(false) {
+    match link.establish(jobs == FirstJobs::WithLogin) {
         Ok(()) => Ok(Box::new(link)),
         Err(e) if e.check() == ConnectCheck::Login => Err(NoMoreConnections::Login(e.into())),
         Err(e) => Err(NoMoreConnections::Connection(e.into())),

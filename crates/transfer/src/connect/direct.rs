@@ -24,7 +24,7 @@ use self::gate::DirectAuthHandler;
 use super::error::ConnectError;
 use super::proposing::SecurityProposal;
 use super::remote_use;
-use super::ssh_link::{LinkConfig, LinkRole, SshLink};
+use super::ssh_link::{FirstJobs, LinkConfig, LinkRole, SshLink};
 use super::stream::Stream;
 use super::tcp::{DialError, TcpDialer};
 use crate::config::RekeyLimit;
@@ -232,7 +232,7 @@ impl Direct {
         let config = self.link(&server, login);
         let gate = DirectAuthHandler::new(server.user, server.host_key, key);
         let mut link = SshLink::connect(config, open, Box::new(gate))?;
-        link.try_once();
+        link.try_once(FirstJobs::WithLogin);
         // The host key was announced over the login connection, and the far end knows the client
         // key, so requests can follow authentication without waiting for its result. Between two
         // hosts the copy begins only once the way is known to work.

@@ -26,7 +26,7 @@ mod tcp;
 
 pub use auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 pub use command::{RemoteCommand, RemoteRole};
-pub(crate) use connection_factory::connect_authenticated;
+pub(crate) use connection_factory::connect_further;
 pub use connection_factory::{ConnectionFactory, connect};
 pub use detour_memory::{forget_detour, remember_detour, remembered_detour};
 pub use direct::{BetweenHosts, BetweenSettings, SourceReached};
@@ -41,6 +41,6 @@ pub use remote_use::{
     remember_placed,
 };
 pub use serving::Serving;
-pub use ssh_link::{ConnectionFacts, LinkConfig, LinkRole, SocketOpener, SshLink};
+pub use ssh_link::{ConnectionFacts, FirstJobs, LinkConfig, LinkRole, SocketOpener, SshLink};
 pub use stream::Stream;
 pub use tcp::{DialError, Family, TcpDialer};

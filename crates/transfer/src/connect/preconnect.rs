@@ -16,12 +16,12 @@ use std::time::{Duration, Instant, SystemTime};
 use schedule::{ConcurrencyConfig, Direction, begins_with};
 use tracing::debug;
 
-use super::connection_factory::connect_authenticated;
+use super::connection_factory::connect_further;
 use super::host::{FirstHostKey, RequiredMatch, SharedSettings, known_hosts};
 use super::host_auth_handler::{HostAuthHandler, remembered};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
-use super::ssh_link::ConnectionFacts;
+use super::ssh_link::{ConnectionFacts, FirstJobs};
 use crate::config::{HostConfig, Switches};
 use crate::copy::TransferEstimate;
 use crate::identity::Identities;
@@ -327,7 +327,7 @@ impl ConnectionMaker {
                 config.host
             );
             // The receiver may have been dropped.
-            let _ = done.send(connect_authenticated(config, &around));
+            let _ = done.send(connect_further(config, &around, FirstJobs::WithLogin));
         });
         spawned.ok().map(|_| Waiting { held, link })
     }

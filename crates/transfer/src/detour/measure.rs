@@ -11,7 +11,8 @@ use super::{WayFigures, WayResult};
 use crate::cancel::CancelToken;
 use crate::config::{HostConfig, Proxy, Switches};
 use crate::connect::{
-    self, ConnectionFacts, FirstHostKey, RemoteServerUse, RequiredMatch, Serving, SharedSettings,
+    self, ConnectionFacts, FirstHostKey, FirstJobs, RemoteServerUse, RequiredMatch, Serving,
+    SharedSettings,
 };
 use crate::operand::Destination;
 use crate::probe::{Burst, burst};
@@ -102,7 +103,7 @@ fn direct_link(
         }),
         ..settings
     };
-    let link = connect::connect_authenticated(config, &settings);
+    let link = connect::connect_further(config, &settings, FirstJobs::AfterLogin);
     link.map_err(|e| e.to_string())
 }
 
@@ -143,7 +144,7 @@ fn candidate_links(
         let thread = thread::Builder::new().name("candidate".to_owned());
         // A thread that is too late has no receiver, and ends with the process.
         let _ = thread.spawn(move || {
-            let link = connect::connect_authenticated(config, &settings);
+            let link = connect::connect_further(config, &settings, FirstJobs::AfterLogin);
             let _ = done.send((nth, link.map_err(|e| e.to_string())));
         });
     }

@@ -92,6 +92,11 @@ pub trait Link: Send {
         false
     }
 
+    /// True if the server refused the login, which followed the first requests in one flight.
+    fn was_denied(&self) -> bool {
+        false
+    }
+
     /// Facts about the server; `None` until its banner has arrived. Jobs wait for it.
     fn peer(&self) -> Option<Peer>;
 

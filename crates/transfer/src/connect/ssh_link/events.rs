@@ -16,7 +16,7 @@ use wire::BorrowPolicy;
 
 use super::channels::{ChannelEnd, FarChannel, RemoteProgram};
 use super::moving::TURN;
-use super::{InputState, LinkRole, Readiness, SshLink, broken, engine_error, error};
+use super::{FirstJobs, InputState, LinkRole, Readiness, SshLink, broken, engine_error, error};
 use crate::connect::auth_handler::AgentBinding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 use crate::timeline::TimelineStep;
@@ -46,9 +46,10 @@ impl SshLink {
                         return Ok(());
                     }
                 }
-                // The key was valid for one login only, so there is no restart.
+                // A direct connection's key was valid for one login only, and a further connection
+                // would make the session wait.
                 Event::Channel(ChannelEvent::PredictionFailed(_))
-                    if self.config.role == LinkRole::Direct =>
+                    if !self.restarts.are_allowed() =>
                 {
                     return Err(error("the server uses other channel numbers than expected"));
                 }
@@ -217,16 +218,18 @@ impl SshLink {
             self.mark(TimelineStep::Wanted);
         }
         let opens = self.first.is_wanted() && self.agents.is_none();
-        // Jobs go to authenticated connections only: a further connection requests just its channel
-        // early.
-        let further = !self.restarts.are_allowed() && self.config.serving.is_some();
+        // Without jobs, a further connection still requests its channel with the login.
+        let has_jobs = match self.config.role {
+            LinkRole::Further => self.first_jobs == FirstJobs::WithLogin,
+            LinkRole::First | LinkRole::Direct => true,
+        };
         // Most systems send the locale (SendEnv LANG LC_*), which is not secret. Other variables
         // are sent only after authentication.
         let harmless = self.config.env.iter().all(|(name, _)| is_locale(name));
         let likely = credentials.is_likely() && harmless;
         let early = match self.predicts() {
             _ if !credentials.verified => EarlyMessages::Nothing,
-            true if credentials.proven && !further => EarlyMessages::Everything,
+            true if credentials.proven && has_jobs => EarlyMessages::Everything,
             true if opens && (likely || credentials.proven) => {
                 EarlyMessages::Opening(sftp::INIT.len() as u32)
             }

@@ -130,6 +130,15 @@ pub enum LinkRole {
     Direct,
 }
 
+/// The earliest time at which a connection beside the first one sends jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstJobs {
+    /// In the flight of the login, if the key is one that worked before.
+    WithLogin,
+    /// After the login.
+    AfterLogin,
+}
+
 /// One connection of this project's SSH engine, a [`Link`].
 pub struct SshLink {
     config: LinkConfig,
@@ -153,6 +162,7 @@ pub struct SshLink {
     /// True if the login was refused; the error text is then complete.
     denied: bool,
     restarts: Restarts,
+    first_jobs: FirstJobs,
     rtt_asked: Option<Instant>,
     window: WindowOpening,
     /// Bytes sent through the socket.
@@ -239,6 +249,7 @@ impl SshLink {
             login: LoginMethod::default(),
             denied: false,
             restarts: Restarts::default(),
+            first_jobs: FirstJobs::WithLogin,
             rtt_asked: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -413,9 +424,11 @@ impl SshLink {
         })
     }
 
-    /// Makes the connection fail instead of restarting without predictions.
-    pub(super) fn try_once(&mut self) {
+    /// Makes the connection fail instead of restarting without predictions, and says when its first
+    /// jobs may leave.
+    pub(super) fn try_once(&mut self, jobs: FirstJobs) {
         self.restarts.forbid();
+        self.first_jobs = jobs;
     }
 
     fn facts(&self) -> ConnectionFacts {

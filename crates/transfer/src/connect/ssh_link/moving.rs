@@ -55,6 +55,10 @@ impl Link for SshLink {
         self.uses_chosen_zlib()
     }
 
+    fn was_denied(&self) -> bool {
+        self.denied
+    }
+
     fn peer(&self) -> Option<Peer> {
         let ident = self.conn.peer()?;
         let remembered = self.config.remembered.as_ref();

@@ -55,7 +55,9 @@ impl WindowOpening {
         sent: u64,
         first: bool,
     ) -> Result<bool, ssh::Error> {
-        if !self.active {
+        // Jobs that leave with the login fill the window themselves, and would wait behind the
+        // messages for a round trip.
+        if !self.active || conn.is_early() {
             return Ok(false);
         }
         let Some(peer) = conn.peer() else {

@@ -232,7 +232,11 @@ impl SessionCore {
             self.direct.broken(dispatcher, commands, &why);
         }
         if young && !gone.is_retiring() {
-            self.note_joined(now, Err(NoMoreConnections::Connection(why)));
+            let refused = match gone.link().was_denied() {
+                true => NoMoreConnections::Login(why),
+                false => NoMoreConnections::Connection(why),
+            };
+            self.note_joined(now, Err(refused));
         }
     }
 
