@@ -198,6 +198,11 @@ impl Reorder {
 }
 
 impl PathSpec {
+    /// Most bytes in queues and in flight, both directions together.
+    pub fn under_way(&self) -> u64 {
+        check::under_way(self)
+    }
+
     /// Size of the queue of a direction, in bytes.
     pub fn queue_bytes(&self, direction: Direction) -> u64 {
         self.queue.bytes(self.rate[direction as usize], self.rtt)

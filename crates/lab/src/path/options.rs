@@ -220,7 +220,7 @@ impl PathSpec {
         for (option, value) in options {
             path.set(option, value)?;
         }
-        path.check()?;
+        super::check::check(&path)?;
         Ok(path)
     }
 

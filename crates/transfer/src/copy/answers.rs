@@ -259,10 +259,12 @@ impl Engine<'_> {
 
     /// Warns once that the server refuses the requests for temporaries, whatever the file.
     fn on_refused(&mut self, found: Refusals, why: &str) {
-        if !found.in_place() || std::mem::replace(&mut self.told_in_place, true) {
+        if !found.in_place() || !self.withheld.is_first_refusal() {
             return;
         }
-        let host = self.side(CopyEnd::Target).map(|side| side.name.clone());
+        let host = self
+            .side(CopyEnd::Target)
+            .map(|side| side.name().to_owned());
         let host = Name(host.unwrap_or_default().into_bytes());
         let refuses = match found.renames {
             true => "the server does not rename files",
@@ -281,7 +283,7 @@ impl Engine<'_> {
 
     pub(super) fn on_restarted(&mut self, id: JobId) {
         match self.jobs.get(&id) {
-            Some((_, JobPurpose::Boot(_))) => self.keeper.boot_lost = true,
+            Some((_, JobPurpose::Boot(_))) => self.keeper.lose_boot(),
             _ => self.tell_walk(id, ListAnswer::Restarted),
         }
         if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id)

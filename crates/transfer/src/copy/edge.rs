@@ -81,13 +81,13 @@ pub(super) trait Edge {
 
 /// Session with a host, and how to use it.
 pub(super) struct Connected {
-    pub(super) remote: Box<dyn Remote>,
+    pub remote: Box<dyn Remote>,
     /// Number of the session in a [`Wish`].
-    pub(super) number: usize,
+    pub number: usize,
     /// Files of this machine, as this session's jobs resolve them.
-    pub(super) local: Rc<dyn LocalOps>,
+    pub local: Rc<dyn LocalOps>,
     /// Account that logged in, if known.
-    pub(super) login: Option<String>,
+    pub login: Option<String>,
 }
 
 /// Session with a host: jobs go in, events come out.

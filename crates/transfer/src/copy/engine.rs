@@ -15,7 +15,7 @@ use super::local_ops::LocalOps;
 use super::metadata::{MetadataLoss, MetadataSupport};
 use super::owner::OwnerMap;
 use super::resume::ResumeJournal;
-use super::source::{ActiveWalks, SourceRoot, WalkId};
+use super::source::{ActiveWalks, WalkId};
 use super::transfer_estimate::Counting;
 use super::tree::{DirKey, HeldItem, TargetTree};
 use super::verify::Verification;
@@ -48,14 +48,14 @@ pub(super) enum CopyEnd {
 
 /// Session with a remote end.
 pub(super) struct Side {
-    pub(super) session: Box<dyn Remote>,
+    session: Box<dyn Remote>,
     /// Number of the session in a [`Wish`].
-    pub(super) number: usize,
+    number: usize,
     /// Files of this machine, as the session's jobs resolve them.
     local: Rc<dyn LocalOps>,
-    pub(super) name: String,
+    name: String,
     /// Name of the account that logged in, if known.
-    pub(super) login: Option<String>,
+    login: Option<String>,
     lost: bool,
 }
 
@@ -75,6 +75,24 @@ impl Side {
             login,
             lost: false,
         }
+    }
+
+    pub(super) fn session(&self) -> &dyn Remote {
+        &*self.session
+    }
+
+    /// Number of the session in a [`Wish`].
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Name of the account that logged in, if known.
+    pub(super) fn login(&self) -> Option<&str> {
+        self.login.as_deref()
     }
 }
 
@@ -151,28 +169,21 @@ pub(super) struct Engine<'a> {
     pub(super) target_missing: bool,
     /// Files of this machine, if no session resolves the target's paths.
     own_files: Rc<dyn LocalOps>,
-    /// Bytes of names that patterns have matched so far.
-    pub(super) matched_bytes: usize,
     pub(super) withheld: Withheld,
     pub(super) walks: ActiveWalks,
     /// Count of the files to send that is not complete.
     pub(super) counting: Option<Counting>,
-    pub(super) roots: VecDeque<SourceRoot>,
-    /// Bytes that relays may hold for the files in flight.
-    pub(super) relayed: u64,
     pub(super) keeper: ResumeJournal,
     pub(super) owners: OwnerMap,
     pub(super) hard_links: HardLinks,
     /// Abilities of the far ends beyond those of stock servers.
     pub(super) can: MetadataSupport,
     pub(super) not_kept: MetadataLoss,
-    /// The user was told that the server refuses to create or rename temporaries.
-    pub(super) told_in_place: bool,
     pub(super) unsynced: Unsynced,
     pub(super) summary: Summary,
     pub(super) verify: Verification,
     /// Target for which the guess about its kind was wrong, and true if it is a file.
-    pub(super) learned_place: Option<(Vec<u8>, bool)>,
+    learned_place: Option<(Vec<u8>, bool)>,
     /// Reason that the run ends early.
     pub(super) lost: Option<ConnectError>,
     cancelled: bool,
@@ -202,18 +213,14 @@ impl<'a> Engine<'a> {
             named: Vec::new(),
             target_missing: false,
             own_files: edge.local(),
-            matched_bytes: 0,
             withheld: Withheld::default(),
             walks: ActiveWalks::new(options.filter.as_ref()),
             counting: None,
-            roots: VecDeque::new(),
-            relayed: 0,
             keeper: ResumeJournal::default(),
             owners: OwnerMap::default(),
             hard_links: HardLinks::default(),
             can: MetadataSupport::default(),
             not_kept: MetadataLoss::default(),
-            told_in_place: false,
             unsynced: Unsynced::default(),
             summary: Summary::default(),
             verify: Verification::new(options, edge.ledger()),
@@ -301,7 +308,7 @@ impl<'a> Engine<'a> {
     pub(super) fn end(&mut self, end: CopyEnd) {
         let side = match end {
             CopyEnd::Source => {
-                self.walks.foreseen = 0;
+                self.walks.forget_estimate();
                 self.source.take()
             }
             CopyEnd::Target => self.target.take(),
@@ -362,7 +369,7 @@ impl<'a> Engine<'a> {
         wanted: EntryFilter,
     ) -> Result<QueryAnswer, String> {
         let path = RemotePath(path);
-        let asked = QueryAnswer::of_names(wanted, self.matched_bytes);
+        let asked = self.jobs.answer_of_names(wanted);
         self.ask_with(end, JobKind::List { path }, asked).await
     }
 
@@ -466,6 +473,11 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Notes for later copies that the target at `path` is a file, or is none.
+    pub(super) fn learn_place(&mut self, path: Vec<u8>, is_file: bool) {
+        self.learned_place = Some((path, is_file));
+    }
+
     /// Files of this machine, as jobs of the copy resolve them.
     pub(super) fn local(&self) -> Rc<dyn LocalOps> {
         match &self.source {
@@ -520,7 +532,6 @@ impl<'a> Engine<'a> {
     }
 
     pub(super) fn drop_what_waits(&mut self) {
-        self.roots.clear();
         self.walks.clear();
         self.tree.drop_held();
         self.files.drop_waiting();

@@ -20,8 +20,8 @@ use sftp::pattern::{self, Component};
 /// Source operand, or one match of its pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
-    pub(super) host: Option<HostId>,
-    pub(super) path: Vec<u8>,
+    pub host: Option<HostId>,
+    pub path: Vec<u8>,
 }
 
 /// Source and the name that it gets in the target directory.
@@ -219,7 +219,7 @@ impl Engine<'_> {
     pub(super) fn names_differ(&mut self, sources: &[Source]) -> bool {
         let name = |source: &Source| name_in_target(&source.path).map(<[u8]>::to_vec);
         if sources.len() > 1 && sources.iter().any(|source| name(source).is_none()) {
-            self.walks.claims = Some(ClaimedTargets::default());
+            self.walks.merge();
         }
         self.refuse(clashes(&*self.local(), sources, name))
     }
@@ -288,7 +288,7 @@ impl Engine<'_> {
     /// Notes the name of a source that may be merged, at the start of its walk or file.
     pub(super) fn name_root(&mut self, root: WalkId, path: &[u8]) {
         let name = self.shown(CopyEnd::Source, path);
-        if let Some(claims) = &mut self.walks.claims {
+        if let Some(claims) = self.walks.claims() {
             claims.name_root(root, name);
         }
     }
@@ -302,7 +302,7 @@ impl Engine<'_> {
         target: &[u8],
         is_directory: bool,
     ) -> bool {
-        let Some(claims) = &mut self.walks.claims else {
+        let Some(claims) = self.walks.claims() else {
             return true;
         };
         let Some(other) = claims.claim(target, root, is_directory) else {

@@ -93,7 +93,7 @@ impl Engine<'_> {
     pub(super) fn begin_guessed(&mut self, item: HeldItem, target: Vec<u8>) {
         let name = basename(&item.entry.path).to_vec();
         let side = self.target.as_ref();
-        let was_file = side.is_some_and(|side| side.session.was_file(&target));
+        let was_file = side.is_some_and(|side| side.session().was_file(&target));
         let guess = TargetGuess::new(&target, &name, was_file);
         let path = place(guess, &target, &name);
         let stat = JobKind::Stat {
@@ -464,10 +464,10 @@ impl Engine<'_> {
             }
             RetryVerdict::Stands => self.file_fault(id, fault),
             RetryVerdict::Again(guess) => {
-                self.learned_place = Some((guessing.target.clone(), guess == TargetGuess::Itself));
                 task.target = place(guess, &guessing.target, basename(&task.source));
                 task.resume.forget();
                 self.progress.take_back(task.take_back());
+                self.learn_place(guessing.target, guess == TargetGuess::Itself);
                 self.start_file(id);
             }
             RetryVerdict::NoDirectory => {

@@ -15,6 +15,8 @@ pub(super) struct Files {
     tasks: BTreeMap<FileId, Box<FileTask>>,
     /// Targets of the files in flight, with the items that must wait for one of them.
     places: BTreeMap<Vec<u8>, VecDeque<HeldItem>>,
+    /// Bytes that relays may hold for the files in flight.
+    relayed: u64,
 }
 
 impl Files {
@@ -63,6 +65,19 @@ impl Files {
     /// Bytes that this run has moved of the files in flight.
     pub(super) fn moved(&self) -> u64 {
         self.tasks.values().map(|task| task.moved()).sum()
+    }
+
+    /// Bytes that relays may hold for the files in flight.
+    pub(super) fn relayed(&self) -> u64 {
+        self.relayed
+    }
+
+    pub(super) fn hold_for_relay(&mut self, bytes: u64) {
+        self.relayed += bytes;
+    }
+
+    pub(super) fn release_from_relay(&mut self, bytes: u64) {
+        self.relayed -= bytes;
     }
 
     /// Occupies the target of `item`. Returns the item, unless it has to wait for another file that

@@ -24,6 +24,8 @@ pub(super) struct Jobs {
     longest_path: usize,
     purposes: BTreeMap<JobId, (CopyEnd, JobPurpose)>,
     answers: BTreeMap<JobId, QueryAnswer>,
+    /// Bytes of names that patterns have matched so far.
+    matched_bytes: usize,
 }
 
 impl Jobs {
@@ -79,6 +81,21 @@ impl Jobs {
     /// Notes that the copy waits for the answer of a job.
     pub(super) fn asks(&mut self, id: JobId, answer: QueryAnswer) {
         self.answers.insert(id, answer);
+    }
+
+    /// Answer of a listing that keeps the names that `wanted` selects.
+    pub(super) fn answer_of_names(&self, wanted: EntryFilter) -> QueryAnswer {
+        QueryAnswer {
+            wanted: Some(wanted),
+            bytes: self.matched_bytes,
+            ..QueryAnswer::default()
+        }
+    }
+
+    /// Notes that patterns have matched `bytes` of names. Returns false if these are too many.
+    pub(super) fn may_match(&mut self, bytes: usize) -> bool {
+        self.matched_bytes = bytes;
+        bytes <= MOST_MATCHED
     }
 
     pub(super) fn asks_no_more(&mut self, id: JobId) {
@@ -137,16 +154,6 @@ pub(super) struct QueryAnswer {
 }
 
 impl QueryAnswer {
-    /// Answer of a listing that keeps the names that `wanted` selects, after others with names of
-    /// `bytes` in all.
-    pub(super) fn of_names(wanted: EntryFilter, bytes: usize) -> Self {
-        Self {
-            wanted: Some(wanted),
-            bytes,
-            ..Self::default()
-        }
-    }
-
     /// Takes the matching names from a part of a listing and drops all others.
     pub(super) fn list(&mut self, entries: Vec<(Vec<u8>, Attributes)>) {
         let Some(wanted) = &self.wanted else { return };

@@ -242,11 +242,11 @@ pub(super) fn make_hard_link(
 
 /// Parameters of [`copy_file`].
 pub(super) struct Here<'a> {
-    pub(super) directories: &'a DirectoryCache,
-    pub(super) options: &'a CopyOptions,
-    pub(super) cancel: &'a CancelToken,
-    pub(super) sums: Option<&'a Arc<FileSums>>,
-    pub(super) beyond: &'a ExtraMetadata,
+    pub directories: &'a DirectoryCache,
+    pub options: &'a CopyOptions,
+    pub cancel: &'a CancelToken,
+    pub sums: Option<&'a Arc<FileSums>>,
+    pub beyond: &'a ExtraMetadata,
 }
 
 /// Copies a local file to a local target and reports each part to `progress`. Returns the file's

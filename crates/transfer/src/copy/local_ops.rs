@@ -18,11 +18,11 @@ use crate::walk::{DirId, WalkEntry};
 /// Status of a local file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LocalStat {
-    pub(super) attributes: Attributes,
+    pub attributes: Attributes,
     /// Size, modification time, device and inode number.
-    pub(super) id: SourceId,
+    pub id: SourceId,
     /// Modification time in seconds since 1970, not clamped.
-    pub(super) seconds: i64,
+    pub seconds: i64,
 }
 
 impl LocalStat {
@@ -50,9 +50,9 @@ impl LocalStat {
 
 /// Parameters of [`LocalOps::copy_file`] beside the two paths.
 pub(super) struct CopySettings<'a> {
-    pub(super) options: &'a CopyOptions,
-    pub(super) sums: Option<&'a Arc<FileSums>>,
-    pub(super) beyond: &'a ExtraMetadata,
+    pub options: &'a CopyOptions,
+    pub sums: Option<&'a Arc<FileSums>>,
+    pub beyond: &'a ExtraMetadata,
 }
 
 /// Files of this machine. Errors are the system's words without the path. Paths that are written

@@ -15,12 +15,12 @@ const LONGEST: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MetadataSupport {
     /// The source reports, and the target sets, extended attributes and access control lists.
-    pub(super) tell_xattrs: bool,
-    pub(super) take_xattrs: bool,
+    pub tell_xattrs: bool,
+    pub take_xattrs: bool,
     /// The source reports which names belong to one file.
-    pub(super) tell_links: bool,
+    pub tell_links: bool,
     /// Both ends can translate owners between names and IDs.
-    pub(super) map_owners: bool,
+    pub map_owners: bool,
 }
 
 /// Metadata that was not kept: counts, and the reason of the first loss.
@@ -134,7 +134,7 @@ impl Engine<'_> {
     fn find_out(&self) -> MetadataSupport {
         let has = |end, name: &str| match self.side(end) {
             None => true,
-            Some(side) => side.session.far_info().is_some_and(|info| info.has(name)),
+            Some(side) => side.session().far_info().is_some_and(|info| info.has(name)),
         };
         let names = has(CopyEnd::Source, "users-groups-by-id@openssh.com");
         MetadataSupport {
@@ -152,7 +152,7 @@ impl Engine<'_> {
         let ((None, Some(side)) | (Some(side), None)) = sides else {
             return;
         };
-        let info = side.session.far_info();
+        let info = side.session().far_info();
         let rebuilds = info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data"));
         if self.options.delta == DeltaUse::Always && !rebuilds {
             let text = "--delta: sending files whole, because longhaul is not at the far end";
@@ -163,7 +163,7 @@ impl Engine<'_> {
     async fn settle_end(&mut self, end: CopyEnd) {
         let settled = |engine: &Self| {
             let side = engine.side(end);
-            side.is_none_or(|side| side.session.is_settled())
+            side.is_none_or(|side| side.session().is_settled())
         };
         if settled(self) {
             return;
@@ -175,7 +175,7 @@ impl Engine<'_> {
         while !settled(self) && !self.stopped() {
             let Some(side) = self.side(end) else { return };
             let wish = Wish {
-                sessions: vec![side.number],
+                sessions: vec![side.number()],
                 cancel: true,
                 until: Some(until),
                 ..Wish::default()

@@ -24,12 +24,12 @@ mod resume;
 mod roots;
 mod selection;
 mod self_copy;
-#[cfg(test)]
-mod sim;
 mod source;
 mod symlink;
 mod target_kind;
 mod target_path;
+#[cfg(test)]
+mod tests;
 mod this_machine;
 mod threads;
 mod transfer_estimate;

@@ -134,20 +134,20 @@ impl<'a> PlannedCopy<'a> {
 
     /// Version and extensions of the server of an end, once known.
     pub(crate) fn server(&self, end: End) -> Option<&ServerInfo> {
-        self.engine.side(end.into())?.session.far_info()
+        self.engine.side(end.into())?.session().far_info()
     }
 
     /// True if the server of an end lists whole trees, or is expected to.
     pub(crate) fn lists_trees(&self, end: End) -> bool {
         let side = self.engine.side(end.into());
-        side.is_some_and(|side| side.session.lists_trees())
+        side.is_some_and(|side| side.session().lists_trees())
     }
 
     /// Submits a job to the session of an end. The caller chooses its number, above those of the
     /// copy.
     pub(crate) fn submit(&self, end: End, job: Job) {
         if let Some(side) = self.engine.side(end.into()) {
-            side.session.submit(job, None);
+            side.session().submit(job, None);
         }
     }
 
@@ -162,14 +162,14 @@ impl<'a> PlannedCopy<'a> {
             let Some(side) = self.engine.side(end.into()) else {
                 return Ok(None);
             };
-            let event = match side.session.next_event() {
+            let event = match side.session().next_event() {
                 Heard::Event(SessionEvent::Lost(why)) => {
-                    return Err(format!("{}: {why}", side.name));
+                    return Err(format!("{}: {why}", side.name()));
                 }
                 Heard::Event(event) => event,
                 Heard::Nothing => return Ok(None),
                 Heard::Over => {
-                    return Err(format!("{}: the session ended unexpectedly", side.name));
+                    return Err(format!("{}: the session ended unexpectedly", side.name()));
                 }
             };
             let is_callers = match &event {
@@ -223,7 +223,7 @@ impl<'a> PlannedCopy<'a> {
     /// the copy.
     pub(crate) fn command(&self, end: End, id: RemoteCommandId, step: CommandStep) {
         if let Some(side) = self.engine.side(end.into()) {
-            side.session.command(id, step);
+            side.session().command(id, step);
         }
     }
 
@@ -244,7 +244,7 @@ impl<'a> PlannedCopy<'a> {
             sessions: sides
                 .into_iter()
                 .flatten()
-                .map(|side| side.number)
+                .map(|side| side.number())
                 .collect(),
             cancel: true,
             until,
@@ -370,10 +370,9 @@ impl<'a> PlannedCopy<'a> {
             return;
         }
         engine.settle_far().await;
-        let id = engine.walks.next_id();
+        let id = engine.walks.begin_planned(entries, self.target.clone());
         engine.name_root(id, &self.source);
-        engine.walks.planned = Some((id, entries, self.target.clone()));
-        engine.roots = VecDeque::new();
+        engine.walks.begin_with(VecDeque::new());
         engine.copy().await;
         engine.hard_links.forget();
         if !engine.stopped() {
@@ -391,7 +390,7 @@ impl<'a> PlannedCopy<'a> {
 impl Engine<'_> {
     async fn begin_planned(&mut self, request: &CopyRequest) -> bool {
         // A sync that is killed is run again, and must find what it has left.
-        self.keeper.records_all = true;
+        self.keeper.record_all();
         if !self.find_journal(request).await {
             return false;
         }

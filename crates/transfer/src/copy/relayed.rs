@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schedule::{Fault, FileMeta, Job, JobKind, LocalPath, PutOptions, RemotePath};
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::file::{FileId, JobRole};
+use super::file::{FileId, FileTask, JobRole};
 use crate::disk::HostToHostBuffer;
 
 /// Bytes that relays may hold for all files between two hosts.
@@ -36,7 +36,7 @@ impl std::fmt::Debug for RelayTask {
 
 impl Engine<'_> {
     pub(super) fn relay_has_room(&self) -> bool {
-        self.relayed < RELAY_BUDGET
+        self.files.relayed() < RELAY_BUDGET
             && (self.source.is_none() || self.target.is_none() || self.files.len() < RELAY_FILES)
     }
 
@@ -67,7 +67,7 @@ impl Engine<'_> {
             put_done: false,
             again,
         });
-        self.relayed += share;
+        self.files.hold_for_relay(share);
         let get = JobKind::Get {
             source,
             target: LocalPath::default(),
@@ -129,11 +129,13 @@ impl Engine<'_> {
         // upload restarted under its final name. The relayed data is gone by then and must be read
         // again.
         let again = relay.relay.was_reopened() && !relay.again;
-        self.relayed -= relay.share;
+        let share = relay.share;
+        self.files.release_from_relay(share);
         match fault {
             _ if done => self.file_done(id),
             Some(_) if again => {
-                self.progress.take_back(task.take_back());
+                let confirmed = self.files.get_mut(&id).map_or(0, FileTask::take_back);
+                self.progress.take_back(confirmed);
                 self.start_file(id);
             }
             Some(fault) => self.file_fault(id, fault),

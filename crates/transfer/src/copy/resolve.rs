@@ -12,7 +12,7 @@ use super::equal_names::{SeenNames, Source};
 use super::jobs::{EntryFilter, MOST_MATCHED, QueryAnswer};
 use super::local_ops::LocalStat;
 use super::names::{Written, written};
-use super::source::{SelfCopyGuard, SourceRoot, TargetPath};
+use super::source::{SourceRoot, TargetPath};
 use super::target_kind::{TargetIs, is_directory_by_name};
 use super::transfer_estimate;
 use super::{CopyRequest, HostId, Place, TargetDirectory};
@@ -264,7 +264,7 @@ impl Engine<'_> {
             self.avoid_itself(found, &onto).await;
             roots.extend(found.iter().map(root));
         }
-        self.roots = roots;
+        self.walks.begin_with(roots);
         self.copy().await;
     }
 
@@ -466,8 +466,7 @@ impl Engine<'_> {
         source: Option<HostId>,
         host: Option<HostId>,
     ) {
-        self.walks.avoid = None;
-        self.walks.same.clear();
+        self.walks.forget_overlaps();
         if source.is_none() || source != host {
             return;
         }
@@ -479,7 +478,9 @@ impl Engine<'_> {
             path: RemotePath(path.clone()),
         };
         if let Ok(asked) = self.ask(CopyEnd::Target, kind).await {
-            self.walks.avoid = asked.into_path().map(|path| SelfCopyGuard { path, into });
+            if let Some(path) = asked.into_path() {
+                self.walks.avoid(path, into);
+            }
         }
     }
 
@@ -565,8 +566,7 @@ impl Engine<'_> {
                 self.fail(None, shown, schedule::left_out(&name));
             }
             // Each name is kept with its directory in front.
-            self.matched_bytes = asked.bytes_below(&dir);
-            if self.matched_bytes > MOST_MATCHED {
+            if !self.jobs.may_match(asked.bytes_below(&dir)) {
                 let name = self.shown(CopyEnd::Source, &path);
                 let what = format!(
                     "the patterns match too many names (over {} MiB): copy the directory with -r",

@@ -29,6 +29,16 @@ use crate::journal::{Devices, EarlierRun, JournalLog, JournalStore};
 use crate::report::Name;
 use crate::walk::local_path;
 
+/// Query for the receiver's boot ID at the start of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum BootQuery {
+    #[default]
+    NotSent,
+    Sent,
+    /// The lane that asked was lost, and another one repeats the request.
+    Repeated,
+}
+
 /// Journal of a run.
 #[derive(Default)]
 pub(super) struct ResumeJournal {
@@ -40,12 +50,9 @@ pub(super) struct ResumeJournal {
     log: Option<Box<dyn JournalLog>>,
     /// The copy is large enough for the journal, so files wait until their records are written.
     waits: bool,
-    /// The receiver was asked for its boot ID.
-    boot_asked: bool,
+    boot_query: BootQuery,
     /// Request for the boot ID before the copy begins, and the file of its answer.
     boot_requested: Option<(JobId, PathBuf)>,
-    /// The lane that asked for the boot ID was lost, and another one repeats the request.
-    pub(super) boot_lost: bool,
     /// Boot ID of the receiver's kernel; empty if unknown.
     boot: Vec<u8>,
     claims: RecordHandling,
@@ -62,7 +69,7 @@ pub(super) struct ResumeJournal {
     worth: ResumeValue,
     target: Option<PathBuf>,
     /// Every file is recorded, however small the copy is.
-    pub(super) records_all: bool,
+    records_all: bool,
     /// Final name of the file that was finished last at a server, without asking for its time.
     last_untimed: Option<Vec<u8>>,
     /// Temporaries of an earlier run that were removed at a server. What a killed process has sent
@@ -71,7 +78,7 @@ pub(super) struct ResumeJournal {
     /// Numbers of their files, which the journal keeps until then.
     cleared_entries: Vec<u64>,
     /// Files and bytes taken from the earlier run.
-    pub(super) taken: (u64, u64),
+    taken: (u64, u64),
 }
 
 /// Handling of records that claim data at the receiver.
@@ -94,6 +101,16 @@ pub(super) enum StartDecision {
 }
 
 impl ResumeJournal {
+    /// Records every file, however small the copy is.
+    pub(super) fn record_all(&mut self) {
+        self.records_all = true;
+    }
+
+    /// Notes that the lane that asked for the boot ID was lost.
+    pub(super) fn lose_boot(&mut self) {
+        self.boot_query = BootQuery::Repeated;
+    }
+
     pub(super) fn is_on(&self) -> bool {
         self.place.is_some()
     }

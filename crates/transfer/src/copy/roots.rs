@@ -5,7 +5,7 @@ use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::local_ops::LocalStat;
 use super::owner::WaitingForOwner;
-use super::source::{Remote, SourceRoot, TargetPath, WalkId};
+use super::source::{SourceRoot, TargetPath, WalkId};
 use super::tree::HeldItem;
 use crate::walk::{Entry, NOT_REGULAR, RemoteWalk, local_path};
 
@@ -29,7 +29,7 @@ impl Engine<'_> {
             if self.target.is_none() && self.is_same_directory(&root, &stat) {
                 return;
             }
-            if self.walks.same.contains(&root.path) {
+            if self.walks.is_same(&root.path) {
                 return self.fail_same(&root, "the same directory");
             }
             let target = root.onto.target(&root.path);
@@ -43,8 +43,8 @@ impl Engine<'_> {
                     .map(|path| local_path(&path)),
             };
             let walk = self.local().walk(path, !self.options.archive, avoid);
-            self.walks.local = Some((id, walk, target));
-        } else if stat.is_file() && self.walks.same.contains(&root.path) {
+            self.walks.begin_local(id, walk, target);
+        } else if stat.is_file() && self.walks.is_same(&root.path) {
             self.fail_same(&root, "the same file");
         } else if stat.is_file() {
             self.begin_owned(WaitingForOwner::Root(root, stat.attributes));
@@ -109,7 +109,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn begin_remote(&mut self, root: SourceRoot) {
-        if self.walks.same.contains(&root.path) {
+        if self.walks.is_same(&root.path) {
             return self.fail_same(&root, "the same file or directory");
         }
         self.source_goes_to(root.onto.target(&root.path));
@@ -155,47 +155,24 @@ impl Engine<'_> {
                 self.walks.list_ahead(id, tree);
             }
         }
-        let looking = Remote::Looking {
-            root,
-            attributes: None,
-            real: None,
-            asked,
-            fault: None,
-        };
-        self.walks.remote.insert(id, looking);
+        self.walks.look_at(id, root, asked);
     }
 
     /// Handles the answer to one of the two queries about a root.
     pub(super) fn on_root(&mut self, id: WalkId, result: Result<(), String>) {
-        let Some(Remote::Looking { asked, fault, .. }) = self.walks.remote.get_mut(&id) else {
-            return;
-        };
-        *asked -= 1;
-        if let Err(what) = result {
-            fault.get_or_insert(what);
-        }
-        if *asked > 0 {
-            return;
-        }
-        let Some(Remote::Looking {
-            root,
-            attributes,
-            real,
-            fault,
-            ..
-        }) = self.walks.remote.remove(&id)
-        else {
+        let Some((root, real, attributes)) = self.walks.looked_at(id, result) else {
             return;
         };
         let name = self.shown(CopyEnd::Source, &root.path);
-        let is_directory = attributes.is_some_and(|a| a.kind() == EntryKind::Directory);
+        let is_directory = attributes
+            .as_ref()
+            .is_ok_and(|a| a.kind() == EntryKind::Directory);
         if !is_directory {
             self.walks.forget_listing(id);
         }
-        let Some(attributes) = attributes else {
-            let what =
-                fault.unwrap_or_else(|| "the server gave no information about it".to_owned());
-            return self.fail(None, name, what);
+        let attributes = match attributes {
+            Ok(attributes) => attributes,
+            Err(what) => return self.fail(None, name, what),
         };
         if !self.selects_root(&root.path, &attributes) {
             self.walks.forget_listing(id);

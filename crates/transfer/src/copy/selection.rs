@@ -110,7 +110,7 @@ impl SourceSelection {
 impl Engine<'_> {
     /// True if a source that the user named is copied.
     pub(super) fn selects_root(&mut self, path: &[u8], attributes: &Attributes) -> bool {
-        let Some(selection) = &mut self.walks.selection else {
+        let Some(selection) = self.walks.selection() else {
             return true;
         };
         let selected = selection.selects_root(path, attributes);
@@ -122,7 +122,7 @@ impl Engine<'_> {
     /// left out of the walk.
     pub(super) fn selects(&mut self, walk: WalkId, found: &WalkEntry) -> bool {
         let is_local = self.source.is_none();
-        let Some(selection) = &mut self.walks.selection else {
+        let Some(selection) = self.walks.selection() else {
             return true;
         };
         let selected = selection.selects(walk, found, is_local);
@@ -138,7 +138,10 @@ impl Engine<'_> {
 
     /// Reports the names of `--files-from` that no source has.
     pub(super) fn report_missing(&mut self) {
-        let Some(selection) = self.walks.selection.as_ref().filter(|_| !self.stopped()) else {
+        if self.stopped() {
+            return;
+        }
+        let Some(selection) = self.walks.selection() else {
             return;
         };
         let missing: Vec<Vec<u8>> = selection.filter.missing().map(<[u8]>::to_vec).collect();

@@ -23,7 +23,7 @@ use schedule::{JobKind, RemotePath};
 use super::engine::{CopyEnd, Engine};
 use super::local_ops::LocalOps;
 use super::names::name_in_target;
-use super::source::{SelfCopyGuard, TargetPath};
+use super::source::TargetPath;
 use super::target_kind::TargetIs;
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
@@ -128,7 +128,7 @@ impl Engine<'_> {
         match (self.source.is_some(), self.target.is_some()) {
             (true, false) => self.avoid_here(sources, onto).await,
             (false, true) => self.avoid_there(sources, onto).await,
-            (true, true) if self.walks.avoid.is_none() => {
+            (true, true) if !self.walks.avoids() => {
                 self.avoid_between(sources, onto).await;
             }
             _ => {}
@@ -167,7 +167,7 @@ impl Engine<'_> {
             }
             match overlap {
                 Overlap::SameFile | Overlap::SameDirectory => {
-                    self.walks.same.insert(source.clone());
+                    self.walks.note_same(source.clone());
                 }
                 // The walk compares with canonical paths of the server.
                 Overlap::Inside => {
@@ -179,7 +179,7 @@ impl Engine<'_> {
                         true => dir,
                         false => join(&dir, way.as_os_str().as_bytes()),
                     };
-                    self.walks.avoid = Some(SelfCopyGuard { path, into });
+                    self.walks.avoid(path, into);
                 }
             }
         }
@@ -217,11 +217,11 @@ impl Engine<'_> {
             }
             match overlap {
                 Overlap::SameFile | Overlap::SameDirectory => {
-                    self.walks.same.insert(source.clone());
+                    self.walks.note_same(source.clone());
                 }
                 Overlap::Inside => {
                     let path = place.as_os_str().as_bytes().to_vec();
-                    self.walks.avoid = Some(SelfCopyGuard { path, into });
+                    self.walks.avoid(path, into);
                 }
             }
         }
@@ -249,7 +249,7 @@ impl Engine<'_> {
         let probe = join(there.as_os_str().as_bytes(), &temp_name(b"same-host"));
         if self.make_probe(&probe).await {
             if self.is_there(CopyEnd::Source, &probe).await {
-                self.walks.avoid = Some(SelfCopyGuard { path: place, into });
+                self.walks.avoid(place, into);
             }
             self.remove_probe(&probe).await;
         }
@@ -321,7 +321,7 @@ impl Engine<'_> {
 
     /// Local path of the home directory of the account that logged in at `end`.
     fn home_there(&self, end: CopyEnd) -> Option<PathBuf> {
-        let login = self.side(end).and_then(|side| side.login.as_deref());
+        let login = self.side(end).and_then(|side| side.login());
         self.local().home(login)
     }
 

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use schedule::{Attributes, JobKind};
 
@@ -28,8 +28,8 @@ pub(super) struct WalkId(pub(super) u64);
 /// Source to copy.
 #[derive(Clone, Debug)]
 pub(super) struct SourceRoot {
-    pub(super) path: Vec<u8>,
-    pub(super) onto: TargetPath,
+    pub path: Vec<u8>,
+    pub onto: TargetPath,
 }
 
 /// Target path of a source.
@@ -59,37 +59,39 @@ impl TargetPath {
 #[derive(Default)]
 pub(super) struct ActiveWalks {
     next: u64,
-    pub(super) local: Option<(WalkId, Box<dyn TreeWalk>, Vec<u8>)>,
+    /// Sources that are not begun.
+    roots: VecDeque<SourceRoot>,
+    local: Option<(WalkId, Box<dyn TreeWalk>, Vec<u8>)>,
     /// Entries that were chosen before.
-    pub(super) planned: Option<(WalkId, PlannedEntries, Vec<u8>)>,
-    pub(super) remote: BTreeMap<WalkId, Remote>,
+    planned: Option<(WalkId, PlannedEntries, Vec<u8>)>,
+    remote: BTreeMap<WalkId, Remote>,
     /// Listings of roots that were requested together with the roots' attributes.
     ahead: BTreeMap<WalkId, EarlyListing>,
     /// The source was told to pause its listings.
     holds: bool,
     /// Estimated number of files that the session was told.
-    pub(super) foreseen: u64,
+    foreseen: u64,
     /// Directory at the source that walks must not enter.
-    pub(super) avoid: Option<SelfCopyGuard>,
+    avoid: Option<SelfCopyGuard>,
     /// Claims of merged sources on target paths; `None` without merging.
-    pub(super) claims: Option<ClaimedTargets>,
+    claims: Option<ClaimedTargets>,
     /// Selection of what is copied; `None` if everything is.
-    pub(super) selection: Option<SourceSelection>,
+    selection: Option<SourceSelection>,
     /// Sources that are identical to their target.
-    pub(super) same: BTreeSet<Vec<u8>>,
+    same: BTreeSet<Vec<u8>>,
 }
 
 /// Target of the copy, if source and target are on the same host.
 #[derive(Clone, Debug)]
-pub(super) struct SelfCopyGuard {
+struct SelfCopyGuard {
     /// Canonical path of the target.
-    pub(super) path: Vec<u8>,
+    path: Vec<u8>,
     /// Sources are copied into the target, under their own names.
-    pub(super) into: bool,
+    into: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Remote {
+enum Remote {
     /// Being queried: the root, its attributes, its canonical path, and the number of open queries.
     Looking {
         root: SourceRoot,
@@ -122,9 +124,131 @@ impl ActiveWalks {
         }
     }
 
+    /// Sets the sources to begin.
+    pub(super) fn begin_with(&mut self, roots: VecDeque<SourceRoot>) {
+        self.roots = roots;
+    }
+
     pub(super) fn next_id(&mut self) -> WalkId {
         self.next += 1;
         WalkId(self.next)
+    }
+
+    /// Begins the walk of a local root.
+    pub(super) fn begin_local(&mut self, id: WalkId, walk: Box<dyn TreeWalk>, target: Vec<u8>) {
+        self.local = Some((id, walk, target));
+    }
+
+    /// Begins to yield entries that were chosen before.
+    pub(super) fn begin_planned(&mut self, entries: PlannedEntries, target: Vec<u8>) -> WalkId {
+        let id = self.next_id();
+        self.planned = Some((id, entries, target));
+        id
+    }
+
+    /// Notes that `asked` queries about a remote root are open.
+    pub(super) fn look_at(&mut self, id: WalkId, root: SourceRoot, asked: u8) {
+        let looking = Remote::Looking {
+            root,
+            attributes: None,
+            real: None,
+            asked,
+            fault: None,
+        };
+        self.remote.insert(id, looking);
+    }
+
+    /// Handles the end of a query about a remote root. After the last one, returns the root, its
+    /// canonical path, and its attributes or the reason why they are unknown.
+    pub(super) fn looked_at(
+        &mut self,
+        id: WalkId,
+        result: Result<(), String>,
+    ) -> Option<(SourceRoot, Option<Vec<u8>>, Result<Attributes, String>)> {
+        let Some(Remote::Looking { asked, fault, .. }) = self.remote.get_mut(&id) else {
+            return None;
+        };
+        *asked -= 1;
+        if let Err(what) = result {
+            fault.get_or_insert(what);
+        }
+        if *asked > 0 {
+            return None;
+        }
+        let Some(Remote::Looking {
+            root,
+            attributes,
+            real,
+            fault,
+            ..
+        }) = self.remote.remove(&id)
+        else {
+            return None;
+        };
+        let unknown = || "the server gave no information about it".to_owned();
+        let attributes = attributes.ok_or_else(|| fault.unwrap_or_else(unknown));
+        Some((root, real, attributes))
+    }
+
+    /// Lets walks not enter the target, whose canonical path is `path`, with `into` or the places
+    /// of the sources in it.
+    pub(super) fn avoid(&mut self, path: Vec<u8>, into: bool) {
+        self.avoid = Some(SelfCopyGuard { path, into });
+    }
+
+    /// True if a directory is not entered.
+    pub(super) fn avoids(&self) -> bool {
+        self.avoid.is_some()
+    }
+
+    /// Notes that `source` is its own target.
+    pub(super) fn note_same(&mut self, source: Vec<u8>) {
+        self.same.insert(source);
+    }
+
+    /// True if `source` is its own target.
+    pub(super) fn is_same(&self, source: &[u8]) -> bool {
+        self.same.contains(source)
+    }
+
+    /// Forgets how sources and target overlap.
+    pub(super) fn forget_overlaps(&mut self) {
+        self.avoid = None;
+        self.same.clear();
+    }
+
+    /// Prepares for sources that are merged.
+    pub(super) fn merge(&mut self) {
+        self.claims = Some(ClaimedTargets::default());
+    }
+
+    /// Claims of merged sources on target paths; `None` without merging.
+    pub(super) fn claims(&mut self) -> Option<&mut ClaimedTargets> {
+        self.claims.as_mut()
+    }
+
+    /// Selection of what is copied; `None` if everything is.
+    pub(super) fn selection(&mut self) -> Option<&mut SourceSelection> {
+        self.selection.as_mut()
+    }
+
+    /// Estimated number of files and bytes of all walks, if it grew by more than a quarter since it
+    /// was last returned.
+    pub(super) fn grown_estimate(&mut self) -> Option<(u64, u64)> {
+        let sum =
+            |(a, b): (u64, u64), (c, d): (u64, u64)| (a.saturating_add(c), b.saturating_add(d));
+        let all = self.walking().map(RemoteWalk::foreseen);
+        let (files, bytes) = all.fold((0, 0), sum);
+        if files <= self.foreseen.saturating_mul(5) / 4 {
+            return None;
+        }
+        self.foreseen = files;
+        Some((files, bytes))
+    }
+
+    /// Forgets the estimate that a session was told.
+    pub(super) fn forget_estimate(&mut self) {
+        self.foreseen = 0;
     }
 
     /// Path that a walk of `root` must not enter.
@@ -137,13 +261,14 @@ impl ActiveWalks {
     }
 
     pub(super) fn clear(&mut self) {
+        self.roots.clear();
         self.local = None;
         self.planned = None;
         self.remote.clear();
         self.ahead.clear();
     }
 
-    pub(super) fn walking(&self) -> impl Iterator<Item = &RemoteWalk> {
+    fn walking(&self) -> impl Iterator<Item = &RemoteWalk> {
         self.remote.values().filter_map(|remote| match remote {
             Remote::Walking(walk, _) => Some(&**walk),
             Remote::Looking { .. } => None,
@@ -250,7 +375,7 @@ impl ActiveWalks {
 impl Engine<'_> {
     /// True if sources may still yield entries.
     pub(super) fn has_more(&self) -> bool {
-        !self.roots.is_empty() || !self.walks.is_empty() || self.owners.holds()
+        !self.walks.roots.is_empty() || !self.walks.is_empty() || self.owners.holds()
     }
 
     /// Takes the next entry from the sources and starts it. Returns false if there is none now.
@@ -270,7 +395,7 @@ impl Engine<'_> {
         if busy || self.walks.remote.len() >= WALKS {
             return false;
         }
-        match self.roots.pop_front() {
+        match self.walks.roots.pop_front() {
             Some(root) if self.source.is_some() => self.begin_remote(root),
             Some(root) => self.begin_local(root),
             None => {
@@ -319,7 +444,7 @@ impl Engine<'_> {
     /// True if the source lists whole trees, or is expected to.
     pub(super) fn source_lists_trees(&self) -> bool {
         let source = self.source.as_ref();
-        source.is_some_and(|side| side.session.lists_trees())
+        source.is_some_and(|side| side.session().lists_trees())
     }
 
     /// True if the source can list another tree at the same time.
@@ -355,7 +480,7 @@ impl Engine<'_> {
             && let Some(side) = &self.source
         {
             self.walks.holds = holds;
-            side.session.hold_lists(holds);
+            side.session().hold_lists(holds);
         }
         for (id, request) in questions {
             self.submit(

@@ -11,7 +11,7 @@ use schedule::{Attributes, Direction, EntryKind, TreeStep};
 
 use super::DeltaUse;
 use super::engine::{CopyEnd, Engine};
-use crate::walk::{RemoteWalk, local_path};
+use crate::walk::local_path;
 
 /// Largest number of entries counted, enough to decide about connections. Counting them takes 0.4 s
 /// of one processor with warm caches, while the connection is being made.
@@ -162,15 +162,10 @@ impl Engine<'_> {
     /// Tells the source's session how much the walks will probably find, if the estimate grew by
     /// more than a quarter.
     pub(super) fn foresee(&mut self) {
-        let sum =
-            |(a, b): (u64, u64), (c, d): (u64, u64)| (a.saturating_add(c), b.saturating_add(d));
-        let all = self.walks.walking().map(RemoteWalk::foreseen);
-        let (files, bytes) = all.fold((0, 0), sum);
-        if files > self.walks.foreseen.saturating_mul(5) / 4 {
-            self.walks.foreseen = files;
-            if let Some(side) = self.side(CopyEnd::Source) {
-                side.session.foresee(Direction::Down, files, bytes);
-            }
+        if let Some((files, bytes)) = self.walks.grown_estimate()
+            && let Some(side) = self.side(CopyEnd::Source)
+        {
+            side.session().foresee(Direction::Down, files, bytes);
         }
     }
 
@@ -190,7 +185,7 @@ impl Engine<'_> {
             return;
         }
         if let Some(side) = self.side(end).filter(|_| count.files > 0) {
-            side.session.expect(direction, count.files, count.bytes);
+            side.session().expect(direction, count.files, count.bytes);
         }
     }
 }

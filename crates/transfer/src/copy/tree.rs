@@ -12,8 +12,8 @@ use crate::walk::{DirId, Entry};
 /// Directory of the copy: its walk and its number in that walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DirKey {
-    pub(super) walk: WalkId,
-    pub(super) dir: DirId,
+    pub walk: WalkId,
+    pub dir: DirId,
 }
 
 /// Target directories that are not complete. A directory is made before its contents, and gets its
@@ -83,11 +83,11 @@ enum DirState {
 /// File or symlink whose directory may not exist yet.
 #[derive(Clone, Debug)]
 pub(super) struct HeldItem {
-    pub(super) entry: Entry,
-    pub(super) target: Vec<u8>,
-    pub(super) dir: Option<DirKey>,
-    pub(super) symlink: bool,
-    pub(super) points_to: Option<Vec<u8>>,
+    pub entry: Entry,
+    pub target: Vec<u8>,
+    pub dir: Option<DirKey>,
+    pub symlink: bool,
+    pub points_to: Option<Vec<u8>>,
 }
 
 /// Decision about an item, by the state of its directory.
@@ -251,7 +251,7 @@ impl Engine<'_> {
     fn server_works_in_order(&self) -> bool {
         self.target
             .as_ref()
-            .and_then(|side| side.session.server_info())
+            .and_then(|side| side.session().server_info())
             .is_some_and(sftp::ServerInfo::answers_in_order)
     }
 
@@ -331,7 +331,7 @@ impl Engine<'_> {
         let lacks = self
             .target
             .as_ref()
-            .and_then(|side| side.session.server_info())
+            .and_then(|side| side.session().server_info())
             .is_none_or(|server| !server.has(LSETSTAT));
         self.follows(key) || lacks && self.tree.dirs.get(&key).is_some_and(|dir| !dir.existed)
     }

@@ -270,12 +270,12 @@ impl Engine<'_> {
     /// Completes a file whose checksums at the far end match.
     fn is_right(&mut self, id: FileId) {
         if let Some(checking) = self.verify.files.remove(&id) {
-            if checking.was_read_back
+            if checking.was_read_back()
                 && let Some(verified) = &mut self.summary.verified
             {
                 verified.read_back += 1;
             }
-            self.verified(id, &checking.seen);
+            self.verified(id, checking.seen());
         }
     }
 
@@ -287,7 +287,7 @@ impl Engine<'_> {
         let Some(check) = checking.begin_check() else {
             return self.unverified(id, "it has no checksum".to_owned());
         };
-        let path = local_path(&checking.path);
+        let path = local_path(checking.path());
         let file = self.local().reader(&path);
         match file.and_then(|file| feed(&*file, &check)) {
             Ok(()) => self.judge_read_back(id),
@@ -306,7 +306,7 @@ impl Engine<'_> {
             return self.unverified(id, "it has no checksum".to_owned());
         };
         let kind = JobKind::Get {
-            source: RemotePath(checking.path.clone()),
+            source: RemotePath(checking.path().to_vec()),
             target: schedule::LocalPath::default(),
             known: None,
             options: PutOptions::default(),
@@ -344,14 +344,14 @@ impl Engine<'_> {
         tracing::debug!(
             "read back: {} of {} checksums differ",
             wrong.len(),
-            checking.seen.sums.len()
+            checking.seen().sums.len()
         );
         let Some((from, len)) = wrong.first().copied() else {
             // A longhaul reads the same file that SFTP shows, so there the file was modified
             // between the two.
             let ours = |program: crate::sums::Program| program.is_ours();
-            if checking.differs && !self.verify.far.program().is_some_and(ours) {
-                let path = checking.path.clone();
+            if checking.differs() && !self.verify.far.program().is_some_and(ours) {
+                let path = checking.path().to_vec();
                 let why = "the program at the far end sees another file than SFTP does";
                 self.no_program(why);
                 let path = Name(path);

@@ -11,13 +11,13 @@ use super::edge::Edge;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wish {
     /// Events of these sessions, by [`super::edge::Connected::number`].
-    pub(super) sessions: Vec<usize>,
+    pub sessions: Vec<usize>,
     /// Records of the journal that become durable.
-    pub(super) journal: bool,
+    pub journal: bool,
     /// The interruption of the run.
-    pub(super) cancel: bool,
+    pub cancel: bool,
     /// This time.
-    pub(super) until: Option<Instant>,
+    pub until: Option<Instant>,
 }
 
 impl Wish {

@@ -41,9 +41,16 @@ pub(super) struct Withheld {
     special_bits: WithheldCount,
     links: WithheldCount,
     replaced: WithheldCount,
+    /// The user was told that the server refuses to create or rename temporaries.
+    told_in_place: bool,
 }
 
 impl Withheld {
+    /// True at the first call, for the warning that the server refuses temporaries.
+    pub(super) fn is_first_refusal(&mut self) -> bool {
+        !std::mem::replace(&mut self.told_in_place, true)
+    }
+
     fn warnings(&self) -> impl Iterator<Item = String> {
         let bits = self.special_bits.words("one entry", "entries").map(|of| {
             format!(

@@ -120,8 +120,8 @@ impl AsFd for Directory {
 /// redirect operations on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
-    pub(crate) dir: Arc<Directory>,
-    pub(crate) name: OsString,
+    pub dir: Arc<Directory>,
+    pub name: OsString,
 }
 
 impl Location {

@@ -11,7 +11,6 @@ mod directories;
 mod error;
 mod execute;
 mod holes;
-mod inline_io;
 mod metadata;
 mod packed;
 mod pool;

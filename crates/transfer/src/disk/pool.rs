@@ -1,5 +1,7 @@
 //! The threads that execute disk requests.
 
+mod inline_io;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,8 +10,8 @@ use std::time::Duration;
 use schedule::{DiskReply, DiskRequest, JobId};
 use sys::HelperThreads;
 
+use self::inline_io::PendingWrites;
 use super::execute::execute_on_files;
-use super::inline_io::PendingWrites;
 use super::write_coalescer::WriteCoalescer;
 use super::{
     DirectoryCache, HostToHostBuffer, LocalSource, LocalTarget, ReadBackCheck, local_fault, packed,
@@ -27,10 +29,10 @@ const COMPANY: usize = 4;
 /// Threads that execute [`DiskRequest`]s. Requests of one job run in order, except that its reads
 /// run concurrently. Dropping the pool removes the temporaries of all unfinished targets.
 pub struct DiskPool {
-    pub(super) shared: Arc<Shared>,
-    pub(super) held: PendingWrites,
+    shared: Arc<Shared>,
+    held: PendingWrites,
     /// Returns true if a processor is idle.
-    pub(super) spare: fn() -> bool,
+    spare: fn() -> bool,
 }
 
 /// The state that threads and relays share.

@@ -18,9 +18,9 @@ const PIECE: usize = 1 << 20;
 
 /// A file that could not be replaced and was overwritten instead.
 pub(super) struct OverwrittenFile {
-    pub(super) file: File,
+    pub file: File,
     /// The reason why the rename failed.
-    pub(super) why: String,
+    pub why: String,
 }
 
 /// Renames a closed temporary to its final name. If the existing file cannot be replaced (a mount

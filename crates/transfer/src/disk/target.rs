@@ -122,28 +122,28 @@ struct OutOfOrderData {
 /// The settings for finishing a target, as in [`schedule::DiskRequest::FinishTarget`].
 #[derive(Clone, Debug)]
 pub(crate) struct FinishSettings {
-    pub(crate) size: u64,
-    pub(crate) attributes: Attributes,
-    pub(crate) preserve: bool,
-    pub(crate) fsync: bool,
-    pub(crate) beyond: ExtraMetadata,
+    pub size: u64,
+    pub attributes: Attributes,
+    pub preserve: bool,
+    pub fsync: bool,
+    pub beyond: ExtraMetadata,
 }
 
 /// The settings for creating a target.
 #[derive(Debug)]
 pub(crate) struct CreateSettings<'a> {
-    pub(crate) directories: &'a DirectoryCache,
-    pub(crate) path: &'a LocalPath,
+    pub directories: &'a DirectoryCache,
+    pub path: &'a LocalPath,
     /// True to write under the final name.
-    pub(crate) inplace: bool,
+    pub inplace: bool,
     /// The journal's rule for the temporary's name, and true if the temporary survives an
     /// interruption.
-    pub(crate) keep: Option<(Keep, bool)>,
+    pub keep: Option<(Keep, bool)>,
     /// Permission bits that the file may have from its creation on.
-    pub(crate) mode: Option<u32>,
+    pub mode: Option<u32>,
     /// True if this run created the directory, so that no file exists there. Saves a lookup, a
     /// ninth of a small file's cost.
-    pub(crate) fresh: bool,
+    pub fresh: bool,
 }
 
 /// Creates the temporary for a target, or opens it in place, as in

@@ -11,11 +11,11 @@ use crate::escape;
 
 /// The sources of keys.
 pub(super) struct KeySources<'a> {
-    pub(super) files: &'a [KeyFile],
+    pub files: &'a [KeyFile],
     /// Certificates of CertificateFile, then those beside key files.
-    pub(super) certificates: &'a [(PublicKey, PathBuf)],
-    pub(super) agent: &'a [AgentKey],
-    pub(super) identities_only: bool,
+    pub certificates: &'a [(PublicKey, PathBuf)],
+    pub agent: &'a [AgentKey],
+    pub identities_only: bool,
 }
 
 impl KeySources<'_> {

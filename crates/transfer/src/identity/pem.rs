@@ -10,11 +10,11 @@ use zeroize::Zeroizing;
 /// files in use have others.
 pub(super) struct Pem {
     /// The label after BEGIN: `OPENSSH PRIVATE KEY`.
-    pub(super) label: String,
+    pub label: String,
     /// The value of DEK-Info, if a `Proc-Type: 4,ENCRYPTED` header is present.
-    pub(super) encryption: Option<String>,
+    pub encryption: Option<String>,
     /// The decoded contents.
-    pub(super) der: Zeroizing<Vec<u8>>,
+    pub der: Zeroizing<Vec<u8>>,
 }
 
 impl Pem {

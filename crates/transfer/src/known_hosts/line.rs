@@ -19,9 +19,9 @@ const NUL: &str = "it contains a NUL byte";
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownHostsLine {
     /// The hosts and the key that OpenSSH reads in the line.
-    pub(super) entry: Option<Entry>,
+    pub entry: Option<Entry>,
     /// The part that OpenSSH ignores, which may name another or a revoked key of the host.
-    pub(super) unreadable: Option<Unreadable>,
+    pub unreadable: Option<Unreadable>,
 }
 
 /// The hosts of a line, and a key: theirs, a revoked one, or an authority's.

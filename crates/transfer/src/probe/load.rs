@@ -21,27 +21,27 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// Load for channels.
 pub(super) struct Load<'a> {
-    pub(super) up: bool,
-    pub(super) channels: &'a [ChannelIndex],
-    pub(super) time: Duration,
+    pub up: bool,
+    pub channels: &'a [ChannelIndex],
+    pub time: Duration,
     /// Bytes after which the load ends early.
-    pub(super) data: u64,
+    pub data: u64,
     /// Channel of an idle connection on which round trips are measured meanwhile.
-    pub(super) idle: Option<ChannelIndex>,
+    pub idle: Option<ChannelIndex>,
     /// The far end may pause for longer, as a disk does.
-    pub(super) pauses: bool,
+    pub pauses: bool,
 }
 
 /// Result of a load.
 pub(super) struct LoadResult {
-    pub(super) rung: Option<Rung>,
+    pub rung: Option<Rung>,
     /// Median answer time of the idle connection.
-    pub(super) answer: Option<f64>,
-    pub(super) bytes: u64,
+    pub answer: Option<f64>,
+    pub bytes: u64,
     /// Reason for an early end.
-    pub(super) lost: Option<String>,
+    pub lost: Option<String>,
     /// Broken connection.
-    pub(super) stall: Option<Stall>,
+    pub stall: Option<Stall>,
 }
 
 impl Connections {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use shard::{Header, Lease, ShardTotals, Totals};
 
 use super::records::Records;
+use super::status::PlanStatus;
 use super::{PlanError, absolute, shown};
 use crate::PrivateDir;
 use crate::disk::os_words;
@@ -153,6 +154,14 @@ fn lease_exists(dir: &PrivateDir, shard: u32, fence: u64) -> io::Result<bool> {
 }
 
 impl Plan {
+    /// Sums up the state of all shards.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn status(&self) -> Result<PlanStatus, PlanError> {
+        PlanStatus::of(self)
+    }
+
     /// Reads the plan of a folder.
     ///
     /// # Errors

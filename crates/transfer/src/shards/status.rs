@@ -79,16 +79,16 @@ pub struct ShardStatus {
     pub reason: Option<Name>,
 }
 
-impl Plan {
+impl PlanStatus {
     /// Sums up the state of all shards.
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn status(&self) -> Result<PlanStatus, PlanError> {
-        let totals = self.totals();
-        let mut status = PlanStatus {
-            source: Name(self.source().to_vec()),
-            target: Name(self.target().to_vec()),
+    pub(super) fn of(plan: &Plan) -> Result<Self, PlanError> {
+        let totals = plan.totals();
+        let mut status = Self {
+            source: Name(plan.source().to_vec()),
+            target: Name(plan.target().to_vec()),
             shards: StateCounts::default(),
             entries: totals.files + totals.symlinks,
             bytes: totals.bytes,
@@ -97,14 +97,14 @@ impl Plan {
             bytes_sent: 0,
             failed: 0,
             changed: 0,
-            sealed: self.is_sealed(),
+            sealed: plan.is_sealed(),
             unfinished: Vec::new(),
         };
         let here = here();
-        for shard in 0..self.shards() {
+        for shard in 0..plan.shards() {
             status.shards.total += 1;
-            let newest = self.newest_lease(shard).map_err(|error| {
-                let folder = Name::from(&*self.folder());
+            let newest = plan.newest_lease(shard).map_err(|error| {
+                let folder = Name::from(&*plan.folder());
                 PlanError::Io(format!("{folder}: shard {shard}: {}", os_words(&error)))
             })?;
             let Some((fence, lease)) = newest else {
@@ -123,7 +123,7 @@ impl Plan {
             status.changed = status.changed.saturating_add(figures.changed);
             match state {
                 ShardState::Done => {
-                    let totals = self.totals_of(shard);
+                    let totals = plan.totals_of(shard);
                     status.shards.done += 1;
                     status.entries_done += totals.files + totals.symlinks;
                     status.bytes_done += totals.bytes;
@@ -133,7 +133,7 @@ impl Plan {
                 ShardState::Stopped => status.shards.stopped += 1,
                 ShardState::Failed => status.shards.failed += 1,
             }
-            let age = self.lease_age(shard, fence);
+            let age = plan.lease_age(shard, fence);
             let reason = lease.as_ref().map(|lease| lease.reason.clone());
             status.unfinished.push(ShardStatus {
                 shard,

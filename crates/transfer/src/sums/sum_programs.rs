@@ -26,10 +26,10 @@ const BLOCKS: [u64; 4] = [32 << 10, 7 * 4096, 4096, 512];
 pub(crate) struct Program {
     /// The shell command; empty for sums that are requested over SFTP by hash@longhaul
     /// (copy/verify/longhaul_sums.rs).
-    pub(crate) command: &'static str,
+    pub command: &'static str,
     /// The name of the program.
-    pub(crate) name: &'static str,
-    pub(crate) algorithm: Algorithm,
+    pub name: &'static str,
+    pub algorithm: Algorithm,
 }
 
 const fn program(command: &'static str, name: &'static str, algorithm: Algorithm) -> Program {

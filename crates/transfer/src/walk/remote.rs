@@ -45,13 +45,22 @@ const MOST_WAITING: usize = 512 << 20;
 /// Bytes that a waiting directory takes beyond its path.
 const DIRECTORY: usize = 200;
 
+/// Unit in which a walk requests listings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListingMode {
+    /// Single directories; trees once the server is known to list them.
+    Directories,
+    Trees,
+    /// Single directories, because the server turned out not to list trees.
+    NoTrees,
+}
+
 /// Walks a remote tree: [`RemoteWalk::poll_request`] returns requests, [`RemoteWalk::handle`] takes
 /// answers, and [`RemoteWalk::poll_found`] returns entries.
 #[derive(Debug)]
 pub struct RemoteWalk {
     follow: bool,
-    /// The server lists whole trees.
-    trees: bool,
+    mode: ListingMode,
     next_tag: u64,
     next_dir: u64,
     /// Directories to list, deepest first: breadth first would hold the whole tree.
@@ -75,8 +84,6 @@ pub struct RemoteWalk {
     /// Number of trees being listed, and true if another one may start.
     trees_asked: usize,
     trees_may: bool,
-    /// The server turned out not to list trees.
-    no_trees: bool,
     /// Finished listings whose symlinks are still being queried.
     closing: BTreeMap<DirId, (bool, usize)>,
     found: VecDeque<WalkEntry>,
@@ -184,7 +191,7 @@ impl RemoteWalk {
     ) -> Self {
         let mut walk = Self {
             follow,
-            trees: false,
+            mode: ListingMode::Directories,
             next_tag: 0,
             next_dir: 0,
             to_list: Vec::new(),
@@ -200,7 +207,6 @@ impl RemoteWalk {
             sample: TreeSample::default(),
             trees_asked: 0,
             trees_may: true,
-            no_trees: false,
             closing: BTreeMap::new(),
             found: VecDeque::new(),
             skipped: BTreeSet::new(),
@@ -216,12 +222,14 @@ impl RemoteWalk {
     /// Switches to listing whole trees, which the server must support. Has no effect if a directory
     /// must be avoided, since the server would enter it. Listings in progress continue unchanged.
     pub fn list_in_trees(&mut self) {
-        self.trees |= self.may_list_in_trees();
+        if self.may_list_in_trees() {
+            self.mode = ListingMode::Trees;
+        }
     }
 
     /// True if [`RemoteWalk::list_in_trees`] would change anything.
     pub fn may_list_in_trees(&self) -> bool {
-        !self.trees && self.avoid.is_none() && !self.no_trees
+        self.mode == ListingMode::Directories && self.avoid.is_none()
     }
 
     /// Number of trees being listed.
@@ -242,9 +250,9 @@ impl RemoteWalk {
             (lists, entries) => (WAITING * lists / (entries + 1)).clamp(LISTS, MOST_LISTS),
         };
         self.found.len() < self.bounded(WAITING)
-            && match self.trees {
-                true => self.trees_may,
-                false => self.lists < most,
+            && match self.mode {
+                ListingMode::Trees => self.trees_may,
+                _ => self.lists < most,
             }
     }
 
@@ -285,7 +293,7 @@ impl RemoteWalk {
             *waiting = waiting.saturating_sub(if stays { 0 } else { weight(dir) });
             stays
         });
-        if self.trees && self.to_list.len() == before {
+        if self.mode == ListingMode::Trees && self.to_list.len() == before {
             self.skipped.insert(id);
         }
     }
@@ -317,8 +325,9 @@ impl RemoteWalk {
             self.waiting = self.waiting.saturating_sub(weight(&dir));
             self.lists += 1;
             let path = RemotePath(dir.path.clone());
-            self.trees_asked += usize::from(self.trees);
-            return Some(match self.trees {
+            let trees = self.mode == ListingMode::Trees;
+            self.trees_asked += usize::from(trees);
+            return Some(match trees {
                 true => {
                     let count = dir.parent.is_none();
                     self.ask(

@@ -8,7 +8,7 @@ use schedule::{Attributes, JobKind, RemotePath};
 
 use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::super::jobs::QueryAnswer;
-use super::RecordHandling;
+use super::{BootQuery, RecordHandling};
 use crate::connect::ConnectError;
 use crate::copy::local_ops::LocalOps;
 
@@ -85,10 +85,10 @@ impl Engine<'_> {
     }
 
     pub(super) fn learn_boot(&mut self) {
-        if self.target.is_none() || self.keeper.boot_asked {
+        if self.target.is_none() || self.keeper.boot_query != BootQuery::NotSent {
             return;
         }
-        self.keeper.boot_asked = true;
+        self.keeper.boot_query = BootQuery::Sent;
         if let Some((kind, file)) = self.boot_job() {
             self.submit(CopyEnd::Target, kind, JobPurpose::Boot(file));
         }
@@ -99,9 +99,9 @@ impl Engine<'_> {
         if !boot.is_empty() {
             self.keeper.boot.clone_from(&boot);
             // If the lane was lost, the machine may have restarted in between.
-            self.keeper.write(match self.keeper.boot_lost {
-                true => Record::Run { boot },
-                false => Record::Boot { boot },
+            self.keeper.write(match self.keeper.boot_query {
+                BootQuery::Repeated => Record::Run { boot },
+                _ => Record::Boot { boot },
             });
         }
     }
@@ -136,7 +136,7 @@ impl Engine<'_> {
             }
             return;
         }
-        let name = self.target.as_ref().map(|side| side.name.clone());
+        let name = self.target.as_ref().map(|side| side.name().to_owned());
         let why = format!(
             "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
             name.unwrap_or_default()
@@ -145,7 +145,7 @@ impl Engine<'_> {
             .get_or_insert_with(|| ConnectError::unreachable(why));
         self.drop_what_waits();
         for side in [&self.source, &self.target].into_iter().flatten() {
-            side.session.leave("the machine was rebooted");
+            side.session().leave("the machine was rebooted");
         }
     }
 }

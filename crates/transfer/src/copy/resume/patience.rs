@@ -17,9 +17,9 @@ pub(super) struct Patience {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wait {
     /// Pause before the lock is tried again.
-    pub(super) pause: Duration,
+    pub pause: Duration,
     /// True once, when the user should be told.
-    pub(super) tell: bool,
+    pub tell: bool,
 }
 
 impl Patience {

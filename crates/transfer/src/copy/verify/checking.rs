@@ -4,24 +4,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::early::{OfWhole, SumSelector, SumState};
+use super::early::{OfWhole, SumRequest, SumSelector, SumState};
+use crate::copy::file::FileId;
 use crate::disk::ReadBackCheck;
 use crate::sums::{Algorithm, Digest, FinishedSums};
 
 /// File that is being compared.
 pub(super) struct Checking {
     /// Path at the far end, or the local path if both ends are local.
-    pub(super) path: Vec<u8>,
-    pub(super) seen: FinishedSums,
+    path: Vec<u8>,
+    seen: FinishedSums,
     /// Number of the copy attempt, which requests carry too.
-    pub(super) attempt: u64,
+    attempt: u64,
     /// Answers for ranges so far.
     told: BTreeMap<usize, SumState>,
     whole: OfWhole,
     /// Some ranges differ at the far end.
-    pub(super) differs: bool,
+    differs: bool,
     stage: CheckStage,
-    pub(super) was_read_back: bool,
+    was_read_back: bool,
 }
 
 /// State of a file's comparison.
@@ -68,6 +69,40 @@ impl Checking {
             stage: CheckStage::Queued,
             was_read_back: false,
         }
+    }
+
+    /// Path at the far end, or the local path if both ends are local.
+    pub(super) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Checksums of the data that passed.
+    pub(super) fn seen(&self) -> &FinishedSums {
+        &self.seen
+    }
+
+    /// Size of the file in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.seen.size
+    }
+
+    /// True if this is the copy attempt with this number.
+    pub(super) fn is_attempt(&self, attempt: u64) -> bool {
+        self.attempt == attempt
+    }
+
+    /// Request for one of the checksums.
+    pub(super) fn request(&self, file: FileId, sum: SumSelector) -> SumRequest {
+        SumRequest::new(file, sum, self.attempt)
+    }
+
+    /// True if some ranges differ at the far end.
+    pub(super) fn differs(&self) -> bool {
+        self.differs
+    }
+
+    pub(super) fn was_read_back(&self) -> bool {
+        self.was_read_back
     }
 
     /// Checksums to request now, by the program's algorithm; `None` if only reading back can

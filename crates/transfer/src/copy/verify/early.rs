@@ -58,11 +58,11 @@ pub(in crate::copy) enum SumSelector {
 /// Request for a checksum of one copy of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::copy) struct SumRequest {
-    pub(super) file: FileId,
-    pub(super) sum: SumSelector,
-    pub(super) attempt: u64,
+    pub file: FileId,
+    pub sum: SumSelector,
+    pub attempt: u64,
     /// Requested before the rename.
-    pub(super) early: bool,
+    pub early: bool,
 }
 
 impl SumRequest {
@@ -196,7 +196,7 @@ impl Engine<'_> {
                 let sum = SumSelector::Whole;
                 let attempt = moving.attempt;
                 let early = true;
-                self.verify.far.todo.push_back(SumRequest {
+                self.verify.far.want(SumRequest {
                     file,
                     sum,
                     attempt,
@@ -224,7 +224,9 @@ impl Engine<'_> {
                 moving.told.insert(at, SumState::Asked);
             }
         }
-        self.verify.far.todo.extend(asks);
+        for ask in asks {
+            self.verify.far.want(ask);
+        }
     }
 
     /// Current path of a file that is being copied, and its range number `at`.

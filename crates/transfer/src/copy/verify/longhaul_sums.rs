@@ -5,7 +5,6 @@ use schedule::{ByteRange, JobId, JobKind, RemotePath};
 use sftp::blocks::MOST_HASHED;
 
 use super::early::{SumRequest, SumSelector};
-use super::remote_sums::State;
 use crate::copy::engine::{Engine, JobPurpose};
 use crate::sums::{Algorithm, Digest, Program};
 
@@ -29,7 +28,7 @@ impl Engine<'_> {
     /// Uses a longhaul at the far end for checksums, unless checksums of whole files are in use
     /// here, which a longhaul does not make.
     pub(super) fn find_ours(&mut self) {
-        let undecided = matches!(self.verify.far.state, State::Unknown | State::Asking { .. });
+        let undecided = self.verify.far.is_undecided();
         let whole = self.verify.ledger.as_ref().is_none_or(|l| l.is_whole());
         if !undecided || whole {
             return;
@@ -44,9 +43,7 @@ impl Engine<'_> {
 
     /// Submits the pending checksum requests.
     pub(super) fn ask_ours(&mut self) {
-        while self.verify.far.asked_ours < ASKED
-            && let Some(ask) = self.verify.far.todo.pop_front()
-        {
+        while let Some(ask) = self.verify.far.next_of_ours(ASKED) {
             let Some((path, span, size)) = self.range_of(ask) else {
                 continue;
             };
@@ -57,7 +54,7 @@ impl Engine<'_> {
                 // The run is ending.
                 return;
             }
-            self.verify.far.asked_ours += 1;
+            self.verify.far.ours_begins();
         }
     }
 
@@ -71,11 +68,11 @@ impl Engine<'_> {
             len: Some(len),
         };
         if let Some(checking) = self.verify.files.get(&ask.file)
-            && checking.attempt == ask.attempt
+            && checking.is_attempt(ask.attempt)
         {
-            let sum = checking.seen.sums.get(at)?;
-            let size = Some(checking.seen.size);
-            return Some((checking.path.clone(), span(sum.from, sum.len), size));
+            let sum = checking.seen().sums.get(at)?;
+            let size = Some(checking.size());
+            return Some((checking.path().to_vec(), span(sum.from, sum.len), size));
         }
         let (path, sum) = self.moving_range(ask, at)?;
         Some((path, span(sum.from, sum.len), None))
@@ -96,8 +93,7 @@ impl Engine<'_> {
 
     /// Handles the end of a request; `made` means that a checksum arrived.
     pub(in crate::copy) fn on_our_sum_over(&mut self, ask: SumRequest, made: bool) {
-        let far = &mut self.verify.far;
-        far.asked_ours = far.asked_ours.saturating_sub(1);
+        self.verify.far.ours_ends();
         if !made {
             self.on_sum(ask, None);
         }

@@ -44,14 +44,14 @@ pub(super) struct RemoteSums {
     small: VecDeque<FileId>,
     small_bytes: u64,
     /// Checksums not requested yet.
-    pub(super) todo: VecDeque<SumRequest>,
+    todo: VecDeque<SumRequest>,
     /// Number of checksums requested from a remote longhaul.
-    pub(super) asked_ours: usize,
-    pub(super) state: State,
+    asked_ours: usize,
+    state: State,
 }
 
 #[derive(Default)]
-pub(super) enum State {
+enum State {
     #[default]
     Unknown,
     /// The program was requested; `again` for the second time.
@@ -108,6 +108,34 @@ impl RemoteSums {
         }
     }
 
+    /// True until the far end's program is known.
+    pub(super) fn is_undecided(&self) -> bool {
+        matches!(self.state, State::Unknown | State::Asking { .. })
+    }
+
+    /// Adds a checksum to request.
+    pub(super) fn want(&mut self, sum: SumRequest) {
+        self.todo.push_back(sum);
+    }
+
+    /// Takes a checksum to request from a remote longhaul, of which fewer than `most` are open.
+    pub(super) fn next_of_ours(&mut self, most: usize) -> Option<SumRequest> {
+        match self.asked_ours < most {
+            true => self.todo.pop_front(),
+            false => None,
+        }
+    }
+
+    /// Notes that a checksum was requested from a remote longhaul.
+    pub(super) fn ours_begins(&mut self) {
+        self.asked_ours += 1;
+    }
+
+    /// Notes that a remote longhaul has answered a request.
+    pub(super) fn ours_ends(&mut self) {
+        self.asked_ours = self.asked_ours.saturating_sub(1);
+    }
+
     pub(super) fn is_given_up(&self) -> bool {
         matches!(self.state, State::ReadBack)
     }
@@ -154,7 +182,7 @@ impl Worker {
 impl Engine<'_> {
     pub(super) fn far_session(&self) -> Option<&dyn Remote> {
         let end = self.far_end()?;
-        self.side(end).map(|side| &*side.session)
+        self.side(end).map(|side| side.session())
     }
 
     /// Submits all possible requests to the far end.
@@ -272,17 +300,14 @@ impl Engine<'_> {
                 self.read_back(id);
                 continue;
             };
-            let one = !program.is_ours() && checking.is_one_sum() && checking.seen.size <= SMALL;
-            if one && list_line(&checking.path).is_some() {
-                self.verify.far.small_bytes += checking.seen.size;
+            let one = !program.is_ours() && checking.is_one_sum() && checking.size() <= SMALL;
+            if one && list_line(checking.path()).is_some() {
+                self.verify.far.small_bytes += checking.size();
                 self.verify.far.small.push_back(id);
             } else if checking.is_right() {
                 self.is_right(id);
             } else {
-                let attempt = checking.attempt;
-                let asks = asks
-                    .into_iter()
-                    .map(|sum| SumRequest::new(id, sum, attempt));
+                let asks = asks.into_iter().map(|sum| checking.request(id, sum));
                 self.verify.far.todo.extend(asks);
             }
         }
@@ -329,7 +354,7 @@ impl Engine<'_> {
     /// Requests the checksum of a file of one range that no list contains.
     fn ask_singly(&mut self, id: FileId) {
         if let Some(checking) = self.verify.files.get(&id) {
-            let ask = SumRequest::new(id, SumSelector::Run(0), checking.attempt);
+            let ask = checking.request(id, SumSelector::Run(0));
             self.verify.far.todo.push_back(ask);
         }
     }
@@ -338,13 +363,13 @@ impl Engine<'_> {
     /// needed.
     fn line_of(&self, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
         if let Some(checking) = self.verify.files.get(&ask.file)
-            && checking.attempt == ask.attempt
+            && checking.is_attempt(ask.attempt)
         {
             let SumSelector::Run(at) = ask.sum else {
-                return Some((whole_request(&checking.path), checking.seen.size));
+                return Some((whole_request(checking.path()), checking.size()));
             };
-            let sum = checking.seen.sums.get(at)?;
-            let line = request(&checking.path, None, sum, checking.seen.size);
+            let sum = checking.seen().sums.get(at)?;
+            let line = request(checking.path(), None, sum, checking.size());
             return Some((line, sum.len));
         }
         self.line_of_moving(ask)
@@ -368,9 +393,9 @@ impl Engine<'_> {
             let Some(checking) = self.verify.files.get(&id) else {
                 continue;
             };
-            far.small_bytes = far.small_bytes.saturating_sub(checking.seen.size);
-            bytes += checking.seen.size;
-            if let Some(name) = list_line(&checking.path) {
+            far.small_bytes = far.small_bytes.saturating_sub(checking.size());
+            bytes += checking.size();
+            if let Some(name) = list_line(checking.path()) {
                 input.extend_from_slice(&name);
                 input.push(0);
                 if let Some(same) = names.insert(name, id) {
@@ -458,7 +483,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn has_program(&mut self, program: Program, processors: u32) {
-        let undecided = matches!(self.verify.far.state, State::Unknown | State::Asking { .. });
+        let undecided = self.verify.far.is_undecided();
         if !undecided {
             return;
         }
@@ -519,7 +544,7 @@ impl Engine<'_> {
                 }
                 for (id, digest) in found {
                     if let Some(checking) = self.verify.files.get(&id) {
-                        let ask = SumRequest::new(id, SumSelector::Run(0), checking.attempt);
+                        let ask = checking.request(id, SumSelector::Run(0));
                         self.on_sum(ask, Some(digest));
                     }
                 }
@@ -548,7 +573,7 @@ impl Engine<'_> {
             return;
         };
         let found = self.verify.files.get_mut(&ask.file);
-        let Some(checking) = found.filter(|c| c.attempt == ask.attempt) else {
+        let Some(checking) = found.filter(|c| c.is_attempt(ask.attempt)) else {
             return self
                 .verify
                 .on_moving_sum(ask, digest.as_ref(), program.algorithm);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schedule::{Attributes, NO_TREES, TreeStep};
 
-use super::{Dir, ListAnswer, PendingListing, RemoteWalk, SeenNames};
+use super::{Dir, ListAnswer, ListingMode, PendingListing, RemoteWalk, SeenNames};
 use crate::walk::{WalkEntry, join};
 
 /// Tree that is being listed.
@@ -83,7 +83,7 @@ impl RemoteWalk {
     /// Switches to listing directory by directory after the lane that lists trees was lost and
     /// another server took over.
     fn list_one_by_one(&mut self, mut tree: TreeListing) {
-        (self.trees, self.no_trees) = (false, true);
+        self.mode = ListingMode::NoTrees;
         self.lists -= 1;
         self.trees_asked -= 1;
         for open in tree.again.drain(..).chain(tree.open.drain(..).rev()) {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use schedule::{DiskReply, DiskRequest, JobId};
 
-use super::pool::DiskPool;
-use super::write_coalescer::WriteCoalescer;
-use super::{LocalTarget, local_fault};
+use super::DiskPool;
+use crate::disk::write_coalescer::WriteCoalescer;
+use crate::disk::{LocalTarget, local_fault};
 
 /// The smallest write that is coalesced. A smaller one is the end of a small file, and the next
 /// request waits for its answer.
