@@ -31,7 +31,7 @@ pub use error::{local_fault, os_words};
 pub(crate) use metadata::{LostMetadata, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
 pub use relay::HostToHostBuffer;
-pub(crate) use source::{LocalSource, attributes, has_holes, identity};
+pub(crate) use source::{LocalSource, attributes, has_holes, identity, open_regular};
 pub(crate) use target::{
     CreateSettings, FinishSettings, LocalTarget, create_target, mtime_of, timestamps,
 };

@@ -8,6 +8,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use ssh::direct_control::{GrowingBlocks, HASH, MOST_BLOCKS};
 
+use crate::disk::open_regular;
+
 /// Smallest block. The time of a block is what each host of a chain adds to the copy.
 const LEAST: u64 = 1 << 20;
 /// Bytes that are hashed at once.
@@ -29,7 +31,7 @@ impl BlockSums {
     /// # Errors
     /// The file cannot be read, has changed, or `stopped` returned true.
     pub fn of(path: &Path, stopped: impl Fn() -> bool) -> io::Result<(Self, GrowingBlocks)> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let meta = file.metadata()?;
         let size = meta.len();
         let least = size.div_ceil(MOST_BLOCKS as u64);
@@ -71,7 +73,7 @@ impl BlockSums {
     /// # Errors
     /// The file cannot be read.
     pub(super) fn first_difference(&self, path: &Path) -> io::Result<Option<u64>> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let mut at = 0_u64;
         for expected in &self.sums {
             let end = at.saturating_add(self.block).min(self.size);
@@ -125,6 +127,12 @@ mod tests {
             std::fs::write(&file, &other).unwrap();
             assert!(sums.first_difference(&file).unwrap().is_some(), "{len}");
         }
+        // Another user of the receiving host may put a FIFO there.
+        std::fs::remove_file(&file).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &file, fifo, mode, 0).unwrap();
+        assert!(sums.first_difference(&file).is_err());
         assert!(BlockSums::of(&file, || true).is_err());
     }
 
