@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use ssh::direct_control::{GrowingBlocks, HASH, MOST_BLOCKS};
 
-use crate::disk::open_regular;
+use crate::disk::{ExpectedContent, open_regular};
 
 /// Smallest block. The time of a block is what each host of a chain adds to the copy.
 const LEAST: u64 = 1 << 20;
@@ -73,11 +74,14 @@ impl BlockSums {
     /// # Errors
     /// The file cannot be read.
     pub(super) fn first_difference(&self, path: &Path) -> io::Result<Option<u64>> {
-        let file = open_regular(path)?;
+        self.difference_in(&open_regular(path)?)
+    }
+
+    fn difference_in(&self, file: &File) -> io::Result<Option<u64>> {
         let mut at = 0_u64;
         for expected in &self.sums {
             let end = at.saturating_add(self.block).min(self.size);
-            match sum(&file, at, end) {
+            match sum(file, at, end) {
                 Ok(found) if found == *expected => {}
                 Ok(_) => return Ok(Some(at)),
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(at)),
@@ -88,6 +92,48 @@ impl BlockSums {
         let same = at == self.size && file.metadata()?.len() == self.size;
         Ok((!same).then_some(at))
     }
+}
+
+/// Checksums that a file must have before it gets its final name.
+#[derive(Debug)]
+pub(super) struct RequiredBlocks {
+    sums: BlockSums,
+    proven: AtomicBool,
+}
+
+impl RequiredBlocks {
+    pub(super) fn new(sums: BlockSums) -> Self {
+        Self {
+            sums,
+            proven: AtomicBool::new(false),
+        }
+    }
+
+    /// True if a file with these checksums was found before it got its name.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+}
+
+impl ExpectedContent for RequiredBlocks {
+    fn size(&self) -> u64 {
+        self.sums.size
+    }
+
+    fn check(&self, file: &File) -> io::Result<()> {
+        match self.sums.difference_in(file)? {
+            None => {
+                self.proven.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Some(at) => Err(io::Error::other(differs(at))),
+        }
+    }
+}
+
+/// Says from where on a copy is wrong.
+pub(super) fn differs(at: u64) -> String {
+    format!("bytes from {at} on differ from the source")
 }
 
 /// BLAKE3 of a range of a file.
