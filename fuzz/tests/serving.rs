@@ -59,7 +59,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         nanoseconds: u.arbitrary::<bool>()?.then_some((3, 4)),
         link: None,
     };
-    Ok(match u.int_in_range(0..=47)? {
+    Ok(match u.int_in_range(0..=48)? {
         0..=3 => Request::Open {
             path,
             flags: OpenFlags(u.int_in_range(0..=0x3f)?),
@@ -191,6 +191,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         44 => Request::Fsync { handle },
         45 => Request::Limits {},
         46 => Request::HomeDirectory { user: path },
+        47 => Request::HoldRoot { path },
         _ => Request::ExpandPath { path },
     })
 }

@@ -123,6 +123,7 @@ fn requests() -> Vec<Request<'static>> {
             path,
         },
         Request::FsyncSet { paths: Rest(PATHS) },
+        Request::HoldRoot { path },
     ]
 }
 

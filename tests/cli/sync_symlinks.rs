@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_tests::Scene;
+use longhaul_tests::both_ends::{BothEnds, far_end};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use testkit::PeerKind;
 use testkit::tree::{Compare, assert_same};
 
@@ -118,5 +120,67 @@ fn a_process_that_swaps_directories_for_symlinks_leads_no_copy_outside() {
         }
         let _ = fs::remove_dir_all(scene.path("b"));
         let _ = fs::remove_dir_all(&aside);
+    }
+}
+
+/// Exchanges a directory with a symlink, until `over`.
+fn exchange(dir: &Path, link: &Path, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        let _ = renameat_with(CWD, dir, CWD, link, RenameFlags::EXCHANGE);
+    }
+}
+
+/// Bug: `longhaul serve` resolved every path by its name, so that a local user of the server could
+/// have `sync --delete`, an upload or a backup change files outside the target.
+#[test]
+fn a_process_that_swaps_directories_at_a_longhaul_server_leads_nothing_outside() {
+    let Some(ends) = BothEnds::start() else {
+        return;
+    };
+    ends.install();
+    let scene = &ends.scene;
+    for n in 0..30 {
+        write_file(&scene.path(&format!("a/dir/{n}")), b"content of the source");
+        write_file(&scene.path(&format!("outside/{n}")), b"precious");
+        write_file(&scene.path(&format!("outside/extra-{n}")), b"precious");
+    }
+    let outside = scene.path("outside");
+    let before = entries(&outside);
+    let runs: [&[&str]; 3] = [
+        &["sync", "--delete", "--yes"],
+        &["sync", "--delete", "--yes", "--backup-dir", ".old"],
+        &["cp", "-rp"],
+    ];
+    for round in 0..18 {
+        for n in 0..30 {
+            write_file(&scene.path(&format!("b/dir/{n}")), b"old");
+            write_file(&scene.path(&format!("b/dir/extra-{n}")), b"to be deleted");
+        }
+        let over = AtomicBool::new(false);
+        let (dir, link) = (scene.path("b/dir"), scene.path(&format!("link-{round}")));
+        symlink(&outside, &link).expect("ours");
+        std::thread::scope(|scope| {
+            scope.spawn(|| exchange(&dir, &link, &over));
+            let run = scene.client.dir.run(longhaul_tests::longhaul());
+            let run = run.args(runs[round % runs.len()]);
+            let run = run.arg("-F").arg(scene.client.dir.config());
+            let run = run.args(["--json", "--far-end=exec"]);
+            let run = run.arg(scene.path("a/.")).arg(scene.remote("b"));
+            let outcome = run.run();
+            over.store(true, Ordering::Relaxed);
+            assert!(matches!(outcome.code, Some(0 | 1)), "{outcome}");
+            assert_eq!(far_end(&outcome)["depth"], "exec", "{outcome}");
+        });
+        assert_eq!(entries(&outside), before, "round {round}");
+        for path in &before {
+            assert_eq!(
+                fs::read(path).expect("ours"),
+                b"precious",
+                "round {round}: {path:?}"
+            );
+        }
+        let _ = fs::remove_dir_all(scene.path("b"));
+        let _ = fs::remove_file(&link);
+        let _ = fs::remove_dir_all(&link);
     }
 }

@@ -34,8 +34,8 @@ impl ClientConfig {
     /// Lines of `FILE:LINE: sentence`, one for each mistake.
     pub(crate) fn read() -> Result<Self, String> {
         match Self::path() {
-            Some(file) if file.exists() => config_file::read(&file, parse),
-            _ => Ok(Self::default()),
+            Some(file) => Ok(config_file::read_own(&file, parse)?.unwrap_or_default()),
+            None => Ok(Self::default()),
         }
     }
 }

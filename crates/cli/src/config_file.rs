@@ -1,16 +1,21 @@
 //! Reads configuration files, and reports each mistake with its line.
 
 use std::fmt::Display;
-use std::fs;
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::exit::Exit;
 
 /// Largest accepted configuration file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
+const WRITABLE_BY_OTHERS: u32 = 0o002;
 
 /// A mistake in a file: its byte offset, and a description.
 #[derive(Debug, PartialEq)]
@@ -44,12 +49,54 @@ pub(crate) fn read<T>(
     file: &Path,
     parse: impl FnOnce(&str) -> Result<T, Vec<ConfigFileError>>,
 ) -> Result<T, String> {
+    match File::open(file) {
+        Ok(opened) => read_open(opened, file, parse),
+        Err(error) => Err(format!("{}: {error}", file.display())),
+    }
+}
+
+/// Reads and parses the user's own file, which is read without being named: a FIFO or device is
+/// refused, and a file that another user may have written. A missing file is `None`.
+///
+/// # Errors
+/// Those of [`read`].
+pub(crate) fn read_own<T>(
+    file: &Path,
+    parse: impl FnOnce(&str) -> Result<T, Vec<ConfigFileError>>,
+) -> Result<Option<T>, String> {
     let named = |what: &dyn Display| format!("{}: {what}", file.display());
-    let meta = fs::metadata(file).map_err(|e| named(&e))?;
-    if meta.len() > MAX_FILE {
+    // Opening a FIFO would block until it has a writer.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = match rustix::fs::open(file, flags, Mode::empty()) {
+        Ok(opened) => File::from(opened),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(error) => return Err(named(&io::Error::from(error))),
+    };
+    let meta = opened.metadata().map_err(|e| named(&e))?;
+    let own = rustix::process::geteuid().as_raw();
+    match () {
+        () if !meta.is_file() => Err(named(&"is not a regular file")),
+        () if meta.uid() != own && meta.uid() != 0 => Err(named(&"belongs to another user")),
+        () if meta.mode() & WRITABLE_BY_OTHERS != 0 => {
+            Err(named(&"is writable by other users: run chmod o-w on it"))
+        }
+        () => read_open(opened, file, parse).map(Some),
+    }
+}
+
+fn read_open<T>(
+    opened: File,
+    file: &Path,
+    parse: impl FnOnce(&str) -> Result<T, Vec<ConfigFileError>>,
+) -> Result<T, String> {
+    let named = |what: &dyn Display| format!("{}: {what}", file.display());
+    let mut bytes = Vec::new();
+    let read = opened.take(MAX_FILE + 1).read_to_end(&mut bytes);
+    read.map_err(|e| named(&e))?;
+    if bytes.len() as u64 > MAX_FILE {
         return Err(named(&"the file is too large for a configuration"));
     }
-    let text = fs::read_to_string(file).map_err(|e| named(&e))?;
+    let text = String::from_utf8(bytes).map_err(|_| named(&"is not UTF-8"))?;
     parse(&text).map_err(|wrongs| {
         let lines = wrongs.into_iter().map(|wrong| {
             let line = line_of(&text, wrong.at);
@@ -80,4 +127,41 @@ pub(crate) fn is_nearby(metrics: &str) -> bool {
 pub(crate) fn line_of(text: &str, at: usize) -> usize {
     let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
     1 + before.iter().filter(|b| **b == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// Bug: with `--via auto` a FIFO in the place of config.toml blocked the copy for ever, and a
+    /// symlink to /dev/zero filled the memory.
+    #[test]
+    fn a_fifo_a_device_and_a_file_of_others_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let own = |name: &str| read_own(&at(name), |text| Ok(text.len()));
+        assert_eq!(own("none"), Ok(None));
+        fs::write(at("file"), "via = []").unwrap();
+        assert_eq!(own("file"), Ok(Some(8)));
+        fs::set_permissions(at("file"), fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(own("file").unwrap_err().contains("writable by other users"));
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("fifo"),
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        for name in ["fifo", "zero", "."] {
+            let why = own(name).unwrap_err();
+            assert!(why.contains("is not a regular file"), "{why}");
+        }
+        let why = read(&at("zero"), |text| Ok(text.len())).unwrap_err();
+        assert!(why.contains("too large"), "{why}");
+    }
 }

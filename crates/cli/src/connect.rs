@@ -6,22 +6,20 @@ mod half;
 mod program;
 mod query;
 mod questions;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use schedule::{PackingMode, Told};
 use transfer::bootstrap;
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, Proxy, Switches};
 use transfer::connect::{
-    self, AtFault, ConnectCheck, ConnectError, ConnectionFacts, DataSampler, PlannedUpload,
-    RemoteServerUse, SharedPrompt, SharedSettings,
+    self, ConnectCheck, ConnectError, ConnectionFacts, DataSampler, PlannedUpload, RemoteServerUse,
+    SharedPrompt, SharedSettings,
 };
 use transfer::copy::{Connect, CopyRequest, HostId, Place, TransferEstimate};
 use transfer::escape;
@@ -37,6 +35,7 @@ use transfer::sums::SumLedger;
 use transfer::{pace, sample};
 
 use self::questions::ConsolePrompt;
+use self::waiting::wait_for;
 use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 use crate::output::json::HostInfo;
@@ -44,9 +43,6 @@ use crate::running::RunningFile;
 
 /// Origin of the decision about compression if the flag was given.
 const COMPRESS: Origin = Origin::Flag("--compress");
-
-/// How often a cancel is checked while connecting.
-const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
 /// The hosts of a run, and the flags for reaching them.
 pub(crate) struct Hosts {
@@ -557,32 +553,12 @@ impl Hosts {
         cancel: &CancelToken,
         work: impl FnOnce() -> Result<T, ConnectError> + Send + 'static,
     ) -> Result<T, ConnectError> {
-        let (done, result) = mpsc::sync_channel(1);
-        let thread = thread::Builder::new().name("connect".to_owned());
-        let spawned = thread.spawn(move || {
-            // After a cancel there is no receiver any more.
-            let _ = done.send(work());
-        });
-        spawned.map_err(|error| {
-            let why = format!("cannot start a thread to connect: {error}");
-            ConnectError::this_machine(ConnectCheck::Reach, why)
-        })?;
-        loop {
-            match result.recv_timeout(CANCEL_SEEN) {
-                Ok(result) => return result,
-                Err(RecvTimeoutError::Disconnected) => {
-                    let why = "the connecting thread ended unexpectedly";
-                    return Err(ConnectError::this_machine(ConnectCheck::Reach, why));
-                }
-                Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
-                    // A password prompt may have switched echo off.
-                    self.output.console().restore();
-                    let why = "interrupted";
-                    return Err(ConnectError::new(AtFault::User, ConnectCheck::Reach, why));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
+        let result = wait_for(cancel, None, work);
+        if cancel.is_cancelled() {
+            // A password prompt may have switched echo off.
+            self.output.console().restore();
         }
+        result
     }
 }
 

@@ -224,8 +224,8 @@ impl DirectCopy {
         cancel: &CancelToken,
     ) -> Result<Ending, ConnectError> {
         let job = self.job(request, hosts)?;
-        let source = hosts.start_role(self.source, RemoteRole::Source)?;
-        let receiver = hosts.start_role(self.target, RemoteRole::Receiver)?;
+        let source = hosts.start_role(self.source, RemoteRole::Source, cancel, None)?;
+        let receiver = hosts.start_role(self.target, RemoteRole::Receiver, cancel, None)?;
         let copy = HostCopy {
             source,
             receiver,

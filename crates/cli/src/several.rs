@@ -23,7 +23,7 @@ use transfer::sums::SumLedger;
 
 use self::chain::Chain;
 use self::combined::{HostEnd, combined};
-use self::gate::{Gate, Turn, Turns, clashes};
+use self::gate::{Gate, PATIENCE, Turn, Turns, clashes};
 use self::operands::parts;
 pub(crate) use self::operands::{Several, resolve};
 pub(crate) use self::progress::HostProgress;
@@ -68,7 +68,7 @@ pub(crate) fn copy(several: &Several, request: &CopyRequest, run: &Run<'_>) -> S
 fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
     let one_target = matches!(several, Several::Gather { by_host: false, .. });
     let refused = match one_target {
-        true => clashes(&known_names(&parts)),
+        true => clashes(&known_names(&parts), "nothing was copied"),
         false => Vec::new(),
     };
     if !refused.is_empty() {
@@ -252,8 +252,9 @@ impl AllCopies<'_> {
             all: self,
             turn: RefCell::new(self.turns.take(cancel)),
             arrived: Cell::new(self.gate.is_none()),
+            late: RefCell::default(),
         };
-        match connect.has_turn() {
+        let mut summary = match connect.has_turn() {
             true => {
                 connect.hosts.expect(&part.request);
                 let output = self.run.output();
@@ -265,7 +266,14 @@ impl AllCopies<'_> {
                 outcome: Outcome::Interrupted,
                 ..Summary::default()
             },
+        };
+        let late = connect.late.take();
+        if !late.is_empty() && summary.outcome == Outcome::Complete {
+            summary.outcome = Outcome::Partial;
+            summary.failed += late.len() as u64;
+            summary.failures.extend(late);
         }
+        summary
     }
 
     /// Copies from here that share the rate limit: one if the others get the data from hosts.
@@ -305,6 +313,8 @@ struct HostConnect<'a> {
     turn: RefCell<Option<Turn<'a>>>,
     /// The copy was counted at the gate.
     arrived: Cell<bool>,
+    /// Sources for which this copy alone was refused at the gate.
+    late: RefCell<Vec<Failure>>,
 }
 
 impl HostConnect<'_> {
@@ -332,10 +342,23 @@ impl Connect for HostConnect<'_> {
             return differ;
         };
         self.arrived.set(true);
-        gate.arrive(sources, differ);
+        let late = gate.arrive(sources, differ);
+        if !late.is_empty() {
+            self.late.replace(late);
+            return false;
+        }
         // The session stays open, and another copy may connect.
         drop(self.turn.take());
-        if !gate.wait(cancel) {
+        let impatient = |missing: usize| {
+            // Each missing copy may hold a turn.
+            self.all.turns.add(missing.min(AT_ONCE));
+            self.all.run.output().warning(format!(
+                "not all hosts have named their files within {} s: the others are copied without \
+                 waiting for them",
+                PATIENCE.as_secs()
+            ));
+        };
+        if !gate.wait(cancel, PATIENCE, impatient) || !differ {
             return false;
         }
         *self.turn.borrow_mut() = self.all.turns.take(cancel);

@@ -93,6 +93,8 @@ fn effect(request: &Request<'_>) -> RequestEffect {
         | Request::UsersGroupsById { .. }
         | Request::IdsByName { .. }
         | Request::Attributes { .. }
+        // The answer does not depend on what is at the path.
+        | Request::HoldRoot { .. }
         // These requests are not supported.
         | Request::OtherExtension { .. }
         | Request::Other { .. } => (false, false),

@@ -48,7 +48,7 @@ impl PathRoot {
     }
 
     /// Fails for a path to something that is not served.
-    fn check(&self, path: &[u8]) -> Result<()> {
+    pub(crate) fn check(&self, path: &[u8]) -> Result<()> {
         let Self::Only(_, served) = self else {
             return Ok(());
         };

@@ -10,6 +10,7 @@ mod beneath;
 mod error;
 mod export;
 mod growing;
+mod held_roots;
 mod scp;
 mod sftp;
 pub mod sshd;

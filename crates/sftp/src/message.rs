@@ -287,6 +287,9 @@ requests! {
         /// Flushes the files at these paths to disk, as fsync(2): strings up to the end of the
         /// message, at most [`crate::MOST_SYNCED`].
         FsyncSet = "fsync-set@longhaul" -> Status { paths: Rest<'a> }
+        /// Makes the server resolve all further paths below this directory from a descriptor of it,
+        /// without following symlinks.
+        HoldRoot = "hold-root@longhaul" -> Status { path: &'a [u8] }
     }
 }
 

@@ -127,9 +127,13 @@ fn by_components(
     };
     let step = |at: std::os::fd::BorrowedFd<'_>, name: &[u8], flags: OFlags| {
         let opened = openat(at, name, flags | OFlags::NOFOLLOW, mode);
-        // With O_DIRECTORY and O_NOFOLLOW a symlink gives ENOTDIR.
         match opened {
+            // With O_DIRECTORY and O_NOFOLLOW a symlink gives ENOTDIR.
             Err(Errno::NOTDIR) if is_symlink(at, name) => Err(Errno::LOOP),
+            // With O_PATH and O_NOFOLLOW a symlink itself is opened.
+            Ok(found) if !flags.contains(OFlags::NOFOLLOW) && is_itself_symlink(&found) => {
+                Err(Errno::LOOP)
+            }
             opened => opened,
         }
     };
@@ -143,6 +147,11 @@ fn by_components(
         )?);
     }
     step(held.as_ref().map_or(root, AsFd::as_fd), last, flags)
+}
+
+fn is_itself_symlink(found: &OwnedFd) -> bool {
+    use rustix::fs::{FileType, fstat};
+    fstat(found).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
 fn is_symlink(at: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> bool {
@@ -182,6 +191,9 @@ mod tests {
                 let refused = open(&root, link.as_bytes(), directory).err();
                 assert_eq!(refused, Some(Errno::LOOP), "{link}");
             }
+            let path = OFlags::PATH;
+            assert_eq!(open(&root, b"a/last", path).err(), Some(Errno::LOOP));
+            assert!(open(&root, b"a/last", path | OFlags::NOFOLLOW).is_ok());
             for above in ["..", "a/../../outside", "/etc"] {
                 assert!(open(&root, above.as_bytes(), directory).is_err(), "{above}");
             }

@@ -72,7 +72,7 @@ pub use tune::{
     steer_newcomers,
 };
 pub use umask::umask;
-pub use unix_socket::listen_unix;
+pub use unix_socket::{connect_own_unix, listen_unix};
 pub use usage::{ChildrenUsage, children_usage};
 pub use workers::{HelperThreads, is_one_machine};
 pub use xattr::{XattrsOf, add_xattrs, default_acl_bits, read_xattrs, replace_xattrs};

@@ -417,6 +417,16 @@ pub struct ProgressValues {
 }
 
 impl ProgressValues {
+    /// Bytes that are confirmed so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes_done
+    }
+
+    /// True if all bytes of the files that were found are confirmed.
+    pub(crate) fn has_all(&self) -> bool {
+        self.bytes_total > 0 && self.bytes_done >= self.bytes_total
+    }
+
     /// Changes the name of the current file.
     pub(crate) fn rename(&mut self, rename: impl FnOnce(&Name) -> Name) {
         self.current = self.current.as_ref().map(rename);

@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use transfer::cancel::CancelToken;
 use transfer::config::HostConfig;
 use transfer::connect::{
     self, ConnectError, RemoteCommand, RemoteRole, SecurityProposal, SharedSettings,
@@ -6,6 +9,7 @@ use transfer::copy::HostId;
 use transfer::session::SessionOptions;
 
 use super::Hosts;
+use super::waiting::wait_for;
 use crate::flags::low::CopyArgs;
 
 impl Hosts {
@@ -32,10 +36,10 @@ impl Hosts {
     /// # Errors
     /// One sentence with the host.
     pub(crate) fn start_half(&self, host: HostId) -> Result<RemoteCommand, ConnectError> {
-        self.start_role(host, RemoteRole::Half)
+        self.start_role(host, RemoteRole::Half, &CancelToken::default(), None)
     }
 
-    /// Starts longhaul at a host.
+    /// Starts longhaul at a host. Gives up after a cancel, and without a login within `patience`.
     ///
     /// # Errors
     /// One sentence with the host.
@@ -43,12 +47,20 @@ impl Hosts {
         &self,
         host: HostId,
         role: RemoteRole,
+        cancel: &CancelToken,
+        patience: Option<Duration>,
     ) -> Result<RemoteCommand, ConnectError> {
         // Prompts share the terminal.
         let _hold = self.output.console().hold();
         let destination = self.host(host)?;
         let (config, around) = self.prepare(destination)?;
-        RemoteCommand::start(role, config, &around)
+        let start = move || RemoteCommand::start(role, config, &around);
+        let started = wait_for(cancel, patience, start);
+        if started.is_err() {
+            // A password prompt may have switched echo off.
+            self.output.console().restore();
+        }
+        started
     }
 
     /// Returns the reason why no longhaul is looked for at a host, if there is one.

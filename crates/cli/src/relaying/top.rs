@@ -132,8 +132,8 @@ fn text(status: &Status, columns: usize, rows: usize) -> String {
     ));
     lines.extend(status.listed.iter().map(line));
     let left = rows.saturating_sub(2);
-    let more = lines.len().saturating_sub(left)
-        + (status.connections - status.listed.len().min(status.connections));
+    let unlisted = status.connections.saturating_sub(status.listed.len());
+    let more = lines.len().saturating_sub(left).saturating_add(unlisted);
     lines.truncate(left);
     if more > 0 {
         lines.push(format!("and {more} more"));
@@ -162,7 +162,7 @@ fn line(connection: &ConnectionStatus) -> String {
         "{:>6} {:<24} {peer:<32} {:>12} {up:>8} {down:>8} {:>13} {:>9}  {}",
         connection.connection,
         connection.client.peer,
-        duration(Duration::from_secs_f64(connection.seconds.max(0.0))),
+        duration(Duration::try_from_secs_f64(connection.seconds).unwrap_or_default()),
         rtt.join(" "),
         format!("{} {}", again[0], again[1]),
         rates(&connection.rates)

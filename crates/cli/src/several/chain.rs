@@ -32,6 +32,8 @@ const MOST_HOSTS: usize = 64;
 const MOST_TRIED: usize = 3;
 /// Requests in flight from one host to the one before it.
 const REQUESTS: u64 = 32;
+/// Time in which a host must log in to pass the file on, or to get it from another host.
+const LOGIN: Duration = Duration::from_secs(120);
 /// How often a cancel is checked.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
@@ -175,7 +177,8 @@ impl<'a> Chain<'a> {
                 }
                 Err(error) => why = error.into(),
             }
-            if self.run.cancel().is_cancelled() {
+            // The host itself was not reached, or the user has interrupted the run.
+            if self.run.cancel().is_cancelled() || self.lock().hosts[number].silent {
                 break;
             }
             tried.push(from);
@@ -239,7 +242,7 @@ impl<'a> Chain<'a> {
             state.hosts[to].from = Some(from);
             state.hosts[to].cancel = Some(cancel.clone());
         }
-        let copy = match self.copy_between(from, to, blocks, growing) {
+        let copy = match self.copy_between(from, to, (blocks, growing), &cancel) {
             Ok(copy) => copy,
             // The host runs no commands.
             Err(e) if e.check() == ConnectCheck::Session => return not(&String::from(e)),
@@ -275,10 +278,23 @@ impl<'a> Chain<'a> {
         &self,
         from: usize,
         to: usize,
-        blocks: BlockSums,
-        growing: GrowingBlocks,
+        (blocks, growing): (BlockSums, GrowingBlocks),
+        cancel: &CancelToken,
     ) -> Result<HostCopy, ConnectError> {
         let hosts = self.run.hosts();
+        let start = |host: usize, role| {
+            let host_id = self.links[host].host;
+            let started = hosts.start_role(host_id, role, cancel, Some(LOGIN));
+            if started
+                .as_ref()
+                .is_err_and(|e| e.check() == ConnectCheck::Reach)
+            {
+                self.lock().hosts[host].silent = true;
+            }
+            started
+        };
+        let source = start(from, RemoteRole::Source)?;
+        let receiver = start(to, RemoteRole::Receiver)?;
         let (from, to) = (&self.links[from], &self.links[to]);
         let options = hosts.session_options();
         let job = ReceiverJob {
@@ -305,8 +321,8 @@ impl<'a> Chain<'a> {
             token: Default::default(),
         };
         Ok(HostCopy {
-            source: hosts.start_role(from.host, RemoteRole::Source)?,
-            receiver: hosts.start_role(to.host, RemoteRole::Receiver)?,
+            source,
+            receiver,
             files: from.files.clone(),
             follow: false,
             growing: Some(growing),

@@ -1,9 +1,12 @@
 //! Holds all copies until the names of all their sources are known, and refuses them together if two
 //! sources would land on one name. Limits the number of copies that run at once.
+//!
+//! A host that does not name its sources in time is not waited for: the others are copied, and it is
+//! admitted later if its names are still free.
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use transfer::cancel::CancelToken;
 use transfer::copy::NamedSource;
@@ -11,6 +14,10 @@ use transfer::report::{Failure, Name};
 
 /// How often a waiting copy checks for a cancel.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
+
+/// Time without an arrival after which the copies that have named their sources stop waiting for the
+/// others.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits of several copies for each other.
 pub(super) struct Gate {
@@ -21,6 +28,11 @@ pub(super) struct Gate {
 struct GateState {
     /// Copies that have not named their sources yet.
     missing: usize,
+    /// The copies that have arrived were judged, and no longer wait.
+    open: bool,
+    /// Time at which the last copy was counted.
+    counted: Instant,
+    /// Sources of the copies that have arrived.
     sources: Vec<NamedSource>,
     /// Two sources of one host have the same name; its copy reports them.
     differ: bool,
@@ -33,6 +45,8 @@ impl Gate {
         Self {
             state: Mutex::new(GateState {
                 missing: copies,
+                open: false,
+                counted: Instant::now(),
                 sources: Vec::new(),
                 differ: true,
                 refused: Vec::new(),
@@ -41,13 +55,22 @@ impl Gate {
         }
     }
 
-    /// Adds the sources of a copy; `differ` is false if two of them have the same name.
-    pub(super) fn arrive(&self, sources: &[NamedSource], differ: bool) {
+    /// Adds the sources of a copy; `differ` is false if two of them have the same name. Returns the
+    /// sources for which this copy alone is refused: it comes after the others have begun, and they
+    /// have taken these names.
+    pub(super) fn arrive(&self, sources: &[NamedSource], differ: bool) -> Vec<Failure> {
         let mut state = self.lock();
+        if state.open {
+            return match differ && state.admits() {
+                true => state.admit_late(sources),
+                false => Vec::new(),
+            };
+        }
         state.sources.extend_from_slice(sources);
         state.differ &= differ;
         state.count();
         self.changed.notify_all();
+        Vec::new()
     }
 
     /// Counts a copy that ends without sources.
@@ -56,17 +79,29 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits for all copies. Returns false if nothing may be copied.
-    pub(super) fn wait(&self, cancel: &CancelToken) -> bool {
+    /// Waits for all copies, until none has arrived for `patience`. Returns false if nothing may be
+    /// copied. Calls `impatient` with the number of missing copies if the others begin without them.
+    pub(super) fn wait(
+        &self,
+        cancel: &CancelToken,
+        patience: Duration,
+        impatient: impl FnOnce(usize),
+    ) -> bool {
         let mut state = self.lock();
-        while state.missing > 0 {
+        while !state.open {
             if cancel.is_cancelled() {
                 return false;
+            }
+            if state.counted.elapsed() >= patience {
+                state.open();
+                self.changed.notify_all();
+                impatient(state.missing);
+                break;
             }
             let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.differ && state.refused.is_empty()
+        state.admits()
     }
 
     /// Sources for which all copies were refused.
@@ -76,8 +111,7 @@ impl Gate {
 
     /// True if the copies were refused.
     pub(super) fn is_closed(&self) -> bool {
-        let state = self.lock();
-        !state.differ || !state.refused.is_empty()
+        !self.lock().admits()
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState> {
@@ -86,20 +120,44 @@ impl Gate {
 }
 
 impl GateState {
+    /// True unless all copies are refused.
+    fn admits(&self) -> bool {
+        self.differ && self.refused.is_empty()
+    }
+
+    /// Adds the sources of a copy that comes after the others have begun, unless they have taken its
+    /// names. Returns the sources for which it is refused.
+    fn admit_late(&mut self, sources: &[NamedSource]) -> Vec<Failure> {
+        let admitted = self.sources.len();
+        self.sources.extend_from_slice(sources);
+        let result = "this host was late, and nothing of it was copied";
+        let refused = clashes(&self.sources, result);
+        if !refused.is_empty() {
+            self.sources.truncate(admitted);
+        }
+        refused
+    }
+
     fn count(&mut self) {
         self.missing = self.missing.saturating_sub(1);
-        if self.missing == 0 {
-            let sources = std::mem::take(&mut self.sources);
-            // A host whose own sources clash reports them.
-            if self.differ {
-                self.refused = clashes(&sources);
-            }
+        self.counted = Instant::now();
+        if self.missing == 0 && !self.open {
+            self.open();
+        }
+    }
+
+    /// Judges the copies that have arrived.
+    fn open(&mut self) {
+        self.open = true;
+        // A host whose own sources clash reports them.
+        if self.differ {
+            self.refused = clashes(&self.sources, "nothing was copied");
         }
     }
 }
 
-/// Sources that would get the name of an earlier one.
-pub(super) fn clashes(sources: &[NamedSource]) -> Vec<Failure> {
+/// Sources that would get the name of an earlier one; `result` says what was copied.
+pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Vec<Failure> {
     let mut seen: HashMap<&[u8], &Name> = HashMap::new();
     let mut refused = Vec::new();
     for source in sources {
@@ -113,7 +171,7 @@ pub(super) fn clashes(sources: &[NamedSource]) -> Vec<Failure> {
             Entry::Occupied(first) => refused.push(Failure {
                 path: source.source.clone(),
                 reason: format!(
-                    "{} has the same name, {}, and would be overwritten: nothing was copied; use \
+                    "{} has the same name, {}, and would be overwritten: {result}; use \
                      --by-host to keep the files of each host in a directory of its own",
                     first.get(),
                     Name(name.clone())
@@ -139,6 +197,12 @@ impl Turns {
             free: Mutex::new(free),
             changed: Condvar::new(),
         }
+    }
+
+    /// Lets more copies run, since others do not come to an end.
+    pub(super) fn add(&self, more: usize) {
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += more;
+        self.changed.notify_all();
     }
 
     /// Waits for a turn; `None` after a cancel.
@@ -175,13 +239,37 @@ mod tests {
         }
     }
 
+    fn waits(gate: &Gate, cancel: &CancelToken) -> bool {
+        gate.wait(cancel, PATIENCE, |_| panic!("nobody is missing"))
+    }
+
+    /// Bug: a server that never answered the listing of its directory kept all other hosts waiting
+    /// for ever.
+    #[test]
+    fn a_host_that_never_names_its_files_is_not_waited_for() {
+        let gate = Gate::new(3);
+        let cancel = CancelToken::default();
+        let mut told = 0;
+        assert!(gate.arrive(&[named("a", "x")], true).is_empty());
+        assert!(gate.arrive(&[named("b", "y")], true).is_empty());
+        assert!(gate.wait(&cancel, Duration::ZERO, |missing| told = missing) && told == 1);
+        assert!(waits(&gate, &cancel), "the second does not wait again");
+        // Later, its names decide.
+        let late = gate.arrive(&[named("c", "z"), named("c", "y")], true);
+        assert_eq!(late.len(), 1);
+        assert!(late[0].reason.contains("this host was late"), "{late:?}");
+        assert!(gate.arrive(&[named("c", "z")], true).is_empty());
+        assert!(waits(&gate, &cancel) && !gate.is_closed());
+        assert_eq!(gate.arrive(&[named("d", "z")], true).len(), 1);
+    }
+
     #[test]
     fn a_name_on_two_hosts_refuses_all_and_names_both() {
         let gate = Gate::new(3);
         gate.arrive(&[named("a", "x"), named("a", "y")], true);
         gate.leave();
         gate.arrive(&[named("b", "z"), named("b", "y")], true);
-        assert!(!gate.wait(&CancelToken::default()));
+        assert!(!waits(&gate, &CancelToken::default()));
         let refused = gate.refused();
         assert_eq!(refused.len(), 1);
         assert_eq!(refused[0].path, Name(b"b:/log/y".to_vec()));
@@ -194,7 +282,7 @@ mod tests {
         let gate = Gate::new(2);
         gate.leave();
         gate.arrive(&[named("b", "y")], true);
-        assert!(gate.wait(&CancelToken::default()) && !gate.is_closed());
+        assert!(waits(&gate, &CancelToken::default()) && !gate.is_closed());
     }
 
     #[test]
@@ -202,7 +290,7 @@ mod tests {
         let gate = Gate::new(2);
         gate.arrive(&[named("a", "x")], true);
         gate.arrive(&[named("b", "y"), named("b", "y")], false);
-        assert!(!gate.wait(&CancelToken::default()) && gate.is_closed());
+        assert!(!waits(&gate, &CancelToken::default()) && gate.is_closed());
         assert_eq!(gate.refused(), []);
     }
 
@@ -212,6 +300,6 @@ mod tests {
         let cancel = CancelToken::default();
         cancel.cancel();
         gate.arrive(&[named("a", "x")], true);
-        assert!(!gate.wait(&cancel) && turns.take(&cancel).is_none());
+        assert!(!waits(&gate, &cancel) && turns.take(&cancel).is_none());
     }
 }

@@ -6,7 +6,7 @@ use sftp::{ServerInfo, SymlinkOrder, Told};
 use wire::Pool;
 
 use super::{Refusals, server};
-use crate::DepthLimits;
+use crate::{DepthLimits, RemotePath};
 
 /// Fills the slice with unpredictable bytes.
 pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
@@ -47,6 +47,8 @@ pub struct LaneConfig {
     pub pack: PackingMode,
     /// File attributes to request from a longhaul server beyond the standard ones.
     pub told: Told,
+    /// Directories below which a longhaul server follows no symlink, as the user named them.
+    pub roots: Vec<RemotePath>,
     /// Start with compression, since the path was slow the last time.
     pub slow: bool,
     /// Minimum number of bytes that a file may bring beyond the size stated when it was opened; one
@@ -100,6 +102,7 @@ impl LaneConfig {
             symlink_order: SymlinkOrder::OpenSsh,
             pack: PackingMode::default(),
             told: Told::default(),
+            roots: Vec::new(),
             slow: false,
             growth: 8 * MIB,
             unstated: 256 * MIB,

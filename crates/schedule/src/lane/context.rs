@@ -13,7 +13,7 @@ use super::pipeline::RequestPipeline;
 use super::request_tag::RequestTag;
 use super::server::{Capabilities, Server};
 use super::turns::{Queue, Turns};
-use crate::{DiskRequest, JobId, LaneEvent};
+use crate::{DiskRequest, JobId, LaneEvent, RemotePath};
 
 /// Requests in flight, queues towards disk and driver, order of the jobs, and what is known of the
 /// server.
@@ -139,6 +139,23 @@ impl LaneContext {
             let request = Request::Attributes { told };
             self.pipeline.request(None, RequestTag::Told, &request, 0);
         }
+        for RemotePath(path) in std::mem::take(&mut self.config.roots) {
+            self.request_root(&path);
+        }
+    }
+
+    /// Has the server follow no symlink below `root` from now on, if it can.
+    pub(super) fn request_root(&mut self, root: &[u8]) {
+        if self.can(Capabilities::HOLD_ROOT) {
+            let request = Request::HoldRoot { path: root };
+            let tag = RequestTag::HoldRoot;
+            self.pipeline.request(None, tag, &request, 0);
+        }
+    }
+
+    /// Notes a root for [`LaneContext::set_up`].
+    pub(super) fn add_root(&mut self, root: RemotePath) {
+        self.config.roots.push(root);
     }
 
     /// Takes over the limits that the server has answered.

@@ -186,6 +186,17 @@ impl Lane {
         self.pump();
     }
 
+    /// Has a longhaul server follow no symlink below `root`, a directory of the target's end that
+    /// the user named, in every request after this call. Other servers ignore it.
+    pub fn hold_root(&mut self, now: Instant, root: &RemotePath) {
+        self.revision += 1;
+        self.core.at(now);
+        match self.ready {
+            true => self.core.request_root(&root.0),
+            false => self.core.add_root(root.clone()),
+        }
+    }
+
     /// Pauses listings (`hold`) or resumes them, since the owner has to store their entries.
     pub fn hold_lists(&mut self, now: Instant, hold: bool) {
         let held = self.core.hold_lists(hold);

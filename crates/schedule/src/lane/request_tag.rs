@@ -6,6 +6,8 @@ pub(super) enum RequestTag {
     Limits,
     /// Request for additional attributes in later ATTRS.
     Told,
+    /// hold-root@longhaul of the target.
+    HoldRoot,
     /// LSTAT or STAT of the job's path.
     Look,
     /// STAT through a symlink.
@@ -79,6 +81,7 @@ impl RequestTag {
         match self {
             Self::Limits => "limits@openssh.com",
             Self::Told => "attributes@longhaul",
+            Self::HoldRoot => "hold-root@longhaul",
             Self::Look | Self::Follow => "STAT",
             Self::Resolve => "REALPATH",
             Self::Open => "OPEN",

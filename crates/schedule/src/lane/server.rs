@@ -53,11 +53,13 @@ bitflags! {
         const IN_ORDER = 1 << 20;
         /// Several handles may be open for one file, and its ranges may come in any order.
         const SHARES_FILES = 1 << 21;
+        /// Paths below the target are resolved without symlinks.
+        const HOLD_ROOT = 1 << 22;
     }
 }
 
 /// Extensions that a capability needs, all of them.
-const EXTENSIONS: [(Capabilities, &[&str]); 19] = [
+const EXTENSIONS: [(Capabilities, &[&str]); 20] = [
     (Capabilities::POSIX_RENAME, &["posix-rename@openssh.com"]),
     (Capabilities::FSYNC, &["fsync@openssh.com"]),
     (Capabilities::LSETSTAT, &["lsetstat@openssh.com"]),
@@ -86,6 +88,7 @@ const EXTENSIONS: [(Capabilities, &[&str]); 19] = [
     (Capabilities::METADATA, &["set-metadata@longhaul"]),
     (Capabilities::FSYNC_SET, &["fsync-set@longhaul"]),
     (Capabilities::SPARSE, &["read-sparse@longhaul"]),
+    (Capabilities::HOLD_ROOT, &["hold-root@longhaul"]),
 ];
 
 /// What the server can do, and how much at once.

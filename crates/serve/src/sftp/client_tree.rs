@@ -12,13 +12,14 @@ use super::deferred_close::{DeferredClose, DeferredFile};
 use super::drop_box::DropBoxFiles;
 use super::request_error::{Forbidden, RequestError};
 use super::session::Answer;
-use crate::beneath::PathRoot;
 use crate::growing::GrowingFile;
+use crate::held_roots::ClientPaths;
 use crate::{Access, Export};
 
 /// The served tree, and the files in it that this client has created.
 pub(super) struct ClientTree<'e> {
     export: &'e Export,
+    paths: ClientPaths<'e>,
     own: DropBoxFiles,
     deferred: DeferredClose,
 }
@@ -27,19 +28,25 @@ impl<'e> ClientTree<'e> {
     pub(super) fn new(export: &'e Export) -> Self {
         Self {
             export,
+            paths: ClientPaths::new(export.root()),
             own: DropBoxFiles::default(),
             deferred: DeferredClose::default(),
         }
     }
 
-    /// Directory at which the client's paths begin.
-    pub(super) fn root(&self) -> &'e PathRoot {
-        self.export.root()
+    /// Resolution of the client's paths.
+    pub(super) fn paths(&self) -> &ClientPaths<'e> {
+        &self.paths
+    }
+
+    /// Carries out hold-root@longhaul: resolves paths below `path` from its descriptor from now on.
+    pub(super) fn hold_root(&mut self, path: &[u8]) -> Answer {
+        Ok(self.paths.hold(path)?)
     }
 
     /// Opens `path`.
     pub(super) fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        self.root().open(path, flags, mode)
+        self.paths.open(path, flags, mode)
     }
 
     /// The file at a path, if it is still being written.
@@ -87,7 +94,7 @@ impl<'e> ClientTree<'e> {
         // With a trailing slash, a symlink's name would mean the directory it leads to.
         let end = path.iter().rposition(|byte| *byte != b'/');
         let path = end.map_or(path, |end| &path[..=end]);
-        match self.root().find(path, false) {
+        match self.paths.find(path, false) {
             Ok(found) => Ok(self.own.has(path, found.as_fd(), &fs::fstat(&found)?)),
             Err(Errno::NOENT) => Ok(false),
             Err(e) => Err(e.into()),
@@ -119,7 +126,7 @@ impl<'e> ClientTree<'e> {
     /// Removes a file, or an empty directory with [`AtFlags::REMOVEDIR`].
     pub(super) fn remove(&self, path: &[u8], flags: AtFlags) -> Answer {
         self.check_own_name(path)?;
-        let held = self.root().at(path, |dir, name| {
+        let held = self.paths.at(path, |dir, name| {
             let held = self.deferred.hold(dir, name);
             fs::unlinkat(dir, name, flags).map(|()| held)
         })?;
@@ -132,9 +139,9 @@ impl<'e> ClientTree<'e> {
     pub(super) fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> Answer {
         self.check_own_name(from)?;
         let replace = replace && self.owns_name(to)?;
-        let root = self.root();
-        let held = root.at(from, |from_dir, from_name| {
-            root.at(to, |to_dir, to_name| match replace {
+        let paths = &self.paths;
+        let held = paths.at(from, |from_dir, from_name| {
+            paths.at(to, |to_dir, to_name| match replace {
                 true => {
                     let held = self.deferred.hold(to_dir, to_name);
                     fs::renameat(from_dir, from_name, to_dir, to_name).map(|()| Some(held))

@@ -67,7 +67,7 @@ pub(super) fn fsync_set(tree: &ClientTree<'_>, log: &mut TransferLog, paths: &[u
 /// Makes one path durable. Devices, FIFOs and sockets are not even opened, and symlinks are not
 /// followed.
 fn sync(tree: &ClientTree<'_>, path: &[u8]) -> Answer {
-    let found = tree.root().find(path, false)?;
+    let found = tree.paths().find(path, false)?;
     let stat = fs::fstat(&found)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => {}

@@ -146,10 +146,21 @@ fn through<'a>(dir: &[u8], names: &'a mut Vec<Vec<u8>>) -> Vec<Request<'a>> {
 
 /// Checks that files outside are neither revealed nor changed while `race` runs on another thread.
 fn nothing_leads_out(root: &Path, outside: &Path, dirs: &[&[u8]], race: impl Fn() + Sync) {
+    let export = Export::beneath(root, Access::Full).unwrap();
+    nothing_of(&export, outside, dirs, None, race);
+}
+
+/// Checks as [`nothing_leads_out`] does; the client first names `held` as a root.
+fn nothing_of(
+    export: &Export,
+    outside: &Path,
+    dirs: &[&[u8]],
+    held: Option<&[u8]>,
+    race: impl Fn() + Sync,
+) {
     let mode = |path: &Path| fs::metadata(path).unwrap().mode();
     fs::write(outside.join("file"), OUTSIDE).unwrap();
     let before = (names(outside), mode(&outside.join("file")));
-    let export = Export::beneath(root, Access::Full).unwrap();
     let (done, turns) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut inside, mut nothing) = (0, 0);
     std::thread::scope(|scope| {
@@ -162,7 +173,10 @@ fn nothing_leads_out(root: &Path, outside: &Path, dirs: &[&[u8]], race: impl Fn(
         let until = Instant::now() + RACE;
         while Instant::now() < until {
             for dir in dirs {
-                let answered = answers(&export, &through(dir, &mut Vec::new()));
+                let mut names = Vec::new();
+                let first = held.map(|path| Request::HoldRoot { path });
+                let requests = first.into_iter().chain(through(dir, &mut names));
+                let answered = answers(export, &requests.collect::<Vec<_>>());
                 let tells = |what: &[u8]| {
                     let told = |answer: &Bytes| answer.windows(what.len()).any(|w| w == what);
                     answered.iter().any(told)
@@ -228,4 +242,25 @@ fn a_folder_that_is_moved_out_and_back_takes_nobody_with_it() {
         fs::rename(&here, &there).unwrap();
         fs::rename(&there, &here).unwrap();
     });
+}
+
+/// Everything is served, and the client has named the root.
+#[test]
+fn below_a_held_root_a_folder_that_becomes_a_symlink_leads_nowhere_else() {
+    let (_folder, root, outside) = folders();
+    let (dir, link) = (root.join("dir"), root.join("to-outside"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("file"), INSIDE).unwrap();
+    symlink(&outside, &link).unwrap();
+    let export = Export::everything(Access::Full);
+    let through = at(bytes_of(&root), "/dir/");
+    nothing_of(
+        &export,
+        &outside,
+        &[&through],
+        Some(bytes_of(&root)),
+        || {
+            renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+        },
+    );
 }

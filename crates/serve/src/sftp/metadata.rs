@@ -19,7 +19,8 @@ use super::reply::Reply;
 use super::request_error::{Exhausted, Invalid, RequestError, Unsupported};
 use super::session::Answer;
 use super::set::{set_found, set_open};
-use crate::beneath::{PathRoot, proc_name};
+use crate::beneath::proc_name;
+use crate::held_roots::ClientPaths;
 
 /// Shortest hole that is reported: one page.
 const LEAST_HOLE: u64 = 4096;
@@ -40,7 +41,7 @@ pub(super) fn known_fields(told: Told) -> Result<Told, RequestError> {
 
 /// Answers get-xattrs@longhaul.
 pub(super) fn get_xattrs(
-    root: &PathRoot,
+    paths: &ClientPaths<'_>,
     path: &[u8],
     flags: MetadataFlags,
     reply: &mut Reply<'_>,
@@ -48,7 +49,7 @@ pub(super) fn get_xattrs(
     if flags.has_unknown() || flags.contains(MetadataFlags::HANDLE) {
         return Err(Unsupported::Flag.into());
     }
-    let found = root.find(path, flags.contains(MetadataFlags::FOLLOW))?;
+    let found = paths.find(path, flags.contains(MetadataFlags::FOLLOW))?;
     let list = match is_symlink(&found)? {
         true => Vec::new(),
         false => {
@@ -89,7 +90,7 @@ pub(super) fn set_metadata(
         true => Whose::Open(handles.file(of)?),
         false => {
             let follow = flags.contains(MetadataFlags::FOLLOW);
-            let found = tree.root().find(of, follow)?;
+            let found = tree.paths().find(of, follow)?;
             tree.check_own(of, &found, &fs::fstat(&found)?)?;
             Whose::Found(found)
         }

@@ -12,6 +12,7 @@ use super::request_error::{RequestError, Unsuitable};
 use super::session::Answer;
 use super::set::set_found;
 use crate::beneath::PathRoot;
+use crate::held_roots::ClientPaths;
 
 /// STAT, and LSTAT without `follow`.
 pub(super) fn stat(
@@ -20,7 +21,7 @@ pub(super) fn stat(
     told: Told,
     reply: &mut Reply<'_>,
 ) -> Answer {
-    let found = tree.root().find(path, follow)?;
+    let found = tree.paths().find(path, follow)?;
     let stat = fs::fstat(&found)?;
     // A drop box reveals directories and the client's own files.
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
@@ -38,7 +39,7 @@ pub(super) fn fstat(of: impl AsFd, told: Told, reply: &mut Reply<'_>) -> Answer 
 
 /// SETSTAT, and lsetstat@openssh.com without `follow`.
 pub(super) fn set(tree: &ClientTree<'_>, path: &[u8], follow: bool, attrs: &Attrs) -> Answer {
-    let found = tree.root().find(path, follow)?;
+    let found = tree.paths().find(path, follow)?;
     let stat = fs::fstat(&found)?;
     if tree.is_drop_box() && is_so_already(&stat, attrs) {
         // The client created this folder on another channel, with this mode.
@@ -50,10 +51,10 @@ pub(super) fn set(tree: &ClientTree<'_>, path: &[u8], follow: bool, attrs: &Attr
 
 pub(super) fn mkdir(tree: &mut ClientTree<'_>, path: &[u8], attrs: &Attrs) -> Answer {
     let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o777) & 0o7777);
-    let root = tree.root();
-    root.at(path, |dir, name| fs::mkdirat(dir, name, mode))?;
+    tree.paths()
+        .at(path, |dir, name| fs::mkdirat(dir, name, mode))?;
     if tree.is_drop_box() {
-        let made = root.find(path, false)?;
+        let made = tree.paths().find(path, false)?;
         tree.claim(&made)?;
         let mode = Attrs {
             permissions: attrs.permissions,
@@ -65,38 +66,38 @@ pub(super) fn mkdir(tree: &mut ClientTree<'_>, path: &[u8], attrs: &Attrs) -> An
 }
 
 /// SYMLINK: creates `path`, whose target is `says`.
-pub(super) fn symlink(root: &PathRoot, says: &[u8], path: &[u8]) -> Answer {
-    Ok(root.at(path, |dir, name| fs::symlinkat(says, dir, name))?)
+pub(super) fn symlink(paths: &ClientPaths<'_>, says: &[u8], path: &[u8]) -> Answer {
+    Ok(paths.at(path, |dir, name| fs::symlinkat(says, dir, name))?)
 }
 
-pub(super) fn hardlink(root: &PathRoot, from: &[u8], to: &[u8]) -> Answer {
-    Ok(root.at(from, |from_dir, from_name| {
-        root.at(to, |to_dir, to_name| {
+pub(super) fn hardlink(paths: &ClientPaths<'_>, from: &[u8], to: &[u8]) -> Answer {
+    Ok(paths.at(from, |from_dir, from_name| {
+        paths.at(to, |to_dir, to_name| {
             fs::linkat(from_dir, from_name, to_dir, to_name, AtFlags::empty())
         })
     })?)
 }
 
-pub(super) fn readlink(root: &PathRoot, path: &[u8], reply: &mut Reply<'_>) -> Answer {
-    let says = root.at(path, |dir, name| fs::readlinkat(dir, name, Vec::new()))?;
+pub(super) fn readlink(paths: &ClientPaths<'_>, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+    let says = paths.at(path, |dir, name| fs::readlinkat(dir, name, Vec::new()))?;
     reply.path(says.to_bytes());
     Ok(())
 }
 
-pub(super) fn realpath(root: &PathRoot, path: &[u8], reply: &mut Reply<'_>) -> Answer {
-    reply.path(&root.canonical(path)?);
+pub(super) fn realpath(paths: &ClientPaths<'_>, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+    reply.path(&paths.canonical(path)?);
     Ok(())
 }
 
 /// expand-path@openssh.com: REALPATH with `~` and `~user` replaced by home directories.
-pub(super) fn expand(root: &PathRoot, path: &[u8], reply: &mut Reply<'_>) -> Answer {
-    let path = accounts::expand(path, |user| home_of(root, user))?;
-    realpath(root, &path, reply)
+pub(super) fn expand(paths: &ClientPaths<'_>, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+    let path = accounts::expand(path, |user| home_of(paths.export(), user))?;
+    realpath(paths, &path, reply)
 }
 
 /// home-directory: the home directory of a user in this export.
-pub(super) fn home(root: &PathRoot, user: &[u8], reply: &mut Reply<'_>) -> Answer {
-    reply.path(&home_of(root, user)?);
+pub(super) fn home(paths: &ClientPaths<'_>, user: &[u8], reply: &mut Reply<'_>) -> Answer {
+    reply.path(&home_of(paths.export(), user)?);
     Ok(())
 }
 

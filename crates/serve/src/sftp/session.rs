@@ -261,6 +261,7 @@ impl<'e> Session<'e> {
             | R::HomeDirectory { .. }
             | R::Statvfs { .. }
             | R::FsyncSet { .. }
+            | R::HoldRoot { .. }
             | R::GetXattrs { .. }
             | R::SetMetadata { .. } => self.on_path(request, reply),
             R::Limits {} => {
@@ -442,7 +443,8 @@ impl<'e> Session<'e> {
             R::Opendir { path } => opendir(&self.tree, handles, path, reply),
             R::Readdir { handle } => {
                 let dir = handles.open_dir_mut(handle)?;
-                self.listings.next(dir, told, self.tree.root(), reply)
+                self.listings
+                    .next(dir, told, self.tree.paths().export(), reply)
             }
             R::ListTree { tree, flags, path } => {
                 let within = (&self.tree, &*handles);
@@ -465,7 +467,7 @@ impl<'e> Session<'e> {
         {
             return self.stat_growing(growing, reply);
         }
-        let (root, told) = (self.tree.root(), self.told);
+        let told = self.told;
         let tree = &mut self.tree;
         match request {
             R::Stat { path } => paths::stat(tree, (path, true), told, reply),
@@ -481,15 +483,16 @@ impl<'e> Session<'e> {
                 Ok(())
             }
             // OpenSSH's order: the target first, then the name of the link.
-            R::Symlink { first, second } => paths::symlink(root, first, second),
-            R::Hardlink { from, to } => paths::hardlink(root, from, to),
-            R::Readlink { path } => paths::readlink(root, path, reply),
-            R::Realpath { path } => paths::realpath(root, path, reply),
-            R::ExpandPath { path } => paths::expand(root, path, reply),
-            R::HomeDirectory { user } => paths::home(root, user, reply),
-            R::Statvfs { path } => paths::statvfs(root.find(path, true)?, reply),
+            R::Symlink { first, second } => paths::symlink(tree.paths(), first, second),
+            R::Hardlink { from, to } => paths::hardlink(tree.paths(), from, to),
+            R::Readlink { path } => paths::readlink(tree.paths(), path, reply),
+            R::Realpath { path } => paths::realpath(tree.paths(), path, reply),
+            R::ExpandPath { path } => paths::expand(tree.paths(), path, reply),
+            R::HomeDirectory { user } => paths::home(tree.paths(), user, reply),
+            R::Statvfs { path } => paths::statvfs(tree.paths().find(path, true)?, reply),
             R::FsyncSet { paths } => durable::fsync_set(tree, &mut self.log, paths.0),
-            R::GetXattrs { path, flags } => get_xattrs(root, path, flags, reply),
+            R::HoldRoot { path } => tree.hold_root(path),
+            R::GetXattrs { path, flags } => get_xattrs(tree.paths(), path, flags, reply),
             R::SetMetadata {
                 of,
                 flags,

@@ -122,6 +122,7 @@ fn every() -> Vec<R<'static>> {
             pack: false,
         },
         R::FsyncSet { paths: Rest(b"") },
+        R::HoldRoot { path },
     ]
 }
 

@@ -143,7 +143,9 @@ impl SftpModel {
                 self.fs.sync_all();
                 Err(StatusCode::OK)
             }
-            Request::Attributes { .. } if self.has(&request) => Err(StatusCode::OK),
+            Request::Attributes { .. } | Request::HoldRoot { .. } if self.has(&request) => {
+                Err(StatusCode::OK)
+            }
             Request::Hardlink { from, to } if self.has(&request) => {
                 done(self.fs.hard_link(from, to))
             }

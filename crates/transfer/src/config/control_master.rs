@@ -1,12 +1,11 @@
 //! Finds an open connection of OpenSSH (ControlMaster).
 
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use super::{EvaluatedConfig, HostConfig};
 
-/// Returns the expanded ControlPath if an ssh process with an open connection to the host listens
-/// there.
+/// Returns the expanded ControlPath if an ssh process of this user with an open connection to the
+/// host listens there. Another user's would see the data, and could be any program.
 pub(super) fn open(evaluated: &EvaluatedConfig, config: &HostConfig) -> Option<PathBuf> {
     let path = evaluated.values("controlpath").next()?;
     if path.eq_ignore_ascii_case("none") {
@@ -14,6 +13,11 @@ pub(super) fn open(evaluated: &EvaluatedConfig, config: &HostConfig) -> Option<P
     }
     let path = config.tokens.path("ControlPath", Path::new(path)).ok()?;
     // The socket of a dead ssh process refuses connections.
-    UnixStream::connect(&path).ok()?;
-    Some(path)
+    match sys::connect_own_unix(&path) {
+        Ok(_) => Some(path),
+        Err(error) => {
+            tracing::debug!("ControlPath {}: {error}", crate::escape::path(&path));
+            None
+        }
+    }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Direction, Job};
+use schedule::{Direction, Job, RemotePath};
 use sftp::ServerInfo;
 
 use super::HostId;
@@ -106,6 +106,9 @@ pub(super) trait Remote {
     fn foresee(&self, direction: Direction, files: u64, bytes: u64);
     /// Pauses or resumes tree listings.
     fn hold_lists(&self, hold: bool);
+    /// Has a longhaul at the far end follow no symlink below this directory, for all jobs that are
+    /// submitted later.
+    fn hold_root(&self, root: RemotePath);
     /// Fails every job with `reason` and removes temporaries.
     fn cancel(&self, reason: &str);
     /// Fails every job with `reason`, but keeps temporaries that the journal can resume.

@@ -43,7 +43,7 @@ pub(crate) struct PlannedCopy<'a> {
     target: Vec<u8>,
     start: Instant,
     directories: Arc<DirectoryCache>,
-    /// Directories of this machine beside the target, below which no symlink is followed either.
+    /// Directories of the target's end beside the target, below which no symlink is followed either.
     beside: Vec<Vec<u8>>,
 }
 
@@ -263,9 +263,11 @@ impl<'a> PlannedCopy<'a> {
         Arc::clone(&self.directories)
     }
 
-    /// Lets paths below `dir`, which the user named, be used at a target on this machine.
+    /// Lets paths below `dir`, which the user named, be used at the target's end. No symlink is
+    /// followed below it, on this machine or at a longhaul.
     pub(crate) fn also_use(&mut self, dir: Vec<u8>) {
         if !self.beside.contains(&dir) {
+            self.engine.hold_root(dir.clone());
             self.beside.push(dir);
         }
     }

@@ -1,6 +1,6 @@
 //! Paths below the local target, split into the part that the user named and the rest.
 
-use schedule::LocalPath;
+use schedule::{LocalPath, RemotePath};
 
 use super::engine::Engine;
 use super::source::TargetPath;
@@ -33,9 +33,23 @@ impl Engine<'_> {
         let (TargetPath::Into(named) | TargetPath::Exactly(named) | TargetPath::Guess(named)) =
             onto;
         self.named = named.clone();
+        // With --keep-dirlinks symlinks to directories are wanted.
+        if !self.options.keep_dirlinks {
+            self.hold_root(named.clone());
+            if let Some(dir) = &self.options.temp_dir {
+                self.hold_root(dir.path().to_vec());
+            }
+        }
         if let (None, Some(dir)) = (&self.target, &self.options.temp_dir) {
             let path = local_path(dir.path());
             self.local().keep_temporaries_in(path);
+        }
+    }
+
+    /// Has a longhaul at the remote target follow no symlink below `root`, which the user named.
+    pub(super) fn hold_root(&self, root: Vec<u8>) {
+        if let Some(side) = &self.target {
+            side.session.hold_root(RemotePath(root));
         }
     }
 

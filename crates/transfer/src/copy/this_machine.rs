@@ -19,7 +19,7 @@ use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
 use crate::disk::{
     Destination, DirectoryCache, Location, LostMetadata, TemporarySweep, attributes, has_holes,
-    identity, mtime_of, os_words, xattrs_of,
+    identity, mtime_of, open_regular, os_words, xattrs_of,
 };
 use crate::walk::{DirId, LocalWalk, WalkEntry, dangling, local_path};
 
@@ -137,12 +137,12 @@ impl LocalOps for ThisMachine {
     }
 
     fn reader(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        Ok(Box::new(File::open(path)?))
+        Ok(Box::new(open_regular(path)?))
     }
 
     fn take_text(&self, path: &Path, most: u64) -> Vec<u8> {
         let mut text = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut text));
+        let read = open_regular(path).and_then(|file| file.take(most).read_to_end(&mut text));
         self.remove_file(path);
         match read {
             Ok(_) => text,

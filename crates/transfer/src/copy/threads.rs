@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Select, TryRecvError};
-use schedule::{Direction, Job};
+use schedule::{Direction, Job, RemotePath};
 use sftp::ServerInfo;
 
 use super::edge::{CommandStep, Connected, Edge, Heard, Remote};
@@ -194,6 +194,10 @@ impl Remote for Session {
 
     fn hold_lists(&self, hold: bool) {
         self.hold_lists(hold);
+    }
+
+    fn hold_root(&self, root: RemotePath) {
+        self.hold_root(root);
     }
 
     fn cancel(&self, reason: &str) {

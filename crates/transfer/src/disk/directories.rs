@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::expected::ExpectedContent;
 use super::os_words;
 use super::source::{LocalSource, open_source, open_source_with};
 use rustix::fs::{
@@ -186,6 +187,8 @@ pub struct DirectoryCache {
     state: Mutex<State>,
     /// Directory for temporaries, if the user names one.
     temporaries: OnceLock<PathBuf>,
+    /// Content of the only file, if that is known.
+    expected: OnceLock<Arc<dyn ExpectedContent>>,
 }
 
 #[derive(Debug, Default)]
@@ -213,6 +216,16 @@ impl DirectoryCache {
     /// Makes [`DirectoryCache::temporary`] name entries of this directory; the first call counts.
     pub(crate) fn keep_temporaries_in(&self, path: PathBuf) {
         let _ = self.temporaries.set(path);
+    }
+
+    /// Gives a final name only to a file with this content; the first call counts.
+    pub(crate) fn expect(&self, content: Arc<dyn ExpectedContent>) {
+        let _ = self.expected.set(content);
+    }
+
+    /// Content that a file must have before it gets its final name.
+    pub(super) fn expected(&self) -> Option<&dyn ExpectedContent> {
+        self.expected.get().map(|content| &**content)
     }
 
     /// True if the user names a directory for temporaries.

@@ -51,6 +51,11 @@ pub(super) fn execute_on_files(
     }
 }
 
+/// Error of a file whose size is known and that has another one.
+fn other_size() -> io::Error {
+    io::Error::other("its size differs from that of the source")
+}
+
 /// Error of a request whose job has no suitable file.
 fn not_open_for(request: &DiskRequest) -> io::Error {
     io::Error::other(match request {
@@ -213,6 +218,10 @@ impl Execution<'_> {
         else {
             return Err(not_open_for(&request));
         };
+        // A file whose content is known is too large for this.
+        if self.directories.expected().is_some() {
+            return Err(other_size());
+        }
         // The file is complete, so it is created with its final permissions, unless extended
         // attributes or another owner will be set: the permissions may forbid the former.
         let mode = attributes.mode.unwrap_or(0o666) & 0o777;
@@ -239,6 +248,14 @@ impl Execution<'_> {
     /// Gives `target` its final metadata and name.
     fn finish(&self, target: LocalTarget, finish: FinishSettings) -> Executed {
         let job = self.job;
+        if let Some(expected) = self.directories.expected()
+            && let Some(file) = target.reopen_temporary()?
+        {
+            match finish.size == expected.size() {
+                true => expected.check(&file)?,
+                false => return Err(other_size()),
+            }
+        }
         let stored = target.finish(finish)?;
         Ok((DiskReply::Finished { job, stored }, None))
     }
@@ -283,6 +300,11 @@ impl Execution<'_> {
                 offset,
                 pieces,
             } => {
+                if let Some(expected) = self.directories.expected()
+                    && offset >= expected.size()
+                {
+                    return Err(other_size());
+                }
                 let len = target.write(offset, pieces)?;
                 DiskReply::Written { job, offset, len }
             }

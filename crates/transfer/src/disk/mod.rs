@@ -10,6 +10,7 @@ mod delta;
 mod directories;
 mod error;
 mod execute;
+mod expected;
 mod holes;
 mod metadata;
 mod packed;
@@ -27,10 +28,11 @@ pub use directories::DirectoryCache;
 pub(crate) use directories::{Destination, Directory, Location, kind_of};
 pub(crate) use error::failed_to;
 pub use error::{local_fault, os_words};
+pub(crate) use expected::ExpectedContent;
 pub(crate) use metadata::{LostMetadata, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
 pub use relay::HostToHostBuffer;
-pub(crate) use source::{LocalSource, attributes, has_holes, identity};
+pub(crate) use source::{LocalSource, attributes, has_holes, identity, open_regular};
 pub(crate) use target::{
     CreateSettings, FinishSettings, LocalTarget, create_target, mtime_of, timestamps,
 };

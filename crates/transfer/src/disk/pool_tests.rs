@@ -1,6 +1,7 @@
 //! Tests of the disk pool: inline I/O, coalescing, relays and failures.
 
 use super::*;
+use crate::disk::ExpectedContent;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
 use schedule::{Attributes, ExtraMetadata, FileMeta};
@@ -86,6 +87,64 @@ fn requests_sent_without_waiting_run_in_order() -> io::Result<()> {
     for i in 0..50 {
         assert_eq!(fs::read(dir.path().join(i.to_string()))?, expected);
     }
+    Ok(())
+}
+
+/// Content that a test expects.
+#[derive(Debug)]
+struct Wanted(Vec<u8>);
+
+impl ExpectedContent for Wanted {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn check(&self, file: &fs::File) -> io::Result<()> {
+        let mut found = vec![0; self.0.len()];
+        std::os::unix::fs::FileExt::read_exact_at(file, &mut found, 0)?;
+        match found == self.0 {
+            true => Ok(()),
+            false => Err(io::Error::other("it differs")),
+        }
+    }
+}
+
+/// Bug: in a fan-out, a host that altered the file could replace the file of the next host, which
+/// compared the copy only once it had its final name.
+#[test]
+fn a_file_with_other_content_than_expected_does_not_get_its_name() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("file");
+    fs::write(&path, b"old")?;
+    let directories = Arc::<DirectoryCache>::default();
+    directories.expect(Arc::new(Wanted(vec![b'a'; 1000])));
+    let (told, tell) = unbounded();
+    let pool = DiskPool::new(1, None, directories, move || {
+        let _ = told.send(());
+    })?;
+    let write = |job, content: Vec<u8>| {
+        let size = content.len() as u64;
+        pool.submit(create(job, &path));
+        pool.submit(DiskRequest::Write {
+            job,
+            offset: 0,
+            pieces: vec![Bytes::from(content)],
+        });
+        pool.submit(finish(job, size));
+        loop {
+            match wait(&pool, &tell) {
+                DiskReply::Finished { .. } => return true,
+                DiskReply::Failed { .. } => return false,
+                _ => {}
+            }
+        }
+    };
+    assert!(!write(JobId(1), vec![b'b'; 1000]));
+    assert!(!write(JobId(2), vec![b'a'; 1001]));
+    assert_eq!(fs::read(&path)?, b"old");
+    assert_eq!(fs::read_dir(dir.path())?.count(), 1, "temporaries are left");
+    assert!(write(JobId(3), vec![b'a'; 1000]));
+    assert_eq!(fs::read(&path)?, vec![b'a'; 1000]);
     Ok(())
 }
 

@@ -47,6 +47,17 @@ pub(crate) fn open_source(path: &Path) -> io::Result<(LocalSource, FileMeta)> {
     open_source_with(|flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty()))
 }
 
+/// Opens a regular file to read it. Another process may have put a FIFO there, which is refused and
+/// not waited for.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
 /// Opens a source with `open`, which gets the flags, and stats the open file.
 pub(super) fn open_source_with(
     open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>,

@@ -359,6 +359,22 @@ impl LocalTarget {
         }
     }
 
+    /// Opens the temporary again to read it; `None` for a file that is written in place.
+    ///
+    /// # Errors
+    /// The temporary cannot be opened, or another file has its name.
+    pub(super) fn reopen_temporary(&self) -> io::Result<Option<File>> {
+        let TargetForm::Temporary(temporary) = &self.form else {
+            return Ok(None);
+        };
+        let file = File::from(temporary.at.open(OFlags::RDONLY | OFlags::NONBLOCK, 0)?);
+        let (own, found) = (self.file.metadata()?, file.metadata()?);
+        match (own.dev(), own.ino()) == (found.dev(), found.ino()) {
+            true => Ok(Some(file)),
+            false => Err(io::Error::other("another file has the temporary's name")),
+        }
+    }
+
     /// True if the file is a temporary that a rename completes.
     pub(super) fn is_temporary(&self) -> bool {
         matches!(self.form, TargetForm::Temporary(_))

@@ -4,9 +4,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use ssh::direct_control::{GrowingBlocks, HASH, MOST_BLOCKS};
+
+use crate::disk::{ExpectedContent, open_regular};
 
 /// Smallest block. The time of a block is what each host of a chain adds to the copy.
 const LEAST: u64 = 1 << 20;
@@ -29,7 +32,7 @@ impl BlockSums {
     /// # Errors
     /// The file cannot be read, has changed, or `stopped` returned true.
     pub fn of(path: &Path, stopped: impl Fn() -> bool) -> io::Result<(Self, GrowingBlocks)> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let meta = file.metadata()?;
         let size = meta.len();
         let least = size.div_ceil(MOST_BLOCKS as u64);
@@ -71,11 +74,14 @@ impl BlockSums {
     /// # Errors
     /// The file cannot be read.
     pub(super) fn first_difference(&self, path: &Path) -> io::Result<Option<u64>> {
-        let file = File::open(path)?;
+        self.difference_in(&open_regular(path)?)
+    }
+
+    fn difference_in(&self, file: &File) -> io::Result<Option<u64>> {
         let mut at = 0_u64;
         for expected in &self.sums {
             let end = at.saturating_add(self.block).min(self.size);
-            match sum(&file, at, end) {
+            match sum(file, at, end) {
                 Ok(found) if found == *expected => {}
                 Ok(_) => return Ok(Some(at)),
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(at)),
@@ -86,6 +92,48 @@ impl BlockSums {
         let same = at == self.size && file.metadata()?.len() == self.size;
         Ok((!same).then_some(at))
     }
+}
+
+/// Checksums that a file must have before it gets its final name.
+#[derive(Debug)]
+pub(super) struct RequiredBlocks {
+    sums: BlockSums,
+    proven: AtomicBool,
+}
+
+impl RequiredBlocks {
+    pub(super) fn new(sums: BlockSums) -> Self {
+        Self {
+            sums,
+            proven: AtomicBool::new(false),
+        }
+    }
+
+    /// True if a file with these checksums was found before it got its name.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+}
+
+impl ExpectedContent for RequiredBlocks {
+    fn size(&self) -> u64 {
+        self.sums.size
+    }
+
+    fn check(&self, file: &File) -> io::Result<()> {
+        match self.sums.difference_in(file)? {
+            None => {
+                self.proven.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Some(at) => Err(io::Error::other(differs(at))),
+        }
+    }
+}
+
+/// Says from where on a copy is wrong.
+pub(super) fn differs(at: u64) -> String {
+    format!("bytes from {at} on differ from the source")
 }
 
 /// BLAKE3 of a range of a file.
@@ -125,6 +173,12 @@ mod tests {
             std::fs::write(&file, &other).unwrap();
             assert!(sums.first_difference(&file).unwrap().is_some(), "{len}");
         }
+        // Another user of the receiving host may put a FIFO there.
+        std::fs::remove_file(&file).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &file, fifo, mode, 0).unwrap();
+        assert!(sums.first_difference(&file).is_err());
         assert!(BlockSums::of(&file, || true).is_err());
     }
 

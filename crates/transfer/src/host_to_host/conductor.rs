@@ -34,6 +34,9 @@ const MOST_HEARD: usize = 16;
 /// Longest silence of a receiver that has answered. It sends a sign of life every few seconds while
 /// it copies, and its connection to the source takes up to 66 s.
 const SILENT: Duration = Duration::from_secs(100);
+/// Longest time without data in a fan-out, whose source waits for its own data. An honest source
+/// gives up after ten minutes.
+const STUCK: Duration = Duration::from_secs(660);
 /// Time in which a host must take a message. Its SSH window may be closed.
 const TAKES: Duration = Duration::from_secs(10);
 /// Maximum bytes of the source's messages, which are about connections only.
@@ -112,6 +115,7 @@ pub fn conduct(
             started: Instant::now(),
             answered: false,
             heard: Instant::now(),
+            advance: Advance::new(Instant::now()),
             dials: DialGuard::default(),
             held: Vec::new(),
         }
@@ -191,6 +195,7 @@ struct Conductor {
     answered: bool,
     /// Time of the receiver's last message.
     heard: Instant,
+    advance: Advance,
     dials: DialGuard,
     /// Messages about the source for a receiver that has not answered yet.
     held: Vec<ToReceiver>,
@@ -314,6 +319,11 @@ impl Conductor {
                     Some(_) => Ending::Lost(why),
                 })
             }
+            None if self.copy.growing.is_some() && self.advance.is_stuck(Instant::now()) => {
+                let host = &self.copy.names.source;
+                let why = format!("{host}: no data for {} s", STUCK.as_secs());
+                Some(Ending::Lost(why))
+            }
             None if !self.answered && self.started.elapsed() > FIRST_WORD => {
                 let host = &self.copy.names.target;
                 let why = format!("no longhaul on {host} has answered");
@@ -359,6 +369,8 @@ impl Conductor {
             }
             FromReceiver::Progress(mut values) => {
                 values.rename(|name| names.name(name));
+                self.advance
+                    .note(Instant::now(), values.bytes(), values.has_all());
                 progress.take_values(&values);
                 None
             }
@@ -472,6 +484,37 @@ impl Conductor {
     }
 }
 
+/// Watches whether a copy advances.
+#[derive(Debug)]
+struct Advance {
+    bytes: u64,
+    since: Instant,
+    /// All data have arrived. Comparing and syncing a large file takes long.
+    has_all: bool,
+}
+
+impl Advance {
+    fn new(now: Instant) -> Self {
+        Self {
+            bytes: 0,
+            since: now,
+            has_all: false,
+        }
+    }
+
+    fn note(&mut self, now: Instant, bytes: u64, has_all: bool) {
+        self.has_all = has_all;
+        if bytes > self.bytes {
+            self.bytes = bytes;
+            self.since = now;
+        }
+    }
+
+    fn is_stuck(&self, now: Instant) -> bool {
+        !self.has_all && now.saturating_duration_since(self.since) > STUCK
+    }
+}
+
 impl Drop for Conductor {
     fn drop(&mut self) {
         // The ends of their standard inputs end both programs.
@@ -516,4 +559,27 @@ fn interrupted() -> Ending {
         outcome: Outcome::Interrupted,
         ..Summary::default()
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: a host of a fan-out that never answered READ, while the receiver gave signs of life,
+    /// kept the hosts behind it waiting for ever.
+    #[test]
+    fn a_copy_without_data_is_given_up_however_much_the_hosts_say() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut advance = Advance::new(start);
+        advance.note(at(600), 5, false);
+        assert!(!advance.is_stuck(at(1200)));
+        for now in (600..1300).step_by(5) {
+            advance.note(at(now), 5, false);
+        }
+        assert!(advance.is_stuck(at(1300)));
+        // The end of a large file takes long.
+        advance.note(at(1300), 6, true);
+        assert!(!advance.is_stuck(at(9000)));
+    }
 }

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use schedule::Told;
 use tracing::debug;
 
-use super::blocks::BlockSums;
+use super::blocks::{BlockSums, RequiredBlocks, differs};
 use super::frames::{self, FromReceiver, InvalidFrame, ReceiverJob, ToReceiver, VERSION};
 use crate::cancel::CancelToken;
 use crate::connect::{AtFault, BetweenHosts, BetweenSettings, ConnectCheck, ConnectError};
 use crate::copy::{self, Connect, CopyRequest, HostId, Place, TransferEstimate};
+use crate::disk::ExpectedContent;
 use crate::report::{Failure, Outcome, Progress, Summary};
 use crate::session::{ConnectionSource, Link, Session, SessionOptions};
 use crate::sums::{SumLedger, WantedDigest};
@@ -146,7 +147,9 @@ fn run(
         .options
         .verify
         .then(|| Arc::new(SumLedger::new(WantedDigest::Verify)));
+    let required = job.blocks.clone().map(RequiredBlocks::new).map(Arc::new);
     let source = Source {
+        required: required.clone(),
         link: Mutex::new(Some(link)),
         reach: between.get().cloned(),
         ledger,
@@ -171,7 +174,9 @@ fn run(
         drop(running);
         summary
     });
-    if let (Some(blocks), Outcome::Complete) = (&job.blocks, &summary.outcome) {
+    // A file of an earlier run, or one that was written in place, was not compared.
+    let proven = required.is_some_and(|required| required.is_proven());
+    if let (Some(blocks), Outcome::Complete, false) = (&job.blocks, &summary.outcome, proven) {
         check(blocks, &job, &mut summary);
     }
     voice.say(&FromReceiver::Progress(progress.values()));
@@ -185,7 +190,7 @@ fn run(
 fn check(blocks: &BlockSums, job: &ReceiverJob, summary: &mut Summary) {
     let reason = match blocks.first_difference(&local(&job.target.0)) {
         Ok(None) => return,
-        Ok(Some(at)) => format!("bytes from {at} on differ from the source"),
+        Ok(Some(at)) => differs(at),
         Err(e) => format!("cannot compare the copy with the source: {e}"),
     };
     summary.outcome = Outcome::Partial;
@@ -311,6 +316,8 @@ impl Reader {
 
 /// The source's host for the copy.
 struct Source<'a> {
+    /// Checksums of the file, if its source is not believed.
+    required: Option<Arc<RequiredBlocks>>,
     /// The first connection.
     link: Mutex<Option<Box<dyn Link>>>,
     reach: Option<Arc<BetweenHosts>>,
@@ -356,7 +363,13 @@ impl Connect for Source<'_> {
             ..SessionOptions::default()
         };
         let started = Session::start(link, session);
-        started.map_err(|e| wrong(&format!("cannot start a session: {e}")))
+        let started = started.map_err(|e| wrong(&format!("cannot start a session: {e}")))?;
+        if let Some(required) = &self.required {
+            started
+                .directories()
+                .expect(Arc::clone(required) as Arc<dyn ExpectedContent>);
+        }
+        Ok(started)
     }
 
     fn ledger(&self) -> Option<Arc<SumLedger>> {

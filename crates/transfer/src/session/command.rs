@@ -1,4 +1,4 @@
-use schedule::{Direction, Hint, Job, JobId};
+use schedule::{Direction, Hint, Job, JobId, RemotePath};
 
 use super::disk::LocalStandIn;
 use super::remote_commands::RemoteCommandOrder;
@@ -20,6 +20,8 @@ pub(super) enum Command {
     Foresee(Direction, u64, u64),
     /// Pauses or resumes tree listings.
     HoldLists(bool),
+    /// Directory of the far end below which no symlink is followed, if the server can do so.
+    HoldRoot(RemotePath),
     /// The handle was dropped.
     End,
 }

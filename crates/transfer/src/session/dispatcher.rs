@@ -53,6 +53,8 @@ pub(super) struct Dispatcher {
     /// Ended lanes that still have requests at the disk.
     releasing: Vec<ReleasingLane>,
     settings: LaneSettings,
+    /// Directories below which no symlink is followed at the far end.
+    roots: Vec<RemotePath>,
     random: fn(&mut [u8]),
     /// Number of changes that no lane's or scheduler's revision counts.
     changes: u64,
@@ -111,6 +113,7 @@ impl Dispatcher {
                     .as_ref()
                     .map_or_else(Refusals::default, refusals),
             },
+            roots: Vec::new(),
             random,
             changes: 0,
         }
@@ -175,6 +178,15 @@ impl Dispatcher {
         for on in self.lanes.iter_mut() {
             on.lane_mut().limit_requests(most);
         }
+    }
+
+    /// Has lanes to a longhaul follow no symlink below `root`, present and future ones. Jobs that
+    /// are pushed later are carried out accordingly.
+    pub(super) fn hold_root(&mut self, now: Instant, root: RemotePath) {
+        for on in self.lanes.iter_mut() {
+            on.lane_mut().hold_root(now, &root);
+        }
+        self.roots.push(root);
     }
 
     /// Replaces the local file of a job.
@@ -289,6 +301,7 @@ impl Dispatcher {
         config.ours = server == LaneServer::Command || on.is_direct();
         config.remembered = remote.remembered(&peer, server);
         self.settings.configure(&mut config, role);
+        config.roots.clone_from(&self.roots);
         let mut lane = Lane::new(config, now);
         if let Some(most) = self.settings.most_requests {
             lane.limit_requests(most);

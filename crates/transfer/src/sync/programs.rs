@@ -2,11 +2,11 @@
 //! there, as `--verify` finds it, and by this machine for its own end.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use crate::copy::{CommandStep, End, PlannedCopy};
+use crate::disk::open_regular;
 use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
 use crate::sums::{
     Algorithm, AnswerParser, Digest, Hasher, Program, ProgramAnswer, list_command, list_line,
@@ -216,7 +216,7 @@ fn sum_of(
     size: u64,
     algorithm: Algorithm,
 ) -> io::Result<Option<Digest>> {
-    let mut file = File::open(local_path(path))?;
+    let mut file = open_regular(&local_path(path))?;
     let mut hasher = Hasher::new(Some(algorithm));
     let mut part = vec![0; PART];
     let mut left = size;

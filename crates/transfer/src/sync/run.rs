@@ -121,9 +121,6 @@ impl Sync<'_> {
 
     /// Lets the run use directories of the target's machine that lie outside the target.
     fn use_directories(&mut self) {
-        if !self.run.is_local(End::Target) {
-            return;
-        }
         if let Some(dir) = self.link_dest_root() {
             self.run.also_use(dir);
         }

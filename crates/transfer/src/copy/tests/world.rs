@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Direction, Job};
+use schedule::{Direction, Job, RemotePath};
 use sftp::ServerInfo;
 use testkit::sftp_model::{Act, Fs, Inject, Kind, Personality, Rng, epoch};
 
@@ -367,6 +367,8 @@ impl Remote for SimRemote {
     fn foresee(&self, _: Direction, _: u64, _: u64) {}
 
     fn hold_lists(&self, _: bool) {}
+
+    fn hold_root(&self, _: RemotePath) {}
 
     fn cancel(&self, reason: &str) {
         self.session(|session, now| session.stop(now, reason, false));

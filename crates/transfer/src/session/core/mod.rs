@@ -228,6 +228,7 @@ impl SessionCore {
                 self.concurrency.foresee(direction, files, bytes);
             }
             Command::HoldLists(hold) => self.listings.ask(hold),
+            Command::HoldRoot(root) => self.dispatcher.hold_root(now, root),
             Command::End => self.stage = Stage::Over,
         }
     }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use schedule::{Direction, Hint, Job};
+use schedule::{Direction, Hint, Job, RemotePath};
 use sftp::ServerInfo;
 
 use self::session_loop::{LoopChannels, Order, SessionLoop, WAKER};
@@ -183,6 +183,12 @@ impl Session {
     /// arrive.
     pub fn hold_lists(&self, hold: bool) {
         self.command(Command::HoldLists(hold));
+    }
+
+    /// Has a longhaul at the far end follow no symlink below `root`, a directory that the user
+    /// named, for all jobs that are submitted later.
+    pub fn hold_root(&self, root: RemotePath) {
+        self.command(Command::HoldRoot(root));
     }
 
     /// Fails every job with `reason` and removes temporaries at both ends. Each job reports a
