@@ -49,7 +49,7 @@ impl Engine<'_> {
     /// Has a longhaul at the remote target follow no symlink below `root`, which the user named.
     pub(super) fn hold_root(&self, root: Vec<u8>) {
         if let Some(side) = &self.target {
-            side.session.hold_root(RemotePath(root));
+            side.session().hold_root(RemotePath(root));
         }
     }
 
