@@ -183,11 +183,11 @@ const IMPOSTORS: [(&str, &str); 7] = [
     ("printf '\\nlonghaul-serves 1 9.9\\n'; exit 0", "ended"),
     (
         "printf '\\nlonghaul-serves 2 9.9\\n'; sleep 60",
-        "upgrade this end",
+        "upgrade longhaul on this machine",
     ),
     (
         "printf '\\nlonghaul-serves 0 0.0\\n'; sleep 60",
-        "upgrade the far end",
+        "upgrade longhaul on the remote host",
     ),
 ];
 

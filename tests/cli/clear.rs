@@ -13,7 +13,7 @@ const CLEAR: &str = "NOT ENCRYPTED";
 const UNPROVEN: &str = "NOT AUTHENTICATED";
 /// Warning in the server's log.
 const TOLD: &str =
-    "NOT ENCRYPTED, as requested by the client and allowed by --insecure-none-cipher";
+    "data is NOT ENCRYPTED: the client requested it and --insecure-none-cipher allows it";
 
 const CIPHER: &str = "--insecure-none-cipher";
 const MAC: &str = "--insecure-none-mac";

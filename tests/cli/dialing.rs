@@ -166,7 +166,7 @@ fn longhaul_takes_the_socket_as_ssh_does() {
 fn a_proxy_command_that_passes_nothing_is_said() {
     for (command, says) in [
         ("true", "has ended without"),
-        ("echo SSH-2.0-x; sleep 5", "did not pass a socket"),
+        ("echo SSH-2.0-x; sleep 5", "passed no socket"),
         ("sleep 30", "in time"),
     ] {
         let Some(mut scene) = dialing(true, "") else {

@@ -92,7 +92,7 @@ fn figures_that_others_could_have_written_are_refused() {
     assert_one_sentence(&watch(), "writable by other users");
     fs::remove_file(&file).expect("our file");
     symlink("/etc/hostname", &file).expect("a link");
-    assert_one_sentence(&watch(), "cannot be read");
+    assert_one_sentence(&watch(), "cannot read its figures");
 }
 
 #[test]

@@ -263,12 +263,12 @@ fn without_longhaul_on_both_hosts_the_data_goes_through_here() {
     pair.goes_through_here("longhaul was not found on b");
     // Neither host is searched again within a day.
     let before = pair.a.logins();
-    pair.goes_through_here_again("was not found at the far end within the last day");
+    pair.goes_through_here_again("was not found at the far end when last looked for");
     assert_eq!(pair.a.logins(), before + 1);
 }
 
-/// The SFTP server and `longhaul serve --stdio` of an account may begin at different directories. Such
-/// a longhaul was remembered as missing, and the direct way not tried for a day.
+/// The SFTP server and `longhaul serve --stdio` of an account may begin at different directories.
+/// Such a longhaul was remembered as missing, and the direct way not tried for a day.
 #[test]
 fn a_longhaul_that_could_not_serve_files_is_not_remembered_as_missing() {
     let Some(pair) = Pair::start() else { return };
@@ -372,7 +372,7 @@ fn a_hostile_receiver_cannot_ask_the_source_for_other_files() {
     let len = u32::try_from(body.len() + 1).expect("short").to_be_bytes();
     pair.b
         .says(&[b"\nlonghaul-receives\n", &len[..], &[49], &body].concat());
-    pair.goes_through_here("the receiver asks for other files");
+    pair.goes_through_here("the receiving host requested files that are not part of this copy");
     pair.b
         .says(&[b"\nlonghaul-receives\n", &[0xff; 64][..]].concat());
     pair.goes_through_here("longhaul on b ended before it answered");

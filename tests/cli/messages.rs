@@ -48,7 +48,10 @@ fn a_listed_file_is_not_missing_without_r() {
     let outcome = cp.arg(scene.remote("to")).run().expect_code(1);
     outcome
         .expect_err(&["src: it is a directory: use -r to copy it"])
-        .expect_err(&["3.txt: listed, but not looked for: directories are copied with -r"]);
+        .expect_err(&[
+            "3.txt: listed in --files-from, but not found at the top of a source; directories need \
+             -r",
+        ]);
 }
 
 #[test]
@@ -115,7 +118,7 @@ fn a_flag_that_is_given_is_not_advised() {
         let run = sync(&scene, flags).arg(scene.path("a"));
         run.arg(scene.remote("b")).run().expect_code(1).err()
     };
-    let stands = "name: a directory with entries stands there, and is not replaced: ";
+    let stands = "name: a directory that is not empty is in the way and was not replaced: ";
     for (flags, advice) in [
         (&[][..], "--delete replaces it"),
         (&["--delete", "--max-delete", "0"], "deletions were refused"),

@@ -198,7 +198,7 @@ fn sshd_s_key_of_ecdsa_is_kept_back_unless_there_are_old_clients() {
             }
         }
     }
-    let said = "is not offered; --old-clients";
+    let said = "is not offered; to offer it use --old-clients";
     let log = new.scene.peer.log();
     let line = log.lines().find(|line| line.contains(said));
     let line = line.expect("it says so at its start");

@@ -1,5 +1,5 @@
-//! Filters of `longhaul sync` and `longhaul cp`, compared with git's decisions about generated rules
-//! and trees.
+//! Filters of `longhaul sync` and `longhaul cp`, compared with git's decisions about generated
+//! rules and trees.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -215,9 +215,9 @@ fn a_copy_leaves_out_what_its_filters_exclude() {
         testkit::tree::write_file(&list, b"lib\nmain.o\nnone\n");
         let run = scene.client.cp().arg("-r").arg("--files-from").arg(&list);
         let outcome = run.arg(&remote).arg(scene.path("listed")).run();
-        outcome
-            .expect_code(1)
-            .expect_err(&["none: listed, but in no source"]);
+        outcome.expect_code(1).expect_err(&[
+            "none: listed in --files-from, but not found in any source: correct the list",
+        ]);
         let listed = ["lib", "lib/build", "lib/x.o", "lib/y.c", "main.o"];
         let listed: BTreeSet<String> = listed.map(str::to_owned).into();
         assert_eq!(paths(&scene.path("listed")), listed);

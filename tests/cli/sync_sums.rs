@@ -56,8 +56,9 @@ fn with_checksum_equal_times_hide_no_change() {
     }
 }
 
-/// Regression: with --checksum, every file of equal size was sent again to a server without longhaul.
-/// A program there answers now, in both directions and for names that programs print in other forms.
+/// Regression: with --checksum, every file of equal size was sent again to a server without
+/// longhaul. A program there answers now, in both directions and for names that programs print in
+/// other forms.
 #[test]
 fn checksums_of_a_stock_server_come_from_a_program_there() {
     for up in [true, false] {
@@ -146,5 +147,5 @@ fn a_server_that_runs_no_commands_computes_no_checksums_and_that_is_said() {
     }
     let run = sync(&scene, &["--checksum"]).arg(scene.path("a"));
     let outcome = run.arg(scene.remote("b")).run().expect_code(0);
-    outcome.expect_err(&["the far end computes no checksums", "1 file"]);
+    outcome.expect_err(&["the far end cannot compute checksums", "1 file"]);
 }

@@ -198,7 +198,7 @@ fn a_program_that_does_not_what_it_should_is_asked_no_more() {
         ("exec $SEQ 100000", "gave an unexpected answer"),
         ("echo; echo =; echo", ""),
         ("exit 1", ""),
-        (wrong, "sees another file than SFTP does"),
+        (wrong, "reads a different file than the SFTP server shows"),
     ] {
         let Some(folder) = pretending(what) else {
             return;

@@ -243,7 +243,7 @@ impl Connect for Host {
         };
         let (link, again) = connect::connect(config, &around)?;
         let options = SessionOptions {
-            reach: Some(Arc::new(again)),
+            connection_source: Some(Arc::new(again)),
             ..SessionOptions::default()
         };
         Session::start(Box::new(link), options)

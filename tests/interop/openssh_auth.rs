@@ -271,7 +271,7 @@ fn an_open_connection_of_ssh_saves_the_second_factor() {
     assert_same(&file, &copy, Compare::CONTENT);
     assert_eq!(stranger.client.dir.asked(), asked);
     if !stranger.client.is_scp() {
-        outcome.expect_err(&["the open one of ssh at", "ControlPath=none"]);
+        outcome.expect_err(&["the open ssh connection at", "ControlPath=none"]);
     }
     ssh(&["-O", "exit", "peer"]).expect_code(0);
 }

@@ -230,7 +230,7 @@ fn a_chosen_host_that_has_gone_is_given_up_for_the_direct_way() {
     scene.client.dir.set("peer", "ProxyCommand", "none");
     drop(first);
     let outcome = chooses(&scene).expect_code(0);
-    outcome.expect_err(&["taking the direct way"]);
+    outcome.expect_err(&["connecting directly"]);
     // It is not tried again.
     let outcome = chooses(&scene).expect_code(0);
     outcome.expect_err(&["via: the direct way (measured"]);

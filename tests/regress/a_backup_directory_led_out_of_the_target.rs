@@ -68,7 +68,7 @@ fn a_symlink_in_it_is_not_followed_and_what_cannot_be_kept_stays() {
         fs::remove_file(test.scene.path("a/d/g")).expect("ours");
         let outcome = test.sync(".bak").expect_code(1);
         outcome.expect_err(&[
-            "d/f: left unchanged, since it cannot be backed up",
+            "d/f: not replaced or deleted, because it cannot be moved to the backup directory",
             "symlink",
         ]);
         assert_eq!(test.read("outside/f"), "precious");
@@ -86,7 +86,9 @@ fn a_failed_backup_does_not_lose_the_old_file() {
         // A file stands where a directory is needed.
         test.write("b/.bak/d", "x");
         let outcome = test.sync(".bak").expect_code(1);
-        outcome.expect_err(&["d/f: left unchanged, since it cannot be backed up"]);
+        outcome.expect_err(&[
+            "d/f: not replaced or deleted, because it cannot be moved to the backup directory",
+        ]);
         assert_eq!(test.read("b/d/f"), "old");
         fs::remove_file(test.scene.path("b/.bak/d")).expect("ours");
         // A directory stands where the file would go.

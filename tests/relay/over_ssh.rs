@@ -128,7 +128,7 @@ fn where_the_port_cannot_be_reached_data_go_over_ssh() {
     ends.scene.client.dir.set("peer", "ProxyCommand", command);
     let listener = server();
     let relay = relay_to(&ends, &listener, &[]);
-    let log = relay.says("data go over the ssh connection:");
+    let log = relay.says("data goes over the ssh connection:");
     assert!(log.contains("ProxyCommand"), "{log}");
     there_and_back(&relay, &listener, 5_000_000);
     // Several connections at once, of which one does not read.
@@ -258,8 +258,11 @@ fn a_chain_begins_at_the_host_that_the_one_before_does_not_reach() {
     let config = config(&ends);
     let words = ["127.0.0.1:0", "-F", &config, "--via", "peer,behind", &to];
     let relay = Relay::start(&words);
-    let log = relay.says("data go over the ssh connection:");
-    assert!(log.contains("data pass this host over ssh"), "{log}");
+    let log = relay.says("data goes over the ssh connection:");
+    assert!(
+        log.contains("data passes this host over the ssh connection"),
+        "{log}"
+    );
     there_and_back(&relay, &listener, 2_000_000);
     wait::until(
         PATIENCE,
@@ -288,7 +291,7 @@ fn a_half_listens_where_it_may() {
     there_and_back(&relay, &listener, 1_000_000);
     let range = taken.local_addr().unwrap().port().to_string();
     let relay = relay_to(&ends, &listener, &["--port-range", &range]);
-    let log = relay.says("data go over the ssh connection:");
+    let log = relay.says("data goes over the ssh connection:");
     assert!(log.contains("none of the ports"), "{log}");
     there_and_back(&relay, &listener, 100_000);
 }

@@ -93,10 +93,10 @@ fn the_report_says_who_waited_for_whom() {
         .expect_code(0);
     outcome.expect_err(&[
         "filtered: waited",
-        "for the program to write",
-        "for the network to accept them",
+        "for the program to write data",
+        "for the network to accept data",
         "for data from the network",
-        "for the program to read them",
+        "for the program to read data",
     ]);
 }
 

@@ -111,7 +111,7 @@ fn print(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("standard output: {error}"))
+            Err(format!("cannot write to standard output: {error}"))
         }
         _ => Ok(()),
     }

@@ -54,7 +54,9 @@ fn parse(text: &str) -> Result<ClientConfig, Vec<ConfigFileError>> {
             _ if nth >= MOST_CANDIDATES => {
                 wrong(format!("via has more than {MOST_CANDIDATES} candidates"));
             }
-            Ok(_) if name.len() > MOST_NAME => wrong("the name is too long".to_owned()),
+            Ok(_) if name.len() > MOST_NAME => {
+                wrong(format!("via: a candidate is longer than {MOST_NAME} bytes"))
+            }
             Ok(hosts) => config.via.push((name.clone(), hosts)),
             Err(e) => wrong(format!("via: {e}")),
         }

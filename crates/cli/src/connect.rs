@@ -107,7 +107,8 @@ impl Hosts {
         &self.hosts
     }
 
-    /// Returns one of these hosts as the only one of a copy, which shares the rate limit with others.
+    /// Returns one of these hosts as the only one of a copy, which shares the rate limit with
+    /// others.
     pub(crate) fn alone(&self, host: HostId, copies: usize) -> Self {
         let hosts = self.hosts.get(host.0).cloned().into_iter().collect();
         Self {
@@ -288,8 +289,8 @@ impl Hosts {
     ) -> Result<Session, ConnectError> {
         tracing::info!("{own}");
         self.output.warning(format!(
-            "{}: using one connection, the open one of ssh at {}, since a login without questions \
-             is refused; -o ControlPath=none asks",
+            "{}: using only the open ssh connection at {}, because another login would need your \
+             input; -o ControlPath=none logs in anew",
             name(host),
             escape::path(socket)
         ));
@@ -508,7 +509,7 @@ impl Hosts {
         // figure.
         let alone = self.measured.is_some() && self.flags.connections == Some(1);
         let options = SessionOptions {
-            reach: (!alone).then(|| Arc::new(again) as Arc<dyn ConnectionSource>),
+            connection_source: (!alone).then(|| Arc::new(again) as Arc<dyn ConnectionSource>),
             ..self.options()
         };
         self.started(destination, link, options)

@@ -258,7 +258,7 @@ pub(crate) fn carry_out(
     if exit == Exit::NoConnection && !cancel.is_cancelled() {
         for name in local {
             output.warning(format!(
-                "{name} is also a file here: write ./{name} to name it"
+                "{name} is also a file on this machine: write ./{name} to copy that"
             ));
         }
     }

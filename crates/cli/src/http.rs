@@ -17,7 +17,7 @@ const LONGEST: usize = 16 << 10;
 const TIME: Duration = Duration::from_secs(2);
 /// Pause after accept(2) has failed.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Most connections at once. Browsers open some ahead and leave them idle for a while.
+/// Maximum number of connections at once. Browsers open some ahead and leave them idle for a while.
 const AT_ONCE: usize = 16;
 
 /// The address of an HTTP server.

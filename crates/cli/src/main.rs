@@ -128,7 +128,7 @@ pub(crate) fn show(bytes: &[u8]) -> Exit {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            failed(&format!("standard output: {error}"))
+            failed(&format!("cannot write to standard output: {error}"))
         }
         _ => Exit::Done,
     }

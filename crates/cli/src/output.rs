@@ -339,7 +339,8 @@ impl Output {
         };
         // A closed pipe needs no message, but it ends the run, whose events nobody reads.
         if error.kind() != io::ErrorKind::BrokenPipe && !self.cancel.is_cancelled() {
-            self.console.error(&format!("standard output: {error}"));
+            self.console
+                .error(&format!("cannot write to standard output: {error}"));
         }
         self.cancel.cancel();
     }

@@ -356,7 +356,7 @@ fn probes(text: &str) -> Result<Option<KeepaliveProbes>, String> {
 }
 
 fn streams(relay: RelaySettings) -> Result<(), String> {
-    let ends = stream_ends().map_err(|e| format!("standard input and output: {e}"));
+    let ends = stream_ends().map_err(|e| format!("cannot use standard input and output: {e}"));
     let (input, output) = ends?;
     relay::streams(relay, input, output).map_err(|e| e.to_string())
 }

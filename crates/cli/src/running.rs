@@ -144,18 +144,20 @@ fn started(pid: u32) -> Option<u64> {
 /// One sentence: there is no such process, or none with figures.
 pub(crate) fn sessions(pid: u32) -> Result<Vec<Value>, String> {
     if !is_alive(pid) {
-        return Err(format!("process {pid}: no such process"));
+        return Err(format!(
+            "process {pid}: no such process: give the process ID of a running longhaul cp or sync"
+        ));
     }
     let none = || {
         format!(
-            "process {pid}: no figures: it is no longhaul cp or sync of this user, or has moved \
-             data for less than two seconds"
+            "process {pid}: has no figures: it is not a longhaul cp or sync of this user, or has \
+             moved data for less than two seconds"
         )
     };
     let folder = UserDir::Runtime.path().ok_or_else(none)?;
     let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => none(),
-        _ => format!("process {pid}: its figures cannot be read: {e}"),
+        _ => format!("process {pid}: cannot read its figures: {e}"),
     };
     let folder = PrivateDir::open(&folder).map_err(failed)?;
     let file = folder.file(&name(pid), false).map_err(failed)?;

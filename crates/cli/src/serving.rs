@@ -35,7 +35,7 @@ use crate::{config_file, failed, signals, systemd};
 pub(crate) fn run(args: &ServeArgs) -> Exit {
     let args = &match args.absolute() {
         Ok(args) => args,
-        Err(e) => return failed(&format!("the current directory: {e}")),
+        Err(e) => return failed(&format!("cannot find the current directory: {e}")),
     };
     if let Some(file) = &args.check {
         return config_file::checked(config::read(file, args));
@@ -43,7 +43,10 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     if let Some(wanted) = &args.sum
         && !transfer::bootstrap::own_sum().is_ok_and(|sum| sum == *wanted)
     {
-        return failed("--sum: this program's checksum differs from the expected one");
+        return failed(
+            "--sum: this program's checksum differs from the expected one: run longhaul bootstrap \
+             again",
+        );
     }
     log(args);
     let caught = signals::too_long_is_an_error().map_err(|e| format!("cannot handle signals: {e}"));
@@ -127,11 +130,11 @@ impl io::Write for LogLine {
 /// first, in the newest version that both ends speak.
 fn stdio(export: &Export, marker: Option<u32>) -> Result<(), String> {
     hide_memory().map_err(|e| e.to_string())?;
-    let streams = streams().map_err(|e| format!("standard input and output: {e}"));
+    let streams = streams().map_err(|e| format!("cannot use standard input and output: {e}"));
     let (input, mut output) = streams?;
     if let Some(theirs) = marker {
         let told = serve::show_marker(&mut output, theirs, env!("CARGO_PKG_VERSION"));
-        told.map_err(|e| format!("standard output: {e}"))?;
+        told.map_err(|e| format!("cannot write to standard output: {e}"))?;
     }
     serve::stdio(input, output, export).map_err(|e| e.to_string())
 }
@@ -144,7 +147,8 @@ fn once(args: &ServeArgs) -> Result<(), String> {
         ports: args.ports,
         connection: env::var("SSH_CONNECTION").ok(),
     };
-    let (input, output) = streams().map_err(|e| format!("standard input and output: {e}"))?;
+    let (input, output) =
+        streams().map_err(|e| format!("cannot use standard input and output: {e}"))?;
     once.serve(input, output).map_err(|e| e.to_string())
 }
 
@@ -224,7 +228,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
         "listening on {}",
         server.address().map_err(wrong)?
     );
-    told.map_err(|e| format!("standard output: {e}"))?;
+    told.map_err(|e| format!("cannot write to standard output: {e}"))?;
     systemd::notify("READY=1");
     server.run(&stopping).map_err(wrong)
 }

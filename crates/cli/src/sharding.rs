@@ -1,5 +1,5 @@
-//! `longhaul plan`, and `longhaul cp --plan`: makes a plan, shows its status, proves its target, and
-//! copies one shard.
+//! `longhaul plan`, and `longhaul cp --plan`: makes a plan, shows its status, proves its target,
+//! and copies one shard.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -75,7 +75,9 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
             Ok(Claimed::Held(lease)) => ShardCopy::Held(lease),
             Ok(Claimed::Done(_)) if plan.needs_seal() => ShardCopy::Done(&plan),
             Ok(Claimed::Done(_)) => {
-                run.line(&format!("shard {shard}: complete: nothing to do"));
+                run.line(&format!(
+                    "shard {shard}: is already complete, nothing to do"
+                ));
                 return Exit::Done;
             }
             Err(ClaimError::Busy(why)) => return run.refuse(&why, Exit::TryAgain),
@@ -111,7 +113,7 @@ fn finish(run: &Run<'_>, shard: u32, plan: &Plan, result: &ShardResult) -> Exit 
     if result.unchanged > 0 {
         let files = units::files(result.unchanged);
         run.line(&format!(
-            "shard {shard}: complete at the target before: {files}"
+            "shard {shard}: {files} already complete at the target"
         ));
     }
     run.summary(exit, &result.summary);
@@ -122,7 +124,7 @@ fn finish(run: &Run<'_>, shard: u32, plan: &Plan, result: &ShardResult) -> Exit 
             shards => format!("all {shards} shards are complete"),
         };
         run.line(&format!(
-            "{all}; to prove it: longhaul plan verify {folder}"
+            "{all}; to check the copy: longhaul plan verify {folder}"
         ));
     }
     exit
@@ -284,7 +286,7 @@ fn status_text(status: &PlanStatus) -> String {
         (counts.running, "running"),
         (counts.stopped, "stopped"),
         (counts.failed, "failed"),
-        (counts.open, "not begun"),
+        (counts.open, "not started"),
     ] {
         if count > 0 {
             states.push(format!("{count} {state}"));

@@ -39,12 +39,12 @@ impl HighSync {
             (
                 args.copy.selection.gitignore,
                 "--gitignore",
-                "its files would have to be fetched before the rest is listed",
+                "the .gitignore files of a host would have to be fetched during the listing",
             ),
             (
                 args.one_file_system,
                 "--one-file-system",
-                "SFTP does not tell on which file system a directory lies",
+                "SFTP does not report on which file system a directory is",
             ),
         ] {
             if given && !local_source {

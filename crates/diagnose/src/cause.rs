@@ -416,7 +416,7 @@ const ROWS: &[Row] = &[
         "segments that are smaller than Ethernet's, as in a tunnel",
         &[(
             Network,
-            "nothing is wrong with that; a tunnel costs a few percent of the rate",
+            "no change is needed: a tunnel costs a few percent of the rate",
         )],
     ),
 ];

@@ -122,7 +122,7 @@ impl Signals {
     }
 
     fn wait_for(&self, child: &mut Child) -> Result<ExitStatus, LabError> {
-        let failed = |error: io::Error| LabError::system("waiting for the lab", error);
+        let failed = |error: io::Error| LabError::system("cannot wait for the lab", error);
         let pid = Pid::from_child(child);
         let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
         let mut asked = false;

@@ -23,7 +23,8 @@ use crate::packet::Frame;
 use crate::path::Direction;
 use crate::{Lab, files};
 
-/// Most frames read from one device before the other is read and due frames are written.
+/// Maximum number of frames read from one device before the other is read and due frames are
+/// written.
 const BATCH: usize = 32;
 /// Longest delay in noticing a signal that arrives just before the wait.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
@@ -34,7 +35,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// # Errors
 /// A device fails, or the figures can't be written.
 pub fn emulate(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
-    let failed = |error: io::Error| LabError::system("the lab's emulator", error);
+    let failed = |error: io::Error| LabError::system("the lab's emulator failed", error);
     let asked_to_end = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, Arc::clone(&asked_to_end)).map_err(failed)?;
     // Both help to wake up in time, and are optional.

@@ -96,7 +96,7 @@ fn every_refusal_is_one_sentence_that_names_the_option() {
         ("block", "70000", "not a list of ports"),
         ("at", "5s", "5s blackout=3s"),
         ("at", "reset 5s", "5s blackout=3s"),
-        ("at", "5s blackout=0", "has no length"),
+        ("at", "5s blackout=0", "has a length of zero"),
         ("tcp", "fast", "neither stock, stock-6.16 nor tuned"),
         ("cc", "../../x", "is not the name of a congestion control"),
         ("colour", "red", "unknown path option --colour"),

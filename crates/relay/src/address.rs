@@ -233,7 +233,7 @@ impl FromStr for Target {
         let (place, words) = split(text).map_err(AddressError)?;
         match &place {
             Endpoint::Tcp { port: 0, .. } => Err(AddressError(
-                "has port 0, to which no one can connect".to_owned(),
+                "has port 0, which cannot be connected to".to_owned(),
             )),
             Endpoint::Tcp {
                 host: Host::All, ..

@@ -185,7 +185,7 @@ impl PeerConfig {
             let done = done.and_then(|()| tls.complete_io(&mut tcp));
             done.map_err(|e| {
                 format!(
-                    "another program than the peer relay answered: {}",
+                    "the program that answered is not the peer relay: {}",
                     io_sentence(&e)
                 )
             })?;

@@ -72,7 +72,7 @@ pub struct ClientProtocols {
 }
 
 impl ClientProtocols {
-    /// Reports if each connection has a target of its own.
+    /// Returns true if each connection names its own target.
     pub fn names_target(&self) -> bool {
         self.asks.is_some() || self.diverted.is_some()
     }

@@ -51,8 +51,8 @@ impl TlsServer {
         Self { config, names }
     }
 
-    /// Settings of a connection, and the names of which a client's certificate must have one, unless
-    /// the list is empty.
+    /// Settings of a connection, and the names of which a client's certificate must have one,
+    /// unless the list is empty.
     pub(crate) fn settings(&self) -> (Arc<ServerConfig>, Arc<[ServerName<'static>]>) {
         (Arc::clone(&self.config), Arc::clone(&self.names))
     }
@@ -133,9 +133,12 @@ impl TlsFiles {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-        let verifier = verifier
-            .build()
-            .map_err(|e| format!("no certificate authorities to verify servers: {e}"))?;
+        let verifier = verifier.build().map_err(|e| {
+            format!(
+                "cannot verify TLS servers: no trusted CA certificates: {e}; install them or give \
+                 --ca"
+            )
+        })?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(self.versions())
             .map_err(|e| format!("TLS: {}", sentence(&e)))?
@@ -247,7 +250,11 @@ fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     match roots.is_empty() {
-        true => Err("the system has no certificate authorities: use --ca FILE".to_owned()),
+        true => Err(
+            "cannot verify TLS servers: the system has no trusted CA certificates; install them or \
+             give --ca"
+                .to_owned(),
+        ),
         false => Ok(roots),
     }
 }

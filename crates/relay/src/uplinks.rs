@@ -39,8 +39,8 @@ impl Uplink {
         Ok(all.collect())
     }
 
-    /// Reports if the uplink can reach an address: of its own address family, and loopback
-    /// addresses only by the loopback interface.
+    /// Returns true if the uplink can reach an address: one of its own address family, and a
+    /// loopback address only through the loopback interface.
     fn leads_to(&self, to: IpAddr) -> bool {
         self.bind.is_none_or(|ip| ip.is_ipv4() == to.is_ipv4())
             && !(to.is_loopback() && self.interface.as_ref().is_some_and(|name| name != "lo"))

@@ -84,7 +84,7 @@ pub enum JobKind {
         /// Use a delta even if the path is faster than the work at both ends.
         always: bool,
     },
-    /// Asks for the checksum of a range of a file, at most [`sftp::blocks::MOST_HASHED`] bytes
+    /// Requests the checksum of a range of a file, at most [`sftp::blocks::MOST_HASHED`] bytes
     /// long. [`LaneEvent::Sum`] comes before `Done`. Fails if the server computes no checksums.
     Sum {
         /// Remote file to hash.
@@ -123,21 +123,21 @@ pub enum JobKind {
         /// Path of the existing file.
         of: RemotePath,
     },
-    /// Asks for extended attributes and access control lists; answered by [`LaneEvent::Xattrs`].
+    /// Requests extended attributes and access control lists; answered by [`LaneEvent::Xattrs`].
     GetXattrs {
         /// Path of the file.
         path: RemotePath,
         /// Kinds to return, and the choice to follow a symlink.
         flags: MetadataFlags,
     },
-    /// Asks for the names of users and groups; answered by [`LaneEvent::Names`].
+    /// Requests the names of users and groups; answered by [`LaneEvent::Names`].
     Names {
         /// Numeric user ids.
         users: Vec<u32>,
         /// Numeric group ids.
         groups: Vec<u32>,
     },
-    /// Asks for the numeric ids of users and groups; answered by [`LaneEvent::Ids`].
+    /// Requests the numeric IDs of users and groups; answered by [`LaneEvent::Ids`].
     Ids {
         /// User names.
         users: Vec<Vec<u8>>,
@@ -173,14 +173,14 @@ pub enum JobKind {
         /// Path of the topmost directory.
         path: RemotePath,
     },
-    /// Asks for the attributes of a file.
+    /// Requests the attributes of a file.
     Stat {
         /// Path of the file.
         path: RemotePath,
         /// Follow a symlink.
         follow: bool,
     },
-    /// Asks for the canonical path; `~` and `~user` are resolved by expand-path@openssh.com.
+    /// Requests the canonical path; `~` and `~user` are resolved by expand-path@openssh.com.
     RealPath {
         /// Path to resolve.
         path: RemotePath,

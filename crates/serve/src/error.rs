@@ -20,7 +20,7 @@ impl fmt::Display for ExportError {
             Self::Open(path, e) => write!(f, "cannot serve {}: {e}", path.display()),
             Self::Kernel(path) => write!(
                 f,
-                "cannot serve {} alone: this needs openat2(2), Linux 5.6 or later",
+                "cannot limit clients to {}: this needs openat2(2), Linux 5.6 or later",
                 path.display()
             ),
         }
@@ -47,7 +47,9 @@ impl fmt::Display for StreamError {
         match self {
             Self::Protocol(e) => write!(f, "the client does not speak SFTP: {e}"),
             Self::Message(e) => write!(f, "the client sent a malformed request: {e}"),
-            Self::NoInit => f.write_str("the client does not speak SFTP: INIT comes first"),
+            Self::NoInit => {
+                f.write_str("the client does not speak SFTP: its first message is not INIT")
+            }
             Self::Io(e) => write!(f, "the connection to the client broke: {e}"),
         }
     }
@@ -69,14 +71,18 @@ pub enum ListenError {
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nameless => f.write_str("the user of this process has no account name"),
+            Self::Nameless => f.write_str(
+                "the user of this process has no account name: start the server as a user of \
+                 /etc/passwd",
+            ),
             Self::NoPreauthUser => f.write_str(
                 "no unprivileged account for connections before the login: create an account \
                  longhaul-preauth, sshd or nobody",
             ),
             Self::Empty(e) => write!(
                 f,
-                "cannot prepare the empty directory for connections before the login: {e}"
+                "cannot prepare the empty directory in which connections are confined before the \
+                 login: {e}"
             ),
         }
     }
@@ -201,7 +207,7 @@ impl fmt::Display for ConnectionError {
     }
 }
 
-/// Most characters of a client's list that are reported.
+/// Maximum characters of a client's list that are reported.
 const TOLD: usize = 512;
 
 /// Shortens a list, which is printable (RFC 4251 section 5), to its first names.

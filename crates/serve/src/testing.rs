@@ -48,9 +48,11 @@ pub(crate) fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes
         } else if !server.goes_on()
             && (server.is_stuck() || (received.is_empty() && server.awaits()))
         {
-            let Some(bell) = server.bell() else { continue };
+            let Some(waker) = server.waker() else {
+                continue;
+            };
             waited += 1;
-            let mut fds = [PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+            let mut fds = [PollFd::from_borrowed_fd(waker, PollFlags::IN)];
             let limit = Timespec::try_from(Duration::from_secs(20)).expect("short");
             let woken = poll(&mut fds, Some(&limit)).expect("a descriptor");
             assert_eq!(woken, 1, "nobody has rung");

@@ -11,7 +11,7 @@ const WILD: &[u8] = b"*?[]";
 /// Characters that a backslash quotes between double quotes (POSIX, 2.2.3); before others it is
 /// literal.
 const KEPT_IN_DOUBLE: &[u8] = b"$`\"\\";
-/// Most words of a command.
+/// Maximum number of words of a command.
 const MOST: usize = 4096;
 
 /// Reason why a command needs a shell, or cannot be split.
@@ -64,8 +64,8 @@ impl Word {
         &self.text
     }
 
-    /// Takes the word apart: its text, the offsets of unquoted pattern characters in it, and true if
-    /// it begins with an unquoted `~`.
+    /// Takes the word apart: its text, the offsets of unquoted pattern characters in it, and true
+    /// if it begins with an unquoted `~`.
     pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<usize>, bool) {
         (self.text, self.wild, self.home)
     }

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// Most instances that are remembered.
+/// Maximum number of instances that are remembered.
 const MOST: usize = 32;
 
 /// Descriptors of instances, each plus one; 0 means free.

@@ -17,9 +17,9 @@
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Most routes.
+/// Maximum number of routes.
 pub const ROUTES: usize = 32;
-/// Most filters.
+/// Maximum number of filters.
 pub const FILTERS: usize = 8;
 /// Longest name of a carrier, in bytes.
 pub const CARRIER: usize = 64;

@@ -319,7 +319,7 @@ impl Error {
     }
 
     /// Returns true if the only cause is borrowed payload that is no longer available.
-    pub fn is_torn(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         matches!(self, Self::Local(Local::Outside(_)))
     }
 }

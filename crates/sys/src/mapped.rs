@@ -103,8 +103,8 @@ impl MappedRange {
     }
 
     /// Returns true if a page was read after the file had been truncated.
-    fn is_torn(&self) -> bool {
-        self.watched.as_ref().is_some_and(SigbusGuard::is_torn)
+    fn is_truncated(&self) -> bool {
+        self.watched.as_ref().is_some_and(SigbusGuard::is_truncated)
     }
 
     /// Returns true if the file still has at least `end` bytes after the start of this mapping.
@@ -156,7 +156,7 @@ impl ExternalSource for MappedRange {
         // No page past the last page of the file may be read.
         let page = rustix::param::page_size();
         let last = end.saturating_sub(1) / page * page;
-        if end == 0 || watched.is_torn() || !self.reaches((at + len).max(last + 1)) {
+        if end == 0 || watched.is_truncated() || !self.reaches((at + len).max(last + 1)) {
             return false;
         }
         // SAFETY: the range stays mapped as long as `self` lives, and if the file is truncated
@@ -165,7 +165,7 @@ impl ExternalSource for MappedRange {
         // reads each byte once and accepts any byte.
         to(unsafe { std::slice::from_raw_parts(slice.iov_base.cast(), len + more) });
         // Truncated data within the file's last page reads as zeros without a signal.
-        !watched.is_torn() && self.reaches(at + len)
+        !watched.is_truncated() && self.reaches(at + len)
     }
 
     fn missed(&self) -> String {
@@ -219,7 +219,7 @@ impl MappedWindows {
         let begin = offset - offset % WINDOW as u64;
         let at = usize::try_from(offset - begin).ok()?;
         let known = |kept: &&Arc<MappedRange>| {
-            kept.offset == begin && Arc::ptr_eq(&kept.file, file) && !kept.is_torn()
+            kept.offset == begin && Arc::ptr_eq(&kept.file, file) && !kept.is_truncated()
         };
         let mapped = match self.kept.iter().find(known) {
             Some(mapped) => Arc::clone(mapped),
@@ -320,7 +320,7 @@ pub fn write_parts<'a>(
             OutputPart::Outside { lie, at, len } => {
                 let lie: &dyn Any = lie;
                 let mapped: &MappedRange = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
-                if mapped.is_torn() {
+                if mapped.is_truncated() {
                     return Err(mapped.shorter());
                 }
                 slices.push(mapped.slice(at, len)?);

@@ -190,7 +190,7 @@ fn what_is_lent_is_the_file_and_what_follows_it_in_its_last_page() -> io::Result
         let lent = lent(&mapped, (at, len, more), || {});
         assert_eq!(lent, (false, Vec::new()), "{len} and {more}");
     }
-    assert!(!mapped.is_torn());
+    assert!(!mapped.is_truncated());
     Ok(())
 }
 
@@ -207,11 +207,11 @@ fn a_file_that_is_made_shorter_while_it_is_lent_is_noticed() -> io::Result<()> {
         assert!(read[..150_000] == content[..150_000]);
         assert!(read[299_999] == 0 && !lent(&mapped, (at, 300_000, 0), || {}).0);
         let gone = kept < 150_000;
-        assert_eq!(mapped.is_torn(), gone, "{kept}");
+        assert_eq!(mapped.is_truncated(), gone, "{kept}");
         file.set_len(300_000)?;
         // Data that has become a hole is read instead.
         let again = windows.find(&file, 0, 300_000);
-        assert!(again.is_none_or(|(again, _)| !again.is_torn()));
+        assert!(again.is_none_or(|(again, _)| !again.is_truncated()));
         let (_receiver, sender) = UnixStream::pair()?;
         sender.set_nonblocking(true)?;
         let written = write_parts(&sender, std::iter::once(part(&mapped, at, 300_000)));
@@ -270,7 +270,10 @@ fn windows_that_come_and_go_while_their_files_are_cut_lend_the_file_or_nothing()
                                 whole.fetch_add(1, Ordering::Relaxed);
                             }
                             false => {
-                                torn.fetch_add(usize::from(mapped.is_torn()), Ordering::Relaxed);
+                                torn.fetch_add(
+                                    usize::from(mapped.is_truncated()),
+                                    Ordering::Relaxed,
+                                );
                             }
                         }
                     }

@@ -6,8 +6,9 @@
 //!
 //! The kernel sends SIGBUS to the thread whose instruction reads a missing page. The handler maps
 //! zeros there, sets a flag and returns, so that the instruction completes; the reader checks the
-//! flag ([`SigbusGuard::is_torn`]) before it uses the data. The handler does nothing else: mmap(2) and
-//! a few atomics. A SIGBUS for other memory goes to the handler that was installed before.
+//! flag ([`SigbusGuard::is_truncated`]) before it uses the data. The handler does nothing else:
+//! mmap(2) and a few atomics. A SIGBUS for other memory goes to the handler that was installed
+//! before.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -28,7 +29,7 @@ pub(crate) const LEN: usize = 6 << 20;
 struct GuardSlot {
     /// Start address of the mapping, [`FREE`], or [`TAKEN`] while it is being set.
     start: AtomicUsize,
-    torn: AtomicBool,
+    truncated: AtomicBool,
 }
 
 const FREE: usize = 0;
@@ -37,7 +38,7 @@ const TAKEN: usize = 1;
 static PLACE: [GuardSlot; PLACES] = [const {
     GuardSlot {
         start: AtomicUsize::new(FREE),
-        torn: AtomicBool::new(false),
+        truncated: AtomicBool::new(false),
     }
 }; PLACES];
 
@@ -69,16 +70,16 @@ impl SigbusGuard {
         };
         let at = PLACE.iter().position(take)?;
         let place = PLACE.get(at)?;
-        place.torn.store(false, Ordering::Relaxed);
+        place.truncated.store(false, Ordering::Relaxed);
         place.start.store(start, Ordering::Release);
         Some(Self(at))
     }
 
     /// Returns true if a missing page was read; the reader got zeros, which stay mapped.
-    pub(crate) fn is_torn(&self) -> bool {
+    pub(crate) fn is_truncated(&self) -> bool {
         PLACE
             .get(self.0)
-            .is_none_or(|place| place.torn.load(Ordering::Acquire))
+            .is_none_or(|place| place.truncated.load(Ordering::Acquire))
     }
 }
 
@@ -144,7 +145,7 @@ fn mend(at: usize) -> bool {
         return false;
     };
     // The flag is set before any thread can read the zeros.
-    place.torn.store(true, Ordering::Release);
+    place.truncated.store(true, Ordering::Release);
     let page = at - at % PAGE.load(Ordering::Relaxed).max(1);
     // SAFETY: the replaced pages belong to a guarded mapping, which is not unmapped while it is
     // read, and they stay readable.
@@ -175,7 +176,7 @@ mod tests {
         // Other tests use guards too.
         assert!(all.len() > PLACES / 2);
         assert!(SigbusGuard::new(LEN).is_none());
-        assert!(!all.iter().any(SigbusGuard::is_torn));
+        assert!(!all.iter().any(SigbusGuard::is_truncated));
         all.truncate(1);
         assert!(SigbusGuard::new(LEN).is_some());
     }

@@ -107,13 +107,13 @@ impl KeyPair {
         Self { private, kind }
     }
 
-    /// Returns the file of the public key.
+    /// Returns the path of the public key file.
     pub fn public(&self) -> PathBuf {
         with_suffix(&self.private, ".pub")
     }
 
-    /// Returns the file of the certificate that [`Self::certify_user`] or [`Self::certify_host`]
-    /// has created.
+    /// Returns the path of the certificate file that [`Self::certify_user`] or
+    /// [`Self::certify_host`] has created.
     pub fn certificate(&self) -> PathBuf {
         with_suffix(&self.private, "-cert.pub")
     }

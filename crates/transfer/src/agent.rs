@@ -44,7 +44,7 @@ wire::message! {
         pub blob: &'a [u8],
         /// The data to sign.
         pub data: &'a [u8],
-        /// 2 asks for rsa-sha2-256, 4 for rsa-sha2-512.
+        /// Signature flags: 2 requests rsa-sha2-256, 4 requests rsa-sha2-512.
         pub flags: u32,
     }
 }
@@ -78,7 +78,7 @@ pub enum AgentSocket {
     /// The agent of SSH_AUTH_SOCK, if set.
     #[default]
     Environment,
-    /// No agent.
+    /// No agent is used.
     None,
     /// The agent at this socket.
     Path(PathBuf),
@@ -317,30 +317,38 @@ impl fmt::Display for AgentError {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                 ) =>
             {
-                write!(f, "ssh-agent {at}: no answer in time")
+                write!(f, "ssh-agent {at}: the agent did not answer in time")
             }
             AgentErrorKind::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 write!(f, "ssh-agent {at}: the agent closed the connection")
             }
             AgentErrorKind::Io(e) => {
-                write!(f, "ssh-agent {at}: cannot connect: {e} (SSH_AUTH_SOCK)")
+                write!(
+                    f,
+                    "ssh-agent {at}: cannot connect: {e}; check SSH_AUTH_SOCK"
+                )
             }
             AgentErrorKind::TooLong(n) => write!(
                 f,
-                "ssh-agent {at}: a message of {n} bytes; 1 to {MAX_MESSAGE} are allowed"
+                "ssh-agent {at}: the agent sent a message of {n} bytes; only 1 to {MAX_MESSAGE} \
+                 are allowed"
             ),
             AgentErrorKind::Malformed(e) => write!(f, "ssh-agent {at}: malformed answer: {e}"),
             AgentErrorKind::TooManyKeys(n) => {
                 write!(
                     f,
-                    "ssh-agent {at}: it holds {n} keys; at most {MAX_KEYS} are supported"
+                    "ssh-agent {at}: the agent holds {n} keys; at most {MAX_KEYS} are supported: \
+                     remove some with ssh-add -d"
                 )
             }
             AgentErrorKind::Refused => write!(f, "ssh-agent {at}: the agent refused to sign"),
-            AgentErrorKind::Unexpected(n) => write!(f, "ssh-agent {at}: unexpected message {n}"),
+            AgentErrorKind::Unexpected(n) => write!(
+                f,
+                "ssh-agent {at}: the agent sent the unexpected message {n}"
+            ),
             AgentErrorKind::OtherAlgorithm(name) => write!(
                 f,
-                "ssh-agent {at}: it signed with {}, which the server does not accept",
+                "ssh-agent {at}: the agent signed with {}, which the server does not accept",
                 escape::name(name)
             ),
         }

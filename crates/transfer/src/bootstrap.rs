@@ -66,7 +66,7 @@ pub fn place(
     cancel: &CancelToken,
 ) -> Result<InstalledBinary, String> {
     let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
-    let (sum, path) = own.map_err(|e| format!("cannot read this program's own file: {e}"))?;
+    let (sum, path) = own.map_err(|e| format!("cannot read the file of this program: {e}"))?;
     let found = look(host, connect, cancel, &sum)?;
     if found.has == "yes" {
         return Ok(InstalledBinary { sum, sent: false });
@@ -107,34 +107,36 @@ fn look(
     sum: &str,
 ) -> Result<RemotePlatform, String> {
     let said = Questions::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
-    let found = read(&said)
-        .ok_or("the host runs no commands for this account, so its platform is unknown")?;
+    let found = read(&said).ok_or(
+        "the host does not run commands for this account, so its platform is unknown: install \
+         longhaul there by other means",
+    )?;
     match found.state.as_str() {
         "ok" => {}
         "mkdir" => {
             return Err(
-                "cannot create ~/.cache/longhaul/bin there: is the home full or read-only?"
+                "cannot create ~/.cache/longhaul/bin on the host: is the home full or read-only?"
                     .to_owned(),
             );
         }
         "symlink" => return Err(
-            "~/.cache/longhaul/bin there is or contains a symbolic link, which is not followed: \
-             replace it with a directory"
+            "~/.cache/longhaul/bin on the host is or contains a symbolic link, which is not \
+             followed: replace it with a directory"
                 .to_owned(),
         ),
         "owner" => {
             return Err(
-                "~/.cache/longhaul/bin there belongs to another user: remove it there".to_owned(),
+                "~/.cache/longhaul/bin on the host belongs to another user: remove it".to_owned(),
             );
         }
         "noexec" => return Err(
-            "programs cannot be started from the home there (mounted noexec?): install longhaul \
-             on its PATH instead"
+            "the host does not start programs from the home (mounted noexec?): install longhaul on \
+             its PATH instead"
                 .to_owned(),
         ),
         _ => {
             return Err(
-                "cannot write to ~/.cache/longhaul/bin there: is the home full or read-only?"
+                "cannot write to ~/.cache/longhaul/bin on the host: is the home full or read-only?"
                     .to_owned(),
             );
         }
@@ -212,7 +214,10 @@ fn send(
     match (summary.outcome, first) {
         (Outcome::Complete, _) => Ok(()),
         (Outcome::NoConnection(why) | Outcome::Misconfigured(why), _) => Err(why),
-        (_, Some(failure)) => Err(format!("cannot send the program there: {}", failure.reason)),
+        (_, Some(failure)) => Err(format!(
+            "cannot send the program to the host: {}",
+            failure.reason
+        )),
         (_, None) => Err("interrupted".to_owned()),
     }
 }

@@ -34,7 +34,7 @@ use crate::private_dir::{PrivateDir, UserDir};
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The lifetime of refusals, which may depend on a server's settings.
 const REFUSED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The lifetime of what logins cost.
+/// Time for which the cost of logins is remembered.
 const LOGINS_REFUSED_FOR: Duration = Duration::from_secs(24 * 3600);
 /// The maximum size of a file; larger files were not written by longhaul.
 const MAX_FILE: u64 = 256 * 1024;
@@ -56,9 +56,9 @@ pub struct HostMemory {
     pub kex: String,
     /// The first name of the server's host key list.
     pub host_key_algorithm: String,
-    /// All of the server's kex list, joined by commas.
+    /// The server's list of key exchange methods, joined by commas.
     pub kex_list: String,
-    /// All of the server's host key list, joined by commas.
+    /// The server's list of host key algorithms, joined by commas.
     pub host_key_list: String,
     /// SHA256 fingerprint of the host key that was verified.
     pub host_key: String,

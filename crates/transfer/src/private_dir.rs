@@ -100,7 +100,10 @@ impl PrivateDir {
         let stat = fstat(&fd)?;
         let loose = WRITABLE_BY_OTHERS | WRITABLE_BY_GROUP;
         if stat.st_uid != own_uid() {
-            return Err(distrusted(path, "belongs to another user"));
+            return Err(distrusted(
+                path,
+                "belongs to another user: change the owner or remove it",
+            ));
         }
         if stat.st_mode & loose != 0 {
             let why = "is writable by other users: run chmod go-w on it";
@@ -131,9 +134,11 @@ impl PrivateDir {
         }
         let loose = meta.mode() & (WRITABLE_BY_OTHERS | WRITABLE_BY_GROUP) != 0;
         let why = match () {
-            () if !meta.is_file() => "is not a regular file",
-            () if meta.uid() != own_uid() => "belongs to another user",
-            () if meta.nlink() != 1 => "has more than one hard link",
+            () if !meta.is_file() => "is not a regular file: remove it",
+            () if meta.uid() != own_uid() => {
+                "belongs to another user: change the owner or remove it"
+            }
+            () if meta.nlink() != 1 => "has more than one hard link: remove the others",
             () if loose => "is writable by other users: run chmod go-w on it",
             () => return Ok(file),
         };
@@ -238,7 +243,7 @@ impl PrivatePathWalk {
         if !is_trusted(stat.st_uid) {
             return Err(distrusted(
                 path,
-                "is a symlink that belongs to another user",
+                "is a symlink that belongs to another user: change the owner or remove it",
             ));
         }
         self.symlinks += 1;
@@ -279,7 +284,10 @@ fn check_directory(path: &Path, dir: &OwnedFd) -> io::Result<()> {
         return Err(Errno::NOTDIR.into());
     }
     if !is_trusted(stat.st_uid) {
-        return Err(distrusted(path, "belongs to another user"));
+        return Err(distrusted(
+            path,
+            "belongs to another user: change the owner or remove it",
+        ));
     }
     let mode = stat.st_mode;
     if mode & STICKY != 0 {
@@ -287,11 +295,13 @@ fn check_directory(path: &Path, dir: &OwnedFd) -> io::Result<()> {
         return Ok(());
     }
     if mode & WRITABLE_BY_OTHERS != 0 {
-        return Err(distrusted(path, "is writable by every user"));
+        return Err(distrusted(
+            path,
+            "is writable by every user: run chmod o-w on it",
+        ));
     }
     if mode & WRITABLE_BY_GROUP != 0 && !group::is_private(dir.as_fd(), stat.st_gid) {
-        let why =
-            "can be written by a group that may have other members; take that away with chmod g-w";
+        let why = "is writable by a group that may have other members: run chmod g-w on it";
         return Err(distrusted(path, why));
     }
     Ok(())
@@ -436,7 +446,7 @@ mod tests {
             return;
         }
         let said = opened(&path).unwrap_err();
-        assert!(said.contains("can be written by a group"), "{said}");
+        assert!(said.contains("is writable by a group"), "{said}");
         mode(&above.path().join("a"), 0o755);
         assert_eq!(opened(&path), Ok(()));
     }
@@ -466,7 +476,7 @@ mod tests {
         assert!(
             opened(&path)
                 .unwrap_err()
-                .ends_with("belongs to another user")
+                .ends_with("belongs to another user: change the owner or remove it")
         );
         assert!(opened(&link).is_err());
         chown(&path, Some(0), None).unwrap();
@@ -476,9 +486,9 @@ mod tests {
         assert_eq!(opened(&link), Ok(()));
         std::os::unix::fs::lchown(&link, Some(12_345), None).unwrap();
         assert!(
-            opened(&link)
-                .unwrap_err()
-                .ends_with("is a symlink that belongs to another user")
+            opened(&link).unwrap_err().ends_with(
+                "is a symlink that belongs to another user: change the owner or remove it"
+            )
         );
     }
 

@@ -16,7 +16,7 @@ use crate::escape;
 /// The maximum length of an answer, equal to OpenSSH's askpass buffer.
 const MAX_ANSWER: usize = 1024;
 
-/// How long a prompt waits after Ctrl-C for the run to end. A run that ignores Ctrl-C continues
+/// Time that a prompt waits after Ctrl-C for the run to end. A run that ignores Ctrl-C continues
 /// then.
 const RUN_ENDS: Duration = Duration::from_secs(1);
 

@@ -207,7 +207,7 @@ pub enum Change {
     Move,
     /// The entry becomes a further name of an equal file in the directory of `--link-dest`.
     Link,
-    /// Nothing differs; told only on request.
+    /// The entry does not differ; reported only on request.
     Equal,
 }
 
@@ -350,13 +350,13 @@ pub struct HostWay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostWayKind {
-    /// From host to host.
+    /// The data went directly from one host to the other.
     Direct,
     /// Streamed through this machine.
     ThroughHere,
-    /// From here to several hosts, some of which passed the data on.
+    /// The data went from this machine to several hosts, some of which passed it on to others.
     Chain,
-    /// From here to each of several hosts.
+    /// The data went from this machine to each of several hosts.
     Star,
 }
 

@@ -12,7 +12,7 @@ use crate::session::LinkSample;
 
 /// Shortest time between two samples of a connection.
 const SAMPLE: Duration = Duration::from_millis(10);
-/// Maximum number of kept marks; a copy of minutes has more samples than anybody reads.
+/// Maximum number of marks that are kept.
 const MOST: usize = 200_000;
 
 /// Records the steps of one copy, from all threads.
@@ -192,7 +192,7 @@ pub enum TimelineStep {
     Authenticated,
     /// The SFTP server has answered with VERSION.
     Sftp,
-    /// The copy gives the connection up or has no more work for it.
+    /// This end closed the connection.
     Closed,
     /// State of the connection while it is used.
     State(ConnectionState),

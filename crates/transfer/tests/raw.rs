@@ -258,7 +258,7 @@ fn failures_are_named_and_the_rest_is_copied() -> Result {
         has("broken: ");
         has("clash: ");
         has("socket: not a regular file");
-        has("sub: cannot create the directory: a file that is not a directory is in the way");
+        has("sub: cannot create the directory: a file is in the way: remove it");
         assert_eq!(fs::read(world.path(name).join("good"))?, b"good");
         assert_eq!(
             fs::read(world.path(name).join("sub"))?,

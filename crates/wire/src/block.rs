@@ -128,7 +128,7 @@ impl Block {
     pub fn may_lie_outside(&self) -> bool {
         let unmade = self.unmade.as_ref();
         self.packets.is_empty()
-            && unmade.is_some_and(|unmade| unmade.pool.outlying() != BorrowPolicy::Never)
+            && unmade.is_some_and(|unmade| unmade.pool.borrow_policy() != BorrowPolicy::Never)
     }
 
     /// Makes the block borrow the `len` bytes at offset `at` of `lie` as its payload, at most as
@@ -210,7 +210,7 @@ struct Inner {
     keep: usize,
     free: Mutex<FreeBuffers>,
     /// A [`BorrowPolicy`] as an integer.
-    outlying: AtomicU8,
+    borrow_policy: AtomicU8,
 }
 
 /// Free buffers, one list for each of [`SIZES`]; the last list has whole slots.
@@ -232,7 +232,7 @@ impl Pool {
                 slot,
                 keep,
                 free: Mutex::default(),
-                outlying: AtomicU8::default(),
+                borrow_policy: AtomicU8::default(),
             }),
         }
     }
@@ -243,17 +243,19 @@ impl Pool {
     }
 
     /// Sets how long packets of this pool may borrow their payload.
-    pub fn set_outlying(&self, outlying: BorrowPolicy) {
-        self.inner.outlying.store(outlying as u8, Ordering::Relaxed);
+    pub fn set_borrow_policy(&self, borrow_policy: BorrowPolicy) {
+        self.inner
+            .borrow_policy
+            .store(borrow_policy as u8, Ordering::Relaxed);
     }
 
-    fn outlying(&self) -> BorrowPolicy {
-        BorrowPolicy::from_bits(self.inner.outlying.load(Ordering::Relaxed))
+    fn borrow_policy(&self) -> BorrowPolicy {
+        BorrowPolicy::from_bits(self.inner.borrow_policy.load(Ordering::Relaxed))
     }
 
     /// Returns the memory in bytes that a packet needs to have `n` borrowed bytes sealed into it.
     pub(crate) fn room_for_outlying(&self, n: usize) -> usize {
-        match self.outlying() {
+        match self.borrow_policy() {
             BorrowPolicy::UntilSent => 0,
             BorrowPolicy::UntilSealed | BorrowPolicy::Never => n,
         }

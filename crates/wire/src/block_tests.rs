@@ -93,7 +93,7 @@ fn memory_is_used_again() {
 fn outside(len: usize) -> (Block, Vec<u8>) {
     let pool = Pool::new(100, 8);
     assert!(!Block::new(&pool, 100, 20, len).may_lie_outside());
-    pool.set_outlying(BorrowPolicy::UntilSent);
+    pool.set_borrow_policy(BorrowPolicy::UntilSent);
     let bytes: Vec<u8> = (0..=255).cycle().take(len + 7).collect();
     let there: Arc<dyn ExternalSource> = Arc::new(bytes.clone());
     let mut block = Block::new(&pool, 100, 20, len);
@@ -157,7 +157,7 @@ fn what_lies_outside_is_split_and_cut_short_without_being_read() {
 #[test]
 fn what_lies_outside_is_taken_in_with_what_follows_it() {
     let pool = Pool::new(100, 8);
-    pool.set_outlying(BorrowPolicy::UntilSealed);
+    pool.set_borrow_policy(BorrowPolicy::UntilSealed);
     let there: Arc<dyn ExternalSource> = Arc::new((0..100).collect::<Vec<u8>>());
     let mut block = Block::new(&pool, 100, 20, 70);
     block.lie_outside(&there, 10, 70);
@@ -186,7 +186,7 @@ fn what_lies_outside_is_taken_in_with_what_follows_it() {
 #[test]
 fn what_is_not_there_any_more_cannot_be_gathered() {
     let pool = Pool::new(100, 8);
-    pool.set_outlying(BorrowPolicy::UntilSent);
+    pool.set_borrow_policy(BorrowPolicy::UntilSent);
     let there: Arc<dyn ExternalSource> = Arc::new(vec![1; 49]);
     let mut block = Block::new(&pool, 100, 20, 50);
     block.lie_outside(&there, 0, 50);

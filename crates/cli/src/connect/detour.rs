@@ -105,7 +105,7 @@ impl Hosts {
             connect::forget_detour(&config, &memories);
         }
         self.output
-            .warning(format!("--via auto: {error}; taking the direct way"));
+            .warning(format!("--via auto: {error}; connecting directly"));
         let why = DetourWhy::Failed(error.to_string());
         self.decide_detour(destination, None, why, Origin::Measured);
         true

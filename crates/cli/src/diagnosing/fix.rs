@@ -17,7 +17,7 @@ const MARK: &str = "# longhaul doctor:";
 pub(super) fn offer(report: &Report, yes: bool) -> Exit {
     let result = match block(report) {
         Ok(Some(text)) => append(None, yes, &text),
-        Ok(None) => Ok(format!("{}: nothing written\n", without_settings(report))),
+        Ok(None) => Ok(format!("nothing written: {}\n", without_settings(report))),
         Err(why) => Err(why),
     };
     match result {
@@ -34,7 +34,7 @@ fn without_settings(report: &Report) -> &'static str {
     let findings = &report.diagnosis.findings;
     let mut remedies = findings.iter().flat_map(|finding| &finding.remedies);
     match remedies.any(|remedy| remedy.by == By::OpenSsh) {
-        true => "no finding is sure enough to set what is advised for OpenSSH above",
+        true => "the findings are too unsure to set the options that are advised for OpenSSH",
         false => "no setting of ssh_config would help",
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         let report = Report::of_copy("h".to_owned(), 1.0, diagnosis);
         assert_eq!(block(&report), Ok(None));
         let why = without_settings(&report);
-        assert!(why.starts_with("no finding is sure enough"), "{why}");
+        assert!(why.starts_with("the findings are too unsure"), "{why}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ const PAGES: &[&str] = &[
     "wrap",
 ];
 
-/// The man page of longhaul, or of a subcommand; `None` if there is none.
+/// Returns the man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
     match subcommand {
         Some("serve.conf") => return Some(conf::serve()),
@@ -583,14 +583,14 @@ fn capital(text: &str) -> String {
     }
 }
 
-/// The completion script of a shell.
+/// Returns the completion script of a shell.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut command(), "longhaul", &mut out);
     out
 }
 
-/// The content of docs/flags.md.
+/// Returns the content of docs/flags.md.
 pub(crate) fn flags_markdown() -> String {
     let mut text = String::from(
         "# Flags of `longhaul cp`\n\n\
@@ -675,7 +675,7 @@ pub(crate) fn flags_markdown() -> String {
     text
 }
 
-/// The section about `longhaul lab`.
+/// Appends the section of docs/flags.md about `longhaul lab`.
 fn lab_flags_markdown(text: &mut String) {
     text.push_str("\n# Flags of `longhaul lab`\n");
     groups_markdown(text, lab_rows);
@@ -691,7 +691,7 @@ fn lab_flags_markdown(text: &mut String) {
     codes_markdown(text, exit::LAB);
 }
 
-/// The flags, by heading, of a subcommand that is not compared with scp.
+/// Appends the flags, by heading, of a subcommand that is not compared with scp.
 fn groups_markdown<Args: 'static, Rows: Iterator<Item = &'static Flag<Args>>>(
     text: &mut String,
     rows: impl Fn() -> Rows,

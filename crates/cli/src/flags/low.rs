@@ -291,8 +291,8 @@ pub(crate) fn parse(
         // rsync's -avh: the letter asks for sizes with units, which are always shown.
         if name == "cp" {
             return Err(usage(
-                "-h: shows help as a word of its own; sizes are always shown in kB, MB and GB: \
-                 leave h out",
+                "-h: cannot be joined with other flags: -h alone shows help; sizes are always \
+                 shown in kB, MB and GB",
             ));
         }
     }

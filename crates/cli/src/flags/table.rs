@@ -28,7 +28,8 @@ use crate::flags::low::{
     SyncArgs, WrapArgs,
 };
 
-/// The rows of `longhaul cp`: listed ones by heading, then refused ones.
+/// Returns the flags of `longhaul cp`: those that the help lists, by heading, then the refused
+/// ones.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     [
         copying::ROWS,
@@ -44,23 +45,24 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     .flatten()
 }
 
-/// The rows of `longhaul plan`, without those of [`plan_copy_rows`].
+/// Returns the flags of `longhaul plan`, without those of [`plan_copy_rows`].
 pub(crate) fn plan_rows() -> impl Iterator<Item = &'static Flag<PlanArgs>> {
     plan::ROWS.iter()
 }
 
-/// The rows of `longhaul cp` that `longhaul plan` has as well: those about reaching the host.
+/// Returns the flags of `longhaul cp` that `longhaul plan` has as well, which concern the
+/// connection to the host.
 pub(crate) fn plan_copy_rows() -> impl Iterator<Item = &'static Flag> {
     // Its own -o names the folder; ssh's options are given as in the configuration.
     bootstrap_rows().filter(|flag| flag.short != Some('o'))
 }
 
-/// The rows of `longhaul sync` that `longhaul cp` does not have.
+/// Returns the flags of `longhaul sync` that `longhaul cp` does not have.
 pub(crate) fn sync_rows() -> impl Iterator<Item = &'static Flag<SyncArgs>> {
     sync::ROWS.iter()
 }
 
-/// The rows of `longhaul cp` that `longhaul sync` has as well, with rsync's letters.
+/// Returns the flags of `longhaul cp` that `longhaul sync` has as well, with rsync's letters.
 pub(crate) fn sync_copy_rows() -> impl Iterator<Item = &'static Flag> {
     static ROWS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
         let kept = rows().filter(|flag| {
@@ -96,8 +98,8 @@ const NOT_IN_SYNC: &[&str] = &[
     "lease",
 ];
 
-/// The letter of one of `longhaul cp`'s flags in `longhaul sync`: scp's, unless rsync has the letter
-/// for something that `longhaul sync` does too.
+/// Returns the letter of one of `longhaul cp`'s flags in `longhaul sync`: scp's, unless rsync has
+/// the letter for something that `longhaul sync` does too.
 fn letter_in_sync(flag: &Flag) -> Option<char> {
     match flag.long {
         // -i, -c and -A are --itemize, --checksum and --acls.
@@ -111,7 +113,8 @@ fn letter_in_sync(flag: &Flag) -> Option<char> {
     }
 }
 
-/// The rows of `longhaul bootstrap`: those of `longhaul cp` about reaching the host.
+/// Returns the flags of `longhaul bootstrap`, which are those of `longhaul cp` that concern the
+/// connection to the host.
 pub(crate) fn bootstrap_rows() -> impl Iterator<Item = &'static Flag> {
     let of_login = ["F", "i", "J", "o", "P", "4", "6", "B", "q", "v"];
     let all = [connection::ROWS, output::ROWS].into_iter().flatten();
@@ -121,34 +124,34 @@ pub(crate) fn bootstrap_rows() -> impl Iterator<Item = &'static Flag> {
     })
 }
 
-/// The rows of `longhaul bench`, without those of [`bootstrap_rows`].
+/// Returns the flags of `longhaul bench`, without those of [`bootstrap_rows`].
 pub(crate) fn bench_rows() -> impl Iterator<Item = &'static Flag<BenchArgs>> {
     bench::ROWS.iter()
 }
 
-/// The rows of `longhaul doctor`, without those of [`bootstrap_rows`].
+/// Returns the flags of `longhaul doctor`, without those of [`bootstrap_rows`].
 pub(crate) fn doctor_rows() -> impl Iterator<Item = &'static Flag<DoctorArgs>> {
     doctor::ROWS.iter()
 }
 
-/// The rows of `longhaul lab`.
+/// Returns the flags of `longhaul lab`.
 pub(crate) fn lab_rows() -> impl Iterator<Item = &'static Flag<LabArgs>> {
     [lab::NAMED_ROWS, lab::path_rows(), lab::ROWS]
         .into_iter()
         .flatten()
 }
 
-/// The rows of `longhaul serve`.
+/// Returns the flags of `longhaul serve`.
 pub(crate) fn serve_rows() -> impl Iterator<Item = &'static Flag<ServeArgs>> {
     serve::ROWS.iter()
 }
 
-/// The rows of `longhaul dial`.
+/// Returns the flags of `longhaul dial`.
 pub(crate) fn dial_rows() -> impl Iterator<Item = &'static Flag<DialArgs>> {
     dial::ROWS.iter()
 }
 
-/// The rows of `longhaul ssh-config`.
+/// Returns the flags of `longhaul ssh-config`.
 pub(crate) fn ssh_config_rows() -> impl Iterator<Item = &'static Flag<SshConfigArgs>> {
     dial::SSH_CONFIG.iter()
 }
@@ -156,7 +159,7 @@ pub(crate) fn ssh_config_rows() -> impl Iterator<Item = &'static Flag<SshConfigA
 pub(crate) use pairing::PairArgs;
 pub(crate) use relay::time as relay_time;
 
-/// The rows of `longhaul relay`.
+/// Returns the flags of `longhaul relay`.
 pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
     relay::ROWS
         .iter()
@@ -164,7 +167,7 @@ pub(crate) fn relay_rows() -> impl Iterator<Item = &'static Flag<RelayArgs>> {
         .chain(operating::ROWS)
 }
 
-/// The rows of `longhaul wrap`.
+/// Returns the flags of `longhaul wrap`.
 pub(crate) fn wrap_rows() -> impl Iterator<Item = &'static Flag<WrapArgs>> {
     wrap::ROWS.iter()
 }

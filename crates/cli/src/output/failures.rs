@@ -143,16 +143,19 @@ mod tests {
     fn failures_with_the_same_reason_are_counted_after_ten() {
         let full = "cannot write: no space left on device";
         let reasons = (0..3000).map(|n| match n % 3 {
-            2 => format!("has {n} bytes and the plan says {}", n + 1),
+            2 => format!("has {n} bytes, but the plan says {}", n + 1),
             _ => full.to_owned(),
         });
         let (counter, summary) = after(reasons);
         let lines = counter.lines(&summary, false);
         assert_eq!(lines.len(), 22, "{lines:?}");
         assert_eq!(lines[0], format!("f0: {full}"));
-        assert_eq!(lines[2], "f2: has 2 bytes and the plan says 3");
+        assert_eq!(lines[2], "f2: has 2 bytes, but the plan says 3");
         assert_eq!(lines[20], format!("{full}: 1990 more files"));
-        assert_eq!(lines[21], "has N bytes and the plan says N: 990 more files");
+        assert_eq!(
+            lines[21],
+            "has N bytes, but the plan says N: 990 more files"
+        );
         let all = counter.lines(&summary, true);
         assert_eq!(all.len(), FAILURES_KEPT + 1);
         assert_eq!(

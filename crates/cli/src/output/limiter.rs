@@ -104,7 +104,7 @@ fn server(r: &SessionReport) -> Option<String> {
     let answers = e.server >= Duration::from_millis(2);
     Some(match e.held > 1_000_000 {
         true if !answers => format!(
-            "{:.1} MB were waiting there unanswered",
+            "{:.1} MB were waiting there without an answer",
             e.held as f64 / 1e6
         ),
         false if !answers && e.silent > 0.1 => {

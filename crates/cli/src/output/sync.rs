@@ -64,8 +64,8 @@ pub(crate) fn totals(result: &SyncResult) -> Option<String> {
 pub(crate) fn savings(result: &SyncResult) -> Option<String> {
     let size = units::size(result.sent_whole?);
     Some(format!(
-        "{size} of changed files were sent whole: the far end has rsync but no longhaul, with which \
-         only what differs would be sent (delta); longhaul bootstrap HOST installs it"
+        "{size} of changed files were sent whole, because the far end has no longhaul; longhaul \
+         bootstrap HOST installs it, and only the differences are sent then"
     ))
 }
 

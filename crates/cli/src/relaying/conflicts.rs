@@ -37,8 +37,8 @@ const CONFLICTS: &[Conflict] = &[
         problem: |settled| {
             let names = settled.speaks.pair || settled.speaks.names_target();
             (settled.is_routed && names).then_some(Cow::Borrowed(
-                "conflicts with --via and ssh://: only clients without a target of their own, and \
-                 no pair, go over ssh",
+                "conflicts with --via and ssh://: remove pair, socks5, http, redirect or tproxy \
+                 from LISTEN",
             ))
         },
     },
@@ -47,8 +47,8 @@ const CONFLICTS: &[Conflict] = &[
         problem: |settled| {
             let lacks = settled.permits.is_empty() && settled.speaks.names_target();
             lacks.then_some(Cow::Borrowed(
-                "needs --to HOST:PORT, which says where clients of socks5, http, redirect and \
-                 tproxy may go",
+                "needs --to HOST:PORT, the permitted targets of clients of socks5, http, redirect \
+                 and tproxy",
             ))
         },
     },
@@ -57,8 +57,8 @@ const CONFLICTS: &[Conflict] = &[
         problem: |settled| {
             let idle = !settled.permits.is_empty() && !settled.speaks.names_target();
             idle.then_some(Cow::Borrowed(
-                "needs an entrance with socks5, http, redirect or tproxy, whose clients name \
-                 their target",
+                "needs a LISTEN with socks5, http, redirect or tproxy, whose clients name their \
+                 target",
             ))
         },
     },
@@ -84,7 +84,8 @@ const CONFLICTS: &[Conflict] = &[
         problem: |settled| {
             let tproxy = settled.speaks.diverted == Some(RedirectKind::Tproxy);
             (needs_allow(settled) && tproxy).then_some(Cow::Borrowed(
-                "tproxy takes connections to any address: say who may come with --allow NETWORK",
+                "tproxy accepts connections to any address: name the permitted clients with \
+                 --allow NETWORK",
             ))
         },
     },
@@ -151,8 +152,8 @@ fn reachable(place: &Endpoint) -> Option<String> {
     };
     strangers.map(|ip| {
         format!(
-            "would relay for anybody who reaches {ip}: say who may come with --allow NETWORK, \
-             or give a port alone to listen on this machine only"
+            "would relay for every client that reaches {ip}: name the permitted clients with \
+             --allow NETWORK, or give a port alone to listen on this machine only"
         )
     })
 }
@@ -183,13 +184,13 @@ mod tests {
         assert_eq!(kept, "--keep-address: conflicts with --bind 127.0.0.2");
         let open = problem(|args| args.entrance = "*:9022".to_owned());
         assert!(
-            open.starts_with("*:9022: would relay for anybody who reaches "),
+            open.starts_with("*:9022: would relay for every client that reaches "),
             "{open}"
         );
         assert!(open.contains("--allow NETWORK"), "{open}");
         let idle = problem(|args| args.permits = texts(&["host:22"]));
         assert!(
-            idle.starts_with("--to host:22: needs an entrance with socks5"),
+            idle.starts_with("--to host:22: needs a LISTEN with socks5"),
             "{idle}"
         );
         let socks = |args: &mut RelayArgs| {
@@ -224,7 +225,7 @@ mod tests {
             args.permits = texts(&["10.0.0.0/8:22"]);
         });
         assert!(
-            tproxy.contains("tproxy takes connections to any address"),
+            tproxy.contains("tproxy accepts connections to any address"),
             "{tproxy}"
         );
     }

@@ -22,7 +22,7 @@ use transfer::connect::{pass_socket, passed_socket};
 
 /// Time limit for a successor, which may have to resolve names first.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Most sockets that are handed over.
+/// Maximum number of sockets that are handed over.
 const MOST: usize = 1024;
 const DONE: u8 = b'k';
 

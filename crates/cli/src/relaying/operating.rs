@@ -157,7 +157,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
         relay.limits.connections.saturating_mul(legs)
     });
     raise_descriptors(connections.fold(0, usize::saturating_add));
-    let wrong = |e: io::Error| format!("cannot start the relay: {e}");
+    let wrong = |e: io::Error| format!("cannot serve status or metrics: {e}");
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = told.threads.unwrap_or(cores);
     let predecessor = match &told.handover {
@@ -169,7 +169,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
             (Some(predecessor), InheritedSockets::ByPredecessor(sockets))
         }
         None => {
-            let wrong = |e: io::Error| format!("cannot use the sockets from systemd: {e}");
+            let wrong = |e: io::Error| format!("cannot serve status or metrics: {e}");
             let sockets = systemd::listeners().map_err(wrong)?;
             (None, InheritedSockets::ByStarter(sockets))
         }
@@ -237,7 +237,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
         .collect();
     lines.extend(shown.map(|at| format!("status at http://{at}/\n")));
     let said = out.write_all(lines.concat().as_bytes());
-    said.map_err(|e| format!("standard output: {e}"))?;
+    said.map_err(|e| format!("cannot write to standard output: {e}"))?;
     drop(out);
     systemd::notify("READY=1");
     relays.wait();
@@ -278,13 +278,13 @@ fn tell(
         let watch = watch.clone();
         let at = HttpEndpoint::Loopback(*address);
         let telling = http::tell(&at, move |path| page::answer(&watch, path));
-        all.push(telling.map_err(|e| format!("status at {address}: {e}"))?);
+        all.push(telling.map_err(|e| format!("cannot serve the status page at {address}: {e}"))?);
     }
     if let Some(at) = metrics {
         let telling = http::tell(at, move |path| {
             (path == "/metrics").then(|| figures(&watch))
         });
-        all.push(telling.map_err(|e| format!("metrics: {e}"))?);
+        all.push(telling.map_err(|e| format!("cannot serve metrics: {e}"))?);
     }
     Ok(all)
 }

@@ -51,13 +51,13 @@ fn page(status: &Status) -> String {
          <link rel=icon href=\"data:,\">\n\
          <link rel=stylesheet href=/page.css>\n<script src=/page.js defer></script>\n\
          <noscript><meta http-equiv=refresh content=5></noscript>\n</head>\n<body>\n\
-         <p id=stale>The relay does not answer; this is what it said last.</p>\n<main>\n\
+         <p id=stale>The relay does not answer; this is its last report.</p>\n<main>\n\
          <h1>longhaul relay {}</h1>\n<p class=quiet>watched for {since}; rates are those of the \
          last {SECONDS} s, <span class=up>up</span> to servers and <span class=down>down</span> to \
          clients</p>\n<h2>Relays</h2>\n<div class=wide><table>\n<tr><th>Listens at<th>Targets<th>Rates\
-         <th class=number>Up<th class=number>Down<th class=number>Now<th class=number>Taken\
-         <th class=number>Turned away<th>Sent again (client, server)\
-         <th>Ended otherwise than by both ends\n{relays}</table></div>\n\
+         <th class=number>Up<th class=number>Down<th class=number>Open<th class=number>Accepted\
+         <th class=number>Refused<th>Retransmitted (client, server)\
+         <th>Abnormal closes\n{relays}</table></div>\n\
          <h2>Connections: {}</h2>\n<div class=wide><table id=connections>\n<tr><th class=number>No.\
          <th>Client<th>Server<th>Rates<th class=number>Up<th class=number>Down<th class=number>Age\
          <th class=number>RTT (client, server)<th class=number>Sent again<th class=number>\

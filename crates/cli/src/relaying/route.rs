@@ -30,7 +30,7 @@ use transfer::connect::RemoteServerUse;
 
 /// Interval of our keepalive messages, which also keep address translations from expiring.
 const ALIVE: Duration = Duration::from_secs(30);
-/// Most hosts on a route.
+/// Maximum number of hosts on a route.
 const MOST_HOSTS: usize = 8;
 
 /// A route: the hosts in order of passing, and the target behind the last one.
@@ -145,7 +145,7 @@ impl Route {
     /// A host cannot be reached, or has no longhaul: one sentence.
     pub(super) fn begin(&self) -> Result<(), String> {
         let carrier = StripeTunnel::start()
-            .map_err(|e| format!("cannot accept stripes on this machine: {e}"))?;
+            .map_err(|e| format!("cannot start the local end of the route: {e}"))?;
         let chain = self.set_up(&carrier, false)?;
         begun().push(StartedRoute {
             route: self.clone(),
@@ -212,7 +212,7 @@ impl Route {
                 // Skip this host: the route begins behind it, over the ssh connection that passes
                 // it.
                 Err(why) if nth + 1 < self.hosts.len() => {
-                    warn!("{why}; data pass this host over ssh");
+                    warn!("{why}; data passes this host over the ssh connection");
                     first.0 = nth + 1;
                     break;
                 }
@@ -222,7 +222,7 @@ impl Route {
             let Some(port) = port else {
                 if nth > 0 {
                     warn!(
-                        "{}: reachable over ssh only; data to it pass over ssh",
+                        "{}: reachable over ssh only; data to it goes over the ssh connection",
                         half.name
                     );
                 }
@@ -273,9 +273,10 @@ impl Route {
                 }
                 Some((a, b)) => format!("none of the ports {a} to {b} is free there"),
             }),
-            _ if nth > 0 => Err("it is reached through other hosts".to_owned()),
+            _ if nth > 0 => Err("the host is reached through other hosts".to_owned()),
             _ => Err(
-                "its address is unknown because ssh_config has ProxyJump or ProxyCommand"
+                "the host's address is unknown, because ssh_config has ProxyJump or ProxyCommand \
+                 for it"
                     .to_owned(),
             ),
         };
@@ -288,7 +289,7 @@ impl Route {
                 at
             }
             Err(why) => {
-                warn!("{name}: data go over the ssh connection: {why}");
+                warn!("{name}: data goes over the ssh connection: {why}");
                 // Further stripes would share the one ssh connection.
                 facing.stripes = StripeCount::Fixed(1);
                 carrier.lead_to(Some(Arc::clone(&half.voice)));

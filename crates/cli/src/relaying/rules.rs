@@ -18,7 +18,7 @@ pub(super) fn run(what: Rules, relay: &RelaySettings) -> Result<(), String> {
             text += "# And `longhaul relay rules remove`:\n";
             text += &rules.remove.iter().map(shell).collect::<String>();
             let written = std::io::stdout().write_all(text.as_bytes());
-            written.map_err(|e| format!("standard output: {e}"))
+            written.map_err(|e| format!("cannot write to standard output: {e}"))
         }
         Rules::Add => {
             for (nth, command) in rules.add.iter().enumerate() {

@@ -29,15 +29,18 @@ pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<SettingError> {
             Access::ReadOnly => "read-only",
             Access::WriteOnly => "write-only",
         };
-        let problem = format!("the key {owner} conflicts with {flag}, which bounds all keys");
+        let problem = format!(
+            "key {owner}: its access is not that of {flag}; remove the option, or use the same \
+             access"
+        );
         wrong(KeyOptions::NAMES.access, quoted(value), problem);
     }
     if let (Some(flag), Some(root)) = (&args.root, &key.root)
         && !is_beneath(root, flag)
     {
         let problem = format!(
-            "the key {owner} conflicts with --root {}, which bounds all keys",
-            flag.display()
+            "key {owner}: its root is outside --root {dir}; choose a directory below {dir}",
+            dir = flag.display()
         );
         let value = quoted(root.as_os_str().as_encoded_bytes());
         wrong(KeyOptions::NAMES.root, value, problem);

@@ -186,7 +186,7 @@ mod tests {
             (
                 "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n",
                 3,
-                "is in another [[key]] above",
+                "has another [[key]] above: merge the two",
             ),
         ] {
             let found = wrongs(text);

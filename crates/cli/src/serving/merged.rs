@@ -158,8 +158,8 @@ impl MergedServeSettings {
             let public = key.public();
             let (kind, fingerprint) = (public.key_type(), public.fingerprint());
             info!(
-                "host key {kind} {fingerprint} is not offered; --old-clients or --host-key \
-                 would offer it"
+                "host key {kind} {fingerprint} is not offered; to offer it use --old-clients or \
+                 --host-key"
             );
         }
         let all_keys = shown.iter().chain(&left_out).map(|key| key.public());

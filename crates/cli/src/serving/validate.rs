@@ -276,7 +276,7 @@ fn wrong_key<'k>(
         wrong(NAMES.fingerprint, quoted(fingerprint), problem);
     }
     if key.fingerprint.is_some() && above.any(|other| other.fingerprint == key.fingerprint) {
-        let problem = "is in another [[key]] above";
+        let problem = "has another [[key]] above: merge the two";
         wrong(NAMES.fingerprint, quoted(fingerprint), problem);
     }
     if let Some(root) = key.root.as_ref().filter(|root| !is_absolute(root)) {

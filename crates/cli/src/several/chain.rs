@@ -1,9 +1,9 @@
 //! Passes a file on from host to host while it is being received, so that each byte leaves this
 //! machine once: docs/design/0024-fan-out.md.
 //!
-//! The first host gets the file by an ordinary copy. Each further host copies it from the one before
-//! it, as between two hosts, while that one is still receiving. A host whose predecessor fails
-//! continues with an earlier one, and without any it gets the file from here.
+//! The first host gets the file by an ordinary copy. Each further host copies it from the one
+//! before it, as between two hosts, while that one is still receiving. A host whose predecessor
+//! fails continues with an earlier one, and without any it gets the file from here.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -24,9 +24,10 @@ use super::Part;
 use crate::cp::Run;
 use crate::host_to_host::needs_this_machine;
 
-/// Smallest file that is passed on: for a smaller one, the further logins take longer than they save.
+/// Smallest file that is passed on: for a smaller one, the further logins take longer than they
+/// save.
 const LEAST: u64 = 32 << 20;
-/// Most hosts of a chain, which all receive at the same time.
+/// Maximum number of hosts of a chain, which all receive at the same time.
 const MOST_HOSTS: usize = 64;
 /// Hosts from which one host tries to get the file before it gets the file from here.
 const MOST_TRIED: usize = 3;
@@ -99,7 +100,7 @@ impl<'a> Chain<'a> {
         let options = options(&first.request.options)?;
         let name = source.file_name().unwrap_or_default().as_bytes();
         if name.iter().any(|b| b"*?[\\".contains(b)) {
-            return Err("the name of the file has characters of a pattern".to_owned());
+            return Err("the name of the source has characters of a pattern".to_owned());
         }
         let link = |part: &Part| {
             let path = path_at(part, name)?;
@@ -143,8 +144,8 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Gets the file for a host from the hosts before it. Returns the reason if the host must get it
-    /// from here.
+    /// Gets the file for a host from the hosts before it. Returns the reason if the host must get
+    /// it from here.
     pub(super) fn receive(
         &self,
         number: usize,
@@ -152,7 +153,7 @@ impl<'a> Chain<'a> {
         events: &mut dyn FnMut(Event),
     ) -> Result<Summary, String> {
         let start = Instant::now();
-        let mut why = "it is the first host".to_owned();
+        let mut why = "this is the first host".to_owned();
         let mut tried = Vec::new();
         while let Some(from) = self.predecessor(number, &tried) {
             let passed = self.pass(from, number, progress, events);
@@ -361,7 +362,7 @@ fn one_file(request: &CopyRequest) -> Result<PathBuf, String> {
         return Err("there are several sources".to_owned());
     };
     match source.metadata() {
-        Ok(meta) if !meta.is_file() => Err("the source is no regular file".to_owned()),
+        Ok(meta) if !meta.is_file() => Err("the source is not a regular file".to_owned()),
         Ok(meta) if meta.len() < LEAST => {
             Err(format!("the file is smaller than {} MiB", LEAST >> 20))
         }

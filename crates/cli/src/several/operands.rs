@@ -125,8 +125,8 @@ fn of_all_hosts(destination: &OsStr) -> Result<&Path, String> {
     match Operand::parse(destination).map_err(|error| error.to_string())? {
         Operand::Local(_) => Ok(Path::new(destination)),
         Operand::Remote(_) => Err(format!(
-            "{}: with --hosts the last operand is the path at each host: write it without a host, \
-             . for the home directory",
+            "{}: names a host, but --hosts lists the hosts: give only the path on each host (. for \
+             the home directory)",
             transfer::escape::name(destination.as_bytes())
         )),
     }
@@ -162,7 +162,7 @@ fn hosts_file(file: &Path, path: &Path) -> Result<Vec<OsString>, String> {
         }
     }
     match targets.is_empty() {
-        true => Err(format!("--hosts: {shown}: the file names no host")),
+        true => Err(format!("--hosts: {shown}: the file lists no host")),
         false => Ok(targets),
     }
 }

@@ -127,8 +127,8 @@ fn a_file_of_hosts_has_comments_paths_and_line_numbers() {
         ("h1\nh2\nh1:x\n", "big .", "h1: the host is named twice"),
         ("h1\n/etc/x\n", "big .", "line 2: "),
         ("a b\n", "big .", "line 1: "),
-        ("# none\n", "big .", "names no host"),
-        ("h1\n", "big h2:", "write it without a host"),
+        ("# none\n", "big .", "lists no host"),
+        ("h1\n", "big h2:", "give only the path on each host"),
         ("h1\n", "h0:big .", "sources on this machine"),
     ] {
         let error = with(text, words);

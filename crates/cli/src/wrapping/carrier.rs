@@ -28,7 +28,7 @@ use super::events::{self, CarriedConnection, CarriedWaits, CarryReason};
 
 /// Time limit for a message to arrive, and for a connection after its announcement.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most connections carried at once: each has a thread and two buffers.
+/// Maximum number of connections carried at once: each has a thread and two buffers.
 const MOST: usize = 2048;
 /// Buffer size of each direction, in bytes.
 const PIECE: usize = 64 << 10;

@@ -13,9 +13,9 @@ use std::path::Path;
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const WRITABLE: u32 = 2;
-/// Most bytes of notes, section names or data that are read.
+/// Maximum bytes of notes, section names or data that are read.
 const MOST: u64 = 1 << 20;
-/// Most program headers and sections that are examined; a program has some forty.
+/// Maximum number of program headers and sections that are examined; a program has some forty.
 const MOST_PARTS: u64 = 512;
 /// Magic before the module information (debug/buildinfo).
 const BUILD_INFO: &[u8] = b"\xff Go buildinf:";

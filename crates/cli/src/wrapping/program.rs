@@ -27,7 +27,7 @@ pub(super) enum WrapCheck {
     No(String),
 }
 
-/// The alternative for programs that take no library.
+/// Advice for programs that cannot load the library.
 const INSTEAD: &str = "use longhaul dial for programs that use ssh, or longhaul relay";
 
 /// Returns true if the program has GCC's address sanitizer as a library, which ends programs that

@@ -75,7 +75,9 @@ impl ReportEntry {
         }
         let lasted = seconds(self.lasted_us);
         match &self.tcp {
-            None => text.push_str(&format!(": {lasted}, closed unnoticed (by exit or exec)")),
+            None => text.push_str(&format!(
+                ": {lasted}, closed by exit or exec, so its data is unknown"
+            )),
             Some(tcp) if tcp.rtt_us == 0 && tcp.sent == 0 && tcp.received == 0 => {
                 text.push_str(&format!(": not connected after {lasted}"));
             }
@@ -123,10 +125,10 @@ impl CarriedWaits {
             CarryReason::Direct => "refused by the proxy",
         };
         let waited = [
-            ("the program to write", self.program_wrote),
-            ("the network to accept them", self.network_took),
+            ("the program to write data", self.program_wrote),
+            ("the network to accept data", self.network_took),
             ("data from the network", self.network_sent),
-            ("the program to read them", self.program_read),
+            ("the program to read data", self.program_read),
         ];
         let waited = waited.map(|(what, waited)| {
             let (total, longest) = (seconds(waited.total_us), ms(waited.longest_us));

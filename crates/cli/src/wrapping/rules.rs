@@ -108,7 +108,7 @@ fn relay(text: &str) -> Result<SocketAddr, String> {
     let first = all.first().copied();
     first.ok_or_else(|| {
         format!(
-            "has a relay whose name has no address: {}",
+            "names the relay {}, which has no IP address: check the name",
             wire::escape::name(host.as_bytes())
         )
     })

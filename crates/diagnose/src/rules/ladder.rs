@@ -232,7 +232,7 @@ impl Rule<'_> {
         }
         let mut waits = match self.direction {
             Direction::Upload => format!(
-                "{} lay there unanswered while the path was free",
+                "{} waited at the server without an answer while the path was free",
                 bytes(self.one.held as f64)
             ),
             Direction::Download => format!(
@@ -259,7 +259,8 @@ impl Rule<'_> {
             return None;
         }
         let evidence = format!(
-            "the server is busy and offers no AES; on one core here {cipher} makes {}, AES-GCM {}",
+            "the server is busy and offers no AES; on one core of this machine {cipher} reaches \
+             {}, AES-GCM {}",
             rate(now),
             rate(aes)
         );
@@ -277,7 +278,7 @@ impl Rule<'_> {
             return None;
         }
         let evidence = format!(
-            "{cipher} makes {} on one core, AES-GCM {}",
+            "{cipher} reaches {} on one core, AES-GCM {}",
             rate(now),
             rate(aes)
         );
@@ -342,7 +343,7 @@ impl Rule<'_> {
         let loss = percent(self.one.loss);
         if let Some(late) = self.late() {
             let evidence = format!(
-                "{} of the packets arrive late and are repeated in vain{}",
+                "{} of the packets arrive late and are retransmitted needlessly{}",
                 percent(late),
                 self.gain()
             );
@@ -373,7 +374,7 @@ impl Rule<'_> {
         if self.one.min_rtt < SHORT && quiet {
             // Windows and routers are no limit here: each connection has one process at the server.
             let evidence = format!(
-                "one connection makes {}{}, at a round trip of {} without queue or loss",
+                "one connection reaches {}{}, at a round trip of {} without queue or loss",
                 rate(self.one.rate),
                 self.gain(),
                 time(self.one.min_rtt)
@@ -383,7 +384,8 @@ impl Rule<'_> {
         }
         let late = reordered(self.ladder);
         if late > REORDERED {
-            // A connection that took late packets for lost ones in the beginning grows slowly later.
+            // A connection that took late packets for lost ones in the beginning grows slowly
+            // later.
             let evidence = format!(
                 "{} of the packets arrive late{}, and no window or buffer is full",
                 percent(late),
@@ -393,7 +395,7 @@ impl Rule<'_> {
             return finding.certainty(Certainty::Likely);
         }
         let evidence = format!(
-            "one connection makes {}{}, and no window or buffer is full",
+            "one connection reaches {}{}, and no window or buffer is full",
             rate(self.one.rate),
             self.gain()
         );
@@ -537,8 +539,8 @@ const EXPECTED: f64 = 0.85;
 const VARIES: f64 = 0.2;
 /// Share of time in which processes wait for a processor that is worth a word.
 const PRESSURE: f64 = 0.1;
-/// Rate of a connection, as a share of the cipher's here, from which on the cipher matters: the server
-/// opens packets, copies and answers in one process, on a processor that may be slower.
+/// Rate of a connection, as a share of the cipher's here, from which on the cipher matters: the
+/// server opens packets, copies and answers in one process, on a processor that may be slower.
 const NEAR_CIPHER: f64 = 0.1;
 /// Share of throttled periods from which on the quota is the limit.
 const THROTTLED: f64 = 0.2;

@@ -1,8 +1,8 @@
 //! FQ-CoDel (RFC 8290): a connection without packets in the queue passes the others, and each other
 //! connection loses packets while its own wait for too long (CoDel, RFC 8289).
 //!
-//! The time that a packet will wait is known when it enters the emulated queue, so that it is dropped
-//! there and not when it leaves: a sender learns of it earlier by the target.
+//! The time that a packet will wait is known when it enters the emulated queue, so that it is
+//! dropped there and not when it leaves: a sender learns of it earlier by the target.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const TARGET: u64 = 5_000_000;
 const INTERVAL: u64 = 100_000_000;
 /// Bytes of a connection that pass the others at once.
 const QUANTUM: u64 = 1514;
-/// Most connections with a state of their own.
+/// Maximum number of connections with a state of their own.
 const MOST_FLOWS: usize = 65_536;
 
 /// The connections of a queue.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::packet::{Headers, ResetSegment, TcpHeader};
 use crate::path::{Direction, Middlebox, MiddleboxAction, MiddleboxLimit};
 
-/// Most connections that are tracked; others are not reset.
+/// Maximum number of connections that are tracked; others are not reset.
 const MOST: usize = 65_536;
 
 /// The TCP connections on the path, tracked in order to reset or stall them.
@@ -57,8 +57,8 @@ impl Flows {
         }
     }
 
-    /// Counts a frame of `bytes` on the wire, and lets the middlebox break its connection if that is
-    /// due. Returns the resets for both ends, with their directions.
+    /// Counts a frame of `bytes` on the wire, and lets the middlebox break its connection if that
+    /// is due. Returns the resets for both ends, with their directions.
     pub(super) fn break_if_due(
         &mut self,
         direction: Direction,

@@ -6,7 +6,7 @@ use super::drain::LeakyBucket;
 use crate::packet::Headers;
 use crate::path::{LimitScope, RateLimit};
 
-/// Most connections with a bucket of their own; further ones share one.
+/// Maximum number of connections with a bucket of their own; further ones share one.
 const MOST_FLOWS: usize = 65_536;
 
 /// Addresses and ports of a connection, in one direction.

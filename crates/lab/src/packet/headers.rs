@@ -5,7 +5,8 @@ use super::{VNET_LEN, VnetHeader};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Most IPv6 extension headers before the transport header, so that a crafted chain costs no time.
+/// Maximum number of IPv6 extension headers before the transport header, so that a crafted chain
+/// costs no time.
 const MAX_EXTENSIONS: usize = 8;
 
 /// The header fields that the emulator needs. Packets that are truncated or not IP have only those

@@ -71,7 +71,7 @@ fn check_blackouts(path: &PathSpec) -> Result<(), PathError> {
     blackouts.sort();
     if let Some((at, _)) = blackouts.iter().find(|(_, length)| length.is_zero()) {
         return Err(PathError(format!(
-            "--at: the blackout at {at:?} has no length"
+            "--at: the blackout at {at:?} has a length of zero"
         )));
     }
     let overlap = blackouts
@@ -86,7 +86,7 @@ fn check_blackouts(path: &PathSpec) -> Result<(), PathError> {
     }
 }
 
-/// Most bytes in queues and in flight, both directions together.
+/// Maximum bytes in queues and in flight, both directions together.
 pub(super) fn under_way(path: &PathSpec) -> u64 {
     let held = match path.reorder.share.get() > 0.0 {
         true => path.reorder.held,

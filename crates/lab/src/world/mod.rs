@@ -87,7 +87,7 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
 /// Makes the whole lab end with the parent process, however that ends.
 fn die_with_parent(scratch: &Path) -> Result<(), LabError> {
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| LabError::system("the lab's first process", error))?;
+        .map_err(|error| LabError::system("cannot tie the lab to its parent process", error))?;
     // The parent may have died before. Its process ID is not visible in this namespace, but it
     // holds a lock.
     if getpid().as_raw_nonzero().get() == 1 && Scratch::owner_is_alive(scratch) {

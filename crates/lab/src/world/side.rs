@@ -107,15 +107,18 @@ fn dropped(table: &str) -> u64 {
 fn configure(me: SideAddresses, peer: SideAddresses, path: &PathSpec) -> Result<(), LabError> {
     let failed = |what: &'static str| {
         move |error: io::Error| {
-            LabError::system(format!("{what} in the lab's {} namespace", me.name), error)
+            LabError::system(
+                format!("cannot set {what} in the lab's {} namespace", me.name),
+                error,
+            )
         }
     };
-    let routing = Routing::open().map_err(failed("a routing socket"))?;
-    let index = |name: &str| routing.index(name).map_err(failed("an interface"));
+    let routing = Routing::open().map_err(failed("up a routing socket"))?;
+    let index = |name: &str| routing.index(name).map_err(failed("up an interface"));
     let device = index(DEVICE)?;
     routing
         .up(index("lo")?)
-        .map_err(failed("the loopback interface"))?;
+        .map_err(failed("up the loopback interface"))?;
     routing
         .shape(device, path.mtu.into(), DEVICE_QUEUE)
         .map_err(failed("the size of packets"))?;
@@ -128,7 +131,7 @@ fn configure(me: SideAddresses, peer: SideAddresses, path: &PathSpec) -> Result<
             .address(device, me.v6.into())
             .map_err(failed("an IPv6 address"))?;
     }
-    routing.up(device).map_err(failed("the interface"))?;
+    routing.up(device).map_err(failed("up the interface"))?;
     let cc = path.congestion_control.as_deref();
     let peers: [Option<IpAddr>; 2] = [Some(peer.v4.into()), ipv6.then_some(peer.v6.into())];
     for address in peers.into_iter().flatten() {

@@ -6,7 +6,7 @@ use super::interval::{Interval, USUAL};
 
 /// Share of the time in which rows without runs come before imprecise ones.
 const BREADTH: f64 = 0.5;
-/// Most runs of one row.
+/// Maximum number of runs of one row.
 const MOST_RUNS: usize = 60;
 /// Runs that a row which is compared with others gets before rows that are only shown get any: a
 /// warm-up, and as many as a comparison needs.

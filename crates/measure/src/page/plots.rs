@@ -10,7 +10,7 @@ const OURS: &str = "longhaul";
 /// Lines end after this many times the shortest run, since a run of minutes would hide one of
 /// seconds.
 const HORIZON: f64 = 6.0;
-/// Most lines that can be told apart.
+/// Maximum number of lines that can be told apart.
 const MOST_LINES: usize = 6;
 
 /// The plot of figures: a bar for each tool, in the scenario's order.

@@ -1,4 +1,4 @@
-//! Parsers for what precedes the payload of a connection: PROXY headers, and the requests of SOCKS
+//! Parsers of the data before the payload of a connection: PROXY headers, and the requests of SOCKS
 //! and HTTP clients. Pure functions of the bytes received so far; the caller limits their number
 //! and the time that a client may take.
 

@@ -44,7 +44,7 @@ enum ShortRead {
     Unknown,
 }
 
-/// How bytes may be moved from and to a leg.
+/// Method by which bytes are moved from and to a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transfer {
     /// With splice(2), if the leg has no TLS.

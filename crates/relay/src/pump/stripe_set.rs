@@ -28,7 +28,7 @@ use crate::uplinks::Uplinks;
 
 /// Maximum number of stripes.
 pub(crate) const MOST_LEGS: usize = 16;
-/// Bytes that are read in one turn before other connections get theirs.
+/// Maximum bytes read in one turn before other connections are served.
 const TURN: usize = 2 << 20;
 /// Time after which a pair without stripes ends.
 const GRACE: Duration = Duration::from_secs(5);
@@ -147,7 +147,7 @@ impl StripeSet {
     ) -> io::Result<Self> {
         let mut token = [0; TOKEN];
         let random = aws_lc_rs::rand::fill(&mut token);
-        random.map_err(|_| io::Error::other("the system has no random numbers"))?;
+        random.map_err(|_| io::Error::other("cannot read random numbers from the system"))?;
         let (growth, why) = strategy::begin(facing, &target, rtt, uplinks.leading(to.ip()));
         explain(facing, &target, &format!("starts with {why}"));
         let asks = StripeOpener {

@@ -173,7 +173,10 @@ impl Acceptor {
             if let Err(e) = self.poll.poll(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!("cannot accept connections any more: {e}");
+                tracing::error!(
+                    "cannot accept connections: {e}; the listening sockets were closed: restart \
+                     the relay"
+                );
                 return self.close(false);
             }
             for event in &events {
@@ -267,8 +270,8 @@ impl Acceptor {
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     self.complaints.tell(
                         None,
-                        "out of file descriptors or memory: cannot accept connections for \
-                             now",
+                        "cannot accept connections: out of file descriptors or memory; trying \
+                         again",
                     );
                     thread::sleep(EXHAUSTED);
                     return;

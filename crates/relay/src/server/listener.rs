@@ -31,7 +31,7 @@ pub(super) struct Listener {
     pub(super) running: Arc<RunningRelay>,
     pub(super) crowd: ConnectionLimiter,
     pub(super) ready: bool,
-    /// Index of the socket among ours at the same address, in the order of the kernel.
+    /// Index of the socket among this process's sockets at the same address, in the kernel's order.
     pub(super) nth: u32,
     /// Time at which the socket is closed after another one has replaced it.
     pub(super) retires: Option<Instant>,
@@ -201,7 +201,7 @@ fn sockets(relay: &RelaySettings, inherited: &mut Inherited) -> io::Result<Vec<O
     let (addresses, several) = match &relay.entrance.place {
         Endpoint::Streams => {
             return Err(io::Error::other(
-                "standard input and output carry one connection",
+                "standard input and output (-) carry only one connection",
             ));
         }
         Endpoint::Unix(path) => {

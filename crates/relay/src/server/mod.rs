@@ -51,9 +51,9 @@ pub struct RelayControl {
 /// Listening sockets that were inherited from another process.
 #[derive(Debug)]
 pub enum InheritedSockets {
-    /// From the process that started this one; each must belong to a relay.
+    /// Passed by the process that started this one; each must belong to a relay.
     ByStarter(Vec<OwnedFd>),
-    /// From a predecessor, which may have had relays that no longer exist.
+    /// Passed by a previous relay process, which may have had relays that no longer exist.
     ByPredecessor(Vec<ListeningSocket>),
 }
 
@@ -137,7 +137,7 @@ impl Relays {
         self.handle.clone()
     }
 
-    /// Waits until the relays were told to end and the last connection has ended.
+    /// Waits until a shutdown was requested and the last connection has ended.
     pub fn wait(self) {
         // A panic of the thread was already reported.
         let _ = self.door.join();

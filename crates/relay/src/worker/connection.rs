@@ -102,7 +102,7 @@ pub(crate) struct ConnectionContext<'a> {
 }
 
 impl<'a> ConnectionContext<'a> {
-    /// Collects what the connection in `slot` uses of its worker.
+    /// Creates the context of the connection in `slot`: the parts of the worker that it uses.
     pub(crate) fn new(
         registry: &'a Registry,
         inbox: &'a Arc<Inbox>,
@@ -301,7 +301,7 @@ impl Connection {
         self.relay(around)
     }
 
-    /// Processes what the client sends before its payload; true once that is complete.
+    /// Processes the client's header or request before the payload; true once it is complete.
     fn enter(&mut self, around: &mut ConnectionContext<'_>) -> Result<bool, EndReason> {
         let Stage::Enter(entering) = &mut self.stage else {
             return Ok(true);

@@ -34,20 +34,20 @@ const OWN: &str = "an address of this machine or its link, which --to must name 
 pub(crate) struct DialProgress {
     /// Targets not yet tried.
     goals: VecDeque<DialTarget>,
-    /// Addresses of this machine are refused, unless a rule names them.
+    /// True if addresses of this machine are refused unless a rule names them.
     elsewhere: bool,
-    /// Target that is being tried.
+    /// Target to which connections are being attempted.
     goal: Option<DialTarget>,
     addresses: VecDeque<AttemptedAddress>,
     attempts: [Option<Attempt>; ATTEMPTS],
-    /// Time at which the next address is tried too.
+    /// Time of the next attempt, beside those in progress.
     next: Instant,
-    /// Time at which the current target is given up.
+    /// Time at which attempts for the current target end.
     deadline: Instant,
     resolving: bool,
     /// Error texts of the failed attempts.
     failures: String,
-    /// An address of this machine was refused.
+    /// True if an address of this machine was refused.
     forbidden: bool,
 }
 
@@ -245,7 +245,9 @@ impl DialProgress {
                     self.failed(way, attempt.to, &e);
                 }
                 (None, Ok(_)) if is_itself(&attempt.socket) => {
-                    let e = io::Error::other("the port belongs to this relay");
+                    let e = io::Error::other(
+                        "the target is a port of this relay, which would be a loop",
+                    );
                     self.failed(way, attempt.to, &e);
                 }
                 (None, Ok(_)) => {

@@ -40,7 +40,7 @@ enum HandshakeStage {
     Hello,
     Greeting,
     Request,
-    /// The connection was diverted here, and has a destination of its own.
+    /// The connection was redirected to this relay and has its own destination.
     Diverted,
     Inside,
 }
@@ -210,7 +210,7 @@ impl ClientHandshake {
             Err(reply) => {
                 answer(near, &reply)?;
                 return Ok(refused(
-                    "the SOCKS client requests another command than CONNECT, which is not \
+                    "the SOCKS client requests a command other than CONNECT, which is not \
                      supported",
                 ));
             }

@@ -86,7 +86,9 @@ impl Worker {
             if let Err(e) = self.poll.poll(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!("a worker thread failed, and its connections with it: {e}");
+                tracing::error!(
+                    "internal error: a worker thread failed and its connections were reset: {e}"
+                );
                 return;
             }
             self.means.now = Instant::now();

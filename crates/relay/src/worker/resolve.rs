@@ -1,5 +1,5 @@
-//! DNS resolver on threads of its own: getaddrinfo(3) blocks, and a slow name server must delay
-//! only the connections that need its answer.
+//! DNS resolver on separate threads: getaddrinfo(3) blocks, and a slow name server must delay only
+//! the connections that need its answer.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs as _};
@@ -99,7 +99,7 @@ impl State {
             }
             Err(why) => match self.known.get(name) {
                 Some((at, ips)) if now.saturating_duration_since(*at) < STALE => {
-                    tracing::warn!("cannot resolve {name} ({why}): using its previous addresses");
+                    tracing::warn!("{name}: {why}; using its previous addresses");
                     Ok(Arc::clone(ips))
                 }
                 _ => Err(why),

@@ -198,7 +198,7 @@ impl ConcurrencyController {
         self.choose(evidence)
     }
 
-    /// Starts to add connections because of losses.
+    /// Starts a trial of further connections because packets are lost.
     pub(super) fn meet_losses(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let changes = self.more_for_losses(evidence);
         if !changes.is_empty() {

@@ -1,4 +1,4 @@
-//! What was measured so far.
+//! Measurements of the run so far.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Connections that are being opened, and what the server has said to that.
+//! Connections that are being opened, and the server's reaction to earlier attempts.
 
 use std::time::{Duration, Instant};
 

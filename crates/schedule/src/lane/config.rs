@@ -45,7 +45,7 @@ pub struct LaneConfig {
     pub symlink_order: SymlinkOrder,
     /// Compress data if the server can.
     pub pack: PackingMode,
-    /// File attributes to request from a longhaul server beyond the standard ones.
+    /// Attributes beyond the standard ones to request from a longhaul server.
     pub told: Told,
     /// Directories below which a longhaul server follows no symlink, as the user named them.
     pub roots: Vec<RemotePath>,
@@ -117,7 +117,7 @@ impl LaneConfig {
     }
 
     /// Returns true if the server answers in order and numbers its handles as OpenSSH's does. A
-    /// longhaul server says so itself, behind any SSH server.
+    /// longhaul server announces this itself, behind any SSH server.
     pub(super) fn answers_in_order(&self, info: &ServerInfo) -> bool {
         self.ours || info.is_ours() || self.openssh && info.is_openssh_set()
     }

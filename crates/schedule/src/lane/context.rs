@@ -43,7 +43,7 @@ pub(super) struct LaneContext {
     owner_in: Option<(Vec<u8>, (u32, u32))>,
     /// Operations that the server is known to refuse.
     refusals: Refusals,
-    /// The owner of the lane has been told that files are written in place.
+    /// True once the lane's owner was informed that files are written in place.
     told_in_place: bool,
 }
 
@@ -127,7 +127,7 @@ impl LaneContext {
         &mut *self.config.random
     }
 
-    /// Takes over what VERSION says and asks for what it leaves open.
+    /// Adopts the capabilities in VERSION and requests those that it leaves open.
     pub(super) fn set_up(&mut self, info: &ServerInfo) {
         self.server = Server::new(&self.config, info);
         if self.can(Capabilities::LIMITS) && info.limits.is_none() {

@@ -32,7 +32,7 @@ pub(super) struct ListTree {
     /// Number of consecutive answers without any step.
     empty: usize,
     fault: Option<Fault>,
-    /// The server was told to forget the listing.
+    /// True if the server was requested to drop the listing.
     forgotten: bool,
 }
 

@@ -326,7 +326,8 @@ impl Lane {
         self.ready && self.core.in_order()
     }
 
-    /// Reports that the server is known to bear several handles on one file: OpenSSH's, or ours.
+    /// Returns true if the server is known to allow several handles on one file, as OpenSSH's and
+    /// longhaul's do.
     pub fn shares_files(&self) -> bool {
         self.ready && self.core.can(Capabilities::SHARES_FILES)
     }

@@ -30,7 +30,7 @@ impl Refusals {
         self == Self::default()
     }
 
-    /// Returns the union of both.
+    /// Returns the union of both sets of refusals.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

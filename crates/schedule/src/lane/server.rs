@@ -91,7 +91,7 @@ const EXTENSIONS: [(Capabilities, &[&str]); 20] = [
     (Capabilities::HOLD_ROOT, &["hold-root@longhaul"]),
 ];
 
-/// What the server can do, and how much at once.
+/// Capabilities and limits of the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     capabilities: Capabilities,

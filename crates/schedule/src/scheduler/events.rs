@@ -137,7 +137,7 @@ impl Scheduler {
         }
     }
 
-    /// Resumes work that no lost lane can affect any more.
+    /// Resumes work that waited until lost lanes could no longer affect it.
     pub(super) fn go_on_behind_lost(&mut self) {
         for file in self.board.resume_behind_lost() {
             self.files.check(&mut self.board, file);

@@ -128,17 +128,17 @@ impl LaneState {
         self.spoke = true;
     }
 
-    /// Records a sign of life.
+    /// Records the time at which the lane last showed activity.
     pub(super) fn hear(&mut self, now: Instant) {
         self.heard = now;
     }
 
-    /// Returns the time of the last sign of life.
+    /// Returns the time of the lane's last activity.
     pub(super) fn heard(&self) -> Instant {
         self.heard
     }
 
-    /// Returns what is known of the end of the channel.
+    /// Returns the state of the channel's end.
     pub(super) fn end(&self) -> ChannelEnd {
         self.end
     }

@@ -1,4 +1,4 @@
-//! What the owner of the lanes and a scheduler tell each other.
+//! Messages between a scheduler and the owner of the lanes.
 
 use std::time::Duration;
 

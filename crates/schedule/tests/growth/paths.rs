@@ -242,8 +242,8 @@ fn numbers_beyond_reason_are_no_hindrance() {
     assert!(out.connections >= 1);
 }
 
-/// In the last two seconds of 400 MB a sixth connection was tried on a path that five filled, and
-/// its data came last.
+/// Regression test: five connections filled the path, but a sixth was opened in the last two
+/// seconds of a 400 MB copy and delayed its end.
 #[test]
 fn no_connection_is_tried_that_cannot_pay_any_more() {
     let path = transatlantic(Direction::Up);

@@ -287,7 +287,7 @@ fn directories_links_and_attributes() {
         );
         assert!(
             w.failed(over_dir)
-                .is_some_and(|t| t.contains("a directory is in the way"))
+                .is_some_and(|t| t.contains("a directory is in the way: remove it"))
         );
         assert_eq!(w.model.fs.at("new").map(|n| n.mode), Some(0o750));
         assert!(w.at(&LaneEvent::Path(read, b"dir".to_vec())).is_some());

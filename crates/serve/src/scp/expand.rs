@@ -7,13 +7,13 @@ use super::joined;
 use super::pattern::Pattern;
 use crate::words::Word;
 
-/// Most bytes of paths that all words of a command may expand to.
+/// Maximum bytes of paths that all words of a command may expand to.
 const ROOM: usize = 16 << 20;
 /// Bytes that each path counts in addition.
 const OVERHEAD: usize = 64;
-/// Most directory entries that all words may examine.
+/// Maximum number of directory entries that all words may examine.
 const NAMES: usize = 1 << 20;
-/// Most directories that all words may list; a few symlinks to `.` make many of them.
+/// Maximum number of directories that all words may list; a few symlinks to `.` make many of them.
 const LISTINGS: usize = 4096;
 /// Longest path that the kernel accepts; a longer word cannot match anything.
 const LONGEST_PATH: usize = 4096;

@@ -12,7 +12,7 @@ use wire::escape::field;
 
 /// Mode bits that a file may get without -p.
 pub(super) const PERMISSIONS: u32 = 0o777;
-/// Most symlinks that are followed to a file, as in the kernel.
+/// Maximum number of symlinks that are followed to a file, as in the kernel.
 const LINKS: usize = 40;
 /// File type bits of FIFOs and character devices, which are written sequentially.
 const FIFO: u32 = 0o010_000;

@@ -28,7 +28,7 @@ use files::Files;
 use sink::Sink;
 use source::Source;
 
-/// Bytes of unsent output at which no more is produced.
+/// Number of bytes of unsent output at which producing output pauses.
 const GATHERED: usize = 512 << 10;
 /// Longest time for which output is produced, so that other channels get their turn and output
 /// leaves.
@@ -124,7 +124,7 @@ impl fmt::Display for ScpCommandError {
             Self::Shell(why) => {
                 write!(
                     f,
-                    "this server has no shell, and refuses an scp command that {why}"
+                    "this server has no shell, so it refuses an scp command that {why}"
                 )
             }
             Self::Flag(flag) => {

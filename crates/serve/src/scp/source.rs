@@ -12,7 +12,7 @@ use crate::sftp::LONGEST_DATA;
 
 /// Longest path in a tree that is sent.
 const LONGEST_PATH: usize = 4096;
-/// Most bytes of names that wait while a tree is walked.
+/// Maximum bytes of names that wait while a tree is walked.
 const MOST_WAITING: usize = 32 << 20;
 
 pub(super) struct Source {

@@ -10,7 +10,8 @@ use super::reply::Reply;
 use super::request_error::{Exhausted, Invalid, RequestError};
 use super::session::{Answer, LONGEST};
 
-/// Most names that ids-by-name@longhaul looks up; each may be a query to a directory server.
+/// Maximum number of names that ids-by-name@longhaul looks up; each may be a query to a directory
+/// server.
 const MOST_NAMES: usize = 1024;
 
 /// Cache of names: a listing asks for the same few again and again.
@@ -23,7 +24,7 @@ pub(super) struct Accounts {
 /// Names by ID; empty for an unknown account.
 type NameCache = BTreeMap<u32, String>;
 
-/// Most cached names, because a client may ask for any number of IDs.
+/// Maximum number of cached names, because a client may ask for any number of IDs.
 const KEPT: usize = 4096;
 
 impl Accounts {

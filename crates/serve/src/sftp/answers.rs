@@ -29,7 +29,7 @@ pub(crate) struct AnswerQueue {
     slot: usize,
 }
 
-/// An answer that is not among the gathered ones.
+/// An answer that is too large for the buffer of small answers.
 enum OversizeAnswer {
     Block(Block),
     Bytes(Vec<u8>),

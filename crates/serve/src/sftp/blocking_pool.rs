@@ -20,19 +20,19 @@ use wire::Block;
 
 use super::session::Answer;
 
-/// Number of threads for disk requests in this process; more gain little.
+/// Maximum number of threads for disk requests in this process; more threads gain little.
 const MOST: usize = 8;
-/// Most requests that wait for a thread; beyond that the caller does the work itself.
+/// Maximum number of requests that wait for a thread; the caller carries out further ones itself.
 const WAITING: usize = 64;
-/// A read that took this long has waited for a disk.
+/// Shortest time of a read that counts as having waited for a disk.
 const SLOW: Duration = Duration::from_millis(1);
-/// A pool read that took less than this has not waited for a disk.
+/// Longest time of a read on the pool that counts as answered from the page cache.
 const QUICK: Duration = Duration::from_micros(100);
 
 /// Number of threads for long copies, which are separate so that disk requests do not wait for
 /// them.
 const MOST_LONG: usize = 4;
-/// Longest time that requests of a client continue after it has left.
+/// Maximum time for which the requests of a disconnected client continue.
 pub(crate) const LAST: Duration = Duration::from_secs(10);
 
 /// Number of a request in the pool.
@@ -72,7 +72,7 @@ pub(crate) struct BlockingPool {
     sender: Sender<Arrived>,
     arrived: Receiver<Arrived>,
     /// Written for each finished request; without it the session waits for them.
-    bell: Option<Arc<OwnedFd>>,
+    waker: Option<Arc<OwnedFd>>,
     next: u64,
     /// Number of requests in the pool.
     under_way: usize,
@@ -80,7 +80,7 @@ pub(crate) struct BlockingPool {
     here: Arc<AtomicUsize>,
     /// A long copy is running; nothing else is carried out before it has ended.
     alone: bool,
-    /// Deadline for long work once the client has left.
+    /// Deadline for long copies once the client has disconnected.
     until: Until,
     /// Results received and not yet processed.
     news: VecDeque<Arrived>,
@@ -125,7 +125,7 @@ impl BlockingPool {
             sender,
             arrived,
             // Without a descriptor, completions are waited for.
-            bell: told.then(|| eventfd(0, flags).ok().map(Arc::new)).flatten(),
+            waker: told.then(|| eventfd(0, flags).ok().map(Arc::new)).flatten(),
             next: 0,
             under_way: 0,
             here: Arc::default(),
@@ -140,13 +140,13 @@ impl BlockingPool {
     /// Switches to waiting for requests after the client has left; they last no longer than
     /// [`LAST`].
     pub(crate) fn wait(&mut self) {
-        self.bell = None;
+        self.waker = None;
         let _ = self.until.0.set(Instant::now() + LAST);
     }
 
     /// True if other work can go on while requests are in the pool.
     pub(crate) fn is_told(&self) -> bool {
-        self.bell.is_some()
+        self.waker.is_some()
     }
 
     /// Deadline to be checked by long requests.
@@ -171,9 +171,9 @@ impl BlockingPool {
     }
 
     /// Descriptor that becomes readable when a request has finished, while one is in the pool.
-    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
-        let bell = self.bell.as_ref().filter(|_| !self.is_free());
-        bell.map(|bell| bell.as_fd())
+    pub(crate) fn waker(&self) -> Option<BorrowedFd<'_>> {
+        let waker = self.waker.as_ref().filter(|_| !self.is_free());
+        waker.map(|waker| waker.as_fd())
     }
 
     /// Reads without blocking on a disk, as far as the kernel can tell.
@@ -228,7 +228,7 @@ impl BlockingPool {
         let promise = PendingAnswer {
             ticket,
             sender: self.sender.clone(),
-            bell: self.bell.clone(),
+            waker: self.waker.clone(),
             here: Arc::clone(&self.here),
             outcome: None,
             begun: Instant::now(),
@@ -248,13 +248,13 @@ impl BlockingPool {
         if self.is_free() {
             return;
         }
-        if let Some(bell) = &self.bell {
+        if let Some(waker) = &self.waker {
             let mut rung = [0; 8];
             // The descriptor may have no events.
-            let _ = rustix::io::read(bell, &mut rung);
+            let _ = rustix::io::read(waker, &mut rung);
         }
         while self.news.len() < self.under_way {
-            let arrived = match self.bell {
+            let arrived = match self.waker {
                 Some(_) => self.arrived.try_recv().ok(),
                 None => self.arrived.recv().ok(),
             };
@@ -297,7 +297,7 @@ pub(super) fn changes_nothing(request: &Request<'_>) -> bool {
 struct PendingAnswer {
     ticket: BlockingTicket,
     sender: Sender<Arrived>,
-    bell: Option<Arc<OwnedFd>>,
+    waker: Option<Arc<OwnedFd>>,
     here: Arc<AtomicUsize>,
     outcome: Option<Outcome>,
     begun: Instant,
@@ -313,8 +313,8 @@ impl Drop for PendingAnswer {
         self.here.fetch_add(1, Ordering::AcqRel);
         // The session may be gone.
         let _ = self.sender.send(arrived);
-        if let Some(bell) = &self.bell {
-            let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        if let Some(waker) = &self.waker {
+            let _ = rustix::io::write(waker, &1_u64.to_ne_bytes());
         }
     }
 }

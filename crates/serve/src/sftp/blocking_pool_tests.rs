@@ -163,7 +163,7 @@ fn a_long_copy_keeps_nobody_else_waiting_and_ends_with_its_client() {
     let begun = Instant::now();
     let mut received = input(&asked, true);
     server.handle(&mut received).expect("sound requests");
-    assert!(server.awaits() && server.bell().is_some());
+    assert!(server.awaits() && server.waker().is_some());
     assert!(server.is_stuck(), "what is behind it waits for it");
     let until = server.deadline().expect("some");
     assert!(!until.is_over());

@@ -18,7 +18,7 @@ const COPIED_AT_ONCE: usize = 1 << 20;
 /// that share blocks.
 #[cfg(target_os = "linux")]
 const LEAST_IN_KERNEL: usize = 4 << 20;
-/// Most bytes per copy_file_range(2) call.
+/// Maximum bytes per copy_file_range(2) call.
 #[cfg(target_os = "linux")]
 const MOST_IN_KERNEL: usize = 1 << 30;
 /// Time after which a piece of a copy counts as slow; input from the client is read between pieces.

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
 
-/// One of this many files is asked for its length.
+/// Sampling interval: the length of one in this many files is queried.
 const LOOKED_AT: u64 = 8;
-/// Most directories that wait to be counted; each holds a path of at most 4 KiB.
+/// Maximum number of directories that wait to be counted; each holds a path of at most 4 KiB.
 const WAITING: usize = 4096;
 /// Number of entries between looks at the clock.
 const ENTRIES: u64 = 256;

@@ -10,7 +10,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 
 /// Size from which files are handled so; smaller ones are freed faster than a thread starts.
 const LARGE: i64 = 16 << 20;
-/// Most files that are closed on threads at a time.
+/// Maximum number of files that are closed on threads at a time.
 const MOST: usize = 4;
 
 /// Creates and counts the threads that close large files.

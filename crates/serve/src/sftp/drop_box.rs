@@ -30,7 +30,7 @@ type Id = [u8; 16];
 /// Number of IDs per generation: a client may put any number of files there, but works on few at a
 /// time.
 const KEPT: usize = 1 << 16;
-/// Most files that are kept open.
+/// Maximum number of files that are kept open.
 const HELD: usize = 64;
 
 impl DropBoxFiles {

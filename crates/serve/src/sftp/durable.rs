@@ -18,7 +18,7 @@ use crate::beneath::proc_name;
 /// Threads per set. With 4 it took a third longer, with 32 no less; threads that wait for the same
 /// journal commit cost nothing but their stacks.
 const THREADS: usize = 16;
-/// Most bytes of a path that an error message contains.
+/// Maximum bytes of a path that an error message contains.
 const LONGEST_SHOWN: usize = 1024;
 
 /// Calls `work` for each of `items`, on several threads.

@@ -20,10 +20,10 @@ use super::session::Answer;
 use super::temporary::{Parent, Written};
 use super::transfer_log::TransferLog;
 
-/// Most files of a group. Twice as many took 0.24 s instead of 0.26 s for 2,000 files, and the
-/// first file waits for the last.
+/// Maximum number of files of a group. Twice as many took 0.24 s instead of 0.26 s for 2,000 files,
+/// and the first file waits for the last.
 const MOST: usize = 64;
-/// Most bytes of a group; a disk writes that many in the time of one or two fsync calls.
+/// Maximum bytes of a group; a disk writes that many in the time of one or two fsync calls.
 const MOST_BYTES: u64 = 4 << 20;
 
 /// Files of the current group.
@@ -64,8 +64,8 @@ impl GroupSync {
         self.files.is_empty()
     }
 
-    /// True if the group takes no more files, given that `free` further descriptors are available:
-    /// each file needs one, and perhaps another for its directory.
+    /// Returns true if the group is full, given that `free` further descriptors are available: each
+    /// file needs one, and perhaps another for its directory.
     pub(super) fn is_full(&self, free: usize) -> bool {
         let count = self.files.len();
         count >= MOST || self.bytes >= MOST_BYTES || 2 * (count + 1) > free
@@ -145,8 +145,8 @@ fn sync_names(files: &[UnnamedFile]) -> Vec<RenamedDir> {
     named
 }
 
-/// Checks that the name of a file is durable. If the directory may not be synced, returns a note for
-/// the client.
+/// Checks that the name of a file is durable. If the directory may not be synced, returns a note
+/// for the client.
 fn is_named(written: &Written, named: &[RenamedDir]) -> Result<Option<String>, RequestError> {
     let mut named = named.iter();
     let found = named.find(|named| named.parent.is(written.parent()));

@@ -211,7 +211,7 @@ pub(crate) struct HandleSlot {
 /// Descriptors that the process needs itself: its streams, a root, and those that a request opens
 /// temporarily.
 const OWN: u64 = 16;
-/// Most handles of a client.
+/// Maximum number of handles of a client.
 const MOST: u64 = 4096;
 
 impl Handles {
@@ -226,7 +226,7 @@ impl Handles {
         }
     }
 
-    /// Most handles that the table can have.
+    /// Maximum number of handles that the table can have.
     pub(crate) fn most(&self) -> usize {
         self.most
     }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 const SEGMENT: usize = 256 * 1024;
 /// Free space below which a buffer is replaced: reads in between return little at a time.
 const ROOM: usize = 32 * 1024;
-/// Most bytes that are read ahead; further input waits in the channel.
+/// Maximum bytes that are read ahead; further input waits in the channel.
 const MOST: usize = 8 << 20;
 
 /// The client's input stream.

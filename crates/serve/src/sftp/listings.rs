@@ -16,7 +16,8 @@ use super::request_error::RequestError;
 use super::session::Answer;
 use crate::beneath::PathRoot;
 
-/// Most entries, and most bytes, of one answer to READDIR; sftp-server sends a hundred entries.
+/// Maximum number of entries, and of bytes, in one answer to READDIR; sftp-server sends a hundred
+/// entries.
 const ENTRIES: usize = 512;
 const ENTRY_BYTES: usize = 128 * 1024;
 

@@ -40,7 +40,7 @@ pub(super) struct OpenFiles {
     pool: Option<BlockingPool>,
     /// Bytes of the current WRITE that have already gone to its file.
     placed: PlacedBytes,
-    /// The client has left; no more answers are sent.
+    /// True if the client has disconnected, so that no further answers are sent.
     is_left: bool,
 }
 
@@ -63,8 +63,8 @@ impl OpenFiles {
         &mut self.handles
     }
 
-    /// Enables the blocking pool. Without `told`, no answers are sent any more, and the caller waits
-    /// for the requests in the pool.
+    /// Enables the blocking pool. With `told` false, no further answers are sent, and the caller
+    /// waits for the requests in the pool.
     pub(super) fn use_pool(&mut self, told: bool) {
         self.is_left = !told;
         match &mut self.pool {
@@ -74,8 +74,8 @@ impl OpenFiles {
     }
 
     /// Descriptor that becomes readable when a request in the pool has finished.
-    pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.pool.as_ref()?.bell()
+    pub(super) fn waker(&self) -> Option<BorrowedFd<'_>> {
+        self.pool.as_ref()?.waker()
     }
 
     /// True if a request in the pool has finished and its result is not yet received.
@@ -188,7 +188,8 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Answers READ of a file that is still being written, on the pool if the data are not there yet.
+    /// Answers READ of a file that is still being written, on the pool if the data are not there
+    /// yet.
     fn read_growing(
         &mut self,
         growing: &Arc<GrowingFile>,
@@ -348,8 +349,8 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Makes a range of the file a hole, with the length of the file unchanged; returns false if that
-    /// is not possible.
+    /// Makes a range of the file a hole, with the length of the file unchanged; returns false if
+    /// that is not possible.
     pub(super) fn punch_hole(
         &self,
         handle: &[u8],

@@ -31,7 +31,7 @@ pub(super) fn stat(
     Ok(())
 }
 
-/// FSTAT.
+/// Answers FSTAT with the attributes of an open file.
 pub(super) fn fstat(of: impl AsFd, told: Told, reply: &mut Reply<'_>) -> Answer {
     reply.attributes(&fs::fstat(of)?, told);
     Ok(())

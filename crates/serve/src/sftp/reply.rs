@@ -97,7 +97,7 @@ impl<'o> Reply<'o> {
         Response::encode_packed_file(self.id, attrs, len, data, self.out.bytes());
     }
 
-    /// Answers ATTRS.
+    /// Appends an ATTRS answer.
     pub(super) fn attributes(&mut self, stat: &Stat, told: Told) {
         let attrs = attributes(stat, told);
         Response::Attrs { attrs }.encode(self.id, self.out.bytes());

@@ -15,11 +15,11 @@ pub(crate) enum RequestError {
     Invalid(Invalid),
     /// The administrator does not allow the request.
     Forbidden(Forbidden),
-    /// This server cannot do what the request asks for.
+    /// The server does not support the request.
     Unsupported(Unsupported),
     /// A limit of this server is reached.
     Exhausted(Exhausted),
-    /// The request does not apply to what has this name.
+    /// The request does not apply to the type of the named entry.
     Unsuitable(Unsuitable),
     /// A system call failed, in this step of the request if it has several.
     System {
@@ -82,7 +82,7 @@ reasons! {
         ReadOnly = PERMISSION_DENIED "this folder is served read-only";
         DropBox = PERMISSION_DENIED "this folder is a drop box: only new files may be added";
     }
-    /// Something that this server does not have, or leaves to other requests.
+    /// The request needs a feature that this server lacks or provides by other requests.
     Unsupported {
         Request = OP_UNSUPPORTED "unsupported request";
         Flag = OP_UNSUPPORTED "unsupported flag";

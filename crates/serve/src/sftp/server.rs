@@ -68,7 +68,7 @@ impl<'e> Server<'e> {
         }
     }
 
-    /// Enables the blocking pool for requests that wait for a disk. With `told`, [`Server::bell`]
+    /// Enables the blocking pool for requests that wait for a disk. With `told`, [`Server::waker`]
     /// signals their completion, and [`Server::handle`] must be called then; otherwise it waits for
     /// them.
     pub fn several_at_once(&mut self, told: bool) {
@@ -76,8 +76,8 @@ impl<'e> Server<'e> {
     }
 
     /// Descriptor that becomes readable when a request in the blocking pool has finished.
-    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.session.bell()
+    pub fn waker(&self) -> Option<BorrowedFd<'_>> {
+        self.session.waker()
     }
 
     /// True if requests are in the blocking pool or wait for one that is.

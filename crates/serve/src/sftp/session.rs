@@ -34,10 +34,11 @@ use crate::growing::GrowingFile;
 /// Longest message that is accepted in bytes (SFTP_MAX_MSG_LENGTH of sftp-common.h), except for
 /// WRITE.
 pub(super) const LONGEST: u32 = 256 * 1024;
-/// Most data bytes that a READ returns, leaving room for headers in a message.
+/// Maximum data bytes that a READ returns, leaving room for headers in a message.
 pub(crate) const LONGEST_DATA: u32 = LONGEST - 1024;
-/// Most data bytes of a WRITE. They are never gathered in memory, and file systems with huge pages
-/// take long writes with less work (tmpfs zeroes the part of a page that a write does not cover).
+/// Maximum data bytes of a WRITE. They are never gathered in memory, and file systems with huge
+/// pages take long writes with less work (tmpfs zeroes the part of a page that a write does not
+/// cover).
 const LONGEST_WRITTEN: u32 = 1 << 20;
 /// Longest message that carries a WRITE.
 pub(super) const LONGEST_WRITE: u32 = LONGEST_WRITTEN + 1024;
@@ -97,8 +98,8 @@ impl<'e> Session<'e> {
     }
 
     /// Descriptor that becomes readable when a request in the pool has finished.
-    pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.files.bell()
+    pub(super) fn waker(&self) -> Option<BorrowedFd<'_>> {
+        self.files.waker()
     }
 
     /// Transfer counters of the client so far.
@@ -131,7 +132,8 @@ impl<'e> Session<'e> {
         self.files.read_to(handle, offset, slices, &mut self.log)
     }
 
-    /// Begins a turn with new input: what a client has waited for must not be answered from memory.
+    /// Begins a turn with new input and discards cached results, since the client may have waited
+    /// for a change.
     pub(super) fn begin_turn(&mut self, out: &mut AnswerQueue) {
         self.whole_files.forget_directory();
         self.hear(out);
@@ -142,7 +144,7 @@ impl<'e> Session<'e> {
         self.files.hear(&mut self.log, out);
     }
 
-    /// True if small files are held, to be made durable together with later ones.
+    /// Returns true if small files wait to be synced to disk together with later ones.
     pub(super) fn holds(&self) -> bool {
         self.whole_files.holds()
     }
@@ -152,8 +154,8 @@ impl<'e> Session<'e> {
         self.whole_files.end_group(&self.tree, &mut self.log, out);
     }
 
-    /// Target of the next data of the WRITE that arrives, of which `left` bytes are to come, if they
-    /// may go there directly: nothing has to be carried out before.
+    /// Target of the next data of the WRITE that arrives, of which `left` bytes are to come, if
+    /// they may go there directly: nothing has to be carried out before.
     pub(super) fn target(&mut self, request: &Request<'_>, left: usize) -> Option<WriteTarget> {
         let Request::Write { handle, offset, .. } = *request else {
             return None;

@@ -241,14 +241,14 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
         flags: OpenFlags::READ,
         attrs: Attrs::default(),
     };
-    for outlying in [
+    for borrow_policy in [
         BorrowPolicy::UntilSent,
         BorrowPolicy::UntilSealed,
         BorrowPolicy::Never,
     ] {
         let pool = Pool::new(256 << 10, 4);
-        pool.set_outlying(outlying);
-        let lies = outlying != BorrowPolicy::Never;
+        pool.set_borrow_policy(borrow_policy);
+        let lies = borrow_policy != BorrowPolicy::Never;
         let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
         server.several_at_once(true);
         let all = [
@@ -318,7 +318,7 @@ fn a_read_tells_what_was_there_when_it_was_asked() {
         fs::write(&path, vec![1; 300_000]).expect("ours");
         let before = fs::read(&path).expect("ours");
         let pool = Pool::new(256 << 10, 4);
-        pool.set_outlying(BorrowPolicy::UntilSealed);
+        pool.set_borrow_policy(BorrowPolicy::UntilSealed);
         let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
         server.several_at_once(true);
         let mut received: Bytes = requests(&[&[open, read], changes].concat()).into();
@@ -367,7 +367,7 @@ fn what_waits_behind_another_answer_is_read_when_it_was_asked() {
         len: 100_000,
     };
     let pool = Pool::new(256 << 10, 4);
-    pool.set_outlying(BorrowPolicy::UntilSealed);
+    pool.set_borrow_policy(BorrowPolicy::UntilSealed);
     let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
     server.several_at_once(true);
     let sync = Request::Fsync { handle };

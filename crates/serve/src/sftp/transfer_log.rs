@@ -11,7 +11,8 @@ use super::handles::Handles;
 use super::io_error_log::{ErrorSubject, IoErrorLog, subject};
 use super::request_error::RequestError;
 
-/// Most names that are remembered for a rename; clients that rename a file usually do so at once.
+/// Maximum number of names that are remembered for a rename; clients that rename a file usually do
+/// so at once.
 const REMEMBERED: usize = 64;
 
 /// Transfer counters of one client.

@@ -19,9 +19,9 @@ use super::reply::Reply;
 use super::request_error::{Exhausted, RequestError};
 use super::session::Answer;
 
-/// Most trees that a client lists at a time, and most open directories of each; every directory
-/// costs a descriptor and 32 KiB of entries. The client lists deeper directories itself, and those
-/// for which no descriptor is left.
+/// Maximum number of trees that a client lists at a time, and of open directories of each; every
+/// directory costs a descriptor and 32 KiB of entries. The client lists deeper directories itself,
+/// and those for which no descriptor is left.
 const MOST: usize = 16;
 const DEEPEST: usize = 32;
 /// Bytes at which an answer ends.

@@ -87,7 +87,7 @@ impl WholeFiles {
         !self.group.is_empty()
     }
 
-    /// True if the group takes no more files, given that `free` further descriptors are available.
+    /// Returns true if the group is full, given that `free` further descriptors are available.
     pub(super) fn is_full(&self, free: usize) -> bool {
         self.holds() && self.group.is_full(free)
     }

@@ -24,7 +24,7 @@ use crate::TransferCounters;
 /// Longest reason that goes to the log, in bytes.
 const MAX_WHY: usize = 4096;
 
-/// Settings of an account process, sent by the monitor before anybody has logged in.
+/// Settings of an account process, sent by the monitor before the login.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct AccountTask {
     pub(super) name: String,
@@ -90,7 +90,7 @@ impl AccountProcess {
         let link = Arc::clone(&self.link);
         let done = run(self);
         if let Err(why) = &done {
-            warn!("ended: {why}");
+            warn!("the session ended with an error: {why}");
         }
         // The monitor may be gone as well.
         let _ = link.send(&NoLogin { why: b"" }.to_bytes());
@@ -125,7 +125,11 @@ fn wait_for_login(link: &Link, task: &AccountTask) -> io::Result<Option<Message>
             Some(&Begin::NUMBER) => {
                 return Ok(Some(message));
             }
-            Some(_) => return Err(io::Error::other("unexpected message from the monitor")),
+            Some(_) => {
+                return Err(io::Error::other(
+                    "internal error: the monitor process sent an unexpected message",
+                ));
+            }
         }
     }
 }
@@ -141,7 +145,9 @@ fn become_account(task: &AccountTask, template: Pid) -> io::Result<()> {
     }
     // If the fork server ended before the death signal was set, nothing would end this process.
     if getppid() != Some(template) {
-        return Err(io::Error::other("the fork server has ended"));
+        return Err(io::Error::other(
+            "internal error: the fork server has ended",
+        ));
     }
     // As sshd does: use `/` if the home directory cannot be entered.
     env::set_current_dir(&task.home).or_else(|_| env::set_current_dir("/"))

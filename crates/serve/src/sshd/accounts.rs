@@ -227,7 +227,7 @@ impl AccessPolicy {
             None => groups(&account)?,
             Some(_) => Vec::new(),
         };
-        let lacking = || io::Error::other("the fork server is not running");
+        let lacking = || io::Error::other("internal error: the fork server is not running");
         let process = ForkedAccount::of(template.ok_or_else(lacking)?, client)?;
         process.link().send_task(&AccountTask {
             name: account.name.clone(),
@@ -364,9 +364,9 @@ fn found_empty() -> Option<PathBuf> {
 /// Decides about the keys of one account for one connection.
 #[derive(Debug)]
 pub(super) enum KeyAuthorizer {
-    /// Checks the keys in this process, which has no more rights than the account.
+    /// Keys are checked in this process, which has only the rights of the account.
     Here(Box<Here>),
-    /// Asks the account process.
+    /// Keys are checked by the account's process.
     Process(AccountKeyAuthorizer),
 }
 

@@ -33,7 +33,7 @@ use zero_copy_write::ZeroCopyWrite;
 
 /// Idle time after which a connection gives back its buffer memory.
 const KEEPS_MEMORY: Duration = Duration::from_secs(5);
-/// Most session channels of a connection (MaxSessions of sshd).
+/// Maximum number of session channels of a connection (MaxSessions of sshd).
 pub(super) const MOST_SESSIONS: usize = 10;
 /// Idle time after which a connection ends while the server shuts down. A copy of many files is
 /// briefly idle between two files.
@@ -41,9 +41,9 @@ const DRAIN_IDLE: Duration = Duration::from_secs(2);
 /// Idle time at shutdown while a file is open: the client may be waiting for its own source, or may
 /// have forgotten the file, as a mounted file system does.
 const DRAIN_OPEN: Duration = Duration::from_secs(60);
-/// Most sealed bytes that wait for the socket, enough for one large writev.
+/// Maximum sealed bytes that wait for the socket, enough for one large writev.
 const BATCH: usize = 256 << 10;
-/// Most bytes read or written in one turn, so that neither direction starves the other.
+/// Maximum bytes read or written in one turn, so that neither direction starves the other.
 const TURN: usize = 1 << 20;
 /// Interval at which the kernel is asked for the round trip, which windows follow.
 const RTT_INTERVAL: Duration = Duration::from_millis(50);
@@ -82,8 +82,7 @@ impl<'h> LoggedInConnection<'h> {
 /// Serves `stream` until the client leaves, or until the connection is idle once `stopping` is
 /// readable. Passes the transfer counters of its sessions to `over`.
 ///
-/// # Errors
-/// The reason for an abnormal end, which the client is also told if possible.
+/// # Errors The reason for an abnormal end, which is also sent to the client if possible.
 pub(super) fn serve(
     (served, losses): (&ServedFiles, &LossDetector),
     stream: TcpStream,
@@ -192,14 +191,13 @@ impl<'s> Connection<'s> {
             writable: true,
         };
         new.suit();
-        new.let_files_lie();
+        new.update_borrow_policy();
         new
     }
 
     /// Serves until the client leaves, or until the connection is idle once `stopping` is readable.
     ///
-    /// # Errors
-    /// The reason for an abnormal end, which the client is also told if possible.
+    /// # Errors The reason for an abnormal end, which is also sent to the client if possible.
     fn run(mut self, stopping: &StopSignal) -> Result<(), ConnectionError> {
         let done = self.serve(stopping);
         let farewell = done.as_ref().err().map(ConnectionError::farewell);
@@ -376,7 +374,7 @@ impl<'s> Connection<'s> {
             match event {
                 Event::Channel(event) => self.handle_channel(event)?,
                 Event::Transport(TransportEvent::Keys { first: false }) => {
-                    self.let_files_lie();
+                    self.update_borrow_policy();
                     self.tell_clear();
                 }
                 // Events of a client or of the login do not concern this side.
@@ -387,10 +385,10 @@ impl<'s> Connection<'s> {
     }
 
     /// Sets how packets may borrow file data from mappings, as the current keys allow.
-    fn let_files_lie(&mut self) {
-        let outlying = self.conn.outlying();
-        self.conn.channels().pool().set_outlying(outlying);
-        debug!("new session keys; file data is {outlying}");
+    fn update_borrow_policy(&mut self) {
+        let borrow_policy = self.conn.borrow_policy();
+        self.conn.channels().pool().set_borrow_policy(borrow_policy);
+        debug!("new session keys; file data is {borrow_policy}");
     }
 
     fn tell_clear(&mut self) {
@@ -400,7 +398,8 @@ impl<'s> Connection<'s> {
             let mac = n.c2s.mac.zip(n.s2c.mac).map_or("none", |(mac, _)| mac.name);
             warn!(
                 mac,
-                "NOT ENCRYPTED, as requested by the client and allowed by --insecure-none-cipher"
+                "data is NOT ENCRYPTED: the client requested it and --insecure-none-cipher allows \
+                 it"
             );
             self.told_clear = true;
         }

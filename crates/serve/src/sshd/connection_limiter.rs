@@ -14,7 +14,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Time after which an unauthenticated connection may be dropped for a newcomer if all sources hold
 /// equally many places. A login with keys or an agent takes less.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most ended connections that are remembered for [`LINGER`].
+/// Maximum number of ended connections that are remembered for [`LINGER`].
 const MOST_LEFT: usize = 4096;
 
 /// Counts all connections and enforces [`Limits`].

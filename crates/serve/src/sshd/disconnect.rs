@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Time that a client has to close the connection after it was told to.
+/// Time that a client has to close the connection after DISCONNECT was sent.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// Reads and discards input of a client that was told to leave, until it closes or [`MOMENT`] has
-/// passed. Closing a socket with unread input resets the connection (RFC 2525 section 2.17), and a
-/// client that is still sending would lose the reason.
+/// Reads and discards input of a client after DISCONNECT, until it closes the connection or
+/// [`MOMENT`] has passed. Closing a socket with unread input resets the connection (RFC 2525
+/// section 2.17), and a client that is still sending would lose the reason.
 pub(super) fn hear_out(stream: &TcpStream) {
     let until = Instant::now() + MOMENT;
     let mut unheard = [0; 16 << 10];
@@ -43,7 +43,7 @@ const MOST_READING: usize = 8;
 /// the reason, because its identification is already on the way.
 #[derive(Debug, Default)]
 pub(super) struct RefusedClients {
-    /// Clients that were told, the first one first.
+    /// Clients to which DISCONNECT was sent, in order.
     reading: VecDeque<(Instant, TcpStream)>,
 }
 

@@ -84,7 +84,8 @@ fn new_key() -> io::Result<Zeroizing<String>> {
 }
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {
-    aws_lc_rs::rand::fill(bytes).map_err(|_| io::Error::other("the system has no random numbers"))
+    aws_lc_rs::rand::fill(bytes)
+        .map_err(|_| io::Error::other("cannot read random numbers from the system"))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use super::refusal::{KeyFileError, KeyFileProblem, KeyRefusal};
 /// Largest list of keys in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Most characters of a certificate's key ID that are logged.
+/// Maximum characters of a certificate's key ID that are logged.
 const MAX_ID: usize = 256;
 
 /// An account's authorized_keys file, which is read again for each question.

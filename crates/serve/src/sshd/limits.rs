@@ -7,18 +7,19 @@ use sys::SourceBlock;
 /// ([`Self::has_room`]), so that it cannot lock out other accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most connections in total.
+    /// Maximum number of connections in total.
     pub connections: usize,
-    /// Most connections that have not logged in (as MaxStartups of sshd, without its random drops).
+    /// Maximum number of connections that have not logged in (as MaxStartups of sshd, without its
+    /// random drops).
     pub strangers: usize,
-    /// Most connections from one source that have not logged in, so that one source cannot lock out
-    /// others. A copy by longhaul logs in with at most eight at a time.
+    /// Maximum number of connections from one source that have not logged in, so that one source
+    /// cannot lock out others. A copy by longhaul logs in with at most eight at a time.
     pub strangers_per_source: usize,
     /// Prefix lengths by which addresses count as one source.
     pub source_block: SourceBlock,
-    /// Most connections of one account; if `None`, a share of all places.
+    /// Maximum number of connections of one account; if `None`, a share of all places.
     pub per_user: Option<usize>,
-    /// Most new connections per second.
+    /// Maximum number of new connections per second.
     pub per_second: usize,
 }
 
@@ -42,11 +43,11 @@ const SHARE: usize = 4;
 /// Kind of account that logs in, which decides how many connections it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// One account among others.
+    /// An account other than root, on a server with several accounts.
     Account,
     /// The only account that the server admits.
     OnlyAccount,
-    /// root, which must be able to log in to find out what is wrong.
+    /// The account root, which must be able to log in to find the cause of a problem.
     Root,
 }
 

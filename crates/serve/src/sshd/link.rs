@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Contents of the message that carries descriptors.
 const HANDED: &[u8] = &[22];
-/// Most descriptors in one message.
+/// Maximum number of descriptors in one message.
 const MOST_HANDED: usize = 2;
 
 /// One end of the socket. Messages are sent and received whole, and their length is bounded.
@@ -67,7 +67,9 @@ impl Link {
         let len = self.receive_into(&mut [], RecvFlags::PEEK)?;
         if len > LONGEST {
             self.receive_into(&mut [], RecvFlags::empty())?;
-            return Err(io::Error::other("a message between processes is too long"));
+            return Err(io::Error::other(
+                "internal error: a message to another longhaul process is too long",
+            ));
         }
         let mut message = Zeroizing::new(vec![0; len]);
         if len > 0 {
@@ -126,7 +128,11 @@ impl Link {
         if len == 0 {
             return Ok(None);
         }
-        let wrong = |_| io::Error::other("unexpected descriptors were passed between processes");
+        let wrong = |_| {
+            io::Error::other(
+                "internal error: another longhaul process passed unexpected descriptors",
+            )
+        };
         match text[..len] == *HANDED {
             true => fds.try_into().map(Some).map_err(wrong),
             false => Err(wrong(fds)),
@@ -160,7 +166,9 @@ impl AsFd for Link {
 
 /// Error for an invalid message; its sender is treated as compromised.
 pub(super) fn nonsense(e: WireError) -> io::Error {
-    io::Error::other(format!("malformed message between processes: {e}"))
+    io::Error::other(format!(
+        "internal error: invalid message from another longhaul process: {e}"
+    ))
 }
 
 /// Waits until one of the descriptors is readable or closed, at most until `deadline`; returns

@@ -1,9 +1,9 @@
 //! An SSH server for file transfers: it accepts connections, authorizes keys by authorized_keys,
 //! and serves only the SFTP subsystem, scp's old protocol and allowed programs.
 //!
-//! A confined process ([`mod@preauth`]) reads client input before the login. After the login a process
-//! of the account ([`account`]) does, or a thread of this process if that has no more rights than
-//! the account. A [`monitor`] stands between them: docs/design/0007-accounts.md.
+//! A confined process ([`mod@preauth`]) reads client input before the login. After the login a
+//! process of the account ([`account`]) does, or a thread of this process if that has no more
+//! rights than the account. A [`monitor`] stands between them: docs/design/0007-accounts.md.
 //!
 //! Each connection has its own thread: their number is bounded, and file systems block anyway.
 
@@ -137,7 +137,7 @@ impl Settings {
             algorithms: self.algorithms.clone(),
             to_old_clients: self.to_old_clients.clone(),
             becomes: self.entrance.preauth_user(),
-            empty: self.entrance.preauth_folder(),
+            chroot_dir: self.entrance.preauth_folder(),
             login_milliseconds: self.login_time.as_millis() as u64,
         }
     }
@@ -344,7 +344,7 @@ impl Server {
                     }
                     Err(e) if is_passing(&e) => {}
                     Err(e) if is_exhausted(&e) => {
-                        warn!("cannot accept connections for now: {e}");
+                        warn!("cannot accept connections, trying again: {e}");
                         thread::sleep(EXHAUSTED);
                     }
                     Err(e) => return Err(e),
@@ -422,12 +422,12 @@ fn serve(
 ) {
     let _span = info_span!("connection", %peer, user = field::Empty).entered();
     if let Err(e) = Tuning::default().accepted(&stream) {
-        warn!("ended: the connection broke: {e}");
+        warn!("the connection broke: {e}");
         return;
     }
     match Monitor::new(settings, shared, (stream, peer), place).run(taken, stopping) {
         Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("disconnected"),
-        Err(why) => warn!("ended: {why}"),
+        Err(why) => warn!("the connection ended with an error: {why}"),
     }
 }
 

@@ -32,11 +32,12 @@ use crate::error::ConnectionError;
 /// Extra time before the monitor enforces the login time; the preauth process tells the client in
 /// time by itself.
 const SLACK: Duration = Duration::from_secs(2);
-/// Most key exchanges before the login: the first one and repeated ones.
+/// Maximum number of key exchanges before the login: the first one and repeated ones.
 const MOST_SIGNATURES: u32 = 8;
-/// Most questions about keys: six refusals, and an accepted key may be asked about twice.
+/// Maximum number of questions about keys: six refusals, and an accepted key may be asked about
+/// twice.
 const MOST_QUESTIONS: u32 = 32;
-/// Most log lines before the login.
+/// Maximum number of log lines before the login.
 const MOST_LINES: u32 = 64;
 /// Refusals are sent at multiples of this time after the question, so that timing does not tell the
 /// reason.
@@ -106,7 +107,8 @@ impl<'s> Monitor<'s> {
         // The preauth process, even if compromised, is gone before the client is served.
         drop(preauth);
         let message = message?;
-        let nobody = || io::Error::other("a connection was passed on without a login");
+        let nobody =
+            || io::Error::other("internal error: a connection was passed on without a login");
         let ((user, judge), entrant) = self
             .asked
             .take()
@@ -181,7 +183,9 @@ impl<'s> Monitor<'s> {
     fn sign_early(&mut self, message: &[u8]) -> io::Result<Vec<u8>> {
         self.signatures += 1;
         if self.signatures > MOST_SIGNATURES {
-            return Err(io::Error::other("too many key exchanges before the login"));
+            return Err(io::Error::other(
+                "the client requested too many key exchanges before the login",
+            ));
         }
         let sign = Sign::decode(message).map_err(nonsense)?;
         let (host_key, blob) = sign_with(self.settings, &sign)?;
@@ -198,12 +202,12 @@ impl<'s> Monitor<'s> {
     fn decide(&mut self, message: &[u8]) -> io::Result<Verdict> {
         self.questions += 1;
         if self.questions > MOST_QUESTIONS {
-            return Err(io::Error::other("too many key queries"));
+            return Err(io::Error::other("the client offered too many keys"));
         }
         let prove = question(message)?;
         let exchange = self.exchange.as_ref();
-        let exchange =
-            exchange.ok_or_else(|| io::Error::other("a key was used before the key exchange"))?;
+        let exchange = exchange
+            .ok_or_else(|| io::Error::other("the client used a key before the key exchange"))?;
         let proved = message.first() == Some(&Prove::NUMBER);
         let (user, judge) = match &mut self.asked {
             Some(asked) => asked,
@@ -220,7 +224,9 @@ impl<'s> Monitor<'s> {
             }
         };
         if user != prove.user {
-            return Err(io::Error::other("one connection requested two accounts"));
+            return Err(io::Error::other(
+                "the client requested two accounts on one connection",
+            ));
         }
         let decided = judge.decide(&Check {
             blob: prove.blob,

@@ -66,7 +66,7 @@ pub struct Once {
     pub connection: Option<String>,
 }
 
-/// Reason why the server did not start or has ended. The client was told if possible.
+/// Reason why the server did not start or has ended. The reason was sent to the client if possible.
 #[derive(Debug)]
 pub enum OnceEnd {
     /// The client's request is invalid.
@@ -224,7 +224,8 @@ impl Once {
 }
 
 impl Once {
-    /// Serves only the sources, read-only, within what the options of this machine allow.
+    /// Limits the served files to the sources, read-only, in addition to the limits set by this
+    /// machine's options.
     fn confine(&mut self, sources: ServedSources) -> Result<(), OnceEnd> {
         if self.served.root.is_some() || self.served.access == Access::WriteOnly {
             let why = "longhaul serves only a part of the files here (--root or --write-only)";
@@ -253,7 +254,7 @@ impl Once {
             .as_ref()
             .is_some_and(|only| only.len() == 1);
         if !one || !spec.is_valid() {
-            let why = "the checksums of the growing file are invalid".to_owned();
+            let why = "the client sent invalid checksums of the growing file".to_owned();
             return Err(OnceEnd::Source(why));
         }
         self.served.growing = Some(spec);
@@ -399,7 +400,7 @@ impl Control {
                 used = now;
             }
             if now >= used + FORGOTTEN {
-                let why = "no connection for a long time".to_owned();
+                let why = "no connection was made for a long time".to_owned();
                 return Err(OnceEnd::Local(why));
             }
             match self.next(Some(ended), Some(now + LOOK))? {

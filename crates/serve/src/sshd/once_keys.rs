@@ -10,7 +10,7 @@ use super::refusal::{KeyRefusal, MissingTouch};
 
 /// Time after which an unused key is discarded.
 const LIFE: Duration = Duration::from_secs(30);
-/// Most unused keys at a time.
+/// Maximum number of unused keys at a time.
 const MOST: usize = 64;
 
 /// Unused one-login keys. Times are monotonic, so setting the clock has no effect.

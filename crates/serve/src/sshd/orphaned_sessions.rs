@@ -12,8 +12,8 @@ use super::session::Session;
 /// CLOSE at once does not wait. sshd lets such programs run on; here none outlives its connection.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Most orphaned sessions of a connection, equal to the limit of channels: opening and closing
-/// channels gives a client no more processes than keeping them open.
+/// Maximum number of orphaned sessions of a connection, equal to the limit of channels: opening and
+/// closing channels gives a client no more processes than keeping them open.
 const MOST: usize = super::connection::MOST_SESSIONS;
 
 /// Sessions without a channel, each with the time at which it is ended.

@@ -32,10 +32,11 @@ pub(super) struct PreauthTask {
     pub(super) host_keys: Vec<Vec<u8>>,
     pub(super) algorithms: Algorithms,
     pub(super) to_old_clients: Option<FullOffer>,
-    /// User and group to switch to, if the server is root's.
+    /// User and group ID to switch to, if the server runs as root.
     pub(super) becomes: Option<(u32, u32)>,
-    /// Directory to use as root (chroot) before the switch, if there is one.
-    pub(super) empty: Option<PathBuf>,
+    /// Empty directory for chroot(2) before the process switches to `becomes`; `None` if there is
+    /// none.
+    pub(super) chroot_dir: Option<PathBuf>,
     pub(super) login_milliseconds: u64,
 }
 
@@ -64,8 +65,8 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
     let mut random = engine::random();
     random(&mut [0; 16]);
     if let Some((uid, gid)) = task.becomes {
-        if let Some(empty) = &task.empty {
-            confine::leave_files(empty)?;
+        if let Some(chroot_dir) = &task.chroot_dir {
+            confine::leave_files(chroot_dir)?;
         }
         confine::become_user(uid, gid, &[])?;
     }
@@ -160,7 +161,7 @@ impl Preauth<'_> {
         }
     }
 
-    /// Runs until the client is logged in and has been told so.
+    /// Runs until the client is logged in and the success message was sent.
     fn serve(&mut self) -> Result<(), ConnectionError> {
         loop {
             let done = self.write()?;

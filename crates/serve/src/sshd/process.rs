@@ -26,7 +26,7 @@ pub enum Role {
 const LOG_LEVEL: &str = "LONGHAUL_LOG_LEVEL";
 
 impl Role {
-    /// Most detailed level that the server logs, as passed to a process that it starts.
+    /// The most detailed level that the server logs, as passed to a process that it starts.
     pub fn log_level() -> LevelFilter {
         let level = env::var(LOG_LEVEL).ok();
         level
@@ -114,7 +114,7 @@ impl ForkedAccount {
         let (link, theirs) = Link::pair()?;
         template.hand(&[client.as_fd(), theirs.as_fd()])?;
         drop(theirs);
-        let gone = || io::Error::other("the fork server does not answer");
+        let gone = || io::Error::other("internal error: the fork server does not answer");
         let [said] = readable([link.as_fd()], Some(Instant::now() + PATIENCE))?;
         if !said {
             return Err(gone());

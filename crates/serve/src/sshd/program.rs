@@ -27,9 +27,9 @@ use crate::words::{self, CommandError};
 
 /// Default search path, for this server and for the programs that it runs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Most bytes of output that wait for the client's window.
+/// Maximum bytes of output that wait for the client's window.
 const QUEUE: usize = 1 << 20;
-/// Most bytes read in a turn, so that other channels get theirs.
+/// Maximum bytes read in a turn, so that other channels are served as well.
 const TURN: usize = 1 << 20;
 /// Bytes per read.
 const PIECE: usize = 64 << 10;
@@ -108,10 +108,10 @@ impl fmt::Display for ProgramError {
             Self::Shell(why) => {
                 write!(
                     f,
-                    "this server has no shell, and refuses a command that {why}"
+                    "this server has no shell, so it refuses a command that {why}"
                 )
             }
-            Self::Empty => f.write_str("the command is empty"),
+            Self::Empty => f.write_str("the client sent an empty command"),
             Self::NotAllowed(names) => {
                 write!(f, "this server runs only {}", names.join(", "))
             }
@@ -191,7 +191,8 @@ pub(super) struct Program {
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
-    /// On the heap: on the stack every connection would need as much.
+    /// Read buffer, on the heap because the stack of every connection would need this space
+    /// otherwise.
     piece: Box<[u8]>,
     over: bool,
     sent: u64,
@@ -303,8 +304,8 @@ impl Program {
         }
     }
 
-    /// Writes received bytes to the program's standard input; returns how many it took. With
-    /// `ended` set, no more will come.
+    /// Writes received bytes to the program's standard input; returns how many it took. `ended`
+    /// means that no further bytes will follow.
     pub(super) fn feed(&mut self, received: &mut VecDeque<Bytes>, ended: bool) -> usize {
         let mut taken = 0;
         while let Some(bytes) = received.front_mut() {

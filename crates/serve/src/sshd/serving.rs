@@ -45,9 +45,9 @@ impl Serving<'_> {
     }
 
     /// Descriptor that becomes readable when the blocking pool has finished something.
-    pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn waker(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Sftp(server) => server.bell(),
+            Self::Sftp(server) => server.waker(),
             Self::Scp(_) => None,
         }
     }

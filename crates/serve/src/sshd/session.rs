@@ -27,14 +27,14 @@ const FILES_ONLY: &str =
     "This server transfers files only: it has no shell and runs no commands.\r\n";
 /// Received bytes that stay in their segments: the limit at which reading stops, plus one read.
 const WAITING: usize = 2 << 20;
-/// Waiting bytes at which no more is read, as long as they can be handled.
+/// Number of unprocessed bytes at which reading pauses, as long as they can be handled.
 const BEHIND: usize = 1 << 20;
 /// Length of the buffers into which further bytes are copied.
 const GATHERED: usize = 64 << 10;
 /// Slices shorter than this are always copied together.
 const SMALL: usize = 2 << 10;
-/// Most bytes of requests handled in a turn, and the longest time, so that other channels get their
-/// turn and answers leave.
+/// Maximum bytes of requests handled in a turn, and the longest time, so that other channels get
+/// their turn and answers leave.
 const TURN: usize = 1 << 20;
 const TURN_TIME: Duration = Duration::from_millis(5);
 
@@ -198,10 +198,10 @@ impl<'s> Session<'s> {
         let runs = self.program.as_ref().filter(|_| !self.over);
         // After the end nobody handles the completions of the pool.
         let hears = self.server.as_ref().filter(|_| !self.over);
-        let bell = hears.and_then(Serving::bell);
+        let waker = hears.and_then(Serving::waker);
         runs.into_iter()
             .flat_map(|program| program.watch(self.id, channels, &self.received))
-            .chain(bell.map(|bell| (bell, PollFlags::IN)))
+            .chain(waker.map(|waker| (waker, PollFlags::IN)))
     }
 
     /// Time at which the session needs a turn without any event of [`Session::watch`].
@@ -327,7 +327,9 @@ impl<'s> Session<'s> {
                 }
             }
             if !bytes.is_empty() {
-                return warn!("the client left more requests behind than are carried out");
+                return warn!(
+                    "the client disconnected: its unfinished requests were dropped after {LAST:?}"
+                );
             }
         }
         while server.awaits() && Instant::now() < until {

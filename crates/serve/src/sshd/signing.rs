@@ -45,5 +45,5 @@ fn host_key<'s, 'a>(
 }
 
 fn not_needed() -> io::Error {
-    io::Error::other("an unneeded signature was requested")
+    io::Error::other("internal error: an unneeded signature was requested")
 }

@@ -102,7 +102,7 @@ impl SpareProcesses {
     /// Replaces a process that has ended.
     pub(super) fn replace_ended(&mut self, settings: &Settings) {
         let lived = self.drop_ended();
-        warn!("a spare process has ended");
+        warn!("a process that was started for the next client has ended");
         if lived.is_none_or(|lived| lived >= SOON) {
             self.refill(settings);
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// Our number of a channel.
+/// Channel number that this end assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);
 

@@ -174,7 +174,7 @@ impl Channels {
             .map_or(MAX_DATA, |most| most.min(self.pool.slot()))
     }
 
-    /// Opens a session.
+    /// Opens a session channel (RFC 4254 section 6.1).
     pub fn open_session(&mut self) -> ChannelId {
         self.open(b"session", &[], false)
     }

@@ -340,8 +340,8 @@ impl Connection {
 
     /// Returns how long sent packets may borrow their payload: until they are sent if they are
     /// neither sealed nor compressed.
-    pub fn outlying(&self) -> BorrowPolicy {
-        self.transport.outlying()
+    pub fn borrow_policy(&self) -> BorrowPolicy {
+        self.transport.borrow_policy()
     }
 
     /// Returns true if sent packets need no sealing.

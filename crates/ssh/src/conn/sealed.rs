@@ -73,7 +73,7 @@ impl SealedQueue {
     /// # Errors
     /// Errors of [`SealedQueue::fill`].
     pub fn settle(&mut self, conn: &mut Connection) -> Result<(), Error> {
-        if conn.outlying() != BorrowPolicy::UntilSealed {
+        if conn.borrow_policy() != BorrowPolicy::UntilSealed {
             return Ok(());
         }
         while self.missed.is_none()

@@ -351,8 +351,8 @@ impl Transport {
     }
 
     /// Returns how long sent packets may borrow their payload.
-    pub(crate) fn outlying(&self) -> BorrowPolicy {
-        self.outbound.outlying()
+    pub(crate) fn borrow_policy(&self) -> BorrowPolicy {
+        self.outbound.borrow_policy()
     }
 
     /// Returns true if sent packets need no sealing, because there is neither cipher nor MAC.

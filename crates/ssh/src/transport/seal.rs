@@ -338,7 +338,7 @@ impl Outbound {
     }
 
     /// Returns how long sent packets may borrow their payload.
-    pub(crate) fn outlying(&self) -> BorrowPolicy {
+    pub(crate) fn borrow_policy(&self) -> BorrowPolicy {
         match self.deflate {
             Some(_) => BorrowPolicy::Never,
             None if self.is_free() => BorrowPolicy::UntilSent,

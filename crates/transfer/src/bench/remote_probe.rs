@@ -22,7 +22,7 @@ pub struct ServerCpuTime {
     pub processes: u32,
 }
 
-/// Sends queries to the far end over a session of its own.
+/// Sends queries to the far end over a separate session.
 pub struct RemoteProbe {
     questions: Questions,
 }
@@ -59,7 +59,7 @@ impl RemoteProbe {
     }
 }
 
-const NO_SHELL: &str = "the host runs no commands";
+const NO_SHELL: &str = "the host does not run commands for this account";
 
 /// Parses df's last line: device, blocks of 1024, used, free, percentage, folder.
 const ROOM: &str = "m=no; if [ -d /dev/shm ] && [ -w /dev/shm ]; then \

@@ -33,31 +33,31 @@ pub use user::LocalUser;
 /// A query for a host's configuration, with the flags that affect it.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// The host as in the operand.
+    /// Host name in the operand.
     pub host: String,
-    /// The user in the operand.
+    /// User name in the operand.
     pub user: Option<String>,
-    /// The port in the URI, or of `-P`.
+    /// Port from the URI or from `-P`.
     pub port: Option<u16>,
-    /// `-F`.
+    /// Configuration file given with `-F`.
     pub file: Option<PathBuf>,
-    /// The `-o` options in order, as written.
+    /// Options given with `-o`, unparsed, in order.
     pub options: Vec<String>,
-    /// The `-i` files in order.
+    /// Private key files given with `-i`, in order.
     pub identities: Vec<PathBuf>,
-    /// `-J`.
+    /// Jump hosts given with `-J`.
     pub jump: Option<String>,
-    /// `-c`.
+    /// Cipher list given with `-c`.
     pub cipher: Option<String>,
-    /// `-C`.
+    /// True if `-C` was given.
     pub compression: bool,
-    /// `-4` or `-6`.
+    /// Address family given with `-4` or `-6`.
     pub family: AddressFamily,
-    /// `-A`.
+    /// True if `-A` was given.
     pub forward_agent: bool,
-    /// `-B`.
+    /// True if `-B` was given.
     pub batch: bool,
-    /// `-q`.
+    /// True if `-q` was given.
     pub quiet: bool,
     /// The program that evaluates the configuration; `ssh` from PATH if `None`.
     pub ssh: Option<OsString>,

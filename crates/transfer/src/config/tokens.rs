@@ -11,11 +11,11 @@ use super::{ConfigError, LocalUser};
 pub struct Tokens {
     /// `%n`: the host as the user wrote it.
     pub asked: String,
-    /// `%h`.
+    /// Value of `%h`, the host name.
     pub host: String,
-    /// `%p`.
+    /// Value of `%p`, the port.
     pub port: u16,
-    /// `%r`.
+    /// Value of `%r`, the remote user name.
     pub user: String,
     /// `%k`: HostKeyAlias, or the host as the user wrote it.
     pub alias: String,

@@ -76,7 +76,7 @@ pub trait AuthHandler: Send {
 
     /// Records that authentication succeeded; `key` holds identity and algorithm if that key alone
     /// was sufficient.
-    fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &ServerFacts);
+    fn authenticated(&mut self, key: Option<(usize, &str)>, server_facts: &ServerFacts);
 
     /// Records the SFTP server's version and extensions.
     fn server(&mut self, info: &ServerInfo);
@@ -139,7 +139,7 @@ pub struct Credentials {
     /// True if the host key was verified. With StrictHostKeyChecking=no this may be false, and then
     /// nothing is sent early.
     pub verified: bool,
-    /// How often a password prompt is shown at most.
+    /// Maximum number of password prompts.
     pub max_prompts: u32,
 }
 

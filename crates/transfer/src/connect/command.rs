@@ -80,7 +80,8 @@ impl RemoteCommand {
                 format!("{shown}: {why}"),
             )
         };
-        let channel = channel.ok_or_else(|| host("there is no way to run a command".to_owned()))?;
+        let channel =
+            channel.ok_or_else(|| host("cannot run a command over this connection".to_owned()))?;
         // The channel request would otherwise wait for the first write, so it is sent here.
         link.flush(Instant::now())
             .map_err(|e| host(e.into_words()))?;

@@ -443,7 +443,7 @@ impl Prompt for WatchedPrompt {
         match self.inner.lock() {
             Ok(mut inner) => inner.ask(question, kind),
             Err(_) => Err(PromptError::Unavailable(
-                "the thread that asks questions has failed",
+                "internal error: the thread that asks questions has failed",
             )),
         }
     }

@@ -1,8 +1,8 @@
 //! Direct connections to a `longhaul serve --once` that was started over a login of the server's
 //! sshd: docs/design/0010-direct.md.
 
+mod auth_handler;
 mod between;
-mod gate;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -18,9 +18,9 @@ use ssh::transport::{DisabledProtection, KexGuess, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::debug;
 
+use self::auth_handler::DirectAuthHandler;
 use self::between::BetweenOpener;
 pub use self::between::{BetweenHosts, BetweenSettings, SourceReached};
-use self::gate::DirectAuthHandler;
 use super::error::ConnectError;
 use super::proposing::SecurityProposal;
 use super::remote_use;
@@ -35,8 +35,8 @@ use crate::session::{
 
 /// The number of keys registered at first: a copy starts with at most that many connections.
 const FIRST_KEYS: usize = 4;
-/// Time for which a registered key is used. The far end forgets a key after 30 s, and the login needs
-/// part of that time.
+/// Time for which a registered key is used. The far end forgets a key after 30 s, and the login
+/// needs part of that time.
 const KEY_LIFE: Duration = Duration::from_secs(20);
 /// Time in which the far end must confirm further keys.
 const TAKEN: Duration = Duration::from_secs(10);
@@ -195,7 +195,7 @@ impl Direct {
             .to_bytes(),
         );
         let outlet = state.outlet.as_ref();
-        outlet.ok_or("its control channel was closed")?(message);
+        outlet.ok_or("the control channel to the far end was closed")?(message);
         let until = Instant::now() + TAKEN;
         while !state.taken.remove(&number) {
             if let Some(why) = &state.failed {
@@ -203,7 +203,7 @@ impl Direct {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err("its control channel does not answer".to_owned());
+                return Err("the far end does not answer on the control channel".to_owned());
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -230,8 +230,8 @@ impl Direct {
         });
         let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
         let config = self.link(&server, login);
-        let gate = DirectAuthHandler::new(server.user, server.host_key, key);
-        let mut link = SshLink::connect(config, open, Box::new(gate))?;
+        let auth_handler = DirectAuthHandler::new(server.user, server.host_key, key);
+        let mut link = SshLink::connect(config, open, Box::new(auth_handler))?;
         link.try_once(FirstJobs::WithLogin);
         // The host key was announced over the login connection, and the far end knows the client
         // key, so requests can follow authentication without waiting for its result. Between two
@@ -313,7 +313,7 @@ impl Direct {
                 }
                 let mut state = self.lock();
                 if state.server.is_some() {
-                    return Err("it answered twice".to_owned());
+                    return Err("the far end answered twice".to_owned());
                 }
                 debug!("{}: direct connections to {address}", self.config.name);
                 state.server = Some(ServerAt {
@@ -443,19 +443,17 @@ fn new_key() -> Result<PrivateKey, String> {
 }
 
 fn unreached(e: &DialError, address: SocketAddr) -> String {
-    let port = address.port();
     match e {
         DialError::TimedOut(after) => format!(
-            "port {port} did not answer within {:.1} s; a firewall may drop the packets",
+            "{address} did not answer within {:.1} s; a firewall may drop the packets",
             after.as_secs_f64()
         ),
         DialError::Unreachable(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
             format!(
-                "port {port} refused the connection; a firewall or address translation may \
-                 block it"
+                "{address} refused the connection; a firewall or address translation may block it"
             )
         }
-        DialError::Unreachable(e) => format!("cannot connect to port {port}: {e}"),
+        DialError::Unreachable(e) => format!("cannot connect to {address}: {e}"),
         DialError::NoAddress(why) => why.clone(),
     }
 }

@@ -26,7 +26,7 @@ pub enum ConnectCheck {
     HostKey,
     /// The login.
     Login,
-    /// Starting what was logged in for.
+    /// Starting the SFTP session or command after the login.
     Session,
 }
 

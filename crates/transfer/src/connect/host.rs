@@ -140,7 +140,7 @@ pub(super) fn start(
 ) -> Result<Started, ConnectError> {
     if hops > MAX_HOPS {
         let text = format!(
-            "{}: more than {MAX_HOPS} jump hosts (ProxyJump)",
+            "{}: the ProxyJump chain is longer than {MAX_HOPS} hosts; check ssh_config for a loop",
             config.host
         );
         return Err(ConnectError::configuration(text));
@@ -187,7 +187,7 @@ pub(super) fn start(
     let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
     let link = link_config(&config, around, hops, memory.as_ref(), (proposal, reasons));
     let open = opener(&config, around, hops, mss)?;
-    let gate = HostAuthHandler::new(
+    let auth_handler = HostAuthHandler::new(
         config,
         known,
         around.prompt.clone(),
@@ -195,7 +195,7 @@ pub(super) fn start(
         memory,
         beside.map(|b| b.host_key.clone()),
     );
-    let link = SshLink::connect(link, open, Box::new(gate))?;
+    let link = SshLink::connect(link, open, Box::new(auth_handler))?;
     Ok(Started { link, proven })
 }
 
@@ -427,8 +427,10 @@ fn passed_by(
     let socket = passed_socket(&ours, patience).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::UnexpectedEof => child.why_ended(),
-            io::ErrorKind::InvalidData => "the ProxyCommand did not pass a socket".to_owned(),
-            io::ErrorKind::TimedOut => "no socket arrived in time (ConnectTimeout)".to_owned(),
+            io::ErrorKind::InvalidData => "the ProxyCommand passed no socket".to_owned(),
+            io::ErrorKind::TimedOut => {
+                "the ProxyCommand passed no socket in time (ConnectTimeout)".to_owned()
+            }
             _ => error.to_string(),
         };
         child.kill();
@@ -461,7 +463,8 @@ fn jump_through(
     depth: usize,
 ) -> Result<Stream, ConnectError> {
     let Some((last, before)) = hops.split_last() else {
-        let why = format!("{host}: ProxyJump names no host");
+        let why =
+            format!("{host}: ProxyJump names no host; correct it in ssh_config, or use -J HOST");
         return Err(ConnectError::configuration(why));
     };
     let mut config = (around.hop)(last)?;

@@ -505,7 +505,7 @@ impl AuthHandler for HostAuthHandler {
         )
     }
 
-    fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &ServerFacts) {
+    fn authenticated(&mut self, key: Option<(usize, &str)>, server_facts: &ServerFacts) {
         if self.distrusted {
             return;
         }
@@ -524,12 +524,15 @@ impl AuthHandler for HostAuthHandler {
                 sufficient: true,
             })
         });
-        let same = self.memory.as_ref().filter(|m| m.banner == visit.banner);
+        let same = self
+            .memory
+            .as_ref()
+            .filter(|m| m.banner == server_facts.banner);
         let known = self.same_host();
         let mut memory = HostMemory {
-            banner: visit.banner.clone(),
-            kex: visit.kex.clone(),
-            host_key_algorithm: visit.host_key_algorithm.clone(),
+            banner: server_facts.banner.clone(),
+            kex: server_facts.kex.clone(),
+            host_key_algorithm: server_facts.host_key_algorithm.clone(),
             host_key: self.fingerprint.clone(),
             accepted_key,
             sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
@@ -538,8 +541,8 @@ impl AuthHandler for HostAuthHandler {
             // update.
             ..known.cloned().unwrap_or_default()
         };
-        memory.on_connection(visit.addresses, visit.rtt);
-        if let Some(rtt) = visit.rtt {
+        memory.on_connection(server_facts.addresses, server_facts.rtt);
+        if let Some(rtt) = server_facts.rtt {
             memory.note_rtt(rtt);
         }
         if let Some(at) = self.zlib_failed {

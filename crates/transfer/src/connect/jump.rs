@@ -44,8 +44,8 @@ pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> 
     Ok(Stream::Jump(inner, Some(CarrierThread { thread, refused })))
 }
 
-/// Moves bytes until either side ends. Messages of the far end and the reason why it ended go to
-/// `hears`.
+/// Moves bytes until either side ends. `hears` receives the messages of the far end and the reason
+/// for its end.
 pub(super) fn carry(
     mut outer: SshLink,
     channel: ChannelId,
@@ -146,9 +146,9 @@ fn refusal(code: u32, text: &str) -> String {
     } else if says("name or service") || says("name resolution") || says("not known") {
         "it cannot resolve the name: set HostName in ssh_config to an address that it can reach"
     } else if says("refused") {
-        "no SSH server listens there for it"
+        "no SSH server listens on that port"
     } else {
-        "check the address, and firewalls between the two"
+        "check the address, and the firewalls between the two hosts"
     };
     format!("{text}: {remedy}")
 }

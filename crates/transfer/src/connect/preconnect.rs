@@ -103,7 +103,7 @@ pub(super) struct Preconnect(Arc<Started>);
 #[derive(Default)]
 struct Started {
     state: Mutex<StartedConnection>,
-    /// Notified when no more connections are started.
+    /// Notified when the opening of connections has ended.
     ended: Condvar,
 }
 
@@ -111,7 +111,7 @@ struct Started {
 struct StartedConnection {
     connections: u32,
     waiting: VecDeque<Waiting>,
-    /// True if no more connections are started.
+    /// True if no further connections are opened.
     over: bool,
 }
 

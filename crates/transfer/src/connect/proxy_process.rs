@@ -26,7 +26,8 @@ const SHOWN: usize = 300;
 #[derive(Debug)]
 pub struct ProxyProcess {
     child: Mutex<Child>,
-    /// The end of the command's standard error, which is also passed through.
+    /// Last part of the command's standard error, for error messages; all of it is also passed
+    /// through.
     said: Arc<Mutex<Vec<u8>>>,
     /// Disconnected once the command's standard error was read to its end, which comes with the last
     /// process that has it open.
@@ -112,7 +113,7 @@ impl ProxyProcess {
     }
 }
 
-/// Copies the command's standard error to ours and keeps the end of it.
+/// Copies the command's standard error to this process's, and keeps its last part.
 fn pass_on(mut from: ChildStderr, kept: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut buffer) {

@@ -21,7 +21,7 @@ pub enum RemoteServerUse {
     /// Used if present and if the copy is large enough to ask for it.
     #[default]
     Auto,
-    /// Never used.
+    /// A longhaul at the far end is not used.
     Stock,
     /// Used if present, and always looked for: the user wants a feature that it alone has.
     Wanted,
@@ -164,8 +164,8 @@ pub fn findings(config: &HostConfig, memories: &MemoryStore) -> Option<(Findings
     Some((findings, age))
 }
 
-/// Returns what is known of the remote longhaul before asking; `absolute` if the remote working
-/// directory does not matter.
+/// Returns what earlier connections learned about the remote longhaul; `absolute` if the remote
+/// working directory does not matter.
 pub(super) fn known(
     wanted: RemoteServerUse,
     absolute: bool,
@@ -178,7 +178,9 @@ pub(super) fn known(
     );
     let far = match wanted {
         RemoteServerUse::Stock => {
-            return RemoteKnowledge::Never("longhaul was not looked for there (--far-end=stock)");
+            return RemoteKnowledge::Never(
+                "longhaul was not looked for on the host (--far-end=stock)",
+            );
         }
         RemoteServerUse::Auto
         | RemoteServerUse::Wanted
@@ -196,12 +198,16 @@ pub(super) fn known(
         {
             RemoteKnowledge::Never(match far.placed {
                 _ if far.unusable => {
-                    "longhaul at the far end could not serve files within the last day"
+                    "longhaul at the far end failed to serve files when it was tried within the \
+                     last day"
                 }
-                None => "longhaul was not found at the far end within the last day",
+                None => {
+                    "longhaul was not found at the far end when last looked for, within the last \
+                     day"
+                }
                 Some(_) => {
-                    "the installed longhaul could not be started within the last day: run \
-                     longhaul bootstrap again"
+                    "the installed longhaul failed to start when last tried, within the last day: \
+                     run longhaul bootstrap again"
                 }
             })
         }

@@ -16,7 +16,7 @@ use ssh::transport::KexGuess;
 /// data beside a time stamp, 2,656 in two segments. On Ethernet, data arrive 0.4 % slower than in
 /// full segments.
 const MSS: u16 = 1340;
-/// The shortest round trip for which a saved one is worth the 0.4 %.
+/// Shortest round trip time at which saving a round trip outweighs the cost of 0.4 %.
 const LONG: Duration = Duration::from_millis(20);
 /// Key exchanges whose reply, together with KEXINIT, needs more than one segment and at most two.
 const LARGE: [&str; 2] = ["sntrup761x25519-sha512", "mlkem768x25519-sha256"];

@@ -133,7 +133,7 @@ impl TcpDialer {
         }
         if order.is_empty() {
             return Err(DialError::NoAddress(
-                "it has no address of the family chosen by -4 or -6".into(),
+                "the host has no address of the family chosen by -4 or -6".into(),
             ));
         }
         Ok(order)

@@ -165,7 +165,7 @@ pub(super) struct Engine<'a> {
     pub(super) links: TopLevelLinks,
     /// Target path as the user named it.
     pub(super) named: Vec<u8>,
-    /// Nothing existed at the path of the remote target, and one source goes there.
+    /// True if nothing existed at the path of the remote target and there is a single source.
     pub(super) target_missing: bool,
     /// Files of this machine, if no session resolves the target's paths.
     own_files: Rc<dyn LocalOps>,

@@ -82,7 +82,7 @@ struct Guessing {
     /// Target path as the user wrote it.
     target: Vec<u8>,
     is: Option<TargetIs>,
-    /// Reason that the server could not say what the target is.
+    /// Reason for which the server did not report the type of the target.
     refusal: Option<String>,
     fault: Option<Fault>,
 }
@@ -127,8 +127,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Notes that no file is being written to `target` any more, and starts the next one that waits
-    /// for it.
+    /// Records that writing to `target` has ended, and starts the next file that waits for it.
     fn free_place(&mut self, target: &[u8]) {
         let stopped = self.stopped();
         if let Some(next) = self.files.vacate(target).filter(|_| !stopped) {

@@ -91,8 +91,8 @@ impl Files {
         Some(item)
     }
 
-    /// Notes that no file is written to `target` any more. Returns the next item for it, which
-    /// occupies it from now on.
+    /// Records that writing to `target` has ended. Returns the next item that waits for it, which
+    /// now occupies it.
     pub(super) fn vacate(&mut self, target: &[u8]) -> Option<HeldItem> {
         let mut waiting = self.places.remove(target)?;
         let next = waiting.pop_front()?;

@@ -78,7 +78,7 @@ pub(super) fn make_directory(
     }
 }
 
-const IN_THE_WAY: &str = "a file that is not a directory is in the way";
+const IN_THE_WAY: &str = "a file is in the way: remove it";
 
 fn leads_to_directory(at: &Location) -> bool {
     let there = statat(&at.dir, &at.name, AtFlags::empty());
@@ -198,7 +198,7 @@ pub(super) fn make_symlink(
     let points_to = OsStr::from_bytes(points_to);
     let at = directories.locate(path).map_err(|e| link_words(&e))?;
     match at.look().map_err(failed)?.as_ref().map(kind_of) {
-        Some(FileType::Directory) => return Err("a directory is in the way".to_owned()),
+        Some(FileType::Directory) => return Err("a directory is in the way: remove it".to_owned()),
         Some(_) => in_place_of(&at, |temp| symlinkat(points_to, &temp.dir, &temp.name))?,
         None => symlinkat(points_to, &at.dir, &at.name).map_err(|e| failed(e.into()))?,
     }

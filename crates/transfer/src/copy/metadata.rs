@@ -1,4 +1,5 @@
-//! File metadata beyond SFTP: abilities of both ends, and parts that were lost.
+//! File metadata beyond SFTP: the capabilities of both ends, and the record of metadata that could
+//! not be kept.
 
 use std::time::Duration;
 

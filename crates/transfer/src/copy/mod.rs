@@ -130,7 +130,7 @@ pub struct CopyOptions {
     /// Wait until the server at the far end is known, because the metadata to keep needs a
     /// longhaul.
     pub settle: bool,
-    /// If the local target must be a directory.
+    /// Requirement that the local target is a directory.
     #[serde(skip)]
     pub target_directory: TargetDirectory,
 }
@@ -144,10 +144,10 @@ pub struct JournalFolder {
     pub key: Vec<u8>,
 }
 
-/// If a local target must be a directory.
+/// Requirement that a local target is a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetDirectory {
-    /// Only if there are several sources.
+    /// The target must be a directory only if there are several sources.
     #[default]
     AsInScp,
     /// The directory must exist: other copies have the same target.

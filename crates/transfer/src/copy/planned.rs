@@ -78,7 +78,7 @@ pub(crate) fn with_edge<T>(
 pub(crate) struct PlannedEdge<'a>(&'a dyn Edge);
 
 impl<'a> PlannedCopy<'a> {
-    /// Finds what an earlier run of this copy has left, and connects to the hosts of both ends.
+    /// Loads the journal of an earlier run of this copy, and connects to the hosts of both ends.
     ///
     /// # Errors
     ///
@@ -169,7 +169,10 @@ impl<'a> PlannedCopy<'a> {
                 Heard::Event(event) => event,
                 Heard::Nothing => return Ok(None),
                 Heard::Over => {
-                    return Err(format!("{}: the session ended unexpectedly", side.name()));
+                    return Err(format!(
+                        "{}: internal error: the session ended unexpectedly",
+                        side.name()
+                    ));
                 }
             };
             let is_callers = match &event {
@@ -318,7 +321,7 @@ impl<'a> PlannedCopy<'a> {
         self.engine.keeps_special_bits()
     }
 
-    /// When delta is used.
+    /// Returns the setting for the use of delta.
     pub(crate) fn delta(&self) -> DeltaUse {
         self.engine.options.delta
     }

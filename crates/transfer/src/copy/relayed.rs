@@ -139,7 +139,11 @@ impl Engine<'_> {
                 self.start_file(id);
             }
             Some(fault) => self.file_fault(id, fault),
-            None => self.file_failed(id, CopyEnd::Source, "it was not copied".to_owned()),
+            None => self.file_failed(
+                id,
+                CopyEnd::Source,
+                "internal error: the file was not copied".to_owned(),
+            ),
         }
     }
 }

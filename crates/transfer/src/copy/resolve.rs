@@ -274,9 +274,11 @@ impl Engine<'_> {
         match &target.onto {
             TargetPath::Exactly(path) if found > 1 => {
                 let what = if target.is_file {
-                    "several files match, but the target is not a directory".to_owned()
+                    "several files match, but the target is not a directory: name a directory"
+                        .to_owned()
                 } else if self.target.is_some() {
-                    "several files match, but the target directory does not exist".to_owned()
+                    "several files match, but the target directory does not exist: create it first"
+                        .to_owned()
                 } else {
                     match self.local().create_dir(&local_path(path)) {
                         Ok(_) => return Some(TargetPath::Into(path.clone())),

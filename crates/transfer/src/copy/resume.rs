@@ -1,4 +1,4 @@
-//! Journal of a copy: writes what is done, and resumes what an earlier run has left.
+//! Journal of a copy: records finished work, and resumes the work of an interrupted run.
 
 mod begin;
 mod boot;
@@ -45,7 +45,7 @@ pub(super) struct ResumeJournal {
     place: Option<Box<dyn JournalStore>>,
     /// State left by an earlier run, minus the files already taken from it.
     state: State,
-    /// Nothing is resumed from the earlier run.
+    /// True if nothing of an earlier run is resumed.
     afresh: bool,
     log: Option<Box<dyn JournalLog>>,
     /// The copy is large enough for the journal, so files wait until their records are written.
@@ -86,7 +86,7 @@ pub(super) struct ResumeJournal {
 enum RecordHandling {
     #[default]
     Written,
-    /// Held until it is known that the receiver did not restart.
+    /// Records held until it is known that the receiver did not restart.
     Held(Vec<Record>),
     /// The receiver has lost data.
     Void,
@@ -210,8 +210,8 @@ impl Engine<'_> {
                 }
                 if state.left_out() > 0 {
                     let text = format!(
-                        "the journal of the interrupted copy tells of more files than are held in memory: {} are \
-                         copied again",
+                        "the journal of the interrupted copy lists more files than fit in memory: \
+                         {} of them are copied again",
                         state.left_out()
                     );
                     self.warn(None, text);
@@ -258,7 +258,7 @@ impl Engine<'_> {
             match patience.next() {
                 Some(Wait { pause, tell }) => {
                     if tell {
-                        let what = "waiting for another longhaul that runs this copy to end";
+                        let what = "another longhaul is running this copy: waiting until it ends";
                         self.warn(None, what.to_owned());
                     }
                     self.pause(pause).await;

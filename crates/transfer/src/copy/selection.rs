@@ -148,8 +148,11 @@ impl Engine<'_> {
         for name in missing {
             let name = self.shown(CopyEnd::Source, &name);
             let what = match self.options.recursive || self.options.archive {
-                true => "listed, but in no source",
-                false => "listed, but not looked for: directories are copied with -r",
+                true => "listed in --files-from, but not found in any source: correct the list",
+                false => {
+                    "listed in --files-from, but not found at the top of a source; directories \
+                     need -r"
+                }
             };
             self.fail(None, name, what.to_owned());
         }

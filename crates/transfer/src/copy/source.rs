@@ -67,15 +67,15 @@ pub(super) struct ActiveWalks {
     remote: BTreeMap<WalkId, Remote>,
     /// Listings of roots that were requested together with the roots' attributes.
     ahead: BTreeMap<WalkId, EarlyListing>,
-    /// The source was told to pause its listings.
+    /// True if the source was requested to pause its listings.
     holds: bool,
-    /// Estimated number of files that the session was told.
+    /// Estimated number of files that was reported to the session.
     foreseen: u64,
     /// Directory at the source that walks must not enter.
     avoid: Option<SelfCopyGuard>,
     /// Claims of merged sources on target paths; `None` without merging.
     claims: Option<ClaimedTargets>,
-    /// Selection of what is copied; `None` if everything is.
+    /// Selection of the files to copy; `None` if all are copied.
     selection: Option<SourceSelection>,
     /// Sources that are identical to their target.
     same: BTreeSet<Vec<u8>>,
@@ -92,7 +92,8 @@ struct SelfCopyGuard {
 
 #[derive(Debug)]
 enum Remote {
-    /// Being queried: the root, its attributes, its canonical path, and the number of open queries.
+    /// The root is being queried: its attributes, its canonical path, and the number of open
+    /// queries.
     Looking {
         root: SourceRoot,
         attributes: Option<Attributes>,
@@ -106,13 +107,13 @@ enum Remote {
 /// Listing that started before its walk.
 #[derive(Debug)]
 enum EarlyListing {
-    /// Answers received so far.
+    /// The walk has not requested the listing yet; these answers have arrived.
     Held {
         answers: Vec<ListAnswer>,
-        /// The listing covers the whole tree.
+        /// True if the listing covers the whole tree.
         tree: bool,
     },
-    /// Answers this request of the walk.
+    /// The listing answers the walk's request with this number.
     Asked(u64),
 }
 

@@ -28,7 +28,7 @@ impl Engine<'_> {
 
     pub(super) fn make_symlink(&mut self, held: HeldItem) {
         if !self.may_link(&held.target, held.dir) {
-            let what = "another source of this copy has this target".to_owned();
+            let what = "another source of this copy has the same target".to_owned();
             return self.symlink_over(&held, Err(what), CopyEnd::Target);
         }
         let points_to = held.points_to.clone().unwrap_or_default();

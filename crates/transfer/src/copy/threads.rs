@@ -34,7 +34,7 @@ pub(super) struct ThreadedEdge<'a> {
     /// Receivers of the sessions' events, by the session's number.
     sessions: RefCell<Vec<Receiver<SessionEvent>>>,
     /// Bell of the journal, once there is one.
-    bell: Rc<RefCell<Option<Receiver<()>>>>,
+    waker: Rc<RefCell<Option<Receiver<()>>>>,
     wish: RefCell<Wish>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> ThreadedEdge<'a> {
             connect,
             cancel,
             sessions: RefCell::default(),
-            bell: Rc::default(),
+            waker: Rc::default(),
             wish: RefCell::default(),
         }
     }
@@ -64,15 +64,15 @@ impl<'a> ThreadedEdge<'a> {
     /// Blocks until `wish` is fulfilled.
     fn wait(&self, wish: &Wish) {
         let sessions = self.sessions.borrow();
-        let bell = self.bell.borrow();
+        let waker = self.waker.borrow();
         let mut select = Select::new();
         for number in &wish.sessions {
             if let Some(events) = sessions.get(*number) {
                 select.recv(events);
             }
         }
-        if let Some(bell) = bell.as_ref().filter(|_| wish.journal) {
-            select.recv(bell);
+        if let Some(waker) = waker.as_ref().filter(|_| wish.journal) {
+            select.recv(waker);
         }
         if wish.cancel {
             select.recv(self.cancel.receiver());
@@ -149,8 +149,8 @@ impl Edge for ThreadedEdge<'_> {
         target: Option<&Path>,
         folder: Option<&Path>,
     ) -> Box<dyn JournalStore> {
-        let bell = Rc::clone(&self.bell);
-        Box::new(JournalFile::new(command, target, folder, bell))
+        let waker = Rc::clone(&self.waker);
+        Box::new(JournalFile::new(command, target, folder, waker))
     }
 
     fn boot(&self) -> Vec<u8> {
@@ -225,12 +225,13 @@ impl Remote for Session {
     }
 
     fn was_file(&self, path: &[u8]) -> bool {
-        self.reach().is_some_and(|reach| reach.was_file(path))
+        self.connection_source()
+            .is_some_and(|connection_source| connection_source.was_file(path))
     }
 
     fn note_place(&self, path: &[u8], file: bool) {
-        if let Some(reach) = self.reach() {
-            reach.note_place(path, file);
+        if let Some(connection_source) = self.connection_source() {
+            connection_source.note_place(path, file);
         }
     }
 

@@ -41,7 +41,7 @@ impl TransferEstimate {
 #[derive(Debug, Default)]
 pub(super) struct Counting {
     shared: Arc<Shared>,
-    /// Part of the count that the session knows.
+    /// Part of the count that was already reported to the session.
     told: FileCount,
 }
 
@@ -56,8 +56,7 @@ struct Shared {
 }
 
 impl Counting {
-    /// Counts the files at `paths`, including subdirectories if `recursive`, on a thread of its
-    /// own.
+    /// Counts the files at `paths`, including subdirectories if `recursive`, on a new thread.
     pub(super) fn of(paths: &[Vec<u8>], recursive: bool) -> Self {
         let paths: Vec<PathBuf> = paths.iter().map(|path| local_path(path)).collect();
         let counting = Self::default();

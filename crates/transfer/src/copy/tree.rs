@@ -63,7 +63,7 @@ struct Dir {
 pub(super) enum FailureScope {
     /// The failure concerns the file itself.
     File,
-    /// Not known until the directory is made or has failed.
+    /// Undecided until the directory is made or has failed.
     Undecided,
     /// The directory could not be made, which was reported.
     Directory,

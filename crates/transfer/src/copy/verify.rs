@@ -27,7 +27,7 @@ use crate::session::RemoteCommandId;
 use crate::sums::{FileSums, FinishedSums, Manifest, SumLedger};
 use crate::walk::local_path;
 
-/// Files waiting for comparison from which no more files are started.
+/// Number of files waiting for comparison at which starting further files is paused.
 const MOST_WAITING: usize = 16 << 10;
 /// Number of files read back at the same time.
 const READ_BACK: usize = 8;
@@ -213,7 +213,9 @@ impl Engine<'_> {
                 let complete = |file: Box<dyn ReadAt>| seen.complete(&*file, &ledger);
                 file.and_then(complete).map_err(|e| os_words(&e))
             }
-            None if !seen.holes().is_empty() => Err("not all of it was transferred".to_owned()),
+            None if !seen.holes().is_empty() => {
+                Err("some of the file was not transferred".to_owned())
+            }
             None => Ok(()),
         };
         let lacks = self.verify.manifest.is_some() && seen.whole.is_none();
@@ -225,7 +227,7 @@ impl Engine<'_> {
             return self.file_failed(
                 id,
                 CopyEnd::Target,
-                format!("its checksum is unknown: {what}"),
+                format!("cannot compute the checksum of the copy: {what}; copy the file again"),
             );
         }
         if !self.verify.wanted {
@@ -285,7 +287,10 @@ impl Engine<'_> {
             return;
         };
         let Some(check) = checking.begin_check() else {
-            return self.unverified(id, "it has no checksum".to_owned());
+            return self.unverified(
+                id,
+                "no checksum was computed during the transfer".to_owned(),
+            );
         };
         let path = local_path(checking.path());
         let file = self.local().reader(&path);
@@ -303,7 +308,10 @@ impl Engine<'_> {
             return;
         };
         let Some(check) = checking.begin_check() else {
-            return self.unverified(id, "it has no checksum".to_owned());
+            return self.unverified(
+                id,
+                "no checksum was computed during the transfer".to_owned(),
+            );
         };
         let kind = JobKind::Get {
             source: RemotePath(checking.path().to_vec()),
@@ -352,7 +360,8 @@ impl Engine<'_> {
             let ours = |program: crate::sums::Program| program.is_ours();
             if checking.differs() && !self.verify.far.program().is_some_and(ours) {
                 let path = checking.path().to_vec();
-                let why = "the program at the far end sees another file than SFTP does";
+                let why = "the checksum program at the far end reads a different file than the \
+                           SFTP server shows";
                 self.no_program(why);
                 let path = Name(path);
                 self.warn(Some(path), format!("{why}: reading files back instead"));
@@ -414,7 +423,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Fails a file that was copied and that the ending run does not compare any more.
+    /// Reports a copied file as failed because the run ends before its comparison.
     fn not_verified(&mut self, id: FileId) {
         let why = self.why_stopped();
         let what = format!("copied, but not verified: {why}");

@@ -25,7 +25,7 @@ pub const MOST_CANDIDATES: usize = 8;
 const BURST: u64 = 4 << 20;
 /// Longest wait for a socket or an identification. A prompt may take longer.
 const ANSWERS: Duration = Duration::from_secs(8);
-/// How often a cancel is checked while candidates connect.
+/// Interval of the checks for a cancel while candidates connect.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
 /// The host to measure.
@@ -149,7 +149,7 @@ fn candidate_links(
         });
     }
     drop(done);
-    let late = || Err("no answer in time".to_owned());
+    let late = || Err("the server did not answer in time".to_owned());
     let mut links: Vec<_> = candidates.iter().map(|_| late()).collect();
     let until = Instant::now() + ANSWERS;
     let mut missing = links.len();

@@ -213,7 +213,8 @@ struct DirBelowTarget {
 }
 
 impl DirectoryCache {
-    /// Makes [`DirectoryCache::temporary`] name entries of this directory; the first call counts.
+    /// Sets the directory in which [`DirectoryCache::temporary`] creates files. Later calls have no
+    /// effect.
     pub(crate) fn keep_temporaries_in(&self, path: PathBuf) {
         let _ = self.temporaries.set(path);
     }
@@ -288,8 +289,8 @@ impl DirectoryCache {
             .and_then(|at| open_source_with(|flags| at.open(flags, 0)));
         opened.map_err(|e| match Errno::from_io_error(&e) {
             Some(Errno::LOOP) => io::Error::other(
-                "a symlink stands there, or on the way, since the file was listed; run the same \
-                 command again",
+                "the path or one of its directories became a symlink after the file was listed; \
+                 run the same command again",
             ),
             _ => e,
         })

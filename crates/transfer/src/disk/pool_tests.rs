@@ -278,7 +278,7 @@ fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()>
     let (dir, content) = source_of_200_000()?;
     let path = dir.path().join("f");
     let (sealed, never) = (BorrowPolicy::UntilSealed, BorrowPolicy::Never);
-    for (outlying, summed) in [
+    for (borrow_policy, summed) in [
         (BorrowPolicy::UntilSent, false),
         (sealed, false),
         (never, false),
@@ -291,7 +291,7 @@ fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()>
         });
         let (pool, job) = (pool?, JobId(1));
         let packets = Pool::new(32_768, 8);
-        packets.set_outlying(outlying);
+        packets.set_borrow_policy(borrow_policy);
         let block = |len| Block::new(&packets, 32_768, 100, len);
         pool.submit(DiskRequest::OpenSource {
             job,
@@ -321,7 +321,7 @@ fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()>
             let DiskReply::Read { block, .. } = reply else {
                 panic!("not read");
             };
-            let outside = outlying != never && !summed && len == 100_000;
+            let outside = borrow_policy != never && !summed && len == 100_000;
             assert_eq!(block.lies_outside(), outside, "{len} bytes at {offset}");
             let offset = offset as usize;
             assert!(block.to_vec() == content[offset..content.len().min(offset + len)]);

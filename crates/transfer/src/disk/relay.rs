@@ -15,7 +15,7 @@ use crate::sums::FileSums;
 const HELD: u64 = 64 << 20;
 
 /// Fault at one host when the other one failed.
-const OTHER_FAILED: &str = "the other host of the copy failed";
+const OTHER_FAILED: &str = "the copy failed at the other host";
 
 /// A memory buffer between two hosts: the target of a Get in one session and the source of a Put in
 /// another. Bind it to both jobs ([`super::DiskPool::bind`]).

@@ -513,8 +513,7 @@ impl LocalTarget {
     }
 
     /// Sets size, owner, extended attributes, mode, access control lists and times, syncs if
-    /// requested, closes, and renames to the final name. Returns what the user should know about
-    /// the result.
+    /// requested, closes, and renames to the final name. Returns warnings for the user.
     pub(crate) fn finish(self, finish: FinishSettings) -> io::Result<StoredTarget> {
         let mut stored = StoredTarget {
             in_place: !self.is_temporary(),

@@ -23,21 +23,21 @@ use crate::report::{Event, HostWay, HostWayKind, Name, Outcome, Progress, Summar
 
 /// Interval at which a cancel is noticed.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time that the receiver has for its report after a cancel.
+/// Time limit for the receiver's report after a cancel.
 const LAST_WORDS: Duration = Duration::from_secs(10);
-/// Time in which the receiver must send its first message.
+/// Time limit for the receiver's first message.
 const FIRST_WORD: Duration = Duration::from_secs(15);
-/// Maximum number of messages that wait for the receiver's first one.
+/// Maximum number of messages that are held until the receiver's first message arrives.
 const MOST_HELD: usize = 64;
-/// Messages of the hosts that wait to be handled. A host that sends more waits.
+/// Maximum number of the hosts' messages that are queued; a host that sends more waits.
 const MOST_HEARD: usize = 16;
-/// Longest silence of a receiver that has answered. It sends a sign of life every few seconds while
-/// it copies, and its connection to the source takes up to 66 s.
+/// Longest silence of a receiver that has answered. It sends a message every few seconds while it
+/// copies, and its connection to the source takes up to 66 s.
 const SILENT: Duration = Duration::from_secs(100);
 /// Longest time without data in a fan-out, whose source waits for its own data. An honest source
 /// gives up after ten minutes.
 const STUCK: Duration = Duration::from_secs(660);
-/// Time in which a host must take a message. Its SSH window may be closed.
+/// Time limit for writing a message to a host, whose SSH window may be closed.
 const TAKES: Duration = Duration::from_secs(10);
 /// Maximum bytes of the source's messages, which are about connections only.
 const MOST_SAID: usize = 1 << 20;
@@ -69,7 +69,7 @@ pub struct HostCopy {
 pub enum Ending {
     /// The receiver's report.
     Done(Box<Summary>),
-    /// Nothing was copied, for this reason; the data can go through this machine.
+    /// Nothing was copied, for this reason; the copy can go through this machine instead.
     NotPossible(String, MissingOn),
     /// The control connection to a host was lost; the copy can be resumed.
     Lost(String),
@@ -288,7 +288,10 @@ impl Conductor {
             true => self.tell(&message),
             false if self.held.len() < MOST_HELD => self.held.push(message),
             false => {
-                let why = format!("{}: too much output", self.copy.names.source);
+                let why = format!(
+                    "{}: the program there printed too much",
+                    self.copy.names.source
+                );
                 return Some(self.not_possible(why, MissingOn::default()));
             }
         }
@@ -313,7 +316,10 @@ impl Conductor {
             Some(at) if at.elapsed() > LAST_WORDS => Some(interrupted()),
             None if self.answered && self.heard.elapsed() > SILENT => {
                 let host = &self.copy.names.target;
-                let why = format!("{host}: no sign of life for {} s", SILENT.as_secs());
+                let why = format!(
+                    "{host}: longhaul has sent nothing for {} s",
+                    SILENT.as_secs()
+                );
                 Some(match self.way {
                     None => self.not_possible(why, MissingOn::default()),
                     Some(_) => Ending::Lost(why),
@@ -326,7 +332,7 @@ impl Conductor {
             }
             None if !self.answered && self.started.elapsed() > FIRST_WORD => {
                 let host = &self.copy.names.target;
-                let why = format!("no longhaul on {host} has answered");
+                let why = format!("longhaul on {host} did not answer in time");
                 Some(self.not_possible(why, MissingOn::default()))
             }
             _ => None,
@@ -418,7 +424,10 @@ impl Conductor {
                     addresses, token, ..
                 } => self.dials.check(&addresses, &token)?,
                 ClientMessage::Source { .. } | ClientMessage::Growing(_) => {
-                    return Err("the receiver asks for other files".to_owned());
+                    return Err(
+                        "the receiving host requested files that are not part of this copy"
+                            .to_owned(),
+                    );
                 }
             }
             let framed = direct_control::framed(&message);
@@ -534,7 +543,7 @@ fn send(mut stream: &UnixStream, message: &[u8]) {
 
 fn ended(host: &str, words: &str) -> String {
     match words {
-        "" => format!("{host}: the connection ended"),
+        "" => format!("{host}: the connection was closed"),
         words => format!("{host}: {words}"),
     }
 }

@@ -44,7 +44,11 @@ impl DialGuard {
         };
         match *token == self.token && addresses.iter().all(allowed) {
             true => Ok(()),
-            false => Err("the receiver asks the source's host to connect elsewhere".to_owned()),
+            false => Err(
+                "the receiving host asked the source's host to connect to an address that is not \
+                 the receiver's"
+                    .to_owned(),
+            ),
         }
     }
 }

@@ -92,7 +92,7 @@ pub(super) enum FromReceiver {
     ToSource(Vec<u8>),
     /// The first connection was made.
     Way(SourceReached),
-    /// No connection can be made, or the job makes no sense; nothing was changed.
+    /// No connection can be made, or the job is invalid; nothing was changed.
     NoWay(String),
     Progress(ProgressValues),
     Event(Box<Event>),

@@ -30,7 +30,8 @@ const BEGIN: Duration = Duration::from_secs(30);
 const LISTENS: Duration = Duration::from_secs(60);
 /// Interval of progress messages.
 const PROGRESS: Duration = Duration::from_millis(100);
-/// Time after which the progress is sent although it is the same, as a sign of life.
+/// Interval at which unchanged progress is sent, so that the other end knows that this one is
+/// alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// Number of failures in the summary; each was an event.
 const FAILURES: usize = 100;
@@ -38,8 +39,7 @@ const FAILURES: usize = 100;
 /// Receives one copy, with messages on these streams. The caller must exit afterwards, because
 /// threads keep reading.
 ///
-/// # Errors
-/// One sentence. The other end was told if possible.
+/// # Errors One sentence, which was sent to the other end if possible.
 pub fn receive(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
@@ -100,8 +100,8 @@ fn begin(
 ) -> Result<Box<dyn Link>, String> {
     if job.version != VERSION {
         return Err(format!(
-            "longhaul {} on this host speaks version {VERSION} of the protocol, the other end {}: \
-             upgrade the older one",
+            "longhaul {} on this host uses version {VERSION} of the protocol, the starter of the \
+             copy version {}: upgrade the older one",
             env!("CARGO_PKG_VERSION"),
             job.version
         ));
@@ -123,9 +123,9 @@ fn begin(
     match next.recv_timeout(LISTENS) {
         Ok(Step::Listens) => {}
         Ok(Step::Failed(why) | Step::Invalid(why)) => return Err(why),
-        Ok(Step::Job(_)) => return Err("a second job".to_owned()),
+        Ok(Step::Job(_)) => return Err("the copy was requested twice".to_owned()),
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            return Err("the source did not answer".to_owned());
+            return Err("the source's host did not answer".to_owned());
         }
     }
     let link = hosts.connect()?;
@@ -151,7 +151,7 @@ fn run(
     let source = Source {
         required: required.clone(),
         link: Mutex::new(Some(link)),
-        reach: between.get().cloned(),
+        connection_source: between.get().cloned(),
         ledger,
         job: &job,
     };
@@ -191,7 +191,7 @@ fn check(blocks: &BlockSums, job: &ReceiverJob, summary: &mut Summary) {
     let reason = match blocks.first_difference(&local(&job.target.0)) {
         Ok(None) => return,
         Ok(Some(at)) => differs(at),
-        Err(e) => format!("cannot compare the copy with the source: {e}"),
+        Err(e) => format!("copied, but cannot be verified: {e}; copy it again"),
     };
     summary.outcome = Outcome::Partial;
     summary.failed += 1;
@@ -238,7 +238,7 @@ struct Voice {
 impl Voice {
     fn mark(&self) -> Result<(), String> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        frames::mark(&mut *output).map_err(|e| format!("standard output: {e}"))
+        frames::mark(&mut *output).map_err(|e| format!("cannot write to standard output: {e}"))
     }
 
     fn say(&self, message: &FromReceiver) {
@@ -280,7 +280,7 @@ impl Reader {
         // The starter has gone: the copy ends and can be resumed.
         self.cancel.cancel();
         if let Some(between) = self.between.get() {
-            between.over("the connection to the starter of the copy ended");
+            between.over("the connection to the machine that started the copy was closed");
         }
     }
 
@@ -320,7 +320,7 @@ struct Source<'a> {
     required: Option<Arc<RequiredBlocks>>,
     /// The first connection.
     link: Mutex<Option<Box<dyn Link>>>,
-    reach: Option<Arc<BetweenHosts>>,
+    connection_source: Option<Arc<BetweenHosts>>,
     ledger: Option<Arc<SumLedger>>,
     job: &'a ReceiverJob,
 }
@@ -353,10 +353,10 @@ impl Connect for Source<'_> {
             buffer: job.buffer,
             pack: job.pack,
             ledger: self.ledger.clone(),
-            reach: self
-                .reach
+            connection_source: self
+                .connection_source
                 .clone()
-                .map(|reach| reach as Arc<dyn ConnectionSource>),
+                .map(|connection_source| connection_source as Arc<dyn ConnectionSource>),
             told: Told::default()
                 .with(Told::NANOSECONDS, keeps_times)
                 .with(Told::LINKS, options.hard_links),

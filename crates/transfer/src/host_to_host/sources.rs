@@ -23,7 +23,7 @@ pub fn files_of(sources: &[&[u8]]) -> Result<SourceFiles, &'static str> {
         return Err("there is no source");
     };
     if split.iter().any(|other| other.absolute != first.absolute) {
-        return Err("the sources are absolute and relative paths");
+        return Err("some sources are absolute paths and others relative ones");
     }
     let common = |n: usize| {
         let all = split.iter();
@@ -74,7 +74,7 @@ impl<'a> Split<'a> {
         };
         let is_pattern = |part: &&[u8]| part.iter().any(|b| b"*?[\\".contains(b));
         if parent.iter().any(is_pattern) {
-            return Err("a directory of the source is a pattern");
+            return Err("a directory in the path of a source is a pattern");
         }
         Ok(Self {
             absolute: path.starts_with(b"/"),

@@ -70,7 +70,7 @@ impl IdentityError {
 
     pub(super) fn no_such_offer() -> Self {
         Self {
-            what: "the key has disappeared".into(),
+            what: "internal error: the offered key is missing".into(),
             kind: IdentityErrorKind::Other,
         }
     }

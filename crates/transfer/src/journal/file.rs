@@ -22,17 +22,17 @@ pub(crate) struct JournalFile {
     location: JournalLocation,
     /// Journal that was found: its file, its path, and the length of its sound part.
     found: RefCell<Option<(File, PathBuf, u64)>>,
-    bell: Bell,
+    waker: Bell,
 }
 
 impl JournalFile {
     /// Locates the journal of the copy that `command` identifies; `target` is a local target. Its
-    /// bell goes to `bell` once it is open. With `folder` it lies there.
+    /// bell goes to `waker` once it is open. With `folder` it lies there.
     pub(crate) fn new(
         command: &[u8],
         target: Option<&Path>,
         folder: Option<&Path>,
-        bell: Bell,
+        waker: Bell,
     ) -> Self {
         Self {
             location: match folder {
@@ -40,12 +40,12 @@ impl JournalFile {
                 None => JournalLocation::new(command, target),
             },
             found: RefCell::default(),
-            bell,
+            waker,
         }
     }
 
     fn opened(&self, log: Log) -> Box<dyn JournalLog> {
-        *self.bell.borrow_mut() = Some(log.bell().clone());
+        *self.waker.borrow_mut() = Some(log.waker().clone());
         Box::new(log)
     }
 }
@@ -104,7 +104,7 @@ impl JournalLog for Log {
 
     fn durable(&self) -> u64 {
         // The bell rings again for the records after these.
-        let _ = self.bell().try_recv();
+        let _ = self.waker().try_recv();
         self.durable()
     }
 

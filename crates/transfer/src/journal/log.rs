@@ -36,13 +36,13 @@ pub(crate) struct Log {
     now: bool,
     /// Bytes of ranges recorded since the last request for a sync.
     told: u64,
-    /// The count in the last `Synced` record.
+    /// Count in the last `Synced` record.
     said: u64,
     flush: SyncBatch,
     syncs: Arc<JournalSyncs>,
     thread: Option<JoinHandle<()>>,
     /// Wakes the thread that waits for [`Log::durable`].
-    bell: Receiver<()>,
+    waker: Receiver<()>,
     failed: bool,
 }
 
@@ -61,7 +61,7 @@ impl Log {
         if good == 0 {
             Writer::header(&mut out);
         }
-        let (ring, bell) = bounded(1);
+        let (ring, waker) = bounded(1);
         let folder = path.parent().filter(|_| good == 0).map(Path::to_path_buf);
         let syncs = Arc::new(JournalSyncs::new(ring, folder));
         let (synced, asked) = (file.try_clone()?, Arc::clone(&syncs));
@@ -82,7 +82,7 @@ impl Log {
             flush,
             syncs,
             thread: Some(thread),
-            bell,
+            waker,
             failed: false,
         };
         log.write_out()?;
@@ -201,8 +201,8 @@ impl Log {
     }
 
     /// Receives a message when [`Log::durable`] has grown.
-    pub(crate) fn bell(&self) -> &Receiver<()> {
-        &self.bell
+    pub(crate) fn waker(&self) -> &Receiver<()> {
+        &self.waker
     }
 
     pub(crate) fn path(&self) -> &Path {

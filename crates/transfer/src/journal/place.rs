@@ -120,8 +120,8 @@ impl JournalLocation {
     }
 
     /// Replaces a journal that another process holds by a copy. That process has lost its lease: it
-    /// is paused, or its machine is gone and the file server has not noticed yet. It goes on writing
-    /// into the file without a name, until it sees the loss.
+    /// is paused, or its machine is gone and the file server has not noticed yet. It goes on
+    /// writing into the file without a name, until it sees the loss.
     fn take_over(&self, dir: &PrivateDir, mut held: &File) -> io::Result<File> {
         let mut copy = self.name.clone();
         copy.push(".copy");
@@ -178,8 +178,8 @@ impl JournalLocation {
     /// Creates and locks the journal file.
     pub(crate) fn create(&self) -> io::Result<(File, PathBuf)> {
         let Some(folder) = &self.folder else {
-            let why = "no directory for it: XDG_STATE_HOME and HOME are not set, and the password \
-                 file has no home";
+            let why = "there is no directory for its journal: XDG_STATE_HOME and HOME are not set, \
+                       and the password file has no home";
             return Err(io::Error::other(why));
         };
         let dir = PrivateDir::create(folder)?;

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use tracing::debug;
 
-/// How long records that files wait for may gather: at least [`GATHER`], and a hundredth of the
-/// time that the copy has taken, up to [`GATHER_MOST`]. A sync per started file would be most of a
-/// small file's time: 10,000 small files took 930 syncs at 10 ms.
+/// Time for which records that files wait for are collected: at least [`GATHER`], and a hundredth
+/// of the time that the copy has taken, up to [`GATHER_MOST`]. A sync per started file would be
+/// most of a small file's time: 10,000 small files took 930 syncs at 10 ms.
 const GATHER: Duration = Duration::from_millis(10);
 const GATHER_SHARE: u32 = 100;
 const GATHER_MOST: Duration = Duration::from_millis(100);
-/// How long records that no file waits for may stay unsynced, and be lost in a power failure.
+/// Time for which records that no file waits for may stay unsynced, so that a power failure loses
+/// them.
 const LAZY: Duration = Duration::from_secs(1);
 
 /// Tracks how much of a journal is durable, and runs the thread that syncs it.

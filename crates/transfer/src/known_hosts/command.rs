@@ -25,7 +25,7 @@ pub struct KnownHostsCommand {
 /// The purpose of a run, which the command gets as `%I`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// Before the key exchange, to prefer algorithms of known keys.
+    /// Called before the key exchange, to prefer algorithms of known keys.
     Order,
     /// The key that the host showed, under the host's name.
     HostName,
@@ -134,7 +134,7 @@ fn read_all(child: &mut Child) -> Result<Vec<u8>, String> {
             .map_err(|e| e.to_string())?;
     }
     match output.len() as u64 > MAX_FILE {
-        true => Err("its output has over 64 MiB".into()),
+        true => Err("its output is longer than 64 MiB".into()),
         false => Ok(output),
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct KnownHostsLine {
     pub unreadable: Option<Unreadable>,
 }
 
-/// The hosts of a line, and a key: theirs, a revoked one, or an authority's.
+/// Parsed line: its hosts, and the key that is accepted, revoked or an authority for them.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) place: LinePosition,
@@ -60,9 +60,9 @@ pub(super) struct Unreadable {
 pub(super) enum LineMeaning {
     /// Names a host's key.
     Binds,
-    /// Has `@revoked`.
+    /// The line has the marker `@revoked`.
     Revokes,
-    /// Has an unknown marker.
+    /// The line has an unknown marker.
     Unknown,
 }
 

@@ -13,7 +13,7 @@ use ssh::key::PublicKey;
 
 use super::{HostName, KnownHosts};
 
-/// How often a file may be replaced while it is being locked.
+/// Maximum number of times that a file may be replaced while it is being locked.
 const REPLACED: u32 = 16;
 
 /// Adds a line for `name` and `key` to `file`, unless another process has just added it.
@@ -81,7 +81,9 @@ pub(super) fn open_locked(file: &Path, create: bool) -> io::Result<(File, bool)>
         }
         // Another process has put a new file in its place.
     }
-    Err(io::Error::other("the file is replaced again and again"))
+    Err(io::Error::other(
+        "another program keeps replacing the file: try again",
+    ))
 }
 
 /// Appends whole lines to a file whose content is `present`, in one write.
@@ -100,7 +102,8 @@ pub(super) fn contents(file: &mut File) -> io::Result<Vec<u8>> {
 
 fn hash(name: &str) -> io::Result<String> {
     let mut salt = [0; 20];
-    rand::fill(&mut salt).map_err(|_| io::Error::other("cannot read random bytes for the salt"))?;
+    rand::fill(&mut salt)
+        .map_err(|_| io::Error::other("cannot read random numbers from the system"))?;
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
     let hash = hmac::sign(&key, name.as_bytes());
     Ok(format!(

@@ -222,7 +222,8 @@ fn replace(file: &Path, old: &File, text: &[u8]) -> io::Result<()> {
         PathBuf::from(name)
     };
     let mut random = [0; 8];
-    aws_lc_rs::rand::fill(&mut random).map_err(|_| io::Error::other("no random bytes"))?;
+    aws_lc_rs::rand::fill(&mut random)
+        .map_err(|_| io::Error::other("cannot read random numbers from the system"))?;
     let temp = beside(&format!(".{:016x}", u64::from_ne_bytes(random)));
     let mut new = OpenOptions::new()
         .write(true)

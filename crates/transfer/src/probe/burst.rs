@@ -105,7 +105,7 @@ fn moved(all: &Connections, at: ChannelIndex) -> Result<(u64, u64), String> {
         return Err(why);
     }
     let Some(channel) = all.channel(at) else {
-        return Err("the channel is gone".to_owned());
+        return Err("the channel was closed".to_owned());
     };
     match channel.failure() {
         Some(why) => Err(why),

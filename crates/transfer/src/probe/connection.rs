@@ -24,7 +24,7 @@ const SILENT: Duration = Duration::from_secs(4);
 /// Longest output of a command in bytes.
 const MOST_OUTPUT: usize = 64 << 10;
 /// Reason for the end of a wait.
-pub(super) const NO_ANSWER: &str = "no answer in time";
+pub(super) const NO_ANSWER: &str = "the server did not answer in time";
 /// Longest wait in one turn.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -192,7 +192,7 @@ impl Connections {
     ) -> Result<(Reply, Duration), String> {
         let sent = Instant::now();
         let id = self.request(at, request);
-        let id = id.ok_or_else(|| "the channel is gone".to_owned())?;
+        let id = id.ok_or_else(|| "the channel was closed".to_owned())?;
         self.wait(until, |all| {
             let channel = all.channel_mut(at)?;
             if let Some((reply, came)) = channel.answers.remove(&id.0) {
@@ -230,7 +230,7 @@ impl Connections {
         match self.ask(at, &request, until)?.0 {
             Reply::Handle(handle) => Ok(handle),
             Reply::Status(status) => Err(status.to_string()),
-            _ => Err("unexpected answer to OPEN".to_owned()),
+            _ => Err("the server sent an unexpected answer to OPEN".to_owned()),
         }
     }
 
@@ -256,7 +256,7 @@ impl Connections {
         command: &[u8],
         until: Instant,
     ) -> Result<String, String> {
-        let none = || "the server runs no commands".to_owned();
+        let none = || "the server does not run commands".to_owned();
         let found = self.all.get_mut(connection).ok_or_else(none)?;
         let id = found.link.open_exec(command).ok_or_else(none)?;
         found.link.end_input(id);

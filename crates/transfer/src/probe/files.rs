@@ -127,16 +127,17 @@ impl Run<'_> {
             .ask((1, 0), &Request::Remove { path: &path }, self.until());
         if removed.is_err() {
             let shown = crate::escape::name(&path).to_string();
-            self.e
-                .unseen
-                .push(format!("cleaning up: {shown} may be left at the server"));
+            self.e.unseen.push(format!(
+                "cleaning up: {shown} may be left on the server: remove it by hand"
+            ));
         }
         // The plateau of the path, and the time that the disk needed beyond it.
         if let (Some(rung), Ok((_, sync))) = (result.rung, synced)
             && moved > u64::from(REQUEST)
             && rung.rate > 0.0
         {
-            // TCP's rate is the disk's only while the server does not hold data that it cannot write.
+            // TCP's rate is the disk's only while the server does not hold data that it cannot
+            // write.
             let flush = (sync.as_secs_f64() - self.rtt).max(0.0);
             let written = match rung.held > HELD {
                 true => (begun.elapsed().as_secs_f64() - START_TRIPS * self.rtt).max(0.01),

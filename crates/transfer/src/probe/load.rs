@@ -58,7 +58,7 @@ impl Connections {
         };
         let shown = String::from_utf8_lossy(path);
         let opened = self.open_file(at, path, flags, until);
-        opened.map_err(|why| format!("{shown} at the server: {why}"))
+        opened.map_err(|why| format!("cannot open {shown} on the server: {why}"))
     }
 
     /// Runs a load with handles that are open already.
@@ -158,7 +158,7 @@ impl Connections {
 
     /// Marks a connection as lost; returns the reason.
     fn give_up(&mut self, connection: usize) -> String {
-        let why = "no data passes any more".to_owned();
+        let why = "the data stopped moving".to_owned();
         if let Some(connection) = self.all.get_mut(connection) {
             connection.lost = Some(why.clone());
         }

@@ -163,7 +163,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     if options.remote_path.is_some() && run.e.there.disk.is_none() && unexplained {
         run.e
             .unseen
-            .push(format!("{disk}: the measurement ended before"));
+            .push(format!("{disk}: the measurement ended early"));
     }
     run.all.finish();
     Ok(run.e)
@@ -295,9 +295,9 @@ impl Run<'_> {
         self.ends()?;
         let loaded = self.connect(2);
         if loaded < 1 {
-            self.e
-                .unseen
-                .push("loads: no further connection was admitted".to_owned());
+            self.e.unseen.push(
+                "uploads and downloads: the server admitted no further connection".to_owned(),
+            );
             return Ok(());
         }
         self.ladder(true)?;
@@ -400,7 +400,7 @@ impl Run<'_> {
         }
     }
 
-    /// Notes how the processors of both ends fared under the uploads.
+    /// Records the load of both ends' processors during the uploads.
     fn ends_under_load(&mut self) {
         let now = QuotaCount::of_this_machine();
         let counts = self.quota.zip(now);
@@ -531,8 +531,9 @@ impl Run<'_> {
         Ok(rate)
     }
 
-    /// Replaces the connections for load: uploads fill queues, and the server's TCP takes the longer
-    /// round trip for congestion and leaves slow start before it has sent anything (HyStart).
+    /// Replaces the connections for load: uploads fill queues, and the server's TCP takes the
+    /// longer round trip for congestion and leaves slow start before it has sent anything
+    /// (HyStart).
     fn renew(&mut self) -> bool {
         if self.facts.asked || !self.factory.is_open() {
             return true;
@@ -540,7 +541,7 @@ impl Run<'_> {
         self.all.cut_from(1);
         let admitted = self.connect(2) > 0;
         if !admitted {
-            let why = "downloads: no further connection was admitted";
+            let why = "downloads: the server admitted no further connection";
             self.e.unseen.push(why.to_owned());
         }
         admitted
@@ -553,8 +554,8 @@ impl Run<'_> {
         one.is_some_and(|one| one.window_blocked > BLOCKED && !filled(one))
     }
 
-    /// Loads one connection. A rate that fell is measured again after a pause: a shaper lets another
-    /// burst pass and falls again, and a disturbance does not return.
+    /// Loads one connection. A rate that fell is measured again after a pause: a shaper lets
+    /// another burst pass and falls again, and a disturbance does not return.
     fn first_rung(&mut self, up: bool, first: f64) -> Result<f64, String> {
         let rate = self.rung(&[(1, 0)], up, first)?;
         let ladder = |run: &mut Self| match up {
@@ -629,8 +630,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// True if another rung of a ladder leaves enough time for the DSCP classes, and after uploads for
-    /// the first two rungs of downloads.
+    /// True if another rung of a ladder leaves enough time for the DSCP classes, and after uploads
+    /// for the first two rungs of downloads.
     fn has_time_for_rung(&self, up: bool, share: f64) -> bool {
         let mut later = self.time.mul_f64(share);
         if self.can_mark() {
@@ -675,7 +676,7 @@ impl Run<'_> {
             Reply::Attrs(attrs) if attrs.permissions.is_none() || attrs.is_dir() => return Ok(()),
             Reply::Attrs(_) => "not a directory".to_owned(),
             Reply::Status(status) => status.to_string(),
-            _ => "unexpected answer to STAT".to_owned(),
+            _ => "the server sent an unexpected answer to STAT".to_owned(),
         };
         let why = format!("{}: {why}", crate::escape::name(path));
         self.unusable = Some(why.clone());

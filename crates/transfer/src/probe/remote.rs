@@ -77,7 +77,7 @@ impl Facts {
     }
 }
 
-/// Reads the command's output. Everything in it is the server's word, and bounded.
+/// Reads the command's output. The server chooses everything in it, so all values are bounded.
 pub(super) fn read(said: &str) -> Option<Facts> {
     let mut machine = Machine::default();
     let (mut periods, mut throttled, mut any) = (None, None, false);

@@ -64,7 +64,7 @@ pub enum Choice {
     KeyExchange {
         /// The SSH name.
         name: String,
-        /// How the key exchange was guessed before the server's proposal arrived.
+        /// Origin of the key exchange guess that was made before the server's proposal arrived.
         guess: KexGuessKind,
     },
     /// zlib compression of the SSH connection.

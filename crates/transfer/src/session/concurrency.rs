@@ -251,7 +251,10 @@ impl ConcurrencyInputs {
         options: &SessionOptions,
         of: &Dispatcher,
     ) -> Option<Instant> {
-        let open = options.reach.as_ref().is_some_and(|r| r.is_open());
+        let open = options
+            .connection_source
+            .as_ref()
+            .is_some_and(|r| r.is_open());
         let growth = self.growth.as_ref().filter(|_| is_measurable(of, open))?;
         growth.next_sample()
     }
@@ -259,7 +262,11 @@ impl ConcurrencyInputs {
     /// Samples the transfer, and returns the connections and channels to open or to retire.
     pub(super) fn look(&mut self, now: Instant, mut of: Measured<'_>) -> Look {
         let mut look = Look::default();
-        let open = of.options.reach.as_ref().is_some_and(|r| r.is_open());
+        let open = of
+            .options
+            .connection_source
+            .as_ref()
+            .is_some_and(|r| r.is_open());
         if self.logged_in.is_none() && open {
             self.logged_in = Some(now);
         }
@@ -355,7 +362,11 @@ impl ConcurrencyInputs {
             return;
         };
         // False if a further login is known to be impossible or to need the user.
-        let again = options.reach.as_ref().is_some_and(|reach| !reach.asks()) && !begun;
+        let again = options
+            .connection_source
+            .as_ref()
+            .is_some_and(|connection_source| !connection_source.asks())
+            && !begun;
         let lanes = match files <= 1 && dispatcher.connections().len() == 1 && again {
             true => self.lanes_at_start(now, (direction, size), options, dispatcher),
             false => 1,
@@ -388,15 +399,19 @@ impl ConcurrencyInputs {
         options: &SessionOptions,
         dispatcher: &Dispatcher,
     ) -> ConcurrencyConfig {
-        let reach = options.reach.as_deref();
-        let learned = reach.and_then(|r| r.learned(direction));
-        let most = reach.and_then(|r| r.most());
+        let connection_source = options.connection_source.as_deref();
+        let learned = connection_source.and_then(|r| r.learned(direction));
+        let most = connection_source.and_then(|r| r.most());
         let mut connections = dispatcher.connections().iter();
         let one_machine = connections.any(|on| on.link().is_one_machine());
         ConcurrencyConfig {
-            interactive: !reach.is_some_and(|r| r.is_open()),
-            login_cost: reach.map(|r| r.login_cost()).unwrap_or_default(),
-            preconnected: reach.map(|r| r.preconnected()).unwrap_or_default(),
+            interactive: !connection_source.is_some_and(|r| r.is_open()),
+            login_cost: connection_source
+                .map(|r| r.login_cost())
+                .unwrap_or_default(),
+            preconnected: connection_source
+                .map(|r| r.preconnected())
+                .unwrap_or_default(),
             ..growth_config(
                 options,
                 direction,
@@ -410,12 +425,14 @@ impl ConcurrencyInputs {
 
     /// True if an earlier run found the path slower than compression (`SLOW`).
     pub(super) fn was_slow(&mut self, options: &SessionOptions) -> bool {
-        let (Some(direction), Some(reach)) = (self.direction, &options.reach) else {
+        let (Some(direction), Some(connection_source)) =
+            (self.direction, &options.connection_source)
+        else {
             return false;
         };
         let machine = self.machine;
         *self.was_slow.get_or_insert_with(|| {
-            let learned = reach.learned(direction);
+            let learned = connection_source.learned(direction);
             let young = |l: &LearnedConcurrency| l.age((machine.unix_seconds)()).is_some();
             learned.filter(young).is_some_and(|l| l.rate < SLOW)
         })
@@ -550,8 +567,9 @@ impl ConcurrencyInputs {
 
     /// Stores in the host memory what further logins cost, if there were any.
     pub(super) fn learn_login_cost(&self, options: &SessionOptions) {
-        if let (Some(growth), Some(reach)) = (&self.growth, &options.reach) {
-            reach.note_login_cost(growth.login_cost());
+        if let (Some(growth), Some(connection_source)) = (&self.growth, &options.connection_source)
+        {
+            connection_source.note_login_cost(growth.login_cost());
         }
     }
 
@@ -564,16 +582,17 @@ impl ConcurrencyInputs {
         }
         let seconds = (self.machine.unix_seconds)();
         let learned = self.growth.as_ref().and_then(|g| g.learned(seconds));
-        if let (Some(mut learned), Some(reach)) = (learned, &options.reach) {
+        if let (Some(mut learned), Some(connection_source)) = (learned, &options.connection_source)
+        {
             let connections = dispatcher.connections().iter();
             let mut peers = connections.filter_map(|on| on.link().peer());
             if peers.any(|peer| peer.deflates) {
                 // With SSH compression a processor may have been the limit, so a faster earlier
                 // rate is kept as the path's.
-                let before = reach.learned(learned.direction);
+                let before = connection_source.learned(learned.direction);
                 learned.rate = before.map_or(0, |l| l.rate).max(learned.rate);
             }
-            reach.learn(learned);
+            connection_source.learn(learned);
         }
     }
 }

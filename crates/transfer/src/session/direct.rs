@@ -54,7 +54,7 @@ pub(super) struct DirectConnections {
     state: DirectState,
     /// Further connections deferred until it is known if they will be direct.
     wanted: usize,
-    reach: Option<Arc<dyn ConnectionSource>>,
+    connection_source: Option<Arc<dyn ConnectionSource>>,
     outlet: Outlet,
 }
 
@@ -135,11 +135,14 @@ pub(super) enum DirectStep {
 }
 
 impl DirectConnections {
-    pub(super) fn new(reach: Option<Arc<dyn ConnectionSource>>, outlet: Outlet) -> Self {
+    pub(super) fn new(
+        connection_source: Option<Arc<dyn ConnectionSource>>,
+        outlet: Outlet,
+    ) -> Self {
         Self {
             state: DirectState::New,
             wanted: 0,
-            reach,
+            connection_source,
             outlet,
         }
     }
@@ -234,7 +237,7 @@ impl DirectConnections {
         commands: &mut RemoteCommands,
         facts: impl FnOnce(&Dispatcher) -> Option<CopyFacts>,
     ) {
-        let Some(with) = self.reach.as_ref().and_then(|r| r.straight()) else {
+        let Some(with) = self.connection_source.as_ref().and_then(|r| r.straight()) else {
             self.state = DirectState::Off;
             return;
         };
@@ -279,8 +282,8 @@ impl DirectConnections {
             DirectState::Asked(..) | DirectState::Connecting(_) => true,
             DirectState::New => {
                 let possible = || {
-                    let reach = self.reach.as_ref();
-                    reach.is_some_and(|r| r.straight().is_some())
+                    let connection_source = self.connection_source.as_ref();
+                    connection_source.is_some_and(|r| r.straight().is_some())
                 };
                 facts().is_some_and(|facts| facts.pays()) && possible()
             }

@@ -73,7 +73,7 @@ struct ReleasingLane {
 pub(super) struct LaneNews {
     /// Directory at which paths begin on the lane's server.
     pub starts: Option<Vec<u8>>,
-    /// More refused requests of the stock server than were known.
+    /// Requests that the stock server refuses, if some were not known before.
     pub refusals: Option<Refusals>,
 }
 
@@ -85,14 +85,14 @@ impl Dispatcher {
         disk: Box<dyn Disk>,
         random: fn(&mut [u8]),
     ) -> Self {
-        let split = options.reach.is_some() || options.channels.is_none_or(|n| n > 1);
+        let split = options.connection_source.is_some() || options.channels.is_none_or(|n| n > 1);
         let scheduler = SchedulerOptions {
             split,
             one_handle: (options.connections, options.channels) == (Some(1), Some(1)),
             overtake: options.limit.is_none() && !options.background,
             ..SchedulerOptions::default()
         };
-        let refusals = |reach: &Arc<dyn ConnectionSource>| reach.refusals();
+        let refusals = |connection_source: &Arc<dyn ConnectionSource>| connection_source.refusals();
         Self {
             connections: ConnectionSet::new(options.limit),
             lanes: LaneSet::default(),
@@ -109,7 +109,7 @@ impl Dispatcher {
                 pack: options.pack,
                 told: options.told,
                 refusals: options
-                    .reach
+                    .connection_source
                     .as_ref()
                     .map_or_else(Refusals::default, refusals),
             },
@@ -520,7 +520,7 @@ impl Dispatcher {
         self.lanes.channel_closed(channel, id);
     }
 
-    /// Removes a lane. The scheduler is told once the disk has released the lane's files.
+    /// Removes a lane. The scheduler is informed once the disk has released the lane's files.
     pub(super) fn remove_lane(&mut self, now: Instant, id: LaneId, why: &LaneError) -> LaneNews {
         let Some(on) = self.lanes.get_mut(id) else {
             return LaneNews::default();
@@ -610,7 +610,7 @@ impl Dispatcher {
             let Some(on) = self.lanes.remove(id) else {
                 continue;
             };
-            let given_back = "closed because it did not pay";
+            let given_back = "closed because it did not raise the rate";
             self.scheduler.lane_lost(now, id, Vec::new(), given_back);
             if let Some(connection) = self.connections.get_mut(id.connection) {
                 connection.link_mut().close_channel(on.channel());

@@ -15,7 +15,7 @@ pub(super) struct EventBatcher {
     queue: VecDeque<SessionEvent>,
     /// Progress not yet queued.
     progress: Option<(JobId, u64)>,
-    /// Time of the last progress event.
+    /// Time of the last progress event that was sent.
     told: Instant,
 }
 

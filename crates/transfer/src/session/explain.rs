@@ -57,11 +57,13 @@ impl Finished<'_> {
     }
 
     fn far_origin(&self, far: &FarEnd) -> Origin {
-        let reach = self.options.reach.as_ref();
+        let connection_source = self.options.connection_source.as_ref();
         match far.depth {
             FarEndDepth::Server => Origin::Peer,
             _ if self.far_measured => Origin::Measured,
-            _ => reach.map_or(Origin::Default, |reach| reach.far_origin()),
+            _ => connection_source.map_or(Origin::Default, |connection_source| {
+                connection_source.far_origin()
+            }),
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) enum LaneRole {
 /// Server that a channel is opened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LaneServer {
-    /// The SFTP server that the SSH server starts.
+    /// The lane uses the SFTP server that the SSH server starts.
     Stock,
     /// A longhaul that a command starts.
     Command,
@@ -60,7 +60,7 @@ pub(super) struct LaneOnChannel {
     channel: ChannelId,
     lane: Lane,
     role: LaneRole,
-    /// Gets no more jobs and closes when its work is done.
+    /// The lane receives no further jobs and closes when its work is done.
     retiring: bool,
     far: FarEnd,
     /// Time at which the lane was opened.

@@ -8,7 +8,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Decides when tree listings pause.
 #[derive(Debug, Default)]
 pub(super) struct ListingHold {
-    /// The handle asked to pause listings.
+    /// True if the session handle has requested a pause of listings.
     asked: bool,
     /// Listings pause because too many events are queued; the queue is checked again at this time.
     again: Option<Instant>,

@@ -20,15 +20,15 @@ const FRUITLESS: u32 = 4;
 pub(super) struct Losses {
     /// Number of times that the last lane ended.
     restarts: u32,
-    /// Number of those, up to the latest, without a job done in between.
+    /// Number of consecutive such ends, up to the latest, without a finished job in between.
     fruitless: u32,
-    /// Jobs done when the last lane ended.
+    /// Number of finished jobs when the last lane ended.
     done: u64,
     /// Error with which the last channel ended.
     last: Option<LaneError>,
 }
 
-/// A lane that has ended, and what is left without it.
+/// A lane that has ended, and the state of the session without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EndedLane {
     pub role: LaneRole,

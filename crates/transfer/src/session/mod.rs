@@ -81,7 +81,7 @@ pub struct SessionOptions {
     /// Predict handles if the server allows it.
     pub predict: bool,
     /// Source of further connections to the host; `None` limits the session to one.
-    pub reach: Option<Arc<dyn ConnectionSource>>,
+    pub connection_source: Option<Arc<dyn ConnectionSource>>,
     /// Fixed number of connections, instead of as many as pay.
     pub connections: Option<u32>,
     /// Fixed number of channels on each connection, instead of as many as pay.
@@ -92,17 +92,17 @@ pub struct SessionOptions {
     pub buffer: Option<u32>,
     /// Switch to a congestion control that tolerates losses when packets are lost.
     pub bear_losses: bool,
-    /// Silence after which the user is told what the session waits for, and after which requests
-    /// are repeated if the server may have dropped them.
+    /// Silence after which the session reports what it waits for, and repeats requests that the
+    /// server may have dropped.
     pub patience: Duration,
     /// Yield to all other traffic ([`schedule::Background`]). Use it with one connection: each
     /// further one would take its own share of the path.
     pub background: bool,
     /// Compress data for the transfer.
     pub pack: PackingMode,
-    /// Takes checksums of all files that pass.
+    /// Computes checksums of all transferred files.
     pub ledger: Option<Arc<SumLedger>>,
-    /// File properties beyond SFTP that a longhaul at the far end should report.
+    /// File attributes beyond SFTP's that a longhaul at the far end should report.
     pub told: Told,
     /// Record of the copy's steps, for `--explain=timeline`.
     pub timeline: Option<Arc<Timeline>>,
@@ -130,7 +130,7 @@ impl Default for SessionOptions {
             disk_threads: 2,
             limit: None,
             predict: true,
-            reach: None,
+            connection_source: None,
             connections: None,
             channels: None,
             requests: None,
@@ -163,7 +163,7 @@ pub enum SessionEvent {
     Settled,
     /// Line for the user from the other side, not escaped.
     Says(String),
-    /// The transfer stalls: a line for the user that says what it waits for.
+    /// The transfer stalls: a line for the user with the reason.
     Stalled(String),
     /// The session is about to be lost for this reason. Jobs in flight fail next, and
     /// [`SessionEvent::Lost`] follows.

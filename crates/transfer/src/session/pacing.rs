@@ -18,21 +18,21 @@ const PACKET: usize = 32 * 1024;
 /// it must stay below 64 MiB.
 pub(super) const MOST_IN_FLIGHT: u64 = 40 << 20;
 
-/// Time's worth of a rate limit that may be in flight beyond what the path itself holds.
+/// Data that may be in flight beyond the path's own capacity, as a time at the rate limit.
 const LIMIT_AHEAD: Duration = Duration::from_millis(100);
 
 /// Rate in bytes per second below which silence is not taken as an outage, because a request may
 /// take longer than the silence to send.
 const SILENCE_COUNTS_FROM: u64 = 256_000;
 
-/// Limits of a session on what its lanes request and send.
+/// Limits of a session for the data that its lanes request and send.
 #[derive(Debug)]
 pub(super) struct Pacing {
     /// The user's limit in bytes per second.
     limit: Option<u64>,
     limiter: Option<RateLimiter>,
     background: Option<BackgroundPacer>,
-    /// Something waits for the rate limiter.
+    /// True if data waits for the rate limiter.
     waits: bool,
     /// The bytes in flight of all lanes together are bounded by [`MOST_IN_FLIGHT`].
     bounded: bool,
@@ -43,9 +43,9 @@ pub(super) struct Pacing {
 /// Bytes that lanes may still request or send in this turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TurnBudget {
-    /// All lanes together, under a rate limit.
+    /// Bytes that all lanes together may still move, under a rate limit.
     left: Option<u64>,
-    /// In flight on each lane, under the bound for journals.
+    /// Bytes that may be in flight on each lane, under the bound for journals.
     level: Option<u64>,
 }
 

@@ -52,11 +52,11 @@ enum LinkState {
 /// Attempt to connect again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// None is planned.
+    /// No attempt is planned.
     None,
     /// The next one starts at this time.
     At(Instant),
-    /// One is in progress.
+    /// An attempt is in progress.
     Running,
 }
 
@@ -89,9 +89,9 @@ pub(super) enum AfterLoss {
 /// Attempt that starts now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// To replace a lost connection, or another attempt.
+    /// Replacement of a lost connection, or a repeated attempt; not reported to the user.
     Silently,
-    /// The first attempt beside connections that are silent; the user is told.
+    /// First attempt beside silent connections, reported to the user.
     Announced,
 }
 

@@ -67,12 +67,12 @@ pub(super) struct RemoteServer {
     stock_starts: Option<Vec<u8>>,
     /// Version and extensions of the stock server.
     stock: Option<ServerInfo>,
-    /// The outcome fell short of the expectation, which the user is told.
+    /// True if the outcome is less than expected, which is reported to the user.
     less: bool,
     /// A longhaul was probed in this run.
     was_asked: bool,
     /// Learns which server further connections should use.
-    reach: Option<Arc<dyn ConnectionSource>>,
+    connection_source: Option<Arc<dyn ConnectionSource>>,
     /// Facts that the session's handle reads.
     facts: Arc<ServerFacts>,
 }
@@ -104,7 +104,7 @@ pub(super) fn not_ours(what: MarkerError) -> String {
         MarkerError::PlainSftp => {
             "the server runs its own SFTP server for every command (ForceCommand?)"
         }
-        MarkerError::TooMuch => "the command there is not longhaul",
+        MarkerError::TooMuch => "the command that was run on the host is not longhaul",
     }
     .to_owned()
 }
@@ -117,7 +117,7 @@ pub(super) fn not_ours(what: MarkerError) -> String {
 pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
     match greeting {
         Greeting::Absent { sent, .. } => Err(match sent {
-            RemoteBinaryState::NoneSent => "longhaul was not found at the far end",
+            RemoteBinaryState::NoneSent => "longhaul was not found at the remote host",
             RemoteBinaryState::Gone => {
                 "the installed longhaul is missing or not executable: run longhaul bootstrap \
                  again"
@@ -131,17 +131,26 @@ pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
         Greeting::Serves { protocol, .. } if *protocol == MARKER_PROTOCOL => Ok(()),
         Greeting::Serves { protocol, software } => {
             let older = *protocol < MARKER_PROTOCOL;
-            let end = if older { "the far end" } else { "this end" };
+            let end = if older {
+                "the remote host"
+            } else {
+                "this machine"
+            };
             Err(format!(
-                "longhaul there ({software}) speaks another protocol version: upgrade {end}"
+                "the remote longhaul ({software}) uses another protocol version: upgrade longhaul \
+                 on {end}"
             ))
         }
     }
 }
 
 impl RemoteServer {
-    /// `reach` learns which server handles the lanes, and `facts` are what the handle reads.
-    pub(super) fn new(reach: Option<Arc<dyn ConnectionSource>>, facts: Arc<ServerFacts>) -> Self {
+    /// `connection_source` is told which server handles the lanes; the session handle reads
+    /// `facts`.
+    pub(super) fn new(
+        connection_source: Option<Arc<dyn ConnectionSource>>,
+        facts: Arc<ServerFacts>,
+    ) -> Self {
         Self {
             probe: Probe::New,
             asked: Vec::new(),
@@ -150,7 +159,7 @@ impl RemoteServer {
             stock: None,
             less: false,
             was_asked: false,
-            reach,
+            connection_source,
             facts,
         }
     }
@@ -222,7 +231,7 @@ impl RemoteServer {
 
     /// Describes the far end at the end of the session.
     pub(super) fn account(&self) -> FarEnd {
-        let too_little = "the copy was too small to look for longhaul there";
+        let too_little = "the copy was too small to look for longhaul on the host";
         let (depth, reason) = match &self.probe {
             Probe::Serves(_) => (FarEndDepth::Exec, None),
             Probe::Server => (FarEndDepth::Server, None),
@@ -231,7 +240,7 @@ impl RemoteServer {
             Probe::Unknown { .. } => (FarEndDepth::Stock, Some(too_little)),
             Probe::Asking | Probe::Hoped | Probe::Expected(_) => (
                 FarEndDepth::Stock,
-                Some("the copy ended before longhaul there could answer"),
+                Some("the copy ended before longhaul on the host answered"),
             ),
         };
         FarEnd {
@@ -325,7 +334,7 @@ impl RemoteServer {
         let mut refused = Vec::new();
         while let Some(at) = self.asked.iter().position(late) {
             let late = GaveUp {
-                why: "it took too long to answer".to_owned(),
+                why: "longhaul at the far end took too long to answer".to_owned(),
                 result: Some(ProbeResult::Unusable),
             };
             refused.extend(self.give_up(to, at, late));
@@ -427,7 +436,8 @@ impl RemoteServer {
             |path: &Option<Vec<u8>>| sftp::printable(path.as_deref().unwrap_or_default(), 200);
         (asked.starts != self.stock_starts).then(|| {
             format!(
-                "relative paths start at {} there, but at {} on the server's own SFTP server",
+                "relative paths start at {} with longhaul, but at {} with the server's own SFTP \
+                 server",
                 shown(&asked.starts),
                 shown(&self.stock_starts),
             )
@@ -448,7 +458,7 @@ impl RemoteServer {
     /// Notes that the longhaul has answered with this version and these extensions.
     fn serves(&mut self, to: &mut Dispatcher, info: ServerInfo) {
         let software = self.software.clone().unwrap_or_default();
-        info!("the far end runs longhaul {software}: using it for new channels");
+        info!("the remote host runs longhaul {software}: using it for new channels");
         let seen = ProbeResult::Serves {
             software,
             info: info.clone(),
@@ -479,8 +489,8 @@ impl RemoteServer {
 
     /// Tells the connection source which server the first lane of further connections should use.
     fn note_serving(&self, ours: bool) {
-        if let Some(reach) = &self.reach {
-            reach.note_serving(ours);
+        if let Some(connection_source) = &self.connection_source {
+            connection_source.note_serving(ours);
         }
     }
 
@@ -608,7 +618,7 @@ impl RemoteServer {
         }
         if self.is_ours() {
             let why = match greeted {
-                true => format!("longhaul at the far end ended ({})", in_words(error)),
+                true => format!("longhaul at the remote host ended ({})", in_words(error)),
                 false => in_words(error),
             };
             // A lane that ends without output may have been late, or its connection lost.
@@ -655,7 +665,7 @@ impl RemoteServer {
         if matches!(self.probe, Probe::Hoped) {
             self.probe = Probe::Unknown { insists: true };
         }
-        let why = "it took too long to answer".to_owned();
+        let why = "longhaul at the far end took too long to answer".to_owned();
         Some((lane, LaneError::Closed(why)))
     }
 }

@@ -1,11 +1,10 @@
-//! Silent lanes: decides what the user is told about them, and repeats requests that a server has
-//! dropped.
+//! Reports silent lanes to the user, and repeats requests that a server has dropped.
 //!
 //! OpenSSH and longhaul answer every request in order, however long a disk takes, so nothing is
-//! repeated with them. Other servers were seen to drop requests that exceed a queue of theirs. A
-//! stalled lane to such a server is closed and its jobs start over on a new channel, with half as
-//! many requests at once as were in flight when the first dropped one was sent. This limit applies
-//! to all lanes of the session.
+//! repeated with them. Other servers were seen to drop requests when their queue is full. A stalled
+//! lane to such a server is closed and its jobs start over on a new channel, with half as many
+//! requests at once as were in flight when the first dropped one was sent. This limit applies to
+//! all lanes of the session.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -29,7 +28,7 @@ const MOVES: u64 = 4096;
 /// State of the silent lanes.
 #[derive(Debug)]
 pub(super) struct Stalls {
-    /// Silence after which the user is told and requests are repeated.
+    /// Silence after which a lane is reported and its requests are repeated.
     patience: Duration,
     lanes: BTreeMap<LaneId, Silence>,
     /// Time of the last notice to the user.

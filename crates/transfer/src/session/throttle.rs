@@ -1,9 +1,9 @@
 use std::time::{Duration, Instant};
 
-/// Time's worth of the rate that may pass at once after a pause.
+/// Size of the burst that may pass after a pause, as a time at the limited rate.
 const BURST: Duration = Duration::from_millis(100);
-/// Time's worth of the rate that may pass at once during a background copy, where a burst is a
-/// queue that other traffic feels.
+/// Size of a burst during a background copy, as a time at the limited rate; a burst queues on the
+/// path and delays other traffic.
 const FINE: Duration = Duration::from_millis(20);
 
 /// Holds the bytes of a session, both directions together, to a rate (`-l`).

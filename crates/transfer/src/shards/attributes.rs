@@ -1,4 +1,4 @@
-//! Attributes of planned entries, and their comparison with what is found.
+//! Attributes of planned entries, and their comparison with the entries found at both ends.
 
 use schedule::{Attributes, EntryKind};
 use shard::Record;
@@ -27,7 +27,7 @@ pub(super) fn of_record(record: &Record) -> Option<(&[u8], Attributes)> {
     Some((name, attributes))
 }
 
-/// Returns what a plan keeps of a listed entry.
+/// Returns the attributes that the plan records of a listed entry.
 pub(super) fn planned(entry: &sync::Entry) -> shard::Attributes {
     shard::Attributes {
         mode: entry.mode.map(|mode| mode & 0o7777),
@@ -42,11 +42,11 @@ pub(super) fn planned(entry: &sync::Entry) -> shard::Attributes {
     }
 }
 
-/// Returns why an entry of the source is not the planned one; `None` if it is.
+/// Returns how an entry of the source differs from the plan; `None` if it does not.
 pub(super) fn change(record: &Record, now: &Attributes) -> Option<String> {
     let (kind, word) = kind_of(record);
     if now.kind() != kind {
-        return Some(format!("it is no {word} any more"));
+        return Some(format!("it is no longer a {word}"));
     }
     let (_, planned) = of_record(record)?;
     let modified = |of: &Attributes| of.times.map(|(_, modified)| modified);
@@ -54,7 +54,7 @@ pub(super) fn change(record: &Record, now: &Attributes) -> Option<String> {
     let differs = |a: Option<u32>, b: Option<u32>| a.is_some() && b.is_some() && a != b;
     match record {
         Record::File(_, size, _) if now.size != Some(*size) => Some(format!(
-            "it had {size} bytes and has {}",
+            "its size was {size} bytes and is {} now",
             now.size.unwrap_or_default()
         )),
         Record::File(..)
@@ -67,27 +67,28 @@ pub(super) fn change(record: &Record, now: &Attributes) -> Option<String> {
     }
 }
 
-/// Returns why a file of the target is not the planned one; `None` if it is. A target may keep whole
-/// seconds only.
+/// Returns how a file of the target differs from the plan; `None` if it does not. A target may keep
+/// whole seconds only.
 pub(super) fn difference(record: &Record, found: &Attributes) -> Option<String> {
     let (kind, word) = kind_of(record);
     if found.kind() != kind {
-        return Some(format!("is no {word}"));
+        return Some(format!("is not a {word}"));
     }
     let Record::File(_, size, planned) = record else {
         return None;
     };
     if found.size != Some(*size) {
         let has = found.size.unwrap_or_default();
-        return Some(format!("has {has} bytes and the plan says {size}"));
+        return Some(format!("has {has} bytes, but the plan says {size}"));
     }
     match is_planned_time(planned, found) {
         true => None,
-        false => Some("has another modification time than the plan says".to_owned()),
+        false => Some("its modification time differs from the plan's".to_owned()),
     }
 }
 
-/// True if the modification time is the planned one, as far as the target keeps it.
+/// Returns true if the modification time is that of the plan, in the precision that the target
+/// keeps.
 pub(super) fn is_planned_time(planned: &shard::Attributes, found: &Attributes) -> bool {
     let modified = found.times.map(|(_, modified)| modified);
     let fraction = found.nanoseconds.map(|(_, modified)| modified);

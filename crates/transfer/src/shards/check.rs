@@ -43,7 +43,8 @@ impl Lookups {
         if run.is_local(end) {
             return paths.iter().map(|path| local(run, end, path)).collect();
         }
-        let mut results: Vec<Found> = vec![Err("not looked at".to_owned()); paths.len()];
+        let mut results: Vec<Found> =
+            vec![Err("internal error: the entry was not checked".to_owned()); paths.len()];
         let first = self.next;
         self.next += paths.len() as u64;
         let jobs = paths.iter().zip(first..).map(|(path, number)| Job {
@@ -118,7 +119,8 @@ pub(super) enum Verdict {
 
 /// Reads a whole shard, which checks it, and decides about its files and symlinks in their order. A
 /// file whose size and time at the target are the planned ones is complete: it gets its name after
-/// its time. Symlinks are made again. A source on this machine is compared later, when it is copied.
+/// its time. Symlinks are made again. A source on this machine is compared later, when it is
+/// copied.
 pub(super) async fn verdicts(
     run: &mut PlannedCopy<'_>,
     mut records: Records,

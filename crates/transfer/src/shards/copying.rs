@@ -1,4 +1,4 @@
-//! The copy of one shard.
+//! Copies one shard of a plan.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +20,8 @@ use crate::report::{Event, Outcome, Progress, Summary};
 pub enum ShardCopy<'a> {
     /// Copy the shard.
     Held(Box<ShardLease>),
-    /// Only set the attributes of the directories, if all shards are complete.
+    /// The shard is complete: only sets the attributes of the directories, if all shards are
+    /// complete.
     Done(&'a Plan),
 }
 
@@ -118,7 +119,7 @@ async fn copy_held(mut run: PlannedCopy<'_>, lease: ShardLease) -> ShardResult {
     let Some(lease) = Rc::into_inner(lease) else {
         // The walk, which shared the lease, ended with the copy.
         let summary = run.finish();
-        let why = "the walk of the shard did not end".to_owned();
+        let why = "internal error: the list of the shard's files did not end".to_owned();
         return ShardResult {
             summary,
             end: ShardEnd::Superseded(why),
@@ -147,8 +148,8 @@ async fn copy_held(mut run: PlannedCopy<'_>, lease: ShardLease) -> ShardResult {
     result
 }
 
-/// Compares the shard with both ends and copies what is missing. Returns the number of files that
-/// the target had.
+/// Compares the shard with both ends and copies the missing files. Returns the number of files that
+/// were at the target already.
 async fn carry_out(
     run: &mut PlannedCopy<'_>,
     lease: &Rc<ShardLease>,

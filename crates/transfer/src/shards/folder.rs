@@ -227,7 +227,7 @@ impl Plan {
         match shard < count {
             true => Ok(()),
             false => Err(PlanError::NoSuchShard(format!(
-                "{}: there is no shard {shard}: the plan has {count}, numbered from 0 to {}",
+                "{}: no shard {shard}: the shards of this plan are numbered from 0 to {}",
                 shown(self.dir.path()),
                 count - 1
             ))),
@@ -237,7 +237,10 @@ impl Plan {
     pub(super) fn records(&self, shard: u32) -> Result<Records, PlanError> {
         match self.header.shards.get(shard as usize) {
             Some(expected) => self.open_records(&shard_name(&self.id, shard), expected, None),
-            None => Err(PlanError::NoSuchShard(format!("no shard {shard}"))),
+            None => Err(PlanError::NoSuchShard(format!(
+                "{}: no shard {shard} in this plan",
+                shown(self.dir.path())
+            ))),
         }
     }
 
@@ -257,8 +260,8 @@ impl Plan {
         let file = self.dir.file(name.as_ref(), false);
         let file = file.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => PlanError::Unusable(format!(
-                "{}: the file is missing: the plan is damaged: run longhaul plan again with another \
-                 folder",
+                "{}: the file is missing, so the plan is damaged: run longhaul plan again with \
+                 another folder",
                 shown(&path)
             )),
             io::ErrorKind::PermissionDenied => PlanError::Unusable(os_words(&error)),

@@ -41,7 +41,7 @@ pub enum ClaimError {
     Io(String),
 }
 
-/// Lease of a shard, renewed by a thread of its own until it ends.
+/// Lease of a shard. A thread renews it until the lease ends.
 #[derive(Debug)]
 pub struct ShardLease {
     plan: Arc<Plan>,
@@ -51,8 +51,8 @@ pub struct ShardLease {
     thread: Option<JoinHandle<u64>>,
 }
 
-/// Called with the reason when a lease is lost, on any thread. It should end the process: files that
-/// a follower has taken over must be neither written nor removed any more.
+/// Called with the reason when a lease is lost, on any thread. It should end the process: files
+/// that a follower has taken over must be neither written nor removed any more.
 pub type LostLease = Box<dyn Fn(&str) + Send + Sync>;
 
 /// State that the renewing thread and the copy share.
@@ -104,7 +104,11 @@ impl Plan {
             match claimant.look(start.elapsed(), seen) {
                 Claim::Done(figures) => return Ok(Claimed::Done(figures)),
                 Claim::Exhausted => {
-                    let why = format!("shard {shard}: there are no fencing numbers left");
+                    let why = format!(
+                        "{}: shard {shard}: all its lease numbers are used: make a new plan in \
+                         another folder",
+                        super::shown(&self.folder())
+                    );
                     return Err(ClaimError::Io(why));
                 }
                 Claim::Held => {
@@ -159,14 +163,14 @@ fn holder_words(holder: Option<&Lease>) -> String {
 
 fn busy(shard: u32, holder: Option<&Lease>) -> String {
     format!(
-        "shard {shard}: {} is copying it: nothing to do here; try again when it has ended",
+        "shard {shard}: {} is copying this shard: choose another shard, or try again later",
         holder_words(holder)
     )
 }
 
 fn waiting(shard: u32, left: Duration, holder: Option<&Lease>) -> String {
     format!(
-        "shard {shard}: waiting up to {} s to see if {} still works on it",
+        "shard {shard}: waiting up to {} s to see if {} still copies this shard",
         left.as_secs().max(1),
         holder_words(holder)
     )
@@ -264,7 +268,7 @@ impl ShardLease {
         written.map_err(|error| {
             let folder = super::shown(&self.plan.folder());
             format!(
-                "{folder}: the result cannot be written: {}",
+                "{folder}: cannot write the result of the shard: {}",
                 os_words(&error)
             )
         })
@@ -343,8 +347,8 @@ impl Renewal {
 
 fn superseded(lease: &Lease) -> String {
     format!(
-        "shard {}: another worker has taken it (lease {} follows this one): stopped before writing \
-         more",
+        "shard {}: another worker took over this shard (lease {} follows this one): stopped before \
+         writing more",
         lease.shard,
         lease.fence + 1
     )

@@ -54,7 +54,7 @@ impl fmt::Display for PlanError {
 pub struct ShardResult {
     /// Result of the copy.
     pub summary: Summary,
-    /// How the copy of the shard ended.
+    /// Outcome of the shard's copy.
     pub end: ShardEnd,
     /// Files that were at the target already.
     pub unchanged: u64,
@@ -62,7 +62,7 @@ pub struct ShardResult {
     pub sealed: bool,
 }
 
-/// How the copy of a shard ended.
+/// Outcome of a shard's copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardEnd {
     /// All entries are at the target.

@@ -1,4 +1,4 @@
-//! This process, as other workers may look for it.
+//! Identity of this process, by which other workers check if it is alive.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

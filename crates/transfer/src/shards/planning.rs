@@ -26,18 +26,18 @@ pub(super) const NEW: &str = ".new.";
 /// Name of the file that is locked during planning.
 const LOCK: &str = ".planning";
 
-/// Plan to make.
+/// Settings of a new plan.
 #[derive(Clone, Debug)]
 pub struct PlanRequest {
     /// Directory to walk.
     pub source: Place,
-    /// Source operand to keep in the plan, with an absolute path if it is local.
+    /// Source operand as written to the plan, with an absolute path if it is local.
     pub source_operand: Vec<u8>,
-    /// Target operand to keep in the plan, with an absolute path if it is local.
+    /// Target operand as written to the plan, with an absolute path if it is local.
     pub target_operand: Vec<u8>,
     /// Number of shards.
     pub shards: u32,
-    /// Folder to write.
+    /// Folder for the plan.
     pub folder: PathBuf,
 }
 
@@ -57,10 +57,10 @@ pub enum PlanOutcome {
     },
     /// The folder has this plan already.
     Unchanged(Totals),
-    /// Nothing was written because not everything could be listed, or the run ended early; the
-    /// summary has the reason.
+    /// Nothing was written, because the listing failed in part or the run ended early; the summary
+    /// has the reason.
     Incomplete,
-    /// Nothing was written, for this reason; another try does not help.
+    /// Nothing was written, for this reason, which repeating the command does not change.
     Refused(String),
     /// The folder cannot be used.
     Failed(PlanError),
@@ -123,7 +123,10 @@ fn prepare(request: &PlanRequest) -> Result<(PrivateDir, std::fs::File), PlanOut
     let lock = lock.map_err(failed)?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
     {
-        let what = format!("{}: another longhaul is making a plan here", shown(&path));
+        let what = format!(
+            "{}: another longhaul is writing a plan into this folder: wait until it ends",
+            shown(&path)
+        );
         return Err(PlanOutcome::Failed(PlanError::Io(what)));
     }
     if let Some((header, _)) = read_header(&dir).map_err(PlanOutcome::Failed)? {
@@ -133,8 +136,8 @@ fn prepare(request: &PlanRequest) -> Result<(PrivateDir, std::fs::File), PlanOut
         let shards = u32::try_from(header.shards.len()).unwrap_or(u32::MAX);
         if !same && folder::is_begun(&dir, shards).map_err(failed)? {
             return Err(PlanOutcome::Refused(format!(
-                "{}: this folder has another plan (other SRC, DST or number of shards), of which \
-                 shards were begun: use another folder",
+                "{}: this folder has another plan (other SRC, DST or number of shards), and some \
+                 of its shards were started: use another folder",
                 shown(&path)
             )));
         }
@@ -152,7 +155,7 @@ fn refuse_inside(folder: &Path, source: &Path) -> Result<(), PlanOutcome> {
         .find_map(|path| std::fs::canonicalize(path).ok());
     match existing.is_some_and(|path| path.starts_with(&source_path)) {
         true => Err(PlanOutcome::Refused(format!(
-            "{}: the folder of the plan is inside the source {}: use a folder elsewhere",
+            "{}: the folder for the plan is inside the source {}: choose a folder outside of it",
             shown(folder),
             shown(source)
         ))),
@@ -168,9 +171,7 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
     }
     let why = match attributes.map(|attributes| attributes.kind()) {
         Some(EntryKind::Directory) => None,
-        Some(_) => {
-            Some("not a directory: a plan is made of a directory; use longhaul cp for a file")
-        }
+        Some(_) => Some("not a directory: a plan needs a directory; use longhaul cp for a file"),
         None => Some("no such directory"),
     };
     if let Some(why) = why {
@@ -216,7 +217,7 @@ fn write(
         Ok(outcome) => outcome,
         Err(error) => {
             let folder = shown(dir.path());
-            let what = format!("{folder}: the plan cannot be written: {}", os_words(&error));
+            let what = format!("{folder}: cannot write the plan: {}", os_words(&error));
             PlanOutcome::Failed(PlanError::Io(what))
         }
     }
@@ -260,8 +261,8 @@ fn try_write(
         if folder::is_begun(dir, u32::try_from(shards).unwrap_or(u32::MAX))? {
             remove_others(dir, old);
             return Ok(PlanOutcome::Refused(format!(
-                "{}: the source has changed since this plan was made, and shards of it were begun: \
-                 use another folder; what was copied is not sent again",
+                "{}: the source has changed since this plan was made, and some shards were \
+                 started: use another folder; copied files are not sent again",
                 shown(dir.path())
             )));
         }

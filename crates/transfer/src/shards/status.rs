@@ -28,34 +28,34 @@ pub struct PlanStatus {
     pub bytes_done: u64,
     /// Bytes that the last workers of the shards have sent.
     pub bytes_sent: u64,
-    /// Entries that failed in the last try.
+    /// Entries that failed in the last attempt.
     pub failed: u64,
     /// Entries that have changed since the plan was made.
     pub changed: u64,
-    /// The directories have their attributes.
+    /// True if the directories have their final permissions and times.
     pub sealed: bool,
-    /// Shards that somebody should know of: all but those that are open or done.
+    /// Shards in all states other than open and done.
     pub unfinished: Vec<ShardStatus>,
 }
 
 /// Number of shards in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StateCounts {
-    /// All shards.
+    /// Number of shards of the plan.
     pub total: u64,
-    /// Not begun.
+    /// Shards that were not started.
     pub open: u64,
-    /// Being copied.
+    /// Shards that a worker is copying.
     pub running: u64,
-    /// Begun, and without a worker.
+    /// Shards that were started and have no worker now.
     pub stopped: u64,
-    /// Tried, with failed entries.
+    /// Shards of which entries failed.
     pub failed: u64,
-    /// Complete.
+    /// Complete shards.
     pub done: u64,
 }
 
-/// State of a shard that is begun and not complete.
+/// State of a shard that was started and is not complete.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShardStatus {
     /// Number of the shard.

@@ -153,7 +153,7 @@ impl PlanVerification<'_> {
                     Record::Enter(_, planned)
                         if self.plan.is_sealed() && !is_planned_time(planned, found) =>
                     {
-                        Some("has another modification time than the plan says".to_owned())
+                        Some("its modification time differs from the plan's".to_owned())
                     }
                     _ => None,
                 }),
@@ -216,7 +216,7 @@ impl PlanVerification<'_> {
                     Some((End::Target, "differs from its source".to_owned()))
                 }
                 Some(ContentVerdict::Unknown(end, why)) => {
-                    Some((end, format!("no checksum: {why}")))
+                    Some((end, format!("cannot compare by checksum: {why}")))
                 }
             };
             match wrong {

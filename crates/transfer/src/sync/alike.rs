@@ -1,4 +1,4 @@
-//! Names that are two at the source and one at the target, whose file system ignores case or
+//! Names that differ at the source and are one at the target, whose file system ignores case or
 //! normalizes Unicode. The file system decides: it is asked, with directories of these names if it
 //! has no such entries yet.
 
@@ -12,13 +12,13 @@ use crate::copy::End;
 use crate::report::{Event, Name};
 use crate::walk::join;
 
-/// Directory in which the target's file system is asked. An interrupted run may leave it, and counts
-/// it as no entry.
+/// Directory in which the target's file system is asked. An interrupted run may leave it, and
+/// counts it as no entry.
 const PROBE: &[u8] = b".longhaul-names";
 /// Pairs about which the target is asked.
 const MOST: usize = 10_000;
 
-/// Two names of one directory of the source.
+/// Two names in one directory of the source that the target may treat as equal.
 struct Pair {
     one: NodeId,
     other: NodeId,
@@ -141,8 +141,8 @@ impl Sync<'_> {
         })
     }
 
-    /// Probe directory for the names of `dir`: in the target's directory of that name, or the nearest
-    /// one above it that exists.
+    /// Probe directory for the names of `dir`: in the target's directory of that name, or the
+    /// nearest one above it that exists.
     fn probe_place(&self, target: &SortedTree, dir: &[u8]) -> Vec<u8> {
         let root = self.run.root(End::Target);
         if !self.target_exists {
@@ -168,8 +168,8 @@ impl Sync<'_> {
         }
     }
 
-    /// Keeps the entries of the target that its file system takes for entries of the source with other
-    /// names, and says so: their deletion would delete what was just copied.
+    /// Excludes from deletion the target's entries whose names its file system treats as equal to
+    /// names in the source, and warns about them: deleting them would delete the files just copied.
     pub(super) async fn spare_alike(&mut self, plan: &mut Plan) {
         let root = self.run.root(End::Target).to_vec();
         // What the target lists under both names is two entries.
@@ -196,7 +196,8 @@ impl Sync<'_> {
             let path = join(&root, &plan.target().tree().path(target));
             let alike = Name(plan.source().tree().path(source));
             let message = format!(
-                "stays under this name: the file system there takes it for {alike} of the source"
+                "not renamed to {alike}, the name in the source: the target's file system treats \
+                 both names as one"
             );
             let path = Some(self.run.shown(End::Target, &path));
             self.run.tell(Event::Warning { path, message });

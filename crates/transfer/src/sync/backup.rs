@@ -166,7 +166,10 @@ impl Sync<'_> {
                     false => join(&backup.base, dir),
                 };
                 let dir = sftp::printable(&dir, 4096);
-                let what = format!("left unchanged, since it cannot be backed up: {dir}: {why}");
+                let what = format!(
+                    "not replaced or deleted, because it cannot be moved to the backup directory \
+                     {dir}: {why}"
+                );
                 self.run.fail(name, what);
             }
         }
@@ -257,7 +260,7 @@ impl Sync<'_> {
         let kept = files.iter().zip(&results).filter(|(_, r)| r.is_err());
         let kept: BTreeSet<NodeId> = kept.map(|((id, _), _)| *id).collect();
         let paths: Vec<Vec<u8>> = files.iter().map(|(_, path)| join(&root, path)).collect();
-        let what = "left unchanged, since it cannot be moved to the backup directory";
+        let what = "not replaced or deleted, because it cannot be moved to the backup directory";
         self.report_failures(&paths, results, what);
         kept
     }

@@ -9,7 +9,8 @@ use crate::copy::{End, PlannedCopy};
 /// Longest range of which a server computes one checksum, in bytes.
 const RANGE: u64 = sftp::blocks::MOST_HASHED as u64;
 
-/// Most ranges of a file, 64 TiB. A larger file counts as different: two servers may state any size.
+/// Maximum number of ranges of a file, 64 TiB. A larger file counts as different: two servers may
+/// state any size.
 const MOST_RANGES: u64 = 1 << 20;
 /// Ranges of several files whose checksums are computed before they are compared.
 const BATCH: u64 = 1 << 16;
@@ -41,7 +42,7 @@ fn batches(sizes: impl Iterator<Item = u64>) -> Vec<Range<usize>> {
     batches
 }
 
-/// Two files with their size, of which the contents may be equal.
+/// Two files of equal size whose contents may be equal.
 pub(crate) struct FilePair {
     pub(crate) source: Vec<u8>,
     pub(crate) target: Vec<u8>,
@@ -67,7 +68,7 @@ enum SumSource {
     Nothing,
 }
 
-/// Compares contents by what both ends of one run offer, which is found out once.
+/// Compares contents by the methods that both ends support, which are determined once per run.
 #[derive(Debug, Default)]
 pub(crate) struct ContentComparison {
     sums: Option<SumSource>,

@@ -79,7 +79,10 @@ impl Operations {
             return ops.iter().map(|op| local(run, op)).collect();
         }
         let mut results: Vec<OpResult> = Vec::with_capacity(ops.len());
-        results.resize(ops.len(), Err("not done".to_owned()));
+        results.resize(
+            ops.len(),
+            Err("internal error: the operation was not carried out".to_owned()),
+        );
         let first = self.next;
         self.next += ops.len() as u64;
         let jobs = ops.into_iter().zip(first..).map(|(op, number)| Job {
@@ -93,7 +96,7 @@ impl Operations {
     }
 }
 
-/// Notes what a job has told or how it has ended. The numbers of the jobs begin at `first`.
+/// Records a job's result or its end. The jobs' numbers begin at `first`.
 fn take(
     event: LaneEvent,
     first: u64,

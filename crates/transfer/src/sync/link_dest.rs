@@ -1,5 +1,5 @@
-//! Files that an earlier copy at the target has already (`--link-dest`): they become further names of
-//! those files instead of being sent.
+//! Links files to equal files of an earlier copy at the target (`--link-dest`) instead of sending
+//! them.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;

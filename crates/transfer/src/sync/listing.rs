@@ -47,7 +47,7 @@ pub(crate) struct Listing {
     pub(crate) excluded: u64,
 }
 
-/// One end to list.
+/// One end of the sync, to be listed.
 pub(crate) struct Root {
     pub(crate) end: End,
     pub(crate) path: Vec<u8>,
@@ -69,7 +69,8 @@ pub(crate) enum RootAttributes {
 }
 
 /// Lists directories and everything below them that `filter` selects, all at the same time.
-/// Ends early if a root turns out not to be a directory. Returns `None` if the run ends before that.
+/// Ends early if a root turns out not to be a directory. Returns `None` if the run ends before
+/// that.
 pub(crate) async fn list(
     run: &mut PlannedCopy<'_>,
     roots: Vec<Root>,
@@ -230,7 +231,8 @@ impl Lister {
                     if let WalkEntry::Directory { at, .. } = &found
                         && at.path.len() > LONGEST_LISTED
                     {
-                        let what = "its path is too long: the server may leave out entries";
+                        let what = "the path is too long: the server may omit entries of this \
+                                    directory";
                         builder.problem(&at.path, what.to_owned());
                     }
                     if let Some(skipped) = builder.take(found) {
@@ -520,7 +522,8 @@ impl Builder {
         for (kept, other) in tree.joined() {
             let alike = Name(tree.tree().own_path(*kept));
             let what = format!(
-                "has the same name as {alike} in the form NFC: rename one of them, or exclude it"
+                "has the same name as {alike} after Unicode normalization (NFC): rename one of \
+                 them, or exclude it"
             );
             problems.push((tree.tree().own_path(*other), what));
         }

@@ -31,7 +31,7 @@ pub struct SyncRequest {
     pub source: Place,
     /// Directory to make equal to the source; created if it does not exist.
     pub target: Place,
-    /// Options of the copy of what differs.
+    /// Options for copying the entries that differ.
     pub copy: CopyOptions,
     /// Options of the comparison and of deletions.
     pub options: SyncOptions,
@@ -52,7 +52,7 @@ pub struct SyncOptions {
     pub delete: bool,
     /// Limits of these deletions.
     pub limits: DeletionLimits,
-    /// Directory at the target that keeps what is replaced or deleted.
+    /// Directory at the target to which replaced and deleted entries are moved.
     pub backup: Option<PathBuf>,
     /// Directory at the target with an earlier copy, whose equal files are linked and not copied
     /// (`--link-dest`).

@@ -246,7 +246,7 @@ struct ListedNames {
 struct Command {
     end: End,
     id: RemoteCommandId,
-    /// Time after which no more output is waited for.
+    /// Time limit for the program's output.
     until: Option<Instant>,
 }
 

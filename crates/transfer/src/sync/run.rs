@@ -1,4 +1,4 @@
-//! The steps of a sync, one after the other.
+//! Runs the steps of a sync in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
@@ -340,8 +340,9 @@ impl Sync<'_> {
                 (true, None) => "it has excluded entries, which are never deleted",
                 (true, Some(_)) => "deletions were refused",
             };
-            let what =
-                format!("a directory with entries stands there, and is not replaced: {advice}");
+            let what = format!(
+                "a directory that is not empty is in the way and was not replaced: {advice}"
+            );
             self.run.fail(name, what);
         }
     }
@@ -358,7 +359,8 @@ impl Sync<'_> {
 
     /// Reports the totals, and each planned change.
     fn announce(&mut self, plan: &Plan) {
-        // What is replaced by an entry of another type is that entry's line; all below it is deleted.
+        // What is replaced by an entry of another type is that entry's line; all below it is
+        // deleted.
         let in_the_way: BTreeSet<NodeId> = plan.in_the_way().iter().copied().collect();
         let tree = plan.target().tree();
         let below = in_the_way.iter().copied();
@@ -443,8 +445,8 @@ impl Sync<'_> {
         }
     }
 
-    /// Carries out the plan: what is in the way goes, files are moved, data are copied, attributes
-    /// are set, and deletions come last.
+    /// Carries out the plan: removes entries that are in the way, renames moved files, copies data,
+    /// sets attributes, and deletes last.
     async fn change(&mut self, mut plan: Plan, links: BTreeMap<NodeId, sftp::InodeId>) {
         let kept = self.clear_the_way(&plan).await;
         plan.withhold(&kept);
@@ -477,8 +479,8 @@ impl Sync<'_> {
         }
     }
 
-    /// Removes what stands in the way of an entry of another type. Such an entry counts as replaced,
-    /// the contents of a directory as deleted.
+    /// Removes what stands in the way of an entry of another type. Such an entry counts as
+    /// replaced, the contents of a directory as deleted.
     async fn clear_the_way(&mut self, plan: &Plan) -> BTreeSet<NodeId> {
         let doomed = plan.in_the_way().to_vec();
         let tree = plan.target().tree();
@@ -493,7 +495,8 @@ impl Sync<'_> {
         kept
     }
 
-    /// Renames what was moved at the source. A file that cannot be renamed is copied.
+    /// Renames the target's copies of files that were moved at the source. A file that cannot be
+    /// renamed is copied.
     async fn carry_out_moves(&mut self, mut plan: Plan) -> Plan {
         let moves: Vec<(NodeId, NodeId)> = plan
             .steps()

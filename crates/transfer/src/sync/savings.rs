@@ -1,5 +1,5 @@
-//! Changed files that were sent whole, although the far end has rsync: longhaul there would send only
-//! what differs.
+//! Estimates the data of changed files that were sent whole and of which a longhaul at the far end
+//! would have received only the differences.
 
 use sync::{Action, Kind, Plan};
 

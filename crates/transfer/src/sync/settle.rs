@@ -1,5 +1,5 @@
-//! Settles what attributes alone do not: texts of symlinks, contents of files whose times are
-//! unsure, and files that may have been moved.
+//! Decides where attributes do not suffice: compares the targets of symlinks, the contents of files
+//! whose times are imprecise, and files that may have been moved.
 
 use std::collections::BTreeSet;
 
@@ -67,8 +67,8 @@ impl<'a, 'run> Settling<'a, 'run> {
         }
         if !self.contents.is_possible(self.run).await {
             let message = format!(
-                "the far end computes no checksums, since it has no longhaul and the account runs \
-                 no program for it: {} of equal size are copied again",
+                "the far end cannot compute checksums, because it has neither longhaul nor a \
+                 checksum program that the account may run: copying {} of equal size again",
                 match unsure.len() {
                     1 => "1 file".to_owned(),
                     count => format!("{count} files"),

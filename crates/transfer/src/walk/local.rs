@@ -201,7 +201,7 @@ impl LocalWalk {
         }
     }
 
-    /// Reports a directory that can be entered.
+    /// Reports a directory as an entry of the walk.
     fn told(&mut self, path: &Path, meta: &Metadata) -> Result<DirId, String> {
         if let (Some(path), None) = (&self.avoid, self.avoided) {
             let meta = fs::metadata(path).ok();
@@ -229,7 +229,7 @@ impl LocalWalk {
         match self.stack.iter().find(|f| f.identity == identity) {
             Some(above) => {
                 let above = Name::from(above.path.as_path());
-                Err(format!("symlink loop: this is {above} again"))
+                Err(format!("symlink loop: the link leads back to {above}"))
             }
             None => Ok(()),
         }

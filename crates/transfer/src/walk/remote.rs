@@ -554,7 +554,7 @@ impl RemoteWalk {
         while let Some(dir) = above {
             if dir.real.as_deref() == Some(real) {
                 let path = Name(dir.path.clone());
-                return Some(format!("symlink loop: this is {path} again"));
+                return Some(format!("symlink loop: the link leads back to {path}"));
             }
             above = dir.parent.as_ref();
         }

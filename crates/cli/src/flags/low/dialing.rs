@@ -67,7 +67,7 @@ pub(super) fn dial(matches: &ArgMatches) -> Result<DialArgs, UsageError> {
         ));
     };
     if host.is_empty() {
-        return Err(wrong("the host name is empty"));
+        return Err(wrong("the host name is empty: longhaul dial HOST PORT"));
     }
     args.host.clone_from(host);
     args.port = match port.parse() {

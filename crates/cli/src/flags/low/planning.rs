@@ -67,7 +67,7 @@ pub(super) fn plan(matches: &ArgMatches) -> Result<PlanArgs, UsageError> {
             args.copy.destination = (*target).clone();
         }
         [_] if (is("status") || is("verify")) && !makes => {
-            return Err(wrong("the folder of the plan is missing"));
+            return Err(wrong("no plan folder given: name the folder of the plan"));
         }
         _ => {
             return Err(wrong(
@@ -77,7 +77,7 @@ pub(super) fn plan(matches: &ArgMatches) -> Result<PlanArgs, UsageError> {
     }
     match &args.action {
         PlanAction::Verify(_) => {}
-        _ if args.checksum => return Err(wrong("--checksum needs verify")),
+        _ if args.checksum => return Err(wrong("--checksum can only be used with plan verify")),
         _ => {}
     }
     Ok(args)
@@ -95,8 +95,8 @@ pub(super) fn shard_contradiction(args: &CopyArgs) -> Option<&'static str> {
             "--plan takes no SRC and DST: the plan has them"
         }
         () if args.inplace => {
-            "--inplace cannot be combined with --plan: another worker would take a part of a file \
-             for the whole"
+            "--inplace cannot be combined with --plan: another worker would take an incomplete \
+             file for a complete one"
         }
         () if args.hard_links => {
             "--hard-links cannot be combined with --plan: the names of one file may be in several \
@@ -186,7 +186,10 @@ mod tests {
             ("longhaul plan a b", "--shards N and -o DIR"),
             ("longhaul plan a b --shards 0 -o d", "'0' is not a number"),
             ("longhaul plan a b --shards 100001 -o d", "is not a number"),
-            ("longhaul plan status", "the folder of the plan is missing"),
+            (
+                "longhaul plan status",
+                "no plan folder given: name the folder of the plan",
+            ),
             (
                 "longhaul plan stauts x",
                 "stauts: no such action; similar: status",
@@ -205,7 +208,7 @@ mod tests {
             ),
             (
                 "longhaul plan status d --checksum",
-                "--checksum needs verify",
+                "--checksum can only be used with plan verify",
             ),
             ("longhaul cp --plan d", "--plan needs --shard"),
             ("longhaul cp --shard 3 a h:", "need --plan"),

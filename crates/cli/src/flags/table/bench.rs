@@ -6,7 +6,7 @@ use super::relay::time;
 use crate::flags::flag::{Flag, FlagGroup, ValueKind};
 use crate::flags::low::{BenchArgs, BenchStorage};
 
-/// Most connections or channels that a setting may have.
+/// Maximum number of connections or channels that a setting may have.
 const MOST_LANES: u32 = 64;
 
 /// The flags of `longhaul bench`, without those for reaching the host.

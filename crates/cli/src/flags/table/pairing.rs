@@ -5,7 +5,7 @@ use super::serve::ports;
 use crate::flags::flag::{Flag, FlagGroup, ValueKind};
 use crate::flags::low::RelayArgs;
 
-/// Most stripes of one relayed connection.
+/// Maximum number of stripes of one relayed connection.
 const MOST: usize = 16;
 
 /// The flags of `longhaul relay` about pairs.

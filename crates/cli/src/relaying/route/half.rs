@@ -1,5 +1,5 @@
-//! `longhaul relay half`: the relay of a pair, started over an ssh login. It runs until its standard
-//! input ends.
+//! `longhaul relay half`: the relay of a pair, started over an ssh login. It runs until its
+//! standard input ends.
 
 use std::env;
 use std::io;
@@ -118,7 +118,7 @@ fn start(begin: &StartConfig, key: &[u8]) -> Result<StripeListener, String> {
             Ok(relays) => {
                 let at = relays.listening().first().and_then(|at| at.parse().ok());
                 return Ok(StripeListener {
-                    at: at.ok_or("it does not listen on TCP")?,
+                    at: at.ok_or("the relay does not listen on TCP")?,
                     _relays: relays,
                     reachable,
                 });

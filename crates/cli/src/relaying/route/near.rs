@@ -55,7 +55,7 @@ impl RemoteRelay {
                 Ok(half)
             }
             Ok(_) => Err(format!(
-                "{name}: the program there did not answer as a longhaul relay"
+                "{name}: the program that was started there is not a longhaul relay"
             )),
             Err(deaf) => Err(half.absent(&deaf)),
         }
@@ -78,8 +78,8 @@ impl RemoteRelay {
                  install it on the PATH"
             ),
             ControlReadError::Wrong(ControlError::Version(version)) => format!(
-                "{name}: longhaul there speaks version {version} of the relay protocol, this \
-                 one version {}: upgrade the older one",
+                "{name}: the longhaul there uses version {version} of the relay protocol, this one \
+                 version {}: upgrade the older one",
                 relay::control::CONTROL
             ),
             ControlReadError::Silent => format!(
@@ -97,8 +97,8 @@ impl RemoteRelay {
         }
     }
 
-    /// Configures the relay. Returns the port on which it accepts stripes, if other machines can reach
-    /// that.
+    /// Configures the relay. Returns the port on which it accepts stripes, if other machines can
+    /// reach that.
     pub(super) fn begin(&mut self, begin: StartConfig) -> Result<Option<u16>, String> {
         let name = &self.name;
         let gone = |_| format!("{name}: the relay there has ended");
@@ -144,10 +144,10 @@ impl RemoteRelay {
                     }
                     Ok(ControlMessage::Alive) => {}
                     Ok(_) | Err(ControlReadError::Wrong(_)) => {
-                        break "it sent an unknown message".to_owned();
+                        break "the relay there sent an unknown message".to_owned();
                     }
                     Err(ControlReadError::Silent) => {
-                        break format!("no message for {} s", SILENT.as_secs());
+                        break format!("no message arrived for {} s", SILENT.as_secs());
                     }
                     Err(ControlReadError::Over) => break command.last_words(),
                 }
@@ -175,7 +175,8 @@ impl Drop for MonitoredRelay {
     }
 }
 
-/// Accepts stripes on loopback, and carries them over ssh to a relay that cannot be reached otherwise.
+/// Accepts stripes on loopback, and carries them over ssh to a relay that cannot be reached
+/// otherwise.
 pub(super) struct StripeTunnel {
     listener: TcpListener,
     pub(super) at: SocketAddr,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use relay::control::{Bytes, ControlDecoder, ControlError, ControlMessage, MOST_CARRIED, marker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Most stripes carried at once; each has a thread.
+/// Maximum number of stripes carried at once; each has a thread.
 const MOST_LEGS: usize = 1024;
 /// Bytes that are kept of output before the first message, roughly.
 const MOST_NOISE: usize = 64 << 10;

@@ -25,7 +25,8 @@ impl StripeSet {
             // report an error, as an orderly end there means success to the client.
             if self.asks.is_none() && self.session.presume_over() {
                 tracing::info!(
-                    "the peer relay was lost, and may not have received the end of the data"
+                    "the connection to the peer relay was lost; it may not have received the end \
+                     of the data"
                 );
                 return Ok(());
             }

@@ -73,7 +73,7 @@ impl MakeDir {
             return Some(remote(SYMLINK_IN_THE_WAY));
         }
         if attributes.kind() != EntryKind::Directory {
-            return Some(remote("a file that is not a directory is in the way"));
+            return Some(remote("a file is in the way: remove it"));
         }
         core.event(LaneEvent::Attributes(self.id, attributes));
         None

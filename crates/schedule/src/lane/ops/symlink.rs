@@ -66,7 +66,7 @@ impl MakeSymlink {
             }
             (Stage::Looking(fault), _) => match reply {
                 Reply::Attrs(attrs) if attributes(attrs).kind() == EntryKind::Directory => {
-                    Some(remote("a directory is in the way"))
+                    Some(remote("a directory is in the way: remove it"))
                 }
                 Reply::Attrs(_) => {
                     let temp = temp_name(&self.path, core.random());

@@ -12,7 +12,7 @@ const NAME_TRIES: u8 = 2;
 /// length.
 const SHORT_NAME: usize = 64;
 
-/// What the server has said to the temporaries of an upload.
+/// The server's answers about the temporaries of an upload.
 #[derive(Debug, Default)]
 pub(super) struct TempNames {
     tries: u8,

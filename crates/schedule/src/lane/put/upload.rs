@@ -1,4 +1,4 @@
-//! What every stage of an upload needs.
+//! State that all stages of an upload share.
 
 use sftp::{OpenFlags, Reply, Request};
 

@@ -1,4 +1,4 @@
-//! Jobs, the lanes that have them, and what is told to the owner of both.
+//! Jobs, the lanes to which they are assigned, and the events for the owner.
 
 mod assign;
 
@@ -27,7 +27,7 @@ pub(super) struct Board {
     assigned: Assignments,
     dirs: PendingDirs,
     settings: Settings,
-    strays: OrphanedTemps,
+    orphaned: OrphanedTemps,
     asides: MovedAsideFiles,
     orders: VecDeque<LaneOrder>,
     events: VecDeque<SchedulerEvent>,
@@ -37,7 +37,7 @@ pub(super) struct Board {
     /// True if there may be something to assign.
     dirty: bool,
     stats: SchedulerStats,
-    /// Reason of the cancellation; no job is started any more.
+    /// Reason of the cancellation, after which no job is started.
     cancelled: Option<Fault>,
     /// Keep resumable temporaries.
     leaving: bool,
@@ -69,7 +69,7 @@ impl Board {
             assigned: Assignments::default(),
             dirs: PendingDirs::default(),
             settings: Settings::default(),
-            strays: OrphanedTemps::default(),
+            orphaned: OrphanedTemps::default(),
             asides: MovedAsideFiles::default(),
             orders: VecDeque::new(),
             events: VecDeque::new(),
@@ -245,7 +245,7 @@ impl Board {
                 }
             }
         }
-        let Some(event) = self.strays.hold(event) else {
+        let Some(event) = self.orphaned.hold(event) else {
             return;
         };
         if event.is_last() {
@@ -285,7 +285,7 @@ impl Board {
         self.options.split && large && !inplace && !queued.whole && !queued.hint.relayed
     }
 
-    /// Records an event of a lane: its load, its signs of life, and what the job stands for. Returns
+    /// Records an event of a lane: its load, its activity, and the job that it concerns. Returns
     /// the owner of the event; `None` if the lane has lost the job.
     pub(super) fn heard(&mut self, lane: LaneId, event: &LaneEvent) -> Option<EventOwner> {
         let id = event.job();
@@ -350,8 +350,8 @@ impl Board {
         self.orders.clear();
     }
 
-    /// Removes all jobs that no lane has started, or that wait behind a lost lane, and returns their
-    /// ids.
+    /// Removes all jobs that no lane has started, or that wait behind a lost lane, and returns
+    /// their ids.
     pub(super) fn drain(&mut self) -> Vec<JobId> {
         let mut ids = Vec::new();
         for queued in self.queues.drain() {
@@ -376,7 +376,7 @@ impl Board {
     /// Gives up the removal of temporaries, since no lane is left: reports the withheld events and
     /// returns the files that may be left.
     pub(super) fn give_up_removals(&mut self) -> BTreeMap<JobId, RemotePath> {
-        let (mut left, held) = self.strays.give_up();
+        let (mut left, held) = self.orphaned.give_up();
         for event in held {
             self.tell(event);
         }
@@ -413,7 +413,8 @@ impl Board {
         !moved
     }
 
-    /// Resumes jobs that no lost lane can affect any more; returns the files to check.
+    /// Resumes jobs that waited until lost lanes could no longer affect them; returns the files to
+    /// check.
     pub(super) fn resume_behind_lost(&mut self) -> Vec<JobId> {
         let (queued, files) = self.asides.due(self.now);
         for queued in queued {
@@ -428,20 +429,20 @@ impl Board {
             return;
         }
         let until = self.late_until(state);
-        self.strays.add(lane, until, of, path);
+        self.orphaned.add(lane, until, of, path);
         self.remove_strays();
     }
 
     /// Removes temporaries that no lost lane can create any more.
     pub(super) fn remove_strays(&mut self) {
-        for (of, path) in self.strays.due(self.now) {
+        for (of, path) in self.orphaned.due(self.now) {
             self.remove(of, path);
         }
     }
 
     /// Removes a file of the job before the job is reported as done.
     pub(super) fn clear(&mut self, of: JobId, path: RemotePath) {
-        self.strays.count(of);
+        self.orphaned.count(of);
         self.remove(of, path);
     }
 
@@ -453,7 +454,7 @@ impl Board {
 
     /// Records that one temporary of the job is gone or never existed.
     pub(super) fn removed(&mut self, of: JobId) {
-        if let Some(event) = self.strays.removed(of) {
+        if let Some(event) = self.orphaned.removed(of) {
             self.tell(event);
         }
     }
@@ -467,14 +468,14 @@ impl Board {
             ChannelEnd::Confirmed => self.now,
             _ => self.now + self.late_when_cut(),
         };
-        self.strays.cut(lane, until);
+        self.orphaned.cut(lane, until);
         self.asides.cut(lane, until);
         until
     }
 
-    /// Returns the time at which work behind lost lanes goes on.
+    /// Returns the time at which work that waits for lost lanes resumes.
     pub(super) fn next_behind_lost(&self) -> Option<Instant> {
-        self.strays
+        self.orphaned
             .until()
             .into_iter()
             .chain(self.asides.until())

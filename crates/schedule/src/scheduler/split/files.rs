@@ -368,7 +368,7 @@ impl SplitFiles {
             return;
         }
         match file.stage {
-            SplitStage::Moving if file.is_complete() && file.late.is_over(now) => {
+            SplitStage::Moving if file.is_complete() && file.fence.is_over(now) => {
                 self.name(board, id)
             }
             SplitStage::GivingUp => self.clean(board, id),
@@ -651,8 +651,8 @@ impl SplitFiles {
         board.queue(queued, true);
     }
 
-    /// Handles the loss of a lane with parts of the file, which may be written until `until`, or not
-    /// any more.
+    /// Handles the loss of a lane with parts of the file, which the lane may write until `until`;
+    /// `None` if it cannot write them now.
     pub(in super::super) fn lane_lost(
         &mut self,
         id: JobId,
@@ -664,7 +664,7 @@ impl SplitFiles {
             file.losses += u32::from(spoke);
             // Only writes into the temporary can arrive after the rename.
             if let (Some(until), true) = (until, file.is_put() && file.temp.is_some()) {
-                file.late.lost(lane, until);
+                file.fence.lost(lane, until);
             }
         }
     }
@@ -732,14 +732,14 @@ impl SplitFiles {
     /// Records that no more requests of a lane are executed after `until`.
     pub(in super::super) fn lane_ends(&mut self, lane: LaneId, until: Option<Instant>) {
         for file in self.files.values_mut() {
-            file.late.ends(lane, until);
+            file.fence.ends(lane, until);
         }
     }
 
-    /// Renames files that no lost lane can write any more.
+    /// Renames files that waited until lost lanes could no longer write them.
     pub(in super::super) fn name_what_waited(&mut self, board: &mut Board) {
         let now = board.now();
-        let waits = |(_, f): &(&JobId, &SplitFile)| f.waits_for_name() && f.late.is_over(now);
+        let waits = |(_, f): &(&JobId, &SplitFile)| f.waits_for_name() && f.fence.is_over(now);
         let ids: Vec<JobId> = self.files.iter().filter(waits).map(|(id, _)| *id).collect();
         for id in ids {
             self.go_on(board, id);
@@ -749,7 +749,7 @@ impl SplitFiles {
     /// Returns the time of the next delayed rename.
     pub(in super::super) fn next_name(&self) -> Option<Instant> {
         let waiting = self.files.values().filter(|f| f.waits_for_name());
-        waiting.filter_map(|f| f.late.until()).min()
+        waiting.filter_map(|f| f.fence.until()).min()
     }
 
     /// Fails every file.

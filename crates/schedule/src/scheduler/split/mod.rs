@@ -36,7 +36,7 @@ pub(super) struct SplitFile {
     safe: ByteRanges,
     running: BTreeMap<JobId, RunningPart>,
     end: FoundEnd,
-    /// Bytes of progress that were reported.
+    /// Bytes of progress that were reported to the owner.
     told: u64,
     fault: Option<Fault>,
     /// The disk side has the file open for this job, or is opening it.
@@ -46,7 +46,7 @@ pub(super) struct SplitFile {
     /// Number of lanes that were lost with a part of the file.
     losses: u32,
     keeping: SplitFileRecord,
-    late: WriteFence,
+    fence: WriteFence,
 }
 
 /// The part that creates the temporary.
@@ -154,7 +154,7 @@ impl SplitFile {
             finish_lost: false,
             losses: 0,
             keeping: SplitFileRecord::default(),
-            late: WriteFence::default(),
+            fence: WriteFence::default(),
         }
     }
 
@@ -341,15 +341,15 @@ impl SplitFile {
         made && self.end.at.is_some_and(|end| self.safe.contains(0, end))
     }
 
-    /// Returns the safe range around `offset` that no lane writes any more. A lane that overtook
-    /// another, was overtaken or was lost may still write bytes that others have completed, and
-    /// those may be corrupted on the way.
+    /// Returns the range around `offset` that is complete and that no lane can still write. A lane
+    /// that overtook another, was overtaken or was lost may still write bytes that others have
+    /// completed, and those may be corrupted on the way.
     fn settled(&self, now: Instant, offset: u64) -> Option<(u64, u64)> {
         let (from, to) = self.safe.around(offset)?;
         if !self.is_put() {
             return Some((from, to));
         }
-        if !self.late.is_over(now) {
+        if !self.fence.is_over(now) {
             return None;
         }
         let mut settled = ByteRanges::default();

@@ -1,4 +1,5 @@
-//! Journal state of a cut file: what the receiving end has, and how safely.
+//! Journal state of a cut file: the ranges that the receiving end has, and which of them are
+//! durable.
 
 use super::spans::ByteRanges;
 use super::{SplitFile, SplitStage};
@@ -98,8 +99,8 @@ impl SplitFile {
         self.options_ref().is_some_and(|o| o.keep.is_some())
     }
 
-    /// Returns true if the temporary stays for the next run: if the run is ending, or if a target
-    /// that holds much of the file takes no more, as with a full disk.
+    /// Returns true if the temporary stays for the next run: if the run is ending, or if the target
+    /// holds much of the file but accepts no further data, as with a full disk.
     pub(super) fn stays(&self, leaving: bool) -> bool {
         let at_target = |fault: &Fault| fault.remote == self.is_put();
         let full = || {

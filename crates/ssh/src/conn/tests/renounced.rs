@@ -141,11 +141,11 @@ fn keys_are_new_again_without_a_cipher() {
 /// Returns a block of 100,000 borrowed bytes behind `header`.
 fn outside(
     there: Arc<dyn wire::ExternalSource>,
-    outlying: BorrowPolicy,
+    borrow_policy: BorrowPolicy,
     header: &[u8],
 ) -> wire::Block {
     let pool = Pool::new(32 << 10, 4);
-    pool.set_outlying(outlying);
+    pool.set_borrow_policy(borrow_policy);
     let mut block = wire::Block::new(&pool, 32 << 10, header.len(), 100_000);
     block.lie_outside(&there, 0, 100_000);
     block.prepend(header);
@@ -160,16 +160,16 @@ fn sent_from_outside(renounced: DisabledProtection, lies: usize) -> Result<Pair,
     pair.server.renounce(renounced);
     let id = pair.open();
     pair.run().unwrap();
-    let outlying = match renounced {
+    let borrow_policy = match renounced {
         Nothing => BorrowPolicy::UntilSealed,
         Cipher => BorrowPolicy::Never,
         CipherAndMac => BorrowPolicy::UntilSent,
     };
-    assert_eq!(pair.client.outlying(), outlying);
+    assert_eq!(pair.client.borrow_policy(), borrow_policy);
     let there = Arc::new(SECRET.repeat(4000)[..lies].to_vec());
     let block = outside(
         there,
-        outlying.max(BorrowPolicy::UntilSealed),
+        borrow_policy.max(BorrowPolicy::UntilSealed),
         b"a header: ",
     );
     pair.client.channels().write_block(id, block);
@@ -307,9 +307,9 @@ fn what_lies_outside_is_let_go_of_with_its_channel() {
         pair.server.renounce(renounced);
         let (id, other) = (pair.open(), pair.open());
         pair.run().unwrap();
-        let outlying = pair.server.outlying();
+        let borrow_policy = pair.server.borrow_policy();
         let there = Arc::new(SECRET.repeat(4000));
-        let block = outside(there.clone(), outlying, b"an answer");
+        let block = outside(there.clone(), borrow_policy, b"an answer");
         pair.server.channels().write_block(id, block);
         // Part of it is sealed, and the rest waits.
         let mut queue = SealedQueue::default();

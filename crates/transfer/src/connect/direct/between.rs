@@ -20,10 +20,11 @@ use crate::session::{
     ConnectionSource, ControlMessage, DirectConnect as _, Heard, Link, NoMoreConnections,
 };
 
-/// Head start of the connection from the receiver to the source before the other direction is tried.
+/// Head start of the connection from the receiver to the source before the other direction is
+/// tried.
 const HEAD_START: Duration = Duration::from_millis(300);
-/// Time limit of the first connection, in both directions. A host that drops packets is noticed this
-/// way.
+/// Time limit of the first connection, in both directions. A host that drops packets is noticed
+/// this way.
 const BOTH: Duration = Duration::from_secs(6);
 /// Time limit for the token of an accepted connection.
 const TOKEN_WAIT: Duration = Duration::from_secs(5);
@@ -131,7 +132,7 @@ impl BetweenHosts {
         let mut direct = Direct::new(config, peer, Box::new(|_| {}));
         direct.opener = Some(Arc::clone(&opener));
         let begun = direct.begin(Box::new(outlet));
-        let (_, first) = begun.ok_or("cannot make one-time keys")?;
+        let (_, first) = begun.ok_or("internal error: cannot make one-time keys")?;
         Ok((Arc::new(Self { direct, opener }), first))
     }
 
@@ -275,7 +276,10 @@ impl BetweenOpener {
             .map(|ip| SocketAddr::from((*ip, port)).to_string())
             .collect();
         if here.is_empty() {
-            return Err("the source has no address of this host".to_owned());
+            return Err(
+                "this host knows no address of its own that the source's host could connect to"
+                    .to_owned(),
+            );
         }
         let number = {
             let mut source = lock(&self.source);
@@ -310,12 +314,12 @@ fn await_first(
             Ok(Attempt::Failed(of, why)) => {
                 pending -= 1;
                 reasons.push(match of {
-                    Some(_) => format!("the source: {why}"),
+                    Some(_) => format!("from the source's host: {why}"),
                     None => why,
                 });
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                reasons.push("no connection in time".to_owned());
+                reasons.push("no connection was made in time".to_owned());
                 break;
             }
         }
@@ -336,7 +340,9 @@ fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
             format!("{shown} did not answer; a firewall may drop the packets")
         }
         crate::connect::DialError::Unreachable(e) => format!("cannot connect to {shown}: {e}"),
-        crate::connect::DialError::NoAddress(_) => "the source's address is unknown".to_owned(),
+        crate::connect::DialError::NoAddress(_) => {
+            "the address of the source's host is unknown".to_owned()
+        }
     })
 }
 

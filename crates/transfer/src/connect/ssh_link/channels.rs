@@ -89,12 +89,12 @@ impl FarChannel {
     }
 }
 
-/// How a channel ended, for the event that reports it.
+/// End of a channel, for the event that reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelEnd<'a> {
     /// It ended for this reason.
     Closed(&'a str),
-    /// The server refused it for this reason.
+    /// The server refused the channel, for this reason.
     Refused(&'a str),
 }
 

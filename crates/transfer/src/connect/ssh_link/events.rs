@@ -63,10 +63,10 @@ impl SshLink {
                 // Only a server's connection emits these.
                 Event::Login(_) => {}
                 Event::HostKeysAnnounced(blobs) => {
-                    let keys = self.gate.host_keys_announced(&blobs);
+                    let keys = self.auth_handler.host_keys_announced(&blobs);
                     self.conn.ask_for_proofs(keys);
                 }
-                Event::HostKeysProven(proven) => self.gate.host_keys_proven(proven),
+                Event::HostKeysProven(proven) => self.auth_handler.host_keys_proven(proven),
                 Event::Retracted => {
                     debug!("{}: waiting for another login step", self.config.name);
                     self.first.forget();
@@ -83,7 +83,7 @@ impl SshLink {
                 debug!("{}: {}", self.config.name, ident.as_str());
                 self.mark(TimelineStep::Identified);
                 self.suit(&ident);
-                self.visit.banner = ident.as_str().to_owned();
+                self.server_facts.banner = ident.as_str().to_owned();
             }
             TransportEvent::Negotiated {
                 chosen,
@@ -103,13 +103,13 @@ impl SshLink {
                         ""
                     },
                 );
-                self.visit.kex = favourites.0;
-                self.visit.host_key_algorithm = favourites.1;
+                self.server_facts.kex = favourites.0;
+                self.server_facts.host_key_algorithm = favourites.1;
                 self.offers = offers;
             }
             TransportEvent::HostKey(blob) => self.handle_host_key(now, &blob)?,
             TransportEvent::Keys { first } => {
-                self.let_files_lie();
+                self.update_borrow_policy();
                 if first {
                     self.mark(TimelineStep::Keys);
                 } else {
@@ -136,21 +136,21 @@ impl SshLink {
         }
     }
 
-    /// Sets how far packets may borrow file data with the new keys (copied into packets, encrypted in
-    /// place, or sent from the page cache), and logs it.
-    fn let_files_lie(&self) {
-        let outlying = self.conn.outlying();
+    /// Sets how far packets may borrow file data with the new keys (copied into packets, encrypted
+    /// in place, or sent from the page cache), and logs it.
+    fn update_borrow_policy(&self) {
+        let borrow_policy = self.conn.borrow_policy();
         debug!(
             "{}: new session keys; file data is {}",
             self.config.name,
-            match outlying {
+            match borrow_policy {
                 BorrowPolicy::Never => "copied into packets",
                 BorrowPolicy::UntilSealed => "encrypted directly from the page cache",
                 BorrowPolicy::UntilSent => "sent directly from the page cache",
             }
         );
-        self.pool.set_outlying(outlying);
-        self.large.set_outlying(outlying);
+        self.pool.set_borrow_policy(borrow_policy);
+        self.large.set_borrow_policy(borrow_policy);
     }
 
     /// Reports once whether data are sent without encryption.
@@ -182,8 +182,8 @@ impl SshLink {
             }
         };
         match clear {
-            true => self.gate.danger(&text),
-            false => self.gate.banner(&text),
+            true => self.auth_handler.danger(&text),
+            false => self.auth_handler.banner(&text),
         }
     }
 
@@ -191,8 +191,10 @@ impl SshLink {
         let address = self.stream.address();
         let address = address.and_then(|a| a.parse().ok());
         let address = address.map(|a: SocketAddr| a.ip());
-        self.gate.host_key(blob, address).map_err(LinkError::Lost)?;
-        self.visit.host_key = blob.to_vec();
+        self.auth_handler
+            .host_key(blob, address)
+            .map_err(LinkError::Lost)?;
+        self.server_facts.host_key = blob.to_vec();
         let done = self
             .conn
             .accept_host_key()
@@ -208,13 +210,16 @@ impl SshLink {
             session_id: &session_id,
             signature: &signature,
         };
-        if self.gate.holds() {
+        if self.auth_handler.holds() {
             self.conn.request_service().map_err(|e| engine_error(&e))?;
             self.flush(now)?;
             self.mark(TimelineStep::Held);
         }
-        let credentials = self.gate.credentials(binding).map_err(LinkError::Lost)?;
-        if self.gate.holds() {
+        let credentials = self
+            .auth_handler
+            .credentials(binding)
+            .map_err(LinkError::Lost)?;
+        if self.auth_handler.holds() {
             self.mark(TimelineStep::Wanted);
         }
         let opens = self.first.is_wanted() && self.agents.is_none();
@@ -285,14 +290,14 @@ impl SshLink {
                 algorithm,
                 data,
             } => {
-                let signature = self.gate.sign(identity, &algorithm, &data);
+                let signature = self.auth_handler.sign(identity, &algorithm, &data);
                 self.login.signed(identity, algorithm, self.conn.is_early());
                 if let Some(auth) = self.conn.auth() {
                     auth.sign(signature.as_deref());
                 }
             }
             AuthEvent::Password { attempt } => {
-                let password = self.gate.password(attempt);
+                let password = self.auth_handler.password(attempt);
                 self.login.asked();
                 if let Some(auth) = self.conn.auth() {
                     auth.password(password.as_ref());
@@ -303,21 +308,22 @@ impl SshLink {
                 instruction,
                 prompts,
             } => {
-                let answers = self.gate.answers(&name, &instruction, &prompts);
+                let answers = self.auth_handler.answers(&name, &instruction, &prompts);
                 self.login.asked();
                 if let Some(auth) = self.conn.auth() {
                     auth.answers(answers.as_deref());
                 }
             }
-            AuthEvent::Banner(text) => self.gate.banner(&text),
+            AuthEvent::Banner(text) => self.auth_handler.banner(&text),
             AuthEvent::Success => {
                 info!("{}: authenticated", self.config.name);
                 self.mark(TimelineStep::Authenticated);
                 // Compression begins here.
-                self.let_files_lie();
-                self.visit.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);
-                self.visit.addresses = self.stream.addresses();
-                self.gate.authenticated(self.login.key(), &self.visit);
+                self.update_borrow_policy();
+                self.server_facts.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);
+                self.server_facts.addresses = self.stream.addresses();
+                self.auth_handler
+                    .authenticated(self.login.key(), &self.server_facts);
                 if let Some(opened) = &self.config.opened {
                     opened(self.facts());
                 }
@@ -328,7 +334,7 @@ impl SshLink {
                     return Ok(true);
                 }
                 self.denied = true;
-                let text = why.unwrap_or_else(|| self.gate.denied(&server));
+                let text = why.unwrap_or_else(|| self.auth_handler.denied(&server));
                 return Err(LinkError::Lost(text));
             }
         }
@@ -532,7 +538,7 @@ impl SshLink {
             let now = Instant::now();
             let left = deadline.saturating_duration_since(now);
             self.readiness = Readiness::UNKNOWN;
-            if !self.gate.awaits_proofs() || left.is_zero() || self.flush(now).is_err() {
+            if !self.auth_handler.awaits_proofs() || left.is_zero() || self.flush(now).is_err() {
                 return;
             }
             let Ok(timeout) = Timespec::try_from(left) else {

@@ -1,4 +1,4 @@
-/// How the user has logged in so far.
+/// Authentication methods that were used so far.
 #[derive(Debug, Default)]
 pub(super) enum LoginMethod {
     /// No method was used.
@@ -6,13 +6,13 @@ pub(super) enum LoginMethod {
     Nothing,
     /// One key has signed: its identity and algorithm.
     Key(usize, String),
-    /// Something else was used, or something beside a key.
+    /// Another method was used, alone or in addition to a key.
     Others,
 }
 
 impl LoginMethod {
-    /// Notes a signature. `early` means that the server has not been heard yet, so that another key
-    /// replaces the one before.
+    /// Notes a signature. `early` means that the server has not answered yet, so that a later key
+    /// replaces an earlier one.
     pub(super) fn signed(&mut self, identity: usize, algorithm: String, early: bool) {
         *self = match self {
             Self::Nothing => Self::Key(identity, algorithm),

@@ -105,7 +105,7 @@ pub struct LinkConfig {
     pub window_poll: bool,
     /// The connection's place among those to the host.
     pub role: LinkRole,
-    /// The kind of SFTP server, shared with the first connection.
+    /// Kind of SFTP server in use, shared with the first connection.
     pub serving: Option<Serving>,
     /// True if the upload is large enough to open the congestion window before the login completes.
     pub sends_much: bool,
@@ -119,7 +119,7 @@ pub struct LinkConfig {
     pub track: Option<ConnectionTrack>,
 }
 
-/// The place of a connection among those to its host.
+/// Role of a connection among those to its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkRole {
     /// The first connection.
@@ -143,7 +143,7 @@ pub enum FirstJobs {
 pub struct SshLink {
     config: LinkConfig,
     open: SocketOpener,
-    gate: Box<dyn AuthHandler>,
+    auth_handler: Box<dyn AuthHandler>,
     stream: Stream,
     conn: Connection,
     pool: Pool,
@@ -156,7 +156,7 @@ pub struct SshLink {
     input: InputState,
     output: OutputState,
     channels: ChannelTable,
-    visit: ServerFacts,
+    server_facts: ServerFacts,
     offers: PeerOffers,
     login: LoginMethod,
     /// True if the login was refused; the error text is then complete.
@@ -182,7 +182,7 @@ struct Readiness {
 }
 
 impl Readiness {
-    /// Nothing is known, so that a read and a write are tried.
+    /// Readiness is unknown: a read and a write are attempted.
     const UNKNOWN: Self = Self {
         readable: true,
         writable: true,
@@ -212,7 +212,7 @@ impl SshLink {
     pub fn connect(
         config: LinkConfig,
         mut open: SocketOpener,
-        gate: Box<dyn AuthHandler>,
+        auth_handler: Box<dyn AuthHandler>,
     ) -> Result<Self, ConnectError> {
         let pool = Pool::new(32 << 10, 2 * QUEUE / (32 << 10));
         // The crypto library's first random bytes take 40 ms of processor time and are per thread,
@@ -223,7 +223,11 @@ impl SshLink {
             (opening.join(), conn)
         });
         let this_machine = |why| ConnectError::this_machine(ConnectCheck::Reach, why);
-        let failed = || Err(this_machine("the connecting thread has failed".to_owned()));
+        let failed = || {
+            Err(this_machine(
+                "internal error: the connecting thread has failed".to_owned(),
+            ))
+        };
         let stream = stream.unwrap_or_else(|_| failed())?;
         let conn = conn.map_err(|e| this_machine(e.into_words()))?;
         stream.expect_data();
@@ -232,7 +236,7 @@ impl SshLink {
             window: WindowOpening::new(config.sends_much),
             config,
             open,
-            gate,
+            auth_handler,
             stream,
             conn,
             pool,
@@ -244,7 +248,7 @@ impl SshLink {
             input: InputState::Open,
             output: OutputState::Open,
             channels: ChannelTable::default(),
-            visit: ServerFacts::default(),
+            server_facts: ServerFacts::default(),
             offers: PeerOffers::default(),
             login: LoginMethod::default(),
             denied: false,
@@ -282,8 +286,8 @@ impl SshLink {
         done.map_err(|e| {
             let text = match e {
                 LinkError::Lost(why) if begun && !self.denied => {
-                    let login = self.gate.login();
-                    format!("{why}; this was while logging in {login}")
+                    let login = self.auth_handler.login();
+                    format!("{why} (while logging in {login})")
                 }
                 other => other.into_words(),
             };
@@ -319,7 +323,7 @@ impl SshLink {
             // A user who may be prompted is not subject to the timeout.
             let left = left.filter(|_| self.conn.binding().is_none());
             if left.is_some_and(|l| l.is_zero()) {
-                return Err(error("no answer in time (ConnectTimeout)"));
+                return Err(error("the server did not answer in time (ConnectTimeout)"));
             }
             self.stream.acknowledge_at_once();
             self.conn.prepare().map_err(|e| engine_error(&e))?;
@@ -339,7 +343,7 @@ impl SshLink {
             self.receive(now, &mut events)?;
             for event in events.drain(..) {
                 if let LinkEvent::Says(text) = event {
-                    self.gate
+                    self.auth_handler
                         .banner(&crate::escape::text(text.as_bytes()).to_string());
                 }
             }
@@ -402,8 +406,8 @@ impl SshLink {
         fits.then_some(id)
     }
 
-    /// Returns what is known of a longhaul at the far end, once the server's identification is
-    /// known.
+    /// Returns the knowledge about a longhaul at the far end; `None` until the server's
+    /// identification has arrived.
     fn known(&self) -> Option<RemoteKnowledge> {
         let ident = self.conn.peer()?;
         let software = ident.software();
@@ -451,8 +455,8 @@ impl SshLink {
                         self.conn.peer().is_some_and(|p| p.usual_kex().is_some())
                     }
                 },
-            person: self.login.is_more_than_a_key() || self.gate.needs_person(),
-            asked: self.gate.needs_person(),
+            person: self.login.is_more_than_a_key() || self.auth_handler.needs_person(),
+            asked: self.auth_handler.needs_person(),
             offers: self.offers.clone(),
             host_key_blob: self
                 .conn
@@ -482,7 +486,7 @@ impl SshLink {
     fn open(&mut self, program: RemoteProgram) -> ChannelId {
         let id = self.open_session();
         let channels = self.conn.channels();
-        if self.agents.is_some() && self.gate.may_forward() {
+        if self.agents.is_some() && self.auth_handler.may_forward() {
             channels.request(id, Request::AgentForwarding, false);
         }
         for (name, value) in &self.config.env {
@@ -541,7 +545,7 @@ impl SshLink {
     /// Removes settings that the user did not request from the next attempt.
     fn choose_nothing(&mut self) {
         if self.uses_chosen_zlib() {
-            self.gate.zlib_failed();
+            self.auth_handler.zlib_failed();
         }
         let transport = &mut self.config.connection.transport;
         transport.proposal.compress &= !self.config.chose_zlib;
@@ -556,7 +560,7 @@ impl SshLink {
             self.config.name
         );
         self.choose_nothing();
-        self.gate.forget();
+        self.auth_handler.forget();
         self.restarts.restarted();
         if let Some((registry, _)) = &self.registered {
             let _ = self.stream.deregister(registry);
@@ -601,7 +605,7 @@ fn engine_error(e: &ssh::Error) -> LinkError {
              -Q)",
         );
     }
-    match e.is_torn() {
+    match e.is_truncated() {
         true => LinkError::Torn(text),
         false => LinkError::Lost(text),
     }

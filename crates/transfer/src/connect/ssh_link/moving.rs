@@ -88,11 +88,11 @@ impl Link for SshLink {
     }
 
     fn server_seen(&mut self, info: &ServerInfo) {
-        self.gate.server(info);
+        self.auth_handler.server(info);
     }
 
     fn far_seen(&mut self, seen: &ProbeResult) {
-        self.gate.far(seen);
+        self.auth_handler.far(seen);
     }
 
     fn open_channel(&mut self) -> Option<ChannelId> {

@@ -22,7 +22,7 @@ enum Progress {
 enum Predictions {
     #[default]
     On,
-    /// One has failed, or they can no longer be right.
+    /// A prediction has failed, or predictions can no longer be correct.
     Off,
 }
 

@@ -156,14 +156,14 @@ impl FileTask {
     }
 
     /// Prepares the file to be copied again because its source has changed; returns the number of
-    /// confirmed bytes that count no more.
+    /// confirmed bytes that become invalid.
     pub(in crate::copy) fn follow_change(&mut self) -> u64 {
         self.changed = true;
         self.repeat()
     }
 
     /// Prepares the file to be copied again, over the first copy; returns the number of confirmed
-    /// bytes that count no more.
+    /// bytes that become invalid.
     pub(in crate::copy) fn repeat(&mut self) -> u64 {
         self.repeats += 1;
         self.relay = None;
@@ -182,7 +182,7 @@ impl FileTask {
     }
 
     /// Forgets the progress of a job that its session starts again; returns the number of confirmed
-    /// bytes that count no more.
+    /// bytes that become invalid.
     pub(in crate::copy) fn restart(&mut self) -> u64 {
         self.state = None;
         self.in_place = false;

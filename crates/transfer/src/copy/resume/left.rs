@@ -1,4 +1,4 @@
-//! Leftovers of an earlier run: finished files, temporaries, and the target paths of sources.
+//! State left by an earlier run: finished files, temporaries, and the target paths of sources.
 
 use schedule::journal::{Entry, ExistingFile, Record};
 use schedule::{Attributes, JobKind, Keep, RemotePath, directory_of};
@@ -226,7 +226,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Reports what is taken from the earlier run.
+    /// Reports the files and bytes that are taken over from the earlier run.
     pub(in crate::copy) fn tell_resumed(&mut self) {
         let done = self.keeper.state.done() as u64;
         let parts = self

@@ -4,7 +4,7 @@ use std::time::Duration;
 /// takes up to a second if it had mapped much.
 const LONGEST: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Wait after which the user is told.
+/// Wait after which a message tells the user about it.
 const TOLD_AFTER: Duration = Duration::from_millis(500);
 
 /// Limits the wait for a lock.
@@ -18,7 +18,7 @@ pub(super) struct Patience {
 pub(super) struct Wait {
     /// Pause before the lock is tried again.
     pub pause: Duration,
-    /// True once, when the user should be told.
+    /// True once, when the message is due.
     pub tell: bool,
 }
 

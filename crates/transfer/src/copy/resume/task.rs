@@ -1,4 +1,4 @@
-//! Leftovers of an earlier run for one file, and the file's place in the journal.
+//! State left by an earlier run for one file, and the file's position in the journal.
 
 use schedule::Keep;
 use schedule::journal::ExistingFile;

@@ -5,7 +5,7 @@ use schedule::journal::{Record, State};
 /// Tells if a journal has anything that the same command could resume.
 #[derive(Debug, Default)]
 pub(super) struct ResumeValue {
-    /// Some files have their final names.
+    /// True if some files have their final names.
     done: bool,
     /// Files of which some bytes have arrived.
     parts: BTreeSet<u64>,

@@ -173,7 +173,7 @@ impl LocalOps for SimFiles {
             Ok(()) => Ok(true),
             Err(Errno::Exist) => match stat_of(&fs, &path, false) {
                 Ok(stat) if stat.is_directory() => Ok(false),
-                _ => Err("a file that is not a directory is in the way".to_owned()),
+                _ => Err("a file is in the way: remove it".to_owned()),
             },
             Err(e) => Err(words(e).to_owned()),
         }
@@ -206,7 +206,9 @@ impl LocalOps for SimFiles {
         let mut fs = self.0.borrow_mut();
         let path = bytes_of(&path.whole());
         match stat_of(&fs, &path, false) {
-            Ok(stat) if stat.is_directory() => return Err("a directory is in the way".to_owned()),
+            Ok(stat) if stat.is_directory() => {
+                return Err("a directory is in the way of the file: remove it".to_owned());
+            }
             Ok(_) => drop(fs.remove(&path, false)),
             Err(_) => {}
         }

@@ -13,7 +13,7 @@ use crate::copy::{HostId, Place};
 /// Number of small files.
 const FILES: u64 = 300;
 
-/// How the command names its source and target.
+/// Form in which the command names its source and target.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     /// `src dst`, where `dst` is a directory.

@@ -356,7 +356,7 @@ impl Remote for SimRemote {
 
     fn command(&self, id: RemoteCommandId, step: CommandStep) {
         if let CommandStep::Run(_) = step {
-            let why = "the host runs no commands".to_owned();
+            let why = "the host does not run commands for this account".to_owned();
             let over = RemoteCommandEvent::Over(Err(why));
             self.session(|session, _| session.tell(SessionEvent::Exec(id, over)));
         }

@@ -234,7 +234,7 @@ impl Checking {
         }
     }
 
-    /// True if no answer is awaited any more.
+    /// Returns true if all answers have arrived.
     pub(super) fn is_right(&self) -> bool {
         matches!(&self.stage, CheckStage::Asked { waits, .. } if waits.is_empty())
     }

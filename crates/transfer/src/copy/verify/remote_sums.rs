@@ -58,7 +58,7 @@ enum State {
     Asking { until: Instant, again: bool },
     /// The far end has this program and this many processors.
     Has(Program, u32),
-    /// All files are read back.
+    /// All files are verified by reading them back.
     ReadBack,
 }
 
@@ -443,7 +443,7 @@ impl Engine<'_> {
                     self.verify.far.workers.clear();
                     return self.ask_for_program(true);
                 }
-                let ended = "no checksum command can be run there".to_owned();
+                let ended = "the far end does not run the checksum command".to_owned();
                 self.worker_over(id, how.err().unwrap_or(ended));
             }
         }
@@ -468,13 +468,21 @@ impl Engine<'_> {
                 Ok(Some(ProgramAnswer::Sum(digest))) => match worker.answered(now) {
                     Some((ask, _)) => self.on_sum(ask, Some(digest)),
                     None => {
-                        return self.worker_over(exec, "it sent an unexpected answer".to_owned());
+                        return self.worker_over(
+                            exec,
+                            "the checksum program at the far end sent an unexpected answer"
+                                .to_owned(),
+                        );
                     }
                 },
                 Ok(Some(ProgramAnswer::Unreadable)) => match worker.answered(now) {
                     Some((ask, _)) => self.on_sum(ask, None),
                     None => {
-                        return self.worker_over(exec, "it sent an unexpected answer".to_owned());
+                        return self.worker_over(
+                            exec,
+                            "the checksum program at the far end sent an unexpected answer"
+                                .to_owned(),
+                        );
                     }
                 },
                 Err(why) => return self.worker_over(exec, why),

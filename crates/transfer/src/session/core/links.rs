@@ -143,10 +143,10 @@ impl SessionCore {
             self.remote.connection_lost(&mut self.dispatcher, *id);
         }
         let moved = self.dispatcher.scheduler().stats().moved;
-        let reach = self.options.reach.as_ref();
-        let open = reach.is_some_and(|r| r.is_open() || r.asks());
-        if let Some(reach) = reach.filter(|_| own_choice) {
-            reach.choose_nothing(moved < WORTH);
+        let connection_source = self.options.connection_source.as_ref();
+        let open = connection_source.is_some_and(|r| r.is_open() || r.asks());
+        if let Some(connection_source) = connection_source.filter(|_| own_choice) {
+            connection_source.choose_nothing(moved < WORTH);
         }
         let last = LastConnection {
             moved,
@@ -265,7 +265,7 @@ impl SessionCore {
 
     /// Requests one more connection.
     pub(super) fn reach_out(&mut self, now: Instant) {
-        if self.options.reach.is_none() {
+        if self.options.connection_source.is_none() {
             let none = NoMoreConnections::Login("this session has one connection only".to_owned());
             return self.note_joined(now, Err(none));
         }
@@ -301,7 +301,7 @@ impl SessionCore {
                 Some(_) => Ok(id),
                 None => {
                     dispatcher.connections_mut().remove(id);
-                    let none = "it carries no SFTP channel".to_owned();
+                    let none = "the connection carries no SFTP channel".to_owned();
                     Err(NoMoreConnections::Connection(none))
                 }
             }

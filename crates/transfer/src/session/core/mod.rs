@@ -70,8 +70,8 @@ struct InputTaken(());
 /// this turn get their first jobs in this turn.
 struct Decided(());
 
-/// Proof that lanes, scheduler and links have passed on what they had for one another. Links are
-/// flushed after it, so that one write takes the output of all lanes.
+/// Proof that lanes, scheduler and links have exchanged all pending data. Links are flushed after
+/// it, so that one write takes the output of all lanes.
 struct DataMoved(());
 
 /// A session with a host.
@@ -91,7 +91,7 @@ pub(super) struct SessionCore {
     events: EventBatcher,
     facts: Arc<ServerFacts>,
     orders: VecDeque<ConnectOrder>,
-    /// Further connections that are being opened.
+    /// Number of further connections that are being opened.
     reaching: usize,
     /// Lines that remote programs wrote to standard error.
     said: BTreeSet<String>,
@@ -109,11 +109,11 @@ impl SessionCore {
         (disk, outlet): (Box<dyn Disk>, Outlet),
         facts: Arc<ServerFacts>,
     ) -> Self {
-        let reach = &options.reach;
+        let connection_source = &options.connection_source;
         Self {
             dispatcher: Dispatcher::new(now, &options, disk, machine.random),
-            remote: RemoteServer::new(reach.clone(), Arc::clone(&facts)),
-            direct: DirectConnections::new(reach.clone(), outlet),
+            remote: RemoteServer::new(connection_source.clone(), Arc::clone(&facts)),
+            direct: DirectConnections::new(connection_source.clone(), outlet),
             commands: RemoteCommands::default(),
             concurrency: ConcurrencyInputs::new(machine),
             pacing: Pacing::new(options.limit, options.background, now),
@@ -431,7 +431,7 @@ impl SessionCore {
 
     fn start_reconnecting(&mut self, now: Instant) {
         let awaiting = self.is_awaiting();
-        if self.options.reach.is_none() {
+        if self.options.connection_source.is_none() {
             return;
         }
         let Some(start) = self.reconnect.start(now, awaiting) else {
@@ -445,9 +445,9 @@ impl SessionCore {
 
     /// True if answers are due and another connection may deliver them.
     fn is_awaiting(&self) -> bool {
-        let reach = self.options.reach.as_ref();
+        let connection_source = self.options.connection_source.as_ref();
         let in_flight = |on: &LaneOnChannel| on.lane().stats().bytes_in_flight > 0;
-        reach.is_some_and(|r| r.is_open())
+        connection_source.is_some_and(|r| r.is_open())
             && self.pacing.silence_counts()
             && self.dispatcher.scheduler().stats().moved >= WORTH
             && self.dispatcher.lanes().iter().any(in_flight)
@@ -515,8 +515,8 @@ impl SessionCore {
             let left = |of: &Dispatcher| self.concurrency.left(of);
             self.remote.ask(now, &mut self.dispatcher, left);
         }
-        let reach = self.options.reach.as_ref();
-        let open = reach.is_none_or(|r| r.is_open());
+        let connection_source = self.options.connection_source.as_ref();
+        let open = connection_source.is_none_or(|r| r.is_open());
         let late = self.remote.late_lane(now, &mut self.dispatcher, open);
         if let Some((lane, error)) = late {
             self.lane_ended(now, lane, error);
@@ -677,8 +677,10 @@ impl SessionCore {
         if let Some(path) = news.starts {
             self.remote.note_starts(path);
         }
-        if let (Some(all), Some(reach)) = (news.refusals, &self.options.reach) {
-            reach.note_refusals(all);
+        if let (Some(all), Some(connection_source)) =
+            (news.refusals, &self.options.connection_source)
+        {
+            connection_source.note_refusals(all);
         }
     }
 

@@ -39,9 +39,9 @@ pub use send_queue::SendQueue;
 pub struct Session {
     orders: Sender<Order>,
     events: Receiver<SessionEvent>,
-    bell: Arc<LoopWaker>,
+    waker: Arc<LoopWaker>,
     facts: Arc<ServerFacts>,
-    reach: Option<Arc<dyn ConnectionSource>>,
+    connection_source: Option<Arc<dyn ConnectionSource>>,
     directories: Arc<DirectoryCache>,
     expects_trees: bool,
     thread: Option<JoinHandle<SessionSummary>>,
@@ -54,7 +54,7 @@ struct LoopWaker {
 }
 
 impl LoopWaker {
-    fn ring(&self) {
+    fn wake(&self) {
         if !self.rung.swap(true, Ordering::SeqCst) {
             let _ = self.waker.wake();
         }
@@ -73,7 +73,7 @@ impl Session {
     /// Fails if the poll or the thread cannot be created, or the link cannot be registered.
     pub fn start(link: Box<dyn Link>, options: SessionOptions) -> io::Result<Self> {
         let poll = Poll::new()?;
-        let bell = Arc::new(LoopWaker {
+        let waker = Arc::new(LoopWaker {
             waker: Waker::new(poll.registry(), WAKER)?,
             rung: AtomicBool::new(false),
         });
@@ -84,9 +84,9 @@ impl Session {
             received,
             orders: orders.clone(),
             events: tell,
-            bell: Arc::clone(&bell),
+            waker: Arc::clone(&waker),
         };
-        let reach = options.reach.clone();
+        let connection_source = options.connection_source.clone();
         // Of this session alone: what a copy has named may be another directory in the next one.
         let directories: Arc<DirectoryCache> = Arc::default();
         let shared = (Arc::clone(&facts), Arc::clone(&directories));
@@ -98,9 +98,9 @@ impl Session {
         Ok(Self {
             orders,
             events,
-            bell,
+            waker,
             facts,
-            reach,
+            connection_source,
             directories,
             expects_trees,
             thread: Some(thread),
@@ -214,8 +214,8 @@ impl Session {
     }
 
     /// Source of further connections to the host, if there is one.
-    pub(crate) fn reach(&self) -> Option<&Arc<dyn ConnectionSource>> {
-        self.reach.as_ref()
+    pub(crate) fn connection_source(&self) -> Option<&Arc<dyn ConnectionSource>> {
+        self.connection_source.as_ref()
     }
 
     /// Version and extensions of the server that new lanes use: the remote longhaul if there is
@@ -250,7 +250,7 @@ impl Session {
     fn command(&self, command: Command) {
         // A loop that has ended has already sent its last event.
         let _ = self.orders.send(Order::Command(command));
-        self.bell.ring();
+        self.waker.wake();
     }
 }
 

@@ -69,7 +69,9 @@ impl RawLink {
         let (Some(input), Some(output), Some(says)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(LinkError::Lost(format!("{name} has no standard streams")));
+            return Err(LinkError::Lost(format!(
+                "internal error: {name} has no standard streams"
+            )));
         };
         let (to_child, from_child) = (Sender::from(input), Receiver::from(output));
         let says = Receiver::from(says);
@@ -212,7 +214,7 @@ impl Link for RawLink {
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(true),
             Err(e) => Err(LinkError::Lost(format!(
-                "reading from {}: {}",
+                "cannot read from {}: {}",
                 self.name,
                 crate::disk::os_words(&e)
             ))),
@@ -249,7 +251,7 @@ impl Link for RawLink {
                 Ok(true)
             }
             Err(e) => Err(LinkError::Lost(format!(
-                "writing to {}: {}",
+                "cannot write to {}: {}",
                 self.name,
                 crate::disk::os_words(&e)
             ))),

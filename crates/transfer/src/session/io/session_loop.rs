@@ -43,16 +43,16 @@ pub(super) struct LoopChannels {
     /// Sender for threads that open connections for the loop.
     pub orders: Sender<Order>,
     pub events: Sender<SessionEvent>,
-    pub bell: Arc<LoopWaker>,
+    pub waker: Arc<LoopWaker>,
 }
 
-/// The loop of a session: waits for sockets, disk and handle, and passes what they have to say to
-/// [`SessionCore`], which decides.
+/// Event loop of a session: waits for sockets, the disk pool and the session handle, and passes
+/// their events to [`SessionCore`], which decides.
 pub(super) struct SessionLoop {
     core: SessionCore,
     poll: Poll,
     channels: LoopChannels,
-    reach: Option<Arc<dyn ConnectionSource>>,
+    connection_source: Option<Arc<dyn ConnectionSource>>,
 }
 
 impl Disk for DiskPool {
@@ -103,11 +103,11 @@ impl SessionLoop {
         mut link: Box<dyn Link>,
     ) -> io::Result<Self> {
         let now = Instant::now();
-        let bell = Arc::clone(&channels.bell);
+        let waker = Arc::clone(&channels.waker);
         let threads = options.disk_threads.max(1);
         let ledger = options.ledger.clone();
-        let disk = DiskPool::new(threads, ledger, directories, move || bell.ring())?;
-        let reach = options.reach.clone();
+        let disk = DiskPool::new(threads, ledger, directories, move || waker.wake())?;
+        let connection_source = options.connection_source.clone();
         let with: (Box<dyn Disk>, Outlet) = (Box::new(disk), outlet(&channels));
         let mut core = SessionCore::new(now, options, this_machine(), with, facts);
         link.register(poll.registry(), first_token(core.next_connection()))?;
@@ -116,7 +116,7 @@ impl SessionLoop {
             core,
             poll,
             channels,
-            reach,
+            connection_source,
         })
     }
 
@@ -179,7 +179,7 @@ impl SessionLoop {
     /// Takes the orders of the handle and the results of threads that connect.
     fn take_orders(&mut self, now: Instant) {
         // Reset before reading the queue, so that later input wakes the loop again.
-        self.channels.bell.answer();
+        self.channels.waker.answer();
         while !self.core.is_over() {
             let order = match self.channels.received.try_recv() {
                 Ok(order) => order,
@@ -231,21 +231,21 @@ impl SessionLoop {
         }
     }
 
-    /// Connects on a thread of its own.
+    /// Connects on a new thread.
     fn connect(&self, order: ConnectOrder) -> io::Result<()> {
-        let Some(reach) = self.reach.clone() else {
+        let Some(connection_source) = self.connection_source.clone() else {
             return Ok(());
         };
-        let (orders, bell) = (self.channels.orders.clone(), self.channels.bell.clone());
+        let (orders, waker) = (self.channels.orders.clone(), self.channels.waker.clone());
         let thread = std::thread::Builder::new().name("connect".to_owned());
         thread.spawn(move || {
             let result = match order {
-                ConnectOrder::Another { brief } => Order::Joined(reach.another(brief)),
-                ConnectOrder::Again => Order::Rejoined(reach.again()),
+                ConnectOrder::Another { brief } => Order::Joined(connection_source.another(brief)),
+                ConnectOrder::Again => Order::Rejoined(connection_source.again()),
             };
             // After the end of the session the send fails and the link is dropped.
             let _ = orders.send(result);
-            bell.ring();
+            waker.wake();
         })?;
         Ok(())
     }
@@ -253,13 +253,13 @@ impl SessionLoop {
 
 /// Returns the way in which the source of direct connections sends messages.
 fn outlet(channels: &LoopChannels) -> Outlet {
-    let (orders, bell) = (channels.orders.clone(), channels.bell.clone());
+    let (orders, waker) = (channels.orders.clone(), channels.waker.clone());
     Arc::new(move || {
-        let (orders, bell) = (orders.clone(), bell.clone());
+        let (orders, waker) = (orders.clone(), waker.clone());
         let send: ControlMessage = Box::new(move |bytes| {
             // After the end of the session there is no receiver.
             let _ = orders.send(Order::Command(Command::Control(bytes)));
-            bell.ring();
+            waker.wake();
         });
         send
     })

@@ -105,8 +105,8 @@ impl Net {
         }
     }
 
-    /// Time at which data reach the server next. Data in flight on lost connections do too, and those
-    /// on refused channels do not.
+    /// Time at which data reach the server next. Data in flight on lost connections do too, and
+    /// those on refused channels do not.
     fn next_arrival(&self) -> Option<Instant> {
         let all = self.connections.iter().flatten().filter(|on| !on.over);
         all.filter_map(|on| on.up.next_arrival()).min()
@@ -413,7 +413,7 @@ impl World {
             began: Vec::new(),
         }));
         let options = SessionOptions {
-            reach: Some(Arc::new(SimSource(Arc::clone(&shared)))),
+            connection_source: Some(Arc::new(SimSource(Arc::clone(&shared)))),
             ..options
         };
         // Names of temporaries must differ.

@@ -31,7 +31,7 @@ pub(in crate::lane) struct DeltaDownload {
     stage: Stage,
 }
 
-/// What holds for a job in all its stages.
+/// Part of a job that does not change between its stages.
 #[derive(Debug)]
 struct DeltaJob {
     requests: JobRequests,
