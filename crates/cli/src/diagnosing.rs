@@ -160,7 +160,7 @@ fn check_page(file: &Path) -> Result<(), String> {
         Ok(meta) if meta.is_dir() => Ok(()),
         Ok(_) => Err(named("its parent is not a directory")),
         Err(error) => Err(named(&format!(
-            "its directory cannot be used: {}",
+            "cannot use its directory: {}",
             transfer::disk::os_words(&error)
         ))),
     }

@@ -538,7 +538,7 @@ pub const UNWRITABLE: &str = "the directory is not writable: writing in place";
 
 /// Returns the warning text for a file that could not be replaced, with the reason `why`.
 pub fn written_over(why: &str) -> String {
-    format!("cannot replace it ({why}): writing in place")
+    format!("cannot replace the existing file ({why}): writing in place")
 }
 
 /// Reason why a job failed: one sentence that names the file, to be escaped for a terminal when

@@ -230,7 +230,7 @@ impl Incoming {
                 (Ok(()), _) => self.temporary = None,
                 (Err(why), Some(there)) if why.is_one_of(&IN_PLACE) => {
                     let path = field(&self.path);
-                    info!(%path, "writing in place: cannot replace it: {why}");
+                    info!(%path, "cannot replace the file, writing in place: {why}");
                     if let Err(why) = copy(temporary, there, self.at, files) {
                         return Err(self.keep(why));
                     }
@@ -253,7 +253,7 @@ impl Incoming {
     fn keep(&mut self, why: FileError) -> FileError {
         let kept = self.temporary.take().unwrap_or_default();
         let kept = wire::escape::name(&kept).to_string();
-        warn!(kept, "cannot write it in place: {why}");
+        warn!(kept, "cannot write the file in place: {why}");
         FileError::KeptAs(Box::new(why), kept)
     }
 

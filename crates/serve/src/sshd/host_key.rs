@@ -73,7 +73,7 @@ fn new_key() -> io::Result<Zeroizing<String>> {
         .public_blob()
         .last_chunk()
         .copied()
-        .ok_or_else(|| io::Error::other("a new key has no public half"))?;
+        .ok_or_else(|| io::Error::other("internal error: a new key has no public half"))?;
     let pair = Ed25519Keypair {
         public: ssh_key::public::Ed25519PublicKey(public),
         private: Ed25519PrivateKey::from_bytes(&seed),

@@ -151,12 +151,12 @@ mod tests {
         let why = change(&file(Some(7)), &found(5, 100, Some(8)));
         assert_eq!(why.as_deref(), Some("it was modified"));
         let why = change(&file(Some(7)), &found(6, 100, Some(7)));
-        assert_eq!(why.as_deref(), Some("it had 5 bytes and has 6"));
+        assert_eq!(why.as_deref(), Some("its size was 5 bytes and is 6 now"));
         let directory = Attributes {
             mode: Some(0o040_755),
             ..found(5, 100, None)
         };
         let why = change(&file(None), &directory);
-        assert_eq!(why.as_deref(), Some("it is no regular file any more"));
+        assert_eq!(why.as_deref(), Some("it is no longer a regular file"));
     }
 }
