@@ -1,4 +1,6 @@
-use crate::tree::{Entry, Kind, SortedTree, Time, Tree};
+use std::collections::BTreeSet;
+
+use crate::tree::{Entry, Kind, SortedTree, Time};
 
 /// Finest unit in which both ends report modification times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,26 +21,21 @@ const EVEN_FILES: usize = 20;
 impl Grain {
     /// Learns the grain of the target from the times of its files.
     pub fn of(target: &SortedTree) -> Self {
-        let tree = target.tree();
-        let mut times = Vec::new();
-        let mut open = vec![Tree::ROOT];
-        while let Some(dir) = open.pop() {
-            for id in target.children(dir) {
-                let entry = tree.entry(id);
-                match (entry.kind, entry.modified) {
-                    (Kind::Directory, _) => open.push(id),
-                    (Kind::File, Some(time)) => times.push(time),
-                    _ => {}
-                }
+        let even = |time: &Time| time.seconds % 2 == 0 && time.nanoseconds.unwrap_or(0) == 0;
+        let mut distinct = BTreeSet::new();
+        let (mut all_even, mut any_fine) = (true, false);
+        for time in target.tree().file_times() {
+            any_fine |= time.nanoseconds.is_some();
+            all_even &= even(&time);
+            if all_even && distinct.len() < EVEN_FILES {
+                distinct.insert(time);
+            }
+            if any_fine && !all_even {
+                break;
             }
         }
-        times.sort_unstable();
-        times.dedup();
-        let even = |time: &Time| time.seconds % 2 == 0 && time.nanoseconds.unwrap_or(0) == 0;
-        if times.len() >= EVEN_FILES && times.iter().all(even) {
-            return Self::TwoSeconds;
-        }
-        match times.iter().any(|time| time.nanoseconds.is_some()) {
+        match any_fine {
+            _ if all_even && distinct.len() >= EVEN_FILES => Self::TwoSeconds,
             true => Self::Nanosecond,
             false => Self::Second,
         }
@@ -246,6 +243,7 @@ enum Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::Tree;
 
     fn at(seconds: i64, nanoseconds: Option<u32>) -> Entry {
         Entry {
