@@ -63,6 +63,7 @@ mod sync_killed;
 mod sync_limits;
 mod sync_links;
 mod sync_names;
+mod sync_options;
 mod sync_sums;
 mod sync_symlinks;
 mod temp_dir;
