@@ -57,6 +57,7 @@ mod started_anew;
 mod state_folders;
 mod stopped;
 mod sync;
+mod sync_devices;
 mod sync_filters;
 mod sync_harm;
 mod sync_killed;
