@@ -307,6 +307,7 @@ impl Run {
                     self.other(JobKind::ListTree {
                         path: remote("."),
                         count: true,
+                        same_device: false,
                     });
                 }
             }

@@ -138,11 +138,11 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         },
         31..=32 => Request::ListTree {
             tree: u.int_in_range(0..=20)?,
-            flags: TreeFlags(u.int_in_range(0..=15)?),
+            flags: TreeFlags(u.int_in_range(0..=31)?),
             path,
         },
         33 => Request::Attributes {
-            told: Told(u.int_in_range(0..=4)?),
+            told: Told(u.int_in_range(0..=8)?),
         },
         34 => Request::GetXattrs {
             path,

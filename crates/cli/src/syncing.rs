@@ -35,25 +35,11 @@ impl HighSync {
         if high.request.sources.first() == Some(&high.request.target) {
             return Err(sync_usage("SRC and DST are the same directory"));
         }
-        for (given, flag, why) in [
-            (
-                args.copy.selection.gitignore,
-                "--gitignore",
-                "the .gitignore files of a host would have to be fetched during the listing",
-            ),
-            (
-                args.one_file_system,
-                "--one-file-system",
-                "SFTP does not report on which file system a directory is",
-            ),
-        ] {
-            if given && !local_source {
-                let what = format!(
-                    "{flag} works for a SRC on this machine only, since {why}: leave it out, or \
-                     use --exclude"
-                );
-                return Err(sync_usage(&what));
-            }
+        if args.copy.selection.gitignore && !local_source {
+            return Err(sync_usage(
+                "--gitignore works for a SRC on this machine only, since its files would have to \
+                 be fetched before the rest is listed: leave it out, or use --exclude",
+            ));
         }
         let failed = |what: String| UsageError(format!("error: {what}\n"));
         let filter = selecting::filter(&args.copy.selection).map_err(failed)?;

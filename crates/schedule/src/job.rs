@@ -170,6 +170,8 @@ pub enum JobKind {
     ListTree {
         /// Ask for an estimate of the total number of files and bytes as well.
         count: bool,
+        /// Do not enter directories on other file systems than the topmost one.
+        same_device: bool,
         /// Path of the topmost directory.
         path: RemotePath,
     },
@@ -183,6 +185,12 @@ pub enum JobKind {
     /// Requests the canonical path; `~` and `~user` are resolved by expand-path@openssh.com.
     RealPath {
         /// Path to resolve.
+        path: RemotePath,
+    },
+    /// Asks for the identity of the file system that holds a path, on servers with
+    /// statvfs@openssh.com.
+    FileSystem {
+        /// Path on the file system.
         path: RemotePath,
     },
     /// Makes files durable, and directories with the names in them, on servers with
@@ -304,6 +312,7 @@ impl JobKind {
             | Self::ListTree { path, .. }
             | Self::Stat { path, .. }
             | Self::RealPath { path }
+            | Self::FileSystem { path }
             | Self::Remove { path }
             | Self::RemoveDir { path }
             | Self::Sum { path, .. } => Some(path),
@@ -313,7 +322,10 @@ impl JobKind {
 
     /// Returns true for jobs answered by one packet at once, which delay no job behind them.
     fn is_question(&self) -> bool {
-        matches!(self, Self::Stat { .. } | Self::RealPath { .. })
+        matches!(
+            self,
+            Self::Stat { .. } | Self::RealPath { .. } | Self::FileSystem { .. }
+        )
     }
 }
 
@@ -555,7 +567,8 @@ pub struct Attributes {
     pub times: Option<(u32, u32)>,
     /// Nanosecond parts of the two times, if both ends support them.
     pub nanoseconds: Option<(u32, u32)>,
-    /// Identity of a regular file that has several hard links.
+    /// Identity of a regular file that has several hard links, or of a remote directory if the
+    /// session asks for it ([`Told::DEVICES`](sftp::Told::DEVICES)).
     pub link: Option<InodeId>,
 }
 
@@ -623,7 +636,8 @@ pub enum LaneEvent {
     /// Answer of a Stat, or attributes of the existing directory for a MakeDir. For a Put whose
     /// source is read in several pieces: the source's attributes when it was opened.
     Attributes(JobId, Attributes),
-    /// Answer of a RealPath or ReadSymlink. For a Put: the path of the old file while the new one
+    /// Answer of a RealPath or ReadSymlink, or the identity that FileSystem asked for, as
+    /// hexadecimal digits. For a Put: the path of the old file while the new one
     /// gets its name, on a server without posix-rename@openssh.com, which renames only to a free
     /// name.
     Path(JobId, Vec<u8>),

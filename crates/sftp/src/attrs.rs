@@ -27,8 +27,8 @@ pub struct Attrs {
     /// Nanosecond parts of the times, each below 1,000,000,000: an extended pair of peers with
     /// attributes@longhaul.
     pub nanoseconds: Option<(u32, u32)>,
-    /// Identity of a file with several hard links: an extended pair of peers with
-    /// attributes@longhaul.
+    /// Identity of a file with several hard links, or of a directory: an extended pair of peers
+    /// with attributes@longhaul.
     pub link: Option<InodeId>,
 }
 

@@ -67,6 +67,8 @@ bits! {
         NANOSECONDS = 1,
         /// Identity of files with several hard links.
         LINKS = 2,
+        /// Identity of directories, which tells their file systems apart.
+        DEVICES = 4,
     }
     /// Subjects of get-xattrs@longhaul and set-metadata@longhaul.
     MetadataFlags {

@@ -23,6 +23,8 @@ impl TreeFlags {
 
     /// With the first part: permits compressed replies for this tree.
     pub const PACK: Self = Self(8);
+    /// With the first part: directories on other file systems than the topmost are not entered.
+    pub const SAME_DEVICE: Self = Self(16);
 
     /// Returns true if all flags of `other` are set.
     pub fn contains(self, other: Self) -> bool {

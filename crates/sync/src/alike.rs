@@ -8,6 +8,9 @@ use unicode_normalization::{UnicodeNormalization, is_nfc};
 
 use crate::tree::{Kind, NodeId, SortedTree, Tree};
 
+/// Longest name of any usual file system, in bytes.
+const LONGEST_NAME: usize = 255;
+
 /// Returns pairs of entries of one directory that some file system may take for one. The comparison
 /// is coarser than that of any file system, so the target is asked about each pair.
 pub fn alike_entries(tree: &SortedTree) -> Vec<(NodeId, NodeId)> {
@@ -80,13 +83,15 @@ pub fn to_nfc(name: &[u8]) -> Option<Vec<u8>> {
 /// themselves would take a third of a second.
 fn key_hash(name: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    match name.is_ascii() {
-        true => {
-            for byte in without_end(name) {
-                hasher.write_u8(byte.to_ascii_lowercase());
-            }
+    let mut lower = [0; LONGEST_NAME];
+    let short = without_end(name);
+    match lower.get_mut(..short.len()).filter(|_| short.is_ascii()) {
+        Some(lower) => {
+            lower.copy_from_slice(short);
+            lower.make_ascii_lowercase();
+            hasher.write(lower);
         }
-        false => key(name).bytes().for_each(|byte| hasher.write_u8(byte)),
+        None => hasher.write(key(name).as_bytes()),
     }
     hasher.finish()
 }

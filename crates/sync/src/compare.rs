@@ -1,4 +1,6 @@
-use crate::tree::{Entry, Kind, SortedTree, Time, Tree};
+use std::collections::BTreeSet;
+
+use crate::tree::{Entry, Kind, SortedTree, Time};
 
 /// Finest unit in which both ends report modification times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,26 +21,21 @@ const EVEN_FILES: usize = 20;
 impl Grain {
     /// Learns the grain of the target from the times of its files.
     pub fn of(target: &SortedTree) -> Self {
-        let tree = target.tree();
-        let mut times = Vec::new();
-        let mut open = vec![Tree::ROOT];
-        while let Some(dir) = open.pop() {
-            for id in target.children(dir) {
-                let entry = tree.entry(id);
-                match (entry.kind, entry.modified) {
-                    (Kind::Directory, _) => open.push(id),
-                    (Kind::File, Some(time)) => times.push(time),
-                    _ => {}
-                }
+        let even = |time: &Time| time.seconds % 2 == 0 && time.nanoseconds.unwrap_or(0) == 0;
+        let mut distinct = BTreeSet::new();
+        let (mut all_even, mut any_fine) = (true, false);
+        for time in target.tree().file_times() {
+            any_fine |= time.nanoseconds.is_some();
+            all_even &= even(&time);
+            if all_even && distinct.len() < EVEN_FILES {
+                distinct.insert(time);
+            }
+            if any_fine && !all_even {
+                break;
             }
         }
-        times.sort_unstable();
-        times.dedup();
-        let even = |time: &Time| time.seconds % 2 == 0 && time.nanoseconds.unwrap_or(0) == 0;
-        if times.len() >= EVEN_FILES && times.iter().all(even) {
-            return Self::TwoSeconds;
-        }
-        match times.iter().any(|time| time.nanoseconds.is_some()) {
+        match any_fine {
+            _ if all_even && distinct.len() >= EVEN_FILES => Self::TwoSeconds,
             true => Self::Nanosecond,
             false => Self::Second,
         }
@@ -52,7 +49,8 @@ pub struct Comparison {
     pub grain: Grain,
     /// Compare contents by checksum even if size and time are equal (`--checksum`).
     pub checksum: bool,
-    /// Ignore modification times; compare sizes alone (`--size-only`).
+    /// Files of equal size count as equal, and a different time is set without a copy
+    /// (`--size-only`).
     pub size_only: bool,
     /// Compare permission bits.
     pub permissions: bool,
@@ -114,6 +112,12 @@ impl Reasons {
         Self(self.0 | other.0)
     }
 
+    /// Returns the set without the reasons of `other`.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Returns true if the data must be copied again.
     pub fn needs_data(self) -> bool {
         self.has(
@@ -161,7 +165,7 @@ impl Comparison {
                 }
                 match self.times(source.modified, target.modified) {
                     Times::Equal => {}
-                    Times::Close => unsure = true,
+                    Times::Close => unsure |= !self.size_only,
                     Times::Differ => reasons = reasons.with(Reasons::TIME),
                 }
                 unsure |= self.checksum;
@@ -177,12 +181,20 @@ impl Comparison {
         // With --checksum the content decides, and a different time alone is set without a copy.
         let decided = match self.checksum {
             true => reasons.has(Reasons::SIZE),
-            false => reasons.needs_data(),
+            false => self.needs_data(reasons),
         };
         match (unsure && !decided, reasons.is_empty()) {
             (true, _) => Difference::Unsure(reasons),
             (false, true) => Difference::Equal,
             (false, false) => Difference::Differs(reasons),
+        }
+    }
+
+    /// Returns true if the data of an entry that differs for these reasons must be copied.
+    pub fn needs_data(&self, why: Reasons) -> bool {
+        match self.size_only {
+            true => why.without(Reasons::TIME).needs_data(),
+            false => why.needs_data(),
         }
     }
 
@@ -217,9 +229,6 @@ impl Comparison {
     }
 
     fn times(&self, source: Option<Time>, target: Option<Time>) -> Times {
-        if self.size_only {
-            return Times::Equal;
-        }
         let (Some(source), Some(target)) = (source, target) else {
             return Times::Differ;
         };
@@ -246,6 +255,7 @@ enum Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::Tree;
 
     fn at(seconds: i64, nanoseconds: Option<u32>) -> Entry {
         Entry {
@@ -311,6 +321,20 @@ mod tests {
         let other_size = Entry::file(11, 7);
         let compared = rules.compare(&at(7, None), &other_size);
         assert!(matches!(compared, Difference::Differs(why) if why.has(Reasons::SIZE)));
+    }
+
+    #[test]
+    fn with_size_only_a_different_time_is_set_and_no_data_are_copied() {
+        let rules = Comparison {
+            size_only: true,
+            ..fine()
+        };
+        let compared = rules.compare(&at(7, None), &at(9, None));
+        assert_eq!(compared, Difference::Differs(Reasons::TIME));
+        assert!(!rules.needs_data(Reasons::TIME));
+        assert!(rules.needs_data(Reasons::TIME.with(Reasons::SIZE)));
+        let close = rules.compare(&at(7, Some(5)), &at(7, Some(6)));
+        assert_eq!(close, Difference::Equal);
     }
 
     #[test]

@@ -371,6 +371,9 @@ impl Filter {
             Match::Whitelist(_) => return false,
             Match::None => {}
         }
+        if self.nested.is_empty() {
+            return false;
+        }
         let mut dir = parent(path);
         loop {
             if let Some(rules) = self.nested.get(dir) {

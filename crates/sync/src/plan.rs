@@ -156,7 +156,9 @@ impl Plan {
         };
         let other = self.target.tree().entry(at_target);
         let both_dirs = entry.kind == Kind::Directory && other.kind == Kind::Directory;
-        let keeps_newer = rules.keep_newer && Comparison::target_is_newer(entry, other);
+        let both_files = entry.kind == Kind::File && other.kind == Kind::File;
+        let is_newer = Comparison::target_is_newer(entry, other);
+        let keeps_newer = rules.keep_newer && both_files && is_newer;
         if !both_dirs && (rules.ignore_existing || keeps_newer) {
             self.equal += 1;
             return None;
@@ -181,7 +183,7 @@ impl Plan {
                 }
                 step(Action::Replace(why))
             }
-            Difference::Differs(why) if why.needs_data() && !both_dirs => {
+            Difference::Differs(why) if rules.needs_data(why) && !both_dirs => {
                 step(Action::Replace(why))
             }
             Difference::Differs(why) => step(Action::SetAttributes(why)),

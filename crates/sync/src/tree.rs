@@ -198,6 +198,13 @@ impl Tree {
             .map(|(at, _)| NodeId(at))
     }
 
+    /// Returns the modification times of the files.
+    pub(crate) fn file_times(&self) -> impl Iterator<Item = Time> {
+        let files = self.nodes.iter().map(|node| &node.entry);
+        let files = files.filter(|entry| entry.kind == Kind::File);
+        files.filter_map(|entry| entry.modified)
+    }
+
     /// Returns the path of an entry relative to the root.
     pub fn path(&self, id: NodeId) -> Vec<u8> {
         self.path_by(id, Self::name)
@@ -226,25 +233,60 @@ impl Tree {
 
     /// Sorts the entries of each directory by name.
     pub fn sorted(self) -> SortedTree {
-        let mut order: Vec<u32> = (1..).take(self.len()).collect();
-        let key = |at: &u32| {
-            let id = NodeId(*at);
-            (self.parent(id), self.name(id))
-        };
-        order.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
-        // One name listed twice is one entry. Two that have become one are told.
+        let mut first = self.first_children();
+        let mut order = self.by_directory(&first);
         let mut joined = Vec::new();
-        order.dedup_by(|later, kept| {
-            let same = key(later) == key(kept);
-            let (later, kept) = (NodeId(*later), NodeId(*kept));
-            if same && self.own_name(later) != self.own_name(kept) {
-                joined.push((kept, later));
+        let mut kept = 0;
+        let mut end = 0;
+        for dir in 0..self.nodes.len() {
+            let range = end..at(&first, dir + 1);
+            end = range.end;
+            let Some(children) = order.get_mut(range.clone()) else {
+                continue;
+            };
+            let name = |at: u32| self.name(NodeId(at));
+            children.sort_unstable_by(|a, b| name(*a).cmp(name(*b)).then(a.cmp(b)));
+            // One name listed twice is one entry. Two that have become one are told.
+            let begin = kept;
+            for from in range {
+                let Some(id) = order.get(from).copied() else {
+                    continue;
+                };
+                let last = order.get(begin..kept).and_then(|kept| kept.last().copied());
+                match last.filter(|last| self.name(NodeId(*last)) == self.name(NodeId(id))) {
+                    Some(last) => {
+                        let (last, id) = (NodeId(last), NodeId(id));
+                        if self.own_name(last) != self.own_name(id) {
+                            joined.push((last, id));
+                        }
+                    }
+                    None => {
+                        if let Some(slot) = order.get_mut(kept) {
+                            *slot = id;
+                            kept += 1;
+                        }
+                    }
+                }
             }
-            same
-        });
+            if let Some(first) = first.get_mut(dir + 1) {
+                *first = u32::try_from(kept).unwrap_or(u32::MAX);
+            }
+        }
+        order.truncate(kept);
+        SortedTree {
+            tree: self,
+            order,
+            first,
+            joined,
+        }
+    }
+
+    /// Position of each directory's first entry in an order by directories, and the number of all
+    /// entries.
+    fn first_children(&self) -> Vec<u32> {
         let mut first = vec![0u32; self.nodes.len() + 1];
-        for at in &order {
-            if let Some(count) = first.get_mut(self.parent(NodeId(*at)).index() + 1) {
+        for node in self.nodes.iter().skip(1) {
+            if let Some(count) = first.get_mut(node.parent.index() + 1) {
                 *count += 1;
             }
         }
@@ -253,12 +295,22 @@ impl Tree {
             sum += *count;
             *count = sum;
         }
-        SortedTree {
-            tree: self,
-            order,
-            first,
-            joined,
+        first
+    }
+
+    /// Returns the entries of each directory together, in the order in which they were added.
+    fn by_directory(&self, first: &[u32]) -> Vec<u32> {
+        let mut next = first.to_vec();
+        let mut order = vec![0u32; self.len()];
+        for (id, node) in (0u32..).zip(&self.nodes).skip(1) {
+            if let Some(next) = next.get_mut(node.parent.index()) {
+                if let Some(slot) = order.get_mut(*next as usize) {
+                    *slot = id;
+                }
+                *next += 1;
+            }
         }
+        order
     }
 
     /// Returns the directory of an entry.
@@ -280,6 +332,10 @@ impl Tree {
     }
 }
 
+fn at(first: &[u32], index: usize) -> usize {
+    first.get(index).copied().unwrap_or(0) as usize
+}
+
 /// A [`Tree`] whose directories have their entries in the order of their names' bytes.
 #[derive(Clone, Debug)]
 pub struct SortedTree {
@@ -292,8 +348,7 @@ pub struct SortedTree {
 impl SortedTree {
     /// Returns the entries of `dir`, sorted by name.
     pub fn children(&self, dir: NodeId) -> impl ExactSizeIterator<Item = NodeId> {
-        let at = |index: usize| self.first.get(index).copied().unwrap_or(0) as usize;
-        let range = at(dir.index())..at(dir.index() + 1);
+        let range = at(&self.first, dir.index())..at(&self.first, dir.index() + 1);
         self.order
             .get(range)
             .unwrap_or_default()
@@ -315,8 +370,7 @@ impl SortedTree {
 
     /// Finds the entry of `dir` with this name.
     pub fn child(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
-        let first = |index: usize| self.first.get(index).copied().unwrap_or(0) as usize;
-        let range = first(dir.index())..first(dir.index() + 1);
+        let range = at(&self.first, dir.index())..at(&self.first, dir.index() + 1);
         let children = self.order.get(range)?;
         let found = children.binary_search_by(|id| self.tree.name(NodeId(*id)).cmp(name));
         children.get(found.ok()?).map(|id| NodeId(*id))
@@ -373,6 +427,31 @@ mod tests {
         };
         assert_eq!(paths(Tree::ROOT), ["a", "d"]);
         assert_eq!(paths(dir), ["d/b", "d/z"]);
+    }
+
+    #[test]
+    fn names_listed_twice_are_one_entry_and_joined_ones_are_told() {
+        let mut tree = Tree::new();
+        let mut add = |dir, name: &[u8], kind| tree.add(dir, name, Entry::new(kind)).unwrap();
+        let late = add(Tree::ROOT, b"z", Kind::Directory);
+        let dir = add(Tree::ROOT, b"d", Kind::Directory);
+        let one = add(dir, b"x", Kind::File);
+        add(late, b"c", Kind::File);
+        add(dir, b"a", Kind::File);
+        let other = add(dir, b"x", Kind::File);
+        add(late, b"b", Kind::File);
+        add(late, b"c", Kind::File);
+        tree.set_own_name(other, b"X");
+        let sorted = tree.sorted();
+        let names = |of| -> Vec<&[u8]> {
+            let ids = sorted.children(of);
+            ids.map(|id| sorted.tree().name(id)).collect()
+        };
+        assert_eq!(names(Tree::ROOT), [b"d", b"z"]);
+        assert_eq!(names(dir), [b"a", b"x"]);
+        assert_eq!(names(late), [b"b", b"c"]);
+        assert_eq!(sorted.joined(), [(one, other)]);
+        assert_eq!(sorted.find(b"d/x"), Some(one));
     }
 
     #[test]

@@ -275,8 +275,24 @@ const SYNC_FLAGS: &[ForeignSpelling] = &[
         "use --delete, which replaces a directory that stands in the way of a file",
     ),
     row(
-        &["--prune-empty-dirs"],
+        &["-m", "--prune-empty-dirs"],
         "a sync copies empty directories too: exclude them with --exclude",
+    ),
+    row(
+        &["-d", "--dirs", "--no-dirs"],
+        "a sync is recursive: use --exclude '/*/*' to leave out what directories contain",
+    ),
+    row(
+        &["-K", "--keep-dirlinks"],
+        "a symbolic link of DST is replaced where SRC has a directory: leave it out",
+    ),
+    row(
+        &["--no-implied-dirs"],
+        "directories that lead to a listed name get their attributes from SRC: leave it out",
+    ),
+    row(
+        &["--iconv"],
+        "use --unicode=nfc for names of a Mac; other names are copied byte for byte",
     ),
     row(
         &["--dereference"],
@@ -339,7 +355,27 @@ const SYNC_FLAGS: &[ForeignSpelling] = &[
         "a file gets its name when it is complete: leave it out",
     ),
     row(
-        &["--delay-updates"],
+        &[
+            "--delay-updates",
+            "--fuzzy",
+            "-y",
+            "--preallocate",
+            "--inc-recursive",
+            "--no-inc-recursive",
+            "--omit-dir-times",
+            "--omit-link-times",
+            "--ignore-missing-args",
+            "--copy-unsafe-links",
+            "--munge-links",
+            "--open-noatime",
+            "--stop-after",
+            "--stop-at",
+            "--time-limit",
+            "--max-alloc",
+            "--outbuf",
+            "-8",
+            "--8-bit-output",
+        ],
         "longhaul sync has no such option: leave it out",
     ),
     row(

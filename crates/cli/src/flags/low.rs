@@ -98,6 +98,8 @@ pub(crate) struct CopyArgs {
     pub(crate) acls: bool,
     pub(crate) hard_links: bool,
     pub(crate) sparse: bool,
+    /// Ask remote ends on which file systems directories lie.
+    pub(crate) devices: bool,
     pub(crate) keep_dirlinks: bool,
     pub(crate) safe_links: bool,
     pub(crate) preserve_setuid: bool,
@@ -164,7 +166,8 @@ impl CopyArgs {
     /// Returns true if a flag needs a longhaul at the far end, beyond SFTP and its servers.
     pub(crate) fn wants_longhaul(&self) -> bool {
         let rebuilds = self.delta == DeltaUse::Always;
-        self.xattrs || self.acls || self.hard_links || self.sparse || rebuilds
+        let tells = self.xattrs || self.acls || self.hard_links || self.devices;
+        tells || self.sparse || rebuilds
     }
 }
 

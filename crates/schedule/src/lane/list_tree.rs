@@ -15,7 +15,8 @@ use crate::{Fault, JobId, LaneEvent, TreeStep};
 pub(super) struct ListTree {
     id: JobId,
     path: Vec<u8>,
-    count: bool,
+    /// Flags of the request for the first part.
+    flags: TreeFlags,
     number: u32,
     pending: usize,
     answered: usize,
@@ -59,11 +60,11 @@ const MOST_EMPTY: usize = 1000;
 const DEEPEST: usize = 4096;
 
 impl ListTree {
-    pub(super) fn new(id: JobId, path: Vec<u8>, count: bool) -> Self {
+    pub(super) fn new(id: JobId, path: Vec<u8>) -> Self {
         Self {
             id,
             path,
-            count,
+            flags: TreeFlags::BEGIN,
             number: 0,
             pending: 0,
             answered: 0,
@@ -78,6 +79,23 @@ impl ListTree {
         }
     }
 
+    /// Asks for an estimate of the tree's contents as well.
+    pub(super) fn counting(self, counts: bool) -> Self {
+        self.with(TreeFlags::COUNT, counts)
+    }
+
+    /// Does not enter directories on other file systems than the topmost one.
+    pub(super) fn on_same_device(self, stays: bool) -> Self {
+        self.with(TreeFlags::SAME_DEVICE, stays)
+    }
+
+    fn with(mut self, flag: TreeFlags, is_set: bool) -> Self {
+        if is_set {
+            self.flags = self.flags | flag;
+        }
+        self
+    }
+
     pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         if !core.can(Capabilities::LIST_TREE) {
             core.event(LaneEvent::Failed(self.id, remote(NO_TREES)));
@@ -85,10 +103,7 @@ impl ListTree {
         }
         self.number = core.tree_number();
         let path = std::mem::take(&mut self.path);
-        let mut flags = TreeFlags::BEGIN;
-        if self.count {
-            flags = flags | TreeFlags::COUNT;
-        }
+        let mut flags = self.flags;
         if core.config().pack != PackingMode::Never {
             flags = flags | TreeFlags::PACK;
         }

@@ -55,11 +55,13 @@ bitflags! {
         const SHARES_FILES = 1 << 21;
         /// Paths below the target are resolved without symlinks.
         const HOLD_ROOT = 1 << 22;
+        /// statvfs@openssh.com.
+        const STATVFS = 1 << 23;
     }
 }
 
 /// Extensions that a capability needs, all of them.
-const EXTENSIONS: [(Capabilities, &[&str]); 20] = [
+const EXTENSIONS: [(Capabilities, &[&str]); 21] = [
     (Capabilities::POSIX_RENAME, &["posix-rename@openssh.com"]),
     (Capabilities::FSYNC, &["fsync@openssh.com"]),
     (Capabilities::LSETSTAT, &["lsetstat@openssh.com"]),
@@ -89,6 +91,7 @@ const EXTENSIONS: [(Capabilities, &[&str]); 20] = [
     (Capabilities::FSYNC_SET, &["fsync-set@longhaul"]),
     (Capabilities::SPARSE, &["read-sparse@longhaul"]),
     (Capabilities::HOLD_ROOT, &["hold-root@longhaul"]),
+    (Capabilities::STATVFS, &["statvfs@openssh.com"]),
 ];
 
 /// Capabilities and limits of the server.

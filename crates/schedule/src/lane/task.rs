@@ -70,7 +70,14 @@ impl JobMachine {
                 Self::download(id, kind)
             }
             JobKind::List { path } => Self::List(List::new(id, path.0)),
-            JobKind::ListTree { path, count } => Self::Tree(ListTree::new(id, path.0, count)),
+            JobKind::ListTree {
+                path,
+                count,
+                same_device,
+            } => {
+                let tree = ListTree::new(id, path.0);
+                Self::Tree(tree.counting(count).on_same_device(same_device))
+            }
             JobKind::MakeHardLink { path, of } => Self::HardLink(HardLink::new(id, path.0, of.0)),
             JobKind::MakeSymlink { path, points_to } => {
                 Self::Symlink(MakeSymlink::new(id, path.0, points_to))
@@ -105,6 +112,7 @@ impl JobMachine {
             | JobKind::ReadSymlink { .. }
             | JobKind::Stat { .. }
             | JobKind::RealPath { .. }
+            | JobKind::FileSystem { .. }
             | JobKind::MakeDurable { .. }
             | JobKind::Remove { .. }
             | JobKind::RemoveDir { .. }

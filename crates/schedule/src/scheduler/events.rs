@@ -225,6 +225,7 @@ pub(super) fn asks(kind: &JobKind) -> bool {
             kind,
             JobKind::Stat { .. }
                 | JobKind::RealPath { .. }
+                | JobKind::FileSystem { .. }
                 | JobKind::GetXattrs { .. }
                 | JobKind::Names { .. }
                 | JobKind::Ids { .. }

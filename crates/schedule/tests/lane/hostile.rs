@@ -139,6 +139,7 @@ fn all_jobs(w: &mut World) -> Vec<JobId> {
         w.job(JobKind::ListTree {
             path: remote("d"),
             count: true,
+            same_device: false,
         }),
         w.job(JobKind::Sum {
             path: remote("small"),

@@ -50,7 +50,11 @@ fn counted(w: &World) -> Vec<(u64, u64)> {
 
 fn list(w: &mut World, path: &str) -> JobId {
     let path = remote(path);
-    w.job(JobKind::ListTree { path, count: true })
+    w.job(JobKind::ListTree {
+        path,
+        count: true,
+        same_device: false,
+    })
 }
 
 fn plant(w: &mut World) -> Vec<String> {

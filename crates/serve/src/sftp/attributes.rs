@@ -15,15 +15,20 @@ pub(crate) fn attributes(stat: &Stat, told: Told) -> Attrs {
         permissions: Some(stat.st_mode),
         times: Some((seconds(stat.st_atime), seconds(stat.st_mtime))),
         nanoseconds: told.contains(Told::NANOSECONDS).then(nanoseconds),
-        link: told.contains(Told::LINKS).then(|| link(stat)).flatten(),
+        link: identity(stat, told),
     }
 }
 
-/// Device, inode and link count of a file that has several names.
-fn link(stat: &Stat) -> Option<InodeId> {
-    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+/// Device, inode and link count of a file that has several names, or of a directory, if the client
+/// asked for them.
+fn identity(stat: &Stat, told: Told) -> Option<InodeId> {
     let names = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
-    (regular && names > 1).then_some(InodeId {
+    let is_told = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => told.contains(Told::LINKS) && names > 1,
+        FileType::Directory => told.contains(Told::DEVICES),
+        _ => false,
+    };
+    is_told.then_some(InodeId {
         device: stat.st_dev,
         inode: stat.st_ino,
         names,

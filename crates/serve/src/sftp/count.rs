@@ -15,9 +15,13 @@ const ENTRIES: u64 = 256;
 
 /// Estimates the number of files below `top` and their bytes. If the time is up before all
 /// directories are counted, the result is extrapolated as if all directories were alike. Returns
-/// zeros if the kernel cannot open directories without following symlinks (openat2(2)).
-pub(crate) fn below(top: BorrowedFd<'_>, until: Instant) -> (u64, u64) {
-    let mut count = TreeCount::default();
+/// zeros if the kernel cannot open directories without following symlinks (openat2(2)). Mount points
+/// are counted as empty if `same_device`.
+pub(crate) fn below(top: BorrowedFd<'_>, until: Instant, same_device: bool) -> (u64, u64) {
+    let mut count = TreeCount {
+        same_device,
+        ..TreeCount::default()
+    };
     let mut waiting = vec![b".".to_vec()];
     let mut in_time = true;
     while in_time && let Some(path) = waiting.pop() {
@@ -29,6 +33,8 @@ pub(crate) fn below(top: BorrowedFd<'_>, until: Instant) -> (u64, u64) {
 
 #[derive(Debug, Default)]
 struct TreeCount {
+    /// Mount points are not entered.
+    same_device: bool,
     dirs: u64,
     /// Directories that were not counted.
     left_out: u64,
@@ -49,7 +55,8 @@ impl TreeCount {
     ) -> bool {
         self.dirs += 1;
         let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        resolve.set(ResolveFlags::NO_XDEV, self.same_device);
         let opened = openat2(top, path, how, Mode::empty(), resolve);
         let Ok(mut dir) = opened.and_then(Dir::new) else {
             return true;
@@ -119,8 +126,8 @@ mod tests {
         std::os::unix::fs::symlink("..", dir.path().join("loop"))?;
         let top = fs::File::open(dir.path())?;
         let later = Instant::now() + Duration::from_secs(60);
-        assert_eq!(below(top.as_fd(), later), (2400, 12000));
-        let (files, bytes) = below(top.as_fd(), Instant::now());
+        assert_eq!(below(top.as_fd(), later, false), (2400, 12000));
+        let (files, bytes) = below(top.as_fd(), Instant::now(), false);
         assert!((100..5000).contains(&files), "{files}");
         assert_eq!(bytes, files * 5);
         Ok(())
@@ -130,7 +137,7 @@ mod tests {
     fn an_empty_directory_has_nothing() -> std::io::Result<()> {
         let dir = tempfile::tempdir()?;
         let top = fs::File::open(dir.path())?;
-        assert_eq!(below(top.as_fd(), Instant::now()), (0, 0));
+        assert_eq!(below(top.as_fd(), Instant::now(), false), (0, 0));
         Ok(())
     }
 }

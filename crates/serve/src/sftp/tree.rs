@@ -43,6 +43,8 @@ struct TreeWalk {
     /// which is in slow start, for the files that follow. When the first answers were compressed,
     /// 2,000 files took two round trips more.
     packs: bool,
+    /// Device of the topmost directory, if those on other devices are not entered.
+    device: Option<u64>,
 }
 
 /// Trees that a client is listing, by its numbers.
@@ -105,11 +107,16 @@ impl TreeWalks {
         let how = OFlags::RDONLY | OFlags::DIRECTORY;
         let top: OwnedFd = tree.open(path, how, Mode::empty())?;
         let taken = handles.take().ok_or(Exhausted::OpenFiles)?;
+        let device = match flags.contains(TreeFlags::SAME_DEVICE) {
+            true => Some(fs::fstat(&top)?.st_dev),
+            false => None,
+        };
         let levels = vec![(Dir::new(top)?, taken)];
         let walk = TreeWalk {
             levels,
             part: FIRST_PART,
             packs: flags.contains(TreeFlags::PACK),
+            device,
         };
         self.0.insert(number, walk);
         Ok(())
@@ -138,7 +145,7 @@ impl TreeWalk {
         let Some(top) = self.levels.first().and_then(|(top, _)| top.fd().ok()) else {
             return;
         };
-        let (files, bytes) = count::below(top, Instant::now() + COUNTING);
+        let (files, bytes) = count::below(top, Instant::now() + COUNTING, self.device.is_some());
         TreeStep::Count { files, bytes }.write(part);
     }
 
@@ -165,7 +172,8 @@ impl TreeWalk {
         let Ok(stat) = fs::statat(dir.fd()?, name, AtFlags::SYMLINK_NOFOLLOW) else {
             return Ok(true);
         };
-        let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+            && self.device.is_none_or(|device| device == stat.st_dev);
         let taken = (is_dir && depth < DEEPEST).then(|| handles.take());
         let taken = taken.flatten();
         let enters = taken.is_some();

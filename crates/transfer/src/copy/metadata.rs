@@ -161,7 +161,8 @@ impl Engine<'_> {
         }
     }
 
-    async fn settle_end(&mut self, end: CopyEnd) {
+    /// Waits until it is known which server handles the lanes of an end.
+    pub(super) async fn settle_end(&mut self, end: CopyEnd) {
         let settled = |engine: &Self| {
             let side = engine.side(end);
             side.is_none_or(|side| side.session().is_settled())

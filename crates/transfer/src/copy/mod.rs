@@ -49,7 +49,9 @@ pub(crate) use self::edge::CommandStep;
 use self::engine::Engine;
 pub use self::equal_names::{NamedSource, SourceName};
 pub(crate) use self::local_ops::ReadAt;
-pub(crate) use self::planned::{CALLERS_FIRST_JOB, End, PlannedCopy, RootQuery, with_edge};
+pub(crate) use self::planned::{
+    CALLERS_FIRST_JOB, End, FileSystemQuery, PlannedCopy, RootQuery, with_edge,
+};
 pub use self::selection::SourceFilter;
 pub(crate) use self::self_copy::RootOverlap;
 use self::threads::ThreadedEdge;

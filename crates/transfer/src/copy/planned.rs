@@ -36,6 +36,10 @@ pub(crate) const CALLERS_FIRST_JOB: JobId = JobId(1 << 40);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RootQuery(JobId);
 
+/// Query for a file system, whose answer [`PlannedCopy::file_system`] waits for.
+#[derive(Debug)]
+pub(crate) struct FileSystemQuery(JobId);
+
 /// A copy whose entries are chosen by the caller, who may use the sessions before and after it.
 pub(crate) struct PlannedCopy<'a> {
     engine: Engine<'a>,
@@ -135,6 +139,11 @@ impl<'a> PlannedCopy<'a> {
     /// Version and extensions of the server of an end, once known.
     pub(crate) fn server(&self, end: End) -> Option<&ServerInfo> {
         self.engine.side(end.into())?.session().far_info()
+    }
+
+    /// Waits until it is known which server handles an end.
+    pub(crate) async fn settle(&mut self, end: End) {
+        self.engine.settle_end(end.into()).await;
     }
 
     /// True if the server of an end lists whole trees, or is expected to.
@@ -259,6 +268,11 @@ impl<'a> PlannedCopy<'a> {
     /// Formats a path of an end for messages.
     pub(crate) fn shown(&self, end: End, path: &[u8]) -> Name {
         self.engine.shown(end.into(), path)
+    }
+
+    /// Host and path of an operand, with all that distinguishes it from others.
+    pub(crate) fn place_name(&self, place: &Place) -> Name {
+        self.engine.place_name(place)
     }
 
     /// Cache that resolves paths of a target on this machine.
@@ -492,6 +506,23 @@ impl PlannedCopy<'_> {
         self.engine
             .begin_asking(end.into(), kind, answer)
             .map(RootQuery)
+    }
+
+    /// Queries a remote end for the identity of its root's file system.
+    pub(crate) fn query_file_system(&mut self, end: End) -> Option<FileSystemQuery> {
+        let path = RemotePath(self.root(end).to_vec());
+        let kind = JobKind::FileSystem { path };
+        let answer = QueryAnswer::default();
+        let id = self.engine.begin_asking(end.into(), kind, answer);
+        id.map(FileSystemQuery)
+    }
+
+    /// Waits for the identity of a file system; `None` if the server does not tell it.
+    pub(crate) async fn file_system(&mut self, query: FileSystemQuery) -> Option<String> {
+        let answer = self.engine.answer(query.0).await.ok()?;
+        let text = String::from_utf8(answer.into_path()?).ok()?;
+        // Some file systems have no identity.
+        (text != "0").then_some(text)
     }
 
     /// Takes the answer to a query: `None` until it arrives, and attributes if the root exists.

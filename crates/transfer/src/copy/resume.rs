@@ -324,7 +324,8 @@ impl Engine<'_> {
         identity
     }
 
-    fn place_name(&self, place: &Operand) -> Name {
+    /// Host and path of an operand, with all that distinguishes it from others.
+    pub(super) fn place_name(&self, place: &Operand) -> Name {
         match place {
             Operand::Local(path) => {
                 let absolute = std::path::absolute(path);

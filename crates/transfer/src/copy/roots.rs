@@ -145,7 +145,11 @@ impl Engine<'_> {
             // A server's tree listing would not stop at a target on the same host.
             let tree = self.target.is_none() && self.source_lists_another();
             let list = match tree {
-                true => JobKind::ListTree { path, count: true },
+                true => JobKind::ListTree {
+                    path,
+                    count: true,
+                    same_device: false,
+                },
                 false => JobKind::List { path },
             };
             if self

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, openat};
 use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 use rustix::io::ReadWriteFlags;
@@ -18,7 +18,7 @@ use sftp::InodeId;
 use sys::{IOV_MAX, MappedWindows, is_in_memory};
 use wire::Block;
 
-use super::target::mtime;
+use super::target::{mtime, mtime_of};
 use crate::sums::FileSums;
 
 /// A local file that is read.
@@ -280,6 +280,60 @@ pub(crate) fn identity(meta: &Metadata) -> SourceId {
         mtime: mtime(meta),
         inode: meta.ino(),
         device: meta.dev(),
+    }
+}
+
+/// Properties of an entry that a walk reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryStat {
+    pub(crate) attributes: Attributes,
+    /// Properties by which the entry counts as unchanged.
+    pub(crate) id: SourceId,
+}
+
+impl From<&Metadata> for EntryStat {
+    fn from(meta: &Metadata) -> Self {
+        Self {
+            attributes: attributes(meta),
+            id: identity(meta),
+        }
+    }
+}
+
+impl From<&Stat> for EntryStat {
+    #[allow(
+        clippy::useless_conversion,
+        reason = "the types differ between architectures"
+    )]
+    fn from(stat: &Stat) -> Self {
+        let seconds = |time: i64| u32::try_from(time.max(0)).unwrap_or(u32::MAX);
+        let (accessed, modified) = (stat.st_atime.into(), stat.st_mtime.into());
+        let accessed_part = u32::try_from(stat.st_atime_nsec).unwrap_or(0);
+        let modified_part = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+        let names = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
+        let id = SourceId {
+            size: stat.st_size.unsigned_abs(),
+            mtime: mtime_of(stat),
+            inode: stat.st_ino.into(),
+            device: stat.st_dev.into(),
+        };
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let link = InodeId {
+            device: id.device,
+            inode: id.inode,
+            names,
+        };
+        Self {
+            attributes: Attributes {
+                size: Some(id.size),
+                mode: Some(stat.st_mode.into()),
+                owner: Some((stat.st_uid, stat.st_gid)),
+                times: Some((seconds(accessed), seconds(modified))),
+                nanoseconds: Some((accessed_part, modified_part)),
+                link: (is_file && names > 1).then_some(link),
+            },
+            id,
+        }
     }
 }
 

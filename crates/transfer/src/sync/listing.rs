@@ -52,7 +52,8 @@ pub(crate) struct Root {
     pub(crate) end: End,
     pub(crate) path: Vec<u8>,
     pub(crate) attributes: RootAttributes,
-    /// Leave out directories on other file systems, for an end on this machine.
+    /// Leave out directories on other file systems than that of the root, whose identity must be
+    /// known.
     pub(crate) one_file_system: bool,
     /// Add the rules of `.gitignore` files, for an end on this machine.
     pub(crate) gitignore: bool,
@@ -66,6 +67,16 @@ pub(crate) enum RootAttributes {
     Known(Option<Attributes>),
     /// The server is asked for them while it lists.
     Queried(RootQuery),
+}
+
+impl RootAttributes {
+    /// Device of a remote root, if its server tells it and has answered.
+    fn device(&self) -> Option<u64> {
+        match self {
+            Self::Known(Some(root)) => root.link.map(|identity| identity.device),
+            Self::Known(None) | Self::Queried(_) => None,
+        }
+    }
 }
 
 /// Lists directories and everything below them that `filter` selects, all at the same time.
@@ -128,6 +139,8 @@ enum Walking {
         walk: Box<RemoteWalk>,
         asked: BTreeMap<JobId, u64>,
         next: u64,
+        /// Device of the root, if other file systems are left out.
+        device: Option<u64>,
     },
     Over,
 }
@@ -151,11 +164,16 @@ impl Lister {
             (_, false) => {
                 // The tree gets the root's attributes at the end.
                 let none = Attributes::default();
-                let walk = RemoteWalk::new(root.path.clone(), None, none, false, None);
+                let mut walk = RemoteWalk::new(root.path.clone(), None, none, false, None);
+                let device = root.attributes.device().filter(|_| root.one_file_system);
+                if device.is_some() {
+                    walk.stay_on_device();
+                }
                 Walking::Remote {
                     walk: Box::new(walk),
                     asked: BTreeMap::new(),
                     next: FIRST_JOB,
+                    device,
                 }
             }
         };
@@ -226,7 +244,12 @@ impl Lister {
                 }
                 true
             }
-            Walking::Remote { walk, asked, next } => {
+            Walking::Remote {
+                walk,
+                asked,
+                next,
+                device,
+            } => {
                 while let Some(found) = walk.poll_found() {
                     if let WalkEntry::Directory { at, .. } = &found
                         && at.path.len() > LONGEST_LISTED
@@ -235,7 +258,7 @@ impl Lister {
                                     directory";
                         builder.problem(&at.path, what.to_owned());
                     }
-                    if let Some(skipped) = builder.take(found) {
+                    if let Some(skipped) = builder.take_remote(found, *device) {
                         walk.skip(skipped);
                     }
                 }
@@ -351,6 +374,27 @@ impl Builder {
         skipped
     }
 
+    /// Adds an entry of a server. Directories on other devices than `device` are left out.
+    fn take_remote(&mut self, found: WalkEntry, device: Option<u64>) -> Option<DirId> {
+        let (WalkEntry::Directory { id, at }, Some(device)) = (&found, device) else {
+            return self.take(found);
+        };
+        match at.attributes.link {
+            _ if at.parent.is_none() => self.take(found),
+            Some(identity) if identity.device == device => self.take(found),
+            Some(_) => {
+                self.leave_out(&at.path);
+                Some(*id)
+            }
+            // Another server has taken over.
+            None => {
+                let what = "the server does not tell on which file system it lies";
+                self.problem(&at.path, what.to_owned());
+                Some(*id)
+            }
+        }
+    }
+
     /// Adds an entry. Returns the directory whose contents are left out.
     fn take(&mut self, found: WalkEntry) -> Option<DirId> {
         match found {
@@ -436,7 +480,8 @@ impl Builder {
         if formed.is_some() {
             self.tree.set_own_name(node, own);
         }
-        if let Some(link) = attributes.link {
+        let is_file = attributes.kind() == EntryKind::File;
+        if let Some(link) = attributes.link.filter(|_| is_file) {
             self.links.insert(node, link);
         }
         Some((node, path))
@@ -542,4 +587,55 @@ impl Builder {
 /// Returns true if a problem means that entries may be missing from the listing.
 pub(crate) fn hides_entries(what: &str) -> bool {
     what != NOT_REGULAR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::walk::Entry as Found;
+
+    /// A directory `name` of the root on this device, if the server tells devices.
+    fn directory(id: u64, name: &str, device: Option<u64>) -> WalkEntry {
+        let link = device.map(|device| InodeId {
+            device,
+            inode: id,
+            names: 2,
+        });
+        let is_root = name.is_empty();
+        WalkEntry::Directory {
+            id: DirId(id),
+            at: Found {
+                parent: (!is_root).then_some(DirId(0)),
+                name: name.as_bytes().to_vec(),
+                path: join(b"/root", name.as_bytes()),
+                attributes: Attributes {
+                    mode: Some(0o040_755),
+                    link,
+                    ..Attributes::default()
+                },
+                identity: None,
+            },
+        }
+    }
+
+    #[test]
+    fn a_directory_on_another_device_is_left_out_and_an_unknown_one_hides_entries() {
+        let (root, names) = (b"/root".to_vec(), NameForm::Own);
+        let mut builder = Builder::new(End::Source, root, Filter::default(), names);
+        let mut take = |id, name, device| {
+            let found = directory(id, name, device);
+            builder.take_remote(found, Some(7))
+        };
+        assert_eq!(take(0, "", Some(7)), None);
+        assert_eq!(take(1, "here", Some(7)), None);
+        assert_eq!(take(2, "mounted", Some(8)), Some(DirId(2)));
+        assert_eq!(take(3, "unknown", None), Some(DirId(3)));
+        let listing = builder.finish(None);
+        assert!(listing.tree.find(b"here").is_some() && listing.tree.tree().len() == 1);
+        assert!(listing.kept.contains(b"mounted".as_slice()));
+        let [(path, what)] = listing.problems.as_slice() else {
+            panic!("{:?}", listing.problems);
+        };
+        assert!(path == b"unknown" && hides_entries(what), "{what}");
+    }
 }

@@ -11,6 +11,7 @@ mod link_dest;
 pub(crate) mod listing;
 mod programs;
 mod remembered;
+mod roots;
 mod run;
 mod savings;
 mod settle;
@@ -44,7 +45,7 @@ pub struct SyncOptions {
     pub filter: Filter,
     /// Read `.gitignore` files of the source (`--gitignore`).
     pub gitignore: bool,
-    /// Stay on the file system of the source's root (`-x`); for a source on this machine.
+    /// Stay on the file system of the source's root (`-x`). A remote source needs longhaul.
     pub one_file_system: bool,
     /// Rules of the comparison. The grain is learnt.
     pub comparison: Comparison,

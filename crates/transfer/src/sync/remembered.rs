@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 
 use super::SyncRequest;
-use crate::copy::Place;
+use crate::copy::{Place, PlannedCopy};
 use crate::private_dir::{PrivateDir, UserDir};
 
 /// Longest memory that is read, in bytes.
 const MOST: u64 = 64;
 
-/// File system of a source on this machine.
+/// File system of a source.
 pub(super) struct SourceFileSystem {
     name: OsString,
     now: Option<String>,
@@ -21,19 +21,24 @@ pub(super) struct SourceFileSystem {
 
 impl SourceFileSystem {
     /// Looks at the source's file system, and at the memory of the last sync of the same source to
-    /// the same target.
-    pub(super) fn find(request: &SyncRequest) -> Self {
+    /// the same target. `remote` is the file system of a remote source, if its server tells it.
+    pub(super) fn find(
+        run: &PlannedCopy<'_>,
+        request: &SyncRequest,
+        remote: Option<String>,
+    ) -> Self {
         let now = match &request.source {
             Place::Local(path) => rustix::fs::statvfs(path).ok().map(|stat| {
                 let mut text = String::new();
                 let _ = write!(text, "{:x}", stat.f_fsid);
                 text
             }),
-            Place::Remote { .. } => None,
+            Place::Remote { .. } => remote,
         };
-        let identity = format!("{:?} {:?}", request.source, request.target);
+        let places = [&request.source, &request.target];
+        let identity = places.map(|place| run.place_name(place).0).join(&0);
         let mut name = OsString::from("sync-");
-        name.push(blake3::hash(identity.as_bytes()).to_hex().as_str());
+        name.push(blake3::hash(&identity).to_hex().as_str());
         let before = now.as_ref().and_then(|_| Self::read(&name));
         Self { name, now, before }
     }

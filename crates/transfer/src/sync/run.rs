@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use schedule::{Attributes, EntryKind};
+use schedule::Attributes;
 use sync::{
     Action, Comparison, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Selection, Step,
     Tree,
@@ -13,12 +13,14 @@ use sync::{
 use super::attributes::attributes;
 use super::ends::{Op, Operations};
 use super::entries::PlannedWalk;
-use super::listing::{self, Listing, Root, RootAttributes, hides_entries};
+use super::listing::{self, Listing, hides_entries};
 use super::remembered::SourceFileSystem;
 use super::settle::Settling;
-use super::{NameForm, SyncOptions, SyncRequest, SyncResult};
+use super::{SyncOptions, SyncRequest, SyncResult};
 use crate::cancel::CancelToken;
-use crate::copy::{Connect, CopyOptions, CopyRequest, End, PlannedCopy, RootOverlap, with_edge};
+use crate::copy::{
+    Connect, CopyOptions, CopyRequest, End, FileSystemQuery, PlannedCopy, RootOverlap, with_edge,
+};
 use crate::report::{Change, Event, Name, Progress, Summary};
 use crate::walk::join;
 
@@ -52,6 +54,7 @@ pub fn run(
             options: &request.options,
             operations: Operations::default(),
             target_exists: false,
+            source_file_system: None,
             deleted: 0,
             replaced: 0,
             moved: 0,
@@ -90,6 +93,8 @@ pub(super) struct Sync<'a> {
     pub(super) operations: Operations,
     /// The target directory exists.
     pub(super) target_exists: bool,
+    /// Query for the file system of a remote source.
+    pub(super) source_file_system: Option<FileSystemQuery>,
     deleted: u64,
     replaced: u64,
     moved: u64,
@@ -187,7 +192,11 @@ impl Sync<'_> {
         };
         self.spare_alike(&mut plan).await;
         self.find_links(&mut plan).await;
-        let memory = SourceFileSystem::find(self.request);
+        let remote = match self.source_file_system.take() {
+            Some(query) => self.run.file_system(query).await,
+            None => None,
+        };
+        let memory = SourceFileSystem::find(&self.run, self.request, remote);
         let count = DeletionCount {
             deletions: (plan.deletions().len() + plan.in_the_way().len()) as u64,
             target_entries: plan.target().tree().len() as u64,
@@ -234,51 +243,6 @@ impl Sync<'_> {
             self.run.note_target_missing();
         }
         Some((source, target))
-    }
-
-    /// Returns an end to list. A server is asked for the root's attributes while it lists.
-    async fn root(&mut self, end: End) -> Option<Root> {
-        let attributes = match self.run.query_root(end) {
-            Some(query) => RootAttributes::Queried(query),
-            None => RootAttributes::Known(self.run.root_attributes(end).await),
-        };
-        let at_source = end == End::Source;
-        let root = Root {
-            end,
-            path: self.run.root(end).to_vec(),
-            attributes,
-            one_file_system: self.options.one_file_system && at_source,
-            gitignore: self.options.gitignore && at_source,
-            names: match at_source {
-                true => self.options.names,
-                false => NameForm::Own,
-            },
-        };
-        (!self.run.stopped()).then_some(root)
-    }
-
-    /// Reports a root that cannot be synced, and returns `None` for one.
-    fn check_roots(&mut self, source: Option<&Listing>, target: Option<&Listing>) -> Option<()> {
-        let kind = |listing: &Listing| listing.root.map(|root| root.kind());
-        let source_error = match source.map(kind) {
-            Some(None) => Some("no such directory"),
-            None | Some(Some(EntryKind::Directory)) => None,
-            Some(_) => {
-                Some("not a directory: sync works on directories; use longhaul cp for a file")
-            }
-        };
-        let target_error = match target.map(kind) {
-            None | Some(None | Some(EntryKind::Directory)) => None,
-            Some(_) => Some("not a directory: name the directory to make equal to the source"),
-        };
-        for (end, error) in [(End::Source, source_error), (End::Target, target_error)] {
-            if let Some(error) = error {
-                let name = self.run.shown(end, self.run.root(end));
-                self.run.fail(name, error.to_owned());
-                return None;
-            }
-        }
-        Some(())
     }
 
     /// Returns the filter, which leaves out the folder of `--backup-dir` as well.

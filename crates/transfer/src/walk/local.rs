@@ -1,18 +1,19 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{io, iter};
 
-use rustix::fs::{Access, CWD, Dir, FileType, Mode, OFlags, access, openat};
+use rustix::fs::{Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, access, openat, statat};
 use rustix::io::{Errno, retry_on_intr};
+use schedule::EntryKind;
 use sys::{Symlinks, open_beneath};
 
 use super::{DirId, Entry, NOT_REGULAR, WalkEntry};
-use crate::disk::{attributes, identity, os_words};
+use crate::disk::{EntryStat, os_words};
 use crate::report::Name;
 
 /// Number of directories kept open at once. The entries of directories further up are read into
@@ -150,8 +151,8 @@ impl LocalWalk {
     }
 
     fn look(&mut self, parent: Option<DirId>, name: Vec<u8>, path: PathBuf) -> WalkEntry {
-        match self.metadata(&path, parent.is_none()) {
-            Ok(meta) => self.sort(parent, name, path, &meta),
+        match self.stat(parent, &name, &path) {
+            Ok(stat) => self.sort(parent, name, path, &stat),
             Err(e) => match dangling(&path, &e) {
                 // A root is followed even by -a.
                 Some(what) if parent.is_some() => {
@@ -163,10 +164,18 @@ impl LocalWalk {
         }
     }
 
-    fn metadata(&self, path: &Path, root: bool) -> io::Result<Metadata> {
-        match self.follow || root {
-            true => fs::metadata(path),
-            false => fs::symlink_metadata(path),
+    /// Asks for the attributes of an entry of the current directory, or of the root. Without
+    /// symlinks to follow the kernel looks up the name alone and not its whole path.
+    fn stat(&self, parent: Option<DirId>, name: &[u8], path: &Path) -> io::Result<EntryStat> {
+        if self.follow || parent.is_none() {
+            return Ok(EntryStat::from(&fs::metadata(path)?));
+        }
+        match self.stack.last().map(|frame| &frame.entries) {
+            Some(Entries::Open(dir)) => {
+                let stat = statat(dir.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                Ok(EntryStat::from(&stat))
+            }
+            _ => Ok(EntryStat::from(&fs::symlink_metadata(path)?)),
         }
     }
 
@@ -175,39 +184,43 @@ impl LocalWalk {
         parent: Option<DirId>,
         name: Vec<u8>,
         path: PathBuf,
-        meta: &Metadata,
+        stat: &EntryStat,
     ) -> WalkEntry {
-        let entry = |path: &Path| Entry {
+        let kind = stat.attributes.kind();
+        let told = match kind {
+            EntryKind::Directory => Some(self.told(&path, stat)),
+            _ => None,
+        };
+        let path = path.into_os_string().into_vec();
+        let at = Entry {
             parent,
             name,
-            path: path.as_os_str().as_bytes().to_vec(),
-            attributes: attributes(meta),
-            identity: meta.is_file().then(|| identity(meta)),
+            path,
+            attributes: stat.attributes,
+            identity: (kind == EntryKind::File).then_some(stat.id),
         };
-        if meta.is_dir() {
-            match self.told(&path, meta) {
-                Ok(id) => WalkEntry::Directory {
-                    id,
-                    at: entry(&path),
-                },
-                Err(what) => problem(&path, what),
-            }
-        } else if meta.is_file() {
-            WalkEntry::File(entry(&path))
-        } else if meta.is_symlink() {
-            WalkEntry::Symlink(entry(&path))
-        } else {
-            problem(&path, NOT_REGULAR.to_owned())
+        match (kind, told) {
+            (_, Some(Ok(id))) => WalkEntry::Directory { id, at },
+            (_, Some(Err(what))) => WalkEntry::Problem {
+                path: at.path,
+                what,
+            },
+            (EntryKind::File, _) => WalkEntry::File(at),
+            (EntryKind::Symlink, _) => WalkEntry::Symlink(at),
+            (EntryKind::Directory | EntryKind::Other, _) => WalkEntry::Problem {
+                path: at.path,
+                what: NOT_REGULAR.to_owned(),
+            },
         }
     }
 
-    /// Reports a directory as an entry of the walk.
-    fn told(&mut self, path: &Path, meta: &Metadata) -> Result<DirId, String> {
+    /// Reports a directory that can be entered.
+    fn told(&mut self, path: &Path, stat: &EntryStat) -> Result<DirId, String> {
         if let (Some(path), None) = (&self.avoid, self.avoided) {
             let meta = fs::metadata(path).ok();
             self.avoided = meta.map(|m| (m.dev(), m.ino()));
         }
-        self.may_enter((meta.dev(), meta.ino()))?;
+        self.may_enter((stat.id.device, stat.id.inode))?;
         access(path, Access::READ_OK).map_err(|e| os_words(&e.into()))?;
         let id = DirId(self.next);
         self.next += 1;
@@ -313,7 +326,7 @@ impl Iterator for LocalWalk {
                     Some(Ok(name)) => {
                         let path = frame.path.join(&name);
                         let parent = Some(frame.id);
-                        return Some(self.look(parent, name.as_bytes().to_vec(), path));
+                        return Some(self.look(parent, name.into_vec(), path));
                     }
                     Some(Err(e)) => return Some(problem(&frame.path, os_words(&e))),
                     None => match frame.below.pop_front() {

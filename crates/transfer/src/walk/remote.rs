@@ -84,6 +84,8 @@ pub struct RemoteWalk {
     /// Number of trees being listed, and true if another one may start.
     trees_asked: usize,
     trees_may: bool,
+    /// Trees are listed without directories on other file systems.
+    same_device: bool,
     /// Finished listings whose symlinks are still being queried.
     closing: BTreeMap<DirId, (bool, usize)>,
     found: VecDeque<WalkEntry>,
@@ -207,6 +209,7 @@ impl RemoteWalk {
             sample: TreeSample::default(),
             trees_asked: 0,
             trees_may: true,
+            same_device: false,
             closing: BTreeMap::new(),
             found: VecDeque::new(),
             skipped: BTreeSet::new(),
@@ -225,6 +228,12 @@ impl RemoteWalk {
         if self.may_list_in_trees() {
             self.mode = ListingMode::Trees;
         }
+    }
+
+    /// Has the server leave out the contents of directories on other file systems where it lists
+    /// whole trees. The caller skips these directories by their identities.
+    pub fn stay_on_device(&mut self) {
+        self.same_device = true;
     }
 
     /// True if [`RemoteWalk::list_in_trees`] would change anything.
@@ -331,7 +340,11 @@ impl RemoteWalk {
                 true => {
                     let count = dir.parent.is_none();
                     self.ask(
-                        JobKind::ListTree { path, count },
+                        JobKind::ListTree {
+                            path,
+                            count,
+                            same_device: self.same_device,
+                        },
                         PendingListing::Tree(TreeListing::new(dir)),
                     )
                 }

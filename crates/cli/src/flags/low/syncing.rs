@@ -81,6 +81,8 @@ pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
             "an operand is empty (\"\"); name a file, or host: for a home directory",
         ));
     }
+    let is_remote = matches!(Operand::parse(source), Ok(Operand::Remote(_)));
+    args.copy.devices = args.one_file_system && is_remote;
     args.copy.sources = vec![(*source).clone()];
     args.copy.destination = (*target).clone();
     let needs_delete = [

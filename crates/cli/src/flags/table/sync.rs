@@ -168,7 +168,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         FlagGroup::Syncing,
         ("size-only", ValueKind::Nothing),
         "Compare sizes alone",
-        "Compare sizes alone, and ignore modification times.",
+        "Copy no file of equal size. A different modification time is set without a copy.",
         |args, _| {
             args.comparison.size_only = true;
             Ok(())
@@ -213,8 +213,8 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
             FlagGroup::Syncing,
             ("one-file-system", ValueKind::Nothing),
             "Leave out directories on other file systems than SRC",
-            "Leave out directories on other file systems than SRC, at both ends. SRC must be on \
-             this machine.",
+            "Leave out directories on other file systems than SRC, at both ends. On the host of a \
+             remote SRC this needs longhaul.",
             |args, _| {
                 args.one_file_system = true;
                 Ok(())

@@ -12,7 +12,7 @@ use crate::lane::server::Capabilities;
 use crate::lane::task::attributes;
 use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
 
-/// Asks the server one thing: attributes, a path, names, a removal or a sync.
+/// Asks the server one thing: attributes, a path, a file system, names, a removal or a sync.
 #[derive(Debug)]
 pub(in crate::lane) struct Query {
     id: JobId,
@@ -52,6 +52,13 @@ impl Query {
                 core.send(self.id, ONLY, &Request::Rename { from, to });
             }
             JobKind::RealPath { path } => return self.real_path(core, &path.0),
+            JobKind::FileSystem { path } => {
+                if !core.can(Capabilities::STATVFS) {
+                    let fault = remote("the server does not identify file systems");
+                    return end(core, self.id, Some(fault));
+                }
+                core.send(self.id, ONLY, &Request::Statvfs { path: &path.0 });
+            }
             JobKind::MakeDurable { paths } => return self.make_durable(core, paths),
             _ => return self.ask(core),
         }
@@ -139,6 +146,10 @@ impl Query {
             }
             Reply::Attrs(attrs) => {
                 core.event(LaneEvent::Attributes(self.id, attributes(&attrs)));
+            }
+            Reply::Statvfs(found) => {
+                let text = format!("{:x}", found.id);
+                core.event(LaneEvent::Path(self.id, text.into_bytes()));
             }
             Reply::Names(names) => match <[_; 1]>::try_from(names) {
                 Ok([name]) if !name.filename.is_empty() && !name.filename.contains(&0) => {
