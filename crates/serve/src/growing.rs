@@ -4,24 +4,28 @@
 //! is complete, and its parts arrive in any order. A range is served once its blocks have the
 //! checksums that the starter of the copy has sent: docs/design/0024-fan-out.md.
 
+mod changes;
+
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use self::changes::DirectoryChanges;
 use crate::beneath::{PathRoot, components, split};
 
 /// Time without a complete block after which a request fails. The starter of the copy ends it
 /// earlier if the host fails from which the block should come.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Interval at which an incomplete block is checked.
-const LOOK: Duration = Duration::from_millis(5);
+/// Time between two checks of a block whose file is being written.
+const LOOK: Duration = Duration::from_millis(2);
+/// Longest time between two checks: a file system may not report changes.
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
 /// Interval at which other files with such a name are looked for.
 const SEARCH: Duration = Duration::from_millis(100);
 /// Files that a search looks at.
@@ -124,6 +128,10 @@ impl GrowingFile {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Arc<File>, Errno> {
         let until = Instant::now() + PATIENCE;
+        // Before the first check, so that no change is missed.
+        let changes = DirectoryChanges::of(self.directory()?);
+        let concerns = |name: &[u8]| self.may_be_named(name);
+        let mut longest = SEARCH;
         loop {
             if let Some(file) = self.now(range) {
                 return Ok(file);
@@ -131,8 +139,19 @@ impl GrowingFile {
             if Instant::now() > until || !goes_on() {
                 return Err(Errno::AGAIN);
             }
-            thread::sleep(LOOK);
+            if changes.wait(&concerns, longest) {
+                // Many writes fill a block.
+                std::thread::sleep(LOOK);
+            }
+            longest = LONGEST_LOOK;
         }
+    }
+
+    /// True if a name beside the file is its own or that of a temporary of it.
+    fn may_be_named(&self, name: &[u8]) -> bool {
+        let (_, own) = split(&self.path);
+        // A long name is shortened in a temporary's.
+        name == own || sftp::final_name_in(name).is_some_and(|part| own.starts_with(part))
     }
 
     /// Returns the file if it has the data of a range.
@@ -184,12 +203,8 @@ impl GrowingFile {
         if let Some(complete) = open(name) {
             return Some(complete);
         }
-        let of_file = |entry: &[u8]| {
-            // A long name is shortened in a temporary's.
-            sftp::final_name_in(entry).is_some_and(|part| name.starts_with(part))
-        };
         let entries = Dir::read_from(dir.as_fd()).ok()?.flatten();
-        let names = entries.filter(|entry| of_file(entry.file_name().to_bytes()));
+        let names = entries.filter(|entry| self.may_be_named(entry.file_name().to_bytes()));
         names
             .take(MOST_FOUND)
             .find_map(|entry| open(entry.file_name().to_bytes()))
@@ -296,6 +311,25 @@ mod tests {
         let stat = growing.stat().unwrap();
         assert_eq!(stat.st_size as usize, content.len());
         assert_eq!((stat.st_mode & 0o7777, stat.st_mtime), (0o640, 1_000_000));
+    }
+
+    #[test]
+    fn a_wait_ends_when_another_process_has_written_the_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = PathRoot::Beneath(File::open(folder.path()).unwrap().into());
+        let content = content();
+        let growing = GrowingFile::new(root, b"/big".to_vec(), spec(&content));
+        let ours = String::from_utf8(sftp::tagged_name(b"big", 2)).unwrap();
+        let path = folder.path().join(ours);
+        let last = 3 * BLOCK as u64;
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| growing.wait((last, 10), &|| true));
+            let ours = File::create(path).unwrap();
+            ours.write_all_at(&content[3 * BLOCK..], last).unwrap();
+            assert!(waiting.join().unwrap().is_ok());
+            let stopped = growing.wait((0, 10), &|| false);
+            assert_eq!(stopped.err(), Some(Errno::AGAIN));
+        });
     }
 
     #[test]

@@ -32,6 +32,8 @@ const QUICK: Duration = Duration::from_micros(100);
 /// Number of threads for long copies, which are separate so that disk requests do not wait for
 /// them.
 const MOST_LONG: usize = 4;
+/// Number of threads that wait for other programs.
+const MOST_WAITING: usize = 2;
 /// Maximum time for which the requests of a disconnected client continue.
 pub(crate) const LAST: Duration = Duration::from_secs(10);
 
@@ -207,6 +209,15 @@ impl BlockingPool {
         self.give(threads(), work)
     }
 
+    /// Runs `work` that waits for another program, apart from the requests that wait for a disk. The
+    /// answers leave in the order of the requests, so that few threads do for any number of them.
+    pub(crate) fn begin_waiting(
+        &mut self,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> BlockingTicket {
+        self.give(waiting_threads(), work)
+    }
+
     /// Runs long `work` on a thread for copies; no later request is carried out before it has
     /// ended.
     pub(crate) fn begin_long(
@@ -323,6 +334,12 @@ impl Drop for PendingAnswer {
 fn threads() -> &'static ThreadPool {
     static THREADS: OnceLock<ThreadPool> = OnceLock::new();
     THREADS.get_or_init(|| ThreadPool::new("disk", MOST))
+}
+
+/// Threads that wait for other programs, shared by this process.
+fn waiting_threads() -> &'static ThreadPool {
+    static THREADS: OnceLock<ThreadPool> = OnceLock::new();
+    THREADS.get_or_init(|| ThreadPool::new("waiting", MOST_WAITING))
 }
 
 /// Threads for long copies, shared by this process.

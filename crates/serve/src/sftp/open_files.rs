@@ -204,10 +204,11 @@ impl OpenFiles {
             (None, Some(pool)) => {
                 let (growing, handle) = (Arc::clone(growing), handle.to_vec());
                 let until = pool.until();
-                let ticket = pool.begin(move || match growing.wait(range, &|| !until.is_over()) {
-                    Ok(file) => read_aside(&file, handle, (offset, len), block),
-                    Err(e) => Outcome::Read(handle, block, Err(e)),
-                });
+                let ticket =
+                    pool.begin_waiting(move || match growing.wait(range, &|| !until.is_over()) {
+                        Ok(file) => read_aside(&file, handle, (offset, len), block),
+                        Err(e) => Outcome::Read(handle, block, Err(e)),
+                    });
                 reply.awaits(ticket, len);
                 Ok(())
             }
