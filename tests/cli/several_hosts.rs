@@ -1,7 +1,7 @@
 //! Copies from several hosts to here, and from here to several hosts.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,6 +57,11 @@ impl Hosts {
     }
 
     fn install(&self, number: usize) {
+        self.install_with(number, "");
+    }
+
+    /// Installs longhaul, which is started after this line of the shell.
+    fn install_with(&self, number: usize, before: &str) {
         let bin = self.bins[number - 1].path();
         for folder in ["cache", "state"] {
             fs::create_dir_all(bin.join(folder)).expect("our folder");
@@ -66,7 +71,7 @@ impl Hosts {
             bin.display()
         );
         let text = format!(
-            "#!/bin/sh\nexport {state}\nexec {} \"$@\"\n",
+            "#!/bin/sh\nexport {state}\n{before}\nexec {} \"$@\"\n",
             longhaul().display()
         );
         let program = bin.join("longhaul");
@@ -127,11 +132,40 @@ impl Hosts {
         self.client.dir.add_host_at(&name, peer, port);
     }
 
+    /// Ends all sessions of a host.
+    fn disconnect(&self, number: usize) {
+        end(&self.peers[number - 1].sessions());
+    }
+
+    /// Waits until a folder has a temporary with data.
+    fn receives(&self, folder: &Path, name: &str) {
+        let begun = || {
+            let entries = fs::read_dir(folder).expect("our folder").flatten();
+            let mut own = entries.filter(|entry| {
+                let entry = entry.file_name();
+                let entry = entry.to_string_lossy();
+                entry.starts_with(&format!(".{name}.")) && entry.ends_with(".longhaul")
+            });
+            own.any(|entry| entry.metadata().is_ok_and(|meta| meta.blocks() > 0))
+        };
+        let late = || format!("{} has no part of {name}", folder.display());
+        testkit::wait::until(Duration::from_secs(30), begun, late);
+    }
+
     fn logins(&self, number: usize) -> usize {
         self.peers[number - 1]
             .log()
             .matches("Accepted publickey")
             .count()
+    }
+}
+
+/// Ends processes of a host.
+fn end(sessions: &[u32]) {
+    for pid in sessions {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process number");
+        // It may have ended already.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
 
@@ -429,10 +463,7 @@ fn a_host_that_is_killed_is_routed_around_and_completed_later() {
         || "the last host has nothing".to_owned(),
     );
     hosts.down(2, true);
-    for pid in hosts.peers[1].sessions() {
-        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process number");
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
+    hosts.disconnect(2);
     let outcome = running.wait().expect_code(1);
     let all = summary(&outcome);
     for number in [1, 3, 4] {
@@ -464,6 +495,15 @@ fn a_host_without_longhaul_gets_the_file_from_here_and_passes_nothing_on() {
     assert_eq!(origins(&all), ["", "", "h1"], "{all}");
     let reason = all["way"]["reason"].as_str().unwrap_or_default();
     assert!(reason.contains("longhaul was not found on h2"), "{all}");
+    // It is remembered, and the others still form a chain.
+    let outcome = hosts.fan_out(&[]).run().expect_code(0);
+    let all = summary(&outcome);
+    assert_eq!(origins(&all), ["", "", "h1"], "{all}");
+    let reason = all["way"]["reason"].as_str().unwrap_or_default();
+    assert!(
+        reason.contains("h1 > h3") && reason.contains("h2: "),
+        "{all}"
+    );
 }
 
 #[test]
@@ -484,4 +524,191 @@ fn a_small_file_goes_from_here_to_each_host_and_the_line_says_so() {
     ];
     let outcome = hosts.cp(&words).run().expect_code(0);
     outcome.expect_err(&["from this machine to each host: the file is smaller than 32 MiB"]);
+}
+
+/// A host of several that had sent less than 4 MiB, its share of the limit, was not connected again,
+/// and its part was removed.
+#[test]
+fn a_host_that_loses_its_connection_early_is_connected_again() {
+    let Some(hosts) = Hosts::start(2) else { return };
+    let content = Seed::new(5).bytes(3_000_000);
+    hosts.write("h1/one", &content);
+    hosts.write("h2/two", &content);
+    let to = hosts.path("to");
+    fs::create_dir(&to).expect("our folder");
+    let words = [
+        "--limit".to_owned(),
+        "1MB/s".to_owned(),
+        hosts.remote(1, "one"),
+        hosts.remote(2, "two"),
+        to.display().to_string(),
+    ];
+    let running = hosts.cp(&words).spawn();
+    hosts.receives(&to, "two");
+    hosts.disconnect(2);
+    let outcome = running.wait().expect_code(0);
+    holds(&to.join("one"), &content);
+    holds(&to.join("two"), &content);
+    assert_eq!(names_in(&to), ["one", "two"]);
+    outcome.expect_err(&["h2: the connection was lost", "h2: reconnected"]);
+}
+
+/// The second host kept a temporary for ever, and a later run said that it resumed a complete file.
+#[test]
+fn a_first_host_that_returns_leaves_nothing_on_the_second() {
+    let Some((hosts, content)) = Hosts::with_longhaul(3) else {
+        return;
+    };
+    let running = hosts.fan_out(&["--limit", "10MB/s"]).spawn();
+    hosts.receives(&hosts.path("h3"), "big");
+    hosts.disconnect(1);
+    running.wait().expect_code(0);
+    for number in 1..=3 {
+        hosts.has_big(number, &content);
+    }
+    let words = [
+        hosts.path("big").display().to_string(),
+        hosts.remote(1, ""),
+        hosts.remote(2, ""),
+        hosts.remote(3, ""),
+    ];
+    let outcome = hosts.cp(&words).run().expect_code(0);
+    assert!(!outcome.err().contains("resuming"), "{outcome}");
+}
+
+/// The second host kept its part when the file came from here. The command waited for the first one
+/// for two minutes after the others were complete.
+#[test]
+fn a_first_host_that_dies_leaves_nothing_on_the_others_and_is_soon_given_up() {
+    let Some((mut hosts, content)) = Hosts::with_longhaul(3) else {
+        return;
+    };
+    let running = hosts.fan_out(&["--limit", "10MB/s"]).spawn();
+    hosts.receives(&hosts.path("h3"), "big");
+    hosts.down(1, true);
+    let sessions = hosts.peers[0].sessions();
+    drop(hosts.peers.remove(0));
+    end(&sessions);
+    let start = std::time::Instant::now();
+    let outcome = running.wait().expect_code(1);
+    assert!(
+        start.elapsed() < Duration::from_secs(60),
+        "{:?}\n{outcome}",
+        start.elapsed()
+    );
+    for number in [2, 3] {
+        hosts.has_big(number, &content);
+    }
+    assert_eq!(summary(&outcome)["hosts"][0]["outcome"], "no_connection");
+}
+
+/// The command named all hosts, those that were complete too.
+#[test]
+fn the_command_for_the_other_hosts_names_them_and_works() {
+    let Some(mut hosts) = Hosts::start(3) else {
+        return;
+    };
+    hosts.write("big", b"x");
+    hosts.down(2, true);
+    let list = hosts.path("hosts");
+    hosts.write("hosts", b"h1\nh2\nh3\n");
+    let words = [
+        "-p".to_owned(),
+        "--hosts".to_owned(),
+        list.display().to_string(),
+        hosts.path("big").display().to_string(),
+        hosts.path("h1").display().to_string(),
+    ];
+    let outcome = hosts.cp(&words).run().expect_code(1);
+    let err = outcome.err();
+    let lines = err.lines();
+    let mut named = lines.filter_map(|line| line.split_once("to complete the other hosts: "));
+    let (_, command) = named.next().expect("a command");
+    let target = format!("h2:{}", hosts.path("h1").display());
+    assert!(command.ends_with(&format!("big {target}")), "{command}");
+    assert!(!command.contains("--hosts"), "{command}");
+    fs::remove_file(hosts.path("h1/big")).expect("the copy");
+    hosts.down(2, false);
+    let (_, words) = command.split_once(" cp ").expect("a copy");
+    let words: Vec<&str> = words.split(' ').collect();
+    hosts.cp(&words).run().expect_code(0);
+    holds(&hosts.path("h1/big"), b"x");
+}
+
+/// The message came from the host before it, and again from here after the whole file had gone there.
+#[test]
+fn a_host_without_room_is_told_of_once() {
+    let Some((hosts, content)) = Hosts::with_longhaul(2) else {
+        return;
+    };
+    hosts.install_with(2, "ulimit -f 20000");
+    let words = [
+        hosts.path("big").display().to_string(),
+        hosts.remote(1, ""),
+        hosts.remote(2, ""),
+    ];
+    let outcome = hosts.cp(&words).run().expect_code(1);
+    hosts.has_big(1, &content);
+    let err = outcome.err();
+    assert_eq!(err.matches("file too large").count(), 1, "{outcome}");
+}
+
+/// Of several large files none was passed on, and none of a tree.
+#[test]
+fn every_large_file_of_operands_and_trees_is_passed_on() {
+    let Some((hosts, content)) = Hosts::with_longhaul(3) else {
+        return;
+    };
+    let other = Seed::new(12).bytes(34_000_000);
+    hosts.write("tree/sub/large", &other);
+    hosts.write("tree/sub/small", b"small");
+    hosts.write("tree/file", b"file");
+    let mut words = vec!["-r".to_owned(), "--fan-out".to_owned(), "--json".to_owned()];
+    words.extend(["big", "tree"].map(|name| hosts.path(name).display().to_string()));
+    words.extend((1..=3).map(|number| hosts.remote(number, "")));
+    let outcome = hosts.cp(&words).run().expect_code(0);
+    let all = summary(&outcome);
+    assert_eq!(origins(&all), ["", "h1", "h2"], "{all}");
+    assert_eq!(
+        (&all["files"], &all["directories"], &all["excluded"]),
+        (&12.into(), &6.into(), &0.into()),
+        "{all}"
+    );
+    for number in 1..=3 {
+        let folder = hosts.path(&format!("h{number}"));
+        holds(&folder.join("big"), &content);
+        holds(&folder.join("tree/sub/large"), &other);
+        holds(&folder.join("tree/sub/small"), b"small");
+        holds(&folder.join("tree/file"), b"file");
+        assert_eq!(names_in(&folder), ["big", "tree"]);
+        assert_eq!(names_in(&folder.join("tree/sub")), ["large", "small"]);
+    }
+    // Nothing but the two large files came from another host.
+    let sent = |number: usize| all["hosts"][number]["bytes"].as_u64();
+    assert_eq!(sent(1), sent(0), "{all}");
+}
+
+/// scp makes a directory of the name of a target that does not exist, and copies into one that does:
+/// both parts of a tree must take the same way.
+#[test]
+fn a_tree_whose_target_does_not_exist_stays_one_tree() {
+    let Some((hosts, _)) = Hosts::with_longhaul(2) else {
+        return;
+    };
+    let large = Seed::new(12).bytes(34_000_000);
+    hosts.write("tree/sub/large", &large);
+    hosts.write("tree/small", b"small");
+    fs::create_dir(hosts.path("h2/new")).expect("our folder");
+    let words = [
+        "-r".to_owned(),
+        "--fan-out".to_owned(),
+        hosts.path("tree").display().to_string(),
+        hosts.remote(1, "new/"),
+        hosts.remote(2, "new/"),
+    ];
+    hosts.cp(&words).run().expect_code(0);
+    for folder in [hosts.path("h1/new"), hosts.path("h2/new/tree")] {
+        assert_eq!(names_in(&folder), ["small", "sub"]);
+        holds(&folder.join("sub/large"), &large);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use longhaul_tests::{Client, Scene, password, remote, scratch};
 use tempfile::TempDir;
@@ -272,6 +273,19 @@ fn an_open_connection_of_ssh_saves_the_second_factor() {
     assert_eq!(stranger.client.dir.asked(), asked);
     if !stranger.client.is_scp() {
         outcome.expect_err(&["the open ssh connection at", "ControlPath=none"]);
+        // ssh's own lines of -v were shown as warnings.
+        let run = stranger.client.cp().args(["-v", "-v"]);
+        let outcome = run.arg(remote("peer", &file)).arg(&copy).run();
+        let outcome = outcome.expect_code(0);
+        assert!(!outcome.err().contains("debug1: "), "{outcome}");
+        // doctor failed.
+        let run = stranger.client.dir.run(longhaul_tests::longhaul());
+        let run = run.args(["doctor", "-F"]).arg(stranger.client.dir.config());
+        let run = run.args(["--time", "4s", "peer"]);
+        let outcome = run.timeout(Duration::from_secs(60)).run().expect_code(0);
+        let out = outcome.out();
+        assert!(out.contains("the open connection of ssh at"), "{outcome}");
+        assert_eq!(stranger.client.dir.asked(), asked);
     }
     ssh(&["-O", "exit", "peer"]).expect_code(0);
 }

@@ -69,6 +69,45 @@ fn each_connection_has_its_own_at_each_relaying_host() {
     }
     let files = fs::read_dir(first.home()).expect("a home").count();
     assert_eq!(files, 0, "a relaying host stores nothing");
+    let run = scene.client.cp().args(["--via", "first,second"]);
+    let run = run.arg(scene.path("file")).arg(scene.remote("again"));
+    run.run()
+        .expect_code(0)
+        .expect_err(&["; relayed by first,second"]);
+}
+
+/// With an open connection of ssh, only the target was reached through it.
+#[test]
+fn an_open_connection_of_ssh_reaches_a_relaying_host() {
+    let Some((mut scene, first)) = with_host("first", &[]) else {
+        return;
+    };
+    let socket = scene.client.dir.path().join("master");
+    let dir = &mut scene.client.dir;
+    dir.set("first", "ControlPath", socket.display().to_string());
+    let ssh = |dir: &testkit::ClientDir, arguments: &[&str]| {
+        let run = dir.run("ssh").arg("-F").arg(dir.config());
+        run.args(arguments).run().expect_code(0)
+    };
+    let lasting = [
+        "-oControlMaster=yes",
+        "-oControlPersist=60",
+        "first",
+        "true",
+    ];
+    ssh(&scene.client.dir, &lasting);
+    let before = logins(&first);
+    // Our own login is refused from now on.
+    scene.client.dir.set("first", "PubkeyAuthentication", "no");
+    write_file(&scene.path("file"), &Seed::new(1).bytes(3_000_000));
+    let run = scene.client.cp().args(["--via", "first", "-v", "-v"]);
+    let run = run.arg(scene.path("file")).arg(scene.remote("copy"));
+    let outcome = run.run().expect_code(0);
+    assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
+    let outcome = outcome.expect_err(&["first: connecting through the open connection of ssh at"]);
+    assert!(!outcome.err().contains("debug1: "), "{outcome}");
+    assert_eq!(logins(&first), before);
+    ssh(&scene.client.dir, &["-O", "exit", "first"]);
 }
 
 #[test]
@@ -101,7 +140,8 @@ fn a_relaying_host_that_forbids_forwarding_is_named() {
         "first",
         "peer",
         &[
-            "first cannot connect to 127.0.0.1 port",
+            "cannot connect to 127.0.0.1 port",
+            "through first: ",
             "AllowTcpForwarding",
         ],
     );
@@ -117,11 +157,14 @@ fn a_target_that_the_relaying_host_cannot_reach_is_named() {
         &scene,
         "first",
         "peer",
-        &["first cannot connect to 127.0.0.1 port 1", "refused"],
+        &[
+            "cannot connect to 127.0.0.1 port 1 through first: ",
+            "refused",
+        ],
     );
     let name = "no-such-host.invalid";
     scene.client.dir.set("peer", "HostName", name);
-    let said = format!("first cannot connect to {name} port 1");
+    let said = format!("cannot connect to {name} port 1 through first: ");
     fails(&scene, "first", "peer", &[&said, "HostName in ssh_config"]);
 }
 

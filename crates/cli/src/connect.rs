@@ -11,6 +11,7 @@ mod waiting;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use schedule::{PackingMode, Told};
@@ -29,7 +30,7 @@ use transfer::operand::Destination;
 use transfer::prompt::NoPrompt;
 use transfer::report::{Choice, Decision, Name, Origin, Outcome, SessionReport, Summary, ZlibWhy};
 use transfer::session::{
-    ConnectionSource, Link, LinkError, RawLink, Session, SessionOptions, ssh_arguments,
+    ConnectionSource, Link, LinkError, RESUME_FROM, RawLink, Session, SessionOptions, ssh_arguments,
 };
 use transfer::sums::SumLedger;
 use transfer::{pace, sample};
@@ -61,6 +62,10 @@ pub(crate) struct Hosts {
     measured: Option<MeasuringSessions>,
     /// Copies that share the rate limit.
     sharing: u64,
+    /// This is the host of one of several copies.
+    among: bool,
+    /// Set while nothing but lost connections of a run is waited for.
+    awaited: Arc<AtomicBool>,
     /// Figures for `longhaul doctor --watch`.
     running: Arc<RunningFile>,
     /// Login names on the hosts that were connected to.
@@ -95,6 +100,8 @@ impl Hosts {
             ledger,
             measured: None,
             sharing: 1,
+            among: false,
+            awaited: Arc::default(),
             running: Arc::default(),
             logins: Mutex::default(),
             answers: answers::Answers::default(),
@@ -113,9 +120,17 @@ impl Hosts {
         let hosts = self.hosts.get(host.0).cloned().into_iter().collect();
         Self {
             sharing: copies.max(1) as u64,
+            among: true,
+            awaited: Arc::clone(&self.awaited),
             running: Arc::clone(&self.running),
+            answers: Arc::clone(&self.answers),
             ..Self::new(hosts, self.flags.clone(), Arc::clone(&self.output))
         }
+    }
+
+    /// Notes if a run waits for nothing but lost connections, which are then given up earlier.
+    pub(crate) fn set_awaited(&self, awaited: bool) {
+        self.awaited.store(awaited, Ordering::Relaxed);
     }
 
     /// Opens sessions for a measurement.
@@ -243,6 +258,12 @@ impl Hosts {
             // BBR would keep its share against the traffic that a background copy yields to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,
+            // A host of several has moved only its share, and starting over begins with all logins.
+            resume_from: match self.among {
+                true => 1,
+                false => RESUME_FROM,
+            },
+            awaited: Some(Arc::clone(&self.awaited)),
             pack: match (&self.measured, self.flags.compress) {
                 (Some(measured), _) => measured.pack,
                 (None, Some(When::Always)) => PackingMode::Always,
@@ -277,7 +298,11 @@ impl Hosts {
             return Some(self.over_streams(host, RawLink::spawn(server.clone(), Vec::new())));
         }
         let ssh = self.flags.program.clone()?;
-        Some(self.over_ssh_program(host, ssh, []))
+        if let Err(error) = query::query(&self.flags, host).check() {
+            return Some(Err(error.into()));
+        }
+        let arguments = program_arguments(host, &[], &self.flags);
+        Some(self.over_streams(host, RawLink::spawn(ssh, arguments)))
     }
 
     /// Opens a session through an ssh that shares its connection at `socket`, since longhaul's
@@ -295,25 +320,23 @@ impl Hosts {
             name(host),
             escape::path(socket)
         ));
-        let ssh = "ssh".into();
-        // If that connection ends meanwhile, ssh fails instead of asking.
-        let only = ["-oControlMaster=no".into(), "-oBatchMode=yes".into()];
-        self.over_ssh_program(host, ssh, only)
+        query::query(&self.flags, host).check()?;
+        self.over_streams(
+            host,
+            RawLink::spawn("ssh".into(), self.master_arguments(host)),
+        )
     }
 
-    /// Opens a session through an ssh program, with options that go before the user's.
-    fn over_ssh_program(
-        &self,
-        host: &Destination,
-        ssh: OsString,
-        first: impl IntoIterator<Item = OsString>,
-    ) -> Result<Session, ConnectError> {
-        query::query(&self.flags, host).check()?;
-        let mut options: Vec<OsString> = first.into_iter().collect();
-        options.extend(program::options(&self.flags));
-        let user = host.user.as_deref().map(AsRef::as_ref);
-        let arguments = ssh_arguments(&options, user, host.port, host.host.as_ref());
-        self.over_streams(host, RawLink::spawn(ssh, arguments))
+    /// Arguments for an ssh that uses an open connection to a host.
+    fn master_arguments(&self, host: &Destination) -> Vec<OsString> {
+        // -v is for this program: ssh's own lines of it would be shown as warnings.
+        let flags = CopyArgs {
+            verbose: 0,
+            ..self.flags.clone()
+        };
+        // If that connection ends meanwhile, ssh fails instead of asking.
+        let only = ["-oControlMaster=no", "-oBatchMode=yes"];
+        program_arguments(host, &only, &flags)
     }
 
     /// Begins a session over the standard streams of a program.
@@ -449,6 +472,8 @@ impl Hosts {
             beside: None,
             awaits_login: false,
             plain: false,
+            relaying: false,
+            masters: Arc::default(),
             timeline: self.output.timeline(),
             look: self.look(destination, &user),
             sends_much: self.sends_much(destination),
@@ -600,6 +625,14 @@ impl Connect for Hosts {
         let whole = |host: &Destination| host.to_string();
         self.hosts.get(host.0).map_or_else(String::new, whole)
     }
+}
+
+/// Arguments for an ssh program, with options that go before the user's.
+fn program_arguments(host: &Destination, first: &[&str], flags: &CopyArgs) -> Vec<OsString> {
+    let mut options: Vec<OsString> = first.iter().map(OsString::from).collect();
+    options.extend(program::options(flags));
+    let user = host.user.as_deref().map(AsRef::as_ref);
+    ssh_arguments(&options, user, host.port, host.host.as_ref())
 }
 
 /// The host as in an operand. The port is left out because a path follows after the colon.

@@ -33,9 +33,10 @@ use crate::signals;
 /// Runs a copy to its end.
 pub(crate) fn run(mut args: HighArgs) -> Exit {
     let several = args.several.take();
+    let typed = std::mem::take(&mut args.typed);
     carry_out(args, false, |request, run| {
         let summary = match &several {
-            Some(several) => several::copy(several, &request, run),
+            Some(several) => several::copy(several, &typed, &request, run),
             None => run.copy(request),
         };
         let exit = Exit::from(&summary.outcome);

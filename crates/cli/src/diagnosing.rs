@@ -88,7 +88,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
     flags.far = RemoteServerUse::Stock;
     let output = Output::new(Arc::clone(&console), None, args.login.quiet, cancel.clone());
     let hosts = Hosts::new(high.hosts.clone(), flags, Arc::new(output));
-    let (config, settings) = hosts
+    let (config, settings, master) = hosts
         .for_probe(HostId(0))
         .map_err(|e| told(e.to_string(), Exit::from(&e)))?;
     let shows = world.stderr_is_terminal && !world.dumb && !args.login.quiet;
@@ -110,6 +110,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
         settings,
         cancel: cancel.clone(),
         start,
+        master,
     };
     let jump = first_hop(&target, &options);
     let target = ProbeTarget {
@@ -178,6 +179,7 @@ fn first_hop(target: &ProbeTarget, options: &ProbeOptions) -> Option<(String, Ev
     config.proxy = Proxy::Direct;
     let near = ProbeTarget {
         config,
+        master: None,
         ..target.clone()
     };
     let options = ProbeOptions {

@@ -14,9 +14,9 @@ pub(crate) mod ticker;
 mod timeline;
 pub(crate) mod units;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -50,6 +50,10 @@ pub(crate) struct Output {
     decisions: Option<Mutex<Vec<Decision>>>,
     /// Record of the copy's steps, for `--explain=timeline`.
     timeline: Option<Arc<Timeline>>,
+    /// Command that completes the hosts that have failed.
+    completing: OnceLock<String>,
+    /// Hosts that were connected to, with the hosts that relay the connections.
+    relayed: Mutex<BTreeMap<String, Option<String>>>,
 }
 
 impl Output {
@@ -70,7 +74,15 @@ impl Output {
             cancel,
             decisions: None,
             timeline: None,
+            completing: OnceLock::new(),
+            relayed: Mutex::default(),
         }
+    }
+
+    /// Takes the command that completes the hosts that have failed, to name it at the end.
+    pub(crate) fn set_completing(&self, command: String) {
+        // There is one run.
+        let _ = self.completing.set(command);
     }
 
     /// Records the steps of the copy, to print them at the end.
@@ -135,15 +147,42 @@ impl Output {
 
     /// Writes the `host` event of a new connection.
     pub(crate) fn host(&self, info: HostInfo) {
+        let mut relayed = self.relayed.lock().unwrap_or_else(PoisonError::into_inner);
+        relayed.insert(info.host.clone(), info.via.clone());
+        drop(relayed);
         self.event(&RunEvent::Host(info));
     }
 
     /// Shows an event of the copy.
     pub(crate) fn copy_event(&self, event: &Event) {
+        self.show_event(event, None);
+    }
+
+    /// Shows an event of one of several copies, with the name of its host.
+    pub(crate) fn host_event(&self, host: &str, event: &Event) {
+        match event {
+            Event::Warning {
+                path: None,
+                message,
+            } if !message.starts_with(&format!("{host}: ")) => self.copy_event(&Event::Warning {
+                path: None,
+                message: format!("{host}: {message}"),
+            }),
+            event => self.show_event(event, Some(host)),
+        }
+    }
+
+    fn show_event(&self, event: &Event, host: Option<&str>) {
         self.failures.note(event);
         if let Event::Warning { path, message } = event {
             match path {
-                Some(path) => self.show_warning(&format!("{path}: {message}")),
+                // Paths of this machine do not say which copy it is.
+                Some(path) => match host {
+                    Some(host) if !path.0.starts_with(format!("{host}:").as_bytes()) => {
+                        self.show_warning(&format!("{host}: {path}: {message}"));
+                    }
+                    _ => self.show_warning(&format!("{path}: {message}")),
+                },
                 None => self.show_warning(message),
             }
         }
@@ -168,7 +207,8 @@ impl Output {
             && !self.quiet
         {
             let line = closing::resumed(*done, *partial, *partial_bytes);
-            self.console.line(&line);
+            let host = host.map(|host| format!("{host}: ")).unwrap_or_default();
+            self.console.line(&format!("{host}{line}"));
         }
         if let Event::Mismatch {
             path,
@@ -216,13 +256,20 @@ impl Output {
             && summary.files == 0
             && summary.unfinished == 0;
         if self.json.is_none() && !self.quiet && !nothing {
-            self.console.line(&closing::line(summary));
+            let mut line = closing::line(summary);
+            let relayed = self.relayed.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(relayed) = closing::relayed(&relayed) {
+                line.push_str(&format!("; {relayed}"));
+            }
+            drop(relayed);
+            self.console.line(&line);
             if let Some(line) = limiter::line(summary) {
                 self.console.line(&line);
             }
         }
         if self.json.is_none()
-            && let Some(line) = closing::next_step(summary)
+            && let Some(line) =
+                closing::next_step(summary, self.completing.get().map(String::as_str))
         {
             self.console.line(&line);
         }

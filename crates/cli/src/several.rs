@@ -2,14 +2,16 @@
 
 mod chain;
 mod combined;
+mod completing;
 mod gate;
 mod operands;
 mod progress;
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use transfer::cancel::CancelToken;
@@ -17,12 +19,12 @@ use transfer::connect::ConnectError;
 use transfer::copy::{
     self, Connect, CopyRequest, HostId, NamedSource, SourceName, TransferEstimate,
 };
-use transfer::report::{Event, Failure, Name, Outcome, Summary};
+use transfer::report::{Event, Failure, HostResult, Name, Outcome, Progress, Summary};
 use transfer::session::Session;
 use transfer::sums::SumLedger;
 
-use self::chain::Chain;
-use self::combined::{HostEnd, combined};
+use self::chain::{Chain, Sizes, contents};
+use self::combined::{HostEnd, combined, joined};
 use self::gate::{Gate, PATIENCE, Turn, Turns, clashes};
 use self::operands::parts;
 pub(crate) use self::operands::{Several, resolve};
@@ -32,11 +34,19 @@ pub(crate) use self::progress::HostState;
 use self::progress::{HostCopyProgress, SeveralProgress};
 use crate::connect::Hosts;
 use crate::cp::Run;
+use crate::flags::high::TypedOperands;
+use crate::output::closing;
+use crate::output::snapshot::Counters as _;
 
 /// Copies that run at once. Each has a few connections of its own.
 const AT_ONCE: usize = 16;
+/// Time in which no copy has moved data after which the run waits only for lost connections.
+const STANDSTILL: Duration = Duration::from_secs(5);
+/// How often that is checked.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// One copy of several.
+#[derive(Clone)]
 struct Part {
     host: HostId,
     name: String,
@@ -44,7 +54,12 @@ struct Part {
 }
 
 /// Copies to or from all hosts, and combines their results.
-pub(crate) fn copy(several: &Several, request: &CopyRequest, run: &Run<'_>) -> Summary {
+pub(crate) fn copy(
+    several: &Several,
+    typed: &TypedOperands,
+    request: &CopyRequest,
+    run: &Run<'_>,
+) -> Summary {
     let start = Instant::now();
     let hosts = run.hosts();
     let mut summary = match parts(several, request, hosts.destinations()) {
@@ -62,7 +77,24 @@ pub(crate) fn copy(several: &Several, request: &CopyRequest, run: &Run<'_>) -> S
         },
     };
     summary.elapsed = start.elapsed();
+    let failed: Vec<bool> = summary.hosts.iter().map(is_unfinished).collect();
+    if failed.contains(&true) && failed.contains(&false) {
+        let whole: Vec<_> = std::env::args_os().collect();
+        let hosts = hosts.destinations();
+        let words = completing::words(&whole, typed, (several, request), hosts, &failed);
+        let command = closing::command(words.unwrap_or(whole).into_iter());
+        run.output().set_completing(command);
+    }
     summary
+}
+
+/// True if another run for this host can copy what this one did not.
+fn is_unfinished(host: &HostResult) -> bool {
+    match host.outcome {
+        Outcome::Complete => false,
+        Outcome::Partial => host.unfinished > 0,
+        _ => true,
+    }
 }
 
 fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
@@ -93,9 +125,10 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
         gate,
         chain,
         why_not: Mutex::new(why_not),
+        fans_out: matches!(several, Several::FanOut(_)),
         turns: Turns::new(at_once),
         at_once,
-        count: parts.len(),
+        copies: AtomicU64::new(0),
     };
     let progress = SeveralProgress::new(parts.iter().map(|part| part.name.clone()));
     let results = run.showing(&progress, |progress| all.copy(parts, progress));
@@ -174,9 +207,12 @@ struct AllCopies<'a> {
     chain: Option<Chain<'a>>,
     /// The reason why a host got the data from here that might have got it from another one.
     why_not: Mutex<Option<String>>,
+    /// The copies go to hosts.
+    fans_out: bool,
     turns: Turns,
     at_once: usize,
-    count: usize,
+    /// Copies that were begun.
+    copies: AtomicU64,
 }
 
 impl AllCopies<'_> {
@@ -186,6 +222,11 @@ impl AllCopies<'_> {
             if let Some(chain) = &self.chain {
                 let over = over.clone();
                 scope.spawn(move || chain.watch(&over));
+                scope.spawn(move || chain.sum_up());
+            }
+            if self.fans_out {
+                let over = over.clone();
+                scope.spawn(move || self.watch(progress, &over));
             }
             let parts = parts.into_iter().zip(progress.each()).enumerate();
             let started: Vec<_> = parts
@@ -223,21 +264,28 @@ impl AllCopies<'_> {
         })
     }
 
-    fn copy_one(&self, number: usize, part: Part, progress: &HostCopyProgress) -> Summary {
-        let passed = self.chain.as_ref().and_then(|chain| {
-            let output = self.run.output();
-            let mut events = |event| output.copy_event(&self.numbered(event, number));
-            match chain.receive(number, progress.counters(), &mut events) {
-                Ok(summary) => Some(summary),
-                Err(_) if number == 0 => None,
-                Err(why) => {
-                    let mut why_not = self.why_not.lock().unwrap_or_else(PoisonError::into_inner);
-                    why_not.get_or_insert(why);
-                    None
-                }
+    /// Notes until `over` when no copy moves data, so that nothing but lost connections is waited
+    /// for.
+    fn watch(&self, progress: &SeveralProgress, over: &CancelToken) {
+        let moved = || progress.bytes_moved().saturating_add(progress.bytes_done());
+        let (mut last, mut since) = (moved(), Instant::now());
+        while !over.is_cancelled() {
+            let now = moved();
+            if now != last {
+                (last, since) = (now, Instant::now());
             }
-        });
-        let summary = passed.unwrap_or_else(|| self.copy_from_here(number, part, progress));
+            let stands = since.elapsed() > STANDSTILL;
+            self.run.hosts().set_awaited(stands);
+            // A cancel disconnects the channel.
+            let _ = over.receiver().recv_timeout(LOOK);
+        }
+    }
+
+    fn copy_one(&self, number: usize, part: Part, progress: &HostCopyProgress) -> Summary {
+        let summary = match &self.chain {
+            Some(chain) => self.through_chain(chain, number, part, progress),
+            None => self.copy_from_here(number, part, &progress.begin(0), &mut |_| {}),
+        };
         if let Some(chain) = &self.chain {
             chain.end(number, &summary.outcome);
         }
@@ -245,7 +293,135 @@ impl AllCopies<'_> {
         summary
     }
 
-    fn copy_from_here(&self, number: usize, part: Part, progress: &HostCopyProgress) -> Summary {
+    /// Copies the small files from here, and the large ones from the host before it.
+    fn through_chain(
+        &self,
+        chain: &Chain<'_>,
+        number: usize,
+        part: Part,
+        progress: &HostCopyProgress,
+    ) -> Summary {
+        if let Some(why) = chain.is_left_out(number) {
+            let summary = self.copy_from_here(number, part, &progress.begin(0), &mut |_| {});
+            self.note_why(why, number, &summary);
+            return summary;
+        }
+        progress.expect(chain.bytes());
+        let of = |sizes: Sizes| Part {
+            request: sizes.of(part.request.clone()),
+            ..part.clone()
+        };
+        let mut all: Option<Summary> = None;
+        let (mut listed, mut into) = (true, true);
+        if chain.has_rest() {
+            let root = chain.tree_at(&part);
+            // The directory with the shortest path is that of the source.
+            let mut made: Option<Vec<u8>> = None;
+            let mut seen = |event: &Event| {
+                if let Event::DirectoryDone { target } = event
+                    && made.as_ref().is_none_or(|made| target.0.len() < made.len())
+                {
+                    made = Some(target.0.clone());
+                }
+            };
+            let counters = progress.begin(0);
+            let mut rest = self.copy_from_here(number, of(Sizes::Small), &counters, &mut seen);
+            // Another number means that files have changed meanwhile.
+            listed = rest.excluded == chain.count();
+            into = root.is_none() || made == root;
+            rest.excluded = 0;
+            let failed = !matches!(rest.outcome, Outcome::Complete | Outcome::Partial);
+            if failed || root.is_some() && made.is_none() {
+                return rest;
+            }
+            all = Some(rest);
+        }
+        match into {
+            true => chain.ready(number),
+            false => chain.leave_out(number),
+        }
+        if !listed || !into || chain.is_first(number) {
+            let mut large = match chain.has_rest() {
+                true => of(Sizes::Large),
+                false => part,
+            };
+            if !into {
+                large.request = contents(large.request);
+            }
+            let counters = progress.begin(chain.bytes());
+            let mut large = self.copy_from_here(number, large, &counters, &mut |_| {});
+            let why = match into {
+                true => "files have changed meanwhile",
+                false => "the target directory did not exist",
+            };
+            self.note_why(why, number, &large);
+            if all.is_some() {
+                // The copy of the small files has counted them.
+                (large.directories, large.symlinks, large.excluded) = (0, 0, 0);
+            }
+            return all_of(all, large);
+        }
+        let mut done = Vec::new();
+        while let Some(file) = chain.next(&done) {
+            done.push(file);
+            let one = self.pass_on(chain, (number, file), &part, progress);
+            let lost = !matches!(one.outcome, Outcome::Complete | Outcome::Partial);
+            all = Some(all_of(all, one));
+            if lost {
+                break;
+            }
+        }
+        all.unwrap_or_default()
+    }
+
+    /// Copies a large file from the host before it, or from here.
+    fn pass_on(
+        &self,
+        chain: &Chain<'_>,
+        (number, file): (usize, usize),
+        part: &Part,
+        progress: &HostCopyProgress,
+    ) -> Summary {
+        let output = self.run.output();
+        let copy = self.next_copy();
+        let mut events = |event| output.host_event(&part.name, &Self::numbered(event, copy));
+        let counters = progress.begin(chain.size(file));
+        let why = match chain.receive(number, file, &counters, &mut events) {
+            Ok(summary) => return summary,
+            Err(why) => why,
+        };
+        let alone = Part {
+            request: chain.alone(number, file, &part.request),
+            ..part.clone()
+        };
+        let summary = self.copy_from_here(number, alone, &counters, &mut |_| {});
+        if summary.outcome == Outcome::Complete {
+            chain.settle(number, file);
+        }
+        self.note_why(&why, number, &summary);
+        summary
+    }
+
+    /// Keeps the reason why a host got data from here. A host that has failed says why by itself.
+    fn note_why(&self, why: &str, number: usize, summary: &Summary) {
+        let is_first = self
+            .chain
+            .as_ref()
+            .is_some_and(|chain| chain.is_first(number));
+        if !is_first && summary.files > 0 {
+            let mut why_not = self.why_not.lock().unwrap_or_else(PoisonError::into_inner);
+            why_not.get_or_insert(first_line(why));
+        }
+    }
+
+    /// Copies from this machine; `seen` gets all events.
+    fn copy_from_here(
+        &self,
+        number: usize,
+        part: Part,
+        counters: &Progress,
+        seen: &mut dyn FnMut(&Event),
+    ) -> Summary {
         let cancel = self.run.cancel();
         let mut connect = HostConnect {
             hosts: self.run.hosts().alone(part.host, self.sharing()),
@@ -258,8 +434,16 @@ impl AllCopies<'_> {
             true => {
                 connect.hosts.expect(&part.request);
                 let output = self.run.output();
-                let mut events = |event| output.copy_event(&self.numbered(event, number));
-                let counters = progress.counters();
+                let name = part.name;
+                let first = self.chain.as_ref().filter(|chain| chain.is_first(number));
+                let copy = self.next_copy();
+                let mut events = |event| {
+                    seen(&event);
+                    if let Some(chain) = first {
+                        chain.note(&event);
+                    }
+                    output.host_event(&name, &Self::numbered(event, copy));
+                };
                 copy::run(part.request, &connect, counters, &mut events, cancel)
             }
             false => Summary {
@@ -276,18 +460,23 @@ impl AllCopies<'_> {
         summary
     }
 
-    /// Copies from here that share the rate limit: one if the others get the data from hosts.
+    /// Copies from here that share the rate limit: few if the others get the data from hosts.
     fn sharing(&self) -> usize {
-        match self.chain {
-            Some(_) => 1,
+        match &self.chain {
+            Some(chain) => chain.copies_from_here().min(self.at_once),
             None => self.at_once,
         }
     }
 
+    /// Number of a further copy.
+    fn next_copy(&self) -> u64 {
+        self.copies.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Makes the file's number unique among all copies.
-    fn numbered(&self, mut event: Event, number: usize) -> Event {
-        let number = number as u64;
-        let unique = |id: &mut u64| *id = id.saturating_mul(self.count as u64) + number;
+    fn numbered(mut event: Event, copy: u64) -> Event {
+        // Readers of JSON may keep 53 bits.
+        let unique = |id: &mut u64| *id = (copy << 32).saturating_add(*id);
         match &mut event {
             Event::FileStarted { id, .. }
             | Event::FileDone { id, .. }
@@ -297,6 +486,18 @@ impl AllCopies<'_> {
         }
         event
     }
+}
+
+fn all_of(all: Option<Summary>, one: Summary) -> Summary {
+    match all {
+        Some(all) => joined(all, one),
+        None => one,
+    }
+}
+
+/// The first line of a message. A refused login has more of them, with the keys that were offered.
+fn first_line(why: &str) -> String {
+    why.lines().next().unwrap_or_default().to_owned()
 }
 
 fn failed(why: &str) -> Summary {

@@ -1,34 +1,70 @@
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use transfer::cancel::CancelToken;
-use transfer::config::HostConfig;
+use transfer::config::{HostConfig, Switches};
 use transfer::connect::{
     self, ConnectError, RemoteCommand, RemoteRole, SecurityProposal, SharedSettings,
 };
 use transfer::copy::HostId;
-use transfer::session::SessionOptions;
+use transfer::escape;
+use transfer::probe::OpenConnection;
+use transfer::prompt::NoPrompt;
+use transfer::session::{ConnectionSource, Link, NoMoreConnections, RawLink, SessionOptions};
 
 use super::Hosts;
 use super::waiting::wait_for;
 use crate::flags::low::CopyArgs;
 
+/// Channels of an open connection of ssh.
+struct MasterChannels {
+    arguments: Vec<OsString>,
+}
+
+impl ConnectionSource for MasterChannels {
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn another(&self, _: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
+        match RawLink::spawn("ssh".into(), self.arguments.clone()) {
+            Ok(link) => Ok(Box::new(link)),
+            Err(error) => Err(NoMoreConnections::Connection(error.into_words())),
+        }
+    }
+}
+
 impl Hosts {
     /// Returns what a measurement of the path to a host connects with. No host memory is used, so
-    /// that the login has all its steps.
+    /// that the login has all its steps. Beside an open connection of ssh, the login asks nothing.
     ///
     /// # Errors
     /// One sentence with the host.
     pub(crate) fn for_probe(
         &self,
         host: HostId,
-    ) -> Result<(HostConfig, SharedSettings), ConnectError> {
-        let (config, around) = self.prepare(self.host(host)?)?;
-        let settings = SharedSettings {
+    ) -> Result<(HostConfig, SharedSettings, Option<OpenConnection>), ConnectError> {
+        let destination = self.host(host)?;
+        let (mut config, around) = self.prepare(destination)?;
+        let mut settings = SharedSettings {
             memories: None,
             direct: false,
             ..around
         };
-        Ok((config, settings))
+        let socket = config.control_master.take();
+        let master = socket.map(|socket| {
+            config.switches.insert(Switches::BATCH_MODE);
+            settings.prompt = Arc::new(Mutex::new(NoPrompt));
+            settings.awaits_login = true;
+            OpenConnection {
+                name: escape::path(&socket).to_string(),
+                channels: Arc::new(MasterChannels {
+                    arguments: self.master_arguments(destination),
+                }),
+            }
+        });
+        Ok((config, settings, master))
     }
 
     /// Starts one half of a relay pair at a host.
@@ -74,6 +110,12 @@ impl Hosts {
         let (config, around) = self.prepare(self.host(host)?)?;
         let memories = around.memories.as_ref();
         Ok(connect::longhaul_is_absent(around.far, &config, memories))
+    }
+
+    /// The rate to a host in bytes per second that an earlier copy on this path has shown.
+    pub(crate) fn remembered_rate(&self, host: HostId) -> Option<u64> {
+        let (config, around) = self.prepare(self.host(host).ok()?).ok()?;
+        connect::remembered_rate(&config, around.memories.as_ref()?)
     }
 
     /// Records that a host has no longhaul.

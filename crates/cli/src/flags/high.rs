@@ -1,5 +1,6 @@
 //! The command line resolved against the environment: sources, target, hosts and output.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use schedule::TempDir;
@@ -37,9 +38,19 @@ pub(crate) struct HighArgs {
     pub(crate) target: Name,
     /// Set if the copy is made from or to several hosts at once.
     pub(crate) several: Option<Several>,
+    /// The operands after the expansion of braces and files of hosts.
+    pub(crate) typed: TypedOperands,
     pub(crate) show: ProgressMode,
     pub(crate) colors: bool,
     pub(crate) level: LevelFilter,
+}
+
+/// Operands as they can be typed, in the order of the request's places.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TypedOperands {
+    pub(crate) sources: Vec<OsString>,
+    /// The target, or all targets of a fan-out.
+    pub(crate) targets: Vec<OsString>,
 }
 
 impl Environment {
@@ -89,7 +100,7 @@ impl HighArgs {
             places.push(place(operand, args.port, &mut hosts));
         }
         let target = places.pop().unwrap_or_else(|| Place::Local(PathBuf::new()));
-        let name = |operand: &std::ffi::OsString| Name(operand.as_encoded_bytes().to_vec());
+        let name = |operand: &OsString| Name(operand.as_encoded_bytes().to_vec());
         Ok(Self {
             request: CopyRequest {
                 sources: places,
@@ -100,6 +111,10 @@ impl HighArgs {
             sources: args.sources.iter().map(name).collect(),
             target: name(&args.destination),
             several: None,
+            typed: TypedOperands {
+                sources: args.sources.clone(),
+                targets: vec![args.destination.clone()],
+            },
             show: world.show(&args),
             colors: world.colors(args.color),
             level: match args.verbose {
@@ -161,6 +176,7 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
         filter: None,
         settle: args.wants_longhaul() || by_name,
         target_directory: TargetDirectory::default(),
+        part: 0,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The end of a run: each failure, then a closing line that claims no more than is known.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 
 use transfer::report::{
@@ -86,8 +87,28 @@ pub(crate) fn way(way: &HostWay) -> String {
     }
 }
 
-/// Suggests how to continue a run that did not copy everything.
-pub(crate) fn next_step(summary: &Summary) -> Option<String> {
+/// Names the relaying hosts of `--via`; `ways` has the hosts with those that relay to them.
+pub(crate) fn relayed(ways: &BTreeMap<String, Option<String>>) -> Option<String> {
+    let through: BTreeSet<&Option<String>> = ways.values().collect();
+    match through.into_iter().collect::<Vec<_>>().as_slice() {
+        [] | [None] => None,
+        [Some(all)] => Some(format!("relayed by {all}")),
+        _ => {
+            let each = ways.iter().filter_map(|(host, through)| {
+                let through = through.as_ref()?;
+                Some(format!("{host}: relayed by {through}"))
+            });
+            Some(each.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
+/// Suggests how to continue a run that did not copy everything. `completing` is the command for the
+/// hosts that failed, if others did not.
+pub(crate) fn next_step(summary: &Summary, completing: Option<&str>) -> Option<String> {
+    if let Some(command) = completing {
+        return Some(format!("to complete the other hosts: {command}"));
+    }
     let stopped = matches!(
         summary.outcome,
         Outcome::Interrupted | Outcome::NoConnection(_) | Outcome::Misconfigured(_)
@@ -109,7 +130,7 @@ pub(crate) fn next_step(summary: &Summary) -> Option<String> {
     };
     if summary.hosts.iter().any(unreached) {
         let command = command(std::env::args_os());
-        return Some(format!("to complete the other hosts: {command}"));
+        return Some(format!("to copy again: {command}"));
     }
     (stopped && summary.unfinished > 0)
         .then(|| "unfinished files were removed: the same command copies them again".to_owned())
@@ -469,6 +490,22 @@ mod tests {
         assert!(line(&summary).ends_with("written and renamed, 1 excluded, 4 failed"));
     }
 
+    /// The closing line did not say that a detour was taken.
+    #[test]
+    fn relaying_hosts_are_named() {
+        let ways = |all: &[(&str, Option<&str>)]| {
+            let each = all
+                .iter()
+                .map(|(host, through)| ((*host).to_owned(), through.map(str::to_owned)));
+            relayed(&each.collect())
+        };
+        assert_eq!(ways(&[("a", None), ("b", None)]), None);
+        let one = ways(&[("a", Some("r1,r2"))]);
+        assert_eq!(one.as_deref(), Some("relayed by r1,r2"));
+        let some = ways(&[("a", None), ("b", Some("r"))]);
+        assert_eq!(some.as_deref(), Some("b: relayed by r"));
+    }
+
     /// A copy within one host named its server twice, and its host each time.
     #[test]
     fn a_host_that_is_both_ends_is_named_once() {
@@ -495,12 +532,12 @@ mod tests {
             journal: Some(Name(b"j".to_vec())),
             ..Summary::default()
         };
-        assert_eq!(next_step(&failed), None);
+        assert_eq!(next_step(&failed, None), None);
         let full = Summary {
             unfinished: 1,
             ..failed
         };
-        let again = next_step(&full).unwrap_or_default();
+        let again = next_step(&full, None).unwrap_or_default();
         assert!(again.starts_with("to resume, once the cause"), "{again}");
     }
 
@@ -526,14 +563,14 @@ mod tests {
             line(&summary),
             "interrupted: copied 0 files, and 99 MB of unfinished files, in 10.0 s (9.9 MB/s)"
         );
-        let again = next_step(&summary).unwrap_or_default();
+        let again = next_step(&summary, None).unwrap_or_default();
         assert!(again.contains("the same command"), "{again}");
         let kept = Summary {
             journal: Some(Name(b"j".to_vec())),
             ..summary
         };
-        let again = next_step(&kept).unwrap_or_default();
+        let again = next_step(&kept, None).unwrap_or_default();
         assert!(again.starts_with("to resume: "), "{again}");
-        assert_eq!(next_step(&three()), None);
+        assert_eq!(next_step(&three(), None), None);
     }
 }

@@ -1,49 +1,57 @@
-//! Passes a file on from host to host while it is being received, so that each byte leaves this
-//! machine once: docs/design/0024-fan-out.md.
+//! Passes large files on from host to host while they are being received, so that each of their bytes
+//! leaves this machine once: docs/design/0024-fan-out.md.
 //!
-//! The first host gets the file by an ordinary copy. Each further host copies it from the one
-//! before it, as between two hosts, while that one is still receiving. A host whose predecessor
-//! fails continues with an earlier one, and without any it gets the file from here.
+//! The first host gets a file by an ordinary copy. Each further host copies it from the one before
+//! it, as between two hosts, while that one is still receiving. A host whose predecessor fails
+//! continues with an earlier one, and without any it gets the file from here.
+
+mod large;
+mod order;
+mod passing;
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use schedule::PackingMode;
 use ssh::direct_control::GrowingBlocks;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectCheck, ConnectError, RemoteRole};
-use transfer::copy::{CopyOptions, CopyRequest, DeltaUse, HostId, Place};
-use transfer::host_to_host::{
-    self, BlockSums, Ending, HostCopy, HostNames, MissingOn, ReceiverJob, SourceFiles, files_of,
-};
-use transfer::report::{Event, HostWay, HostWayKind, Name, Outcome, Progress, Summary};
+use transfer::copy::{CopyOptions, CopyRequest, HostId};
+use transfer::host_to_host::{BlockSums, SourceFiles, files_of};
+use transfer::report::{Event, HostWay, HostWayKind, Outcome, Progress, Summary};
 
+use self::large::{LargeFile, options, path_at};
+pub(super) use self::large::{Sizes, contents};
+use self::order::order;
+use self::passing::Passed;
 use super::Part;
 use crate::cp::Run;
 use crate::host_to_host::needs_this_machine;
 
-/// Smallest file that is passed on: for a smaller one, the further logins take longer than they
-/// save.
-const LEAST: u64 = 32 << 20;
-/// Maximum number of hosts of a chain, which all receive at the same time.
+/// Most hosts of a chain, which all receive at the same time.
 const MOST_HOSTS: usize = 64;
 /// Hosts from which one host tries to get the file before it gets the file from here.
 const MOST_TRIED: usize = 3;
-/// Requests in flight from one host to the one before it.
-const REQUESTS: u64 = 32;
-/// Time in which a host must log in to pass the file on, or to get it from another host.
-const LOGIN: Duration = Duration::from_secs(120);
+/// Waits before a lost connection to the host before is made again, in seconds. A host that is down
+/// for longer is left out.
+const RETURNS: [u64; 3] = [1, 2, 4];
+/// Failed attempts to reach the host before, after which it is left out.
+const GONE: u32 = 2;
 /// How often a cancel is checked.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
-/// Hosts that pass a file on, in their order.
+/// Number of a file that is passed on.
+pub(super) type FileNumber = usize;
+
+/// Hosts that pass files on, in their order.
 pub(super) struct Chain<'a> {
     run: &'a Run<'a>,
-    source: PathBuf,
+    files: Vec<LargeFile>,
+    /// There is more to copy than these files.
+    rest: bool,
     options: CopyOptions,
     links: Vec<Link>,
+    /// Numbers of the hosts in the order in which they get the file.
+    order: Vec<usize>,
     state: Mutex<ChainState>,
     changed: Condvar,
 }
@@ -52,33 +60,42 @@ pub(super) struct Chain<'a> {
 struct Link {
     host: HostId,
     name: String,
-    /// The file there.
+    /// The files there, or why the host gets them from here and passes nothing on.
+    files: Result<Vec<LinkFile>, String>,
+}
+
+struct LinkFile {
     path: Vec<u8>,
     files: SourceFiles,
 }
 
 struct ChainState {
     hosts: Vec<LinkState>,
-    /// Checksums of the source; `None` until they are known.
-    sums: Option<Result<(BlockSums, GrowingBlocks), String>>,
+    /// Checksums of each file; `None` until they are known.
+    sums: Vec<Option<Sums>>,
+    /// Files in the order in which the first host has begun to receive them.
+    started: Vec<FileNumber>,
 }
+
+type Sums = Result<(BlockSums, GrowingBlocks), String>;
 
 #[derive(Clone, Default)]
 struct LinkState {
     failed: bool,
-    /// The host cannot pass the file on.
+    /// The copy there has ended.
+    over: bool,
+    /// The host cannot pass files on.
     silent: bool,
-    /// The host from which this one gets the file.
+    /// The directories of the files are there.
+    ready: bool,
+    /// The host from which this one gets a file now.
     from: Option<usize>,
+    /// The host from which a file has come.
+    origin: Option<usize>,
     /// Ends the copy from that host.
     cancel: Option<CancelToken>,
-}
-
-/// Result of a copy from another host.
-enum Passed {
-    Over(Box<Summary>),
-    /// The file did not arrive, for this reason.
-    Not(String, MissingOn),
+    /// Files of which a copy from another host has begun, and which may have left a part.
+    begun: Vec<FileNumber>,
 }
 
 impl<'a> Chain<'a> {
@@ -93,46 +110,100 @@ impl<'a> Chain<'a> {
         if parts.len() > MOST_HOSTS {
             return Err(format!("more than {MOST_HOSTS} hosts"));
         }
-        let source = one_file(&first.request)?;
+        let found = large::find(&first.request)?;
         if let Some(why) = needs_this_machine(run.hosts().flags()) {
             return Err(why.to_owned());
         }
         let options = options(&first.request.options)?;
-        let name = source.file_name().unwrap_or_default().as_bytes();
-        if name.iter().any(|b| b"*?[\\".contains(b)) {
-            return Err("the name of the source has characters of a pattern".to_owned());
-        }
-        let link = |part: &Part| {
-            let path = path_at(part, name)?;
+        let files = |part: &Part| {
             // Errors of the configuration are reported by the copy.
             if let Ok(Some(why)) = run.hosts().longhaul_is_absent(part.host) {
                 return Err(format!("{}: {why}", part.name));
             }
-            Ok(Link {
+            let link_file = |file: &LargeFile| {
+                let path = path_at(part, &file.below)?;
+                let files = files_of(&[&path]).map_err(str::to_owned)?;
+                Ok(LinkFile { path, files })
+            };
+            found.files.iter().map(link_file).collect()
+        };
+        let links: Vec<Link> = parts
+            .iter()
+            .map(|part| Link {
                 host: part.host,
                 name: part.name.clone(),
-                files: files_of(&[&path]).map_err(str::to_owned)?,
-                path,
+                files: files(part),
             })
-        };
-        let links: Vec<Link> = parts.iter().map(link).collect::<Result<_, String>>()?;
+            .collect();
+        let left_out = links.iter().filter_map(|link| link.files.as_ref().err());
+        if let Some(why) = left_out.clone().next()
+            && links.len() - left_out.count() < 2
+        {
+            return Err(why.clone());
+        }
+        let rates = links.iter().map(|link| match &link.files {
+            Ok(_) => run.hosts().remembered_rate(link.host),
+            Err(_) => None,
+        });
+        let order = order(&rates.collect::<Vec<_>>());
         let hosts = vec![LinkState::default(); links.len()];
+        let sums = vec![None; found.files.len()];
         Ok(Self {
             run,
-            source,
+            files: found.files,
+            rest: found.rest,
             options,
             links,
-            state: Mutex::new(ChainState { hosts, sums: None }),
+            order,
+            state: Mutex::new(ChainState {
+                hosts,
+                sums,
+                started: Vec::new(),
+            }),
             changed: Condvar::new(),
         })
     }
 
-    /// Computes the checksums of the source, and passes a cancel of the run on until `over`.
+    /// Hosts that get the files from here whatever happens, with the first one of the chain.
+    pub(super) fn copies_from_here(&self) -> usize {
+        let left_out = self.links.iter().filter(|link| link.files.is_err());
+        1 + left_out.count()
+    }
+
+    /// True if there is more to copy than the files that are passed on.
+    pub(super) fn has_rest(&self) -> bool {
+        self.rest
+    }
+
+    /// Number of files that are passed on.
+    pub(super) fn count(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    /// Bytes of the files that are passed on.
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+
+    /// Bytes of a file.
+    pub(super) fn size(&self, file: FileNumber) -> u64 {
+        self.files.get(file).map_or(0, |file| file.size)
+    }
+
+    /// Computes the checksums of the sources, until `over`.
+    pub(super) fn sum_up(&self, over: &CancelToken) {
+        let cancel = self.run.cancel();
+        let stopped = || cancel.is_cancelled() || over.is_cancelled();
+        for number in 0..self.files.len() {
+            let sums = BlockSums::of(&self.files[number].source, stopped);
+            self.lock().sums[number] = Some(sums.map_err(|e| e.to_string()));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Passes a cancel of the run on until `over`.
     pub(super) fn watch(&self, over: &CancelToken) {
         let cancel = self.run.cancel();
-        let sums = BlockSums::of(&self.source, || cancel.is_cancelled());
-        self.lock().sums = Some(sums.map_err(|e| e.to_string()));
-        self.changed.notify_all();
         while !over.is_cancelled() {
             if cancel.is_cancelled() {
                 let state = self.lock();
@@ -144,27 +215,115 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Gets the file for a host from the hosts before it. Returns the reason if the host must get
-    /// it from here.
+    /// Name in messages of the directory at a host that the only source becomes, if the target is a
+    /// directory there; `None` if the target surely is one.
+    pub(super) fn tree_at(&self, part: &Part) -> Option<Vec<u8>> {
+        let name = large::only_tree(&part.request)?;
+        let path = path_at(part, &name).ok().filter(|path| *path != name)?;
+        Some([part.name.as_bytes(), b":", &path].concat())
+    }
+
+    /// Leaves a host out, where the files have other paths.
+    pub(super) fn leave_out(&self, number: usize) {
+        self.lock().hosts[number].silent = true;
+        self.changed.notify_all();
+    }
+
+    /// Notes that the directories of the files are at a host.
+    pub(super) fn ready(&self, number: usize) {
+        self.lock().hosts[number].ready = true;
+        self.changed.notify_all();
+    }
+
+    /// Notes an event of the first host's copy.
+    pub(super) fn note(&self, event: &Event) {
+        let Event::FileStarted { source, .. } = event else {
+            return;
+        };
+        let of_event = |file: &LargeFile| file.source.as_os_str().as_bytes() == source.0;
+        if let Some(number) = self.files.iter().position(of_event) {
+            self.lock().started.push(number);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Returns the next file for a host that has dealt with those in `done`: in the order in which
+    /// the first host gets them. Waits until that one has begun.
+    pub(super) fn next(&self, done: &[FileNumber]) -> Option<FileNumber> {
+        let left = |number: &FileNumber| !done.contains(number);
+        let mut state = self.lock();
+        loop {
+            let first = (0..self.files.len()).find(left)?;
+            let ends = self.first().is_none_or(|first| state.hosts[first].over);
+            let begun = state.started.iter().copied().find(left);
+            if begun.is_some() || ends || self.run.cancel().is_cancelled() {
+                return begun.or(Some(first));
+            }
+            let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The reason why a host gets all files from here, if it does.
+    pub(super) fn is_left_out(&self, number: usize) -> Option<&str> {
+        self.links[number].files.as_ref().err().map(String::as_str)
+    }
+
+    /// Gets a file for a host from the hosts before it. Returns the reason if the host must get it
+    /// from here.
     pub(super) fn receive(
         &self,
         number: usize,
+        file: FileNumber,
         progress: &Progress,
         events: &mut dyn FnMut(Event),
     ) -> Result<Summary, String> {
         let start = Instant::now();
-        let mut why = "this is the first host".to_owned();
+        let mut why = "no host before it has the file".to_owned();
         let mut tried = Vec::new();
-        while let Some(from) = self.predecessor(number, &tried) {
-            let passed = self.pass(from, number, progress, events);
+        let mut lost = None;
+        let mut waits = RETURNS.into_iter();
+        let (mut resumes, mut gone) = (false, 0);
+        loop {
+            let from = match self.predecessor(number, &tried) {
+                Some(from) => from,
+                None => match self.returned(lost.take(), &mut waits) {
+                    Some(from) => from,
+                    None => break,
+                },
+            };
+            let mut shown = |event| match event {
+                // The part is of this run.
+                Event::Resumed { .. } if resumes => {}
+                event => events(event),
+            };
+            let passed = self.pass((from, number), file, progress, &mut shown);
+            resumes |= self.lock().hosts[number].begun.contains(&file);
             self.lock().hosts[number].cancel = None;
             match passed {
-                Ok(Passed::Over(mut summary)) => {
+                Passed::Over(mut summary) => {
                     summary.elapsed = start.elapsed();
                     summary.way = None;
+                    self.lock().hosts[number].origin = Some(from);
                     return Ok(*summary);
                 }
-                Ok(Passed::Not(reason, missing)) => {
+                Passed::Lost(reason) => {
+                    why = reason;
+                    lost = Some(from);
+                }
+                Passed::Gone(reason) => {
+                    why = reason;
+                    gone += 1;
+                    // One that was never reached is not waited for.
+                    lost = Some(from).filter(|_| resumes && gone < GONE);
+                    self.lock().hosts[from].silent |= lost.is_none();
+                }
+                Passed::Unreached(reason) => {
+                    why = reason;
+                    self.lock().hosts[number].silent = true;
+                    break;
+                }
+                Passed::Not(reason, missing) => {
                     why = reason;
                     if missing.source {
                         self.lock().hosts[from].silent = true;
@@ -176,10 +335,8 @@ impl<'a> Chain<'a> {
                         break;
                     }
                 }
-                Err(error) => why = error.into(),
             }
-            // The host itself was not reached, or the user has interrupted the run.
-            if self.run.cancel().is_cancelled() || self.lock().hosts[number].silent {
+            if self.run.cancel().is_cancelled() {
                 break;
             }
             tried.push(from);
@@ -189,221 +346,98 @@ impl<'a> Chain<'a> {
         Err(why)
     }
 
-    /// Notes the end of a host's copy. Hosts that get the file from a failed one are told.
-    pub(super) fn end(&self, number: usize, outcome: &Outcome) {
-        if *outcome == Outcome::Complete {
-            return;
-        }
-        let mut state = self.lock();
-        state.hosts[number].failed = true;
-        let after = state.hosts.iter().filter(|host| host.from == Some(number));
-        after
-            .filter_map(|host| host.cancel.as_ref())
-            .for_each(CancelToken::cancel);
-    }
-
-    /// Name of the host from which a host has got the file; `None` for this machine.
-    pub(super) fn from(&self, number: usize) -> Option<String> {
-        let from = self.lock().hosts.get(number)?.from?;
-        Some(self.links.get(from)?.name.clone())
-    }
-
-    /// The nearest host before this one that may pass the file on.
-    fn predecessor(&self, number: usize, tried: &[usize]) -> Option<usize> {
-        let state = self.lock();
-        let may = |host: &usize| {
-            let there = state.hosts.get(*host);
-            there.is_some_and(|host| !host.failed && !host.silent) && !tried.contains(host)
-        };
-        let left = tried.len() < MOST_TRIED;
-        (0..number).rev().find(may).filter(|_| left)
-    }
-
-    fn pass(
+    /// Waits for a host whose connection was lost; `None` if it has failed or the waits are over.
+    fn returned(
         &self,
-        from: usize,
-        to: usize,
-        progress: &Progress,
-        events: &mut dyn FnMut(Event),
-    ) -> Result<Passed, ConnectError> {
-        let cancel = CancelToken::default();
-        let not = |why: &str| Ok(Passed::Not(why.to_owned(), MissingOn::default()));
-        let Some(sums) = self.sums() else {
-            return not("interrupted");
-        };
-        let (blocks, growing) = match sums {
-            Ok(sums) => sums,
-            Err(why) => return not(&format!("the source: {why}")),
-        };
-        {
-            let mut state = self.lock();
-            if state.hosts[from].failed {
-                return not("the host before it failed");
-            }
-            state.hosts[to].from = Some(from);
-            state.hosts[to].cancel = Some(cancel.clone());
-        }
-        let copy = match self.copy_between(from, to, (blocks, growing), &cancel) {
-            Ok(copy) => copy,
-            // The host runs no commands.
-            Err(e) if e.check() == ConnectCheck::Session => return not(&String::from(e)),
-            Err(e) => return Err(e),
-        };
-        Ok(
-            match host_to_host::conduct(copy, progress, events, &cancel) {
-                Ending::Done(summary) if self.ends(&summary) => Passed::Over(summary),
-                Ending::Done(summary) => {
-                    let failure = summary.failures.first();
-                    let why = failure.map_or_else(
-                        || "the host before it failed".to_owned(),
-                        |failure| format!("{}: {}", failure.path, failure.reason),
-                    );
-                    Passed::Not(why, MissingOn::default())
-                }
-                Ending::NotPossible(why, missing) => Passed::Not(why, missing),
-                Ending::Lost(why) => Passed::Not(why, MissingOn::default()),
-            },
-        )
-    }
-
-    /// True if a copy needs no other way: it is complete, or the user has interrupted the run.
-    fn ends(&self, summary: &Summary) -> bool {
-        match summary.outcome {
-            Outcome::Complete => true,
-            Outcome::Interrupted => self.run.cancel().is_cancelled(),
-            _ => false,
-        }
-    }
-
-    fn copy_between(
-        &self,
-        from: usize,
-        to: usize,
-        (blocks, growing): (BlockSums, GrowingBlocks),
-        cancel: &CancelToken,
-    ) -> Result<HostCopy, ConnectError> {
-        let hosts = self.run.hosts();
-        let start = |host: usize, role| {
-            let host_id = self.links[host].host;
-            let started = hosts.start_role(host_id, role, cancel, Some(LOGIN));
-            if started
-                .as_ref()
-                .is_err_and(|e| e.check() == ConnectCheck::Reach)
-            {
-                self.lock().hosts[host].silent = true;
-            }
-            started
-        };
-        let source = start(from, RemoteRole::Source)?;
-        let receiver = start(to, RemoteRole::Receiver)?;
-        let (from, to) = (&self.links[from], &self.links[to]);
-        let options = hosts.session_options();
-        let job = ReceiverJob {
-            version: ReceiverJob::VERSION,
-            host: from.name.clone(),
-            // The same for every host that passes the file on, so that any of them can continue.
-            identity: format!("fan-out:{}", blocks.identity()),
-            sources: from.files.names.iter().cloned().map(Name).collect(),
-            target: Name(to.path.clone()),
-            options: self.options.clone(),
-            limit: options.limit,
-            // The blocks arrive about in their order, in which one lane asks for them.
-            connections: Some(1),
-            channels: Some(1),
-            // The host before waits with more than these on its pool of threads.
-            requests: Some(options.requests.map_or(REQUESTS, |most| most.min(REQUESTS))),
-            buffer: options.buffer,
-            // Blocks that are not there yet are only waited for by READ.
-            pack: PackingMode::Never,
-            secured: hosts.algorithms(from.host)?,
-            blocks: Some(blocks),
-            source: Vec::new(),
-            here: Vec::new(),
-            token: Default::default(),
-        };
-        Ok(HostCopy {
-            source,
-            receiver,
-            files: from.files.clone(),
-            follow: false,
-            growing: Some(growing),
-            names: HostNames {
-                source: from.name.clone(),
-                root: from.files.root.clone(),
-                target: to.name.clone(),
-            },
-            job,
-        })
-    }
-
-    /// Waits for the checksums of the source; `None` after a cancel.
-    fn sums(&self) -> Option<Result<(BlockSums, GrowingBlocks), String>> {
+        lost: Option<usize>,
+        waits: &mut impl Iterator<Item = u64>,
+    ) -> Option<usize> {
+        let (lost, seconds) = (lost?, waits.next()?);
+        let until = Instant::now() + Duration::from_secs(seconds);
         let mut state = self.lock();
-        loop {
-            if self.run.cancel().is_cancelled() {
-                return None;
-            }
-            if let Some(sums) = &state.sums {
-                return Some(sums.clone());
+        while !state.hosts[lost].failed && !self.run.cancel().is_cancelled() {
+            if Instant::now() >= until {
+                return Some(lost);
             }
             let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+        None
+    }
+
+    /// Notes the end of a host's copy. Hosts that get a file from a failed one are told.
+    pub(super) fn end(&self, number: usize, outcome: &Outcome) {
+        let mut state = self.lock();
+        state.hosts[number].over = true;
+        if *outcome != Outcome::Complete {
+            state.hosts[number].failed = true;
+            let after = state.hosts.iter().filter(|host| host.from == Some(number));
+            after
+                .filter_map(|host| host.cancel.as_ref())
+                .for_each(CancelToken::cancel);
+        }
+        self.changed.notify_all();
+    }
+
+    /// The copy of a file from here to a host.
+    pub(super) fn alone(
+        &self,
+        number: usize,
+        file: FileNumber,
+        request: &CopyRequest,
+    ) -> CopyRequest {
+        match (&self.links[number].files, self.rest || self.files.len() > 1) {
+            (Ok(there), true) => large::alone(request, &self.files[file], &there[file].path),
+            _ => request.clone(),
+        }
+    }
+
+    /// Removes what another host has sent of a file that has come from here.
+    pub(super) fn settle(&self, number: usize, file: FileNumber) {
+        if self.lock().hosts[number].begun.contains(&file) {
+            self.discard(number, file);
+        }
+    }
+
+    /// Name of the host from which a host has got a file; `None` for this machine.
+    pub(super) fn from(&self, number: usize) -> Option<String> {
+        let from = self.lock().hosts.get(number)?.origin?;
+        Some(self.links.get(from)?.name.clone())
+    }
+
+    /// True for the host that gets the files from here and passes them on.
+    pub(super) fn is_first(&self, number: usize) -> bool {
+        self.first() == Some(number)
+    }
+
+    fn first(&self) -> Option<usize> {
+        let able = |host: &&usize| {
+            self.links
+                .get(**host)
+                .is_some_and(|link| link.files.is_ok())
+        };
+        self.order.iter().find(able).copied()
+    }
+
+    /// The nearest host before this one that may pass the file on.
+    fn predecessor(&self, number: usize, tried: &[usize]) -> Option<usize> {
+        if tried.len() >= MOST_TRIED {
+            return None;
+        }
+        let state = self.lock();
+        let may = |host: &usize| {
+            let there = state.hosts.get(*host);
+            there.is_some_and(|host| !host.failed && !host.silent)
+                && self.links.get(*host).is_some_and(|link| link.files.is_ok())
+                && !tried.contains(host)
+        };
+        let own = self.order.iter().position(|host| *host == number)?;
+        let before = self.order.iter().take(own).rev().copied();
+        before.into_iter().find(may)
     }
 
     fn lock(&self) -> MutexGuard<'_, ChainState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The only source, a large file.
-fn one_file(request: &CopyRequest) -> Result<PathBuf, String> {
-    let [Place::Local(source)] = request.sources.as_slice() else {
-        return Err("there are several sources".to_owned());
-    };
-    match source.metadata() {
-        Ok(meta) if !meta.is_file() => Err("the source is not a regular file".to_owned()),
-        Ok(meta) if meta.len() < LEAST => {
-            Err(format!("the file is smaller than {} MiB", LEAST >> 20))
-        }
-        Ok(_) => Ok(source.clone()),
-        // The copy reports it.
-        Err(_) => Err("the source cannot be read".to_owned()),
-    }
-}
-
-/// Options of the copies between the hosts.
-fn options(options: &CopyOptions) -> Result<CopyOptions, String> {
-    let needs = [
-        (options.archive, "--archive"),
-        (options.inplace, "--inplace"),
-        (options.temp_dir.is_some(), "--temp-dir"),
-        (options.verify, "--verify"),
-        (options.xattrs, "--xattrs"),
-        (options.acls, "--acls"),
-        (options.hard_links, "--hard-links"),
-        (options.sparse, "--sparse"),
-        (options.delta == DeltaUse::Always, "--delta"),
-        (options.filter.is_some(), "a filter"),
-    ];
-    match needs.into_iter().find(|(set, _)| *set) {
-        Some((_, flag)) => Err(format!("{flag} is for copies from this machine")),
-        None => Ok(CopyOptions {
-            delta: DeltaUse::Never,
-            ..options.clone()
-        }),
-    }
-}
-
-/// Path that the file gets at a host, whose target must be a directory by its form.
-fn path_at(part: &Part, name: &[u8]) -> Result<Vec<u8>, String> {
-    match &part.request.target {
-        Place::Remote { path, .. } if path == b"." => Ok(name.to_vec()),
-        Place::Remote { path, .. } if path.ends_with(b"/") => Ok([path, name].concat()),
-        _ => Err(format!(
-            "{}: write a slash at the end of a target that is a directory",
-            part.name
-        )),
     }
 }
 

@@ -109,6 +109,65 @@ fn add_failures(all: &mut Summary, host: &str, one: &mut Summary) {
         .extend(std::mem::take(&mut one.failures).into_iter().take(room));
 }
 
+/// Adds a further copy to the summary of the same host.
+pub(super) fn joined(all: Summary, one: Summary) -> Summary {
+    let outcome = match (all.outcome, one.outcome) {
+        (Outcome::Complete, outcome) | (outcome, Outcome::Complete) => outcome,
+        (Outcome::Interrupted, _) | (_, Outcome::Interrupted) => Outcome::Interrupted,
+        (_, lost @ Outcome::NoConnection(_)) => lost,
+        (outcome, _) => outcome,
+    };
+    let mut failures = all.failures;
+    failures.extend(one.failures);
+    failures.truncate(FAILURES_KEPT);
+    let nothing = (all.files == 0, one.files == 0);
+    let mut sessions = all.sessions;
+    sessions.extend(one.sessions);
+    let mut far_ends = all.far_ends;
+    far_ends.extend(
+        one.far_ends
+            .into_iter()
+            .filter(|end| !far_ends.contains(end))
+            .collect::<Vec<_>>(),
+    );
+    let mut decisions = all.decisions;
+    decisions.extend(one.decisions);
+    // Names every field, so that none is forgotten.
+    Summary {
+        outcome,
+        files: all.files + one.files,
+        directories: all.directories + one.directories,
+        symlinks: all.symlinks + one.symlinks,
+        excluded: all.excluded + one.excluded,
+        bytes: all.bytes.saturating_add(one.bytes),
+        unfinished: all.unfinished.saturating_add(one.unfinished),
+        taken_over: all.taken_over.saturating_add(one.taken_over),
+        reused: all.reused.saturating_add(one.reused),
+        journal: all.journal.or(one.journal),
+        failed: all.failed + one.failed,
+        failures,
+        state: match (all.state, one.state) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        },
+        synced: match nothing {
+            (true, _) => one.synced,
+            (_, true) => all.synced,
+            _ => all.synced && one.synced,
+        },
+        verified: match (all.verified, one.verified) {
+            (Some(a), Some(b)) => Some(both(a, b)),
+            (a, b) => a.or(b),
+        },
+        elapsed: all.elapsed + one.elapsed,
+        sessions,
+        far_ends,
+        way: None,
+        hosts: Vec::new(),
+        decisions,
+    }
+}
+
 fn both(a: Verified, b: Verified) -> Verified {
     Verified {
         files: a.files + b.files,

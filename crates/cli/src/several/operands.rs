@@ -54,6 +54,7 @@ pub(crate) fn resolve(mut args: CopyArgs, world: &Environment) -> Result<HighArg
     let operands = operands(&args).map_err(wrong)?;
     let fans_out = operands.targets.len() > 1 || args.hosts_file.is_some() || args.fan_out;
     args.sources = operands.sources;
+    let all_targets = operands.targets.clone();
     let mut targets = operands.targets.into_iter();
     args.destination = targets.next().unwrap_or_default();
     let manifest = args.manifest.is_some();
@@ -70,6 +71,7 @@ pub(crate) fn resolve(mut args: CopyArgs, world: &Environment) -> Result<HighArg
         ));
     }
     (high.sources, high.target) = (sources, target);
+    high.typed.targets = all_targets;
     Ok(high)
 }
 

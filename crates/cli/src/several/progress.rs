@@ -1,6 +1,7 @@
 //! Progress of several copies, together and each.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use transfer::report::{Name, Outcome, Progress};
@@ -13,7 +14,10 @@ const SHOWN: usize = 6;
 /// Progress of the copy of one host.
 pub(super) struct HostCopyProgress {
     name: String,
-    progress: Progress,
+    /// Counters of the copies that were begun, one after the other.
+    begun: Mutex<Vec<Arc<Progress>>>,
+    /// Bytes of copies that were not begun yet.
+    expected: AtomicU64,
     over: Mutex<Option<HostState>>,
 }
 
@@ -55,9 +59,39 @@ impl HostProgress {
 pub(super) struct SeveralProgress(Vec<HostCopyProgress>);
 
 impl HostCopyProgress {
-    /// Counters of the copy.
-    pub(super) fn counters(&self) -> &Progress {
-        &self.progress
+    /// Notes bytes of copies that will be begun.
+    pub(super) fn expect(&self, bytes: u64) {
+        self.expected.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the counters of a copy that begins now; `bytes` of it were expected.
+    pub(super) fn begin(&self, bytes: u64) -> Arc<Progress> {
+        let counters = Arc::<Progress>::default();
+        let left = |expected: u64| Some(expected.saturating_sub(bytes));
+        // Always succeeds.
+        let _ = self
+            .expected
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.push(Arc::clone(&counters));
+        counters
+    }
+
+    fn sum(&self, of: impl Fn(&Progress) -> u64) -> u64 {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let each = begun.iter().map(|copy| of(copy));
+        each.fold(0, u64::saturating_add)
+    }
+
+    fn bytes(&self) -> (u64, u64) {
+        let expected = self.expected.load(Ordering::Relaxed);
+        let total = self.sum(Progress::bytes_total).saturating_add(expected);
+        (self.sum(Progress::bytes_done), total)
+    }
+
+    fn totals_are_final(&self) -> bool {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        !begun.is_empty() && begun.iter().all(|copy| copy.totals_are_final())
     }
 
     /// Notes the end of the copy.
@@ -75,7 +109,7 @@ impl HostCopyProgress {
     }
 
     fn percent(&self) -> u64 {
-        let (done, total) = (self.progress.bytes_done(), self.progress.bytes_total());
+        let (done, total) = self.bytes();
         let percent = (u128::from(done.min(total)) * 100).checked_div(total.into());
         percent.and_then(|p| u64::try_from(p).ok()).unwrap_or(0)
     }
@@ -93,7 +127,8 @@ impl SeveralProgress {
     pub(super) fn new(names: impl Iterator<Item = String>) -> Self {
         let each = names.map(|name| HostCopyProgress {
             name,
-            progress: Progress::default(),
+            begun: Mutex::default(),
+            expected: AtomicU64::new(0),
             over: Mutex::default(),
         });
         Self(each.collect())
@@ -105,7 +140,7 @@ impl SeveralProgress {
     }
 
     fn sum(&self, of: impl Fn(&Progress) -> u64) -> u64 {
-        let each = self.0.iter().map(|host| of(&host.progress));
+        let each = self.0.iter().map(|host| host.sum(&of));
         each.fold(0, u64::saturating_add)
     }
 }
@@ -120,7 +155,8 @@ impl Counters for SeveralProgress {
     }
 
     fn bytes_total(&self) -> u64 {
-        self.sum(Progress::bytes_total)
+        let each = self.0.iter().map(|host| host.bytes().1);
+        each.fold(0, u64::saturating_add)
     }
 
     fn files_done(&self) -> u64 {
@@ -132,9 +168,8 @@ impl Counters for SeveralProgress {
     }
 
     fn totals_are_final(&self) -> bool {
-        let is_final = |host: &HostCopyProgress| {
-            host.progress.totals_are_final() || host.state() != HostState::Copying
-        };
+        let is_final =
+            |host: &HostCopyProgress| host.totals_are_final() || host.state() != HostState::Copying;
         self.0.iter().all(is_final)
     }
 
@@ -151,9 +186,8 @@ impl Counters for SeveralProgress {
             if failed > 0 {
                 text.push_str(&format!(", {failed} failed"));
             }
-            let begun = |host: &&HostCopyProgress| {
-                host.state() == HostState::Copying && host.progress.bytes_done() > 0
-            };
+            let begun =
+                |host: &&HostCopyProgress| host.state() == HostState::Copying && host.bytes().0 > 0;
             let copying = self.0.iter().filter(begun);
             if let Some(last) = copying.min_by_key(|host| host.percent()) {
                 text.push_str(&format!(", slowest {}", last.shown()));
@@ -164,10 +198,10 @@ impl Counters for SeveralProgress {
     }
 
     fn hosts(&self) -> Vec<HostProgress> {
-        let each = self.0.iter().map(|host| {
-            let bytes = (host.progress.bytes_done(), host.progress.bytes_total());
-            HostProgress::new(host.name.clone(), host.state(), bytes)
-        });
+        let each = self
+            .0
+            .iter()
+            .map(|host| HostProgress::new(host.name.clone(), host.state(), host.bytes()));
         each.collect()
     }
 }

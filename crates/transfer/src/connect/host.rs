@@ -1,10 +1,12 @@
 //! Opens a connection to a host as ssh_config and the command line describe it.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use socket2::SockRef;
@@ -13,11 +15,12 @@ use ssh::channel::ChannelsConfig;
 use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
 use ssh::transport::{DisabledProtection, Proposal, TransportConfig};
 use sys::Tuning;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::error::{AtFault, ConnectCheck, ConnectError};
 use super::host_auth_handler::{HostAuthHandler, SharedPrompt, memory_name};
 use super::jump;
+use super::master;
 use super::passing::passed_socket;
 use super::preconnect::{ConnectionHold, PlannedUpload};
 use super::proposing::{ProposalReasons, propose, remembered};
@@ -33,6 +36,7 @@ use crate::escape;
 use crate::known_hosts::{HostName, KnownHosts, Lookup, RevokedKeys};
 use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
+use crate::prompt::NoPrompt;
 use crate::report::{Sample, ZlibWhy};
 use crate::session::RemoteKnowledge;
 use crate::timeline::Timeline;
@@ -95,6 +99,11 @@ pub struct SharedSettings {
     pub plain: bool,
     /// Record of the copy's steps, for `--explain=timeline`; not for jump hosts.
     pub timeline: Option<Arc<Timeline>>,
+    /// True for connections to the relaying hosts of `--via`, which are named so in messages.
+    pub relaying: bool,
+    /// Sockets of open connections of ssh that carry connections, since a login of our own was
+    /// refused.
+    pub masters: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 /// The properties that a further connection must share with the first.
@@ -373,13 +382,16 @@ fn opener(
                 Some(address) => address.to_string(),
                 None => host,
             };
+            let kind = match (hops, around.relaying) {
+                (0, _) => "",
+                (_, true) => "relaying host ",
+                (_, false) => "jump host ",
+            };
             Ok(Box::new(move || {
                 let stream = dial.connect(&host, port);
                 stream.map(Stream::Tcp).map_err(|e| {
-                    ConnectError::unreachable(match hops {
-                        0 => format!("cannot connect to {name} port {port}: {e}"),
-                        _ => format!("cannot connect to jump host {name}, port {port}: {e}"),
-                    })
+                    let why = format!("cannot connect to {kind}{name} port {port}: {e}");
+                    ConnectError::unreachable(why)
                 })
             }))
         }
@@ -400,7 +412,10 @@ fn opener(
             Ok(Stream::Command(ours, child))
         })),
         Proxy::Jump(through) | Proxy::Via(through) => {
-            let around = around.clone();
+            let around = SharedSettings {
+                relaying: matches!(config.proxy, Proxy::Via(_)) || around.relaying && hops > 0,
+                ..around.clone()
+            };
             Ok(Box::new(move || {
                 jump_through(&through, &host, port, &around, hops)
             }))
@@ -473,10 +488,65 @@ fn jump_through(
         config.proxy = Proxy::Jump(before.to_vec());
     }
     let name = config.host.clone();
-    let mut outer = start(config, around, depth + 1)?.link;
-    establish(&mut outer, &name, false)?;
-    jump::through(outer, &name, host, port).map_err(|e| {
+    let local = |e: io::Error| {
         let why = format!("{host}: {e}");
         ConnectError::this_machine(ConnectCheck::Reach, why)
-    })
+    };
+    let master = config.control_master.take();
+    let Some(socket) = master else {
+        let outer = log_in(config, around, depth + 1)?;
+        return jump::through(outer, &name, host, port).map_err(local);
+    };
+    let masters = || {
+        around
+            .masters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    };
+    // A refused login is not repeated: the server may count them.
+    if !masters().contains(&socket) {
+        // A login that asks is not needed beside an open connection.
+        config.switches.insert(Switches::BATCH_MODE);
+        let silent = SharedSettings {
+            prompt: Arc::new(Mutex::new(NoPrompt)),
+            ..around.clone()
+        };
+        match log_in(config, &silent, depth + 1) {
+            Ok(outer) => return jump::through(outer, &name, host, port).map_err(local),
+            Err(own) if own.check() == ConnectCheck::Login => {
+                tell_of_master(&name, &socket, &own, around);
+                masters().insert(socket.clone());
+            }
+            Err(own) => return Err(own),
+        }
+    }
+    let (ours, ssh) = master::through(&socket, &name, host, port).map_err(local)?;
+    Ok(Stream::Command(ours, ssh))
+}
+
+/// Logs in to a host that carries connections to others.
+fn log_in(
+    config: HostConfig,
+    around: &SharedSettings,
+    hops: usize,
+) -> Result<SshLink, ConnectError> {
+    let name = config.host.clone();
+    let mut link = start(config, around, hops)?.link;
+    establish(&mut link, &name, false)?;
+    Ok(link)
+}
+
+/// Tells the user that an open connection of ssh carries the connections.
+fn tell_of_master(name: &str, socket: &Path, own: &ConnectError, around: &SharedSettings) {
+    info!("{own}");
+    let text = format!(
+        "{}: connecting through the open connection of ssh at {}, since a login without questions \
+         is refused",
+        escape::name(name.as_bytes()),
+        escape::path(socket)
+    );
+    warn!("{text}");
+    if let Ok(mut prompt) = around.prompt.lock() {
+        prompt.show(&format!("Warning: {text}"));
+    }
 }

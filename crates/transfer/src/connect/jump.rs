@@ -29,8 +29,9 @@ pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> 
     let channel = outer.open_direct_tcpip(host, port);
     let refused = Arc::new(OnceLock::new());
     let subject = format!(
-        "{name} cannot connect to {} port {port}",
-        escape::name(host.as_bytes())
+        "cannot connect to {} port {port} through {}",
+        escape::name(host.as_bytes()),
+        escape::name(name.as_bytes())
     );
     let told = Arc::clone(&refused);
     let thread = std::thread::Builder::new().name("jump".to_owned());

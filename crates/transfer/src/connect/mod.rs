@@ -13,6 +13,7 @@ mod host;
 mod host_auth_handler;
 mod host_key_learner;
 mod jump;
+mod master;
 mod passing;
 mod preconnect;
 mod proposing;
@@ -38,7 +39,7 @@ pub use preconnect::{ConnectionHold, PlannedUpload};
 pub use proposing::{SecurityProposal, algorithms};
 pub use remote_use::{
     RemoteServerUse, findings, longhaul_is_absent, remember_absent, remember_findings,
-    remember_placed,
+    remember_placed, remembered_rate,
 };
 pub use serving::Serving;
 pub use ssh_link::{ConnectionFacts, FirstJobs, LinkConfig, LinkRole, SocketOpener, SshLink};

@@ -25,6 +25,8 @@ const SHOWN: usize = 300;
 /// A running ProxyCommand. Dropping this does not end the process.
 #[derive(Debug)]
 pub struct ProxyProcess {
+    /// Name of the program in messages.
+    name: &'static str,
     child: Mutex<Child>,
     /// Last part of the command's standard error, for error messages; all of it is also passed
     /// through.
@@ -38,12 +40,17 @@ impl ProxyProcess {
     /// Starts a shell that runs `command`, with the other end of a socket pair as its standard
     /// input and output.
     pub(super) fn start(command: &str) -> io::Result<(UnixStream, Self)> {
-        let (ours, theirs) = UnixStream::pair()?;
         let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty());
+        let mut shell = Command::new(shell.unwrap_or_else(|| "/bin/sh".into()));
+        shell.arg("-c").arg(format!("exec {command}"));
+        Self::run(shell, "the ProxyCommand")
+    }
+
+    /// Starts a program, named `name` in messages, in the same way.
+    pub(super) fn run(mut program: Command, name: &'static str) -> io::Result<(UnixStream, Self)> {
+        let (ours, theirs) = UnixStream::pair()?;
         let output = OwnedFd::from(theirs.try_clone()?);
-        let mut child = Command::new(shell.unwrap_or_else(|| "/bin/sh".into()))
-            .arg("-c")
-            .arg(format!("exec {command}"))
+        let mut child = program
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(output))
             .stderr(Stdio::piped())
@@ -58,6 +65,7 @@ impl ProxyProcess {
             });
         }
         let process = Self {
+            name,
             child: Mutex::new(child),
             said,
             read: Mutex::new(read),
@@ -83,9 +91,10 @@ impl ProxyProcess {
             None => "closed the connection".to_owned(),
         };
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = self.name;
         match last_line(&said) {
-            Some(line) => format!("the ProxyCommand {how}: {line}"),
-            None => format!("the ProxyCommand {how}"),
+            Some(line) => format!("{name} {how}: {line}"),
+            None => format!("{name} {how}"),
         }
     }
 

@@ -4,6 +4,7 @@
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use schedule::Direction;
 use sftp::{MARKER_PROTOCOL, ServerInfo};
 
 use super::host_auth_handler::memory_name;
@@ -162,6 +163,17 @@ pub fn findings(config: &HostConfig, memories: &MemoryStore) -> Option<(Findings
     let findings = memories.load(host, port, user, now)?.findings?;
     let age = findings.age(now)?;
     Some((findings, age))
+}
+
+/// Returns the rate of uploads to a host in bytes per second that was reached last on the present
+/// path.
+pub fn remembered_rate(config: &HostConfig, memories: &MemoryStore) -> Option<u64> {
+    let (host, port, user) = memory_name(config);
+    let now = SystemTime::now();
+    let learned = memories
+        .load(host, port, user, now)?
+        .learned(Direction::Up)?;
+    learned.age(seconds(now)).map(|_| learned.rate)
 }
 
 /// Returns what earlier connections learned about the remote longhaul; `absolute` if the remote

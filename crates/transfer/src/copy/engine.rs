@@ -586,6 +586,12 @@ impl<'a> Engine<'a> {
                 Some(SessionEvent::Settled) => {}
                 Some(SessionEvent::Says(line)) => {
                     let line = Name(line.into_bytes()).to_string();
+                    // Between two hosts either one may have said it.
+                    let both = self.source.is_some() && self.target.is_some();
+                    let line = match self.side(end).filter(|_| both) {
+                        Some(side) => format!("{}: {line}", side.name),
+                        None => line,
+                    };
                     self.warn(None, line);
                 }
                 Some(SessionEvent::Stalled(line)) => {

@@ -135,6 +135,10 @@ pub struct CopyOptions {
     /// Requirement that the local target is a directory.
     #[serde(skip)]
     pub target_directory: TargetDirectory,
+    /// Number of this part of a command that copies its sources in several parts, each with a
+    /// journal of its own; 0 for all of it.
+    #[serde(skip)]
+    pub part: u8,
 }
 
 /// Folder in which several machines keep the journals of their copies.
@@ -235,4 +239,15 @@ pub fn run(
     let edge = ThreadedEdge::new(connect, cancel);
     let engine = Engine::new(&options, &edge, progress, events);
     edge.drive(engine.into_summary(request))
+}
+
+/// Removes what an interrupted run of a copy to this machine has left: its temporaries and its
+/// journal.
+pub fn discard(request: CopyRequest, connect: &dyn Connect, cancel: &CancelToken) {
+    let options = request.options.clone();
+    let progress = Progress::default();
+    let mut events = |_: Event| {};
+    let edge = ThreadedEdge::new(connect, cancel);
+    let engine = Engine::new(&options, &edge, &progress, &mut events);
+    edge.drive(engine.discard(request));
 }

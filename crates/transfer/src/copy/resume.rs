@@ -2,6 +2,7 @@
 
 mod begin;
 mod boot;
+mod discard;
 mod left;
 mod note;
 mod patience;
@@ -308,6 +309,9 @@ impl Engine<'_> {
             (self.options.numeric_ids, b'n'),
         ] {
             identity.extend(flag.then_some(letter));
+        }
+        if self.options.part > 0 {
+            identity.extend([b'P', b'0'.saturating_add(self.options.part)]);
         }
         if let Some(dir) = &self.options.temp_dir {
             identity.push(b'T');

@@ -43,6 +43,8 @@ const TAKES: Duration = Duration::from_secs(10);
 const MOST_SAID: usize = 1 << 20;
 /// Maximum bytes of the source's first output that are searched for the reason of its end.
 const NOTED: usize = 4 << 10;
+/// Bytes of a host's line that a message repeats.
+const LONGEST_LINE: usize = 300;
 /// Largest message that the control protocol allows for the source.
 const LONGEST_REQUEST: usize = 16 << 10;
 
@@ -328,7 +330,8 @@ impl Conductor {
             None if self.copy.growing.is_some() && self.advance.is_stuck(Instant::now()) => {
                 let host = &self.copy.names.source;
                 let why = format!("{host}: no data for {} s", STUCK.as_secs());
-                Some(Ending::Lost(why))
+                // Another attempt would take as long.
+                Some(self.not_possible(why, MissingOn::default()))
             }
             None if !self.answered && self.started.elapsed() > FIRST_WORD => {
                 let host = &self.copy.names.target;
@@ -457,7 +460,20 @@ impl Conductor {
         let host = self.copy.names.source.clone();
         match says_absent(&self.noted) {
             true => format!("longhaul was not found on {host}"),
-            false => ended(&host, &self.copy.source.last_words()),
+            false => {
+                let words = self.copy.source.last_words();
+                // What the account's shell says instead, such as nologin.
+                let said = match says_refused(&self.noted) {
+                    true => None,
+                    false => last_line(&self.noted),
+                };
+                ended(
+                    &host,
+                    said.filter(|_| words.is_empty())
+                        .as_deref()
+                        .unwrap_or(&words),
+                )
+            }
         }
     }
 
@@ -471,10 +487,7 @@ impl Conductor {
         let why = match (absent, self.answered) {
             (true, _) => format!("longhaul was not found on {host}"),
             (_, true) => ended(&host, &words),
-            (_, false) => format!(
-                "longhaul on {host} ended before it answered: it may be too old for copies between \
-                 hosts; upgrade it"
-            ),
+            (_, false) => unanswered(&host, &words, said),
         };
         match self.way {
             Some(_) => Ending::Lost(why),
@@ -548,6 +561,31 @@ fn ended(host: &str, words: &str) -> String {
     }
 }
 
+/// The reason why a host has not answered: the words of its shell, or an old longhaul.
+fn unanswered(host: &str, words: &str, output: &[u8]) -> String {
+    let said = match words {
+        "" => last_line(output),
+        words => Some(words.to_owned()),
+    };
+    // Usage errors name the command or the help.
+    let usage = |said: &String| said.contains("receive") || said.contains("--help");
+    match said.filter(|said| !usage(said)) {
+        Some(said) => format!("{host}: longhaul cannot be started: {said}"),
+        None => format!(
+            "longhaul on {host} ended before it answered: it may be too old for copies between \
+             hosts; upgrade it"
+        ),
+    }
+}
+
+/// The last line of a host's output, escaped.
+fn last_line(output: &[u8]) -> Option<String> {
+    let lines = output.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
+    let line = lines.rev().find(|line| !line.is_empty())?;
+    let line = line.get(..LONGEST_LINE).unwrap_or(line);
+    Some(escape::name(line).to_string())
+}
+
 /// True if the command that starts longhaul has found none.
 fn says_absent(output: &[u8]) -> bool {
     let text = String::from_utf8_lossy(output);
@@ -590,5 +628,24 @@ mod tests {
         // The end of a large file takes long.
         advance.note(at(1300), 6, true);
         assert!(!advance.is_stuck(at(9000)));
+    }
+
+    /// An account whose shell is nologin was told to upgrade longhaul.
+    #[test]
+    fn the_words_of_a_shell_that_runs_nothing_are_repeated() {
+        let said = unanswered("h", "", b"\nThis account is currently not available.\n");
+        assert_eq!(
+            said,
+            "h: longhaul cannot be started: This account is currently not available."
+        );
+        let said = unanswered("h", "sh: permission denied", b"");
+        assert_eq!(said, "h: longhaul cannot be started: sh: permission denied");
+        for (words, output) in [("", &b""[..]), ("For more, try --help", b""), ("", b" \n")] {
+            assert!(
+                unanswered("h", words, output).contains("too old"),
+                "{words}"
+            );
+        }
+        assert!(!unanswered("h", "", b"\x1b[2J").contains('\x1b'));
     }
 }

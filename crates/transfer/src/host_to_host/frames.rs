@@ -83,6 +83,8 @@ pub(super) enum ToReceiver {
     /// The source has ended, for this reason.
     SourceEnded(String),
     Cancel,
+    /// Instead of the job: what an interrupted run of it has left is removed.
+    Discard(Box<ReceiverJob>),
 }
 
 /// Message of the receiver.
@@ -119,6 +121,7 @@ impl ToReceiver {
             Self::FromSource(bytes) => framed(34, bytes),
             Self::SourceEnded(why) => framed(35, &json(why)),
             Self::Cancel => framed(36, b""),
+            Self::Discard(job) => framed(37, &json(job)),
         }
     }
 
@@ -128,6 +131,7 @@ impl ToReceiver {
             34 => Ok(Self::FromSource(body)),
             35 => Ok(Self::SourceEnded(parse(&body)?)),
             36 => Ok(Self::Cancel),
+            37 => Ok(Self::Discard(Box::new(parse(&body)?))),
             _ => Err(InvalidFrame(format!("unknown message {kind}"))),
         }
     }

@@ -8,6 +8,7 @@
 mod blocks;
 mod conductor;
 mod dial_guard;
+mod discard;
 mod frames;
 mod names;
 mod receiver;
@@ -15,6 +16,7 @@ mod sources;
 
 pub use blocks::BlockSums;
 pub use conductor::{Ending, HostCopy, MissingOn, conduct};
+pub use discard::discard;
 pub use frames::{MOST_NOISE, ReceiverJob};
 pub use names::HostNames;
 pub use receiver::receive;

@@ -63,6 +63,11 @@ pub fn receive(
     reading.map_err(|e| format!("cannot start a thread: {e}"))?;
     let job = match next.recv_timeout(BEGIN) {
         Ok(Step::Job(job)) => job,
+        Ok(Step::Discard(job)) => {
+            discard(&job, &cancel);
+            voice.say(&FromReceiver::Done(Box::default()));
+            return Ok(());
+        }
         Ok(Step::Invalid(why)) => {
             voice.say(&FromReceiver::NoWay(why.clone()));
             return Err(why);
@@ -85,6 +90,7 @@ pub fn receive(
 /// Messages that the main thread waits for.
 enum Step {
     Job(Box<ReceiverJob>),
+    Discard(Box<ReceiverJob>),
     Listens,
     Failed(String),
     Invalid(String),
@@ -123,7 +129,9 @@ fn begin(
     match next.recv_timeout(LISTENS) {
         Ok(Step::Listens) => {}
         Ok(Step::Failed(why) | Step::Invalid(why)) => return Err(why),
-        Ok(Step::Job(_)) => return Err("the copy was requested twice".to_owned()),
+        Ok(Step::Job(_) | Step::Discard(_)) => {
+            return Err("the copy was requested twice".to_owned());
+        }
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
             return Err("the source's host did not answer".to_owned());
         }
@@ -155,15 +163,7 @@ fn run(
         ledger,
         job: &job,
     };
-    let remote = |path: &crate::report::Name| Place::Remote {
-        host: HostId(0),
-        path: path.0.clone(),
-    };
-    let request = CopyRequest {
-        sources: job.sources.iter().map(remote).collect(),
-        target: Place::Local(local(&job.target.0)),
-        options: job.options.clone(),
-    };
+    let request = request(&job);
     let progress = Progress::default();
     let (running, stopped) = channel::<()>();
     let mut summary = thread::scope(|scope| {
@@ -183,6 +183,31 @@ fn run(
     summary.failures.truncate(FAILURES);
     summary.elapsed = start.elapsed();
     summary
+}
+
+/// The job as a copy of this machine.
+fn request(job: &ReceiverJob) -> CopyRequest {
+    let remote = |path: &crate::report::Name| Place::Remote {
+        host: HostId(0),
+        path: path.0.clone(),
+    };
+    CopyRequest {
+        sources: job.sources.iter().map(remote).collect(),
+        target: Place::Local(local(&job.target.0)),
+        options: job.options.clone(),
+    }
+}
+
+/// Removes what an interrupted run of a job has left here.
+fn discard(job: &ReceiverJob, cancel: &CancelToken) {
+    let source = Source {
+        required: None,
+        link: Mutex::new(None),
+        connection_source: None,
+        ledger: None,
+        job,
+    };
+    copy::discard(request(job), &source, cancel);
 }
 
 /// Compares the copy with the checksums of the first source, which the host that it was read from
@@ -287,6 +312,7 @@ impl Reader {
     fn handle(&self, message: ToReceiver) {
         let step = match message {
             ToReceiver::Job(job) => Some(Step::Job(job)),
+            ToReceiver::Discard(job) => Some(Step::Discard(job)),
             ToReceiver::Cancel => {
                 self.cancel.cancel();
                 None

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::cancel::CancelToken;
 use crate::config::HostConfig;
 use crate::connect::SharedSettings;
+use crate::session::ConnectionSource;
 
 pub(crate) use burst::{Burst, burst};
 pub use plan::{ProbeError, probe};
@@ -50,4 +51,15 @@ pub struct ProbeTarget {
     pub cancel: CancelToken,
     /// Start of the measurement.
     pub start: Instant,
+    /// Channels of an open connection of ssh, for a login that is refused without questions.
+    pub master: Option<OpenConnection>,
+}
+
+/// An open connection of ssh (ControlMaster).
+#[derive(Clone)]
+pub struct OpenConnection {
+    /// Its socket as messages name it.
+    pub name: String,
+    /// Opens channels on it. They share one TCP connection.
+    pub channels: Arc<dyn ConnectionSource>,
 }

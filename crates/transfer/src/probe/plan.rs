@@ -11,10 +11,10 @@ use super::connection::{ChannelIndex, Connections, NO_ANSWER, Use};
 use super::load::{Load, LoadResult};
 use super::remote::{self, QuotaCount};
 use super::sampling::median;
-use super::{ProbeOptions, ProbeTarget};
+use super::{OpenConnection, ProbeOptions, ProbeTarget};
 use crate::bench::primitives::Primitive;
 use crate::config::HostConfig;
-use crate::connect::{self, ConnectError, ConnectionFactory, ConnectionFacts, SharedSettings};
+use crate::connect::{self, ConnectError, ConnectionFacts, SharedSettings};
 use crate::session::{ConnectionSource, Link};
 use crate::timeline::{Timeline, TimelineStep};
 
@@ -92,7 +92,22 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     (options.progress)("login", 0.0, time.as_secs_f64());
     let around = settings.clone();
     let connected = until_cancelled(target, move || connect::connect(config, &around));
-    let (link, factory) = match connected {
+    let connected = connected.map(|(link, factory)| Opened {
+        link: Box::new(link),
+        factory: Arc::new(factory),
+        over: None,
+    });
+    let connected = match (connected, &target.master) {
+        (Err(own), Some(master)) if own.check() == connect::ConnectCheck::Login => {
+            over_master(master, &own)
+        }
+        (connected, _) => connected,
+    };
+    let Opened {
+        link,
+        factory,
+        over,
+    } = match connected {
         Ok(connected) => connected,
         Err(error) => match stuck(&timeline, begun.elapsed()) {
             Some(stall) => {
@@ -115,13 +130,13 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     };
     let facts = facts.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut all = Connections::new().map_err(local)?;
-    all.add(Box::new(link)).map_err(local)?;
+    all.add(link).map_err(local)?;
     let mut run = Run {
         target,
         options,
         time,
         settings,
-        factory: Arc::new(factory),
+        factory,
         facts: facts.unwrap_or_default(),
         all,
         e: Evidence::default(),
@@ -132,7 +147,10 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         unusable: None,
     };
     run.e.expected = options.expected;
-    run.e.login = login_steps(&timeline);
+    match over {
+        None => run.e.login = login_steps(&timeline),
+        Some(why) => run.e.unseen.push(why),
+    }
     let measured = run.measure();
     if let Some(why) = run.unusable.take() {
         run.all.finish();
@@ -197,6 +215,32 @@ fn until_cancelled<T: Send + 'static>(
     }
 }
 
+/// First connection of a probe.
+struct Opened {
+    link: Box<dyn Link>,
+    factory: Arc<dyn ConnectionSource>,
+    /// What cannot be measured, because an open connection of ssh is used.
+    over: Option<String>,
+}
+
+/// Opens a channel on an open connection of ssh, since a login of our own was refused.
+fn over_master(master: &OpenConnection, own: &ConnectError) -> Result<Opened, ConnectError> {
+    tracing::info!("{own}");
+    let link = master.channels.another(false).map_err(|error| {
+        let why = format!("{}: {error}", master.name);
+        ConnectError::this_machine(connect::ConnectCheck::Session, why)
+    })?;
+    Ok(Opened {
+        link,
+        factory: Arc::clone(&master.channels),
+        over: Some(format!(
+            "the login, and several connections: the open connection of ssh at {} was measured, \
+             since a login without questions is refused",
+            master.name
+        )),
+    })
+}
+
 /// Evidence that large packets do not arrive: the identification did, the keys did not.
 fn stuck(timeline: &Timeline, after: Duration) -> Option<Stall> {
     let marks = timeline.marks();
@@ -245,7 +289,7 @@ pub(super) struct Run<'a> {
     pub(super) options: &'a ProbeOptions,
     pub(super) time: Duration,
     settings: SharedSettings,
-    factory: Arc<ConnectionFactory>,
+    factory: Arc<dyn ConnectionSource>,
     facts: ConnectionFacts,
     pub(super) all: Connections,
     pub(super) e: Evidence,

@@ -42,6 +42,7 @@ mod throttle;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use schedule::{JobId, LaneEvent, PackingMode, Told};
@@ -70,6 +71,9 @@ pub use remote_commands::{RemoteCommandEvent, RemoteCommandId};
 /// jobs that the fast lanes could have done.
 pub const MOST_JOBS: usize = 16384;
 
+/// Usual value of [`SessionOptions::resume_from`].
+pub const RESUME_FROM: u64 = 4 << 20;
+
 /// Options of a session.
 #[derive(Clone)]
 pub struct SessionOptions {
@@ -95,6 +99,11 @@ pub struct SessionOptions {
     /// Silence after which the session reports what it waits for, and repeats requests that the
     /// server may have dropped.
     pub patience: Duration,
+    /// Bytes that the session must have moved to connect again after the loss of its last
+    /// connection. Below that, starting over costs little.
+    pub resume_from: u64,
+    /// Set once all else of the run is done: a lost connection is then given up earlier.
+    pub awaited: Option<Arc<AtomicBool>>,
     /// Yield to all other traffic ([`schedule::Background`]). Use it with one connection: each
     /// further one would take its own share of the path.
     pub background: bool,
@@ -136,6 +145,8 @@ impl Default for SessionOptions {
             requests: None,
             buffer: None,
             patience: Duration::from_secs(10),
+            resume_from: RESUME_FROM,
+            awaited: None,
             bear_losses: true,
             background: false,
             pack: PackingMode::default(),

@@ -14,8 +14,8 @@ const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(5);
 /// Time without a connection after which the session is given up.
 const GIVEN_UP: Duration = Duration::from_secs(120);
-/// Bytes moved below which a lost session is not resumed, since starting over costs little.
-pub(super) const WORTH: u64 = 4 << 20;
+/// Time without a connection after which a session is given up for which the rest of the run waits.
+const AWAITED: Duration = Duration::from_secs(15);
 /// Consecutive refused logins before giving up; a single one may be a cut connection.
 const REFUSED: u32 = 3;
 /// Consecutive lost connections with less than [`LITTLE`] bytes moved on them before giving up.
@@ -65,6 +65,8 @@ enum Attempt {
 pub(super) struct LastConnection {
     /// Bytes that the session has moved.
     pub moved: u64,
+    /// Bytes from which on the session is worth resuming.
+    pub resume_from: u64,
     /// This end closed the connection because of a source file that became shorter.
     pub torn: bool,
     /// The link used an optional feature that may be the reason for its failure.
@@ -159,7 +161,7 @@ impl Reconnect {
     ) -> AfterLoss {
         let why = error.into_words();
         // A shortened source file is a problem of that file, even if little was moved before.
-        let worth = last.moved >= WORTH || last.torn || last.own_choice;
+        let worth = last.moved >= last.resume_from || last.torn || last.own_choice;
         let fruitless = match last.moved.saturating_sub(self.moved) < LITTLE {
             true => self.fruitless + 1,
             false => 0,
@@ -224,13 +226,14 @@ impl Reconnect {
         Rejoined::ConnectedAgain
     }
 
-    /// Takes the failure of an attempt. Returns the reason for which the session must be given up,
-    /// if it must.
+    /// Takes the failure of an attempt. `awaited` means that all else of the run is done. Returns the
+    /// reason for which the session must be given up, if it must.
     pub(super) fn failed(
         &mut self,
         now: Instant,
         why: &NoMoreConnections,
         awaiting: bool,
+        awaited: bool,
     ) -> Option<String> {
         self.tries += 1;
         // An attempt on a dead path takes as long as the wait, so the next one follows at once.
@@ -239,7 +242,8 @@ impl Reconnect {
         self.attempt = Attempt::At(next);
         match &self.link {
             LinkState::Lost(since, first) => {
-                let late = now.saturating_duration_since(*since) > GIVEN_UP;
+                let patience = if awaited { AWAITED } else { GIVEN_UP };
+                let late = now.saturating_duration_since(*since) > patience;
                 let refused = matches!(why, NoMoreConnections::Login(_)) && self.tries >= REFUSED;
                 (late || refused).then(|| format!("{first}; reconnecting failed: {why}"))
             }

@@ -1,5 +1,6 @@
 //! Consequences of lost lanes and connections, and of new connections, for the whole session.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use schedule::{ConnectionId, LaneError, LaneId};
@@ -9,9 +10,9 @@ use crate::session::connection::Connection;
 use crate::session::direct::DirectStep;
 use crate::session::lane::{LaneOnChannel, LaneRole};
 use crate::session::losses::{AfterLane, BareConnection, EndedLane, STALLED, is_stalled};
-use crate::session::reconnect::{AfterLoss, LastConnection, Rejoined, WORTH};
+use crate::session::reconnect::{AfterLoss, LastConnection, Rejoined};
 use crate::session::remote_commands::RemoteCommandEvent;
-use crate::session::{Link, LinkError, NoMoreConnections, SessionEvent};
+use crate::session::{Link, LinkError, NoMoreConnections, RESUME_FROM, SessionEvent};
 
 /// Silence that is not worth counting.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -146,10 +147,11 @@ impl SessionCore {
         let connection_source = self.options.connection_source.as_ref();
         let open = connection_source.is_some_and(|r| r.is_open() || r.asks());
         if let Some(connection_source) = connection_source.filter(|_| own_choice) {
-            connection_source.choose_nothing(moved < WORTH);
+            connection_source.choose_nothing(moved < RESUME_FROM);
         }
         let last = LastConnection {
             moved,
+            resume_from: self.options.resume_from,
             torn,
             own_choice,
             open,
@@ -350,7 +352,9 @@ impl SessionCore {
             Err(why) => {
                 tracing::debug!("cannot connect: {why}");
                 let awaiting = self.is_awaiting();
-                if let Some(why) = self.reconnect.failed(now, &why, awaiting) {
+                let awaited = self.options.awaited.as_ref();
+                let awaited = awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed));
+                if let Some(why) = self.reconnect.failed(now, &why, awaiting, awaited) {
                     self.lose(now, why);
                 }
                 return;

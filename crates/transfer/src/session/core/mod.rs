@@ -23,7 +23,7 @@ use crate::session::losses::{Losses, STALLED};
 use crate::session::machine::Machine;
 use crate::session::nap::nap;
 use crate::session::pacing::Pacing;
-use crate::session::reconnect::{Reconnect, WORTH};
+use crate::session::reconnect::Reconnect;
 use crate::session::remote_commands::{
     CONTROL, RemoteCommandEvent, RemoteCommandId, RemoteCommands,
 };
@@ -449,7 +449,7 @@ impl SessionCore {
         let in_flight = |on: &LaneOnChannel| on.lane().stats().bytes_in_flight > 0;
         connection_source.is_some_and(|r| r.is_open())
             && self.pacing.silence_counts()
-            && self.dispatcher.scheduler().stats().moved >= WORTH
+            && self.dispatcher.scheduler().stats().moved >= self.options.resume_from
             && self.dispatcher.lanes().iter().any(in_flight)
     }
 

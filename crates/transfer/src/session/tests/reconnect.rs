@@ -1,10 +1,12 @@
 use super::*;
+use crate::session::RESUME_FROM;
 use crate::session::tests::machine;
 
 /// A loss after which reconnecting can help.
 fn last(moved: u64) -> LastConnection {
     LastConnection {
         moved,
+        resume_from: RESUME_FROM,
         torn: false,
         own_choice: false,
         open: true,
@@ -44,7 +46,7 @@ fn waits_grow_and_differ() {
 #[test]
 fn attempts_follow_a_loss_with_growing_waits() {
     let mut now = Instant::now();
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     let mut waits = Vec::new();
     for _ in 0..7 {
         let at = reconnect
@@ -54,7 +56,10 @@ fn attempts_follow_a_loss_with_growing_waits() {
         now = at;
         assert_eq!(reconnect.start(now, false), Some(Start::Silently));
         assert_eq!(reconnect.poll_timeout(false), None, "one at a time");
-        assert_eq!(reconnect.failed(now, &refused("refused"), false), None);
+        assert_eq!(
+            reconnect.failed(now, &refused("refused"), false, false),
+            None
+        );
     }
     assert_eq!(waits, [200, 400, 800, 1600, 3200, 5000, 5000]);
 }
@@ -62,18 +67,18 @@ fn attempts_follow_a_loss_with_growing_waits() {
 #[test]
 fn an_attempt_that_took_as_long_as_the_wait_is_followed_at_once() {
     let now = Instant::now();
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     let start = now + FIRST;
     assert!(reconnect.start(start, false).is_some());
     let end = start + Duration::from_secs(5);
-    reconnect.failed(end, &refused("timed out"), false);
+    reconnect.failed(end, &refused("timed out"), false, false);
     assert_eq!(reconnect.poll_timeout(false), Some(end));
 }
 
 #[test]
 fn nothing_starts_before_its_time() {
     let now = Instant::now();
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     let early = now + FIRST - Duration::from_millis(1);
     assert_eq!(reconnect.start(early, false), None);
     assert!(reconnect.start(now + FIRST, false).is_some());
@@ -83,18 +88,18 @@ fn nothing_starts_before_its_time() {
 fn a_loss_is_final_unless_connecting_again_can_help() {
     let now = Instant::now();
     let hopeless = [
-        last(WORTH - 1),
+        last(RESUME_FROM - 1),
         LastConnection {
             open: false,
-            ..last(WORTH)
+            ..last(RESUME_FROM)
         },
         LastConnection {
             answered: false,
-            ..last(WORTH)
+            ..last(RESUME_FROM)
         },
         LastConnection {
             wanted: false,
-            ..last(WORTH)
+            ..last(RESUME_FROM)
         },
     ];
     for last in hopeless {
@@ -125,7 +130,7 @@ fn connections_that_are_lost_before_they_move_anything_end_the_session() {
     let now = Instant::now();
     let mut reconnect = Reconnect::new(now, machine());
     for nth in 0..FRUITLESS + 2 {
-        let after = reconnect.lost(now, last(WORTH), broken());
+        let after = reconnect.lost(now, last(RESUME_FROM), broken());
         let ends = nth > FRUITLESS;
         assert_eq!(matches!(after, AfterLoss::GiveUp(_)), ends, "{nth}");
         if !ends {
@@ -140,7 +145,7 @@ fn connections_that_move_something_are_replaced_for_ever() {
     let now = Instant::now();
     let mut reconnect = Reconnect::new(now, machine());
     for nth in 1..50 {
-        let after = reconnect.lost(now, last(WORTH * nth), broken());
+        let after = reconnect.lost(now, last(RESUME_FROM * nth), broken());
         assert!(matches!(after, AfterLoss::ConnectAgain(_)), "{nth}");
         reconnect.start(now + LONGEST, false);
         assert_eq!(reconnect.succeeded(now), Rejoined::ConnectedAgain);
@@ -150,11 +155,11 @@ fn connections_that_move_something_are_replaced_for_ever() {
 #[test]
 fn a_login_that_is_refused_three_times_after_a_loss_is_final() {
     let mut now = Instant::now();
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     for nth in 1..=REFUSED {
         now = reconnect.poll_timeout(false).expect("an attempt");
         reconnect.start(now, false);
-        let over = reconnect.failed(now, &denied("permission denied"), false);
+        let over = reconnect.failed(now, &denied("permission denied"), false, false);
         let text = "the path is gone; reconnecting failed: permission denied".to_owned();
         assert_eq!(over, (nth == REFUSED).then_some(text));
     }
@@ -164,13 +169,13 @@ fn a_login_that_is_refused_three_times_after_a_loss_is_final() {
 #[test]
 fn another_host_key_after_a_loss_ends_the_session_with_that_reason() {
     let mut now = Instant::now();
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     let key = "its host key is another one than the first connection's";
     let mut last = None;
     for _ in 0..REFUSED {
         now = reconnect.poll_timeout(false).expect("an attempt");
         reconnect.start(now, false);
-        last = reconnect.failed(now, &denied(key), false);
+        last = reconnect.failed(now, &denied(key), false, false);
     }
     assert!(last.is_some_and(|why| why.ends_with(key)));
 }
@@ -179,18 +184,48 @@ fn another_host_key_after_a_loss_ends_the_session_with_that_reason() {
 fn refused_connections_are_tried_for_two_minutes() {
     let began = Instant::now();
     let (mut now, mut tries) = (began, 0);
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     let why = loop {
         now = reconnect.poll_timeout(false).expect("an attempt");
         reconnect.start(now, false);
         tries += 1;
-        if let Some(why) = reconnect.failed(now, &refused("no route to host"), false) {
+        if let Some(why) = reconnect.failed(now, &refused("no route to host"), false, false) {
             break why;
         }
     };
     assert!(why.ends_with("no route to host"), "{why}");
     assert!(now - began > GIVEN_UP && now - began < GIVEN_UP + LONGEST * 2);
     assert!((20..40).contains(&tries), "{tries}");
+}
+
+/// The copy to the only host left of a fan-out kept the command waiting for two minutes.
+#[test]
+fn a_session_for_which_the_run_waits_is_given_up_earlier() {
+    let began = Instant::now();
+    let mut now = began;
+    let mut reconnect = after_loss(now, RESUME_FROM);
+    loop {
+        now = reconnect.poll_timeout(false).expect("an attempt");
+        reconnect.start(now, false);
+        let awaited = now - began > AWAITED / 2;
+        let given_up = reconnect.failed(now, &refused("connection refused"), false, awaited);
+        if given_up.is_some() {
+            break;
+        }
+    }
+    assert!(now - began > AWAITED && now - began < AWAITED + LONGEST * 2);
+}
+
+/// A host of several that had moved less than 4 MiB, its share of the path, was not connected again.
+#[test]
+fn a_session_of_many_is_resumed_however_little_it_has_moved() {
+    let mut reconnect = Reconnect::new(Instant::now(), machine());
+    let last = LastConnection {
+        resume_from: 1,
+        ..last(1)
+    };
+    let after = reconnect.lost(Instant::now(), last, broken());
+    assert!(matches!(after, AfterLoss::ConnectAgain(_)), "{after:?}");
 }
 
 #[test]
@@ -204,7 +239,7 @@ fn a_silent_path_is_left_after_twelve_seconds_and_the_user_is_told_once() {
         first.line().as_deref(),
         Some("no data from the server for 12 s; reconnecting")
     );
-    reconnect.failed(began + DARK, &refused("timed out"), true);
+    reconnect.failed(began + DARK, &refused("timed out"), true, false);
     let next = reconnect.poll_timeout(true).expect("another attempt");
     let second = reconnect.start(next, true).expect("another attempt");
     assert_eq!(second.line(), None);
@@ -215,7 +250,7 @@ fn data_end_the_attempts_beside_a_silent_connection() {
     let now = Instant::now();
     let mut reconnect = Reconnect::new(now, machine());
     reconnect.start(now + DARK, true);
-    reconnect.failed(now + DARK, &refused("timed out"), true);
+    reconnect.failed(now + DARK, &refused("timed out"), true, false);
     let heard = now + DARK + Duration::from_millis(50);
     assert_eq!(reconnect.heard(heard), DARK + Duration::from_millis(50));
     assert_eq!(reconnect.poll_timeout(true), Some(heard + DARK));
@@ -227,7 +262,7 @@ fn attempts_beside_a_silent_connection_end_when_nothing_is_awaited_any_more() {
     let mut reconnect = Reconnect::new(now, machine());
     reconnect.start(now + DARK, true);
     assert_eq!(
-        reconnect.failed(now + DARK, &refused("timed out"), false),
+        reconnect.failed(now + DARK, &refused("timed out"), false, false),
         None
     );
     assert_eq!(reconnect.poll_timeout(false), None);
@@ -236,7 +271,7 @@ fn attempts_beside_a_silent_connection_end_when_nothing_is_awaited_any_more() {
 #[test]
 fn late_data_of_a_lost_connection_do_not_end_the_attempts() {
     let now = Instant::now();
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     reconnect.heard(now);
     assert_eq!(reconnect.poll_timeout(false), Some(now + FIRST));
 }
@@ -247,7 +282,7 @@ fn late_data_of_a_lost_connection_do_not_end_the_attempts() {
 #[test]
 fn a_login_that_was_in_progress_at_the_loss_is_the_new_connection() {
     let now = Instant::now();
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     assert_eq!(reconnect.connected(now), Rejoined::ConnectedAgain);
     assert!(!reconnect.is_lost());
     assert_eq!(reconnect.poll_timeout(false), None, "no attempt is needed");
@@ -256,7 +291,7 @@ fn a_login_that_was_in_progress_at_the_loss_is_the_new_connection() {
 #[test]
 fn an_attempt_that_ends_after_another_login_gives_one_more_connection() {
     let now = Instant::now();
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     reconnect.start(now + FIRST, false);
     assert_eq!(reconnect.connected(now + FIRST), Rejoined::ConnectedAgain);
     assert_eq!(reconnect.succeeded(now + FIRST), Rejoined::Beside);
@@ -265,11 +300,11 @@ fn an_attempt_that_ends_after_another_login_gives_one_more_connection() {
 #[test]
 fn an_attempt_that_fails_after_another_login_is_not_repeated() {
     let now = Instant::now();
-    let mut reconnect = after_loss(now, WORTH);
+    let mut reconnect = after_loss(now, RESUME_FROM);
     reconnect.start(now + FIRST, false);
     reconnect.connected(now + FIRST);
     assert_eq!(
-        reconnect.failed(now + FIRST, &denied("refused"), false),
+        reconnect.failed(now + FIRST, &denied("refused"), false, false),
         None
     );
     assert_eq!(reconnect.poll_timeout(false), None);
@@ -281,7 +316,7 @@ fn a_loss_during_an_attempt_waits_for_that_attempt() {
     let now = Instant::now();
     let mut reconnect = Reconnect::new(now, machine());
     reconnect.start(now + DARK, true);
-    let after = reconnect.lost(now + DARK, last(WORTH), broken());
+    let after = reconnect.lost(now + DARK, last(RESUME_FROM), broken());
     assert!(matches!(after, AfterLoss::ConnectAgain(_)));
     assert_eq!(reconnect.poll_timeout(false), None);
     assert_eq!(reconnect.succeeded(now + DARK), Rejoined::ConnectedAgain);

@@ -1,0 +1,281 @@
+//! Finds the large files of a fan-out, which hosts pass on to each other.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use sync::{Filter, FilterBuilder};
+use transfer::copy::{CopyOptions, CopyRequest, DeltaUse, Place, SourceFilter, SourceName};
+
+use super::Part;
+
+/// Smallest file that is passed on: for a smaller one, the further logins take longer than they save.
+const LEAST: u64 = 32 << 20;
+/// Most files that are passed on.
+const MOST: usize = 1000;
+/// Most entries that are looked at.
+const MOST_ENTRIES: usize = 1_000_000;
+
+/// A file that is passed on.
+pub(super) struct LargeFile {
+    pub(super) source: PathBuf,
+    /// Its path beneath the target.
+    pub(super) below: Vec<u8>,
+    pub(super) size: u64,
+}
+
+/// The large files of a copy.
+pub(super) struct LargeFiles {
+    pub(super) files: Vec<LargeFile>,
+    /// There is more to copy.
+    pub(super) rest: bool,
+}
+
+/// Selection of files by their size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::several) enum Sizes {
+    Small,
+    Large,
+}
+
+impl Sizes {
+    /// Restricts a request to files of these sizes.
+    pub(in crate::several) fn of(self, mut request: CopyRequest) -> CopyRequest {
+        let mut filter = FilterBuilder::default();
+        match self {
+            Self::Small => filter.at_most(LEAST - 1),
+            Self::Large => filter.at_least(LEAST),
+        };
+        // Without patterns there is nothing that cannot be compiled.
+        let filter: Option<Filter> = filter.build().ok();
+        request.options.filter = filter.map(|filter| SourceFilter::new(filter, false));
+        request.options.part = match self {
+            Self::Small => 1,
+            Self::Large => 2,
+        };
+        request
+    }
+}
+
+/// Finds the large files of a copy.
+///
+/// # Errors
+/// A clause that says why none of them is passed on.
+pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
+    let mut search = Search {
+        found: LargeFiles {
+            files: Vec::new(),
+            rest: false,
+        },
+        entries: 0,
+        seen: HashSet::new(),
+    };
+    for source in &request.sources {
+        let Place::Local(path) = source else {
+            return Err("a source is on a host".to_owned());
+        };
+        let name = match SourceName::of(source) {
+            SourceName::Known(name) => name,
+            SourceName::Contents => Vec::new(),
+            SourceName::Matched => return Err("a source is a pattern".to_owned()),
+        };
+        search.add(path, name, &request.options)?;
+    }
+    if search.found.files.is_empty() {
+        let one = matches!(request.sources.as_slice(), [Place::Local(path)] if path.is_file());
+        return Err(match one {
+            true => format!("the file is smaller than {} MiB", LEAST >> 20),
+            false => format!("no file has {} MiB or more", LEAST >> 20),
+        });
+    }
+    Ok(search.found)
+}
+
+struct Search {
+    found: LargeFiles,
+    entries: usize,
+    /// Device and inode number of the directories that were entered.
+    seen: HashSet<(u64, u64)>,
+}
+
+impl Search {
+    fn add(&mut self, path: &Path, below: Vec<u8>, options: &CopyOptions) -> Result<(), String> {
+        self.entries += 1;
+        if self.entries > MOST_ENTRIES {
+            return Err("there are too many files to look for large ones".to_owned());
+        }
+        // The copy reports what cannot be read.
+        let Ok(meta) = path.metadata() else {
+            self.found.rest = true;
+            return Ok(());
+        };
+        if meta.is_file() && meta.len() >= LEAST {
+            if below.iter().any(|b| b"*?[\\".contains(b)) {
+                return Err("the name of a large file has characters of a pattern".to_owned());
+            }
+            if self.found.files.len() == MOST {
+                return Err(format!("more than {MOST} files have {} MiB", LEAST >> 20));
+            }
+            self.found.files.push(LargeFile {
+                source: path.to_owned(),
+                below,
+                size: meta.len(),
+            });
+            return Ok(());
+        }
+        self.found.rest = true;
+        let enters = meta.is_dir() && options.recursive;
+        if !enters || !self.seen.insert((meta.dev(), meta.ino())) {
+            return Ok(());
+        }
+        let before = self.found.files.len();
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let below = match below.is_empty() {
+                true => name.as_bytes().to_vec(),
+                false => [&below, &b"/"[..], name.as_bytes()].concat(),
+            };
+            self.add(&entry.path(), below, options)?;
+        }
+        if options.preserve && self.found.files.len() > before {
+            return Err("-p keeps the times of directories with large files".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Options of the copies between the hosts.
+pub(super) fn options(options: &CopyOptions) -> Result<CopyOptions, String> {
+    let needs = [
+        (options.archive, "--archive"),
+        (options.inplace, "--inplace"),
+        (options.temp_dir.is_some(), "--temp-dir"),
+        (options.verify, "--verify"),
+        (options.xattrs, "--xattrs"),
+        (options.acls, "--acls"),
+        (options.hard_links, "--hard-links"),
+        (options.sparse, "--sparse"),
+        (options.safe_links, "--safe-links"),
+        (options.delta == DeltaUse::Always, "--delta"),
+        (options.filter.is_some(), "a filter"),
+    ];
+    match needs.into_iter().find(|(set, _)| *set) {
+        Some((_, flag)) => Err(format!("{flag} is for copies from this machine")),
+        None => Ok(CopyOptions {
+            delta: DeltaUse::Never,
+            ..options.clone()
+        }),
+    }
+}
+
+/// Path that a file gets at a host, whose target must be a directory by its form.
+pub(super) fn path_at(part: &Part, below: &[u8]) -> Result<Vec<u8>, String> {
+    match &part.request.target {
+        Place::Remote { path, .. } if path == b"." => Ok(below.to_vec()),
+        Place::Remote { path, .. } if path.ends_with(b"/") => Ok([path, below].concat()),
+        _ => Err(format!(
+            "{}: write a slash at the end of a target that is a directory",
+            part.name
+        )),
+    }
+}
+
+/// The only source if that is a directory. Its name in the target depends on the target: a directory
+/// that does not exist becomes the copy itself.
+pub(super) fn only_tree(request: &CopyRequest) -> Option<Vec<u8>> {
+    match request.sources.as_slice() {
+        [source @ Place::Local(path)] if path.is_dir() => match SourceName::of(source) {
+            SourceName::Known(name) => Some(name),
+            SourceName::Contents | SourceName::Matched => None,
+        },
+        _ => None,
+    }
+}
+
+/// Copies the contents of the only source, a directory whose copy is the target itself.
+pub(in crate::several) fn contents(mut request: CopyRequest) -> CopyRequest {
+    for source in &mut request.sources {
+        if let Place::Local(path) = source {
+            *path = path.join(".");
+        }
+    }
+    request
+}
+
+/// The copy of a single large file from here to a host.
+pub(super) fn alone(request: &CopyRequest, file: &LargeFile, path: &[u8]) -> CopyRequest {
+    let folder = path.iter().rposition(|b| *b == b'/');
+    let folder = folder.and_then(|at| path.get(..=at)).unwrap_or(b".");
+    CopyRequest {
+        sources: vec![Place::Local(file.source.clone())],
+        target: Place::Remote {
+            host: transfer::copy::HostId(0),
+            path: folder.to_vec(),
+        },
+        options: request.options.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(sources: &[&Path], recursive: bool) -> CopyRequest {
+        CopyRequest {
+            sources: sources
+                .iter()
+                .map(|path| Place::Local((*path).to_owned()))
+                .collect(),
+            target: Place::Local(PathBuf::new()),
+            options: CopyOptions {
+                recursive,
+                ..CopyOptions::default()
+            },
+        }
+    }
+
+    fn found(request: &CopyRequest) -> Result<(Vec<String>, bool), String> {
+        let found = find(request)?;
+        let below = |file: &LargeFile| String::from_utf8_lossy(&file.below).into_owned();
+        let mut names: Vec<String> = found.files.iter().map(below).collect();
+        names.sort();
+        Ok((names, found.rest))
+    }
+
+    /// One file of the operands was passed on, and none of a tree.
+    #[test]
+    fn large_files_are_found_in_operands_and_trees() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("tree/sub")).unwrap();
+        for name in ["one", "tree/two", "tree/sub/three"] {
+            fs::File::create(at(name)).unwrap().set_len(LEAST).unwrap();
+        }
+        fs::write(at("tree/small"), b"x").unwrap();
+        std::os::unix::fs::symlink("..", at("tree/sub/loop")).unwrap();
+        let (one, tree) = (at("one"), at("tree"));
+        assert_eq!(
+            found(&request(&[&one], false)),
+            Ok((vec!["one".to_owned()], false))
+        );
+        let all = ["one", "tree/sub/three", "tree/two"].map(str::to_owned);
+        assert_eq!(
+            found(&request(&[&one, &tree], true)),
+            Ok((all.to_vec(), true))
+        );
+        let contents = ["sub/three", "two"].map(str::to_owned);
+        let dot = at("tree/.");
+        assert_eq!(
+            found(&request(&[&dot], true)),
+            Ok((contents.to_vec(), true))
+        );
+        let small = at("tree/small");
+        let why = found(&request(&[&small], false)).unwrap_err();
+        assert_eq!(why, "the file is smaller than 32 MiB");
+        let mut kept = request(&[&tree], true);
+        kept.options.preserve = true;
+        assert!(found(&kept).is_err());
+    }
+}

@@ -1,0 +1,251 @@
+//! Copies a file from one host of a chain to the next.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use schedule::PackingMode;
+use ssh::direct_control::GrowingBlocks;
+use transfer::cancel::CancelToken;
+use transfer::connect::{ConnectCheck, ConnectError, RemoteCommand, RemoteRole};
+use transfer::host_to_host::{
+    self, BlockSums, Ending, HostCopy, HostNames, MissingOn, ReceiverJob,
+};
+use transfer::report::{Event, Name, Outcome, Progress, Summary};
+
+use super::{CANCEL_SEEN, Chain, FileNumber, LinkFile, Sums};
+
+/// Requests in flight from one host to the one before it.
+const REQUESTS: u64 = 32;
+
+/// Time in which a host must log in to pass a file on, or to get it from another host.
+const LOGIN: Duration = Duration::from_secs(120);
+
+/// Result of a copy from another host.
+pub(super) enum Passed {
+    Over(Box<Summary>),
+    /// The file did not arrive, for this reason.
+    Not(String, MissingOn),
+    /// A connection was lost, for this reason. The same host may go on.
+    Lost(String),
+    /// The host before it cannot be reached, for this reason.
+    Gone(String),
+    /// The receiving host cannot be reached, for this reason.
+    Unreached(String),
+}
+
+impl Chain<'_> {
+    /// Removes the part of a file that another host has sent, and its journal.
+    pub(super) fn discard(&self, number: usize, file: FileNumber) {
+        let Some(Ok((blocks, _))) = self.sums(file) else {
+            return;
+        };
+        let hosts = self.run.hosts();
+        let discarded = || -> Result<(), String> {
+            let job = self.job((number, number), file, blocks)?;
+            let (host, cancel) = (self.links[number].host, self.run.cancel());
+            let receiver = hosts.start_role(host, RemoteRole::Receiver, cancel, Some(LOGIN))?;
+            host_to_host::discard(receiver, job)
+        };
+        if let Err(why) = discarded() {
+            let name = &self.links[number].name;
+            tracing::debug!("{name}: cannot remove the part from another host: {why}");
+        }
+    }
+
+    /// Copies a file from a host to another one.
+    pub(super) fn pass(
+        &self,
+        (from, to): (usize, usize),
+        file: FileNumber,
+        progress: &Progress,
+        events: &mut dyn FnMut(Event),
+    ) -> Passed {
+        let cancel = CancelToken::default();
+        let not = |why: &str| Passed::Not(why.to_owned(), MissingOn::default());
+        let Some(sums) = self.sums(file) else {
+            return not("interrupted");
+        };
+        let (blocks, growing) = match sums {
+            Ok(sums) => sums,
+            Err(why) => return not(&format!("the source: {why}")),
+        };
+        {
+            let mut state = self.lock();
+            if state.hosts[from].failed {
+                return not("the host before it failed");
+            }
+            while !(state.hosts[from].ready || state.hosts[from].over) {
+                if self.run.cancel().is_cancelled() || state.hosts[from].failed {
+                    return not("the host before it failed");
+                }
+                let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
+                state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            state.hosts[to].from = Some(from);
+            state.hosts[to].cancel = Some(cancel.clone());
+        }
+        let (receiver, source) = match self.start((from, to), &cancel) {
+            Ok(roles) => roles,
+            Err(passed) => return passed,
+        };
+        let copy = match self.copy_between((from, to), file, (receiver, source), (blocks, growing))
+        {
+            Ok(copy) => copy,
+            Err(why) => return not(&why),
+        };
+        // The copy from another host, or from here, reports its own failures.
+        let mut failures = Vec::new();
+        let mut shown = |event| match event {
+            Event::Failed { .. } => failures.push(event),
+            event => events(event),
+        };
+        let ending = host_to_host::conduct(copy, progress, &mut shown, &cancel);
+        if progress.bytes_done() > 0 || !matches!(ending, Ending::NotPossible(..)) {
+            self.lock().hosts[to].begun.push(file);
+        }
+        match ending {
+            Ending::Done(summary) if self.ends(&summary) => {
+                failures.into_iter().for_each(events);
+                Passed::Over(summary)
+            }
+            Ending::Done(summary) => {
+                let failure = summary.failures.first();
+                let why = failure.map_or_else(
+                    || "the host before it failed".to_owned(),
+                    |failure| format!("{}: {}", failure.path, failure.reason),
+                );
+                Passed::Not(why, MissingOn::default())
+            }
+            Ending::NotPossible(why, missing) => Passed::Not(why, missing),
+            Ending::Lost(why) => Passed::Lost(why),
+        }
+    }
+
+    /// Starts longhaul on the receiving host, and on the one before it.
+    fn start(
+        &self,
+        (from, to): (usize, usize),
+        cancel: &CancelToken,
+    ) -> Result<(RemoteCommand, RemoteCommand), Passed> {
+        let start = |host: usize, role| {
+            let host = self.links[host].host;
+            let hosts = self.run.hosts();
+            hosts.start_role(host, role, cancel, Some(LOGIN))
+        };
+        let failed = |error: ConnectError, lost: fn(String) -> Passed| match error.check() {
+            // The host runs no commands.
+            ConnectCheck::Session => Passed::Not(error.into(), MissingOn::default()),
+            _ => lost(error.into()),
+        };
+        let receiver = start(to, RemoteRole::Receiver);
+        let receiver = receiver.map_err(|error| failed(error, Passed::Unreached))?;
+        let source = start(from, RemoteRole::Source);
+        let source = source.map_err(|error| failed(error, Passed::Gone))?;
+        Ok((receiver, source))
+    }
+
+    /// True if a copy needs no other way: it is complete, the user has interrupted the run, or the
+    /// host's disk is full, whoever sends.
+    fn ends(&self, summary: &Summary) -> bool {
+        match summary.outcome {
+            Outcome::Complete => true,
+            Outcome::Interrupted => self.run.cancel().is_cancelled(),
+            _ => {
+                let mut failures = summary.failures.iter();
+                failures.any(|failure| is_about_space(&failure.reason))
+            }
+        }
+    }
+
+    fn at(&self, host: usize, file: FileNumber) -> Result<&LinkFile, String> {
+        let files = self.links[host].files.as_ref().map_err(Clone::clone)?;
+        files
+            .get(file)
+            .ok_or_else(|| "internal error: unknown file".to_owned())
+    }
+
+    fn job(
+        &self,
+        (from, to): (usize, usize),
+        file: FileNumber,
+        blocks: BlockSums,
+    ) -> Result<ReceiverJob, String> {
+        let hosts = self.run.hosts();
+        let (there, here) = (self.at(from, file)?, self.at(to, file)?);
+        let from = &self.links[from];
+        let options = hosts.session_options();
+        Ok(ReceiverJob {
+            version: ReceiverJob::VERSION,
+            host: from.name.clone(),
+            // The same for every host that passes the file on, so that any of them can continue.
+            identity: format!("fan-out:{}", blocks.identity()),
+            sources: there.files.names.iter().cloned().map(Name).collect(),
+            target: Name(here.path.clone()),
+            options: self.options.clone(),
+            limit: options.limit,
+            // The blocks arrive about in their order, in which one lane asks for them.
+            connections: Some(1),
+            channels: Some(1),
+            // The host before waits with more than these on its pool of threads.
+            requests: Some(options.requests.map_or(REQUESTS, |most| most.min(REQUESTS))),
+            buffer: options.buffer,
+            // Blocks that are not there yet are only waited for by READ.
+            pack: PackingMode::Never,
+            secured: hosts.algorithms(from.host)?,
+            blocks: Some(blocks),
+            source: Vec::new(),
+            here: Vec::new(),
+            token: Default::default(),
+        })
+    }
+
+    fn copy_between(
+        &self,
+        (from, to): (usize, usize),
+        file: FileNumber,
+        (receiver, source): (RemoteCommand, RemoteCommand),
+        (blocks, growing): (BlockSums, GrowingBlocks),
+    ) -> Result<HostCopy, String> {
+        let job = self.job((from, to), file, blocks)?;
+        let files = self.at(from, file)?.files.clone();
+        Ok(HostCopy {
+            source,
+            receiver,
+            names: HostNames {
+                source: self.links[from].name.clone(),
+                root: files.root.clone(),
+                target: self.links[to].name.clone(),
+            },
+            files,
+            follow: false,
+            growing: Some(growing),
+            job,
+        })
+    }
+
+    /// Waits for the checksums of a file; `None` after a cancel.
+    fn sums(&self, file: FileNumber) -> Option<Sums> {
+        let mut state = self.lock();
+        loop {
+            if self.run.cancel().is_cancelled() {
+                return None;
+            }
+            if let Some(sums) = &state.sums[file] {
+                return Some(sums.clone());
+            }
+            let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// True if the receiving host has no room for a file, whoever sends it.
+fn is_about_space(reason: &str) -> bool {
+    let words = [
+        "no space left on device",
+        "disk quota exceeded",
+        "file too large",
+    ];
+    let reason = reason.to_ascii_lowercase();
+    words.iter().any(|words| reason.contains(words))
+}
