@@ -13,8 +13,8 @@ use sys::{Symlinks, open_beneath};
 
 use crate::beneath::{PathRoot, split};
 
-/// Most roots of a client. A sync names its target and the directories of `--backup-dir` and
-/// `--link-dest`.
+/// Maximum number of roots of a client. A sync names its target and the directories of
+/// `--backup-dir` and `--link-dest`.
 const MOST: usize = 8;
 /// Longest path of a root in bytes; the kernel opens no longer one (PATH_MAX).
 const LONGEST: usize = 4095;

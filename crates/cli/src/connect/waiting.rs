@@ -35,7 +35,7 @@ pub(super) fn wait_for<T: Send + 'static>(
         match result.recv_timeout(CANCEL_SEEN) {
             Ok(result) => return result,
             Err(RecvTimeoutError::Disconnected) => {
-                let why = "the connecting thread ended unexpectedly";
+                let why = "internal error: the connecting thread ended unexpectedly";
                 return Err(ConnectError::this_machine(ConnectCheck::Reach, why));
             }
             Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {

@@ -198,7 +198,7 @@ impl Reorder {
 }
 
 impl PathSpec {
-    /// Most bytes in queues and in flight, both directions together.
+    /// Maximum bytes in queues and in flight, both directions together.
     pub fn under_way(&self) -> u64 {
         check::under_way(self)
     }

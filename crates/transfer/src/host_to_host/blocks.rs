@@ -133,7 +133,7 @@ impl ExpectedContent for RequiredBlocks {
 
 /// Says from where on a copy is wrong.
 pub(super) fn differs(at: u64) -> String {
-    format!("bytes from {at} on differ from the source")
+    format!("the copy differs from the source from byte {at} on; copy it again")
 }
 
 /// BLAKE3 of a range of a file.
