@@ -32,9 +32,7 @@ pub(crate) use expected::ExpectedContent;
 pub(crate) use metadata::{LostMetadata, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
 pub use relay::HostToHostBuffer;
-pub(crate) use source::{
-    EntryStat, LocalSource, attributes, has_holes, identity, open_regular,
-};
+pub(crate) use source::{EntryStat, LocalSource, attributes, has_holes, identity, open_regular};
 pub(crate) use target::{
     CreateSettings, FinishSettings, LocalTarget, create_target, mtime_of, timestamps,
 };
