@@ -215,7 +215,10 @@ impl Sync<'_> {
         if self.options.dry_run || self.run.stopped() {
             return;
         }
-        memory.keep();
+        // A refused run must not make the next one take the other file system for the usual one.
+        if !memory.has_changed() || (self.options.delete && self.refused.is_none()) {
+            memory.keep();
+        }
         self.change(plan, links).await;
     }
 
