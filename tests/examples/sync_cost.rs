@@ -238,6 +238,8 @@ impl Connect for Host {
             plain: false,
             look: None,
             sends_much: false,
+            relaying: false,
+            masters: Arc::default(),
             timeline: None,
             hop: Arc::new(|_| Err(ConnectError::configuration("no host is passed through"))),
         };
