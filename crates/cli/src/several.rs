@@ -220,9 +220,9 @@ impl AllCopies<'_> {
         let over = CancelToken::default();
         thread::scope(|scope| {
             if let Some(chain) = &self.chain {
-                let over = over.clone();
-                scope.spawn(move || chain.watch(&over));
-                scope.spawn(move || chain.sum_up());
+                let (watched, summed) = (over.clone(), over.clone());
+                scope.spawn(move || chain.watch(&watched));
+                scope.spawn(move || chain.sum_up(&summed));
             }
             if self.fans_out {
                 let over = over.clone();
