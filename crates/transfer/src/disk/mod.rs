@@ -4,7 +4,6 @@
 //! is a source, a target or, for a copy between two hosts, a [`HostToHostBuffer`] in memory.
 
 mod adopt;
-mod basis_file;
 mod check;
 mod delta;
 mod directories;
@@ -16,7 +15,6 @@ mod metadata;
 mod packed;
 mod pool;
 mod relay;
-mod replace;
 mod source;
 mod target;
 mod temp_name;
@@ -32,9 +30,7 @@ pub(crate) use expected::ExpectedContent;
 pub(crate) use metadata::{LostMetadata, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
 pub use relay::HostToHostBuffer;
-pub(crate) use source::{
-    EntryStat, LocalSource, attributes, has_holes, identity, open_regular,
-};
+pub(crate) use source::{EntryStat, LocalSource, attributes, has_holes, identity, open_regular};
 pub(crate) use target::{
     CreateSettings, FinishSettings, LocalTarget, create_target, mtime_of, timestamps,
 };
