@@ -171,20 +171,26 @@ impl Machine {
         )
     }
 
-    /// Returns the preforked processes that wait for clients.
-    fn all_ready(&self) -> Vec<u32> {
-        let serving = self.daemon.serving();
-        let mut all = self.daemon.descendants();
-        all.retain(|pid| !serving.contains(pid));
-        all
-    }
-
-    /// Returns the preforked processes of this user; root's is the fork server of the accounts'
-    /// processes.
-    fn ready(&self, uid: &str) -> Vec<u32> {
-        let mut all = self.all_ready();
-        all.retain(|pid| fact(*pid, "Uid").is_some_and(|ids| ids[0] == uid));
-        all
+    /// Waits until the preforked processes have given up what they can and wait for clients.
+    /// Returns the fork server of the accounts' processes, which is root's, and the process that
+    /// reads what the next client sends before its login.
+    fn preforked(&self) -> [u32; 2] {
+        let is_ready = |pid: u32| fact(pid, "Name").is_some_and(|name| name == ["longhaul:ready"]);
+        let is_root = |pid: u32| fact(pid, "Uid").map(|ids| ids[0] == "0");
+        wait::found(
+            Duration::from_secs(20),
+            || {
+                let mut all = self.daemon.descendants();
+                all.retain(|pid| is_ready(*pid));
+                let [one, other] = all[..] else { return None };
+                match (is_root(one)?, is_root(other)?) {
+                    (true, false) => Some([one, other]),
+                    (false, true) => Some([other, one]),
+                    _ => None,
+                }
+            },
+            || format!("{:?}:\n{}", self.daemon.descendants(), self.daemon.log()),
+        )
     }
 
     /// Waits for a process of the server that runs as this user, and returns it.
@@ -275,7 +281,7 @@ fn each_login_is_a_process_with_the_accounts_rights_and_no_more() {
     // It also lacks the sockets by which other clients arrive, which the fork server has.
     let mine = sockets(pid);
     assert_eq!(mine.len(), 2, "its client and its monitor: {mine:?}");
-    let templates = sockets(machine.ready("0")[0]);
+    let templates = sockets(machine.preforked()[0]);
     assert_eq!(templates.len(), 1, "{templates:?}");
     assert!(mine.is_disjoint(&templates), "{mine:?}, {templates:?}");
     drop(session);
@@ -291,7 +297,7 @@ fn what_stands_ready_has_given_up_what_it_can() {
     };
     // One login, so that there is something to leave behind.
     machine.sftp("alice", &["pwd"]).expect_code(0);
-    let template = machine.ready("0")[0];
+    let [template, spare] = machine.preforked();
     let words = |pid: u32, name: &str| fact(pid, name).unwrap_or_default();
     assert_eq!(words(template, "Seccomp"), ["2"]);
     assert_eq!(words(template, "NoNewPrivs"), ["1"]);
@@ -304,16 +310,12 @@ fn what_stands_ready_has_given_up_what_it_can() {
         let known = ["/dev/null", "pipe:", "socket:"];
         assert!(known.iter().any(|k| leads.starts_with(k)), "{leads}");
     }
-    let of_nobody = |pid: &u32| words(*pid, "Uid")[0] != "0";
-    let all = machine.all_ready();
-    let spare: Vec<u32> = all.into_iter().filter(of_nobody).collect();
-    assert_eq!(spare.len(), 1, "{spare:?}");
-    assert_eq!(words(spare[0], "NoNewPrivs"), ["1"]);
-    assert_eq!(words(spare[0], "CapPrm"), ["0000000000000000"]);
-    assert!(words(spare[0], "Groups").is_empty());
-    let root = fs::read_link(format!("/proc/{}/root", spare[0])).expect("root may");
+    assert_eq!(words(spare, "NoNewPrivs"), ["1"]);
+    assert_eq!(words(spare, "CapPrm"), ["0000000000000000"]);
+    assert!(words(spare, "Groups").is_empty());
+    let root = fs::read_link(format!("/proc/{spare}/root")).expect("root may");
     assert_eq!(root, Path::new("/run/longhaul"));
-    assert_eq!(sockets(spare[0]).len(), 1, "its monitor");
+    assert_eq!(sockets(spare).len(), 1, "its monitor");
 }
 
 #[test]
@@ -324,7 +326,7 @@ fn logins_leave_nothing_behind() {
     let held = || {
         wait::until(
             Duration::from_secs(20),
-            || machine.daemon.serving().is_empty() && machine.all_ready().len() == 2,
+            || machine.daemon.serving().is_empty(),
             || {
                 let all = machine.daemon.descendants();
                 format!("{all:?}:\n{}", machine.daemon.log())
@@ -334,7 +336,7 @@ fn logins_leave_nothing_behind() {
             let all = fs::read_dir(format!("/proc/{pid}/fd"));
             all.expect("root may").count()
         };
-        let template = machine.ready("0")[0];
+        let [template, _] = machine.preforked();
         let server = machine.daemon.pid();
         (descriptors(server), descriptors(template), template)
     };
@@ -361,18 +363,14 @@ fn what_stands_ready_is_replaced_when_it_ends() {
     let Some(machine) = Machine::start(&[]) else {
         return;
     };
-    // A process that ends right after its start is not replaced at once, so that the test waits for
-    // a second.
-    std::thread::sleep(Duration::from_millis(1100));
-    let before = machine.all_ready();
-    assert_eq!(before.len(), 2, "{before:?}");
+    let before = machine.preforked();
     let session = machine
         .sftp_with(&machine.key, "bob", &[])
         .in_terminal()
         .spawn();
     assert!(session.shows("sftp>"), "{}", machine.daemon.log());
     let account = machine.process_of(54_002);
-    let killed = machine.all_ready();
+    let killed = machine.preforked();
     for pid in &killed {
         let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
         kill_process(pid, Signal::KILL).expect("root may");
@@ -391,14 +389,15 @@ fn what_stands_ready_is_replaced_when_it_ends() {
         || fact(account, "Uid").is_none(),
         || "it is still there".to_owned(),
     );
-    let log = machine.daemon.log();
-    assert!(
-        log.contains("the process of the account was killed"),
-        "{log}"
+    let was_killed = "the process of the account was killed";
+    wait::until(
+        Duration::from_secs(20),
+        || machine.daemon.log().contains(was_killed),
+        || machine.daemon.log(),
     );
-    let now = machine.all_ready();
-    assert_eq!(now.len(), 2, "{now:?}");
-    assert!(now.iter().all(|pid| !before.contains(pid)));
+    let now = machine.preforked();
+    let old = [before, killed].concat();
+    assert!(now.iter().all(|pid| !old.contains(pid)), "{now:?}, {old:?}");
     drop(session);
 }
 

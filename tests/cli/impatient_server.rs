@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::Client;
 use ssh::key::PrivateKey;
-use testkit::Seed;
 use testkit::sftp_model::{Fs, Personality, SftpModel};
 use testkit::sshd_model::{SshdConfig, SshdModel};
 use testkit::tree::write_file;
+use testkit::{Seed, wait};
 
-/// Time in which everything has arrived that a client sends at once.
+/// Time without input after which everything has arrived that a client sends at once.
 const FLIGHT: Duration = Duration::from_millis(30);
 const SIZE: usize = 100_000;
 
@@ -40,12 +40,11 @@ fn serve(mut stream: TcpStream, config: SshdConfig) -> Option<Vec<u8>> {
         };
         let mut all = part[..n].to_vec();
         if !model.is_authenticated() {
-            std::thread::sleep(FLIGHT);
-            stream.set_nonblocking(true).expect("a mode");
-            while let Ok(n @ 1..) = stream.read(&mut part) {
+            while wait::readable(&stream, FLIGHT)
+                && let Ok(n @ 1..) = stream.read(&mut part)
+            {
                 all.extend_from_slice(&part[..n]);
             }
-            stream.set_nonblocking(false).expect("a mode");
         }
         model.handle_input(Instant::now(), &all);
     }

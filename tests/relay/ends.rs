@@ -251,10 +251,11 @@ fn a_client_who_gives_up_is_not_connected_for() {
     relay.says("the client broke the connection");
 }
 
-/// Sends bytes with a pause before each, which is shorter than the limit under test.
+/// Sends bytes with a pause before each, which is shorter than the limit under test. Nothing may
+/// happen to the connection in a pause.
 fn trickle(from: &mut TcpStream, to: &mut TcpStream, times: usize, pause: Duration) {
     for _ in 0..times {
-        thread::sleep(pause);
+        assert!(!wait::readable(&*to, pause), "the connection has ended");
         from.write_all(b"x").unwrap();
         to.read_exact(&mut [0]).unwrap();
     }

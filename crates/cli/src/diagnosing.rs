@@ -92,19 +92,14 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
         .for_probe(HostId(0))
         .map_err(|e| told(e.to_string(), Exit::from(&e)))?;
     let shows = world.stderr_is_terminal && !world.dumb && !args.login.quiet;
-    let drawn = Arc::clone(&console);
-    let options = ProbeOptions {
-        time: args.time,
-        data: args.data.unwrap_or(DATA),
-        remote_path: Some(path.clone()).filter(|path| !path.is_empty() && path != b"."),
-        local_disk,
-        expected: args.expected.map(|rate| rate.bytes() as f64),
-        progress: Arc::new(move |what, used, left| {
-            if shows {
-                drawn.draw(|columns| bar::of_time(what, used, left, columns));
-            }
-        }),
-    };
+    let mut options = probe_options(args, path);
+    options.local_disk = local_disk;
+    if shows {
+        let drawn = Arc::clone(&console);
+        options.progress = Arc::new(move |what, used, left| {
+            drawn.draw(|columns| bar::of_time(what, used, left, columns));
+        });
+    }
     let target = ProbeTarget {
         config,
         settings,
@@ -144,6 +139,19 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
         },
         exit,
     ))
+}
+
+/// Settings of the flags, without progress.
+fn probe_options(args: &DoctorArgs, remote_path: &[u8]) -> ProbeOptions {
+    ProbeOptions {
+        time: args.time,
+        data: args.data.unwrap_or(DATA),
+        remote_path: (!remote_path.is_empty() && remote_path != b".")
+            .then(|| remote_path.to_owned()),
+        local_disk: None,
+        expected: args.expected.map(|rate| rate.bytes() as f64),
+        progress: Arc::new(|_, _, _| {}),
+    }
 }
 
 /// Checks that the page of `--html` has a directory to be in.

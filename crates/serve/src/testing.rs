@@ -1,8 +1,10 @@
 //! Helpers for tests that send requests to a server.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,6 +14,23 @@ use sftp::{
 use wire::Rest;
 
 use crate::{Access, AnswerChunk, Export, Server};
+
+/// Clock that stands still: a server handles all available requests in one turn, however busy the
+/// machine is.
+pub(crate) fn still_clock() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
+}
+
+/// Clock on which every reading takes a millisecond.
+pub(crate) fn counting_clock() -> Instant {
+    thread_local! {
+        static READ: Cell<u32> = const { Cell::new(0) };
+    }
+    let read = READ.get() + 1;
+    READ.set(read);
+    still_clock() + read * Duration::from_millis(1)
+}
 
 /// Encodes requests, preceded by INIT if `first` is set.
 pub(crate) fn input(requests: &[Request<'_>], first: bool) -> Bytes {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -160,20 +160,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
     let wrong = |e: io::Error| format!("cannot serve status or metrics: {e}");
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = told.threads.unwrap_or(cores);
-    let predecessor = match &told.handover {
-        Some(path) => handover::meet(path)?,
-        None => None,
-    };
-    let (predecessor, handed_on) = match predecessor {
-        Some((predecessor, sockets)) => {
-            (Some(predecessor), InheritedSockets::ByPredecessor(sockets))
-        }
-        None => {
-            let wrong = |e: io::Error| format!("cannot serve status or metrics: {e}");
-            let sockets = systemd::listeners().map_err(wrong)?;
-            (None, InheritedSockets::ByStarter(sockets))
-        }
-    };
+    let (predecessor, handed_on) = inherited(told.handover.as_deref())?;
     let facing = told.relays.iter().filter_map(|relay| relay.facing.as_ref());
     let keys: BTreeSet<_> = facing
         .map(|facing| facing.fingerprint().to_owned())
@@ -229,16 +216,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
         move || reloading.reload(),
     )
     .map_err(wrong)?;
-    let mut out = io::stdout().lock();
-    let mut lines: Vec<String> = relays
-        .listening()
-        .iter()
-        .map(|at| format!("listening on {at}\n"))
-        .collect();
-    lines.extend(shown.map(|at| format!("status at http://{at}/\n")));
-    let said = out.write_all(lines.concat().as_bytes());
-    said.map_err(|e| format!("cannot write to standard output: {e}"))?;
-    drop(out);
+    announce(&relays, shown).map_err(|e| format!("cannot write to standard output: {e}"))?;
     systemd::notify("READY=1");
     relays.wait();
     if let (Some(path), Some(offered)) = (told.handover, offered)
@@ -248,6 +226,29 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
         let _ = fs::remove_file(path);
     }
     Ok(())
+}
+
+/// Takes the sockets of the running relay that waits at `handover`, or else those of systemd.
+fn inherited(
+    handover: Option<&Path>,
+) -> Result<(Option<handover::Predecessor>, InheritedSockets), String> {
+    let predecessor = handover.map(handover::meet).transpose()?;
+    if let Some((predecessor, sockets)) = predecessor.flatten() {
+        let sockets = InheritedSockets::ByPredecessor(sockets);
+        return Ok((Some(predecessor), sockets));
+    }
+    let wrong = |e: io::Error| format!("cannot use the sockets from systemd: {e}");
+    let sockets = systemd::listeners().map_err(wrong)?;
+    Ok((None, InheritedSockets::ByStarter(sockets)))
+}
+
+/// Prints the addresses of the relays and of the status page.
+fn announce(relays: &Relays, status: Option<SocketAddr>) -> io::Result<()> {
+    let listening = relays.listening();
+    let listening = listening.iter().map(|at| format!("listening on {at}\n"));
+    let status = status.map(|at| format!("status at http://{at}/\n"));
+    let lines: String = listening.chain(status).collect();
+    io::stdout().lock().write_all(lines.as_bytes())
 }
 
 /// Raises the limit of open files: a connection needs two descriptors, and pipes while it is busy.

@@ -6,7 +6,7 @@ use super::codel::{FqCodel, QueueDecision};
 use super::delay::Delay;
 use super::drain::LeakyBucket;
 use super::flight::{Flight, FrameInFlight};
-use super::limits::{LimitBuckets, flow_of};
+use super::limits::{FlowKey, LimitBuckets, flow_of};
 use super::nanoseconds;
 use crate::figures::{DirectionStatistics, PacketCount};
 use crate::packet::{
@@ -201,22 +201,10 @@ impl Link {
                 continue;
             }
             policers.iter_mut().for_each(|policer| policer.add(bytes));
-            if !self.queue.takes(bytes) {
+            let entered = enqueue(&mut self.queue, self.codel.as_mut(), flow, bytes, now);
+            let Some(mut departs) = entered else {
                 figures.drops.queue.add(count, bytes);
                 continue;
-            }
-            let transmission = self.queue.time_of(bytes);
-            let last = self.queue.empty_at().saturating_add(transmission);
-            let codel = self.codel.as_mut();
-            let decision = codel.map(|codel| codel.decide(flow, bytes, now, last));
-            if decision == Some(QueueDecision::Drop) {
-                figures.drops.queue.add(count, bytes);
-                continue;
-            }
-            self.queue.add(bytes);
-            let mut departs = match decision {
-                Some(QueueDecision::Pass) => now.saturating_add(transmission),
-                _ => self.queue.empty_at(),
             };
             if self.blackouts.iter().any(|cut| cut.contains(&departs)) {
                 figures.drops.blackout.add(count, bytes);
@@ -316,4 +304,29 @@ fn blackout(event: &Event) -> Option<Range<u64>> {
         }
         EventKind::Reset => None,
     }
+}
+
+/// Puts bytes of a flow into the queue. Returns the time when they leave it; `None` if they are
+/// dropped.
+fn enqueue(
+    queue: &mut LeakyBucket,
+    codel: Option<&mut FqCodel>,
+    flow: Option<FlowKey>,
+    bytes: u64,
+    now: u64,
+) -> Option<u64> {
+    if !queue.takes(bytes) {
+        return None;
+    }
+    let transmission = queue.time_of(bytes);
+    let last = queue.empty_at().saturating_add(transmission);
+    let decision = codel.map(|codel| codel.decide(flow, bytes, now, last));
+    if decision == Some(QueueDecision::Drop) {
+        return None;
+    }
+    queue.add(bytes);
+    Some(match decision {
+        Some(QueueDecision::Pass) => now.saturating_add(transmission),
+        _ => queue.empty_at(),
+    })
 }

@@ -10,8 +10,6 @@ use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
 
 /// Size in bytes up to which a file counts as a question rather than as data.
 const LITTLE: u64 = 4096;
-/// Number of lost lanes after which a job itself is assumed to be the cause.
-const MOST_LOSSES: u32 = 4;
 
 impl Scheduler {
     pub(super) fn on_lane(&mut self, lane: LaneId, event: LaneEvent) {
@@ -63,6 +61,7 @@ impl Scheduler {
         let Some(state) = self.board.lose_lane(lane) else {
             return;
         };
+        let fruitful = self.is_loss_fruitful(&state);
         let of_part = |id: JobId| self.board.assigned().file_of_part(id);
         let owners: Vec<(JobId, RemotePath)> = temporaries
             .into_iter()
@@ -83,7 +82,12 @@ impl Scheduler {
             };
             let (board, files) = (&mut self.board, &mut self.files);
             match role {
-                Assigned::Whole(queued) => self.whole_lost(lane, &state, *queued, why),
+                Assigned::Whole(mut queued) => {
+                    if state.has_spoken() {
+                        queued.losses.note(fruitful);
+                    }
+                    self.whole_lost(lane, &state, *queued, why);
+                }
                 Assigned::Part(file) => files.part_lost(board, file, id, why),
                 Assigned::Finish(file) | Assigned::Check(file) => {
                     if files.finish_lost(file) {
@@ -109,12 +113,21 @@ impl Scheduler {
         }
     }
 
-    /// Handles the loss of a lane with a whole job. A lane that never reported anything was
-    /// refused; that does not count against its jobs.
+    /// True if something was done between the previous loss of a lane and this one. A lane that
+    /// never reported anything was refused; its loss does not count.
+    fn is_loss_fruitful(&mut self, state: &LaneState) -> bool {
+        let done = self.board.stats().done;
+        let fruitful = done > self.done_at_loss;
+        if state.has_spoken() {
+            self.done_at_loss = done;
+        }
+        fruitful
+    }
+
+    /// Handles the loss of a lane with a whole job.
     fn whole_lost(&mut self, lane: LaneId, state: &LaneState, mut queued: Queued, why: &str) {
         let id = queued.job.id;
-        queued.losses += u32::from(state.has_spoken());
-        if queued.hint.relayed || queued.losses >= MOST_LOSSES {
+        if queued.hint.relayed || queued.losses.are_its_fault() {
             let fault = Fault {
                 what: why.to_owned(),
                 remote: true,

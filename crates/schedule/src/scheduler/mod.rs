@@ -6,6 +6,7 @@ mod board;
 mod dirs;
 mod events;
 mod expected;
+mod job_losses;
 mod lanes;
 mod meter;
 mod orphaned_temps;
@@ -24,6 +25,7 @@ pub use self::report::{
 pub(crate) use self::split::ByteRanges;
 
 use self::board::Board;
+use self::job_losses::JobLosses;
 use self::lanes::{ChannelEnd, LaneState};
 use self::queues::{QueueName, Queued};
 use self::split::SplitFiles;
@@ -47,6 +49,8 @@ pub struct Scheduler {
     files: SplitFiles,
     /// Time of the last check for stalled lanes.
     looked: Instant,
+    /// Number of jobs done when a lane was last lost.
+    done_at_loss: u64,
     revision: u64,
 }
 
@@ -60,6 +64,7 @@ impl Scheduler {
             board: Board::new(options, now),
             files: SplitFiles::new(now),
             looked: now,
+            done_at_loss: 0,
             revision: 0,
         }
     }
@@ -70,7 +75,7 @@ impl Scheduler {
         let queued = Queued {
             job,
             hint,
-            losses: 0,
+            losses: JobLosses::default(),
             whole: false,
         };
         self.board.queue(queued, false);

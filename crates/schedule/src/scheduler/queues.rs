@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::Hint;
 use super::assignments::Assigned;
+use super::job_losses::JobLosses;
 use crate::job::place_of_listing;
 use crate::{Job, JobId, JobKind};
 
@@ -13,7 +14,7 @@ pub(super) struct Queued {
     pub(super) job: Job,
     pub(super) hint: Hint,
     /// Number of lanes that were lost with the job.
-    pub(super) losses: u32,
+    pub(super) losses: JobLosses,
     /// Do not cut the file, or list the directory in one flight: that has failed before.
     pub(super) whole: bool,
 }
@@ -180,7 +181,9 @@ impl JobQueues {
     /// Resets the loss counters of all jobs but long listings.
     pub(super) fn forgive(&mut self) {
         for name in ALL.into_iter().filter(|name| *name != QueueName::LongLists) {
-            self.queue(name).iter_mut().for_each(|q| q.losses = 0);
+            self.queue(name)
+                .iter_mut()
+                .for_each(|q| q.losses = JobLosses::default());
         }
     }
 
@@ -203,7 +206,7 @@ mod tests {
                 kind,
             },
             hint: Hint::default(),
-            losses: 1,
+            losses: JobLosses::one(true),
             whole: false,
         }
     }
@@ -257,7 +260,11 @@ mod tests {
         assert!(!queues.are_quiet());
         queues.forgive();
         let losses = queues.of(QueueName::LongLists).front().map(|q| q.losses);
-        assert_eq!(losses, Some(1), "a long listing is not forgiven");
+        assert_eq!(
+            losses,
+            Some(JobLosses::one(true)),
+            "a long listing is not forgiven"
+        );
         let each = ALL.map(|name| order(&mut queues, name));
         assert_eq!(each, [vec![1], vec![], vec![4], vec![2], vec![3]]);
         assert!(queues.are_quiet() && queues.len() == 0);

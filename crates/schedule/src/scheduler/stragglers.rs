@@ -237,7 +237,7 @@ impl View<'_> {
             Some(Assigned::Whole(queued)) => {
                 let least = self.board.options().least;
                 let small = queued.hint.size.is_none_or(|size| size < least);
-                small && !queued.hint.relayed && queued.losses == 0
+                small && !queued.hint.relayed && queued.losses.count() == 0
             }
             _ => false,
         }

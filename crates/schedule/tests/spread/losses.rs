@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use schedule::{JobKind, Keep, PutOptions};
+use schedule::{
+    Attributes, ConnectionId, Hint, Job, JobId, JobKind, Keep, LaneEvent, LaneId, LaneReport,
+    PutOptions, Scheduler, SchedulerEvent,
+};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Personality};
 
@@ -248,4 +251,59 @@ fn what_a_lost_lane_had_is_not_begun_again_after_a_cancel() {
         assert!(w.done(put) || w.failed(put).is_some());
     }
     w.assert_clean();
+}
+
+/// Loses lanes one after the other while a query is on them, which is not answered; before each
+/// loss another one is, if `is_other_done`. Returns true if the first query has failed.
+fn fails_after(lost: u32, is_other_done: bool) -> bool {
+    let now = testkit::sftp_model::epoch();
+    let mut spread = Scheduler::new(crate::world::small(), now);
+    let query = |id| Job {
+        id,
+        kind: JobKind::Stat {
+            path: crate::world::remote("file"),
+            follow: false,
+        },
+    };
+    spread.push(now, query(JobId(1)), Hint::default());
+    for channel in 0..lost {
+        let lane = LaneId {
+            connection: ConnectionId(0),
+            channel,
+        };
+        let report = LaneReport {
+            wants: 64,
+            ..LaneReport::default()
+        };
+        spread.lane_opened(now, lane, false, report);
+        let other = JobId(100 + u64::from(channel));
+        if is_other_done {
+            spread.push(now, query(other), Hint::default());
+        }
+        while spread.poll_order().is_some() {}
+        // A lane without any event was refused, which does not count.
+        let attributes = LaneEvent::Attributes(JobId(1), Attributes::default());
+        spread.handle_lane(now, lane, attributes);
+        if is_other_done {
+            spread.handle_lane(now, lane, LaneEvent::Done(other));
+        }
+        spread.lane_is_over(now, lane);
+        spread.lane_lost(now, lane, Vec::new(), "it ended");
+    }
+    let failed = |event| matches!(event, SchedulerEvent::Lane(LaneEvent::Failed(JobId(1), _)));
+    std::iter::from_fn(|| spread.poll_event()).any(failed)
+}
+
+/// Bug: the jobs of a host that ends every channel failed when the session was to give it up, and
+/// depending on their number the copy ended as if the host was well.
+#[test]
+fn lanes_on_which_nothing_is_done_are_no_jobs_fault() {
+    assert!(!fails_after(7, false));
+    assert!(fails_after(8, false), "the work must end");
+}
+
+#[test]
+fn lanes_on_which_others_are_done_are_lost_because_of_what_is_not() {
+    assert!(!fails_after(3, true));
+    assert!(fails_after(4, true));
 }

@@ -6,7 +6,7 @@ use rustix::fs::{Advice, fadvise};
 use sftp::{Attrs, OpenFlags, Request, RequestId, Response, StatusCode};
 use testkit::Seed;
 
-use crate::testing::{input, served};
+use crate::testing::{input, served, still_clock};
 use crate::{Access, Export, Server};
 
 const LEN: usize = 1 << 20;
@@ -49,7 +49,7 @@ fn answers_have_the_order_of_the_requests_whoever_carries_them_out() {
     for told in [true, false] {
         let folder = folder(1);
         let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
-        let mut server = Server::new(&export);
+        let mut server = Server::new(&export).with_clock(still_clock);
         server.several_at_once(told);
         let handle = 0_u32.to_be_bytes();
         let both = OpenFlags::READ | OpenFlags::WRITE;
@@ -105,7 +105,7 @@ fn answers_have_the_order_of_the_requests_whoever_carries_them_out() {
 fn what_makes_a_file_durable_keeps_nobody_waiting() {
     let folder = folder(1);
     let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
-    let mut server = Server::new(&export);
+    let mut server = Server::new(&export).with_clock(still_clock);
     server.several_at_once(true);
     let handle = 0_u32.to_be_bytes();
     let asked = [
@@ -151,7 +151,7 @@ fn a_long_copy_keeps_nobody_else_waiting_and_ends_with_its_client() {
     long.set_len(1 << 42).expect("a hole");
     let path = path.to_str().expect("ours").as_bytes();
     let export = Export::everything(Access::Full);
-    let mut server = Server::new(&export);
+    let mut server = Server::new(&export).with_clock(still_clock);
     server.several_at_once(true);
     let (from, to) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes());
     let asked = [
@@ -178,7 +178,7 @@ fn a_long_copy_is_answered_in_its_place() {
     let path = folder.path().join("0");
     fs::write(&path, Seed::new(7).bytes(9 << 20)).expect("ours");
     let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
-    let mut server = Server::new(&export);
+    let mut server = Server::new(&export).with_clock(still_clock);
     server.several_at_once(true);
     let (from, to) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes());
     let both = OpenFlags::READ | OpenFlags::WRITE;
@@ -249,7 +249,7 @@ fn it_makes_no_difference_to_the_client() {
         let all = |told: Option<bool>| {
             let folder = folder(3);
             let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
-            let mut server = Server::new(&export);
+            let mut server = Server::new(&export).with_clock(still_clock);
             if let Some(told) = told {
                 server.several_at_once(told);
             }

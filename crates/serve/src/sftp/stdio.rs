@@ -23,10 +23,17 @@ const WAITS: Duration = Duration::from_millis(2);
 /// # Errors
 /// The client does not speak SFTP, or one of the streams failed. Answers to earlier requests were
 /// sent if possible.
-pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Result<(), StreamError> {
+pub fn stdio(input: impl AsFd, output: impl Write, export: &Export) -> Result<(), StreamError> {
     let incoming = IncomingStream::new(input.as_fd());
-    let mut server = Server::new(export);
-    server.read_ahead(&incoming);
+    run(Server::new(export), &incoming, output)
+}
+
+fn run<'e>(
+    mut server: Server<'e>,
+    incoming: &'e IncomingStream<'e>,
+    mut output: impl Write,
+) -> Result<(), StreamError> {
+    server.read_ahead(incoming);
     server.several_at_once(false);
     // Time since which answers wait or are being made. An answer that took long, as the first part
     // of a counted tree, leaves at once; otherwise it would share a packet of sshd's with later
@@ -41,7 +48,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
             return send(&mut server, &mut output).map(|_| ());
         }
         loop {
-            let waiting = *since.get_or_insert_with(Instant::now);
+            let waiting = *since.get_or_insert_with(|| server.now());
             if let Err(error) = server.handle(&mut received) {
                 // Earlier requests stay carried out, even if their answers cannot be sent.
                 server.end_set();
@@ -49,12 +56,12 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
                 return Err(error);
             }
             // While one file is made durable, more arrive, so groups grow by themselves.
-            if received.is_empty() && server.holds() && !comes(&server, &incoming, WAITS) {
+            if received.is_empty() && server.holds() && !comes(&server, incoming, WAITS) {
                 send(&mut server, &mut output)?;
                 server.end_set();
             }
             let few = received.is_empty() && server.waiting() < FEW;
-            if few && comes_soon(&server, &incoming, waiting) {
+            if few && comes_soon(&server, incoming, waiting) {
                 break;
             }
             since = None;
@@ -70,7 +77,7 @@ fn comes_soon(server: &Server<'_>, incoming: &IncomingStream<'_>, since: Instant
     if server.waiting() == 0 {
         return false;
     }
-    let Some(left) = WAITS.checked_sub(since.elapsed()) else {
+    let Some(left) = WAITS.checked_sub(server.now().saturating_duration_since(since)) else {
         return false;
     };
     comes(server, incoming, left)

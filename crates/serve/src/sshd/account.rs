@@ -136,10 +136,12 @@ fn wait_for_login(link: &Link, task: &AccountTask) -> io::Result<Option<Message>
 
 /// Drops to the account's rights. Nothing after this call has more rights than the account.
 fn become_account(task: &AccountTask, template: Pid) -> io::Result<()> {
+    // The name is inherited from the fork server. Until it changes, the process is root's.
+    confine::set_name(confine::SERVES)?;
     confine::become_user(task.uid, task.gid, &task.groups)?;
     // A change of user resets these settings, so they are set again. The seccomp filter is
     // inherited from the fork server.
-    confine::seal_off(confine::SERVES)?;
+    confine::seal_off()?;
     if !task.runs_programs {
         confine::run_nothing()?;
     }

@@ -34,7 +34,7 @@ pub(super) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> 
     Ok(())
 }
 
-/// Process name while it waits for a client.
+/// Process name while it waits for a client, set once it has given up what it can until then.
 pub(super) const STANDS_READY: &CStr = c"longhaul:ready";
 /// Process name once it serves a client; without it, ps(1) would show "exe".
 pub(super) const SERVES: &CStr = c"longhaul";
@@ -47,11 +47,10 @@ pub(super) fn set_name(name: &CStr) -> io::Result<()> {
 /// Applies the restrictions of every process that reads client input: no tracing by other processes
 /// of its user, death with its parent, no core file with keys in it, and no new privileges through
 /// exec.
-pub(super) fn seal_off(name: &CStr) -> io::Result<()> {
+pub(super) fn seal_off() -> io::Result<()> {
     // A new session keeps clients from writing to the terminal in which the server was started.
     // setsid fails only for a process group leader, which already has no terminal.
     let _ = setsid();
-    set_name(name)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     no_more(Resource::Core)?;

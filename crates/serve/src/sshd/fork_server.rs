@@ -36,9 +36,10 @@ impl ForkServer {
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;
         dup2_stdout(&nothing)?;
-        confine::seal_off(confine::STANDS_READY)?;
+        confine::seal_off()?;
         confine::confine_account()?;
         sys::forget_children()?;
+        confine::set_name(confine::STANDS_READY)?;
         Ok(Self {
             link,
             stopping: StopSignal(Arc::new(stopping)),

@@ -148,25 +148,7 @@ impl Once {
         let Some(asked) = control.first(until)? else {
             return Ok(());
         };
-        let (asked, source) = match asked {
-            ClientMessage::Source {
-                root,
-                names,
-                follow,
-            } => {
-                let sources = once_source::check(&root, &names, follow);
-                self.confine(sources.map_err(OnceEnd::Source)?)?;
-                let next = control.first(until)?;
-                match next {
-                    Some(ClientMessage::Growing(asked)) => {
-                        self.grow(asked)?;
-                        (control.first(until)?, true)
-                    }
-                    next => (next, true),
-                }
-            }
-            asked => (Some(asked), false),
-        };
+        let (asked, source) = self.take_source(control, asked, until)?;
         let Some(asked) = asked else {
             return Ok(());
         };
@@ -199,10 +181,7 @@ impl Once {
         let mut server = Server::with_listener(listener, settings).map_err(local)?;
         if source {
             control.dialed = Some(server.serve_dialed().map_err(local)?);
-            let own: Vec<String> = own_addresses().iter().map(ToString::to_string).collect();
-            let own = direct_control::write_list(own.iter().map(|ip| ip.as_bytes()));
-            let told = control.say(&OwnAddresses { addresses: &own }.to_bytes());
-            if told.is_err() {
+            if control.tell_own_addresses().is_err() {
                 return Ok(());
             }
         }
@@ -224,6 +203,33 @@ impl Once {
 }
 
 impl Once {
+    /// Takes the request to serve sources only, if `asked` is one. Returns the request behind it,
+    /// and true if there was one.
+    fn take_source(
+        &mut self,
+        control: &mut Control,
+        asked: ClientMessage,
+        until: Instant,
+    ) -> Result<(Option<ClientMessage>, bool), OnceEnd> {
+        let ClientMessage::Source {
+            root,
+            names,
+            follow,
+        } = asked
+        else {
+            return Ok((Some(asked), false));
+        };
+        let sources = once_source::check(&root, &names, follow);
+        self.confine(sources.map_err(OnceEnd::Source)?)?;
+        match control.first(until)? {
+            Some(ClientMessage::Growing(asked)) => {
+                self.grow(asked)?;
+                Ok((control.first(until)?, true))
+            }
+            next => Ok((next, true)),
+        }
+    }
+
     /// Limits the served files to the sources, read-only, in addition to the limits set by this
     /// machine's options.
     fn confine(&mut self, sources: ServedSources) -> Result<(), OnceEnd> {
@@ -326,6 +332,13 @@ enum Next {
 }
 
 impl Control {
+    /// Tells the client the addresses of this machine.
+    fn tell_own_addresses(&mut self) -> io::Result<()> {
+        let own: Vec<String> = own_addresses().iter().map(ToString::to_string).collect();
+        let own = direct_control::write_list(own.iter().map(|ip| ip.as_bytes()));
+        self.say(&OwnAddresses { addresses: &own }.to_bytes())
+    }
+
     /// Receives the client's next message, until `deadline`; ends early if `beside` becomes
     /// readable.
     fn next(

@@ -70,8 +70,9 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
         }
         confine::become_user(uid, gid, &[])?;
     }
-    confine::seal_off(confine::STANDS_READY)?;
+    confine::seal_off()?;
     let left = confine::prepare_preauth()?;
+    confine::set_name(confine::STANDS_READY)?;
     // The process may wait long for its client.
     let Some([stream]) = link.take()? else {
         return Ok(());

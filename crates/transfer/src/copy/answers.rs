@@ -39,9 +39,10 @@ impl Engine<'_> {
                 None => self.tell_walk(id, ListAnswer::LeftOut(name)),
             },
             LaneEvent::Tree(id, steps) => {
-                self.announce_tree(&steps);
+                self.estimates.announce_tree(&self.sides, &steps);
                 self.tell_walk(id, ListAnswer::Tree(steps));
-                self.foresee();
+                self.estimates
+                    .foresee(&self.sides, self.walks.grown_estimate());
             }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
@@ -92,9 +93,10 @@ impl Engine<'_> {
     fn on_entries(&mut self, id: JobId, entries: Vec<(Vec<u8>, Attributes)>) {
         match self.jobs.get(&id) {
             Some((_, JobPurpose::Walk(..) | JobPurpose::Listing(_))) => {
-                self.announce_listed(&entries);
+                self.estimates.announce_listed(&self.sides, &entries);
                 self.tell_walk(id, ListAnswer::Entries(entries));
-                self.foresee();
+                self.estimates
+                    .foresee(&self.sides, self.walks.grown_estimate());
             }
             _ => {
                 if let Some(asked) = self.jobs.answer(id) {
@@ -130,7 +132,7 @@ impl Engine<'_> {
                 self.on_guessed(file, is, None);
             }
             Some((_, JobPurpose::File(file, JobRole::Whole))) => {
-                let here = self.source.is_none();
+                let here = !self.source_is_remote();
                 if let Some(task) = self.files.get_mut(file).filter(|_| here) {
                     task.opened_as(attributes);
                 }

@@ -35,7 +35,7 @@ impl Unsynced {
 impl Engine<'_> {
     /// Notes that a directory, symlink or hard link got this name and is complete.
     pub(super) fn name_made(&mut self, path: &[u8], directory: bool) {
-        if !self.options.fsync || self.target.is_none() {
+        if !self.options.fsync || !self.target_is_remote() {
             return;
         }
         if directory {

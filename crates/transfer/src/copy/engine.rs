@@ -1,11 +1,10 @@
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use schedule::{Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::durable::Unsynced;
-use super::edge::{Connected, Edge, Heard, Remote};
+use super::edge::{Edge, Remote};
 use super::file::{FileId, JobRole};
 use super::files::Files;
 use super::hard_links::HardLinks;
@@ -13,10 +12,12 @@ use super::jobs::{EntryFilter, Jobs, QueryAnswer};
 use super::links::TopLevelLinks;
 use super::local_ops::LocalOps;
 use super::metadata::{MetadataLoss, MetadataSupport};
+use super::named_target::NamedTarget;
 use super::owner::OwnerMap;
 use super::resume::ResumeJournal;
+use super::sides::{Side, Sides};
 use super::source::{ActiveWalks, WalkId};
-use super::transfer_estimate::Counting;
+use super::transfer_estimate::EstimateAnnouncer;
 use super::tree::{DirKey, HeldItem, TargetTree};
 use super::verify::Verification;
 use super::wish::{Wish, wait_for};
@@ -34,8 +35,6 @@ use crate::walk::DirId;
 const MANY: usize = 256;
 /// Longest delay of events that are batched while `MANY` jobs are in flight.
 const GATHERS: Duration = Duration::from_micros(500);
-/// Events taken from one session before the other gets its turn.
-const BATCH: usize = 1024;
 /// Time that jobs may take to clean up after a cancel before the run ends without them.
 const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
 
@@ -44,56 +43,6 @@ const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
 pub(super) enum CopyEnd {
     Source,
     Target,
-}
-
-/// Session with a remote end.
-pub(super) struct Side {
-    session: Box<dyn Remote>,
-    /// Number of the session in a [`Wish`].
-    number: usize,
-    /// Files of this machine, as the session's jobs resolve them.
-    local: Rc<dyn LocalOps>,
-    name: String,
-    /// Name of the account that logged in, if known.
-    login: Option<String>,
-    lost: bool,
-}
-
-impl Side {
-    pub(super) fn new(connected: Connected, name: String) -> Self {
-        let Connected {
-            remote,
-            number,
-            local,
-            login,
-        } = connected;
-        Self {
-            session: remote,
-            number,
-            local,
-            name,
-            login,
-            lost: false,
-        }
-    }
-
-    pub(super) fn session(&self) -> &dyn Remote {
-        &*self.session
-    }
-
-    /// Number of the session in a [`Wish`].
-    pub(super) fn number(&self) -> usize {
-        self.number
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Name of the account that logged in, if known.
-    pub(super) fn login(&self) -> Option<&str> {
-        self.login.as_deref()
-    }
 }
 
 /// Purpose of a job, which decides how its result is handled.
@@ -153,26 +102,15 @@ pub(super) struct Engine<'a> {
     pub(super) edge: &'a dyn Edge,
     pub(super) progress: &'a Progress,
     events: &'a mut dyn FnMut(Event),
-    pub(super) source: Option<Side>,
-    pub(super) target: Option<Side>,
-    /// Events taken from the sessions and not handled yet. They are handled one by one from this
-    /// queue, so that [`Engine::ask`], called while an event is handled, continues with the next
-    /// one.
-    inbox: VecDeque<(CopyEnd, Option<SessionEvent>)>,
+    pub(super) sides: Sides,
     pub(super) jobs: Jobs,
     pub(super) files: Files,
     pub(super) tree: TargetTree,
     pub(super) links: TopLevelLinks,
-    /// Target path as the user named it.
-    pub(super) named: Vec<u8>,
-    /// True if nothing existed at the path of the remote target and there is a single source.
-    pub(super) target_missing: bool,
-    /// Files of this machine, if no session resolves the target's paths.
-    own_files: Rc<dyn LocalOps>,
+    pub(super) named: NamedTarget<'a>,
     pub(super) withheld: Withheld,
     pub(super) walks: ActiveWalks,
-    /// Count of the files to send that is not complete.
-    pub(super) counting: Option<Counting>,
+    pub(super) estimates: EstimateAnnouncer,
     pub(super) keeper: ResumeJournal,
     pub(super) owners: OwnerMap,
     pub(super) hard_links: HardLinks,
@@ -203,19 +141,15 @@ impl<'a> Engine<'a> {
             edge,
             progress,
             events,
-            source: None,
-            target: None,
-            inbox: VecDeque::new(),
+            sides: Sides::new(edge.local()),
             jobs: Jobs::default(),
             files: Files::default(),
             tree: TargetTree::default(),
             links: TopLevelLinks::default(),
-            named: Vec::new(),
-            target_missing: false,
-            own_files: edge.local(),
+            named: NamedTarget::new(options),
             withheld: Withheld::default(),
             walks: ActiveWalks::new(options.filter.as_ref()),
-            counting: None,
+            estimates: EstimateAnnouncer::new(options),
             keeper: ResumeJournal::default(),
             owners: OwnerMap::default(),
             hard_links: HardLinks::default(),
@@ -267,11 +201,15 @@ impl<'a> Engine<'a> {
         self.end(CopyEnd::Target);
         self.end_manifest();
         self.tell_not_kept();
-        self.tell_withheld();
+        let withheld: Vec<String> = self.withheld.warnings().collect();
+        withheld
+            .into_iter()
+            .for_each(|warning| self.warn(None, warning));
         let whole = self.summary.failed == 0 && !self.stopped();
         self.close_journal(whole);
         self.summary.elapsed = self.edge.now().saturating_duration_since(start);
         self.summary.unfinished += self.files.moved();
+        self.summary.excluded = self.walks.excluded();
         self.summary.synced = self.options.fsync && self.summary.files > 0;
         self.explain();
         self.summary.outcome = match self.lost {
@@ -306,17 +244,13 @@ impl<'a> Engine<'a> {
 
     /// Ends the session at `end`, if there is one.
     pub(super) fn end(&mut self, end: CopyEnd) {
-        let side = match end {
-            CopyEnd::Source => {
-                self.walks.forget_estimate();
-                self.source.take()
-            }
-            CopyEnd::Target => self.target.take(),
-        };
-        let Some(Side { session, name, .. }) = side else {
+        if end == CopyEnd::Source {
+            self.walks.forget_estimate();
+        }
+        let Some(side) = self.sides.end(end) else {
             return;
         };
-        self.inbox.retain(|(of, _)| *of != end);
+        let (session, name) = side.into_session();
         self.verify.end();
         let host = Name(name.into_bytes());
         if end == CopyEnd::Target
@@ -457,20 +391,24 @@ impl<'a> Engine<'a> {
             return None;
         }
         let id = self.jobs.next_id();
-        let side = self.side(end)?;
-        if side.lost {
-            return None;
-        }
-        submit(&*side.session, id);
+        let side = self.side(end).filter(|side| side.is_open())?;
+        submit(side.session(), id);
         self.jobs.begin(end, purpose);
         Some(id)
     }
 
     pub(super) fn side(&self, end: CopyEnd) -> Option<&Side> {
-        match end {
-            CopyEnd::Source => self.source.as_ref(),
-            CopyEnd::Target => self.target.as_ref(),
-        }
+        self.sides.get(end)
+    }
+
+    /// True if the source is at a remote host.
+    pub(super) fn source_is_remote(&self) -> bool {
+        self.sides.is_remote(CopyEnd::Source)
+    }
+
+    /// True if the target is at a remote host.
+    pub(super) fn target_is_remote(&self) -> bool {
+        self.sides.is_remote(CopyEnd::Target)
     }
 
     /// Notes for later copies that the target at `path` is a file, or is none.
@@ -480,18 +418,12 @@ impl<'a> Engine<'a> {
 
     /// Files of this machine, as jobs of the copy resolve them.
     pub(super) fn local(&self) -> Rc<dyn LocalOps> {
-        match &self.source {
-            Some(side) => Rc::clone(&side.local),
-            None => Rc::clone(&self.own_files),
-        }
+        self.sides.local()
     }
 
     /// Formats a path as `host:path`, or as the path alone if it is local.
     pub(super) fn shown(&self, end: CopyEnd, path: &[u8]) -> Name {
-        match self.side(end) {
-            Some(side) => Name([side.name.as_bytes(), b":", path].concat()),
-            None => Name(path.to_vec()),
-        }
+        self.sides.shown(end, path)
     }
 
     pub(super) fn tell(&mut self, event: Event) {
@@ -523,10 +455,10 @@ impl<'a> Engine<'a> {
         }
         self.cancelled = true;
         self.drop_what_waits();
-        for side in [&self.source, &self.target].into_iter().flatten() {
+        for side in self.sides.iter() {
             match self.keeper.goes_on() {
-                true => side.session.leave("interrupted"),
-                false => side.session.cancel("interrupted"),
+                true => side.session().leave("interrupted"),
+                false => side.session().cancel("interrupted"),
             }
         }
     }
@@ -548,8 +480,8 @@ impl<'a> Engine<'a> {
 
     /// Waits for events and handles them. Returns false if there is nothing to wait for.
     async fn wait(&mut self) -> bool {
-        self.announce_count();
-        let none = !self.take_events();
+        self.estimates.announce_count(&self.sides);
+        let none = !self.sides.take_events();
         self.write_out();
         if std::mem::replace(&mut self.heard, !none) && none && self.jobs.len() >= MANY {
             // With many small files, some complete at any time, and waking for each costs more than
@@ -562,7 +494,7 @@ impl<'a> Engine<'a> {
                 return false;
             }
             self.start_written();
-            self.take_events();
+            self.sides.take_events();
         }
         self.handle_events();
         true
@@ -570,13 +502,13 @@ impl<'a> Engine<'a> {
 
     /// Handles an event that a caller has taken from a session.
     pub(super) fn handle_event(&mut self, end: CopyEnd, event: SessionEvent) {
-        self.inbox.push_back((end, Some(event)));
+        self.sides.push_event(end, event);
         self.handle_events();
     }
 
     /// Handles all events that were taken.
     pub(super) fn handle_events(&mut self) {
-        while let Some((end, event)) = self.inbox.pop_front() {
+        while let Some((end, event)) = self.sides.next_event() {
             match event {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
@@ -587,15 +519,15 @@ impl<'a> Engine<'a> {
                 Some(SessionEvent::Says(line)) => {
                     let line = Name(line.into_bytes()).to_string();
                     // Between two hosts either one may have said it.
-                    let both = self.source.is_some() && self.target.is_some();
+                    let both = self.source_is_remote() && self.target_is_remote();
                     let line = match self.side(end).filter(|_| both) {
-                        Some(side) => format!("{}: {line}", side.name),
+                        Some(side) => format!("{}: {line}", side.name()),
                         None => line,
                     };
                     self.warn(None, line);
                 }
                 Some(SessionEvent::Stalled(line)) => {
-                    let host = self.side(end).map(|side| side.name.clone());
+                    let host = self.side(end).map(|side| side.name().to_owned());
                     let host = host.unwrap_or_default();
                     self.warn(None, format!("{host}: {line}"));
                 }
@@ -609,37 +541,11 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Appends new events of the sessions to the queue. Returns true if any are queued.
-    pub(super) fn take_events(&mut self) -> bool {
-        for end in [CopyEnd::Source, CopyEnd::Target] {
-            let side = match end {
-                CopyEnd::Source => &self.source,
-                CopyEnd::Target => &self.target,
-            };
-            let Some(side) = side.as_ref().filter(|side| !side.lost) else {
-                continue;
-            };
-            for _ in 0..BATCH {
-                match side.session.next_event() {
-                    Heard::Event(event) => self.inbox.push_back((end, Some(event))),
-                    Heard::Nothing => break,
-                    Heard::Over => {
-                        self.inbox.push_back((end, None));
-                        break;
-                    }
-                }
-            }
-        }
-        !self.inbox.is_empty()
-    }
-
     /// Waits until a session has an event or the run is cancelled. Returns false if cleaning up
     /// after a cancel takes too long.
     async fn wait_ready(&mut self) -> bool {
-        let sides = [&self.source, &self.target].into_iter().flatten();
-        let open = sides.filter(|side| !side.lost);
         let mut wish = Wish {
-            sessions: open.map(|side| side.number).collect(),
+            sessions: self.sides.open().map(Side::number).collect(),
             journal: self.keeper.goes_on() && self.keeper.waiting() > 0,
             ..Wish::default()
         };
@@ -655,13 +561,13 @@ impl<'a> Engine<'a> {
         let until = self.edge.now() + LONGEST_CLEANUP;
         wish.until = Some(until);
         wait_for(self.edge, wish).await;
-        self.take_events() || self.edge.now() < until
+        self.sides.take_events() || self.edge.now() < until
     }
 
     /// Notes the reason that later failures have in common, and drops all waiting work.
     fn on_losing(&mut self, end: CopyEnd, why: &str) {
         if let Some(side) = self.side(end) {
-            let why = format!("{}: {why}", side.name);
+            let why = format!("{}: {why}", side.name());
             self.lost
                 .get_or_insert_with(|| ConnectError::unreachable(why));
             self.drop_what_waits();
@@ -669,13 +575,10 @@ impl<'a> Engine<'a> {
     }
 
     fn on_lost(&mut self, end: CopyEnd, why: String) {
-        let side = match end {
-            CopyEnd::Source => &mut self.source,
-            CopyEnd::Target => &mut self.target,
+        let Some(name) = self.sides.lose(end) else {
+            return;
         };
-        let Some(side) = side else { return };
-        side.lost = true;
-        let why = format!("{}: {why}", side.name);
+        let why = format!("{name}: {why}");
         self.lost
             .get_or_insert_with(|| ConnectError::unreachable(why.clone()));
         self.drop_what_waits();
@@ -683,10 +586,8 @@ impl<'a> Engine<'a> {
             let what = why.clone();
             self.on_lane(LaneEvent::Failed(id, Fault { what, remote: true }));
         }
-        for side in [&self.source, &self.target].into_iter().flatten() {
-            if !side.lost {
-                side.session.cancel(&why);
-            }
+        for side in self.sides.open() {
+            side.session().cancel(&why);
         }
     }
 

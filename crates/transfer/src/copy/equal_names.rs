@@ -225,7 +225,7 @@ impl Engine<'_> {
     }
 
     /// Returns the sources with their names in the target directory.
-    pub(super) fn named(&self, sources: &[Source]) -> Vec<NamedSource> {
+    pub(super) fn named_sources(&self, sources: &[Source]) -> Vec<NamedSource> {
         let named = |source: &Source| NamedSource {
             source: self.shown_source(source),
             name: name_in_target(&source.path).map(<[u8]>::to_vec),

@@ -21,6 +21,9 @@ use crate::report::{Event, Name};
 use crate::sums::FileSums;
 use crate::walk::{join, local_path};
 
+/// Warning for a copy that may mix two states of its source.
+const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions";
+
 /// Identifies a file of the run, also in events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId(pub(super) u64);
@@ -92,7 +95,7 @@ impl Engine<'_> {
     /// at once, on a guess.
     pub(super) fn begin_guessed(&mut self, item: HeldItem, target: Vec<u8>) {
         let name = basename(&item.entry.path).to_vec();
-        let side = self.target.as_ref();
+        let side = self.side(CopyEnd::Target);
         let was_file = side.is_some_and(|side| side.session().was_file(&target));
         let guess = TargetGuess::new(&target, &name, was_file);
         let path = place(guess, &target, &name);
@@ -188,7 +191,8 @@ impl Engine<'_> {
         };
         // For a download, query unknown sources first: only regular files are opened, and a large
         // one is divided.
-        let unknown = task.attributes.is_none() && self.source.is_some() && self.target.is_none();
+        let unknown =
+            task.attributes.is_none() && self.source_is_remote() && !self.target_is_remote();
         if unknown {
             let path = RemotePath(task.source.clone());
             let kind = JobKind::Stat { path, follow: true };
@@ -215,24 +219,24 @@ impl Engine<'_> {
             return;
         };
         let mut beyond = task.beyond.clone();
-        beyond.owner = beyond.owner.filter(|_| !self.owners.refused);
-        let one_end = self.source.is_none() || self.target.is_none();
+        beyond.owner = beyond.owner.filter(|_| !self.owners.are_refused());
+        let one_end = !self.source_is_remote() || !self.target_is_remote();
         let options = PutOptions {
             keep: task.resume.keep(),
             preserve: self.options.preserve || self.options.archive,
-            special_bits: self.keeps_special_bits(),
+            special_bits: self.special_bits().keeps(),
             inplace: self.options.inplace,
             temp_dir: self.options.temp_dir.clone(),
             fsync: self.options.fsync,
             fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
             // Only the path that the user named is written through a symlink.
-            replace_link: task.target != self.named || self.has_linked(&task.target),
+            replace_link: !self.named.is(&task.target) || self.links.has_made(&task.target),
             // Data between two hosts arrives in order, so holes cannot be skipped.
             sparse: self.options.sparse && one_end,
             beyond,
         };
         let (source, target) = (task.source.clone(), task.target.clone());
-        match (self.source.is_some(), self.target.is_some()) {
+        match (self.source_is_remote(), self.target_is_remote()) {
             (false, false) => self.copy_here(id),
             (false, true) => {
                 let size = task.size.unwrap_or(0);
@@ -243,7 +247,7 @@ impl Engine<'_> {
             }
             (true, false) => {
                 let known = task.attributes;
-                let target = self.target_path(&target);
+                let target = self.named.local_path(&target);
                 let kind = self.get(known, (source, target), options);
                 self.submit_file(CopyEnd::Source, kind, id);
             }
@@ -302,7 +306,7 @@ impl Engine<'_> {
         }
         if let Some(task) = self.files.get(&id) {
             let name = self.shown(CopyEnd::Target, &task.target);
-            self.note_other_names(name);
+            self.withheld.note_other_names(name);
         }
     }
 
@@ -310,7 +314,7 @@ impl Engine<'_> {
         let Some(task) = self.files.get(&id) else {
             return;
         };
-        let target = self.target_path(&task.target);
+        let target = self.named.local_path(&task.target);
         let local = self.local();
         let Some(task) = self.files.get_mut(&id) else {
             return;
@@ -441,6 +445,25 @@ impl Engine<'_> {
         }
     }
 
+    /// Copies the file once more. Returns false after a warning if that was done already or is not
+    /// possible.
+    pub(super) fn again_for_a_change(&mut self, id: FileId) -> bool {
+        let stopped = self.stopped();
+        let Some(task) = self.files.get_mut(&id) else {
+            return false;
+        };
+        if stopped || !task.may_follow_change() {
+            let name = task.name().clone();
+            self.warn(Some(name), CHANGED.to_owned());
+            return false;
+        }
+        self.progress.take_back(task.follow_change());
+        self.forget_earlier(id);
+        self.verify.forget(id);
+        self.start_file(id);
+        true
+    }
+
     /// Decides what to do after a failed upload to a guessed target.
     fn judge(&mut self, id: FileId, fault: Fault) {
         let Some(task) = self.files.get_mut(&id) else {
@@ -521,8 +544,8 @@ impl Engine<'_> {
 
     pub(super) fn file_fault(&mut self, id: FileId, fault: Fault) {
         // Between two hosts nothing is local, and the error names the path itself.
-        let end = match (self.source.is_some(), fault.remote) {
-            (true, remote) if remote == self.target.is_none() => CopyEnd::Source,
+        let end = match (self.source_is_remote(), fault.remote) {
+            (true, remote) if remote == !self.target_is_remote() => CopyEnd::Source,
             (false, false) => CopyEnd::Source,
             _ => CopyEnd::Target,
         };
@@ -557,7 +580,10 @@ impl Engine<'_> {
 
     /// Continues after the rename: with verification if that is wanted.
     pub(super) fn file_done(&mut self, id: FileId) {
-        if self.has_changed(id) && self.again_for_a_change(id) {
+        let local = self.local();
+        let task = self.files.get_mut(&id);
+        let has_changed = task.is_some_and(|task| task.has_changed(&*local));
+        if has_changed && self.again_for_a_change(id) {
             return;
         }
         match self.verify.is_wanted() {
@@ -582,8 +608,10 @@ impl Engine<'_> {
         let durable = self.is_durable(&task);
         if let Some(attributes) = &task.attributes {
             self.note_times(&task.source, attributes);
+            let rules = self.special_bits();
             let shown = || task.source_name.clone();
-            self.note_file_mode(attributes.mode.unwrap_or(0), shown);
+            self.withheld
+                .note_file_mode(rules, attributes.mode.unwrap_or(0), shown);
         }
         self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
         self.tell(Event::FileDone {

@@ -112,13 +112,16 @@ impl Engine<'_> {
     }
 
     fn make_hard_link(&mut self, item: HeldItem, of: Vec<u8>) {
-        if self.target.is_some() {
+        if self.target_is_remote() {
             let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
             let kind = JobKind::MakeHardLink { path, of };
             self.submit(CopyEnd::Target, kind, JobPurpose::MakeHardLink(item));
             return;
         }
-        let (path, of) = (self.target_path(&item.target), self.target_path(&of));
+        let (path, of) = (
+            self.named.local_path(&item.target),
+            self.named.local_path(&of),
+        );
         let made = self.local().make_hard_link(&path, &of);
         self.hard_link_over(item, made);
     }

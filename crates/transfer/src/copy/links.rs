@@ -6,9 +6,6 @@
 
 use std::collections::BTreeSet;
 
-use super::engine::Engine;
-use super::tree::DirKey;
-
 /// Names at the top level of the copy.
 #[derive(Debug, Default)]
 pub(super) struct TopLevelLinks {
@@ -18,37 +15,27 @@ pub(super) struct TopLevelLinks {
     sources: BTreeSet<Vec<u8>>,
 }
 
-impl Engine<'_> {
+impl TopLevelLinks {
     /// Notes the target of a command-line source when it starts.
     pub(super) fn source_goes_to(&mut self, target: Vec<u8>) {
-        if self.keeps_foreign_links() {
-            self.links.sources.insert(target);
-        }
+        self.sources.insert(target);
     }
 
     /// Notes that a symlink will be made at `target`. Returns false if another source goes there,
     /// which may already be on its way.
-    pub(super) fn may_link(&mut self, target: &[u8], dir: Option<DirKey>) -> bool {
-        if !self.keeps_foreign_links() {
-            return true;
-        }
-        if self.links.sources.contains(target) {
+    pub(super) fn may_link(&mut self, target: &[u8], is_top_level: bool) -> bool {
+        if self.sources.contains(target) {
             return false;
         }
         // A command-line source cannot get a deeper name.
-        if dir.is_none_or(|dir| self.tree.is_root(dir)) {
-            self.links.made.insert(target.to_vec());
+        if is_top_level {
+            self.made.insert(target.to_vec());
         }
         true
     }
 
     /// True if this run made the symlink at `target`.
-    pub(super) fn has_linked(&self, target: &[u8]) -> bool {
-        self.links.made.contains(target)
-    }
-
-    /// True if symlinks are kept and a remote source chooses them.
-    pub(super) fn keeps_foreign_links(&self) -> bool {
-        self.options.archive && self.source.is_some()
+    pub(super) fn has_made(&self, target: &[u8]) -> bool {
+        self.made.contains(target)
     }
 }

@@ -8,6 +8,7 @@ use schedule::{Attributes, JobKind, Parts, RemotePath};
 use super::DeltaUse;
 use super::engine::{CopyEnd, Engine};
 use super::wish::{Wish, wait_for};
+use super::withheld::SpecialBitRules;
 
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -108,7 +109,7 @@ impl Engine<'_> {
         self.can = self.find_out();
         self.tell_sent_whole();
         let mut untold = Vec::new();
-        if self.source.is_some() {
+        if self.source_is_remote() {
             let wanted = self.options;
             let lacks = [
                 (
@@ -184,7 +185,7 @@ impl Engine<'_> {
             };
             wait_for(self.edge, wish).await;
             self.check_cancel();
-            if !self.take_events() && self.edge.now() >= until {
+            if !self.sides.take_events() && self.edge.now() >= until {
                 return;
             }
             self.handle_events();
@@ -193,7 +194,7 @@ impl Engine<'_> {
 
     pub(super) fn on_not_kept(&mut self, parts: Parts, why: &str) {
         if parts.contains(Parts::OWNER) {
-            self.owners.refused = true;
+            self.owners.refuse();
         }
         self.not_kept.note(parts, why);
     }
@@ -203,13 +204,18 @@ impl Engine<'_> {
         let keeps = self.options.preserve || self.options.archive;
         let at_an_end = |seconds: u32| seconds == 0 || seconds == u32::MAX;
         let cut = attributes.times.is_some_and(|(_, at)| at_an_end(at));
-        if self.source.is_some() || !keeps || !cut {
+        if self.source_is_remote() || !keeps || !cut {
             return;
         }
         let there = self.local().stat(path);
         if there.is_ok_and(|stat| u32::try_from(stat.seconds).is_err()) {
             self.not_kept.note(Parts::TIMES, OUTSIDE);
         }
+    }
+
+    /// Rules about setuid, setgid and sticky bits.
+    pub(super) fn special_bits(&self) -> SpecialBitRules {
+        SpecialBitRules::new(self.options, self.source_is_remote())
     }
 
     pub(super) fn tell_not_kept(&mut self) {

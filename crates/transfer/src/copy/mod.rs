@@ -2,7 +2,6 @@
 //! and disk do the work.
 
 mod answers;
-mod changed;
 mod durable;
 mod edge;
 mod engine;
@@ -15,6 +14,7 @@ mod links;
 mod local;
 mod local_ops;
 mod metadata;
+mod named_target;
 mod names;
 mod owner;
 mod planned;
@@ -24,10 +24,10 @@ mod resume;
 mod roots;
 mod selection;
 mod self_copy;
+mod sides;
 mod source;
 mod symlink;
 mod target_kind;
-mod target_path;
 #[cfg(test)]
 mod tests;
 mod this_machine;

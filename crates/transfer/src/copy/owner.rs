@@ -20,7 +20,7 @@ pub(super) struct OwnerMap {
     waiting: VecDeque<WaitingForOwner>,
     asked: Option<OwnerQuery>,
     /// Setting an owner was refused once and is not tried again.
-    pub(super) refused: bool,
+    refused: bool,
 }
 
 /// Entry that waits until its owner is mapped.
@@ -40,6 +40,16 @@ struct OwnerQuery {
 }
 
 impl OwnerMap {
+    /// Notes that setting an owner was refused.
+    pub(super) fn refuse(&mut self) {
+        self.refused = true;
+    }
+
+    /// True if setting an owner was refused.
+    pub(super) fn are_refused(&self) -> bool {
+        self.refused
+    }
+
     pub(super) fn drop_waiting(&mut self) {
         self.waiting.clear();
     }
@@ -94,7 +104,7 @@ impl Engine<'_> {
     /// Starts a found entry once its owner is mapped to an ID of the target.
     pub(super) fn begin_owned(&mut self, mut next: WaitingForOwner) {
         let maps = self.options.archive && !self.options.numeric_ids && self.can.map_owners;
-        let here = self.source.is_none() && self.target.is_none();
+        let here = !self.source_is_remote() && !self.target_is_remote();
         if maps
             && !here
             && let Some(attributes) = next.attributes()
@@ -131,7 +141,7 @@ impl Engine<'_> {
         };
         let (users, groups) = (asked.users.clone(), asked.groups.clone());
         self.owners.asked = Some(asked);
-        if self.source.is_some() {
+        if self.source_is_remote() {
             let kind = JobKind::Names { users, groups };
             self.submit(CopyEnd::Source, kind, JobPurpose::OwnerNames);
             return;
@@ -153,7 +163,7 @@ impl Engine<'_> {
             return;
         };
         let (users, groups) = asked.names.clone();
-        if self.target.is_some() {
+        if self.target_is_remote() {
             let kind = JobKind::Ids { users, groups };
             self.submit(CopyEnd::Target, kind, JobPurpose::OwnerIds);
             return;

@@ -14,6 +14,7 @@ use super::engine::{CopyEnd, Engine};
 use super::jobs::QueryAnswer;
 use super::names::{Written, written};
 use super::self_copy::RootOverlap;
+use super::sides::Side;
 use super::source::TargetPath;
 use super::threads::ThreadedEdge;
 use super::wish::{Wish, wait_for};
@@ -251,13 +252,8 @@ impl<'a> PlannedCopy<'a> {
 
     /// Waits as [`PlannedCopy::wait`] does, or until `until`.
     pub(crate) async fn wait_until(&self, until: Option<Instant>) {
-        let sides = [&self.engine.source, &self.engine.target];
         let wish = Wish {
-            sessions: sides
-                .into_iter()
-                .flatten()
-                .map(|side| side.number())
-                .collect(),
+            sessions: self.engine.sides.iter().map(Side::number).collect(),
             cancel: true,
             until,
             ..Wish::default()
@@ -291,13 +287,13 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that the target does not exist, so that this run makes it.
     pub(crate) fn note_target_missing(&mut self) {
-        self.engine.target_missing = true;
+        self.engine.named.set_missing(true);
     }
 
     /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
     /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalPath {
-        let at = self.engine.target_path(path);
+        let at = self.engine.named.local_path(path);
         // A directory below the target is no exception.
         if at.below_part().is_some() {
             return at;
@@ -332,7 +328,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if setuid and setgid bits of the source are kept.
     pub(crate) fn keeps_special_bits(&self) -> bool {
-        self.engine.keeps_special_bits()
+        self.engine.special_bits().keeps()
     }
 
     /// Returns the setting for the use of delta.
@@ -358,7 +354,7 @@ impl<'a> PlannedCopy<'a> {
             nanoseconds: attributes.nanoseconds,
             ..Attributes::default()
         };
-        if self.engine.target.is_some() {
+        if self.engine.target_is_remote() {
             let kind = JobKind::SetAttributes {
                 path: RemotePath(self.target.clone()),
                 attributes: times_only,
@@ -422,8 +418,7 @@ impl Engine<'_> {
                 continue;
             };
             match self.connect_to(*host, None) {
-                Ok(side) if end == CopyEnd::Source => self.source = Some(side),
-                Ok(side) => self.target = Some(side),
+                Ok(side) => self.sides.set(end, Some(side)),
                 Err(why) => {
                     self.lost = Some(why);
                     return false;
@@ -466,7 +461,9 @@ impl PlannedCopy<'_> {
         if let Some(RootQuery(id)) = self.query_root(end) {
             let answer = self.engine.answer(id).await;
             let root = answer.ok().and_then(|answer| answer.attributes());
-            self.engine.target_missing |= end == End::Target && root.is_none();
+            if end == End::Target && root.is_none() {
+                self.engine.named.set_missing(true);
+            }
             return root;
         }
         let path = match path.is_empty() {
@@ -480,13 +477,13 @@ impl PlannedCopy<'_> {
     /// Returns how source and target overlap, if the server of the one is this machine.
     pub(crate) async fn root_overlap(&mut self) -> Option<RootOverlap> {
         let possible = self.engine.possible_overlap(&self.source, &self.target)?;
-        let before = fs::metadata(&possible.here).and_then(|meta| meta.modified());
+        let before = fs::metadata(possible.here()).and_then(|meta| meta.modified());
         let is_overlap = self.engine.is_overlap(&possible).await;
         // The probe has changed the time of a directory that may take part in the copy.
-        if let (Ok(before), Ok(dir)) = (before, fs::File::open(&possible.here)) {
+        if let (Ok(before), Ok(dir)) = (before, fs::File::open(possible.here())) {
             let _ = dir.set_modified(before);
         }
-        is_overlap.then_some(possible.overlap)
+        is_overlap.then(|| possible.into_overlap())
     }
 
     /// Queries a remote end for the attributes of its root. Returns `None` for this machine, or if

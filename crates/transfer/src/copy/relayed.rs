@@ -37,7 +37,9 @@ impl std::fmt::Debug for RelayTask {
 impl Engine<'_> {
     pub(super) fn relay_has_room(&self) -> bool {
         self.files.relayed() < RELAY_BUDGET
-            && (self.source.is_none() || self.target.is_none() || self.files.len() < RELAY_FILES)
+            && (!self.source_is_remote()
+                || !self.target_is_remote()
+                || self.files.len() < RELAY_FILES)
     }
 
     pub(super) fn start_relayed(&mut self, id: FileId, mut options: PutOptions) {

@@ -7,11 +7,12 @@ use std::path::Path;
 use schedule::{JobKind, RemotePath};
 use sftp::pattern::{self, Component};
 
-use super::engine::{CopyEnd, Engine, Side};
+use super::engine::{CopyEnd, Engine};
 use super::equal_names::{SeenNames, Source};
 use super::jobs::{EntryFilter, MOST_MATCHED, QueryAnswer};
 use super::local_ops::LocalStat;
 use super::names::{Written, written};
+use super::sides::Side;
 use super::source::{SourceRoot, TargetPath};
 use super::target_kind::{TargetIs, is_directory_by_name};
 use super::transfer_estimate;
@@ -59,6 +60,22 @@ impl SourceGroup {
 }
 
 impl Engine<'_> {
+    /// Notes the command's target.
+    pub(super) fn name_target(&mut self, onto: &TargetPath) {
+        self.named.set(onto);
+        // With --keep-dirlinks symlinks to directories are wanted.
+        if !self.options.keep_dirlinks {
+            self.hold_root(self.named.path().to_vec());
+            if let Some(dir) = &self.options.temp_dir {
+                self.hold_root(dir.path().to_vec());
+            }
+        }
+        if let (false, Some(dir)) = (self.target_is_remote(), &self.options.temp_dir) {
+            let path = local_path(dir.path());
+            self.local().keep_temporaries_in(path);
+        }
+    }
+
     /// Runs the whole request.
     pub(super) async fn run(&mut self, request: CopyRequest) {
         let many = request.sources.len() > 1;
@@ -88,9 +105,8 @@ impl Engine<'_> {
                 let counting = self.edge.count(&paths, recursive);
                 match self.connect_to(*host, Some(counting.coming())) {
                     Ok(side) => {
-                        self.target = Some(side);
-                        self.counting = Some(counting);
-                        self.announce_count();
+                        self.sides.set(CopyEnd::Target, Some(side));
+                        self.estimates.begin(&self.sides, counting);
                     }
                     Err(why) => {
                         self.lost = Some(why);
@@ -112,13 +128,38 @@ impl Engine<'_> {
         }
         // End the sessions that only expanded patterns.
         for side in groups.into_iter().filter_map(|group| group.side) {
-            self.source = Some(side);
+            self.sides.set(CopyEnd::Source, Some(side));
             self.end(CopyEnd::Source);
         }
         if !self.stopped() {
             self.report_missing();
             self.clear_leftovers().await;
             self.seal_journal().await;
+        }
+    }
+
+    /// Has a longhaul at the remote target follow no symlink below `root`, which the user named.
+    pub(super) fn hold_root(&self, root: Vec<u8>) {
+        if let Some(side) = self.side(CopyEnd::Target) {
+            side.session().hold_root(RemotePath(root));
+        }
+    }
+
+    /// Reports the names of `--files-from` that no source has.
+    fn report_missing(&mut self) {
+        if self.stopped() {
+            return;
+        }
+        for name in self.walks.missing() {
+            let name = self.shown(CopyEnd::Source, &name);
+            let what = match self.options.recursive || self.options.archive {
+                true => "listed in --files-from, but not found in any source: correct the list",
+                false => {
+                    "listed in --files-from, but not found at the top of a source; directories \
+                     need -r"
+                }
+            };
+            self.fail(None, name, what.to_owned());
         }
     }
 
@@ -132,7 +173,7 @@ impl Engine<'_> {
                 && (alone || group.has_patterns())
             {
                 match self.connect_to(host, None) {
-                    Ok(side) => self.source = Some(side),
+                    Ok(side) => self.sides.set(CopyEnd::Source, Some(side)),
                     Err(why) if alone => {
                         self.lost = Some(why);
                         return false;
@@ -158,7 +199,7 @@ impl Engine<'_> {
                     .found
                     .push(matches.into_iter().filter(first).collect());
             }
-            group.side = self.source.take();
+            group.side = self.sides.take(CopyEnd::Source);
             if self.stopped() {
                 return false;
             }
@@ -168,7 +209,7 @@ impl Engine<'_> {
             return false;
         }
         let differ = self.names_differ(&all);
-        self.edge.admit(&self.named(&all), differ)
+        self.edge.admit(&self.named_sources(&all), differ)
     }
 
     async fn copy_groups(
@@ -187,10 +228,10 @@ impl Engine<'_> {
             if group.found.iter().all(Vec::is_empty) {
                 continue;
             }
-            self.source = group.side.take();
-            if let Some(host) = group.host.filter(|_| self.source.is_none()) {
+            self.sides.set(CopyEnd::Source, group.side.take());
+            if let Some(host) = group.host.filter(|_| !self.source_is_remote()) {
                 match self.connect_to(host, None) {
-                    Ok(side) => self.source = Some(side),
+                    Ok(side) => self.sides.set(CopyEnd::Source, Some(side)),
                     Err(why) if alone => {
                         self.lost = Some(why);
                         return;
@@ -276,7 +317,7 @@ impl Engine<'_> {
                 let what = if target.is_file {
                     "several files match, but the target is not a directory: name a directory"
                         .to_owned()
-                } else if self.target.is_some() {
+                } else if self.target_is_remote() {
                     "several files match, but the target directory does not exist: create it first"
                         .to_owned()
                 } else {
@@ -390,7 +431,7 @@ impl Engine<'_> {
         if self.stopped() {
             return None;
         }
-        self.target_missing = !many && is == TargetIs::Missing;
+        self.named.set_missing(!many && is == TargetIs::Missing);
         let onto = match is {
             TargetIs::Directory => TargetPath::Into(path),
             TargetIs::Missing if many && group.host.is_none() => {

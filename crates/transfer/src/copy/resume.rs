@@ -368,7 +368,7 @@ impl Engine<'_> {
             left.confine(target.as_os_str().as_bytes());
             let files: Vec<_> = left
                 .unfinished()
-                .map(|(_, entry)| (self.target_path(&entry.target), entry.tag))
+                .map(|(_, entry)| (self.named.local_path(&entry.target), entry.tag))
                 .collect();
             self.local().sweep_temporaries(&files);
         }

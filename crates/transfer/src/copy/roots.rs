@@ -19,14 +19,14 @@ impl Engine<'_> {
                 return self.fail(None, name, what);
             }
         };
-        if !self.selects_root(&root.path, &stat.attributes) {
+        if !self.walks.selects_root(&root.path, &stat.attributes) {
             return;
         }
         if stat.is_directory() {
             if !self.may_recurse(&root.path) {
                 return;
             }
-            if self.target.is_none() && self.is_same_directory(&root, &stat) {
+            if !self.target_is_remote() && self.is_same_directory(&root, &stat) {
                 return;
             }
             if self.walks.is_same(&root.path) {
@@ -35,7 +35,7 @@ impl Engine<'_> {
             let target = root.onto.target(&root.path);
             let id = self.walks.next_id();
             self.name_root(id, &root.path);
-            let avoid = match self.target.is_none() {
+            let avoid = match !self.target_is_remote() {
                 true => Some(local_path(&target)),
                 false => self
                     .walks
@@ -112,10 +112,12 @@ impl Engine<'_> {
         if self.walks.is_same(&root.path) {
             return self.fail_same(&root, "the same file or directory");
         }
-        self.source_goes_to(root.onto.target(&root.path));
-        let looks = self.options.recursive || self.options.archive || self.target.is_some();
+        if self.keeps_foreign_links() {
+            self.links.source_goes_to(root.onto.target(&root.path));
+        }
+        let looks = self.options.recursive || self.options.archive || self.target_is_remote();
         if !looks {
-            if !self.selects_root(&root.path, &Attributes::default()) {
+            if !self.walks.selects_root(&root.path, &Attributes::default()) {
                 return;
             }
             // Skip the query: the download reports if the source is not a file.
@@ -143,7 +145,7 @@ impl Engine<'_> {
         if self.options.recursive || self.options.archive {
             let path = RemotePath(root.path.clone());
             // A server's tree listing would not stop at a target on the same host.
-            let tree = self.target.is_none() && self.source_lists_another();
+            let tree = !self.target_is_remote() && self.source_lists_another();
             let list = match tree {
                 true => JobKind::ListTree {
                     path,
@@ -178,7 +180,7 @@ impl Engine<'_> {
             Ok(attributes) => attributes,
             Err(what) => return self.fail(None, name, what),
         };
-        if !self.selects_root(&root.path, &attributes) {
+        if !self.walks.selects_root(&root.path, &attributes) {
             self.walks.forget_listing(id);
             return;
         }
@@ -197,7 +199,8 @@ impl Engine<'_> {
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
                 let trees = self.source_lists_trees();
                 self.walks.begin_walk(id, walk, target, trees);
-                self.foresee();
+                self.estimates
+                    .foresee(&self.sides, self.walks.grown_estimate());
             }
             EntryKind::Directory => {}
             EntryKind::File if real.is_some() && real == self.walks.avoid_for(&root.path) => {

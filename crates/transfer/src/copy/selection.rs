@@ -6,7 +6,6 @@ use std::sync::Arc;
 use schedule::Attributes;
 use sync::{Entry as Found, Filter, Kind, Selection};
 
-use super::engine::{CopyEnd, Engine};
 use super::names::name_in_target;
 use super::source::WalkId;
 use crate::walk::{WalkEntry, compared_entry, join, nested_rules};
@@ -44,6 +43,8 @@ pub(super) struct SourceSelection {
     gitignore: bool,
     /// Length of each walk's root, without slashes at the end.
     roots: BTreeMap<WalkId, usize>,
+    /// Number of entries that are not copied.
+    excluded: u64,
 }
 
 impl SourceSelection {
@@ -52,11 +53,22 @@ impl SourceSelection {
             filter: Filter::clone(&of.filter),
             gitignore: of.gitignore,
             roots: BTreeMap::new(),
+            excluded: 0,
         }
     }
 
+    /// Number of entries that are not copied.
+    pub(super) fn excluded(&self) -> u64 {
+        self.excluded
+    }
+
+    /// Names of `--files-from` that no source has.
+    pub(super) fn missing(&self) -> Vec<Vec<u8>> {
+        self.filter.missing().map(<[u8]>::to_vec).collect()
+    }
+
     /// Decides about a source that the user named, by its last component.
-    fn selects_root(&mut self, path: &[u8], attributes: &Attributes) -> bool {
+    pub(super) fn selects_root(&mut self, path: &[u8], attributes: &Attributes) -> bool {
         if self.filter.lists_names() {
             return true;
         }
@@ -68,10 +80,20 @@ impl SourceSelection {
             // Only its name is known.
             None => self.filter.decide_name(name, Kind::File),
         };
-        decided == Selection::Selected
+        let selected = decided == Selection::Selected;
+        self.excluded += u64::from(!selected);
+        selected
     }
 
-    fn selects(&mut self, walk: WalkId, found: &WalkEntry, is_local: bool) -> bool {
+    /// Decides about an entry of a walk.
+    pub(super) fn selects(&mut self, walk: WalkId, found: &WalkEntry, is_local: bool) -> bool {
+        let selected = self.decide(walk, found, is_local);
+        // A list of names excludes nothing, and everything else is not listed.
+        self.excluded += u64::from(!selected && !self.filter.lists_names());
+        selected
+    }
+
+    fn decide(&mut self, walk: WalkId, found: &WalkEntry, is_local: bool) -> bool {
         let (at, kind) = match found {
             WalkEntry::Directory { at, .. } => (at, Kind::Directory),
             WalkEntry::File(at) => (at, Kind::File),
@@ -104,58 +126,6 @@ impl SourceSelection {
         let below = path.get(root..).unwrap_or_default();
         let slashes = below.iter().take_while(|byte| **byte == b'/').count();
         below.get(slashes..).unwrap_or_default()
-    }
-}
-
-impl Engine<'_> {
-    /// True if a source that the user named is copied.
-    pub(super) fn selects_root(&mut self, path: &[u8], attributes: &Attributes) -> bool {
-        let Some(selection) = self.walks.selection() else {
-            return true;
-        };
-        let selected = selection.selects_root(path, attributes);
-        self.summary.excluded += u64::from(!selected);
-        selected
-    }
-
-    /// True if an entry of a walk is copied. The contents of a directory that is not copied are
-    /// left out of the walk.
-    pub(super) fn selects(&mut self, walk: WalkId, found: &WalkEntry) -> bool {
-        let is_local = self.source.is_none();
-        let Some(selection) = self.walks.selection() else {
-            return true;
-        };
-        let selected = selection.selects(walk, found, is_local);
-        // A list of names excludes nothing, and everything else is not listed.
-        if !selected && !selection.filter.lists_names() {
-            self.summary.excluded += 1;
-        }
-        if let (false, WalkEntry::Directory { id, .. }) = (selected, found) {
-            self.skip(walk, *id);
-        }
-        selected
-    }
-
-    /// Reports the names of `--files-from` that no source has.
-    pub(super) fn report_missing(&mut self) {
-        if self.stopped() {
-            return;
-        }
-        let Some(selection) = self.walks.selection() else {
-            return;
-        };
-        let missing: Vec<Vec<u8>> = selection.filter.missing().map(<[u8]>::to_vec).collect();
-        for name in missing {
-            let name = self.shown(CopyEnd::Source, &name);
-            let what = match self.options.recursive || self.options.archive {
-                true => "listed in --files-from, but not found in any source: correct the list",
-                false => {
-                    "listed in --files-from, but not found at the top of a source; directories \
-                     need -r"
-                }
-            };
-            self.fail(None, name, what.to_owned());
-        }
     }
 }
 

@@ -56,19 +56,30 @@ pub(crate) enum RootOverlap {
 
 /// Overlap of two roots, if the server is this machine.
 pub(super) struct PossibleOverlap {
-    pub(super) overlap: RootOverlap,
+    overlap: RootOverlap,
     end: CopyEnd,
     /// Existing directory, as the user wrote it for the server.
     seen: Vec<u8>,
     /// Path of that directory on this machine, if the server is this machine.
-    pub(super) here: PathBuf,
+    here: PathBuf,
+}
+
+impl PossibleOverlap {
+    /// Existing directory on this machine that the check uses.
+    pub(super) fn here(&self) -> &Path {
+        &self.here
+    }
+
+    pub(super) fn into_overlap(self) -> RootOverlap {
+        self.overlap
+    }
 }
 
 impl Engine<'_> {
     /// Returns how the roots of a copy with one end on this machine would overlap if the server was
     /// this machine. Sends no request.
     pub(super) fn possible_overlap(&self, source: &[u8], target: &[u8]) -> Option<PossibleOverlap> {
-        let (end, remote, near) = match (self.source.is_some(), self.target.is_some()) {
+        let (end, remote, near) = match (self.source_is_remote(), self.target_is_remote()) {
             (true, false) => (CopyEnd::Source, source, target),
             (false, true) => (CopyEnd::Target, target, source),
             _ => return None,
@@ -125,7 +136,7 @@ impl Engine<'_> {
         if !self.is_recursive() && !self.options.inplace {
             return;
         }
-        match (self.source.is_some(), self.target.is_some()) {
+        match (self.source_is_remote(), self.target_is_remote()) {
             (true, false) => self.avoid_here(sources, onto).await,
             (false, true) => self.avoid_there(sources, onto).await,
             (true, true) if !self.walks.avoids() => {

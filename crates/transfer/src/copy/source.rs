@@ -228,9 +228,42 @@ impl ActiveWalks {
         self.claims.as_mut()
     }
 
-    /// Selection of what is copied; `None` if everything is.
-    pub(super) fn selection(&mut self) -> Option<&mut SourceSelection> {
-        self.selection.as_mut()
+    /// True if a source that the user named is copied.
+    pub(super) fn selects_root(&mut self, path: &[u8], attributes: &Attributes) -> bool {
+        let selection = self.selection.as_mut();
+        selection.is_none_or(|selection| selection.selects_root(path, attributes))
+    }
+
+    /// True if an entry of a walk is copied. The contents of a directory that is not copied are
+    /// left out of the walk.
+    pub(super) fn selects(&mut self, walk: WalkId, found: &WalkEntry, is_local: bool) -> bool {
+        let selection = self.selection.as_mut();
+        let selected = selection.is_none_or(|selection| selection.selects(walk, found, is_local));
+        if let (false, WalkEntry::Directory { id, .. }) = (selected, found) {
+            self.skip(walk, *id);
+        }
+        selected
+    }
+
+    /// Number of entries that were not selected.
+    pub(super) fn excluded(&self) -> u64 {
+        self.selection.as_ref().map_or(0, SourceSelection::excluded)
+    }
+
+    /// Names of `--files-from` that no source has.
+    pub(super) fn missing(&self) -> Vec<Vec<u8>> {
+        let selection = self.selection.as_ref();
+        selection.map(SourceSelection::missing).unwrap_or_default()
+    }
+
+    /// Leaves the contents of a directory out of a walk.
+    pub(super) fn skip(&mut self, id: WalkId, dir: DirId) {
+        if let Some((_, walk, _)) = &mut self.local {
+            walk.skip(dir);
+        }
+        if let Some(Remote::Walking(walk, _)) = self.remote.get_mut(&id) {
+            walk.skip(dir);
+        }
     }
 
     /// Estimated number of files and bytes of all walks, if it grew by more than a quarter since it
@@ -387,7 +420,8 @@ impl Engine<'_> {
             Some(true) => return true,
         }
         if let Some((id, found, target)) = self.next_found() {
-            if self.selects(id, &found) {
+            let is_local = !self.source_is_remote();
+            if self.walks.selects(id, &found, is_local) {
                 self.begin_owned(WaitingForOwner::Found(id, found, target));
             }
             return true;
@@ -397,7 +431,7 @@ impl Engine<'_> {
             return false;
         }
         match self.walks.roots.pop_front() {
-            Some(root) if self.source.is_some() => self.begin_remote(root),
+            Some(root) if self.source_is_remote() => self.begin_remote(root),
             Some(root) => self.begin_local(root),
             None => {
                 if self.walks.is_empty() {
@@ -444,7 +478,7 @@ impl Engine<'_> {
 
     /// True if the source lists whole trees, or is expected to.
     pub(super) fn source_lists_trees(&self) -> bool {
-        let source = self.source.as_ref();
+        let source = self.side(CopyEnd::Source);
         source.is_some_and(|side| side.session().lists_trees())
     }
 
@@ -478,7 +512,7 @@ impl Engine<'_> {
             }
         }
         if holds != self.walks.holds
-            && let Some(side) = &self.source
+            && let Some(side) = self.sides.get(CopyEnd::Source)
         {
             self.walks.holds = holds;
             side.session().hold_lists(holds);
@@ -516,7 +550,7 @@ impl Engine<'_> {
                     self.ask_dir_xattrs(key, &at.path);
                 }
                 if !begun {
-                    self.skip(id, dir);
+                    self.walks.skip(id, dir);
                     self.listed(key);
                 }
             }
@@ -534,15 +568,6 @@ impl Engine<'_> {
                     false => self.fail(None, path, what),
                 }
             }
-        }
-    }
-
-    pub(super) fn skip(&mut self, id: WalkId, dir: DirId) {
-        if let Some((_, walk, _)) = &mut self.walks.local {
-            walk.skip(dir);
-        }
-        if let Some(Remote::Walking(walk, _)) = self.walks.remote.get_mut(&id) {
-            walk.skip(dir);
         }
     }
 

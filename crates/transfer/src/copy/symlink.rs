@@ -8,7 +8,7 @@ use crate::report::Event;
 
 impl Engine<'_> {
     pub(super) fn begin_symlink(&mut self, held: HeldItem) {
-        if self.source.is_some() {
+        if self.source_is_remote() {
             let path = RemotePath(held.entry.path.clone());
             self.submit(
                 CopyEnd::Source,
@@ -27,24 +27,35 @@ impl Engine<'_> {
     }
 
     pub(super) fn make_symlink(&mut self, held: HeldItem) {
-        if !self.may_link(&held.target, held.dir) {
+        let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
+        if self.keeps_foreign_links() && !self.links.may_link(&held.target, is_top_level) {
             let what = "another source of this copy has the same target".to_owned();
             return self.symlink_over(&held, Err(what), CopyEnd::Target);
         }
         let points_to = held.points_to.clone().unwrap_or_default();
-        if self.leaves_link_out(&held.target, &points_to) {
+        let below = self.named.rest_of(&held.target).unwrap_or_default();
+        if self.options.safe_links
+            && self
+                .withheld
+                .leaves_link_out(&held.target, below, &points_to)
+        {
             return self.item_over(held.dir);
         }
         let attributes = self.symlink_attributes(&held);
-        if self.target.is_some() {
+        if self.target_is_remote() {
             let path = RemotePath(held.target.clone());
             let kind = JobKind::MakeSymlink { path, points_to };
             self.submit(CopyEnd::Target, kind, JobPurpose::MakeSymlink(held));
             return;
         }
-        let path = self.target_path(&held.target);
+        let path = self.named.local_path(&held.target);
         let made = self.local().make_symlink(&path, &points_to, &attributes);
         self.symlink_over(&held, made, CopyEnd::Target);
+    }
+
+    /// True if symlinks are kept and a remote source chooses them.
+    pub(super) fn keeps_foreign_links(&self) -> bool {
+        self.options.archive && self.source_is_remote()
     }
 
     /// Attributes of a symlink that are kept.
@@ -53,7 +64,7 @@ impl Engine<'_> {
         Attributes {
             times: source.times,
             nanoseconds: source.nanoseconds,
-            owner: source.owner.filter(|_| !self.owners.refused),
+            owner: source.owner.filter(|_| !self.owners.are_refused()),
             ..Attributes::default()
         }
     }
@@ -61,7 +72,7 @@ impl Engine<'_> {
     /// Sets a symlink's times at the far end. Local symlinks get them when they are made.
     fn keep_symlink_times(&mut self, held: &HeldItem) {
         let attributes = self.symlink_attributes(held);
-        if self.target.is_some() && attributes.times.is_some() {
+        if self.target_is_remote() && attributes.times.is_some() {
             let kind = JobKind::SetAttributes {
                 path: RemotePath(held.target.clone()),
                 attributes,

@@ -9,8 +9,9 @@ use std::thread;
 
 use schedule::{Attributes, Direction, EntryKind, TreeStep};
 
-use super::DeltaUse;
-use super::engine::{CopyEnd, Engine};
+use super::engine::CopyEnd;
+use super::sides::{Side, Sides};
+use super::{CopyOptions, DeltaUse};
 use crate::walk::local_path;
 
 /// Largest number of entries counted, enough to decide about connections. Counting them takes 0.4 s
@@ -126,13 +127,34 @@ impl Shared {
     }
 }
 
-impl Engine<'_> {
+/// Tells the sessions how much the copy will move, so that they open connections in time.
+#[derive(Debug)]
+pub(super) struct EstimateAnnouncer {
+    delta: DeltaUse,
+    /// Count of the files to send that is not complete.
+    counting: Option<Counting>,
+}
+
+impl EstimateAnnouncer {
+    pub(super) fn new(options: &CopyOptions) -> Self {
+        Self {
+            delta: options.delta,
+            counting: None,
+        }
+    }
+
+    /// Takes the count of the files to send, and announces it.
+    pub(super) fn begin(&mut self, sides: &Sides, counting: Counting) {
+        self.counting = Some(counting);
+        self.announce_count(sides);
+    }
+
     /// Announces the count of the files to send to the target's session, until it is complete.
     ///
     /// The login may be faster than the count. A copy that went by the files counted until then
     /// opened too few connections, or took a tree of small files for one that gains from direct
     /// connections.
-    pub(super) fn announce_count(&mut self) {
+    pub(super) fn announce_count(&mut self, sides: &Sides) {
         let Some(counting) = &mut self.counting else {
             return;
         };
@@ -142,48 +164,47 @@ impl Engine<'_> {
         if complete {
             self.counting = None;
         }
-        self.expect(CopyEnd::Target, Direction::Up, more);
+        self.expect(sides.get(CopyEnd::Target), Direction::Up, more);
     }
 
     /// Announces the files of a listing to the source's session.
-    pub(super) fn announce_listed(&self, entries: &[(Vec<u8>, Attributes)]) {
-        self.announce_found(entries.iter().map(|(_, attributes)| attributes));
+    pub(super) fn announce_listed(&self, sides: &Sides, entries: &[(Vec<u8>, Attributes)]) {
+        self.announce_found(sides, entries.iter().map(|(_, attributes)| attributes));
     }
 
     /// Announces the files of a partial tree to the source's session.
-    pub(super) fn announce_tree(&self, steps: &[TreeStep]) {
-        self.announce_found(steps.iter().filter_map(|step| match step {
+    pub(super) fn announce_tree(&self, sides: &Sides, steps: &[TreeStep]) {
+        let found = steps.iter().filter_map(|step| match step {
             TreeStep::Entry(_, attributes) => Some(attributes),
             _ => None,
-        }));
+        });
+        self.announce_found(sides, found);
     }
 
-    /// Tells the source's session how much the walks will probably find, if the estimate grew by
-    /// more than a quarter.
-    pub(super) fn foresee(&mut self) {
-        if let Some((files, bytes)) = self.walks.grown_estimate()
-            && let Some(side) = self.side(CopyEnd::Source)
-        {
+    /// Tells the source's session the number of files that the walks will probably find, and their
+    /// bytes, if that estimate has grown.
+    pub(super) fn foresee(&self, sides: &Sides, grown: Option<(u64, u64)>) {
+        if let (Some((files, bytes)), Some(side)) = (grown, sides.get(CopyEnd::Source)) {
             side.session().foresee(Direction::Down, files, bytes);
         }
     }
 
-    fn announce_found<'a>(&self, found: impl Iterator<Item = &'a Attributes>) {
+    fn announce_found<'a>(&self, sides: &Sides, found: impl Iterator<Item = &'a Attributes>) {
         let mut count = FileCount::default();
         for attributes in found.filter(|a| a.kind() == EntryKind::File) {
             count.files += 1;
             count.bytes = count.bytes.saturating_add(attributes.size.unwrap_or(0));
         }
-        self.expect(CopyEnd::Source, Direction::Down, count);
+        self.expect(sides.get(CopyEnd::Source), Direction::Down, count);
     }
 
-    fn expect(&self, end: CopyEnd, direction: Direction, count: FileCount) {
+    fn expect(&self, side: Option<&Side>, direction: Direction, count: FileCount) {
         // A single file rebuilt from a delta does not use further connections, which is only known
         // once it starts.
-        if self.options.delta == DeltaUse::Always && count.files == 1 {
+        if self.delta == DeltaUse::Always && count.files == 1 {
             return;
         }
-        if let Some(side) = self.side(end).filter(|_| count.files > 0) {
+        if let Some(side) = side.filter(|_| count.files > 0) {
             side.session().expect(direction, count.files, count.bytes);
         }
     }

@@ -249,8 +249,7 @@ impl Engine<'_> {
     /// True if the server answers requests in order, as OpenSSH and longhaul do. A directory may
     /// then be made in a parent whose own MKDIR is not answered yet.
     fn server_works_in_order(&self) -> bool {
-        self.target
-            .as_ref()
+        self.side(CopyEnd::Target)
             .and_then(|side| side.session().server_info())
             .is_some_and(sftp::ServerInfo::answers_in_order)
     }
@@ -262,7 +261,7 @@ impl Engine<'_> {
         dir.state = DirState::Making;
         // Default mode of a new directory before the umask, if the server reported none.
         let mode = dir.attributes.mode.unwrap_or(0o777);
-        if self.target.is_some() {
+        if self.sides.is_remote(CopyEnd::Target) {
             let path = RemotePath(dir.target.clone());
             // The owner must be able to fill it.
             let mode = (mode & 0o1777) | 0o300;
@@ -273,8 +272,8 @@ impl Engine<'_> {
         }
         // A symlink made by this run was chosen by the source (CVE-2019-6111).
         let target = dir.target.clone();
-        let follow = self.options.keep_dirlinks && !self.has_linked(&target);
-        let path = self.target_path(&target);
+        let follow = self.options.keep_dirlinks && !self.links.has_made(&target);
+        let path = self.named.local_path(&target);
         let made = self.local().make_directory(&path, mode, follow);
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;
@@ -293,10 +292,10 @@ impl Engine<'_> {
     /// remote source may have chosen, never is.
     fn follows(&self, key: DirKey) -> bool {
         self.tree.dirs.get(&key).is_some_and(|dir| {
-            let named = dir.parent.is_none() && dir.target == self.named;
+            let named = dir.parent.is_none() && self.named.is(&dir.target);
             let dirlinks =
                 self.options.keep_dirlinks && (dir.parent.is_none() || !self.keeps_foreign_links());
-            (named || dirlinks) && !self.has_linked(&dir.target)
+            (named || dirlinks) && !self.links.has_made(&dir.target)
         })
     }
 
@@ -315,7 +314,7 @@ impl Engine<'_> {
     fn is_below_fresh(&self, key: DirKey) -> bool {
         let mut at = self.tree.dirs.get(&key).and_then(|dir| dir.parent);
         while let Some(dir) = at.and_then(|key| self.tree.dirs.get(&key)) {
-            let missing = dir.parent.is_none() && self.target_missing && dir.target == self.named;
+            let missing = dir.parent.is_none() && self.named.was_missing(&dir.target);
             match dir.state {
                 DirState::Ready => return !dir.existed,
                 _ if missing => return true,
@@ -329,8 +328,7 @@ impl Engine<'_> {
     /// without lsetstat@openssh.com has just created a new directory, so SETSTAT is used for it.
     fn sets_through_link(&self, key: DirKey) -> bool {
         let lacks = self
-            .target
-            .as_ref()
+            .side(CopyEnd::Target)
             .and_then(|side| side.session().server_info())
             .is_none_or(|server| !server.has(LSETSTAT));
         self.follows(key) || lacks && self.tree.dirs.get(&key).is_some_and(|dir| !dir.existed)
@@ -400,7 +398,7 @@ impl Engine<'_> {
         let Some(mode) = dir.attributes.mode.filter(|mode| mode & 0o300 == 0o300) else {
             return;
         };
-        if preserve || dir.existed || self.target.is_none() {
+        if preserve || dir.existed || !self.sides.is_remote(CopyEnd::Target) {
             return;
         }
         dir.has_mode = true;
@@ -423,7 +421,7 @@ impl Engine<'_> {
     pub(super) fn begin_item(&mut self, item: HeldItem) {
         let place = match item.dir {
             Some(dir) => {
-                let here = self.source.is_none() && self.target.is_some();
+                let here = !self.source_is_remote() && self.target_is_remote();
                 let early = here && self.may_fill_early(dir);
                 self.tree.place(dir, &item, early)
             }
@@ -489,26 +487,27 @@ impl Engine<'_> {
 
     fn finish_dir(&mut self, key: DirKey) {
         let preserve = self.options.preserve || self.options.archive;
-        let owns = self.options.archive && !self.owners.refused;
+        let owns = self.options.archive && !self.owners.are_refused();
         let Some(dir) = self.tree.dirs.get(&key) else {
             return;
         };
         let (target, mode) = (dir.target.clone(), dir.attributes.mode);
         let shown = self.shown(CopyEnd::Target, &target);
-        let mode = mode.map(|mode| self.kept_directory_mode(mode, || shown));
+        let rules = self.special_bits();
+        let mode = mode.map(|mode| self.withheld.kept_directory_mode(rules, mode, || shown));
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;
         };
         let owner = dir.attributes.owner.filter(|_| owns);
         let xattrs = dir.xattrs.take();
-        if self.target.is_none() {
+        if !self.sides.is_remote(CopyEnd::Target) {
             let beyond = ExtraMetadata { owner, xattrs };
             let created = !dir.existed;
             let attributes = Attributes {
                 mode,
                 ..dir.attributes
             };
-            let path = self.target_path(&target);
+            let path = self.named.local_path(&target);
             let (options, local) = (self.options, self.local());
             let done = local.finish_directory(&path, &attributes, created, options, &beyond);
             let result = done.map(|not_kept| {

@@ -167,11 +167,8 @@ impl Engine<'_> {
 
     /// End at which files are read again: the target, or the source if the target is local.
     pub(super) fn far_end(&self) -> Option<CopyEnd> {
-        match (&self.source, &self.target) {
-            (_, Some(_)) => Some(CopyEnd::Target),
-            (Some(_), None) => Some(CopyEnd::Source),
-            (None, None) => None,
-        }
+        let mut ends = [CopyEnd::Target, CopyEnd::Source].into_iter();
+        ends.find(|end| self.sides.is_remote(*end))
     }
 
     /// Takes the checksums of a finished job of `file`.
@@ -201,10 +198,11 @@ impl Engine<'_> {
         let mut seen = sums.as_ref().map(|sums| sums.finish()).unwrap_or_default();
         // An earlier run may have sent other parts of the file, or all of it.
         seen.grow_to(task.confirmed());
-        let here = match (&self.source, &self.target) {
-            (None, _) => Some(local_path(task.source())),
-            (Some(_), None) => Some(local_path(task.target())),
-            (Some(_), Some(_)) => None,
+        let is_remote = |end| self.sides.is_remote(end);
+        let here = match (is_remote(CopyEnd::Source), is_remote(CopyEnd::Target)) {
+            (false, _) => Some(local_path(task.source())),
+            (true, false) => Some(local_path(task.target())),
+            (true, true) => None,
         };
         let (source, target) = (task.source().to_vec(), task.target().to_vec());
         let completed = match &here {

@@ -4,7 +4,7 @@
 use schedule::MetadataFlags;
 use sftp::xattrs::Xattr;
 
-use super::engine::Engine;
+use super::CopyOptions;
 use crate::report::Name;
 
 /// Setuid, setgid and sticky bits.
@@ -35,6 +35,34 @@ impl WithheldCount {
     }
 }
 
+/// Rules about setuid, setgid and sticky bits and file capabilities.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SpecialBitRules {
+    keeps: bool,
+    keeps_capabilities: bool,
+    /// The user asked for permissions, and a server chose the bits that are cleared.
+    warns: bool,
+}
+
+impl SpecialBitRules {
+    /// Bits of local files are kept with -a, as rsync does, and those that a server reports only
+    /// with --preserve-setuid.
+    pub(super) fn new(options: &CopyOptions, source_is_remote: bool) -> Self {
+        let asked = options.preserve || options.archive;
+        let own = options.archive && !source_is_remote;
+        Self {
+            keeps: own || asked && options.preserve_setuid,
+            keeps_capabilities: !source_is_remote || options.preserve_setuid,
+            warns: asked && source_is_remote,
+        }
+    }
+
+    /// True if setuid, setgid and sticky bits are kept.
+    pub(super) fn keeps(self) -> bool {
+        self.keeps
+    }
+}
+
 /// Counts of the run so far.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
@@ -51,7 +79,82 @@ impl Withheld {
         !std::mem::replace(&mut self.told_in_place, true)
     }
 
-    fn warnings(&self) -> impl Iterator<Item = String> {
+    /// Returns the mode bits of a directory that are kept. The sticky bit of a directory only
+    /// restricts other users, and scp keeps it.
+    pub(super) fn kept_directory_mode(
+        &mut self,
+        rules: SpecialBitRules,
+        mode: u32,
+        shown: impl FnOnce() -> Name,
+    ) -> u32 {
+        if rules.keeps {
+            return mode & 0o7777;
+        }
+        let cleared = mode & SPECIAL & !0o1000;
+        self.note_special_bits(rules, cleared, shown);
+        mode & 0o1777
+    }
+
+    /// Notes a file whose source has this mode.
+    pub(super) fn note_file_mode(
+        &mut self,
+        rules: SpecialBitRules,
+        mode: u32,
+        shown: impl FnOnce() -> Name,
+    ) {
+        if !rules.keeps {
+            self.note_special_bits(rules, mode & SPECIAL, shown);
+        }
+    }
+
+    fn note_special_bits(
+        &mut self,
+        rules: SpecialBitRules,
+        cleared: u32,
+        shown: impl FnOnce() -> Name,
+    ) {
+        if cleared != 0 && rules.warns {
+            self.special_bits.note(shown);
+        }
+    }
+
+    /// Removes file capabilities that a server chose from the attributes to set.
+    pub(super) fn without_capabilities(
+        &mut self,
+        rules: SpecialBitRules,
+        list: &mut Vec<Xattr>,
+        kinds: MetadataFlags,
+    ) {
+        let is = |(name, _): &Xattr| name == CAPABILITY;
+        let sets = kinds.contains(MetadataFlags::XATTRS);
+        if !rules.keeps_capabilities && sets && list.iter().any(is) {
+            list.retain(|xattr| !is(xattr));
+            self.special_bits.note(|| Name(CAPABILITY.to_vec()));
+        }
+    }
+
+    /// Notes that a replaced file has other names.
+    pub(super) fn note_other_names(&mut self, shown: Name) {
+        self.replaced.note(|| shown);
+    }
+
+    /// Returns true for a symlink that --safe-links leaves out, which the warning at the end
+    /// mentions. `below` is its path below the copy's target.
+    pub(super) fn leaves_link_out(
+        &mut self,
+        target: &[u8],
+        below: &[u8],
+        points_to: &[u8],
+    ) -> bool {
+        let out = leads_out(below, points_to);
+        if out {
+            self.links.note(|| Name(target.to_vec()));
+        }
+        out
+    }
+
+    /// Warnings about all that was left out.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         let bits = self.special_bits.words("one entry", "entries").map(|of| {
             format!(
                 "cleared setuid, setgid or sticky bits or file capabilities of {of}; \
@@ -69,79 +172,6 @@ impl Withheld {
             )
         });
         [bits, links, replaced].into_iter().flatten()
-    }
-}
-
-impl Engine<'_> {
-    /// True if setuid, setgid and sticky bits are kept: those of local files with -a, as rsync
-    /// does, and those that a server reports only with --preserve-setuid.
-    pub(super) fn keeps_special_bits(&self) -> bool {
-        let keeps = self.options.preserve || self.options.archive;
-        let own = self.options.archive && self.source.is_none();
-        own || keeps && self.options.preserve_setuid
-    }
-
-    /// Returns the mode bits of a directory that are kept. The sticky bit of a directory only
-    /// restricts other users, and scp keeps it.
-    pub(super) fn kept_directory_mode(&mut self, mode: u32, shown: impl FnOnce() -> Name) -> u32 {
-        if self.keeps_special_bits() {
-            return mode & 0o7777;
-        }
-        let cleared = mode & SPECIAL & !0o1000;
-        self.note_special_bits(cleared, shown);
-        mode & 0o1777
-    }
-
-    /// Notes a file whose source has this mode.
-    pub(super) fn note_file_mode(&mut self, mode: u32, shown: impl FnOnce() -> Name) {
-        if !self.keeps_special_bits() {
-            self.note_special_bits(mode & SPECIAL, shown);
-        }
-    }
-
-    fn note_special_bits(&mut self, cleared: u32, shown: impl FnOnce() -> Name) {
-        let asked = self.options.preserve || self.options.archive;
-        if cleared != 0 && asked && self.source.is_some() {
-            self.withheld.special_bits.note(shown);
-        }
-    }
-
-    /// Removes file capabilities that a server chose from the attributes to set.
-    pub(super) fn without_capabilities(&mut self, list: &mut Vec<Xattr>, kinds: MetadataFlags) {
-        let keeps = self.source.is_none() || self.options.preserve_setuid;
-        let is = |(name, _): &Xattr| name == CAPABILITY;
-        if !keeps && kinds.contains(MetadataFlags::XATTRS) && list.iter().any(is) {
-            list.retain(|xattr| !is(xattr));
-            self.withheld
-                .special_bits
-                .note(|| Name(CAPABILITY.to_vec()));
-        }
-    }
-
-    /// Notes that a replaced file has other names.
-    pub(super) fn note_other_names(&mut self, shown: Name) {
-        self.withheld.replaced.note(|| shown);
-    }
-
-    /// Returns true for a symlink that --safe-links leaves out, which the warning at the end
-    /// mentions.
-    pub(super) fn leaves_link_out(&mut self, target: &[u8], points_to: &[u8]) -> bool {
-        if !self.options.safe_links {
-            return false;
-        }
-        let below = target.strip_prefix(self.named.as_slice());
-        let out = leads_out(below.unwrap_or_default(), points_to);
-        if out {
-            self.withheld.links.note(|| Name(target.to_vec()));
-        }
-        out
-    }
-
-    pub(super) fn tell_withheld(&mut self) {
-        let warnings: Vec<String> = self.withheld.warnings().collect();
-        for warning in warnings {
-            self.warn(None, warning);
-        }
     }
 }
 

@@ -45,7 +45,7 @@ impl Engine<'_> {
         if kinds.is_empty() {
             return false;
         }
-        if self.source.is_some() {
+        if self.source_is_remote() {
             let flags = kinds.with(MetadataFlags::FOLLOW, follow);
             let path = RemotePath(source.to_vec());
             let kind = JobKind::GetXattrs { path, flags };
@@ -87,9 +87,10 @@ impl Engine<'_> {
     /// Filters the extended attributes that the target can set.
     fn takeable(&mut self, mut list: Vec<Xattr>) -> Option<Box<Xattrs>> {
         let kinds = self.xattr_kinds();
-        self.without_capabilities(&mut list, kinds);
+        let rules = self.special_bits();
+        self.withheld.without_capabilities(rules, &mut list, kinds);
         let xattrs = Xattrs { kinds, list };
-        if !self.can.take_xattrs && self.target.is_some() {
+        if !self.can.take_xattrs && self.target_is_remote() {
             self.on_not_kept(xattrs.parts(), STOCK);
             return None;
         }

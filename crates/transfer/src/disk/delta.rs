@@ -16,7 +16,7 @@ const PIECE: usize = 1 << 20;
 pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Result<DiskReply> {
     let source = match file {
         Some(JobFile::Source(source)) => &**source,
-        Some(JobFile::Target(target)) if let Some(older) = &target.older => &older.file,
+        Some(JobFile::Target(target)) if let Some(basis) = target.basis() => basis,
         _ => {
             return Err(io::Error::other(
                 "internal error: the file was not open for reading",

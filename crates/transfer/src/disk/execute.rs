@@ -7,8 +7,8 @@ use std::sync::Arc;
 use schedule::{DiskReply, DiskRequest, JobId, LocalPath};
 use wire::{Block, PacketBuf};
 
-use super::basis_file::open_older;
 use super::pool::JobFile;
+use super::target::open_older;
 use super::{
     CreateSettings, DirectoryCache, FinishSettings, LocalSource, LocalTarget, adopt_target,
     create_target, delta, holes, packed,
@@ -141,11 +141,9 @@ impl Execution<'_> {
         if sparse {
             source.tell_holes();
         }
-        source.sums = self.ledger.map(|ledger| ledger.open(self.job));
+        source.collect_sums(self.ledger.map(|ledger| ledger.open(self.job)));
         let eof = source.read_first(&mut first)?;
-        if let Some(sums) = &source.sums {
-            sums.add(0, payloads(&first));
-        }
+        source.add_to_sums(0, || payloads(&first));
         if !eof {
             source.expect_more();
         }
@@ -194,7 +192,7 @@ impl Execution<'_> {
 
     /// Prepares a target for its first write.
     fn prepare(&self, target: &mut LocalTarget, sparse: bool) {
-        target.sums = self.ledger.map(|ledger| ledger.open(self.job));
+        target.collect_sums(self.ledger.map(|ledger| ledger.open(self.job)));
         if sparse {
             target.keep_sparse();
         }

@@ -4,7 +4,6 @@
 //! is a source, a target or, for a copy between two hosts, a [`HostToHostBuffer`] in memory.
 
 mod adopt;
-mod basis_file;
 mod check;
 mod delta;
 mod directories;
@@ -16,7 +15,6 @@ mod metadata;
 mod packed;
 mod pool;
 mod relay;
-mod replace;
 mod source;
 mod target;
 mod temp_name;

@@ -253,10 +253,7 @@ impl PoolState {
             (
                 DiskRequest::Read { offset, len, .. } | DiskRequest::ReadPacked { offset, len, .. },
                 Some(JobFile::Source(source)),
-            ) => {
-                let sums = source.sums.as_ref().filter(|_| !source.is_summed());
-                sums.map(|sums| sums.promise(*offset, *len as u64))
-            }
+            ) => source.promise_sum(*offset, *len as u64),
             _ => None,
         };
         Some(Next {

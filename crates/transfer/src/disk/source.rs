@@ -19,7 +19,7 @@ use sys::{IOV_MAX, MappedWindows, is_in_memory};
 use wire::Block;
 
 use super::target::{mtime, mtime_of};
-use crate::sums::FileSums;
+use crate::sums::{FileSums, SumTicket};
 
 /// A local file that is read.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct LocalSource {
     /// The size when the file was opened.
     size: u64,
     /// The checksums of the data read, if wanted.
-    pub(super) sums: Option<Arc<FileSums>>,
+    sums: Option<Arc<FileSums>>,
     /// True if the comparison hashes the whole file, so that repeated reads are not hashed again.
     summed: AtomicBool,
     /// True once a non-blocking read found data that were not in memory: later reads go to a thread
@@ -162,17 +162,33 @@ impl LocalSource {
         Ok(())
     }
 
-    /// Adds bytes that were read for comparison to the checksums.
-    pub(super) fn sum(&self, offset: u64, bytes: &[u8]) {
+    /// Collects the checksums of the data from now on.
+    pub(super) fn collect_sums(&mut self, sums: Option<Arc<FileSums>>) {
+        self.sums = sums;
+    }
+
+    /// Adds bytes that were read to the checksums, if wanted.
+    pub(super) fn add_to_sums<'a, Slices>(&self, offset: u64, slices: impl FnOnce() -> Slices)
+    where
+        Slices: Iterator<Item = &'a [u8]> + Clone,
+    {
         if let Some(sums) = &self.sums {
-            self.summed.store(true, Ordering::Relaxed);
-            sums.add(offset, std::iter::once(bytes));
+            sums.add(offset, slices());
         }
     }
 
-    /// True if a comparison hashes the whole file.
-    pub(super) fn is_summed(&self) -> bool {
-        self.summed.load(Ordering::Relaxed)
+    /// Adds bytes that were read for comparison to the checksums.
+    pub(super) fn sum(&self, offset: u64, bytes: &[u8]) {
+        self.summed.store(self.sums.is_some(), Ordering::Relaxed);
+        self.add_to_sums(offset, || std::iter::once(bytes));
+    }
+
+    /// Announces a read in the order of the checksums; `None` if none are wanted, or if a
+    /// comparison hashes the whole file.
+    pub(super) fn promise_sum(&self, offset: u64, len: u64) -> Option<SumTicket> {
+        let sums = self.sums.as_ref();
+        let sums = sums.filter(|_| !self.summed.load(Ordering::Relaxed));
+        sums.map(|sums| sums.promise(offset, len))
     }
 
     /// Enables the reporting of holes if the file has any.

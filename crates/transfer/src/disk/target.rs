@@ -1,5 +1,8 @@
 //! Writes local files: a temporary that is renamed, a file in place, or a stream.
 
+mod basis_file;
+mod replace;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
@@ -16,13 +19,15 @@ use rustix::fs::{
 use rustix::io::Errno;
 use schedule::{Attributes, ExtraMetadata, Keep, LocalPath, Parts, StoredTarget};
 
-use super::basis_file::BasisFile;
 use super::directories::{Destination, DirectoryCache, Location, kind_of};
 use super::metadata;
-use super::replace::{OverwrittenFile, replace};
 use super::write_coalescer::piece_of;
 use super::{failed_to, holes, os_words, temp_name};
 use crate::sums::FileSums;
+
+use basis_file::BasisFile;
+pub(super) use basis_file::open_older;
+use replace::{OverwrittenFile, replace};
 
 /// Permissions of an incomplete file.
 const PRIVATE: u32 = 0o600;
@@ -30,18 +35,18 @@ const PRIVATE: u32 = 0o600;
 /// A local file that is written. Dropping it unfinished removes its temporary.
 #[derive(Debug)]
 pub(crate) struct LocalTarget {
-    pub(super) file: File,
+    file: File,
     form: TargetForm,
     // The end of the furthest write, by which an older, longer file is truncated.
-    pub(super) end: AtomicU64,
+    end: AtomicU64,
     // A write failed, so the file must not get its final name.
     incomplete: AtomicBool,
     /// The checksums of the data written, if wanted.
-    pub(super) sums: Option<Arc<FileSums>>,
+    sums: Option<Arc<FileSums>>,
     /// True if blocks of zeros become holes.
-    pub(super) sparse: bool,
+    sparse: bool,
     /// The basis file, if the target is rebuilt from one.
-    pub(super) older: Option<BasisFile>,
+    older: Option<BasisFile>,
     /// True if unwritten parts read as zeros.
     fresh: bool,
     /// True if the file is on a memory file system; set at the first query.
@@ -67,10 +72,10 @@ enum TargetForm {
 }
 
 #[derive(Debug)]
-pub(super) struct Temporary {
+struct Temporary {
     /// The temporary's location; the final name is in the same directory.
-    pub(super) at: Location,
-    pub(super) target: Location,
+    at: Location,
+    target: Location,
     // The file that the rename replaces.
     replaced: Option<ReplacedAttributes>,
     // The temporary's own permission bits, if known.
@@ -422,6 +427,11 @@ impl LocalTarget {
         self.end
             .fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Collects the checksums of the data from now on.
+    pub(super) fn collect_sums(&mut self, sums: Option<Arc<FileSums>>) {
+        self.sums = sums;
     }
 
     /// Makes blocks of zeros holes from now on.

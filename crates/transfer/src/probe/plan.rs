@@ -152,39 +152,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         Some(why) => run.e.unseen.push(why),
     }
     let measured = run.measure();
-    if let Some(why) = run.unusable.take() {
-        run.all.finish();
-        return Err(ProbeError::Directory(why));
-    }
-    if let Err(why) = &measured
-        && why != TIME_UP
-        && why != DATA_USED
-        && !target.cancel.is_cancelled()
-    {
-        run.e.stall = run.e.stall.or_else(|| run.all.broken());
-    }
-    match measured {
-        Ok(()) => {}
-        Err(why) if why == TIME_UP || why == DATA_USED => run.e.unseen.push(why),
-        // The break is the finding.
-        Err(why) if run.e.stall.is_some() => {
-            let why = format!("further measurements: {why}");
-            run.e.unseen.push(why);
-        }
-        Err(why) => run.e.partial = Some(why),
-    }
-    if target.cancel.is_cancelled() {
-        run.e.partial = Some("interrupted".to_owned());
-    }
-    let disk = "the server's disk";
-    let unexplained = !run.e.unseen.iter().any(|why| why.starts_with(disk));
-    if options.remote_path.is_some() && run.e.there.disk.is_none() && unexplained {
-        run.e
-            .unseen
-            .push(format!("{disk}: the measurement ended early"));
-    }
-    run.all.finish();
-    Ok(run.e)
+    run.conclude(measured)
 }
 
 /// Runs `work` on a thread until it is done or cancelled.
@@ -352,6 +320,43 @@ impl Run<'_> {
         self.disk()?;
         self.small_files()?;
         self.marks()
+    }
+
+    /// Ends the connections, and returns the evidence of measurements that ended with `measured`.
+    fn conclude(mut self, measured: Result<(), String>) -> Result<Evidence, ProbeError> {
+        if let Some(why) = self.unusable.take() {
+            self.all.finish();
+            return Err(ProbeError::Directory(why));
+        }
+        let cancelled = self.target.cancel.is_cancelled();
+        let is_used_up = |why: &str| why == TIME_UP || why == DATA_USED;
+        if let Err(why) = &measured
+            && !is_used_up(why)
+            && !cancelled
+        {
+            self.e.stall = self.e.stall.or_else(|| self.all.broken());
+        }
+        match measured {
+            Ok(()) => {}
+            Err(why) if is_used_up(&why) => self.e.unseen.push(why),
+            // The break is the finding.
+            Err(why) if self.e.stall.is_some() => {
+                let why = format!("further measurements: {why}");
+                self.e.unseen.push(why);
+            }
+            Err(why) => self.e.partial = Some(why),
+        }
+        if cancelled {
+            self.e.partial = Some("interrupted".to_owned());
+        }
+        let disk = "the server's disk";
+        let unexplained = !self.e.unseen.iter().any(|why| why.starts_with(disk));
+        if self.options.remote_path.is_some() && self.e.there.disk.is_none() && unexplained {
+            let why = format!("{disk}: the measurement ended early");
+            self.e.unseen.push(why);
+        }
+        self.all.finish();
+        Ok(self.e)
     }
 
     /// Round trips of the idle path, and the server's answer time.

@@ -11,8 +11,8 @@ pub(super) const STALLED: &str = "it stalled while others made progress";
 /// session is given up.
 const RESTARTS: u32 = 4;
 
-/// Number of times in a row that the last lane may end without a job done in between. The scheduler
-/// fails a job that has been on that many lost lanes: then the host is at fault and not the job.
+/// Number of times in a row that the last lane may end without a job done in between: then the host
+/// is at fault. The scheduler blames a job for lanes that were lost after others had been done.
 const FRUITLESS: u32 = 4;
 
 /// Counts lanes that ended, and decides about the rest of the session.

@@ -614,6 +614,8 @@ impl RemoteServer {
             // asks without it.
             LaneError::Surprise(_) if greeted => return false,
             _ if !greeted && self.answered() => return false,
+            // This channel may have been one too many. Another one tells if a longhaul is there.
+            LaneError::Closed(_) if !greeted && awaits_another(to, lane) => return false,
             _ => {}
         }
         if self.is_ours() {
@@ -675,6 +677,12 @@ fn greeting_due(of: &Dispatcher, on: &LaneOnChannel) -> Option<Instant> {
     let since = on.greeting_awaited()?;
     let rtt = of.connections().get(on.connection())?.round_trip();
     Some(since + HURRY + ROUND_TRIPS * rtt)
+}
+
+/// True if another lane waits for the greeting of a longhaul.
+fn awaits_another(of: &Dispatcher, lane: LaneId) -> bool {
+    let mut lanes = of.lanes().iter();
+    lanes.any(|on| on.id() != lane && on.awaits_greeting())
 }
 
 fn see(to: &mut Dispatcher, seen: &ProbeResult) {

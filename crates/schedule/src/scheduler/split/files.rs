@@ -2,6 +2,7 @@
 
 use super::super::assignments::Assigned;
 use super::super::board::Board;
+use super::super::job_losses::JobLosses;
 use super::super::queues::Queued;
 use super::super::{LaneId, LaneOrder};
 use super::checkpoints::{Checkpoints, NOT_CONTINUED};
@@ -173,7 +174,7 @@ impl SplitFiles {
         };
         let mut file = SplitFile::new(job, hint, attributes, one_handle);
         file.attributes.size = file.attributes.size.or(hint.size);
-        file.losses = queued.losses;
+        file.losses = queued.losses.count();
         self.files.insert(id, file);
         Some(request)
     }
@@ -645,7 +646,7 @@ impl SplitFiles {
         let queued = Queued {
             job: file.job,
             hint: file.hint,
-            losses: file.losses.min(1),
+            losses: JobLosses::one(file.losses > 0),
             whole: then == AfterDisk::Whole,
         };
         board.queue(queued, true);

@@ -6,6 +6,7 @@ use schedule::journal::SourceId;
 use schedule::{Attributes, FileState, Xattrs};
 
 use super::FileTask;
+use crate::copy::local_ops::LocalOps;
 use crate::copy::relayed::RelayTask;
 use crate::copy::resume::ResumeTask;
 use crate::report::Name;
@@ -109,9 +110,19 @@ impl FileTask {
         self.opened = Some(attributes);
     }
 
-    /// Takes the attributes of a local source when it was opened.
-    pub(in crate::copy) fn take_opened(&mut self) -> Option<Attributes> {
-        self.opened.take()
+    /// True if a local source differs from the state in which it was opened (size or modification
+    /// time). The data read may then mix two states that never existed together. True once at most.
+    pub(in crate::copy) fn has_changed(&mut self, local: &dyn LocalOps) -> bool {
+        let Some(opened) = self.opened.take() else {
+            return false;
+        };
+        let state = |of: Attributes| {
+            let nanoseconds = of.nanoseconds.map(|(_, modified)| modified);
+            (of.size, of.times.map(|(_, modified)| modified), nanoseconds)
+        };
+        // A removed file was complete when it was read.
+        let now = local.stat(&self.source);
+        now.is_ok_and(|now| state(now.attributes) != state(opened))
     }
 
     pub(in crate::copy) fn set_sums(&mut self, sums: Option<Arc<FileSums>>) {

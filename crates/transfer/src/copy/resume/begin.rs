@@ -57,10 +57,10 @@ impl Engine<'_> {
                     tag: entry.tag,
                     ..Keep::default()
                 };
-                let first = first.temporary(&self.temporary_place(&target), 0);
+                let first = first.temporary(&self.named.temporary_place(&target), 0);
                 let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
                 // Data between two hosts arrives in order, from the start.
-                let one_end = self.source.is_none() || self.target.is_none();
+                let one_end = !self.source_is_remote() || !self.target_is_remote();
                 if one_end && same(&entry) && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
                     let keep = Keep {
@@ -78,7 +78,7 @@ impl Engine<'_> {
                     self.tell_restarted(id);
                 }
                 self.clear(&entry);
-                match self.target.is_some() {
+                match self.target_is_remote() {
                     // What a killed process has sent may still create the temporary.
                     true => self.keeper.cleared_entries.push(of),
                     false => drop(self.keeper.write(Record::Forgotten { id: of })),
@@ -212,7 +212,7 @@ impl Engine<'_> {
         path: &[u8],
         attributes: Option<Attributes>,
     ) -> Option<SourceId> {
-        if self.source.is_some() {
+        if self.source_is_remote() {
             let attributes = attributes?;
             return Some(SourceId {
                 size: attributes.size?,

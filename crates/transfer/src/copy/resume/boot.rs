@@ -21,7 +21,7 @@ impl Engine<'_> {
     /// Reads the receiver's boot ID once the target's session is open, to learn if data that was
     /// only in its memory may be lost.
     pub(in crate::copy) async fn ask_for_boot(&mut self) {
-        if self.keeper.log.is_none() || self.target.is_none() {
+        if self.keeper.log.is_none() || !self.target_is_remote() {
             return;
         }
         let boot = self.boot_there().await;
@@ -33,7 +33,7 @@ impl Engine<'_> {
     /// Requests the receiver's boot ID, so that the answer arrives in one round trip with those of
     /// other requests. [`Engine::ask_for_boot`] takes it.
     pub(in crate::copy) fn request_boot(&mut self) {
-        if self.target.is_none() {
+        if !self.target_is_remote() {
             return;
         }
         if let Some((kind, file)) = self.boot_job()
@@ -85,7 +85,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn learn_boot(&mut self) {
-        if self.target.is_none() || self.keeper.boot_query != BootQuery::NotSent {
+        if !self.target_is_remote() || self.keeper.boot_query != BootQuery::NotSent {
             return;
         }
         self.keeper.boot_query = BootQuery::Sent;
@@ -136,7 +136,9 @@ impl Engine<'_> {
             }
             return;
         }
-        let name = self.target.as_ref().map(|side| side.name().to_owned());
+        let name = self
+            .side(CopyEnd::Target)
+            .map(|side| side.name().to_owned());
         let why = format!(
             "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
             name.unwrap_or_default()
@@ -144,7 +146,7 @@ impl Engine<'_> {
         self.lost
             .get_or_insert_with(|| ConnectError::unreachable(why));
         self.drop_what_waits();
-        for side in [&self.source, &self.target].into_iter().flatten() {
+        for side in self.sides.iter() {
             side.session().leave("the machine was rebooted");
         }
     }

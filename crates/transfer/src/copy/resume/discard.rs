@@ -16,7 +16,7 @@ impl Engine<'_> {
             .keeper
             .state
             .unfinished()
-            .map(|(_, entry)| (self.target_path(&entry.target), entry.tag))
+            .map(|(_, entry)| (self.named.local_path(&entry.target), entry.tag))
             .collect();
         self.local().sweep_temporaries(&files);
         log.remove();

@@ -63,7 +63,8 @@ impl Engine<'_> {
             ..Keep::default()
         };
         let temp = entry.temp.clone();
-        let temp = temp.unwrap_or_else(|| keep.temporary(&self.temporary_place(&entry.target), 0));
+        let temp =
+            temp.unwrap_or_else(|| keep.temporary(&self.named.temporary_place(&entry.target), 0));
         self.look(id, CompletedFileSearch::Temporary, temp)
     }
 
@@ -71,7 +72,7 @@ impl Engine<'_> {
         if let Some(task) = self.files.get_mut(&id) {
             task.resume_mut().search(looking);
         }
-        if self.target.is_some() {
+        if self.target_is_remote() {
             let path = RemotePath(path);
             let follow = looking == CompletedFileSearch::Name;
             let kind = JobKind::Stat { path, follow };
@@ -80,7 +81,7 @@ impl Engine<'_> {
         }
         let target = self.files.get(&id).map(|task| task.target().to_vec());
         let found = match looking {
-            CompletedFileSearch::Name => self.local().look(&self.target_path(&path)),
+            CompletedFileSearch::Name => self.local().look(&self.named.local_path(&path)),
             _ => target.and_then(|target| self.look_for_temporary(&target, &path)),
         };
         let found = found.filter(LocalStat::is_file);
@@ -94,8 +95,8 @@ impl Engine<'_> {
     /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are
     /// in different directories.
     fn look_for_temporary(&self, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
-        let same = directory_of(&self.temporary_place(target)) == directory_of(temp);
-        let target = self.target_path(target);
+        let same = directory_of(&self.named.temporary_place(target)) == directory_of(temp);
+        let target = self.named.local_path(target);
         let look = || self.local().look_beside(&target, basename(temp));
         same.then(look).flatten()
     }
@@ -169,11 +170,11 @@ impl Engine<'_> {
 
     /// Removes leftovers of a file from an earlier run.
     pub(super) fn clear(&mut self, entry: &Entry) {
-        if self.target.is_none() {
-            let path = self.target_path(&entry.target);
+        if !self.target_is_remote() {
+            let path = self.named.local_path(&entry.target);
             return self.local().remove_temporaries(&path, entry.tag);
         }
-        let place = self.temporary_place(&entry.target);
+        let place = self.named.temporary_place(&entry.target);
         let names = Keep::names(&place, entry.tag);
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in &names {
@@ -206,11 +207,11 @@ impl Engine<'_> {
             .unfinished()
             .map(|(_, e)| e.clone())
             .collect();
-        match self.target.is_none() {
+        match !self.target_is_remote() {
             true => {
                 let files = left.iter();
                 let files: Vec<_> = files
-                    .map(|entry| (self.target_path(&entry.target), entry.tag))
+                    .map(|entry| (self.named.local_path(&entry.target), entry.tag))
                     .collect();
                 self.local().sweep_temporaries(&files);
             }

@@ -20,7 +20,7 @@ const SECOND: u64 = 1_000_000_000;
 impl Engine<'_> {
     pub(in crate::copy) fn on_temporary(&mut self, job: JobId, path: Vec<u8>) {
         if let Some(task) = self.file_of(job)
-            && let target = self.temporary_place(task.target())
+            && let target = self.named.temporary_place(task.target())
             && let Some(id) = task.resume().renamed(&target, &path)
         {
             self.keeper.write(Record::Temp { id, path });
@@ -52,7 +52,7 @@ impl Engine<'_> {
         };
         let size = task.confirmed();
         let mut mtime = 0;
-        if self.target.is_none() {
+        if !self.target_is_remote() {
             let Ok(stat) = self.local().stat(task.target()) else {
                 return;
             };
@@ -60,7 +60,7 @@ impl Engine<'_> {
             self.keeper
                 .lies_on(stat.id.device, &local_path(task.target()));
         } else if self.options.preserve || self.options.archive {
-            let times = match self.source.is_some() {
+            let times = match self.source_is_remote() {
                 true => task.attributes().and_then(|a| a.times),
                 false => {
                     let stat = self.local().stat(task.source());
@@ -76,7 +76,7 @@ impl Engine<'_> {
             size,
             mtime,
         });
-        if self.target.is_some() && mtime == 0 {
+        if self.target_is_remote() && mtime == 0 {
             self.keeper.last_untimed = Some(task.target().to_vec());
         }
         let now = self.edge.now();
@@ -84,7 +84,7 @@ impl Engine<'_> {
         let due = self.keeper.clock_at.is_none_or(due);
         // After the last file nothing needs resuming, and the run would wait for the answer.
         let more = self.has_more() || !self.files.is_empty() || !self.jobs.is_empty();
-        if more && self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
+        if more && self.target_is_remote() && self.keeper.goes_on() && (due || size >= LARGE) {
             self.keeper.clock_at = Some(now);
             let path = RemotePath(task.target().to_vec());
             let follow = true;
@@ -95,7 +95,7 @@ impl Engine<'_> {
 
     /// True if a copied file was made durable.
     pub(in crate::copy) fn is_durable(&self, task: &FileTask) -> bool {
-        task.is_synced() || self.options.fsync && self.target.is_none()
+        task.is_synced() || self.options.fsync && !self.target_is_remote()
     }
 
     pub(in crate::copy) fn on_clock(&mut self, attributes: Attributes) {
@@ -137,8 +137,8 @@ impl Engine<'_> {
             let Record::Begun { target, tag, .. } = record else {
                 continue;
             };
-            for name in Keep::names(&self.temporary_place(&target), tag) {
-                let path = self.target_path(&target);
+            for name in Keep::names(&self.named.temporary_place(&target), tag) {
+                let path = self.named.local_path(&target);
                 self.local().remove_beside(&path, basename(&name));
             }
         }

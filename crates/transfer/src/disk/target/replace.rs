@@ -9,8 +9,8 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::error::{failed_to, os_words};
-use super::target::Temporary;
+use super::Temporary;
+use crate::disk::error::{failed_to, os_words};
 use crate::report::Name;
 
 /// Bytes copied at a time.

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use schedule::delta::LEAST;
 use sftp::blocks::{BlockSum, SumKey, strong};
 
-use super::directories::Destination;
-use super::source::{LocalSource, open_source_with};
 use super::{CreateSettings, LocalTarget, create_target};
+use crate::disk::directories::Destination;
+use crate::disk::source::{LocalSource, open_source_with};
 use crate::sums::FileSums;
 
 /// Bytes copied, or read and hashed, at a time; a multiple of the delta block size.
@@ -20,7 +20,7 @@ const PIECE: usize = 1 << 20;
 /// The older version of the file, which keeps the final name until the rebuilt one replaces it.
 #[derive(Debug)]
 pub(super) struct BasisFile {
-    pub(super) file: LocalSource,
+    file: LocalSource,
     /// The checksums of the rebuilt file, with `--verify`.
     sums: Option<Arc<FileSums>>,
 }
@@ -28,7 +28,7 @@ pub(super) struct BasisFile {
 /// Opens the basis file of a target and the temporary beside it, as in
 /// [`schedule::DiskRequest::OpenOlder`]. Returns the target and the basis file's size; `None`
 /// without a usable basis file.
-pub(super) fn open_older(
+pub(in crate::disk) fn open_older(
     create: CreateSettings<'_>,
     sums: impl FnOnce() -> Option<Arc<FileSums>>,
 ) -> Option<(LocalTarget, u64)> {
@@ -48,8 +48,13 @@ pub(super) fn open_older(
 }
 
 impl LocalTarget {
+    /// The basis file, if the target is rebuilt from one.
+    pub(in crate::disk) fn basis(&self) -> Option<&LocalSource> {
+        self.older.as_ref().map(|older| &older.file)
+    }
+
     /// Copies `len` bytes at `from` of the basis file to `at`; returns the number of bytes copied.
-    pub(super) fn copy_older(&self, from: u64, at: u64, len: u64) -> io::Result<u64> {
+    pub(in crate::disk) fn copy_older(&self, from: u64, at: u64, len: u64) -> io::Result<u64> {
         let Some(older) = &self.older else {
             return Err(io::Error::other("internal error: no basis file is open"));
         };
@@ -74,7 +79,7 @@ impl LocalTarget {
     }
 
     /// True if the blocks written at `offset` have these checksums.
-    pub(super) fn check_rebuilt(
+    pub(in crate::disk) fn check_rebuilt(
         &self,
         key: &SumKey,
         block: u32,

@@ -1,0 +1,87 @@
+//! Target that the command names. Paths below it are split into the part that the user named and
+//! the rest.
+
+use schedule::LocalPath;
+
+use super::CopyOptions;
+use super::source::TargetPath;
+use crate::walk::local_path;
+
+/// Target of the command.
+pub(super) struct NamedTarget<'a> {
+    options: &'a CopyOptions,
+    /// Path as the user named it.
+    path: Vec<u8>,
+    /// Nothing existed at the path of a remote target, and one source goes there.
+    is_missing: bool,
+}
+
+impl<'a> NamedTarget<'a> {
+    pub(super) fn new(options: &'a CopyOptions) -> Self {
+        Self {
+            options,
+            path: Vec::new(),
+            is_missing: false,
+        }
+    }
+
+    /// Notes the command's target, below which no symlink is followed.
+    pub(super) fn set(&mut self, onto: &TargetPath) {
+        let (TargetPath::Into(named) | TargetPath::Exactly(named) | TargetPath::Guess(named)) =
+            onto;
+        self.path.clone_from(named);
+    }
+
+    pub(super) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Notes whether nothing exists at the path, and one source goes there.
+    pub(super) fn set_missing(&mut self, is_missing: bool) {
+        self.is_missing = is_missing;
+    }
+
+    /// True if the command names this path.
+    pub(super) fn is(&self, path: &[u8]) -> bool {
+        self.path == path
+    }
+
+    /// True if the command names this path, and nothing existed there.
+    pub(super) fn was_missing(&self, path: &[u8]) -> bool {
+        self.is_missing && self.is(path)
+    }
+
+    /// Rest of a path that begins with the target's.
+    pub(super) fn rest_of<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        path.strip_prefix(self.path.as_slice())
+    }
+
+    /// Returns the local path to write. Below the part that the user named no symlink is followed,
+    /// and a path outside of it is never opened.
+    pub(super) fn local_path(&self, path: &[u8]) -> LocalPath {
+        if self.is(path) {
+            return LocalPath::named(local_path(path));
+        }
+        let below = match self.path.as_slice() {
+            b"" => Some(path),
+            named => self
+                .rest_of(path)
+                .filter(|rest| named.ends_with(b"/") || rest.starts_with(b"/")),
+        };
+        // An absolute path lies below nothing and is refused.
+        let below = below.map_or(&b"/"[..], |rest| {
+            let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+            rest.get(slashes..).unwrap_or_default()
+        });
+        let dirlinks = self.options.keep_dirlinks;
+        LocalPath::beneath(local_path(&self.path), local_path(below), dirlinks)
+    }
+
+    /// Returns the path beside which the temporary of `target` is created.
+    pub(super) fn temporary_place(&self, target: &[u8]) -> Vec<u8> {
+        match &self.options.temp_dir {
+            Some(dir) => dir.place_of(target),
+            None => target.to_vec(),
+        }
+    }
+}

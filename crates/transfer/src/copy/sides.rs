@@ -1,0 +1,193 @@
+//! The sessions of a copy, and the events that they have sent.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::edge::{Connected, Heard, Remote};
+use super::engine::CopyEnd;
+use super::local_ops::LocalOps;
+use crate::report::Name;
+use crate::session::SessionEvent;
+
+/// Events taken from one session before the other gets its turn.
+const BATCH: usize = 1024;
+
+/// Session with a remote end.
+pub(super) struct Side {
+    session: Box<dyn Remote>,
+    /// Number of the session in a [`super::wish::Wish`].
+    number: usize,
+    /// Files of this machine, as the session's jobs resolve them.
+    local: Rc<dyn LocalOps>,
+    name: String,
+    /// Name of the account that logged in, if known.
+    login: Option<String>,
+    is_lost: bool,
+}
+
+impl Side {
+    pub(super) fn new(connected: Connected, name: String) -> Self {
+        let Connected {
+            remote,
+            number,
+            local,
+            login,
+        } = connected;
+        Self {
+            session: remote,
+            number,
+            local,
+            name,
+            login,
+            is_lost: false,
+        }
+    }
+
+    pub(super) fn session(&self) -> &dyn Remote {
+        &*self.session
+    }
+
+    /// The session and its name.
+    pub(super) fn into_session(self) -> (Box<dyn Remote>, String) {
+        (self.session, self.name)
+    }
+
+    /// Number of the session in a [`super::wish::Wish`].
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Name of the account that logged in, if known.
+    pub(super) fn login(&self) -> Option<&str> {
+        self.login.as_deref()
+    }
+
+    /// True if the session still takes jobs.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_lost
+    }
+}
+
+/// Sessions of both ends, of which a local end has none.
+pub(super) struct Sides {
+    source: Option<Side>,
+    target: Option<Side>,
+    /// Files of this machine, if no session resolves the target's paths.
+    own_files: Rc<dyn LocalOps>,
+    /// Events taken from the sessions and not handled yet; `None` is the unexpected end of a
+    /// session. They are handled one by one from this queue, so that a query during which events
+    /// are handled continues with the next one.
+    inbox: VecDeque<(CopyEnd, Option<SessionEvent>)>,
+}
+
+impl Sides {
+    pub(super) fn new(own_files: Rc<dyn LocalOps>) -> Self {
+        Self {
+            source: None,
+            target: None,
+            own_files,
+            inbox: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn get(&self, end: CopyEnd) -> Option<&Side> {
+        match end {
+            CopyEnd::Source => self.source.as_ref(),
+            CopyEnd::Target => self.target.as_ref(),
+        }
+    }
+
+    fn of(&mut self, end: CopyEnd) -> &mut Option<Side> {
+        match end {
+            CopyEnd::Source => &mut self.source,
+            CopyEnd::Target => &mut self.target,
+        }
+    }
+
+    /// True if the end is at a remote host.
+    pub(super) fn is_remote(&self, end: CopyEnd) -> bool {
+        self.get(end).is_some()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Side> {
+        [&self.source, &self.target].into_iter().flatten()
+    }
+
+    /// Sessions that still take jobs.
+    pub(super) fn open(&self) -> impl Iterator<Item = &Side> {
+        self.iter().filter(|side| side.is_open())
+    }
+
+    pub(super) fn set(&mut self, end: CopyEnd, side: Option<Side>) {
+        *self.of(end) = side;
+    }
+
+    /// Takes a session that another source uses later, with its events.
+    pub(super) fn take(&mut self, end: CopyEnd) -> Option<Side> {
+        self.of(end).take()
+    }
+
+    /// Takes a session that ends, and drops its events.
+    pub(super) fn end(&mut self, end: CopyEnd) -> Option<Side> {
+        let side = self.take(end)?;
+        self.inbox.retain(|(of, _)| *of != end);
+        Some(side)
+    }
+
+    /// Notes that a session is lost. Returns its name.
+    pub(super) fn lose(&mut self, end: CopyEnd) -> Option<&str> {
+        let side = self.of(end).as_mut()?;
+        side.is_lost = true;
+        Some(&side.name)
+    }
+
+    /// Files of this machine, as jobs of the copy resolve them.
+    pub(super) fn local(&self) -> Rc<dyn LocalOps> {
+        let local = self.source.as_ref().map(|side| &side.local);
+        Rc::clone(local.unwrap_or(&self.own_files))
+    }
+
+    /// Formats a path as `host:path`, or as the path alone if it is local.
+    pub(super) fn shown(&self, end: CopyEnd, path: &[u8]) -> Name {
+        match self.get(end) {
+            Some(side) => Name([side.name.as_bytes(), b":", path].concat()),
+            None => Name(path.to_vec()),
+        }
+    }
+
+    /// Appends an event that a caller has taken from a session.
+    pub(super) fn push_event(&mut self, end: CopyEnd, event: SessionEvent) {
+        self.inbox.push_back((end, Some(event)));
+    }
+
+    pub(super) fn next_event(&mut self) -> Option<(CopyEnd, Option<SessionEvent>)> {
+        self.inbox.pop_front()
+    }
+
+    /// Appends new events of the sessions to the queue. Returns true if any are queued.
+    pub(super) fn take_events(&mut self) -> bool {
+        for (end, side) in [
+            (CopyEnd::Source, &self.source),
+            (CopyEnd::Target, &self.target),
+        ] {
+            let Some(side) = side.as_ref().filter(|side| side.is_open()) else {
+                continue;
+            };
+            for _ in 0..BATCH {
+                match side.session.next_event() {
+                    Heard::Event(event) => self.inbox.push_back((end, Some(event))),
+                    Heard::Nothing => break,
+                    Heard::Over => {
+                        self.inbox.push_back((end, None));
+                        break;
+                    }
+                }
+            }
+        }
+        !self.inbox.is_empty()
+    }
+}
