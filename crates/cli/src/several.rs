@@ -215,6 +215,22 @@ struct AllCopies<'a> {
     copies: AtomicU64,
 }
 
+/// Tells the chain of the end of a host's copy when dropped, whatever has ended it: other hosts wait
+/// for it.
+struct CopyEnding<'a> {
+    chain: Option<&'a Chain<'a>>,
+    number: usize,
+    outcome: Outcome,
+}
+
+impl Drop for CopyEnding<'_> {
+    fn drop(&mut self) {
+        if let Some(chain) = self.chain {
+            chain.end(self.number, &self.outcome);
+        }
+    }
+}
+
 impl AllCopies<'_> {
     fn copy(&self, parts: Vec<Part>, progress: &SeveralProgress) -> Vec<HostEnd> {
         let over = CancelToken::default();
@@ -233,7 +249,12 @@ impl AllCopies<'_> {
                 .map(|(number, (part, progress))| {
                     let name = part.name.clone();
                     let thread = thread::Builder::new().name("copy".to_owned());
-                    let copy = move || self.copy_one(number, part, progress);
+                    let ending = CopyEnding {
+                        chain: self.chain.as_ref(),
+                        number,
+                        outcome: Outcome::Partial,
+                    };
+                    let copy = move || self.copy_one(ending, part, progress);
                     (name, thread.spawn_scoped(scope, copy))
                 })
                 .collect();
@@ -281,14 +302,18 @@ impl AllCopies<'_> {
         }
     }
 
-    fn copy_one(&self, number: usize, part: Part, progress: &HostCopyProgress) -> Summary {
+    fn copy_one(
+        &self,
+        mut ending: CopyEnding<'_>,
+        part: Part,
+        progress: &HostCopyProgress,
+    ) -> Summary {
+        let number = ending.number;
         let summary = match &self.chain {
             Some(chain) => self.through_chain(chain, number, part, progress),
             None => self.copy_from_here(number, part, &progress.begin(0), &mut |_| {}),
         };
-        if let Some(chain) = &self.chain {
-            chain.end(number, &summary.outcome);
-        }
+        ending.outcome = summary.outcome.clone();
         progress.end(&summary.outcome);
         summary
     }

@@ -9,7 +9,9 @@ mod large;
 mod order;
 mod passing;
 
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +21,7 @@ use transfer::copy::{CopyOptions, CopyRequest, HostId};
 use transfer::host_to_host::{BlockSums, SourceFiles, files_of};
 use transfer::report::{Event, HostWay, HostWayKind, Outcome, Progress, Summary};
 
-use self::large::{LargeFile, options, path_at};
+use self::large::{LEAST, LargeFile, options, path_at};
 pub(super) use self::large::{Sizes, contents};
 use self::order::order;
 use self::passing::Passed;
@@ -237,10 +239,19 @@ impl<'a> Chain<'a> {
 
     /// Notes an event of the first host's copy.
     pub(super) fn note(&self, event: &Event) {
-        let Event::FileStarted { source, .. } = event else {
+        let Event::FileStarted { source, size, .. } = event else {
             return;
         };
-        let of_event = |file: &LargeFile| file.source.as_os_str().as_bytes() == source.0;
+        if size.is_some_and(|size| size < LEAST) {
+            return;
+        }
+        // Event and operand may differ in a `./`.
+        let parts = |path: &'_ Path| -> Vec<OsString> {
+            let named = path.components().filter(|part| *part != Component::CurDir);
+            named.map(|part| part.as_os_str().to_owned()).collect()
+        };
+        let begun = parts(Path::new(OsStr::from_bytes(&source.0)));
+        let of_event = |file: &LargeFile| parts(&file.source) == begun;
         if let Some(number) = self.files.iter().position(of_event) {
             self.lock().started.push(number);
             self.changed.notify_all();

@@ -12,7 +12,7 @@ use transfer::copy::{CopyOptions, CopyRequest, DeltaUse, Place, SourceFilter, So
 use super::Part;
 
 /// Smallest file that is passed on: for a smaller one, the further logins take longer than they save.
-const LEAST: u64 = 32 << 20;
+pub(super) const LEAST: u64 = 32 << 20;
 /// Most files that are passed on.
 const MOST: usize = 1000;
 /// Most entries that are looked at.
