@@ -3,6 +3,8 @@
 mod chain;
 mod combined;
 mod gate;
+mod hosts_file;
+mod meaning;
 mod operands;
 mod progress;
 
@@ -17,7 +19,7 @@ use transfer::connect::ConnectError;
 use transfer::copy::{
     self, Connect, CopyRequest, HostId, NamedSource, SourceName, TransferEstimate,
 };
-use transfer::report::{Event, Failure, Name, Outcome, Summary};
+use transfer::report::{Event, Name, Outcome, Summary};
 use transfer::session::Session;
 use transfer::sums::SumLedger;
 
@@ -69,10 +71,15 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
     let one_target = matches!(several, Several::Gather { by_host: false, .. });
     let refused = match one_target {
         true => clashes(&known_names(&parts)),
-        false => Vec::new(),
+        false => None,
     };
-    if !refused.is_empty() {
-        return all_refused(refused);
+    if let Some(refused) = refused {
+        return Summary {
+            outcome: Outcome::Partial,
+            failed: 1,
+            failures: vec![refused],
+            ..Summary::default()
+        };
     }
     let asks = |part: &Part| {
         let matched = |source| SourceName::of(source) == SourceName::Matched;
@@ -120,7 +127,7 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
     {
         summary.outcome = Outcome::Partial;
         let refused = gate.refused();
-        summary.failed += refused.len() as u64;
+        summary.failed += u64::from(refused.is_some());
         summary.failures.extend(refused);
         for host in &mut summary.hosts {
             if host.outcome == Outcome::Complete {
@@ -131,13 +138,22 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
     summary
 }
 
-/// Operands whose names in the target are known, with these names.
+/// Operands whose names in the target are known, with these names. Those that a filter leaves out
+/// clash with nothing.
 fn known_names(parts: &[Part]) -> Vec<NamedSource> {
+    let is_left_out = |part: &Part, name: &[u8]| {
+        let filter = part.request.options.filter.as_ref();
+        filter.is_some_and(|filter| filter.leaves_out(name))
+    };
     let named = |part: &Part, source: &copy::Place| match (source, SourceName::of(source)) {
-        (copy::Place::Remote { path, .. }, SourceName::Known(name)) => Some(NamedSource {
-            source: Name([part.name.as_bytes(), b":", path].concat()),
-            name: Some(name),
-        }),
+        (copy::Place::Remote { path, .. }, SourceName::Known(name))
+            if !is_left_out(part, &name) =>
+        {
+            Some(NamedSource {
+                source: Name([part.name.as_bytes(), b":", path].concat()),
+                name: Some(name),
+            })
+        }
         _ => None,
     };
     let each = parts.iter().flat_map(|part| {
@@ -146,15 +162,6 @@ fn known_names(parts: &[Part]) -> Vec<NamedSource> {
     });
     each.filter_map(|(part, source)| named(part, source))
         .collect()
-}
-
-fn all_refused(failures: Vec<Failure>) -> Summary {
-    Summary {
-        outcome: Outcome::Partial,
-        failed: failures.len() as u64,
-        failures,
-        ..Summary::default()
-    }
 }
 
 /// Raises the limit of open files: copies that wait for each other keep their connections.
@@ -352,6 +359,10 @@ impl Connect for HostConnect<'_> {
 
     fn identity(&self, host: HostId) -> String {
         Connect::identity(&self.hosts, host)
+    }
+
+    fn are_one(&self, one: HostId, other: HostId) -> bool {
+        Connect::are_one(&self.hosts, one, other)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use transfer::cancel::CancelToken;
-use transfer::copy::NamedSource;
+use transfer::copy::{NamedSource, equal_names};
 use transfer::report::{Failure, Name};
 
 /// How often a waiting copy checks for a cancel.
@@ -24,7 +24,7 @@ struct GateState {
     sources: Vec<NamedSource>,
     /// Two sources of one host have the same name; its copy reports them.
     differ: bool,
-    refused: Vec<Failure>,
+    refused: Option<Failure>,
 }
 
 impl Gate {
@@ -35,7 +35,7 @@ impl Gate {
                 missing: copies,
                 sources: Vec::new(),
                 differ: true,
-                refused: Vec::new(),
+                refused: None,
             }),
             changed: Condvar::new(),
         }
@@ -66,18 +66,18 @@ impl Gate {
             let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.differ && state.refused.is_empty()
+        state.differ && state.refused.is_none()
     }
 
-    /// Sources for which all copies were refused.
-    pub(super) fn refused(&self) -> Vec<Failure> {
+    /// Reason why all copies were refused, if no single copy reports it.
+    pub(super) fn refused(&self) -> Option<Failure> {
         self.lock().refused.clone()
     }
 
     /// True if the copies were refused.
     pub(super) fn is_closed(&self) -> bool {
         let state = self.lock();
-        !state.differ || !state.refused.is_empty()
+        !state.differ || state.refused.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState> {
@@ -98,8 +98,8 @@ impl GateState {
     }
 }
 
-/// Sources that would get the name of an earlier one.
-pub(super) fn clashes(sources: &[NamedSource]) -> Vec<Failure> {
+/// One failure for all sources that would get the name of an earlier one.
+pub(super) fn clashes(sources: &[NamedSource]) -> Option<Failure> {
     let mut seen: HashMap<&[u8], &Name> = HashMap::new();
     let mut refused = Vec::new();
     for source in sources {
@@ -110,18 +110,18 @@ pub(super) fn clashes(sources: &[NamedSource]) -> Vec<Failure> {
             }
             // The same operand twice is copied once.
             Entry::Occupied(first) if **first.get() == source.source => {}
-            Entry::Occupied(first) => refused.push(Failure {
-                path: source.source.clone(),
-                reason: format!(
-                    "{} has the same name, {}, and would be overwritten: nothing was copied; use \
-                     --by-host to keep the files of each host in a directory of its own",
-                    first.get(),
-                    Name(name.clone())
-                ),
-            }),
+            Entry::Occupied(first) => refused.push((*first.get(), source, name)),
         }
     }
-    refused
+    let (first, second, name) = refused.first()?;
+    let what = equal_names(first, name, refused.len() - 1);
+    Some(Failure {
+        path: second.source.clone(),
+        reason: format!(
+            "{what}: nothing was copied; use --by-host to keep the files of each host in a \
+             directory of its own"
+        ),
+    })
 }
 
 /// Number of copies that may run.
@@ -182,11 +182,24 @@ mod tests {
         gate.leave();
         gate.arrive(&[named("b", "z"), named("b", "y")], true);
         assert!(!gate.wait(&CancelToken::default()));
-        let refused = gate.refused();
-        assert_eq!(refused.len(), 1);
-        assert_eq!(refused[0].path, Name(b"b:/log/y".to_vec()));
-        assert!(refused[0].reason.contains("a:/log/y has the same name, y"));
-        assert!(refused[0].reason.contains("--by-host"));
+        let refused = gate.refused().unwrap();
+        assert_eq!(refused.path, Name(b"b:/log/y".to_vec()));
+        assert!(refused.reason.contains("a:/log/y has the same name, y"));
+        assert!(refused.reason.contains("--by-host"));
+    }
+
+    /// Regression: twelve hosts with the same file gave eleven sentences with the same advice.
+    #[test]
+    fn many_equal_names_are_counted_in_one_sentence() {
+        let named = |host: usize| named(&format!("h{host}"), "error");
+        let all: Vec<NamedSource> = (1..=12).map(named).collect();
+        let refused = clashes(&all).unwrap();
+        assert_eq!(refused.path, Name(b"h2:/log/error".to_vec()));
+        assert!(refused.reason.starts_with(
+            "h1:/log/error has the same name, error, and would be overwritten, and so would 10 \
+             other sources of equal names: nothing was copied; use --by-host"
+        ));
+        assert_eq!(clashes(&all[..1]), None);
     }
 
     #[test]
@@ -203,7 +216,7 @@ mod tests {
         gate.arrive(&[named("a", "x")], true);
         gate.arrive(&[named("b", "y"), named("b", "y")], false);
         assert!(!gate.wait(&CancelToken::default()) && gate.is_closed());
-        assert_eq!(gate.refused(), []);
+        assert_eq!(gate.refused(), None);
     }
 
     #[test]

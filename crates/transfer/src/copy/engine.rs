@@ -21,7 +21,7 @@ use super::tree::{DirKey, HeldItem, TargetTree};
 use super::verify::Verification;
 use super::wish::{Wish, wait_for};
 use super::withheld::Withheld;
-use super::{CopyOptions, CopyRequest, DeltaUse};
+use super::{CopyOptions, CopyRequest, DeltaUse, HostId};
 use crate::connect::ConnectError;
 use crate::report::{
     Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
@@ -53,6 +53,7 @@ pub(super) struct Side {
     pub(super) number: usize,
     /// Files of this machine, as the session's jobs resolve them.
     local: Rc<dyn LocalOps>,
+    pub(super) host: HostId,
     pub(super) name: String,
     /// Name of the account that logged in, if known.
     pub(super) login: Option<String>,
@@ -60,7 +61,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn new(connected: Connected, name: String) -> Self {
+    pub(super) fn new(connected: Connected, host: HostId, name: String) -> Self {
         let Connected {
             remote,
             number,
@@ -70,6 +71,7 @@ impl Side {
         Self {
             session: remote,
             number,
+            host,
             local,
             name,
             login,

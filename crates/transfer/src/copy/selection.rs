@@ -27,6 +27,11 @@ impl SourceFilter {
             gitignore,
         }
     }
+
+    /// Returns true if a source of this name is left out, whatever kind of entry it is.
+    pub fn leaves_out(&self, name: &[u8]) -> bool {
+        !self.filter.lists_names() && self.filter.excludes_every_kind(name)
+    }
 }
 
 impl PartialEq for SourceFilter {
@@ -108,6 +113,15 @@ impl SourceSelection {
 }
 
 impl Engine<'_> {
+    /// True if a source is left out by its name alone.
+    pub(super) fn leaves_out(&self, path: &[u8]) -> bool {
+        let filter = self.options.filter.as_ref();
+        let name = name_in_target(path);
+        filter
+            .zip(name)
+            .is_some_and(|(filter, name)| filter.leaves_out(name))
+    }
+
     /// True if a source that the user named is copied.
     pub(super) fn selects_root(&mut self, path: &[u8], attributes: &Attributes) -> bool {
         let Some(selection) = &mut self.walks.selection else {

@@ -14,6 +14,7 @@ mod remembered;
 mod run;
 mod savings;
 mod settle;
+mod source_inside;
 
 use std::path::PathBuf;
 
