@@ -21,7 +21,8 @@ const OUTSIDE: &[u8] = b"not for you";
 /// Duration of the race between clients and moving folders.
 const RACE: Duration = Duration::from_secs(4);
 
-fn beneath(root: &Path) -> Scene {
+/// A scene whose server serves `root` as `/`.
+pub(crate) fn beneath(root: &Path) -> Scene {
     let flags = ["--root".to_owned(), root.display().to_string()];
     Scene::with(PeerBuilder::longhaul(longhaul(), flags)).expect("longhaul is there")
 }

@@ -12,16 +12,16 @@ use testkit::tree::write_file;
 use testkit::{Outcome, Run, Seed};
 
 /// Hosts h1, h2, ... with a folder for each.
-struct Hosts {
-    client: Client,
-    peers: Vec<Peer>,
+pub(crate) struct Hosts {
+    pub(crate) client: Client,
+    pub(crate) peers: Vec<Peer>,
     /// A folder on the PATH of each host's users.
     bins: Vec<tempfile::TempDir>,
     scratch: tempfile::TempDir,
 }
 
 impl Hosts {
-    fn start(count: usize) -> Option<Self> {
+    pub(crate) fn start(count: usize) -> Option<Self> {
         let mut client = Client::new();
         if client.is_scp() {
             return None;
@@ -56,7 +56,7 @@ impl Hosts {
         Some((hosts, content))
     }
 
-    fn install(&self, number: usize) {
+    pub(crate) fn install(&self, number: usize) {
         self.install_with(number, "");
     }
 
@@ -100,7 +100,7 @@ impl Hosts {
         assert_eq!(names_in(&folder), ["big"]);
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
 
@@ -110,12 +110,12 @@ impl Hosts {
         format!("h{number}:{}", folder.join(name).display())
     }
 
-    fn cp<S: AsRef<str>>(&self, words: &[S]) -> Run {
+    pub(crate) fn cp<S: AsRef<str>>(&self, words: &[S]) -> Run {
         let run = self.client.cp().args(words.iter().map(AsRef::as_ref));
         run.timeout(Duration::from_secs(90))
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) {
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("our folder");
         write_file(&path, bytes);
@@ -244,6 +244,38 @@ fn a_name_on_two_hosts_is_refused_before_anything_is_copied() {
         holds(&to.join(name), from.as_bytes());
     }
     assert_eq!(hosts.logins(2), 2);
+}
+
+/// Regression: files that a filter leaves out were refused for their equal names.
+#[test]
+fn names_that_a_filter_leaves_out_may_be_equal() {
+    let Some(hosts) = Hosts::start(3) else { return };
+    for number in 1..=3 {
+        for name in ["error", &format!("log{number}")] {
+            hosts.write(&format!("h{number}/{name}"), name.as_bytes());
+        }
+    }
+    let to = hosts.path("to").display().to_string();
+    let folder = hosts.path("").display().to_string();
+    for (number, matched) in ["*", "[el]*"].iter().enumerate() {
+        let mut words = vec!["--exclude=error".to_owned()];
+        words.extend((1..=3).map(|host| format!("h{host}:{folder}h{host}/{matched}")));
+        words.push(format!("{to}{number}/"));
+        fs::create_dir(format!("{to}{number}")).expect("our folder");
+        let outcome = hosts.cp(&words).run().expect_code(0);
+        outcome.expect_err(&["copied 3 files", "3 excluded"]);
+        let names = names_in(Path::new(&format!("{to}{number}")));
+        assert_eq!(names, ["log1", "log2", "log3"]);
+    }
+    // So for names that are known before any host is asked.
+    let words = [
+        "--exclude=error",
+        &hosts.remote(1, "error"),
+        &hosts.remote(2, "error"),
+        &to,
+    ];
+    let outcome = hosts.cp(&words).run().expect_code(0);
+    outcome.expect_err(&["copied 0 files", "2 excluded"]);
 }
 
 #[test]

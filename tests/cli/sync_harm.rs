@@ -166,7 +166,8 @@ fn make_unlistable(tree: &Path, random: &mut Seed) {
     }
 }
 
-fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+/// Contents of all files below `root`.
+pub(crate) fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = entries(root).into_iter().filter(|path| path.is_file());
     files
         .map(|path| {

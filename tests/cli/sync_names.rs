@@ -123,6 +123,13 @@ fn with_unicode_nfc_copies_have_composed_names() {
             false => (scene.remote("a"), scene.path("b").into_os_string()),
         };
         let run = |flags: &[&str]| sync(&scene, flags).arg(&from).arg(&to).run();
+        // Without the flag, equal looks hide why the file is copied and deleted.
+        write_file(&scene.path("b").join(nfc).join("f"), b"x");
+        write_file(&scene.path("a").join(nfd).join("f"), b"x");
+        let outcome = run(&["--delete", "-n"]).expect_code(0);
+        outcome.expect_err(&["cafe\\u{301}", "--unicode=nfc"]);
+        fs::remove_dir_all(scene.path("b").join(nfc)).expect("ours");
+        fs::remove_file(scene.path("a").join(nfd).join("f")).expect("ours");
         run(&["--unicode=nfc", "--delete"]).expect_code(0);
         assert_eq!(
             fs::read(below("b", nfc)).expect("it was copied"),
@@ -133,14 +140,18 @@ fn with_unicode_nfc_copies_have_composed_names() {
         assert!(again.out().contains("0 files to copy"), "{again}");
         // Both forms in one directory would become one file.
         write_file(&scene.path("a").join(nfc), b"another");
-        let outcome = run(&["--unicode=nfc", "--delete"]);
-        assert_ne!(outcome.code, Some(0), "{outcome}");
-        assert!(
-            outcome
-                .err()
-                .contains("after Unicode normalization (NFC): rename one"),
-            "{outcome}"
-        );
+        // Regression: other files were copied first, and both names looked the same.
+        write_file(&scene.path("a/later"), b"new");
+        for flags in [&["--unicode=nfc", "--delete"][..], &["--unicode=nfc", "-n"]] {
+            let outcome = run(flags).expect_code(1);
+            outcome.expect_err(&[
+                "after Unicode normalization (NFC): rename one",
+                "nothing was copied",
+                "cafe\\u{301}",
+                "caf\\u{e9}",
+            ]);
+        }
+        assert!(!scene.path("b/later").exists(), "up {up}");
         assert_eq!(fs::read(below("b", nfc)).expect("it is kept"), b"content");
     }
 }

@@ -625,6 +625,17 @@ impl Connect for Hosts {
         let whole = |host: &Destination| host.to_string();
         self.hosts.get(host.0).map_or_else(String::new, whole)
     }
+
+    fn are_one(&self, one: HostId, other: HostId) -> bool {
+        let user = LocalUser::current();
+        let login = |host: HostId| {
+            let destination = self.hosts.get(host.0)?;
+            let config = query::query(&self.flags, destination).resolve(&user).ok()?;
+            // A jump host may know another host by this name.
+            Some((config.host_name, config.port, config.user, config.proxy))
+        };
+        one == other || login(one).is_some_and(|one| login(other) == Some(one))
+    }
 }
 
 /// Arguments for an ssh program, with options that go before the user's.

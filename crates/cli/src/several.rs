@@ -4,6 +4,8 @@ mod chain;
 mod combined;
 mod completing;
 mod gate;
+mod hosts_file;
+mod meaning;
 mod operands;
 mod progress;
 
@@ -101,10 +103,15 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
     let one_target = matches!(several, Several::Gather { by_host: false, .. });
     let refused = match one_target {
         true => clashes(&known_names(&parts), "nothing was copied"),
-        false => Vec::new(),
+        false => None,
     };
-    if !refused.is_empty() {
-        return all_refused(refused);
+    if let Some(refused) = refused {
+        return Summary {
+            outcome: Outcome::Partial,
+            failed: 1,
+            failures: vec![refused],
+            ..Summary::default()
+        };
     }
     let asks = |part: &Part| {
         let matched = |source| SourceName::of(source) == SourceName::Matched;
@@ -153,7 +160,7 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
     {
         summary.outcome = Outcome::Partial;
         let refused = gate.refused();
-        summary.failed += refused.len() as u64;
+        summary.failed += u64::from(refused.is_some());
         summary.failures.extend(refused);
         for host in &mut summary.hosts {
             if host.outcome == Outcome::Complete {
@@ -164,13 +171,22 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
     summary
 }
 
-/// Operands whose names in the target are known, with these names.
+/// Operands whose names in the target are known, with these names. Those that a filter leaves out
+/// clash with nothing.
 fn known_names(parts: &[Part]) -> Vec<NamedSource> {
+    let is_left_out = |part: &Part, name: &[u8]| {
+        let filter = part.request.options.filter.as_ref();
+        filter.is_some_and(|filter| filter.leaves_out(name))
+    };
     let named = |part: &Part, source: &copy::Place| match (source, SourceName::of(source)) {
-        (copy::Place::Remote { path, .. }, SourceName::Known(name)) => Some(NamedSource {
-            source: Name([part.name.as_bytes(), b":", path].concat()),
-            name: Some(name),
-        }),
+        (copy::Place::Remote { path, .. }, SourceName::Known(name))
+            if !is_left_out(part, &name) =>
+        {
+            Some(NamedSource {
+                source: Name([part.name.as_bytes(), b":", path].concat()),
+                name: Some(name),
+            })
+        }
         _ => None,
     };
     let each = parts.iter().flat_map(|part| {
@@ -179,15 +195,6 @@ fn known_names(parts: &[Part]) -> Vec<NamedSource> {
     });
     each.filter_map(|(part, source)| named(part, source))
         .collect()
-}
-
-fn all_refused(failures: Vec<Failure>) -> Summary {
-    Summary {
-        outcome: Outcome::Partial,
-        failed: failures.len() as u64,
-        failures,
-        ..Summary::default()
-    }
 }
 
 /// Raises the limit of open files: copies that wait for each other keep their connections.
@@ -477,9 +484,9 @@ impl AllCopies<'_> {
             },
         };
         let late = connect.late.take();
-        if !late.is_empty() && summary.outcome == Outcome::Complete {
+        if late.is_some() && summary.outcome == Outcome::Complete {
             summary.outcome = Outcome::Partial;
-            summary.failed += late.len() as u64;
+            summary.failed += 1;
             summary.failures.extend(late);
         }
         summary
@@ -540,7 +547,7 @@ struct HostConnect<'a> {
     /// The copy was counted at the gate.
     arrived: Cell<bool>,
     /// Sources for which this copy alone was refused at the gate.
-    late: RefCell<Vec<Failure>>,
+    late: RefCell<Option<Failure>>,
 }
 
 impl HostConnect<'_> {
@@ -569,7 +576,7 @@ impl Connect for HostConnect<'_> {
         };
         self.arrived.set(true);
         let late = gate.arrive(sources, differ);
-        if !late.is_empty() {
+        if late.is_some() {
             self.late.replace(late);
             return false;
         }
@@ -601,6 +608,10 @@ impl Connect for HostConnect<'_> {
 
     fn identity(&self, host: HostId) -> String {
         Connect::identity(&self.hosts, host)
+    }
+
+    fn are_one(&self, one: HostId, other: HostId) -> bool {
+        Connect::are_one(&self.hosts, one, other)
     }
 }
 

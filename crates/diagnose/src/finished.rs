@@ -33,6 +33,10 @@ pub fn explain(finished: &Finished) -> Diagnosis {
             findings.push(finding);
             text
         }
+        None if finished.limiter == Limiter::UserLimit => format!(
+            "As requested: --limit held the copy to {}; raise it, or leave it out",
+            rate(f.rate)
+        ),
         None => format!(
             "Unsure: the copy moved {} and was limited by {}; run longhaul doctor HOST to compare",
             rate(f.rate),
@@ -42,7 +46,7 @@ pub fn explain(finished: &Finished) -> Diagnosis {
     Diagnosis {
         verdict,
         healthy: false,
-        certainty: match findings.is_empty() {
+        certainty: match findings.is_empty() && finished.limiter != Limiter::UserLimit {
             true => Certainty::Unsure,
             false => Certainty::Likely,
         },
@@ -123,6 +127,10 @@ mod tests {
             });
             assert!(!d.healthy && !d.verdict.is_empty() && d.certainty < Certainty::Sure);
             assert_eq!(d.findings.len(), usize::from(cause(limiter).is_some()));
+            // The user has set this limit.
+            let is_unsure = d.verdict.starts_with("Unsure");
+            assert_eq!(is_unsure, d.certainty == Certainty::Unsure, "{}", d.verdict);
+            assert!(!is_unsure || limiter != Limiter::UserLimit);
             // The transfer was a longhaul cp already.
             assert!(!d.verdict.contains("use longhaul cp"), "{}", d.verdict);
             for finding in &d.findings {

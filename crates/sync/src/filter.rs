@@ -355,6 +355,13 @@ impl Filter {
         }
     }
 
+    /// Returns true if the rules exclude an entry of this name in the root, whatever its type is.
+    pub fn excludes_every_kind(&self, name: &[u8]) -> bool {
+        [false, true]
+            .into_iter()
+            .all(|is_dir| self.ignores(name, is_dir))
+    }
+
     /// Returns true if only listed names are selected.
     pub fn lists_names(&self) -> bool {
         self.listed.is_some()

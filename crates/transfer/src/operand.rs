@@ -67,6 +67,8 @@ enum OperandErrorKind {
     Scheme,
     /// rsync's `host::module`.
     Module,
+    /// Braces where one host is named.
+    Braces,
     /// A brace without its counterpart.
     BraceOpen,
     /// Braces that hold neither a range nor a list.
@@ -224,6 +226,10 @@ impl Destination {
         }
         if host.is_empty() {
             return Err(OperandErrorKind::NoHost);
+        }
+        let braces = |text: &[u8]| text.iter().any(|b| matches!(b, b'{' | b'}'));
+        if braces(host) || user.is_some_and(braces) {
+            return Err(OperandErrorKind::Braces);
         }
         let host = std::str::from_utf8(host).map_err(|_| OperandErrorKind::Host)?;
         if !valid_host(host) {
@@ -398,6 +404,11 @@ impl fmt::Display for OperandError {
                 f,
                 "{operand}: modules of an rsync daemon are not supported: write host:path, or \
                  host:./:NAME for a name that begins with a colon"
+            ),
+            OperandErrorKind::Braces => write!(
+                f,
+                "{operand}: one host is named here, and braces stand for several hosts in the \
+                 operands of longhaul cp only: write the names out"
             ),
             OperandErrorKind::BraceOpen => write!(
                 f,

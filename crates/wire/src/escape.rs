@@ -57,6 +57,15 @@ pub const fn text(bytes: &[u8]) -> Escaped<'_> {
     }
 }
 
+/// Escapes a text so that different bytes look different: like [`name`], and with escapes for the
+/// backslash and for each character outside of ASCII.
+pub const fn exact(bytes: &[u8]) -> Escaped<'_> {
+    Escaped {
+        style: Style::Exact,
+        ..name(bytes)
+    }
+}
+
 /// Escapes the value of a log field like [`name`], and puts it in double quotes if its end would be
 /// ambiguous.
 ///
@@ -75,7 +84,7 @@ pub fn field(bytes: &[u8]) -> Escaped<'_> {
     }
 }
 
-/// Escaped bytes for display, made by [`name`], [`text`] and [`field`].
+/// Escaped bytes for display, made by [`name`], [`text`], [`exact`] and [`field`].
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a> {
     bytes: &'a [u8],
@@ -87,6 +96,7 @@ pub struct Escaped<'a> {
 enum Style {
     Line,
     Lines,
+    Exact,
     Quoted,
 }
 
@@ -112,6 +122,7 @@ impl fmt::Display for Escaped<'_> {
             f.write_char('"')?;
         }
         let keeps_lines = self.style == Style::Lines;
+        let is_exact = self.style == Style::Exact;
         for chunk in self.bytes.utf8_chunks() {
             let mut chars = chunk.valid().chars().peekable();
             while let Some(c) = chars.next() {
@@ -120,6 +131,8 @@ impl fmt::Display for Escaped<'_> {
                     // SSH texts end their lines with CR LF (RFC 4252 section 5.4).
                     '\r' if keeps_lines && chars.peek() == Some(&'\n') => {}
                     '"' | '\\' if is_quoted => write!(f, "\\{c}")?,
+                    '\\' if is_exact => f.write_str("\\\\")?,
+                    c if is_exact && !c.is_ascii() => write!(f, "\\u{{{:x}}}", u32::from(c))?,
                     c => escape(c, f)?,
                 }
             }
@@ -223,6 +236,17 @@ mod tests {
         for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
             assert!(!c.is_control() || steers_terminal(c), "{c:?}");
         }
+    }
+
+    #[test]
+    fn different_names_look_different_where_that_is_the_point() {
+        let names = ["caf\u{e9}", "cafe\u{301}", "a\u{7}", "a\\x07", "a"];
+        let shown = names.map(|text| exact(text.as_bytes()).to_string());
+        assert_eq!(
+            shown,
+            ["caf\\u{e9}", "cafe\\u{301}", "a\\x07", "a\\\\x07", "a"]
+        );
+        assert_eq!(exact(b"\xe9").to_string(), "\\xe9");
     }
 
     #[test]

@@ -222,7 +222,11 @@ const FLAGS: &[ForeignSpelling] = &[
         ],
         "longhaul does not speak rsync's protocol: leave it out",
     ),
-    row(&["--iconv"], "names are copied byte for byte: leave it out"),
+    row(
+        &["--iconv"],
+        "names are copied byte for byte: leave it out; longhaul sync --unicode=nfc composes the \
+         decomposed names of macOS",
+    ),
     row(&["--immutable", "--metadata"], "use -a to keep metadata"),
     row(
         &["--password-file", "--password"],

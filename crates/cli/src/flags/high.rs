@@ -175,6 +175,7 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
         preserve_setuid: args.preserve_setuid,
         filter: None,
         settle: args.wants_longhaul() || by_name,
+        may_fan_out: false,
         target_directory: TargetDirectory::default(),
         part: 0,
     }

@@ -70,12 +70,24 @@ pub(crate) fn line(summary: &Summary) -> Option<String> {
     // In a copy between two hosts one waits for the other, which looks like a slow disk from there.
     let rank = |r: &&SessionReport| (r.limiter != Limiter::LocalDisk, r.measured);
     let report = summary.sessions.iter().filter(known).max_by_key(rank)?;
+    let sessions = summary.sessions.len();
+    let same = |r: &SessionReport| r.limiter == report.limiter;
+    // The hosts share --limit.
+    if sessions > 1 && report.limiter == Limiter::UserLimit {
+        return Some(format!("limited by {}", report.limiter));
+    }
+    if sessions > 1 && summary.sessions.iter().all(same) {
+        return Some(match sessions {
+            2 => format!("limited by {} (both hosts)", report.limiter),
+            _ => format!("limited by {} (all {sessions} hosts)", report.limiter),
+        });
+    }
     let mut text = format!(
         "limited by {} ({})",
         report.limiter,
         lanes(report.connections, report.channels)
     );
-    if summary.sessions.len() > 1 {
+    if sessions > 1 {
         text.insert_str(0, &format!("{}: ", report.host));
     }
     let detail = DETAILS
@@ -291,6 +303,23 @@ mod tests {
             said.is_some_and(|s| s.starts_with("h\\x07: limited by packet loss")),
             "the other host"
         );
+    }
+
+    /// Regression: "h3: limited by --limit", which three hosts shared.
+    #[test]
+    fn what_limits_every_host_names_none_of_them() {
+        let all = |limiters: &[Limiter]| after(limiters.iter().copied().map(report).collect());
+        let limit = Limiter::UserLimit;
+        let said = all(&[limit, limit, limit]);
+        assert_eq!(said.as_deref(), Some("limited by --limit"));
+        let said = all(&[Limiter::Unknown, limit]);
+        assert_eq!(said.as_deref(), Some("limited by --limit"));
+        let said = all(&[Limiter::Path, Limiter::Path]);
+        assert_eq!(said.as_deref(), Some("limited by the path (both hosts)"));
+        let said = all(&[Limiter::Path, Limiter::Path, Limiter::Path]);
+        assert_eq!(said.as_deref(), Some("limited by the path (all 3 hosts)"));
+        let said = all(&[Limiter::Path, Limiter::Loss]);
+        assert!(said.is_some_and(|said| said.starts_with("h\\x07: limited by ")));
     }
 
     #[test]

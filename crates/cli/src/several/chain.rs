@@ -38,6 +38,8 @@ const MOST_TRIED: usize = 3;
 const RETURNS: [u64; 3] = [1, 2, 4];
 /// Failed attempts to reach the host before, after which it is left out.
 const GONE: u32 = 2;
+/// Hosts that the closing line names as served from here.
+const NAMED: usize = 3;
 /// How often a cancel is checked.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
@@ -458,18 +460,55 @@ pub(super) fn way(from: &[(String, Option<String>)], why_not: Option<String>) ->
         .iter()
         .filter_map(|(host, from)| from.as_ref().map(|from| format!("{from} > {host}")))
         .collect();
+    // The first host gets the data from here in any case.
+    let from_here = from.iter().skip(1).filter(|(_, from)| from.is_none());
+    let from_here: Vec<&str> = from_here.map(|(host, _)| host.as_str()).collect();
+    let to = match from_here.len() {
+        0..=NAMED => from_here.join(" and "),
+        count => format!("{count} hosts"),
+    };
+    let passed_on = passed.join(", ");
     let (kind, reason) = match (passed.is_empty(), why_not) {
         (true, why) => (HostWayKind::Star, why.unwrap_or_default()),
-        (false, None) => (HostWayKind::Chain, passed.join(", ")),
-        (false, Some(why)) => (
-            HostWayKind::Chain,
-            format!("{}; others from this machine: {why}", passed.join(", ")),
-        ),
+        (false, Some(why)) if !from_here.is_empty() => {
+            let why = why.strip_prefix(&format!("{to}: ")).unwrap_or(&why);
+            (
+                HostWayKind::Chain,
+                format!("{passed_on}; from this machine to {to}: {why}"),
+            )
+        }
+        (false, _) => (HostWayKind::Chain, passed_on),
     };
     HostWay {
         kind,
         connected: None,
         address: None,
         reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_that_got_the_data_from_here_are_named() {
+        let way = |froms: &[Option<&str>], why: Option<&str>| {
+            let named = froms.iter().enumerate();
+            let from = named.map(|(at, from)| (format!("h{}", at + 1), from.map(str::to_owned)));
+            way(&from.collect::<Vec<_>>(), why.map(str::to_owned)).reason
+        };
+        let (one, two) = (Some("h1"), Some("h2"));
+        assert_eq!(way(&[None, one, two], None), "h1 > h2, h2 > h3");
+        assert_eq!(
+            way(&[None, one, None], Some("h3: no longhaul there")),
+            "h1 > h2; from this machine to h3: no longhaul there"
+        );
+        assert_eq!(
+            way(&[None, one, None, None, None, None], Some("gone")),
+            "h1 > h2; from this machine to 4 hosts: gone"
+        );
+        assert_eq!(way(&[None, one], Some("tried twice")), "h1 > h2");
+        assert_eq!(way(&[None, None], Some("small")), "small");
     }
 }

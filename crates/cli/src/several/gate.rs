@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use transfer::cancel::CancelToken;
-use transfer::copy::NamedSource;
+use transfer::copy::{NamedSource, equal_names};
 use transfer::report::{Failure, Name};
 
 /// How often a waiting copy checks for a cancel.
@@ -36,7 +36,7 @@ struct GateState {
     sources: Vec<NamedSource>,
     /// Two sources of one host have the same name; its copy reports them.
     differ: bool,
-    refused: Vec<Failure>,
+    refused: Option<Failure>,
 }
 
 impl Gate {
@@ -49,7 +49,7 @@ impl Gate {
                 counted: Instant::now(),
                 sources: Vec::new(),
                 differ: true,
-                refused: Vec::new(),
+                refused: None,
             }),
             changed: Condvar::new(),
         }
@@ -58,19 +58,19 @@ impl Gate {
     /// Adds the sources of a copy; `differ` is false if two of them have the same name. Returns the
     /// sources for which this copy alone is refused: it comes after the others have begun, and they
     /// have taken these names.
-    pub(super) fn arrive(&self, sources: &[NamedSource], differ: bool) -> Vec<Failure> {
+    pub(super) fn arrive(&self, sources: &[NamedSource], differ: bool) -> Option<Failure> {
         let mut state = self.lock();
         if state.open {
             return match differ && state.admits() {
                 true => state.admit_late(sources),
-                false => Vec::new(),
+                false => None,
             };
         }
         state.sources.extend_from_slice(sources);
         state.differ &= differ;
         state.count();
         self.changed.notify_all();
-        Vec::new()
+        None
     }
 
     /// Counts a copy that ends without sources.
@@ -104,8 +104,8 @@ impl Gate {
         state.admits()
     }
 
-    /// Sources for which all copies were refused.
-    pub(super) fn refused(&self) -> Vec<Failure> {
+    /// Reason why all copies were refused, if no single copy reports it.
+    pub(super) fn refused(&self) -> Option<Failure> {
         self.lock().refused.clone()
     }
 
@@ -122,17 +122,17 @@ impl Gate {
 impl GateState {
     /// True unless all copies are refused.
     fn admits(&self) -> bool {
-        self.differ && self.refused.is_empty()
+        self.differ && self.refused.is_none()
     }
 
     /// Adds the sources of a copy that comes after the others have begun, unless they have taken its
     /// names. Returns the sources for which it is refused.
-    fn admit_late(&mut self, sources: &[NamedSource]) -> Vec<Failure> {
+    fn admit_late(&mut self, sources: &[NamedSource]) -> Option<Failure> {
         let admitted = self.sources.len();
         self.sources.extend_from_slice(sources);
         let result = "this host was late, and nothing of it was copied";
         let refused = clashes(&self.sources, result);
-        if !refused.is_empty() {
+        if refused.is_some() {
             self.sources.truncate(admitted);
         }
         refused
@@ -156,8 +156,9 @@ impl GateState {
     }
 }
 
-/// Sources that would get the name of an earlier one; `result` says what was copied.
-pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Vec<Failure> {
+/// One failure for all sources that would get the name of an earlier one; `result` says what was
+/// copied.
+pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Option<Failure> {
     let mut seen: HashMap<&[u8], &Name> = HashMap::new();
     let mut refused = Vec::new();
     for source in sources {
@@ -168,18 +169,18 @@ pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Vec<Failure> {
             }
             // The same operand twice is copied once.
             Entry::Occupied(first) if **first.get() == source.source => {}
-            Entry::Occupied(first) => refused.push(Failure {
-                path: source.source.clone(),
-                reason: format!(
-                    "{} has the same name, {}, and would be overwritten: {result}; use \
-                     --by-host to keep the files of each host in a directory of its own",
-                    first.get(),
-                    Name(name.clone())
-                ),
-            }),
+            Entry::Occupied(first) => refused.push((*first.get(), source, name)),
         }
     }
-    refused
+    let (first, second, name) = refused.first()?;
+    let what = equal_names(first, name, refused.len() - 1);
+    Some(Failure {
+        path: second.source.clone(),
+        reason: format!(
+            "{what}: {result}; use --by-host to keep the files of each host in a \
+             directory of its own"
+        ),
+    })
 }
 
 /// Number of copies that may run.
@@ -250,17 +251,16 @@ mod tests {
         let gate = Gate::new(3);
         let cancel = CancelToken::default();
         let mut told = 0;
-        assert!(gate.arrive(&[named("a", "x")], true).is_empty());
-        assert!(gate.arrive(&[named("b", "y")], true).is_empty());
+        assert_eq!(gate.arrive(&[named("a", "x")], true), None);
+        assert_eq!(gate.arrive(&[named("b", "y")], true), None);
         assert!(gate.wait(&cancel, Duration::ZERO, |missing| told = missing) && told == 1);
         assert!(waits(&gate, &cancel), "the second does not wait again");
         // Later, its names decide.
         let late = gate.arrive(&[named("c", "z"), named("c", "y")], true);
-        assert_eq!(late.len(), 1);
-        assert!(late[0].reason.contains("this host was late"), "{late:?}");
-        assert!(gate.arrive(&[named("c", "z")], true).is_empty());
+        assert!(late.unwrap().reason.contains("this host was late"));
+        assert_eq!(gate.arrive(&[named("c", "z")], true), None);
         assert!(waits(&gate, &cancel) && !gate.is_closed());
-        assert_eq!(gate.arrive(&[named("d", "z")], true).len(), 1);
+        assert!(gate.arrive(&[named("d", "z")], true).is_some());
     }
 
     #[test]
@@ -270,11 +270,24 @@ mod tests {
         gate.leave();
         gate.arrive(&[named("b", "z"), named("b", "y")], true);
         assert!(!waits(&gate, &CancelToken::default()));
-        let refused = gate.refused();
-        assert_eq!(refused.len(), 1);
-        assert_eq!(refused[0].path, Name(b"b:/log/y".to_vec()));
-        assert!(refused[0].reason.contains("a:/log/y has the same name, y"));
-        assert!(refused[0].reason.contains("--by-host"));
+        let refused = gate.refused().unwrap();
+        assert_eq!(refused.path, Name(b"b:/log/y".to_vec()));
+        assert!(refused.reason.contains("a:/log/y has the same name, y"));
+        assert!(refused.reason.contains("--by-host"));
+    }
+
+    /// Regression: twelve hosts with the same file gave eleven sentences with the same advice.
+    #[test]
+    fn many_equal_names_are_counted_in_one_sentence() {
+        let named = |host: usize| named(&format!("h{host}"), "error");
+        let all: Vec<NamedSource> = (1..=12).map(named).collect();
+        let refused = clashes(&all, "nothing was copied").unwrap();
+        assert_eq!(refused.path, Name(b"h2:/log/error".to_vec()));
+        assert!(refused.reason.starts_with(
+            "h1:/log/error has the same name, error, and would be overwritten, and so would 10 \
+              other sources of equal names: nothing was copied; use --by-host"
+        ));
+        assert_eq!(clashes(&all[..1], "nothing was copied"), None);
     }
 
     #[test]
@@ -291,7 +304,7 @@ mod tests {
         gate.arrive(&[named("a", "x")], true);
         gate.arrive(&[named("b", "y"), named("b", "y")], false);
         assert!(!waits(&gate, &CancelToken::default()) && gate.is_closed());
-        assert_eq!(gate.refused(), []);
+        assert_eq!(gate.refused(), None);
     }
 
     #[test]

@@ -1,21 +1,17 @@
 //! Finds the hosts of a copy: braces, several targets, and files of hosts.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::Path;
 
 use transfer::copy::{CopyRequest, HostId, Place, SourceName, TargetDirectory};
-use transfer::operand::{Destination, MOST_HOSTS, Operand};
+use transfer::operand::{Destination, Operand};
 use transfer::report::Name;
 
+use super::hosts_file;
+use super::meaning::{Meaning, meaning};
 use crate::flags::high::{Environment, HighArgs, place};
 use crate::flags::low::{CopyArgs, UsageError};
-
-/// Longest file of hosts, in bytes.
-const MOST_READ: u64 = 1 << 20;
 
 /// A copy with several hosts at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +34,8 @@ struct Operands {
     targets: Vec<OsString>,
     /// A source had braces.
     braces: bool,
+    /// Remote sources follow local ones, and may have been meant as targets.
+    may_be_targets: bool,
 }
 
 /// Resolves the command line of `longhaul cp`.
@@ -59,6 +57,7 @@ pub(crate) fn resolve(mut args: CopyArgs, world: &Environment) -> Result<HighArg
     args.destination = targets.next().unwrap_or_default();
     let manifest = args.manifest.is_some();
     let mut high = HighArgs::resolve(args, world)?;
+    high.request.options.may_fan_out = operands.may_be_targets;
     high.several = match fans_out {
         true => Some(fan_out(&mut high, targets)?),
         false => gather(&high, operands.braces).map_err(wrong)?,
@@ -86,30 +85,36 @@ fn operands(args: &CopyArgs) -> Result<Operands, String> {
     }
     let braces = sources.len() > args.sources.len();
     if let Some(file) = &args.hosts_file {
-        let path = of_all_hosts(&args.destination)?;
-        let targets = hosts_file(file, path)?;
+        let path = hosts_file::of_all_hosts(&args.destination)?;
+        let targets = hosts_file::targets(file, path)?;
         return Ok(Operands {
             sources,
             targets,
             braces,
+            may_be_targets: false,
         });
     }
     let mut targets = expand(&args.destination)?;
-    if targets.len() == 1
-        && let Some(first) = first_target(args, &sources)?
-    {
-        let last = std::mem::replace(&mut targets, sources.split_off(first));
-        targets.extend(last);
+    let mut may_be_targets = false;
+    if targets.len() == 1 {
+        match meaning(args, &sources)? {
+            Meaning::TargetsFrom(first) => {
+                let last = std::mem::replace(&mut targets, sources.split_off(first));
+                targets.extend(last);
+            }
+            Meaning::Sources { may_fan_out } => may_be_targets = may_fan_out,
+        }
     }
     Ok(Operands {
         sources,
         targets,
         braces,
+        may_be_targets,
     })
 }
 
 /// Expands the braces of an operand, which must not name a host twice.
-fn expand(operand: &OsStr) -> Result<Vec<OsString>, String> {
+pub(super) fn expand(operand: &OsStr) -> Result<Vec<OsString>, String> {
     let all = Operand::expand(operand).map_err(|error| error.to_string())?;
     let mut seen = HashSet::new();
     match all.iter().find(|one| !seen.insert(*one)) {
@@ -122,143 +127,19 @@ fn expand(operand: &OsStr) -> Result<Vec<OsString>, String> {
     }
 }
 
-/// The path at each host of `--hosts` whose line names none.
-fn of_all_hosts(destination: &OsStr) -> Result<&Path, String> {
-    match Operand::parse(destination).map_err(|error| error.to_string())? {
-        Operand::Local(_) => Ok(Path::new(destination)),
-        Operand::Remote(_) => Err(format!(
-            "{}: names a host, but --hosts lists the hosts: give only the path on each host (. for \
-             the home directory)",
-            transfer::escape::name(destination.as_bytes())
-        )),
-    }
-}
-
-/// Reads the targets of `--hosts`.
-fn hosts_file(file: &Path, path: &Path) -> Result<Vec<OsString>, String> {
-    let shown = transfer::escape::path(file).to_string();
-    let mut text = Vec::new();
-    let read = |text: &mut Vec<u8>| -> io::Result<()> {
-        let source: Box<dyn io::Read> = match file == Path::new("-") {
-            true => Box::new(io::stdin()),
-            false => Box::new(File::open(file)?),
-        };
-        source.take(MOST_READ + 1).read_to_end(text).map(drop)
-    };
-    read(&mut text).map_err(|error| {
-        let why = crate::output::console::without_numbers(&error.to_string());
-        format!("--hosts: {shown}: {why}")
-    })?;
-    if text.len() as u64 > MOST_READ {
-        return Err(format!("--hosts: {shown}: the file is longer than 1 MiB"));
-    }
-    let mut targets = Vec::new();
-    for (number, line) in text.split(|b| *b == b'\n').enumerate() {
-        let failed = |why: String| format!("--hosts: {shown}: line {}: {why}", number + 1);
-        let line = without_comment(line);
-        if !line.is_empty() {
-            targets.extend(line_targets(line, path).map_err(failed)?);
-        }
-        if targets.len() > MOST_HOSTS {
-            return Err(format!("--hosts: {shown}: more than {MOST_HOSTS} hosts"));
+/// True if the sources name the same paths on several hosts, as braces do that the shell has
+/// expanded.
+fn names_each_path_on_each_host(sources: &[Place]) -> bool {
+    let mut of_host: BTreeMap<HostId, Vec<&[u8]>> = BTreeMap::new();
+    for source in sources {
+        match source {
+            Place::Remote { host, path } => of_host.entry(*host).or_default().push(path),
+            Place::Local(_) => return false,
         }
     }
-    match targets.is_empty() {
-        true => Err(format!("--hosts: {shown}: the file lists no host")),
-        false => Ok(targets),
-    }
-}
-
-/// A line without its comment and the blanks around it.
-fn without_comment(line: &[u8]) -> &[u8] {
-    let starts = |at: usize| at == 0 || line[at - 1].is_ascii_whitespace();
-    let hash = (0..line.len()).find(|at| line[*at] == b'#' && starts(*at));
-    line[..hash.unwrap_or(line.len())].trim_ascii()
-}
-
-/// Targets that a line of `--hosts` names: `host`, `host:path` or a URI.
-fn line_targets(line: &[u8], path: &Path) -> Result<Vec<OsString>, String> {
-    let uri = [b"scp://".as_slice(), b"sftp://"]
-        .into_iter()
-        .find_map(|scheme| line.strip_prefix(scheme));
-    let line = match uri {
-        // The path of a URI is relative to the home directory.
-        Some(rest) if !rest.contains(&b'/') => [line, b"/", &encoded(path)].concat(),
-        Some(_) => line.to_vec(),
-        None if line.ends_with(b":") => [line, path.as_os_str().as_bytes()].concat(),
-        None if matches!(
-            Operand::parse(OsStr::from_bytes(line)),
-            Ok(Operand::Remote(_))
-        ) =>
-        {
-            line.to_vec()
-        }
-        None => [line, b":", path.as_os_str().as_bytes()].concat(),
-    };
-    let targets = expand(OsStr::from_bytes(&line))?;
-    for target in &targets {
-        match Operand::parse(target) {
-            Ok(Operand::Remote(_)) => {}
-            Ok(Operand::Local(_)) => {
-                let line = transfer::escape::name(&line).to_string();
-                return Err(format!("{line}: not a host: write host or host:path"));
-            }
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    Ok(targets)
-}
-
-/// A path with the characters encoded that have a meaning in a URI.
-fn encoded(path: &Path) -> Vec<u8> {
-    let bytes = path.as_os_str().as_bytes();
-    bytes
-        .split(|b| *b == b'%')
-        .collect::<Vec<_>>()
-        .join(&b"%25"[..])
-}
-
-/// Finds the first of several targets among the sources: remote operands behind local ones that are
-/// directories by their form. As sources they would be refused without `-r`.
-fn first_target(args: &CopyArgs, sources: &[OsString]) -> Result<Option<usize>, String> {
-    let remote = |operand: &OsStr| matches!(Operand::parse(operand), Ok(Operand::Remote(_)));
-    let first = sources.iter().position(|source| remote(source));
-    let none = || match args.fan_out && (first == Some(0) || !remote(&args.destination)) {
-        true => Err(
-            "--fan-out: name sources on this machine first, then the targets: \
-             longhaul cp --fan-out SOURCE... HOST:... HOST:..."
-                .to_owned(),
-        ),
-        false => Ok(None),
-    };
-    let Some(first) = first.filter(|first| *first > 0) else {
-        return none();
-    };
-    let (_, behind) = sources.split_at(first);
-    let mut targets = behind.iter().chain([&args.destination]);
-    if !targets.clone().all(|target| remote(target)) {
-        return none();
-    }
-    if args.fan_out {
-        return Ok(Some(first));
-    }
-    if !targets.all(|target| is_directory(target)) {
-        return Ok(None);
-    }
-    if args.recursive || args.archive {
-        return Err(
-            "with -r, a remote directory before the last operand may be a source or a target: add \
-             --fan-out to copy to every host, or copy from each source by a command of its own"
-                .to_owned(),
-        );
-    }
-    Ok(Some(first))
-}
-
-/// True if an operand has no path, or a path that ends with a slash.
-fn is_directory(operand: &OsStr) -> bool {
-    let bytes = operand.as_bytes();
-    bytes.ends_with(b":") || bytes.ends_with(b"/") || !bytes.contains(&b':')
+    let mut all = of_host.values();
+    let first = all.next();
+    of_host.len() > 1 && all.all(|paths| Some(paths) == first)
 }
 
 /// Resolves the targets of a fan-out behind the first one.
@@ -319,7 +200,7 @@ fn gather(high: &HighArgs, braces: bool) -> Result<Option<Several>, String> {
     }
     Ok((by_host || parallel).then_some(Several::Gather {
         by_host,
-        create: by_host || braces,
+        create: by_host || braces || names_each_path_on_each_host(sources),
     }))
 }
 

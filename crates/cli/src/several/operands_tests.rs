@@ -79,6 +79,23 @@ fn remote_directories_behind_local_sources_are_targets() {
     assert_eq!(copies("big h1: b h2:"), "one copy");
     assert_eq!(copies("big h1: dir/"), "one copy");
     assert_eq!(copies("big h1:"), "one copy");
+    assert_eq!(copies("big h1:x h2:y h3:z"), "one copy");
+    assert_eq!(copies("-r h1:/srv d h2:/srv"), "one copy");
+    assert_eq!(copies("h1:x h2:x h3:x"), "one copy");
+}
+
+/// Regression: `cp h{1..2}:/log/* dir` failed without quotes if the directory did not exist.
+#[test]
+fn braces_that_the_shell_has_expanded_create_the_directory_too() {
+    let creates = |words: &str| match high(words).unwrap().several {
+        Some(Several::Gather { create, .. }) => create,
+        other => panic!("{words}: {other:?}"),
+    };
+    assert!(creates("h{1..2}:/x dir"));
+    assert!(creates("h1:/x h2:/x dir"));
+    assert!(creates("h1:/x h2:/x h1:/y h2:/y dir"));
+    assert!(!creates("h1:/x h2:/y dir"));
+    assert!(!creates("h1:/x h2:/x h2:/y dir"));
 }
 
 #[test]
@@ -86,7 +103,18 @@ fn what_has_two_meanings_is_refused() {
     for (words, why) in [
         ("-r d h1: h2:", "add --fan-out"),
         ("-a d h1:/data/ h2:/data/", "add --fan-out"),
+        ("-r tree h1:/srv h2:/srv", "h1:/srv is a source here"),
+        (
+            "file h1: h2:/srv/in",
+            "h1: is a source here, as in scp: to copy to every host, add --fan-out",
+        ),
+        ("file h1:/a h2:b/ h3:/c", "h2:b/ is a source here"),
+        ("file h1:/in h2:/in", "h1:/in is a source here"),
+        ("file h1:/in h2:/in h3:/in", "add --fan-out"),
+        ("h0:/a h1:/b h2:/b", "h1:/b is a source here"),
+        ("-r h0:/a h1: h2:", "h1: is a source here"),
         ("--fan-out h1:a h2: h3:", "sources on this machine first"),
+        ("--fan-out big h1: b h2:", "sources on this machine first"),
         ("--fan-out a b", "sources on this machine first"),
         ("h0:a h{1,2}:", "sources on this machine"),
         ("big h1: h2: h1:", "h1: the host is named twice"),
@@ -123,12 +151,28 @@ fn a_file_of_hosts_has_comments_paths_and_line_numbers() {
          > [::1]:/x"
     );
     assert_eq!(with("h1", "a b ."), "a b > h1:.");
+    assert_eq!(
+        with("h{1..2}:/srv\n", "big dir/"),
+        "big > h1:/srv | big > h2:/srv"
+    );
     for (text, words, why) in [
         ("h1\nh2\nh1:x\n", "big .", "h1: the host is named twice"),
         ("h1\n/etc/x\n", "big .", "line 2: "),
-        ("a b\n", "big .", "line 1: "),
-        ("# none\n", "big .", "lists no host"),
-        ("h1\n", "big h2:", "give only the path on each host"),
+        (
+            "h1 /srv\n",
+            "big .",
+            "line 1: h1 /srv: not a host: write one host",
+        ),
+        (
+            "h1,h2\n",
+            "big .",
+            "h1,h2: not a host: write one host a line",
+        ),
+        ("ssh://h1\n", "big .", "ssh://h1: not a host: write one"),
+        ("h1:22\n", "big .", "write scp://h1:22 for a port"),
+        ("h{1..2\n", "big .", "a brace is not closed"),
+        ("# none\n", "big .", "names no host"),
+        ("h1\n", "big h2:", "write it without a host"),
         ("h1\n", "h0:big .", "sources on this machine"),
     ] {
         let error = with(text, words);

@@ -55,6 +55,9 @@ pub(super) trait Edge {
     /// Host name with all that distinguishes it from others, such as the port.
     fn identity(&self, host: HostId) -> String;
 
+    /// True if the two hosts are one, as [`super::Connect::are_one`].
+    fn are_one(&self, one: HostId, other: HostId) -> bool;
+
     /// Ledger in which the sessions collect checksums.
     fn ledger(&self) -> Option<Arc<SumLedger>>;
 

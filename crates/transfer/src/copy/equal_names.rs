@@ -137,6 +137,17 @@ fn plain(path: &[u8]) -> Vec<u8> {
     all
 }
 
+/// Clause that says which source has the name of another one, and how many `more` there are.
+pub fn equal_names(first: &Name, name: &[u8], more: usize) -> String {
+    let name = Name(name.to_vec());
+    let more = match more {
+        0 => String::new(),
+        1 => ", and so would another source of equal name".to_owned(),
+        more => format!(", and so would {more} other sources of equal names"),
+    };
+    format!("{first} has the same name, {name}, and would be overwritten{more}")
+}
+
 /// Sources that have the name of an earlier one and are not the same file.
 fn clashes(
     local: &dyn LocalOps,
@@ -208,10 +219,24 @@ impl ClaimedTargets {
 }
 
 impl Engine<'_> {
+    /// True if a source is left out by its name alone.
+    pub(super) fn leaves_out(&self, path: &[u8]) -> bool {
+        let filter = self.options.filter.as_ref();
+        let name = name_in_target(path);
+        filter
+            .zip(name)
+            .is_some_and(|(filter, name)| filter.leaves_out(name))
+    }
+
     /// Refuses operands whose names are equal whatever their patterns match. Returns false if there
     /// are any.
     pub(super) fn operands_differ(&mut self, sources: &[Source]) -> bool {
-        self.refuse(clashes(&*self.local(), sources, Source::known_name))
+        let name = |source: &Source| {
+            let name = source.known_name();
+            name.filter(|name| !self.leaves_out(name))
+        };
+        let clashes = clashes(&*self.local(), sources, name);
+        self.refuse(clashes)
     }
 
     /// Refuses sources whose names are equal after pattern expansion. Returns false if there are
@@ -242,19 +267,15 @@ impl Engine<'_> {
             }
             false => "copy them to different directories",
         };
-        for Clash {
-            first,
-            second,
-            name,
-        } in clashes
-        {
-            let (first, name) = (self.shown_source(&first), Name(name));
-            let what = format!(
-                "{first} has the same name, {name}, and would be overwritten: nothing was \
-                 copied; {advice}"
+        if let Some(clash) = clashes.first() {
+            let first = self.shown_source(&clash.first);
+            let what = equal_names(&first, &clash.name, clashes.len() - 1);
+            let second = self.shown_source(&clash.second);
+            self.fail(
+                None,
+                second,
+                format!("{what}: nothing was copied; {advice}"),
             );
-            let second = self.shown_source(&second);
-            self.fail(None, second, what);
         }
         none
     }

@@ -21,6 +21,7 @@ mod planned;
 mod relayed;
 mod resolve;
 mod resume;
+mod root_overlap;
 mod roots;
 mod selection;
 mod self_copy;
@@ -47,13 +48,13 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::edge::CommandStep;
 use self::engine::Engine;
-pub use self::equal_names::{NamedSource, SourceName};
+pub use self::equal_names::{NamedSource, SourceName, equal_names};
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{
     CALLERS_FIRST_JOB, End, FileSystemQuery, PlannedCopy, RootQuery, with_edge,
 };
+pub(crate) use self::root_overlap::RootOverlap;
 pub use self::selection::SourceFilter;
-pub(crate) use self::self_copy::RootOverlap;
 use self::threads::ThreadedEdge;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
@@ -132,6 +133,9 @@ pub struct CopyOptions {
     /// Wait until the server at the far end is known, because the metadata to keep needs a
     /// longhaul.
     pub settle: bool,
+    /// Sources on hosts follow sources on this machine, and may have been meant as targets.
+    #[serde(skip)]
+    pub may_fan_out: bool,
     /// Requirement that the local target is a directory.
     #[serde(skip)]
     pub target_directory: TargetDirectory,
@@ -223,6 +227,11 @@ pub trait Connect {
     /// Host name with all that distinguishes it from others, such as the port.
     fn identity(&self, host: HostId) -> String {
         self.name(host)
+    }
+
+    /// True if both hosts are certainly one machine, and the same account logs in there.
+    fn are_one(&self, one: HostId, other: HostId) -> bool {
+        one == other
     }
 }
 

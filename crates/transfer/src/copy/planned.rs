@@ -13,7 +13,7 @@ use super::edge::{CommandStep, Edge, Heard};
 use super::engine::{CopyEnd, Engine};
 use super::jobs::QueryAnswer;
 use super::names::{Written, written};
-use super::self_copy::RootOverlap;
+use super::root_overlap::RootOverlap;
 use super::sides::Side;
 use super::source::TargetPath;
 use super::threads::ThreadedEdge;
@@ -474,9 +474,21 @@ impl PlannedCopy<'_> {
         stat.ok().map(|stat| stat.attributes)
     }
 
-    /// Returns how source and target overlap, if the server of the one is this machine.
-    pub(crate) async fn root_overlap(&mut self) -> Option<RootOverlap> {
-        let possible = self.engine.possible_overlap(&self.source, &self.target)?;
+    /// Returns how the source and a directory of the target's end overlap, if both ends are one
+    /// machine. Without `probe`, nothing is created to find that out, and only two names of one
+    /// login count as one machine.
+    pub(crate) async fn overlap_with(&mut self, target: &[u8], probe: bool) -> Option<RootOverlap> {
+        let ends = [End::Source, End::Target];
+        if !ends.into_iter().any(|end| self.is_local(end)) {
+            return self
+                .engine
+                .overlap_between(&self.source, target, probe)
+                .await;
+        }
+        if !probe {
+            return None;
+        }
+        let possible = self.engine.possible_overlap(&self.source, target)?;
         let before = fs::metadata(possible.here()).and_then(|meta| meta.modified());
         let is_overlap = self.engine.is_overlap(&possible).await;
         // The probe has changed the time of a directory that may take part in the copy.
@@ -484,6 +496,15 @@ impl PlannedCopy<'_> {
             let _ = dir.set_modified(before);
         }
         is_overlap.then(|| possible.into_overlap())
+    }
+
+    /// Canonical path of an entry of an end, which may not exist.
+    pub(crate) async fn real_place(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
+        let path = match path {
+            b"" => b".",
+            path => path,
+        };
+        self.engine.real_place(end.into(), path).await
     }
 
     /// Queries a remote end for the attributes of its root. Returns `None` for this machine, or if

@@ -191,13 +191,18 @@ impl Engine<'_> {
                     None => vec![path],
                 };
                 let host = group.host;
-                let first = |path: &Vec<u8>| {
+                // Names that are left out may be equal.
+                let selected = |path: &Vec<u8>| {
+                    if self.leaves_out(path) {
+                        self.summary.excluded += 1;
+                        return false;
+                    }
                     let path = path.clone();
                     self.is_first(&mut named, Source { host, path })
                 };
                 group
                     .found
-                    .push(matches.into_iter().filter(first).collect());
+                    .push(matches.into_iter().filter(selected).collect());
             }
             group.side = self.sides.take(CopyEnd::Source);
             if self.stopped() {
@@ -262,7 +267,7 @@ impl Engine<'_> {
         coming: Option<transfer_estimate::TransferEstimate>,
     ) -> Result<Side, ConnectError> {
         let connected = self.edge.connect(host, coming)?;
-        Ok(Side::new(connected, self.edge.name(host)))
+        Ok(Side::new(connected, host, self.edge.name(host)))
     }
 
     fn fail_group(&mut self, host: HostId, group: &SourceGroup, why: &str) {

@@ -73,11 +73,14 @@ impl Engine<'_> {
         let may = self.options.recursive || self.options.archive;
         if !may {
             let name = self.shown(CopyEnd::Source, path);
-            self.fail(
-                None,
-                name,
-                "it is a directory: use -r to copy it".to_owned(),
-            );
+            let what = match self.options.may_fan_out && self.source_is_remote() {
+                true => {
+                    "it is a directory, and a source here, as in scp: to copy to every host, add \
+                     --fan-out"
+                }
+                false => "it is a directory: use -r to copy it",
+            };
+            self.fail(None, name, what.to_owned());
         }
         may
     }

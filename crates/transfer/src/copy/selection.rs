@@ -26,6 +26,11 @@ impl SourceFilter {
             gitignore,
         }
     }
+
+    /// Returns true if a source of this name is left out, whatever kind of entry it is.
+    pub fn leaves_out(&self, name: &[u8]) -> bool {
+        !self.filter.lists_names() && self.filter.excludes_every_kind(name)
+    }
 }
 
 impl PartialEq for SourceFilter {

@@ -12,7 +12,8 @@
 //!    the user wrote.
 //!
 //! Between two hosts, condition 1 uses the paths that the servers report (REALPATH). A file system
-//! that two machines have under different paths is not recognized.
+//! that two machines have under different paths is not recognized. `root_overlap` applies the
+//! conditions to the two directories of a sync.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -43,93 +44,7 @@ enum Overlap {
     SameFile,
 }
 
-/// Relation of the roots of a planned copy, whose paths are of one machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RootOverlap {
-    /// Both are the same directory.
-    Same,
-    /// The target lies in the source, at this relative path.
-    TargetInside(Vec<u8>),
-    /// The source lies in the target, at this relative path.
-    SourceInside(Vec<u8>),
-}
-
-/// Overlap of two roots, if the server is this machine.
-pub(super) struct PossibleOverlap {
-    overlap: RootOverlap,
-    end: CopyEnd,
-    /// Existing directory, as the user wrote it for the server.
-    seen: Vec<u8>,
-    /// Path of that directory on this machine, if the server is this machine.
-    here: PathBuf,
-}
-
-impl PossibleOverlap {
-    /// Existing directory on this machine that the check uses.
-    pub(super) fn here(&self) -> &Path {
-        &self.here
-    }
-
-    pub(super) fn into_overlap(self) -> RootOverlap {
-        self.overlap
-    }
-}
-
 impl Engine<'_> {
-    /// Returns how the roots of a copy with one end on this machine would overlap if the server was
-    /// this machine. Sends no request.
-    pub(super) fn possible_overlap(&self, source: &[u8], target: &[u8]) -> Option<PossibleOverlap> {
-        let (end, remote, near) = match (self.source_is_remote(), self.target_is_remote()) {
-            (true, false) => (CopyEnd::Source, source, target),
-            (false, true) => (CopyEnd::Target, target, source),
-            _ => return None,
-        };
-        let relative = !remote.starts_with(b"/");
-        let home = relative.then(|| self.home_there(end)).flatten();
-        let local = self.local();
-        let (far_place, here) = place_of(&*local, &as_here(remote, home.as_deref())?)?;
-        let near = match near {
-            b"" => b".",
-            near => near,
-        };
-        let (near_place, _) = place_of(&*local, &local_path(near))?;
-        let is_file = |place: &PathBuf| {
-            let stat = local.stat(place.as_os_str().as_bytes());
-            stat.is_ok_and(|stat| !stat.is_directory())
-        };
-        // Only directories are synced, and the listing refuses others.
-        if is_file(&far_place) || is_file(&near_place) {
-            return None;
-        }
-        let (source, target) = match end {
-            CopyEnd::Source => (&far_place, &near_place),
-            CopyEnd::Target => (&near_place, &far_place),
-        };
-        let way = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        let overlap = match (target.strip_prefix(source), source.strip_prefix(target)) {
-            (Ok(_), Ok(_)) => RootOverlap::Same,
-            (Ok(below), _) => RootOverlap::TargetInside(way(below)),
-            (_, Ok(below)) => RootOverlap::SourceInside(way(below)),
-            _ => return None,
-        };
-        let seen = match here == far_place {
-            true => remote.to_vec(),
-            false => parent_of(remote),
-        };
-        Some(PossibleOverlap {
-            overlap,
-            end,
-            seen,
-            here,
-        })
-    }
-
-    /// True if the server is this machine, and both roots overlap as found.
-    pub(super) async fn is_overlap(&mut self, possible: &PossibleOverlap) -> bool {
-        self.is_one_directory(possible.end, &possible.seen, &possible.here)
-            .await
-    }
-
     /// Keeps walks out of a target that lies in one of `sources`, and notes the sources that are
     /// the target's own files.
     pub(super) async fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
@@ -258,11 +173,17 @@ impl Engine<'_> {
         };
         let Some(there) = there else { return };
         let probe = join(there.as_os_str().as_bytes(), &temp_name(b"same-host"));
-        if self.make_probe(&probe).await {
-            if self.is_there(CopyEnd::Source, &probe).await {
-                self.walks.avoid(place, into);
+        let is_one = match self.make_probe(&probe).await {
+            true => {
+                let seen = self.is_there(CopyEnd::Source, &probe).await;
+                self.remove_probe(&probe).await;
+                seen
             }
-            self.remove_probe(&probe).await;
+            // Files in a directory that cannot be written may be writable.
+            false => self.logs_in_to_one(),
+        };
+        if is_one {
+            self.walks.avoid(place, into);
         }
     }
 
@@ -331,13 +252,13 @@ impl Engine<'_> {
     }
 
     /// Local path of the home directory of the account that logged in at `end`.
-    fn home_there(&self, end: CopyEnd) -> Option<PathBuf> {
+    pub(super) fn home_there(&self, end: CopyEnd) -> Option<PathBuf> {
         let login = self.side(end).and_then(|side| side.login());
         self.local().home(login)
     }
 
     /// Canonical path of an existing entry.
-    async fn real_path(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
+    pub(super) async fn real_path(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.to_vec()),
         };
@@ -363,7 +284,7 @@ impl Engine<'_> {
     }
 
     /// True if `dir` on the host at `end` is the local directory `here`.
-    async fn is_one_directory(&mut self, end: CopyEnd, dir: &[u8], here: &Path) -> bool {
+    pub(super) async fn is_one_directory(&mut self, end: CopyEnd, dir: &[u8], here: &Path) -> bool {
         let name = temp_name(b"same-host");
         let (there, here) = (join(dir, &name), here.join(OsStr::from_bytes(&name)));
         let local = self.local();
@@ -383,7 +304,7 @@ impl Engine<'_> {
 
     /// Creates the probe, a symlink: it takes one request to make and one to remove, and holds no
     /// data.
-    async fn make_probe(&mut self, path: &[u8]) -> bool {
+    pub(super) async fn make_probe(&mut self, path: &[u8]) -> bool {
         let kind = JobKind::MakeSymlink {
             path: RemotePath(path.to_vec()),
             points_to: b".".to_vec(),
@@ -391,13 +312,13 @@ impl Engine<'_> {
         self.ask(CopyEnd::Target, kind).await.is_ok()
     }
 
-    async fn remove_probe(&mut self, path: &[u8]) {
+    pub(super) async fn remove_probe(&mut self, path: &[u8]) {
         let path = RemotePath(path.to_vec());
         // A failure leaves nothing more to try.
         let _ = self.ask(CopyEnd::Target, JobKind::Remove { path }).await;
     }
 
-    async fn is_there(&mut self, end: CopyEnd, path: &[u8]) -> bool {
+    pub(super) async fn is_there(&mut self, end: CopyEnd, path: &[u8]) -> bool {
         self.look_at(end, path).await != TargetIs::Missing
     }
 }
@@ -410,7 +331,7 @@ fn parts(onto: &TargetPath) -> (&Vec<u8>, bool) {
 }
 
 /// Parent directory of a path on a host.
-fn parent_of(path: &[u8]) -> Vec<u8> {
+pub(super) fn parent_of(path: &[u8]) -> Vec<u8> {
     match local_path(path).parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.as_os_str().as_bytes().to_vec(),
         _ => b".".to_vec(),
@@ -427,7 +348,7 @@ fn below(place: &Path, source: &[u8], into: bool) -> PathBuf {
 
 /// Path of a target that may not exist yet, and the existing directory: the target itself or its
 /// parent. Both are canonical.
-fn place_of(local: &dyn LocalOps, path: &Path) -> Option<(PathBuf, PathBuf)> {
+pub(super) fn place_of(local: &dyn LocalOps, path: &Path) -> Option<(PathBuf, PathBuf)> {
     if let Some(place) = local.canonical(path) {
         if is_dir(local, &place) {
             return Some((place.clone(), place));
@@ -450,7 +371,7 @@ fn is_dir(local: &dyn LocalOps, path: &Path) -> bool {
 }
 
 /// Local interpretation of a remote path; a relative one begins in `home`.
-fn as_here(path: &[u8], home: Option<&Path>) -> Option<PathBuf> {
+pub(super) fn as_here(path: &[u8], home: Option<&Path>) -> Option<PathBuf> {
     let path = local_path(path);
     match path.is_absolute() {
         true => Some(path),

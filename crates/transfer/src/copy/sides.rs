@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::edge::{Connected, Heard, Remote};
+use super::HostId;
 use super::engine::CopyEnd;
 use super::local_ops::LocalOps;
 use crate::report::Name;
@@ -19,6 +20,7 @@ pub(super) struct Side {
     number: usize,
     /// Files of this machine, as the session's jobs resolve them.
     local: Rc<dyn LocalOps>,
+    host: HostId,
     name: String,
     /// Name of the account that logged in, if known.
     login: Option<String>,
@@ -26,7 +28,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn new(connected: Connected, name: String) -> Self {
+    pub(super) fn new(connected: Connected, host: HostId, name: String) -> Self {
         let Connected {
             remote,
             number,
@@ -37,6 +39,7 @@ impl Side {
             session: remote,
             number,
             local,
+            host,
             name,
             login,
             is_lost: false,
@@ -55,6 +58,10 @@ impl Side {
     /// Number of the session in a [`super::wish::Wish`].
     pub(super) fn number(&self) -> usize {
         self.number
+    }
+
+    pub(super) fn host(&self) -> HostId {
+        self.host
     }
 
     pub(super) fn name(&self) -> &str {

@@ -131,6 +131,10 @@ impl Edge for ThreadedEdge<'_> {
         self.connect.identity(host)
     }
 
+    fn are_one(&self, one: HostId, other: HostId) -> bool {
+        self.connect.are_one(one, other)
+    }
+
     fn ledger(&self) -> Option<Arc<SumLedger>> {
         self.connect.ledger()
     }

@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sync::{Kind, NodeId, Plan, SortedTree, Tree, alike_entries};
+use sync::{Kind, NodeId, Plan, SortedTree, Tree, alike_entries, to_nfc};
 
 use super::ends::Op;
 use super::run::Sync;
 use crate::copy::End;
-use crate::report::{Event, Name};
+use crate::escape;
+use crate::report::Event;
 use crate::walk::join;
 
 /// Directory in which the target's file system is asked. An interrupted run may leave it, and
@@ -93,6 +94,7 @@ impl Sync<'_> {
                 let path = join(&root, &source.tree().path(id));
                 self.run.shown(End::Source, &path)
             });
+            let one = escape::beside(&other.0, &one.0);
             let what = format!(
                 "has the same name at the target as {one}, because the file system there ignores \
                  case or normalizes names: nothing was copied; rename one of them, or exclude it"
@@ -100,6 +102,24 @@ impl Sync<'_> {
             self.run.fail(other, what);
         }
         any
+    }
+
+    /// Reports a failure for each pair of source entries whose names `--unicode=nfc` makes one.
+    /// Returns true if there is any.
+    pub(super) fn are_one_in_nfc(&mut self, source: &SortedTree) -> bool {
+        let tree = source.tree();
+        for (one, other) in source.joined() {
+            let [one, other] = [one, other].map(|id| tree.own_path(*id));
+            let one = escape::beside(&other, &one);
+            let path = join(self.run.root(End::Source), &other);
+            let path = self.run.shown(End::Source, &path);
+            let what = format!(
+                "has the same name as {one} after Unicode normalization (NFC): rename one of them, or exclude it; \
+                 nothing was copied"
+            );
+            self.run.fail(path, what);
+        }
+        !source.joined().is_empty()
     }
 
     /// Returns how to ask about two names; `None` if the target has both, or only a dry run would
@@ -188,13 +208,19 @@ impl Sync<'_> {
         });
         let found = self.at_target(looks.collect()).await;
         let mut spared = BTreeSet::new();
+        let mut other_forms = Vec::new();
         for ((source, target), result) in alike.into_iter().zip(found) {
             if result.is_err_and(|why| why == "no such file or directory") {
+                let path = plan.source().tree().path(source);
+                if to_nfc(&path) == Some(plan.target().tree().path(target)) {
+                    other_forms.push(path);
+                }
                 continue;
             }
             spared.insert(target);
             let path = join(&root, &plan.target().tree().path(target));
-            let alike = Name(plan.source().tree().path(source));
+            let here = plan.target().tree().path(target);
+            let alike = escape::beside(&here, &plan.source().tree().path(source));
             let message = format!(
                 "not renamed to {alike}, the name in the source: the target's file system treats \
                  both names as one"
@@ -203,6 +229,24 @@ impl Sync<'_> {
             self.run.tell(Event::Warning { path, message });
         }
         plan.spare(&spared);
+        self.advise_nfc(&other_forms);
+    }
+
+    /// Warns of entries that are deleted under one name and copied under another that looks the
+    /// same.
+    fn advise_nfc(&mut self, paths: &[Vec<u8>]) {
+        let Some(first) = paths.first() else { return };
+        let count = match paths.len() {
+            1 => "1 name is".to_owned(),
+            count => format!("{count} names are"),
+        };
+        let message = format!(
+            "{count} deleted and copied anew, since DST has another form of Unicode ({}): \
+             --unicode=nfc takes both forms for one name",
+            escape::exact(first)
+        );
+        let path = None;
+        self.run.tell(Event::Warning { path, message });
     }
 
     pub(super) async fn at_target(&mut self, ops: Vec<Op>) -> Vec<super::ends::OpResult> {

@@ -6,25 +6,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Component;
+use std::path::{Component, Path};
 
 use sync::{Action, Kind, NodeId, Plan};
 
 use super::ends::{Op, OpResult};
 use super::run::Sync;
-use crate::copy::End;
-use crate::walk::join;
+use crate::copy::{End, RootOverlap};
+use crate::report::Name;
+use crate::walk::{join, local_path};
 
 /// Place of the backup directory at the target's end.
-#[derive(Debug)]
-struct BackupRoot {
-    /// Directory that the user named, below which no symlink is followed.
+#[derive(Clone, Debug)]
+pub(super) struct BackupRoot {
+    /// Directory that the user named, below which no symlink is followed: the target, or the backup
+    /// directory itself.
     base: Vec<u8>,
     /// Path of the backup directory below `base`; empty if that is the backup directory itself.
     below: Vec<u8>,
 }
 
 impl BackupRoot {
+    /// Path of the backup directory below the target, if it lies there.
+    pub(super) fn inside(&self) -> Option<&[u8]> {
+        (!self.below.is_empty()).then_some(&self.below)
+    }
+
     /// Returns the path below `base` that keeps `file`, a path below the target.
     fn relative(&self, file: &[u8]) -> Vec<u8> {
         join(&self.below, file)
@@ -32,6 +39,51 @@ impl BackupRoot {
 
     fn path(&self, file: &[u8]) -> Vec<u8> {
         join(&self.base, &self.relative(file))
+    }
+}
+
+/// Relation of the backup directory to the target.
+#[derive(Debug, PartialEq, Eq)]
+enum BackupPlace {
+    /// It lies in the target, at this relative path.
+    Inside(Vec<u8>),
+    /// It lies elsewhere.
+    Beside,
+}
+
+/// Decides about the backup directory `dir`, as the user wrote it, from the canonical paths of the
+/// target and of the directory, as far as the server tells them.
+///
+/// # Errors
+/// A clause that says why nothing can be kept there.
+fn place_of(dir: &Path, target: Option<&[u8]>, real: Option<&[u8]>) -> Result<BackupPlace, String> {
+    let parts = dir.components();
+    let names = parts.clone().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.as_bytes()),
+        _ => None,
+    });
+    let below = names.collect::<Vec<_>>().join(&b'/');
+    let is_plain = parts
+        .clone()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let itself = || Err("is DST itself, where nothing would be kept".to_owned());
+    if is_plain && below.is_empty() {
+        return itself();
+    }
+    let (Some(target), Some(real)) = (target, real) else {
+        return Ok(match is_plain {
+            true => BackupPlace::Inside(below),
+            false => BackupPlace::Beside,
+        });
+    };
+    let (target, real) = (local_path(target), local_path(real));
+    match (real.strip_prefix(&target), target.strip_prefix(&real)) {
+        (Ok(_), Ok(_)) => itself(),
+        (_, Ok(_)) => Err("contains DST, where backups could replace files".to_owned()),
+        // A symlink in the path may come from an earlier source, and is refused later.
+        _ if is_plain => Ok(BackupPlace::Inside(below)),
+        (Ok(below), _) => Ok(BackupPlace::Inside(below.as_os_str().as_bytes().to_vec())),
+        _ => Ok(BackupPlace::Beside),
     }
 }
 
@@ -72,33 +124,64 @@ fn aside(path: &[u8]) -> Vec<u8> {
 }
 
 impl Sync<'_> {
-    fn backup_root(&mut self) -> Option<BackupRoot> {
-        let backup = self.options.backup.as_ref()?;
-        let outside =
-            backup.is_absolute() || backup.components().any(|c| c == Component::ParentDir);
-        let root = self.run.root(End::Target);
-        if outside {
-            let base = match backup.is_absolute() {
-                true => backup.as_os_str().as_bytes().to_vec(),
-                false => join(root, backup.as_os_str().as_bytes()),
-            };
-            self.run.also_use(base.clone());
-            let below = Vec::new();
-            return Some(BackupRoot { base, below });
+    /// Finds the place of the backup directory, if there is one. Returns false, after reporting it,
+    /// for a directory in which replaced files could not be kept or would change other files.
+    pub(super) async fn place_backup(&mut self) -> bool {
+        let Some(dir) = self.options.backup.clone() else {
+            return true;
+        };
+        match self.backup_place(&dir).await {
+            Ok(place) => {
+                if place.inside().is_none() {
+                    self.run.also_use(place.base.clone());
+                }
+                self.backup = Some(place);
+                true
+            }
+            Err(what) => {
+                let name = [b"--backup-dir ", dir.as_os_str().as_bytes()].concat();
+                let advice = "name a directory in DST or beside it, such as .old or ../old";
+                self.run.fail(Name(name), format!("{what}: {advice}"));
+                false
+            }
         }
-        let names = backup.components().filter_map(|part| match part {
-            Component::Normal(name) => Some(name.as_bytes()),
+    }
+
+    async fn backup_place(&mut self, dir: &Path) -> Result<BackupRoot, String> {
+        let root = self.run.root(End::Target).to_vec();
+        let path = match dir.is_absolute() {
+            true => dir.as_os_str().as_bytes().to_vec(),
+            false => join(&root, dir.as_os_str().as_bytes()),
+        };
+        let target = self.run.real_place(End::Target, &root).await;
+        let real = self.run.real_place(End::Target, &path).await;
+        let place = place_of(dir, target.as_deref(), real.as_deref())?;
+        let inside = matches!(place, BackupPlace::Inside(_));
+        let probe = !self.options.dry_run;
+        let what = match self.run.overlap_with(&path, probe).await {
+            Some(RootOverlap::Same) => Some("is SRC, where backups would replace files"),
+            Some(RootOverlap::SourceInside(_)) => {
+                Some("contains SRC, where backups could replace files")
+            }
+            Some(RootOverlap::TargetInside(below)) if !inside && !self.leaves_out(&below) => {
+                Some("lies in SRC, and its files would be copied by the next sync")
+            }
             _ => None,
-        });
-        let below = names.collect::<Vec<_>>().join(&b'/');
-        let base = root.to_vec();
-        Some(BackupRoot { base, below })
+        };
+        match (what, place) {
+            (Some(what), _) => Err(what.to_owned()),
+            (None, BackupPlace::Inside(below)) => Ok(BackupRoot { base: root, below }),
+            (None, BackupPlace::Beside) => Ok(BackupRoot {
+                base: path,
+                below: Vec::new(),
+            }),
+        }
     }
 
     /// Keeps the files that will be replaced, under a second name where the target can link them.
     /// Steps whose files cannot be kept are dropped.
     pub(super) async fn back_up_replaced(&mut self, mut plan: Plan) -> Plan {
-        let Some(backup) = self.backup_root() else {
+        let Some(backup) = self.backup.clone() else {
             return plan;
         };
         let root = self.run.root(End::Target).to_vec();
@@ -136,7 +219,7 @@ impl Sync<'_> {
     /// Moves files to the backup directory instead of deleting them, if there is one. Returns the
     /// files that stay since they could not be moved; `None` without a backup directory.
     pub(super) async fn move_to_backup(&mut self, files: &[Kept]) -> Option<BTreeSet<NodeId>> {
-        let backup = self.backup_root()?;
+        let backup = self.backup.clone()?;
         let (files, mut failed) = self.prepare(&backup, files.to_vec()).await;
         failed.extend(self.rename_to_backup(&backup, files).await);
         Some(failed)
@@ -269,6 +352,42 @@ impl Sync<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: `--backup-dir .` and its like renamed each file to itself, or were copied and
+    /// deleted with the target.
+    #[test]
+    fn a_backup_directory_is_in_the_target_or_beside_it_and_nowhere_else() {
+        let place = |dir: &str, real: &str| {
+            place_of(Path::new(dir), Some(b"/srv/z"), Some(real.as_bytes()))
+        };
+        let inside = |below: &str| Ok(BackupPlace::Inside(below.into()));
+        assert_eq!(place(".old", "/srv/z/.old"), inside(".old"));
+        assert_eq!(place("./a//b/", "/srv/z/a/b"), inside("a/b"));
+        assert_eq!(place("/srv/z/old", "/srv/z/old"), inside("old"));
+        assert_eq!(place("../z/old", "/srv/z/old"), inside("old"));
+        // The symlink is refused when the directory is made.
+        assert_eq!(place("link", "/elsewhere"), inside("link"));
+        assert_eq!(place("/elsewhere", "/elsewhere"), Ok(BackupPlace::Beside));
+        assert_eq!(place("../old", "/srv/old"), Ok(BackupPlace::Beside));
+        for (dir, real, why) in [
+            (".", "/srv/z", "DST itself"),
+            ("./", "/srv/z", "DST itself"),
+            ("", "/srv/z", "DST itself"),
+            ("a/..", "/srv/z", "DST itself"),
+            ("/srv/z", "/srv/z", "DST itself"),
+            ("link", "/srv/z", "DST itself"),
+            ("..", "/srv", "contains DST"),
+            ("/", "/", "contains DST"),
+            ("link", "/srv", "contains DST"),
+        ] {
+            let error = place(dir, real).expect_err(dir);
+            assert!(error.contains(why), "{dir}: {error}");
+        }
+        // A server that tells no paths.
+        assert!(place_of(Path::new("."), None, None).is_err());
+        let old = place_of(Path::new("old"), None, None);
+        assert_eq!(old, Ok(BackupPlace::Inside(b"old".to_vec())));
+    }
 
     #[test]
     fn an_older_backup_waits_beside_the_newer_one() {

@@ -12,7 +12,6 @@ use sync::{Entry, Filter, Kind, NodeId, Selection, SortedTree, Tree, to_nfc};
 use super::NameForm;
 use super::attributes::entry;
 use crate::copy::{CALLERS_FIRST_JOB, End, PlannedCopy, RootQuery};
-use crate::report::Name;
 use crate::session::SessionEvent;
 use crate::walk::{
     DirId, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkEntry, join, local_path,
@@ -563,19 +562,10 @@ impl Builder {
                 tree.protect_above(path);
             }
         }
-        let mut problems = self.problems;
-        for (kept, other) in tree.joined() {
-            let alike = Name(tree.tree().own_path(*kept));
-            let what = format!(
-                "has the same name as {alike} after Unicode normalization (NFC): rename one of \
-                 them, or exclude it"
-            );
-            problems.push((tree.tree().own_path(*other), what));
-        }
         Listing {
             root,
             tree,
-            problems,
+            problems: self.problems,
             kept: self.kept,
             links: self.links,
             filter: self.filter,

@@ -15,6 +15,7 @@ mod roots;
 mod run;
 mod savings;
 mod settle;
+mod source_inside;
 
 use std::path::PathBuf;
 

@@ -1,7 +1,6 @@
 //! Runs the steps of a sync in order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use schedule::Attributes;
@@ -11,6 +10,7 @@ use sync::{
 };
 
 use super::attributes::attributes;
+use super::backup::BackupRoot;
 use super::ends::{Op, Operations};
 use super::entries::PlannedWalk;
 use super::listing::{self, Listing, hides_entries};
@@ -53,6 +53,7 @@ pub fn run(
             request,
             options: &request.options,
             operations: Operations::default(),
+            backup: None,
             target_exists: false,
             source_file_system: None,
             deleted: 0,
@@ -91,6 +92,8 @@ pub(super) struct Sync<'a> {
     request: &'a SyncRequest,
     pub(super) options: &'a SyncOptions,
     pub(super) operations: Operations,
+    /// Place of the backup directory, once found.
+    pub(super) backup: Option<BackupRoot>,
     /// The target directory exists.
     pub(super) target_exists: bool,
     /// Query for the file system of a remote source.
@@ -134,11 +137,9 @@ impl Sync<'_> {
     /// Reports a target that is the source, or lies in it, and returns true; so for a source whose
     /// own deletion `--delete` asks for. Excluded directories take no part.
     async fn roots_overlap(&mut self) -> bool {
-        // A dry run copies nothing into itself, and must not make the probe.
-        if self.options.dry_run {
-            return false;
-        }
-        let Some(overlap) = self.run.root_overlap().await else {
+        let target = self.run.root(End::Target).to_vec();
+        let probe = !self.options.dry_run;
+        let Some(overlap) = self.run.overlap_with(&target, probe).await else {
             return false;
         };
         let (below, what) = match overlap {
@@ -153,23 +154,27 @@ impl Sync<'_> {
                 "contains SRC, which --delete would delete: exclude it, or leave out --delete",
             ),
         };
-        let mut filter = self.filter();
-        let ends = below.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        let ends = ends.map(|(at, _)| at).chain([below.len()]);
-        let excluded = |end: usize| {
-            let path = below.get(..end).unwrap_or_default();
-            !path.is_empty() && filter.decide_name(path, Kind::Directory) == Selection::Excluded
-        };
-        if ends.into_iter().any(excluded) {
+        if self.leaves_out(&below) {
             return false;
         }
-        let name = self.run.shown(End::Target, self.run.root(End::Target));
+        let name = self.run.shown(End::Target, &target);
         self.run.fail(name, what.to_owned());
         true
     }
 
+    /// True if the filter leaves out the directory at this path below a root, or one above it.
+    pub(super) fn leaves_out(&self, dir: &[u8]) -> bool {
+        let mut filter = self.filter();
+        let ends = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut ends = ends.map(|(at, _)| at).chain([dir.len()]);
+        ends.any(|end| {
+            let path = dir.get(..end).unwrap_or_default();
+            !path.is_empty() && filter.decide_name(path, Kind::Directory) == Selection::Excluded
+        })
+    }
+
     async fn carry_out(&mut self) {
-        if self.roots_overlap().await {
+        if self.roots_overlap().await || !self.place_backup().await {
             return;
         }
         let Some((source, target)) = self.list().await else {
@@ -184,7 +189,9 @@ impl Sync<'_> {
             let path = self.run.shown(End::Source, &path);
             self.run.fail(path, "no such file or directory".to_owned());
         }
-        if self.are_one_at_target(&source.tree, &target.tree).await {
+        if self.are_one_in_nfc(&source.tree)
+            || self.are_one_at_target(&source.tree, &target.tree).await
+        {
             return;
         }
         let Some(mut plan) = self.plan(source, target).await else {
@@ -213,6 +220,9 @@ impl Sync<'_> {
         self.equal = plan.equal();
         self.announce(&plan);
         if self.options.dry_run || self.run.stopped() {
+            return;
+        }
+        if self.deletes_source(&plan).await {
             return;
         }
         // A refused run must not make the next one take the other file system for the usual one.
@@ -251,10 +261,8 @@ impl Sync<'_> {
     /// Returns the filter, which leaves out the folder of `--backup-dir` as well.
     fn filter(&self) -> Filter {
         let mut filter = self.options.filter.clone();
-        if let Some(backup) = &self.options.backup
-            && backup.is_relative()
-        {
-            filter.leave_out(backup.as_os_str().as_bytes());
+        if let Some(inside) = self.backup.as_ref().and_then(BackupRoot::inside) {
+            filter.leave_out(inside);
         }
         filter
     }

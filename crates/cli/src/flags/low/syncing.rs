@@ -83,6 +83,14 @@ pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
     }
     let is_remote = matches!(Operand::parse(source), Ok(Operand::Remote(_)));
     args.copy.devices = args.one_file_system && is_remote;
+    for operand in [source, target] {
+        if Operand::expand(operand).is_ok_and(|hosts| hosts.len() > 1) {
+            let operand = transfer::escape::os(operand);
+            return Err(wrong(&format!(
+                "{operand}: one SRC and one DST: run longhaul sync once for each host of the braces"
+            )));
+        }
+    }
     args.copy.sources = vec![(*source).clone()];
     args.copy.destination = (*target).clone();
     let needs_delete = [
@@ -192,6 +200,8 @@ mod tests {
             ("longhaul sync --backup-dir h:b a h:b", "names a host"),
             ("longhaul sync -avP a h:b", "rsync's -P is --progress"),
             ("longhaul sync a b c", "one SRC and one DST"),
+            ("longhaul sync a h{1..2}:b", "once for each host"),
+            ("longhaul sync h{1,2}:a b", "once for each host"),
             ("longhaul sync --yes a h:b", "--yes confirms --delete"),
             ("longhaul sync --max-delete 5 a h:b", "--max-delete limits"),
             (

@@ -83,7 +83,13 @@ pub(super) const ROWS: &[Flag] = &[
         group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
-            args.jump = Some(given.text()?);
+            let hosts = given.text()?;
+            if hosts.contains(['{', '}']) {
+                let what = "braces stand for several hosts in the operands of longhaul cp only: \
+                            write the names out, with commas";
+                return Err(what.to_owned());
+            }
+            args.jump = Some(hosts);
             Ok(())
         },
     },

@@ -29,8 +29,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Copy the sources, which are on this machine, to every host that FILE lists; - reads \
               standard input. A line is host or host:path, and may have braces as in host{1..9}. \
               The last operand is the path at each host whose line has none: \
-              longhaul cp --hosts racks.txt image.tar /srv/. Empty lines and text behind # are \
-              ignored.",
+              longhaul cp --hosts racks.txt image.tar /srv/. For another port, a line is \
+              scp://host:port/path. Empty lines and text behind # are ignored.",
         scp: ScpCompatibility::Ours,
         group: FlagGroup::Copying,
         overrides: &[],
@@ -47,7 +47,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Copy to every remote operand behind the local ones: longhaul cp -r --fan-out dir a:/x \
               b:/x. Without this flag that happens only if scp would refuse the command: there is \
               no -r, and each of the remote operands is host: or ends with a slash. Otherwise only \
-              the last operand is a target, as in scp.",
+              the last operand is a target, as in scp, and a command is refused whose other remote \
+              operands were probably meant as targets too.",
         scp: ScpCompatibility::Ours,
         group: FlagGroup::Copying,
         overrides: &[],

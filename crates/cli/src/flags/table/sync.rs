@@ -121,7 +121,8 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         ("backup-dir", ValueKind::Value("PATH")),
         "Keep what is replaced or deleted in this folder of DST",
         "Keep files that are replaced or deleted in this folder, under their paths. A relative \
-         PATH lies in DST and takes no part in the sync. It must be on the same file system.",
+         PATH begins at DST. A folder in DST takes no part in the sync. It must be on the same \
+         file system, and must not be DST, contain it, or overlap SRC.",
         |args, given| args.keep_backups(given.os()),
     ),
     Flag::ours(

@@ -296,6 +296,10 @@ impl Edge for SimEdge {
         "host".to_owned()
     }
 
+    fn are_one(&self, one: HostId, other: HostId) -> bool {
+        one == other
+    }
+
     fn ledger(&self) -> Option<Arc<SumLedger>> {
         self.0.borrow().ledger.clone()
     }

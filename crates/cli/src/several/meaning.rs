@@ -1,0 +1,99 @@
+//! Decides which operands of a copy are sources, and which are targets.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+
+use transfer::operand::Operand;
+
+use crate::flags::low::CopyArgs;
+
+/// Meaning of the remote operands of a copy whose last operand names one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// As in scp: all but the last one are sources.
+    Sources {
+        /// They follow local sources, and may have been meant as targets.
+        may_fan_out: bool,
+    },
+    /// Those from this operand on are targets.
+    TargetsFrom(usize),
+}
+
+/// Decides between scp's meaning and a fan-out.
+///
+/// Without `--fan-out`, remote operands behind local ones are targets only if each of them is a
+/// directory by its form, and there is no `-r`: scp refuses directories as sources.
+///
+/// # Errors
+/// The command line may be meant both ways, and the wrong one would copy other files.
+pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, String> {
+    let in_scp = Meaning::Sources { may_fan_out: false };
+    let path = |operand: &OsStr| match Operand::parse(operand) {
+        Ok(Operand::Remote(remote)) => Some(remote.path.0),
+        _ => None,
+    };
+    let no_fan_out = || match args.fan_out {
+        true => Err(
+            "--fan-out: name sources on this machine first, then the targets: longhaul cp \
+             --fan-out SOURCE... HOST:... HOST:..."
+                .to_owned(),
+        ),
+        false => Ok(in_scp),
+    };
+    let Some(target) = path(&args.destination) else {
+        return no_fan_out();
+    };
+    let Some(first) = sources.iter().position(|source| path(source).is_some()) else {
+        return Ok(in_scp);
+    };
+    let behind = sources.iter().skip(first).map(|source| path(source));
+    let Some(behind) = behind.collect::<Option<Vec<_>>>() else {
+        return no_fan_out();
+    };
+    let refused = |at: usize, advice: &str| {
+        let operand = sources.get(first + at).map(|one| one.as_bytes());
+        let operand = transfer::escape::name(operand.unwrap_or_default());
+        Err(format!("{operand} is a source here, as in scp: {advice}"))
+    };
+    if first == 0 {
+        // The shell has expanded host{1,2}:path behind a source on another host.
+        let expanded = behind.first() != Some(&target) && behind.last() == Some(&target);
+        return match args.fan_out || !expanded {
+            true => no_fan_out(),
+            false => refused(
+                behind.len() - 1,
+                "several targets need sources on this machine; to copy from it, use a command of \
+                 its own",
+            ),
+        };
+    }
+    if args.fan_out {
+        return Ok(Meaning::TargetsFrom(first));
+    }
+    let recursive = args.recursive || args.archive;
+    let all_are_directories = behind
+        .iter()
+        .chain([&target])
+        .all(|path| is_directory(path));
+    if !recursive && all_are_directories {
+        return Ok(Meaning::TargetsFrom(first));
+    }
+    let may_be_target = |path: &Vec<u8>| recursive || is_directory(path) || *path == target;
+    match behind.iter().position(may_be_target) {
+        Some(at) => refused(
+            at,
+            "to copy to every host, add --fan-out, or quote the braces of a last operand such as \
+             'h{1..3}:/x'; to copy from it, name it before the files of this machine",
+        ),
+        None => Ok(Meaning::Sources { may_fan_out: true }),
+    }
+}
+
+/// True if a remote path is a home directory, or is a directory by its last component.
+fn is_directory(path: &[u8]) -> bool {
+    path.ends_with(b"/")
+        || matches!(
+            path.rsplit(|b| *b == b'/').next(),
+            Some(b"." | b".." | b"~")
+        )
+}

@@ -1,0 +1,133 @@
+//! Places of `sync --backup-dir`: what is replaced or deleted is kept there, or nothing is changed.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use longhaul_tests::{Scene, names_in};
+use testkit::{Outcome, PeerKind};
+
+use crate::sync::{sync, write_file};
+use crate::sync_harm::contents;
+
+/// Ends of a sync.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    Up,
+    Down,
+    Remote,
+}
+
+struct Backup {
+    scene: Scene,
+    ends: Ends,
+}
+
+impl Backup {
+    fn each(test: impl Fn(&Self)) {
+        for ends in [Ends::Up, Ends::Down, Ends::Remote] {
+            let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+                return;
+            };
+            write_file(&scene.path("a/changed"), b"new content");
+            write_file(&scene.path("a/x/y"), b"y");
+            write_file(&scene.path("top/b/changed"), b"old");
+            write_file(&scene.path("top/b/dir/gone"), b"gone");
+            write_file(&scene.path("top/changed"), b"of somebody else");
+            symlink(scene.path("top/b"), scene.path("link")).expect("ours");
+            symlink(".", scene.path("top/b/self")).expect("ours");
+            symlink(".", scene.path("a/self")).expect("ours");
+            test(&Self { scene, ends });
+        }
+    }
+
+    fn sync(&self, backup: impl Into<OsString>, flags: &[&str]) -> Outcome {
+        let scene = &self.scene;
+        let (from, to) = (scene.path("a"), scene.path("top/b"));
+        let (from, to) = match self.ends {
+            Ends::Up => (from.into(), scene.remote("top/b")),
+            Ends::Down => (scene.remote("a"), to.into()),
+            Ends::Remote => (scene.remote("a"), scene.remote("top/b")),
+        };
+        let run = sync(scene, &["--delete", "--yes", "--backup-dir"]);
+        run.arg(backup.into()).args(flags).arg(from).arg(to).run()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scene.path(name)
+    }
+}
+
+/// Regression: `--backup-dir .` renamed each file to itself, kept nothing, and exited with 0; in a
+/// directory above the target it replaced files of others.
+#[test]
+fn a_directory_that_can_keep_nothing_is_refused_before_anything_changes() {
+    Backup::each(|test| {
+        let top = test.path("top");
+        let before = (contents(&top), contents(&test.path("a")));
+        for (dir, says) in [
+            (OsString::from("."), "is DST itself"),
+            ("".into(), "is DST itself"),
+            ("./x/..".into(), "is DST itself"),
+            ("../b".into(), "is DST itself"),
+            ("self".into(), "is DST itself"),
+            (test.path("top/b").into(), "is DST itself"),
+            (test.path("link").into(), "is DST itself"),
+            ("..".into(), "contains DST"),
+            ("../../top/".into(), "contains DST"),
+            ("/".into(), "contains DST"),
+            (test.path("a").into(), "is SRC"),
+            ("../../a/x".into(), "lies in SRC"),
+            ("../../a/new".into(), "lies in SRC"),
+        ] {
+            // A dry run creates nothing to find out that both ends are one machine.
+            let of_source = says.ends_with("SRC") && !matches!(test.ends, Ends::Remote);
+            for flags in [&[][..], &["-n"]] {
+                if of_source && flags == ["-n"] {
+                    continue;
+                }
+                let outcome = test.sync(&dir, flags).expect_code(1);
+                let outcome = outcome.expect_err(&["--backup-dir", says]);
+                let after = (contents(&top), contents(&test.path("a")));
+                assert_eq!(after, before, "{dir:?}: {outcome}");
+            }
+        }
+    });
+}
+
+/// Regression: a backup directory in the target that was not a plain relative path was deleted with
+/// the rest of the target by the next sync.
+#[test]
+fn a_directory_in_the_target_keeps_its_files_whatever_its_path_looks_like() {
+    Backup::each(|test| {
+        for (number, dir) in [
+            OsString::from("kept"),
+            test.path("top/b/kept").into(),
+            "../b/kept".into(),
+            test.path("link/kept").into(),
+            "x/../kept/../kept".into(),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            write_file(
+                &test.path("top/b/changed"),
+                format!("old {number}").as_bytes(),
+            );
+            write_file(&test.path("top/b/dir/gone"), b"gone");
+            for _ in 0..2 {
+                test.sync(&dir, &[]).expect_code(0);
+            }
+            let kept = fs::read_to_string(test.path("top/b/kept/changed")).expect("it is kept");
+            assert_eq!(kept, format!("old {number}"), "{dir:?} {:?}", test.ends);
+            let gone = fs::read(test.path("top/b/kept/dir/gone")).expect("it is kept");
+            assert_eq!(gone, b"gone");
+            assert_eq!(
+                names_in(&test.path("top/b")),
+                ["changed", "kept", "self", "x"]
+            );
+            fs::remove_dir_all(test.path("top/b/kept")).expect("ours");
+        }
+    });
+}
