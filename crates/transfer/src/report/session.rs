@@ -40,7 +40,7 @@ pub struct SessionReport {
 pub struct FarEnd {
     /// The host as the user wrote it.
     pub host: Name,
-    /// The depth of cooperation.
+    /// The server mode.
     pub depth: FarEndDepth,
     /// The version of the remote longhaul, if one served.
     pub software: Option<String>,
@@ -51,7 +51,7 @@ pub struct FarEnd {
     pub less: bool,
 }
 
-/// The depth of cooperation with a far end.
+/// Server mode of a far end (GLOSSARY.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FarEndDepth {
