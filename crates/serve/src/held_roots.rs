@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn a_path_below_a_root_is_compared_by_components() {
-        let cases: [(&[u8], &[u8], Option<&[u8]>); 16] = [
+        type Case = (&'static [u8], &'static [u8], Option<&'static [u8]>);
+        let cases: [Case; 16] = [
             (b"/a/b/c", b"/a/b", Some(b"c")),
             (b"/a/b/c/d/", b"/a/b/", Some(b"c/d/")),
             (b"/a//./b///c", b"//a/b", Some(b"c")),
