@@ -545,7 +545,7 @@ impl Engine<'_> {
     pub(super) fn file_fault(&mut self, id: FileId, fault: Fault) {
         // Between two hosts nothing is local, and the error names the path itself.
         let end = match (self.source_is_remote(), fault.remote) {
-            (true, remote) if remote == !self.target_is_remote() => CopyEnd::Source,
+            (true, remote) if remote != self.target_is_remote() => CopyEnd::Source,
             (false, false) => CopyEnd::Source,
             _ => CopyEnd::Target,
         };

@@ -520,10 +520,10 @@ impl Engine<'_> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.clone()),
         };
-        if let Ok(asked) = self.ask(CopyEnd::Target, kind).await {
-            if let Some(path) = asked.into_path() {
-                self.walks.avoid(path, into);
-            }
+        if let Ok(asked) = self.ask(CopyEnd::Target, kind).await
+            && let Some(path) = asked.into_path()
+        {
+            self.walks.avoid(path, into);
         }
     }
 

@@ -21,6 +21,10 @@ const TREES: usize = 16;
 /// Answers to early listings above which no more are requested.
 const HELD_AHEAD: usize = 256;
 
+/// A source that was queried: its canonical path, and its attributes or the reason that there are
+/// none.
+type LookedAt = (SourceRoot, Option<Vec<u8>>, Result<Attributes, String>);
+
 /// Identifies a walk of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WalkId(pub(super) u64);
@@ -161,11 +165,7 @@ impl ActiveWalks {
 
     /// Handles the end of a query about a remote root. After the last one, returns the root, its
     /// canonical path, and its attributes or the reason why they are unknown.
-    pub(super) fn looked_at(
-        &mut self,
-        id: WalkId,
-        result: Result<(), String>,
-    ) -> Option<(SourceRoot, Option<Vec<u8>>, Result<Attributes, String>)> {
+    pub(super) fn looked_at(&mut self, id: WalkId, result: Result<(), String>) -> Option<LookedAt> {
         let Some(Remote::Looking { asked, fault, .. }) = self.remote.get_mut(&id) else {
             return None;
         };
