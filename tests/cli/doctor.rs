@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_tests::{Scene, longhaul};
+use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
-use testkit::{DelayProxy, Outcome, PeerKind, Run, Seed};
+use testkit::{DelayProxy, Outcome, PeerKind, Run, Seed, missing};
 
+use crate::hindered::Disk;
 use crate::resumed::is_scp;
 
 fn doctor(scene: &Scene, flags: &[&str]) -> Run {
@@ -142,4 +144,155 @@ fn a_host_that_cannot_be_measured_is_one_sentence() {
     scene.client.dir.set("peer", "UserKnownHostsFile", known);
     let run = |flags: &[&str]| doctor(&scene, &[&["-F", &config[..]][..], flags].concat()).run();
     assert_one_sentence(&run(&["peer"]).expect_code(255), "host key");
+}
+
+/// Measures `operand` and returns the JSON.
+#[track_caller]
+fn measured(scene: &Scene, flags: &[&str], operand: &str) -> serde_json::Value {
+    let config = scene.client.dir.config().display().to_string();
+    let run = doctor(scene, &["--json", "-F", &config]).args(flags);
+    let outcome = run.arg(operand).run().expect_code(0);
+    serde_json::from_str(&outcome.out()).expect("JSON")
+}
+
+fn rungs<'a>(result: &'a serde_json::Value, way: &str) -> &'a [serde_json::Value] {
+    let rungs = result["evidence"][way]["rungs"].as_array();
+    rungs.map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A connection through a jump host had a round trip of 60 s, and moved 256 KiB in each.
+#[test]
+fn a_connection_through_a_jump_host_has_the_round_trip_of_its_answers() {
+    if is_scp() {
+        return;
+    }
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let proxy = DelayProxy::to(scene.peer.addr()).rtt(Duration::from_millis(100));
+    let proxy = proxy.start();
+    let dir = &mut scene.client.dir;
+    dir.add_host_at("gate", &scene.peer, proxy.port());
+    dir.set("peer", "ProxyJump", "gate");
+    let result = measured(&scene, &["--time", "12s"], "peer");
+    let one = rungs(&result, "up").first().expect("an upload");
+    let rtt = one["min_rtt"].as_f64().expect("seconds");
+    assert!((0.05..5.0).contains(&rtt), "{result:#}");
+    // 2 MiB of the server's window, but for a busy machine.
+    let per_trip = one["rate"].as_f64().expect("a rate") * 0.1;
+    assert!(per_trip > 500_000.0, "{result:#}");
+    let verdict = result["diagnosis"]["verdict"].to_string();
+    assert!(!verdict.contains("60 s"), "{verdict}");
+}
+
+/// "No transfer could be measured" had no reason.
+#[test]
+fn a_small_amount_of_data_is_the_reason_for_a_measurement_that_is_missing() {
+    if is_scp() {
+        return;
+    }
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let proxy = DelayProxy::to(scene.peer.addr()).rtt(Duration::from_millis(60));
+    let proxy = proxy.start();
+    scene
+        .client
+        .dir
+        .add_host_at("far", &scene.peer, proxy.port());
+    let result = measured(&scene, &["--time", "6s", "--data", "100k"], "far");
+    let verdict = result["diagnosis"]["verdict"].as_str().expect("a verdict");
+    assert!(
+        verdict.starts_with("Unsure: no transfer could be measured (uploads over 1 connection"),
+        "{verdict}"
+    );
+    assert!(verdict.contains("--data"), "{verdict}");
+    assert!(
+        result["evidence"]["marks"]["marks"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    );
+}
+
+/// A load that ended early had no figures, however many round trips it had.
+#[test]
+fn a_load_that_data_end_early_is_measured() {
+    if is_scp() {
+        return;
+    }
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let result = measured(&scene, &["--time", "8s", "--data", "300M"], "peer");
+    let one = rungs(&result, "up").first().expect("an upload");
+    let seconds = one["seconds"].as_f64().expect("seconds");
+    // 16 % of the time would be 1.28 s.
+    assert!(
+        one["rate"].as_f64() > Some(0.0) && seconds < 2.0,
+        "{result:#}"
+    );
+}
+
+/// A full disk ended the measurement, and left the temporary file there.
+#[test]
+fn a_full_disk_is_named_and_the_file_is_removed() {
+    if is_scp() || !missing::can_unshare_mounts() {
+        return;
+    }
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let disk = Disk::new(&scene.path("disk"), 4);
+    let folder = disk.path("");
+    let operand = format!("peer:{}", folder.display());
+    let result = measured(&scene, &["--time", "8s"], &operand);
+    let unseen = result["diagnosis"]["unseen"].to_string();
+    assert!(unseen.contains("the server's disk: "), "{result:#}");
+    assert!(!unseen.contains("no PATH was given"), "{result:#}");
+    assert!(!rungs(&result, "down").is_empty(), "{result:#}");
+    assert_eq!(longhaul_tests::names_in(&folder), ["file"]);
+}
+
+/// A folder that sshd accepts as root of a session: nobody but root can write to its parents.
+fn chroot() -> Option<tempfile::TempDir> {
+    use std::os::unix::fs::MetadataExt as _;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).ok()?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).ok()?;
+    let of_root = |path: &std::path::Path| {
+        fs::metadata(path).is_ok_and(|meta| meta.uid() == 0 && meta.mode() & 0o022 == 0)
+    };
+    folder.path().ancestors().all(of_root).then_some(folder)
+}
+
+#[test]
+fn an_account_without_devices_and_commands_is_measured_with_a_small_file() {
+    let Some(root) = chroot().filter(|_| !is_scp()) else {
+        missing::not_here("sshd's ChrootDirectory needs a folder of root");
+        return;
+    };
+    fs::create_dir(root.path().join("in")).expect("a folder");
+    let builder = PeerBuilder::openssh()
+        .option("ChrootDirectory", root.path().display().to_string())
+        .option("ForceCommand", "internal-sftp");
+    let Some(scene) = Scene::with(builder) else {
+        return;
+    };
+    let alone = measured(&scene, &["--time", "5s"], "peer");
+    let verdict = alone["diagnosis"]["verdict"].to_string();
+    assert!(
+        verdict.contains("no transfer could be measured (uploads: /dev/null at the server: "),
+        "{verdict}"
+    );
+    assert!(
+        verdict.contains("name a directory (HOST:PATH)"),
+        "{verdict}"
+    );
+    let with = measured(&scene, &["--time", "8s"], "peer:/in");
+    for way in ["up", "down"] {
+        assert!(!rungs(&with, way).is_empty(), "{with:#}");
+    }
+    let unseen = with["diagnosis"]["unseen"].to_string();
+    assert!(unseen.contains("no command could be run there"), "{unseen}");
+    let left = longhaul_tests::names_in(&root.path().join("in"));
+    assert!(left.is_empty(), "{left:?}");
 }

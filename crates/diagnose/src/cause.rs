@@ -34,6 +34,8 @@ pub enum Cause {
     Congestion,
     /// A policer drops what exceeds a rate.
     Policer,
+    /// A policer drops what exceeds a rate of each connection.
+    FlowPolicer,
     /// A shaper that slows down after a burst.
     Shaper,
     /// The network slows down a DSCP class.
@@ -232,6 +234,17 @@ const ROWS: &[Row] = &[
             Network,
             "ask for the policer's rate and burst, and for a shaper in place of it",
         )],
+    ),
+    (
+        Cause::FlowPolicer,
+        "a policer for each connection, which drops packets above its rate",
+        &[
+            MORE,
+            (
+                Network,
+                "ask for the policer's rate per flow, and for a shaper in place of it",
+            ),
+        ],
     ),
     (
         Cause::Shaper,

@@ -99,6 +99,8 @@ pub struct Rung {
     pub repeated: Option<f64>,
     /// The second measurement fell as well.
     pub fell_again: bool,
+    /// The same connection below the rate at which it lost packets.
+    pub restrained: Option<Restrained>,
     /// Lowest round trip.
     pub min_rtt: f64,
     /// Smoothed round trip under this load.
@@ -134,6 +136,25 @@ pub struct Rung {
     /// Duplicate acknowledgements of data that was sent twice in vain (`tcpi_dsack_dups`), per
     /// retransmitted segment.
     pub spurious: f64,
+    /// The same, per segment sent.
+    pub vain: f64,
+    /// Segments per second that the sender of an upload received: acknowledgements.
+    pub acknowledgements: f64,
+    /// Rate of the last third of the plateau, as a share of that of its first third; 0 if unknown.
+    pub growth: f64,
+}
+
+/// Load that was held below the rate at which a connection lost packets. Random losses stay, those of
+/// a policer end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Restrained {
+    /// Rate that passed.
+    pub rate: f64,
+    /// Share of lost segments.
+    pub loss: f64,
+    /// Share of lost segments at the full rate.
+    pub expected: f64,
 }
 
 /// Rates of packets with a DSCP, each measured in turns with unmarked ones.
@@ -153,9 +174,9 @@ pub struct Mark {
     pub class: String,
     /// Marked rate divided by unmarked rate, one for each pair.
     pub ratios: Vec<f64>,
-    /// Mean rate of the marked packets.
+    /// Median rate of the marked packets.
     pub rate: f64,
-    /// Mean rate of the unmarked packets.
+    /// Median rate of the unmarked packets.
     pub unmarked: f64,
 }
 

@@ -19,7 +19,8 @@ mod verdict;
 
 pub use cause::{By, Cause, Remedy};
 pub use evidence::{
-    Evidence, Ladder, LoginStep, Machine, Mark, Marks, Rung, SmallFiles, Spread, Stall, TcpPath,
+    Evidence, Ladder, LoginStep, Machine, Mark, Marks, Restrained, Rung, SmallFiles, Spread, Stall,
+    TcpPath,
 };
 pub use finding::{Certainty, Direction, Finding};
 pub use finished::{Finished, explain};

@@ -2,6 +2,9 @@
 
 use crate::*;
 
+mod measured;
+mod policers;
+
 const MIB: f64 = 1_048_576.0;
 const RTTS: [f64; 4] = [0.01, 0.06, 0.15, 0.6];
 

@@ -17,6 +17,9 @@ const FULL: f64 = 1.2;
 const LEVEL: f64 = 1.1;
 const SHARE: f64 = 1.5;
 
+/// Share of one connection's rate that several do not stay below on a healthy path.
+const FALLEN: f64 = 0.7;
+
 /// Diagnosis of a path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
@@ -111,7 +114,10 @@ pub(crate) fn sentence(first: &Finding, next: Option<&Finding>) -> String {
             false => String::new(),
         });
     }
-    let another = |next: &&Finding| next.cause != first.cause && !next.cause.is_note();
+    let another = |next: &&Finding| {
+        let sure = next.certainty > Certainty::Unsure || first.certainty == Certainty::Unsure;
+        next.cause != first.cause && !next.cause.is_note() && sure
+    };
     if let Some(next) = next.filter(another) {
         text.push_str(&match next.limit {
             Some(_) => format!("; then by {}", next.cause),
@@ -151,10 +157,23 @@ fn nothing_found(e: &Evidence) -> (String, Certainty, bool) {
         return (text, Certainty::Sure, true);
     }
     let text = match count {
-        0 => "Unsure: no transfer could be measured".to_owned(),
+        0 => match unmeasured(e) {
+            Some(why) => format!("Unsure: no transfer could be measured ({why})"),
+            None => "Unsure: no transfer could be measured".to_owned(),
+        },
         _ => "Unsure: no limit was found, and the path was not filled".to_owned(),
     };
     (text, Certainty::Unsure, false)
+}
+
+/// Reason for which no direction was measured.
+fn unmeasured(e: &Evidence) -> Option<&str> {
+    let subjects = ["uploads", "downloads", "loads", "further measurements"];
+    let about = |subject: &&str| {
+        let mut reasons = e.unseen.iter();
+        reasons.find(|why| why.starts_with(subject))
+    };
+    subjects.iter().find_map(about).map(String::as_str)
 }
 
 /// True if the path itself holds the ladder back: it queues, or more connections bring nothing, and
@@ -172,7 +191,10 @@ fn is_full(e: &Evidence, direction: Direction, ladder: &Ladder) -> bool {
         .zip(rates.next())
         .is_some_and(|(last, before)| last < LEVEL * before);
     let gain = best.rate / one.rate;
-    let sated = several && (gain < FULL || levels_off && gain < SHARE);
+    // More connections take nothing from a link: a rate that falls has another reason.
+    let mut more = ladder.rungs.iter().filter(|r| r.connections > 1);
+    let falls = more.any(|r| r.rate < FALLEN * one.rate);
+    let sated = several && !falls && (gain < FULL || levels_off && gain < SHARE);
     let limiter = limiter_of(direction, e, one, sated);
     let met = e
         .expected

@@ -37,6 +37,17 @@ pub struct Report {
     pub evidence: Evidence,
     /// The way to the first jump host, if there is one.
     pub jump: Option<Jump>,
+    /// Further hosts of a copy to or from several.
+    pub others: Vec<OtherHost>,
+}
+
+/// A further host of a copy.
+#[derive(Debug, Serialize)]
+pub struct OtherHost {
+    /// The host.
+    pub host: String,
+    /// Verdict and findings of the transfer with it.
+    pub diagnosis: Diagnosis,
 }
 
 /// The first of two hops.
@@ -70,7 +81,18 @@ impl Report {
             diagnosis,
             evidence: Evidence::default(),
             jump: None,
+            others: Vec::new(),
         }
+    }
+
+    /// Adds another host of the same copy.
+    #[must_use]
+    pub fn and_host(mut self, other: Self) -> Self {
+        self.others.push(OtherHost {
+            host: other.host,
+            diagnosis: other.diagnosis,
+        });
+        self
     }
 
     /// Adds the way to the jump host.
@@ -94,6 +116,14 @@ impl Report {
 pub fn text(report: &Report) -> String {
     let d = &report.diagnosis;
     let mut text = format!("{}: {}\n", shown(&report.host), shown(&d.verdict));
+    for other in &report.others {
+        let _ = writeln!(
+            text,
+            "{}: {}",
+            shown(&other.host),
+            shown(&other.diagnosis.verdict)
+        );
+    }
     if let Some(jump) = &report.jump {
         let _ = writeln!(
             text,
@@ -106,7 +136,11 @@ pub fn text(report: &Report) -> String {
         }
     }
     if !d.findings.is_empty() {
-        text.push_str("\nLimits, the lowest first:\n");
+        let of = match report.others.is_empty() {
+            true => String::new(),
+            false => format!(" of {}", shown(&report.host)),
+        };
+        let _ = writeln!(text, "\nLimits{of}, the lowest first:");
     }
     for finding in &d.findings {
         let _ = writeln!(text, "  {}", line(finding));
@@ -210,6 +244,14 @@ pub fn page(report: &Report) -> String {
         escaped(&d.verdict),
         host = escaped(&report.host),
     );
+    for other in &report.others {
+        let _ = writeln!(
+            html,
+            "<p><strong>{}: {}</strong></p>",
+            escaped(&other.host),
+            escaped(&other.diagnosis.verdict)
+        );
+    }
     if let Some(jump) = &report.jump {
         let _ = writeln!(
             html,

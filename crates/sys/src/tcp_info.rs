@@ -44,6 +44,8 @@ pub struct TcpInfo {
     pub bytes_acked: u64,
     /// Bytes received.
     pub bytes_received: u64,
+    /// Segments received, acknowledgements included.
+    pub segs_in: u32,
     /// Data segments received.
     pub data_segs_in: u32,
     /// Segments received out of order.
@@ -88,6 +90,7 @@ pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
             .filter(|us| *us != u32::MAX)
             .map(|us| Duration::from_micros(us.into()))
             .unwrap_or_default(),
+        segs_in: raw.u32(140),
         data_segs_in: raw.u32(152),
         data_segs_out: raw.u32(156),
         delivery_rate: raw.u64(160),

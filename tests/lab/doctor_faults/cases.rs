@@ -38,6 +38,13 @@ impl Case {
 /// Round trips of the matrix.
 const EVERYWHERE: &[u32] = &[10, 60, 150, 600];
 
+/// Round trips at which the server's channel window of 2 MiB is no lower limit than a link of 50 Mbit/s,
+/// and one connection passes most of a policer's rate.
+const WITHIN_A_WINDOW: &[u32] = &[10, 60, 150];
+
+/// Round trips at which the default time is enough for the DSCP classes.
+const WITH_CLASSES: &[u32] = &[10, 60, 150];
+
 pub(super) const NO_LIMIT: fn(f64) -> f64 = |_| 0.0;
 
 pub(super) const CASES: &[Case] = &[
@@ -132,6 +139,17 @@ pub(super) const CASES: &[Case] = &[
         ..Case::HEALTHY
     },
     Case {
+        name: "flow-policer",
+        path: "--rate 200Mbit --police flow=20Mbit/300kB --tcp tuned --cc cubic",
+        rtt: 30,
+        doctor: "--time 20s",
+        cause: "flow_policer",
+        says: "a policer for each connection",
+        limit: |_| 2.41,
+        at: WITHIN_A_WINDOW,
+        ..Case::HEALTHY
+    },
+    Case {
         name: "slow-login",
         path: "--rate 50Mbit --far-start 900ms --tcp tuned --cc cubic",
         rtt: 20,
@@ -139,6 +157,7 @@ pub(super) const CASES: &[Case] = &[
         cause: "slow_login",
         says: "a slow step of the login (the SFTP server's start takes 9",
         limit: NO_LIMIT,
+        at: WITHIN_A_WINDOW,
         ..Case::HEALTHY
     },
     Case {
@@ -159,6 +178,7 @@ pub(super) const CASES: &[Case] = &[
         cause: "login_limit",
         says: "the server refuses parallel logins",
         limit: NO_LIMIT,
+        at: WITHIN_A_WINDOW,
         ..Case::HEALTHY
     },
     Case {
@@ -169,6 +189,7 @@ pub(super) const CASES: &[Case] = &[
         cause: "below_expectation",
         says: "a path that carries less than expected",
         limit: |_| 6.02,
+        at: WITHIN_A_WINDOW,
         ..Case::HEALTHY
     },
     Case {
@@ -260,6 +281,7 @@ pub(super) const CASES: &[Case] = &[
         cause: "marked_class",
         says: "packets marked CS1 pass at",
         limit: |_| 1.2,
+        at: WITH_CLASSES,
         ..Case::HEALTHY
     },
     Case {
@@ -268,6 +290,7 @@ pub(super) const CASES: &[Case] = &[
         doctor: "--time 14s",
         cause: "one_channel",
         says: "the server admits one channel per connection",
+        at: WITHIN_A_WINDOW,
         ..Case::HEALTHY
     },
     Case {
@@ -324,6 +347,7 @@ pub(super) const CASES: &[Case] = &[
         cause: "marked_class",
         says: "then by the network limits each connection",
         then: "flow_cap",
+        at: WITH_CLASSES,
         ..Case::HEALTHY
     },
     Case {

@@ -119,12 +119,23 @@ struct Figures {
     window_blocked: f64,
 }
 
+/// Explains the sessions of a transfer, one for each host.
 fn of_sessions(sessions: Vec<SessionOfCopy>) -> Result<Report, String> {
-    // In a copy between two hosts, the one that was measured longer tells more.
-    let session = sessions
-        .into_iter()
-        .max_by(|a, b| a.measured.total_cmp(&b.measured));
-    let session = session.ok_or("the transfer was too short to measure its limiter")?;
+    let mut reports: Vec<_> = sessions.into_iter().map(of_session).collect();
+    // A host with a limit of its own explains the others, which wait for it: the slowest comes first.
+    reports.sort_by(|(rate, a), (other, b)| {
+        let unexplained = |report: &Report| report.diagnosis.findings.is_empty();
+        let order = unexplained(a).cmp(&unexplained(b));
+        order.then(rate.total_cmp(other))
+    });
+    let mut reports = reports.into_iter().map(|(_, report)| report);
+    let first = reports.next();
+    let first = first.ok_or("the transfer was too short to measure its limiter")?;
+    Ok(reports.fold(first, Report::and_host))
+}
+
+/// Explains the transfer with one host; returns its rate as well.
+fn of_session(session: SessionOfCopy) -> (f64, Report) {
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
     let f = session.evidence;
     let diagnosis = explained(&Finished {
@@ -146,7 +157,8 @@ fn of_sessions(sessions: Vec<SessionOfCopy>) -> Result<Report, String> {
             ..LimiterEvidence::default()
         },
     });
-    Ok(Report::of_copy(session.host, session.measured, diagnosis))
+    let report = Report::of_copy(session.host, session.measured, diagnosis);
+    (f.rate, report)
 }
 
 #[cfg(test)]
@@ -165,6 +177,29 @@ mod tests {
             verdict.contains("Uploads are limited to 2.0 MB/s by random packet loss"),
             "{verdict}"
         );
+    }
+
+    /// A copy to several hosts showed one of them.
+    #[test]
+    fn every_host_of_a_copy_is_explained_the_slowest_first() {
+        let one = |host: &str, limiter: &str, rate: u32| {
+            format!(
+                r#"{{"host":"{host}","direction":"up","connections":4,"channels":1,"limiter":"{limiter}","measured":8.5,"evidence":{{"rate":{rate},"min_rtt":0.1,"rtt":0.11}}}}"#
+            )
+        };
+        let all = [
+            one("h1", "loss", 9_000_000),
+            one("h2", "send_buffer", 2_000_000),
+            one("h3", "path", 1_000_000),
+        ];
+        let text = format!(r#"{{"event":"summary","sessions":[{}]}}"#, all.join(","));
+        let report = read(text.as_bytes()).unwrap();
+        let hosts: Vec<_> = report.others.iter().map(|other| &other.host[..]).collect();
+        assert_eq!((&report.host[..], &hosts[..]), ("h2", &["h1", "h3"][..]));
+        let text = measure::doctor::text(&report);
+        for words in ["h2: ", "h1: Uploads are limited to 9.0 MB/s", "h3: Unsure"] {
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Rules about disks, logins, small files and the server's answers.
 
 use crate::cause::Cause;
-use crate::evidence::{Evidence, Ladder, Rung};
+use crate::evidence::{Evidence, Ladder, Mark, Rung};
 use crate::finding::{Certainty, Direction, Finding};
 use crate::units::{percent, rate, time};
 
@@ -21,6 +21,10 @@ const SLOW_FILE: f64 = 0.05;
 /// Bytes of acknowledgements per byte of data, at most: one of 72 bytes (IPv6) for one to two segments
 /// of 1,500, and SFTP's answers.
 const ACKNOWLEDGEMENTS: f64 = 0.04;
+/// Bytes of an acknowledgement, and the share of the return path that they fill if they are the limit.
+/// They queue there as well, so that some are lost.
+const ACKNOWLEDGEMENT: f64 = 72.0;
+const FILLED: f64 = 0.6;
 /// Gain from more connections that a full link does not give.
 const MORE_WITH_MORE: f64 = 1.1;
 /// Segments that a tunnel or a low MSS makes smaller than Ethernet's with any TCP options.
@@ -31,6 +35,8 @@ const SLOWER: f64 = 0.8;
 const MARKED: f64 = 0.7;
 /// The same with fewer pairs than [`PAIRS`], which leaves the finding unsure.
 const FEW_PAIRS_MARKED: f64 = 0.4;
+/// Difference between unmarked measurements, and of other classes from them, that is none.
+const STEADY: f64 = 0.15;
 /// Pairs that must agree.
 const PAIRS: usize = 3;
 
@@ -44,7 +50,6 @@ pub(crate) fn add(e: &Evidence, found: &mut Vec<Finding>) {
     found.extend(login(e));
     found.extend(limits(e));
     bloated(e, found);
-    found.extend(return_path(e));
     found.extend(tcp_options(e));
 }
 
@@ -114,11 +119,22 @@ fn marked(e: &Evidence, found: &mut Vec<Finding>) {
         let sure = !few && mark.ratios.iter().all(|ratio| 1.0 - ratio > 2.0 * noise);
         let finding = Finding::new(Cause::MarkedClass, evidence).of(Direction::Upload);
         let finding = finding.limits(mark.rate, Some(mark.unmarked));
-        found.push(match sure {
-            true => finding,
-            false => finding.certainty(Certainty::Unsure),
-        });
+        found.push(
+            match (sure, few && noise < STEADY && others_pass(e, mark)) {
+                (true, _) => finding,
+                (false, true) => finding.certainty(Certainty::Likely),
+                (false, false) => finding.certainty(Certainty::Unsure),
+            },
+        );
     }
+}
+
+/// True if other classes, measured in the same round, pass as unmarked packets do: one pair of the slow
+/// class tells then as much as several.
+fn others_pass(e: &Evidence, slow: &Mark) -> bool {
+    let others = e.marks.marks.iter().filter(|m| m.class != slow.class);
+    let mut rounds = others.filter_map(|mark| mark.ratios.first()).peekable();
+    rounds.peek().is_some() && rounds.all(|ratio| (ratio - 1.0).abs() < STEADY)
 }
 
 fn small_files(e: &Evidence) -> Option<Finding> {
@@ -155,7 +171,7 @@ fn slow_answers(e: &Evidence) -> Option<Finding> {
 }
 
 /// A direction whose acknowledgements fill the other one.
-fn return_path(e: &Evidence) -> Option<Finding> {
+pub(crate) fn return_path(e: &Evidence) -> Option<Finding> {
     let there = e.up.rung(1, 1).zip(e.down.best());
     let back = e.down.rung(1, 1).zip(e.up.best());
     let more = |ladder: &Ladder, one: &Rung| {
@@ -165,8 +181,10 @@ fn return_path(e: &Evidence) -> Option<Finding> {
     let starved = |pair: &(&Rung, &Rung)| {
         let (one, other) = pair;
         let small = other.rate > 0.0 && other.rate < ACKNOWLEDGEMENTS * one.rate;
-        // A full link queues as well, but has the same rate with more connections.
-        small && one.is_queueing() && (more(&e.up, one) || more(&e.down, one))
+        // A full link queues as well, but has the same rate with more connections, and its return path
+        // has room.
+        let fills = one.acknowledgements * ACKNOWLEDGEMENT > FILLED * other.rate;
+        small && one.is_queueing() && (fills || more(&e.up, one) || more(&e.down, one))
     };
     let (direction, (one, other)) = [(Direction::Upload, there), (Direction::Download, back)]
         .into_iter()

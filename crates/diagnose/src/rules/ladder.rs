@@ -1,5 +1,7 @@
 //! Rules about the ladder of throughput in one direction.
 
+mod policer;
+
 use std::time::Duration;
 
 use crate::cause::{By, Cause};
@@ -33,15 +35,18 @@ const SHAPED_AGAIN: f64 = 0.25;
 const SHORT: f64 = 0.002;
 /// Share of late packets in uploads, per late packet in a download, that explains the latter.
 const LATE: f64 = 0.3;
+/// Share of the first rate below which more connections do not fall by chance.
+const FALLEN: f64 = 0.8;
+/// Share of lost segments that slows down a fast connection, and from which on it would lose some at any
+/// time.
+const RARE_LOSS: f64 = 0.0002;
+const OFTEN: f64 = 0.002;
+/// Growth of the rate within a measurement that ended too early to be a plateau.
+const GROWS: f64 = 1.5;
 /// Fall of the rate after a burst.
 const FALL: f64 = 0.67;
 /// Rate of one core's cipher, as a share of the measured one, at which the cipher is the limit.
 const CIPHER: f64 = 1.4;
-
-/// Share of lost segments that a policer causes at least.
-const POLICED_LOSS: f64 = 0.005;
-/// Delay that is no queue yet: a share of the round trip, and seconds.
-const POLICED_DELAY: (f64, f64) = (0.05, 0.002);
 
 /// Adds the findings of one direction.
 pub(crate) fn add(e: &Evidence, direction: Direction, found: &mut Vec<Finding>) {
@@ -133,12 +138,19 @@ impl Rule<'_> {
             Limiter::Server => Some(self.far_cpu()),
             _ if self.is_unscaled() => Some(self.unscaled()),
             _ if flat && self.is_policed() => Some(self.policed()),
-            Limiter::Loss if !flat => Some(self.lossy()),
+            // Losses that end below the rate, behind a short queue: the link's.
+            Limiter::Loss if self.spared() == Some(true) && self.is_delayed() => {
+                self.queueing(flat)
+            }
+            Limiter::Loss if !flat => Some(self.policed_below().unwrap_or_else(|| self.lossy())),
             Limiter::Path if self.one.is_queueing() => self.queueing(flat),
             Limiter::SendBuffer if !flat => Some(self.buffer(Cause::SendBuffer)),
             Limiter::FarReceiveBuffer if !flat => Some(self.receive_buffer()),
+            Limiter::FarSendBuffer if self.spared() == Some(true) => self.policed_below(),
             // The server's TCP is not visible: without a comparison it may as well be the path.
-            Limiter::FarSendBuffer if self.scales() => Some(self.buffer(Cause::FarSendBuffer)),
+            Limiter::FarSendBuffer if self.scales() && !self.grows() => {
+                Some(self.buffer(Cause::FarSendBuffer))
+            }
             Limiter::ReceiveBuffer if !flat => Some(self.buffer(Cause::ReceiveBuffer)),
             Limiter::ServerWindow if !flat && self.channels_help() => Some(self.channel_window()),
             _ if self.scales() => Some(self.flow_cap()),
@@ -151,6 +163,11 @@ impl Rule<'_> {
     fn channels_help(&self) -> bool {
         let two = self.ladder.rung(1, 2);
         two.is_none_or(|two| two.rate > CHANNELS * self.one.rate)
+    }
+
+    /// True if the first measurement ended before its rate was steady.
+    fn grows(&self) -> bool {
+        self.one.growth > GROWS
     }
 
     fn scales(&self) -> bool {
@@ -174,10 +191,39 @@ impl Rule<'_> {
     }
 
     fn burst(&self) -> Option<Finding> {
+        self.burst_of_one().or_else(|| self.later_burst())
+    }
+
+    /// A burst that ended in a later measurement, because a window held back the first one.
+    fn later_burst(&self) -> Option<Finding> {
+        let fell = |r: &&Rung| {
+            let before = r.before_burst.unwrap_or_default();
+            r.rate < FALL * before && r.burst > 0 && r.is_queueing()
+        };
+        let rungs = &self.ladder.rungs;
+        let at = rungs.iter().position(|r| fell(&r))?;
+        let (fallen, next) = (rungs.get(at)?, rungs.get(at + 1)?);
+        let stays = (next.rate / fallen.rate - 1.0).abs() < SHAPED_AGAIN && next.is_queueing();
+        if at == 0 || !stays || next.rate > FALLEN * self.one.rate || self.is_policed() {
+            return None;
+        }
+        let before = fallen.before_burst?;
+        let evidence = format!(
+            "{} at first, {} after {}, and no more with more connections",
+            rate(self.one.rate),
+            rate(next.rate),
+            bytes(fallen.burst as f64)
+        );
+        let finding = Finding::new(Cause::Shaper, evidence).limits(next.rate, Some(before));
+        Some(finding.certainty(Certainty::Likely))
+    }
+
+    fn burst_of_one(&self) -> Option<Finding> {
         let before = self.one.before_burst?;
         let repeated = self.one.repeated?;
-        // Random loss ends slow start at a high rate as well, but for each connection.
-        if self.scales() {
+        // Random loss ends slow start at a high rate as well, but for each connection. The burst of a
+        // policer has no queue behind it.
+        if self.scales() || self.spared() == Some(true) && self.is_policed() {
             return None;
         }
         let waits = self.one.is_queueing() || self.two.is_some() && self.one.loss > LOST;
@@ -286,30 +332,6 @@ impl Rule<'_> {
         Some(finding.limits(self.one.rate, Some(aes)))
     }
 
-    /// A policer drops much and delays nothing; a full queue drops little and delays.
-    fn is_policed(&self) -> bool {
-        let mut rungs = self.ladder.rungs.iter();
-        let delayed = |r: &Rung| r.rtt - r.min_rtt > POLICED_DELAY.0 * r.min_rtt + POLICED_DELAY.1;
-        self.dropped() > POLICED_LOSS && !rungs.any(delayed)
-    }
-
-    /// Share of lost segments, with those of slow start: a connection that has found the policer's
-    /// rate loses few.
-    fn dropped(&self) -> f64 {
-        let several = self.ladder.rung(2, 1).map_or(0.0, |two| two.loss);
-        self.one.loss.max(self.one.loss_ever).max(several)
-    }
-
-    fn policed(&self) -> Finding {
-        let evidence = format!(
-            "{} of the packets are lost without a queue, and more connections bring nothing",
-            percent(self.dropped())
-        );
-        // All connections share the bucket, and the first has the least time to find its rate.
-        let finding = Finding::new(Cause::Policer, evidence);
-        finding.limits(self.best, None)
-    }
-
     /// The window of a connection without window scaling is what one round trip carries.
     fn is_unscaled(&self) -> bool {
         let unscaled = self.e.tcp.is_some_and(|tcp| !tcp.window_scaling);
@@ -323,15 +345,19 @@ impl Rule<'_> {
             bytes(UNSCALED),
             time(self.one.min_rtt)
         );
-        self.finding(Cause::NoWindowScaling, evidence)
+        // Slow ends lengthen the round trip, so that less than the window's rate may pass.
+        let allowed = UNSCALED / self.one.min_rtt;
+        Finding::new(Cause::NoWindowScaling, evidence).limits(allowed, self.could())
     }
 
     /// Share of packets that arrived late. The sender sees that it repeated them in vain; in a
     /// download they look like lost ones, unless uploads over the same path show the reordering.
     fn late(&self) -> Option<f64> {
         let one = self.one;
-        if one.spurious > SPURIOUS && one.reordered > 0.0 {
-            return Some(one.reordered);
+        // Linux counts a reordering only if the late packet arrives before it is repeated.
+        let in_vain = one.reordered.max(one.vain);
+        if one.spurious > SPURIOUS && in_vain > 0.0 {
+            return Some(in_vain);
         }
         let up = self.e.up.rung(1, 1)?;
         let late = reordered(&self.e.up);
@@ -340,7 +366,7 @@ impl Rule<'_> {
     }
 
     fn lossy(&self) -> Finding {
-        let loss = percent(self.one.loss);
+        let loss = percent(self.one.loss.max(self.one.loss_ever));
         if let Some(late) = self.late() {
             let evidence = format!(
                 "{} of the packets arrive late and are retransmitted needlessly{}",
@@ -369,6 +395,19 @@ impl Rule<'_> {
         None
     }
 
+    /// True if a connection lost few packets, none of them lately, and recovers from them.
+    fn lost_before(&self) -> bool {
+        let lost = LimiterEvidence {
+            rate: self.one.rate,
+            connections: 1,
+            min_rtt: Duration::try_from_secs_f64(self.one.min_rtt).unwrap_or_default(),
+            loss: self.one.loss_ever,
+            ..LimiterEvidence::default()
+        };
+        let rare = self.one.loss_ever > RARE_LOSS && self.one.loss_ever < OFTEN;
+        rare && !self.one.is_queueing() && lost.loss_tells()
+    }
+
     fn flow_cap(&self) -> Finding {
         let quiet = !self.one.is_queueing() && self.one.loss < LOST;
         if self.one.min_rtt < SHORT && quiet {
@@ -393,6 +432,9 @@ impl Rule<'_> {
             );
             let finding = self.finding(Cause::Reordering, evidence);
             return finding.certainty(Certainty::Likely);
+        }
+        if self.lost_before() {
+            return self.lossy().certainty(Certainty::Likely);
         }
         let evidence = format!(
             "one connection reaches {}{}, and no window or buffer is full",
@@ -517,6 +559,13 @@ impl Rule<'_> {
             Cause::FlowCap => SCALES,
             _ => FLAT,
         };
+        let spared = self.spared() == Some(true);
+        if spared && matches!(finding.cause, Cause::Policer | Cause::FlowPolicer) {
+            return finding;
+        }
+        if self.grows() && finding.cause == Cause::FlowCap {
+            return finding.certainty(Certainty::Unsure);
+        }
         let close = |gain: f64| (gain / decided - 1.0).abs() < noise;
         match self.two.is_none_or(close) {
             true => finding.certainty(Certainty::Unsure),
@@ -527,7 +576,12 @@ impl Rule<'_> {
 
 /// Highest share of reordered segments of a ladder.
 fn reordered(ladder: &Ladder) -> f64 {
-    let shares = ladder.rungs.iter().map(|rung| rung.reordered);
+    let in_vain = |rung: &Rung| match rung.spurious > SPURIOUS {
+        true => rung.vain,
+        false => 0.0,
+    };
+    let shares = ladder.rungs.iter();
+    let shares = shares.map(|rung| rung.reordered.max(in_vain(rung)));
     shares.fold(0.0, f64::max)
 }
 

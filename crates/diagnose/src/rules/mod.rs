@@ -12,8 +12,17 @@ pub(crate) fn apply(e: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     // A connection that breaks repeats packets until its end, which looks like loss.
     if e.stall.is_none() {
-        ladder::add(e, Direction::Upload, &mut found);
-        ladder::add(e, Direction::Download, &mut found);
+        // A direction that waits for acknowledgements queues, varies and falls for that reason.
+        let starved = ends::return_path(e);
+        for direction in [Direction::Upload, Direction::Download] {
+            if starved
+                .as_ref()
+                .is_none_or(|f| f.direction != Some(direction))
+            {
+                ladder::add(e, direction, &mut found);
+            }
+        }
+        found.extend(starved);
     }
     ends::add(e, &mut found);
     let key = |f: &Finding| f.limit.unwrap_or(f64::INFINITY);

@@ -68,7 +68,7 @@ fn measured(
         let (_, time) = all.ask(at, &Request::Realpath { path: b"." }, until)?;
         rtt = rtt.min(time);
     }
-    all.set_carried_rtt(0, rtt);
+    all.set_carried_rtt(rtt);
     let purpose = match burst.up {
         true => Use::Writing {
             file,

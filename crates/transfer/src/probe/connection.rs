@@ -57,7 +57,38 @@ pub(super) struct ProbeChannel {
     answers: BTreeMap<u32, (Reply, Instant)>,
     offset: u64,
     pub(super) blocked: Duration,
+    /// Reason for the channel's end.
     failed: Option<String>,
+    /// Reason for which the server refused a load request. Other requests may go on.
+    refused: Option<String>,
+    /// Limit of the load on purpose.
+    limit: Option<RateLimit>,
+}
+
+/// Token bucket of a load that stays below the path's rate on purpose.
+#[derive(Clone, Copy, Debug)]
+struct RateLimit {
+    /// Bytes per second.
+    rate: f64,
+    /// Bytes that may be queued now.
+    tokens: f64,
+}
+
+impl RateLimit {
+    /// Adds the tokens of some time, at most those of two requests.
+    fn refill(&mut self, since: Duration) {
+        let most = 2.0 * f64::from(REQUEST);
+        self.tokens = (self.tokens + self.rate * since.as_secs_f64()).min(most);
+    }
+
+    /// Takes the tokens of a request; false if they are missing.
+    fn take(&mut self) -> bool {
+        let pays = self.tokens >= f64::from(REQUEST);
+        if pays {
+            self.tokens -= f64::from(REQUEST);
+        }
+        pays
+    }
 }
 
 /// A command's output.
@@ -72,8 +103,6 @@ pub(super) struct ProbeConnection {
     link: Box<dyn Link>,
     pub(super) channels: Vec<ProbeChannel>,
     command: Option<(ChannelId, CommandOutput)>,
-    /// Round trip to the host if this is no TCP connection.
-    carried_rtt: Duration,
     began: Instant,
     /// Bytes that passed in both directions, as last seen: a broken connection has no counters.
     passed: u64,
@@ -90,6 +119,8 @@ pub(super) struct Connections {
     poll: Poll,
     events: Events,
     pub(super) all: Vec<ProbeConnection>,
+    /// Round trip to the host, for connections without TCP counters: through a jump host or a program.
+    carried_rtt: Duration,
     turned: Instant,
 }
 
@@ -102,6 +133,7 @@ impl Connections {
             poll: Poll::new()?,
             events: Events::with_capacity(64),
             all: Vec::new(),
+            carried_rtt: Duration::ZERO,
             turned: Instant::now(),
         })
     }
@@ -114,7 +146,6 @@ impl Connections {
             link,
             channels: Vec::new(),
             command: None,
-            carried_rtt: Duration::ZERO,
             began: Instant::now(),
             passed: 0,
             known: 0,
@@ -124,10 +155,20 @@ impl Connections {
         Ok(number)
     }
 
-    /// Sets the round trip of a connection that another one carries.
-    pub(super) fn set_carried_rtt(&mut self, connection: usize, rtt: Duration) {
-        if let Some(connection) = self.all.get_mut(connection) {
-            connection.carried_rtt = rtt;
+    /// Sets the round trip of connections without TCP counters.
+    pub(super) fn set_carried_rtt(&mut self, rtt: Duration) {
+        self.carried_rtt = rtt;
+    }
+
+    /// Round trip of connections without TCP counters.
+    pub(super) fn carried_rtt(&self) -> Duration {
+        self.carried_rtt
+    }
+
+    /// Limits the load on a channel to `rate` bytes per second; `None` lifts the limit.
+    pub(super) fn limit_rate(&mut self, at: ChannelIndex, rate: Option<f64>) {
+        if let Some(channel) = self.channel_mut(at) {
+            channel.limit = rate.map(|rate| RateLimit { rate, tokens: 0.0 });
         }
     }
 
@@ -138,6 +179,12 @@ impl Connections {
 
     pub(super) fn channel(&self, at: ChannelIndex) -> Option<&ProbeChannel> {
         self.all.get(at.0)?.channels.get(at.1)
+    }
+
+    /// True if requests on a channel can still be answered.
+    pub(super) fn is_usable(&self, at: ChannelIndex) -> bool {
+        let connected = self.all.get(at.0).is_some_and(|c| c.lost.is_none());
+        connected && self.channel(at).is_some_and(|c| c.failed.is_none())
     }
 
     fn channel_mut(&mut self, at: ChannelIndex) -> Option<&mut ProbeChannel> {
@@ -238,6 +285,7 @@ impl Connections {
     pub(super) fn set_use(&mut self, at: ChannelIndex, purpose: Use) {
         if let Some(channel) = self.channel_mut(at) {
             channel.purpose = purpose;
+            channel.refused = None;
             channel.allowed = channel.allowed.max(FIRST_REQUESTS);
             channel.adjusted = (Instant::now(), channel.moved);
         }
@@ -301,9 +349,10 @@ impl Connections {
         let since = now.saturating_duration_since(self.turned);
         self.turned = now;
         let mut more = false;
+        let carried = self.carried_rtt;
         for connection in &mut self.all {
             if connection.lost.is_none() {
-                match connection.turn(now, since) {
+                match connection.turn(now, since, carried) {
                     Ok(busy) => more |= busy,
                     Err(why) => connection.lost = Some(why),
                 }
@@ -363,8 +412,8 @@ impl ProbeConnection {
         }
     }
 
-    /// Returns true if more can be moved at once.
-    fn turn(&mut self, now: Instant, since: Duration) -> Result<bool, String> {
+    /// Returns true if more can be moved at once. `carried` is the round trip without TCP counters.
+    fn turn(&mut self, now: Instant, since: Duration, carried: Duration) -> Result<bool, String> {
         let mut events = Vec::new();
         let lost = |e: crate::session::LinkError| e.into_words();
         let more = self.link.receive(now, &mut events).map_err(lost)?;
@@ -381,12 +430,15 @@ impl ProbeConnection {
             }
             self.passed = self.passed.max(passed);
         }
-        let rtt = sample.tcp.map_or(self.carried_rtt, |tcp| tcp.rtt);
+        let rtt = sample.tcp.map_or(carried, |tcp| tcp.rtt);
         let pool = self.link.pool();
         for channel in &mut self.channels {
             channel.adjust(now, rtt);
             if self.link.send_window(channel.id).stalled {
                 channel.blocked += since;
+            }
+            if let Some(limit) = &mut channel.limit {
+                limit.refill(since);
             }
             channel.load(&pool, self.link.room(channel.id));
             if let Use::Reading { .. } = channel.purpose {
@@ -448,12 +500,19 @@ impl ProbeChannel {
             offset: 0,
             blocked: Duration::ZERO,
             failed: None,
+            refused: None,
+            limit: None,
         }
     }
 
-    /// Returns the reason for the channel's end.
+    /// Returns the reason for the channel's end, or for which the server refused its load.
     pub(super) fn failure(&self) -> Option<String> {
-        self.failed.clone()
+        self.failed.clone().or_else(|| self.refusal())
+    }
+
+    /// Returns the reason for which the server refused a load request.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.refused.clone()
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -479,7 +538,7 @@ impl ProbeChannel {
 
     /// Queues load as far as it is allowed.
     fn load(&mut self, pool: &wire::Pool, mut room: usize) {
-        if self.failed.is_some() || self.client.info().is_none() {
+        if self.failed.is_some() || self.refused.is_some() || self.client.info().is_none() {
             return;
         }
         while (self.awaited.len() as u64) < self.allowed {
@@ -492,7 +551,7 @@ impl ProbeChannel {
                 }),
                 Use::Writing { file, advances } => {
                     let size = REQUEST as usize;
-                    if room < size + 1024 {
+                    if room < size + 1024 || self.limit.as_mut().is_some_and(|l| !l.take()) {
                         return;
                     }
                     room -= size;
@@ -534,7 +593,7 @@ impl ProbeChannel {
                     self.awaited.remove(&id.0);
                     match status.is_ok() {
                         true => self.moved += u64::from(REQUEST),
-                        false => self.failed = Some(status.to_string()),
+                        false => self.refused = Some(status.to_string()),
                     }
                 }
                 _ => {

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use diagnose::SmallFiles;
-use sftp::{OpenFlags, Request};
+use sftp::{Handle, OpenFlags, Reply, Request};
 
-use super::connection::{REQUEST, Use};
+use super::connection::{ChannelIndex, REQUEST, Use};
 use super::load::Load;
-use super::plan::Run;
+use super::plan::{IDLE, Run};
 
 /// Share of the time for the server's disk.
 const DISK: f64 = 0.08;
@@ -20,7 +20,81 @@ const SMALL_FILES: u32 = 20;
 const SMALL_SIZE: usize = 4096;
 const SMALL_TIME: f64 = 0.06;
 
+/// Step at which a small file failed, with the server's words.
+enum SmallFileError {
+    Create(String),
+    Write(String),
+}
+
 impl Run<'_> {
+    /// Opens /dev/null or /dev/zero on a channel. Where the account sees no devices, a small file in
+    /// the user's directory takes their place: each request writes or reads its first bytes again.
+    pub(super) fn device(&mut self, at: ChannelIndex, up: bool) -> Result<Handle, String> {
+        let until = self.until();
+        if self.stand_in.is_none() {
+            match self.all.device(at, up, until) {
+                Err(why) if self.options.remote_path.is_none() => {
+                    return Err(format!(
+                        "{why}; name a directory (HOST:PATH), and a small file there is used in its \
+                         place"
+                    ));
+                }
+                Err(why) => self.create_stand_in().map_err(|e| format!("{why}; {e}"))?,
+                opened => return opened,
+            }
+        }
+        let flags = match up {
+            true => OpenFlags::WRITE,
+            false => OpenFlags::READ,
+        };
+        let path = self.stand_in.clone().unwrap_or_default();
+        let shown = crate::escape::name(&path).to_string();
+        let opened = self.all.open_file(at, &path, flags, self.until());
+        opened.map_err(|why| format!("{shown}: {why}"))
+    }
+
+    fn create_stand_in(&mut self) -> Result<(), String> {
+        let directory = self.options.remote_path.clone().unwrap_or_default();
+        let path = [&directory[..], b"/.longhaul-doctor-", &random_name()].concat();
+        let named = |why: String| format!("{}: {why}", crate::escape::name(&directory));
+        let until = self.until();
+        let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
+        let opened = self.all.open_file(IDLE, &path, flags, until);
+        let file = opened.map_err(named)?;
+        self.stand_in = Some(path);
+        let handle = file.as_bytes();
+        let write = Request::Write {
+            handle,
+            offset: 0,
+            data: &[0xa5; REQUEST as usize],
+        };
+        let written = self.all.ask(IDLE, &write, until)?.0;
+        self.all.ask(IDLE, &Request::Close { handle }, until)?;
+        match written {
+            Reply::Status(status) if !status.is_ok() => Err(named(status.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the file that took the place of missing devices.
+    pub(super) fn remove_stand_in(&mut self) {
+        if let Some(path) = self.stand_in.take() {
+            self.remove(IDLE, &path);
+        }
+    }
+
+    /// Removes a file of this measurement, or notes that it may be left.
+    fn remove(&mut self, at: ChannelIndex, path: &[u8]) {
+        let asked = self.all.ask(at, &Request::Remove { path }, self.until());
+        let removed = matches!(asked, Ok((Reply::Status(status), _)) if status.is_ok());
+        if !removed {
+            let shown = crate::escape::name(path).to_string();
+            self.e.unseen.push(format!(
+                "cleaning up: {shown} may be left on the server: remove it by hand"
+            ));
+        }
+    }
+
     /// Writes small files in the user's directory at the server, one after the other.
     pub(super) fn small_files(&mut self) -> Result<(), String> {
         let Some(directory) = self.options.remote_path.clone() else {
@@ -40,9 +114,20 @@ impl Run<'_> {
             let start = Instant::now();
             let done = self.small_file(&path);
             needed += start.elapsed();
-            let request = Request::Remove { path: &path };
-            let _ = self.all.ask((1, 0), &request, self.until());
-            done?;
+            let created = !matches!(&done, Err(SmallFileError::Create(_)));
+            if created {
+                self.remove((1, 0), &path);
+            }
+            if let Err(SmallFileError::Create(why) | SmallFileError::Write(why)) = done {
+                // Quotas and full disks end this part alone.
+                return match self.all.is_usable((1, 0)) {
+                    true => {
+                        self.e.unseen.push(format!("small files: {why}"));
+                        Ok(())
+                    }
+                    false => Err(why),
+                };
+            }
             written += 1;
         }
         if written > 0 {
@@ -55,10 +140,12 @@ impl Run<'_> {
     }
 
     /// Writes one small file as scp does: each request waits for the answer to the last.
-    fn small_file(&mut self, path: &[u8]) -> Result<(), String> {
+    fn small_file(&mut self, path: &[u8]) -> Result<(), SmallFileError> {
         let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
         let until = self.until();
-        let file = self.all.open_file((1, 0), path, flags, until)?;
+        let file = self.all.open_file((1, 0), path, flags, until);
+        let file = file.map_err(SmallFileError::Create)?;
+        let failed = SmallFileError::Write;
         let handle = file.as_bytes();
         let data = [0xa5; SMALL_SIZE];
         let write = Request::Write {
@@ -66,8 +153,19 @@ impl Run<'_> {
             offset: 0,
             data: &data,
         };
-        self.all.ask((1, 0), &write, until)?;
-        self.all.ask((1, 0), &Request::Close { handle }, until)?;
+        let written = self.all.ask((1, 0), &write, until).map_err(failed)?.0;
+        let closed = self
+            .all
+            .ask((1, 0), &Request::Close { handle }, until)
+            .map_err(failed)?
+            .0;
+        for reply in [written, closed] {
+            if let Reply::Status(status) = reply
+                && !status.is_ok()
+            {
+                return Err(failed(status.to_string()));
+            }
+        }
         Ok(())
     }
 
@@ -110,6 +208,7 @@ impl Run<'_> {
             data: self.options.data.saturating_sub(self.bytes),
             idle: None,
             pauses: true,
+            extension: Duration::ZERO,
         };
         let begun = Instant::now();
         let result = self.all.load(&load, &self.target.cancel);
@@ -117,35 +216,37 @@ impl Run<'_> {
             handle: file.as_bytes(),
         };
         let synced = self.all.ask((1, 0), &request, self.until());
+        let needed = begun.elapsed().as_secs_f64();
         let moved = self.all.channel((1, 0)).map_or(0, |c| c.moved) - before;
         let close = Request::Close {
             handle: file.as_bytes(),
         };
         let _ = self.all.ask((1, 0), &close, self.until());
-        let removed = self
-            .all
-            .ask((1, 0), &Request::Remove { path: &path }, self.until());
-        if removed.is_err() {
-            let shown = crate::escape::name(&path).to_string();
-            self.e.unseen.push(format!(
-                "cleaning up: {shown} may be left on the server: remove it by hand"
-            ));
-        }
+        self.remove((1, 0), &path);
         // The plateau of the path, and the time that the disk needed beyond it.
-        if let (Some(rung), Ok((_, sync))) = (result.rung, synced)
+        if let (Some(rung), Ok(_)) = (result.rung, synced)
             && moved > u64::from(REQUEST)
             && rung.rate > 0.0
         {
-            // TCP's rate is the disk's only while the server does not hold data that it cannot
-            // write.
-            let flush = (sync.as_secs_f64() - self.rtt).max(0.0);
+            // TCP's rate is the disk's only while the server does not hold data that it cannot write.
+            // The answers to what is in flight take a round trip, and that to the last request another.
+            let flush = (needed - result.seconds - 2.0 * self.rtt).max(0.0);
             let written = match rung.held > HELD {
-                true => (begun.elapsed().as_secs_f64() - START_TRIPS * self.rtt).max(0.01),
+                true => (needed - START_TRIPS * self.rtt).max(0.01),
                 false => moved as f64 / rung.rate + flush,
             };
             self.e.there.disk = Some(moved as f64 / written);
         }
         match result.lost {
+            // A full disk or a quota: the path's figures are complete.
+            Some(why) if self.all.is_usable((1, 0)) => {
+                let shown = crate::escape::name(&directory).to_string();
+                self.e.there.disk = None;
+                self.e
+                    .unseen
+                    .push(format!("the server's disk: {shown}: {why}"));
+                Ok(())
+            }
             Some(why) => Err(why),
             None => Ok(()),
         }

@@ -30,6 +30,8 @@ pub(super) struct Load<'a> {
     pub idle: Option<ChannelIndex>,
     /// The far end may pause for longer, as a disk does.
     pub pauses: bool,
+    /// Time that is added if the rate is not steady at the end.
+    pub extension: Duration,
 }
 
 /// Result of a load.
@@ -38,6 +40,10 @@ pub(super) struct LoadResult {
     /// Median answer time of the idle connection.
     pub answer: Option<f64>,
     pub bytes: u64,
+    /// Duration.
+    pub seconds: f64,
+    /// The amount of data ended the load.
+    pub data_used: bool,
     /// Reason for an early end.
     pub lost: Option<String>,
     /// Broken connection.
@@ -65,7 +71,8 @@ impl Connections {
     pub(super) fn load(&mut self, load: &Load<'_>, cancel: &CancelToken) -> LoadResult {
         let mut sampler = LoadSampler::new(load.up, load.channels.to_vec(), load.time, self);
         let start = Instant::now();
-        let end = start + load.time;
+        let mut end = start + load.time;
+        let mut extension = Some(load.extension).filter(|time| !time.is_zero());
         let (mut pings, mut awaited, mut pinged) = (Vec::new(), None, start);
         let mut lost = None;
         let patience = STALLED + self.round_trip(load.channels) * STALLED_TRIPS;
@@ -73,6 +80,12 @@ impl Connections {
         while (Instant::now() < end || silent > patience / 4) && !cancel.is_cancelled() {
             self.turn(end.max(Instant::now() + PING));
             sampler.turn(self);
+            if Instant::now() + PING > end
+                && let Some(more) = extension.take()
+                && !sampler.is_steady()
+            {
+                end += more;
+            }
             silent = match load.pauses {
                 true => Duration::ZERO,
                 false => sampler.silence(Instant::now()),
@@ -99,7 +112,7 @@ impl Connections {
                 break;
             }
         }
-        let bytes = sampler.passed(self);
+        let (bytes, seconds) = (sampler.passed(self), start.elapsed().as_secs_f64());
         let broken = load
             .channels
             .iter()
@@ -116,6 +129,8 @@ impl Connections {
             rung,
             answer: (pings.len() >= 3).then(|| median(&mut pings)),
             bytes,
+            seconds,
+            data_used: bytes > load.data,
             lost,
             stall,
         }
@@ -147,7 +162,7 @@ impl Connections {
     /// Longest round trip of the connections of these channels.
     fn round_trip(&self, channels: &[ChannelIndex]) -> Duration {
         let tcp = channels.iter().filter_map(|at| self.sample(at.0).tcp);
-        tcp.map(|tcp| tcp.rtt).max().unwrap_or_default()
+        tcp.map(|tcp| tcp.rtt).max().unwrap_or(self.carried_rtt())
     }
 
     /// A connection whose data the peer's TCP does not acknowledge.

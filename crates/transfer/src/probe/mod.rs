@@ -2,8 +2,10 @@
 //! /dev/null and from /dev/zero, without a copy, and returns [`diagnose::Evidence`].
 
 mod burst;
+mod classes;
 mod connection;
 mod files;
+mod ladder;
 mod load;
 mod plan;
 mod remote;

@@ -4,16 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diagnose::{Evidence, LoginStep, Machine, Mark, Rung, Spread, Stall, TcpPath};
+use diagnose::{Evidence, LoginStep, Machine, Spread, Stall, TcpPath};
 use sftp::{Reply, Request};
 
-use super::connection::{ChannelIndex, Connections, NO_ANSWER, Use};
-use super::load::{Load, LoadResult};
+use super::connection::{ChannelIndex, Connections};
 use super::remote::{self, QuotaCount};
 use super::sampling::median;
 use super::{OpenConnection, ProbeOptions, ProbeTarget};
 use crate::bench::primitives::Primitive;
-use crate::config::HostConfig;
 use crate::connect::{self, ConnectError, ConnectionFacts, SharedSettings};
 use crate::session::{ConnectionSource, Link};
 use crate::timeline::{Timeline, TimelineStep};
@@ -23,43 +21,16 @@ use crate::timeline::{Timeline, TimelineStep};
 const TIME: Duration = Duration::from_secs(30);
 const TRIPS: f64 = 450.0;
 const LONGEST_TIME: f64 = 75.0;
-/// Gain from a second connection from which on four and eight are tried.
-const WORTH: f64 = 1.1;
 /// Longest wait for an answer of the server.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 /// Round trips measured on the idle path.
 const PINGS: usize = 12;
-/// Shares of the time for the first rung, each further one, and those of downloads.
-const FIRST: f64 = 0.16;
-const FURTHER: f64 = 0.08;
-const DOWN: (f64, f64) = (0.12, 0.06);
-/// Round trips of a login.
-const LOGIN_TRIPS: f64 = 16.0;
-/// Pause before a measurement is repeated.
-const PAUSE: Duration = Duration::from_millis(1500);
-/// Gain of the second measurement from which on the first one was disturbed.
-const STAYS: f64 = 1.25;
-/// Share of time from which on a second channel is worth a measurement.
-const BLOCKED: f64 = 0.1;
-/// Share of the time for one slice of a DSCP class.
-const SLICE: f64 = 0.02;
-/// Round trips of a measurement, at most a share of the time.
-const LEAST_TRIPS: f64 = 14.0;
-const LONGEST: f64 = 0.16;
-/// Pairs with a class that seems slow.
-const PAIRS: usize = 5;
-/// DSCP values that OpenSSH uses or used.
-const CLASSES: [(&str, u8); 3] = [("CS1", 8), ("AF21", 18), ("EF", 46)];
 /// Time for measuring one cipher on this machine.
 const CIPHER_TIME: Duration = Duration::from_millis(30);
-/// Rate of a class, as a share of the unmarked one, from which on further pairs are measured.
-const SUSPECT: f64 = 0.8;
-/// Round trips that a slice needs so that slow start does not decide.
-const SLICE_TRIPS: f64 = 6.0;
 
 /// Reasons for leaving measurements out.
-const TIME_UP: &str = "further measurements: the time was used up (--time)";
-const DATA_USED: &str = "further measurements: the amount of data was used up (--data)";
+pub(super) const TIME_UP: &str = "further measurements: the time was used up (--time)";
+pub(super) const DATA_USED: &str = "further measurements: the amount of data was used up (--data)";
 
 /// A reason why nothing was measured.
 #[derive(Debug)]
@@ -145,6 +116,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         rtt: 0.0,
         bytes: 0,
         unusable: None,
+        stand_in: None,
     };
     run.e.expected = options.expected;
     match over {
@@ -256,9 +228,9 @@ pub(super) struct Run<'a> {
     pub(super) target: &'a ProbeTarget,
     pub(super) options: &'a ProbeOptions,
     pub(super) time: Duration,
-    settings: SharedSettings,
-    factory: Arc<dyn ConnectionSource>,
-    facts: ConnectionFacts,
+    pub(super) settings: SharedSettings,
+    pub(super) factory: Arc<dyn ConnectionSource>,
+    pub(super) facts: ConnectionFacts,
     pub(super) all: Connections,
     pub(super) e: Evidence,
     /// Facts about the server before the loads; `None` if no command could be run there.
@@ -271,10 +243,12 @@ pub(super) struct Run<'a> {
     pub(super) bytes: u64,
     /// The directory that the user named cannot be used: its path, and why.
     unusable: Option<String>,
+    /// File in the user's directory that takes the place of missing devices.
+    pub(super) stand_in: Option<Vec<u8>>,
 }
 
 /// First channel of the first connection, which carries no load.
-const IDLE: ChannelIndex = (0, 0);
+pub(super) const IDLE: ChannelIndex = (0, 0);
 
 impl Run<'_> {
     pub(super) fn until(&self) -> Instant {
@@ -355,6 +329,7 @@ impl Run<'_> {
             let why = format!("{disk}: the measurement ended early");
             self.e.unseen.push(why);
         }
+        self.remove_stand_in();
         self.all.finish();
         Ok(self.e)
     }
@@ -390,6 +365,8 @@ impl Run<'_> {
             }
         };
         self.rtt = low;
+        self.all
+            .set_carried_rtt(Duration::from_secs_f64(low.min(60.0)));
         if self.options.time.is_none() {
             let needed = (TRIPS * low).min(LONGEST_TIME);
             self.time = TIME.max(Duration::from_secs_f64(needed));
@@ -427,26 +404,30 @@ impl Run<'_> {
         self.e.here.cipher_rate = self.e.cipher.as_deref().and_then(cipher_rate);
         self.e.here.aes_rate = cipher_rate("aes128-gcm@openssh.com");
         self.quota = QuotaCount::of_this_machine();
-        self.there = self.ask_server();
+        self.there = match self.ask_server() {
+            Ok(facts) => Some(facts),
+            Err(why) => {
+                let what = "the server's kernel, buffers and load";
+                self.e.unseen.push(format!("{what}: {why}"));
+                None
+            }
+        };
         let machine = self.there.as_ref().map(|facts| facts.machine.clone());
         self.e.there = machine.unwrap_or_default();
         Ok(())
     }
 
-    /// Facts about the server of this moment, if it runs commands.
-    fn ask_server(&mut self) -> Option<remote::Facts> {
+    /// Facts about the server of this moment, or the reason why it tells none.
+    fn ask_server(&mut self) -> Result<remote::Facts, String> {
         let banner = self.facts.banner.as_deref();
         if !banner.is_some_and(|banner| banner.contains("OpenSSH")) {
-            return None;
+            return Err("commands are only run on OpenSSH's server".to_owned());
         }
         let until = Instant::now() + Duration::from_secs(3).min(self.left() / 4);
-        match self.all.run(0, remote::COMMAND.as_bytes(), until) {
-            Ok(said) => remote::read(&said),
-            Err(why) => {
-                tracing::debug!("the server's facts: {why}");
-                None
-            }
-        }
+        let said = self.all.run(0, remote::COMMAND.as_bytes(), until);
+        let said = said.map_err(|why| format!("no command could be run there ({why})"))?;
+        let other = || "no command could be run there (no figures came)".to_owned();
+        remote::read(&said).ok_or_else(other)
     }
 
     /// Records the load of both ends' processors during the uploads.
@@ -456,14 +437,14 @@ impl Run<'_> {
         self.e.here.throttled = counts.and_then(|(then, now)| now.share_since(then));
         self.e.here.pressure = remote::own_pressure();
         if let Some(before) = self.there.take()
-            && let Some(later) = self.ask_server()
+            && let Ok(later) = self.ask_server()
         {
             self.e.there = before.until(&later);
         }
     }
 
     /// Opens further connections at once until there are `count` for load; returns their number.
-    fn connect(&mut self, count: usize) -> usize {
+    pub(super) fn connect(&mut self, count: usize) -> usize {
         let now = self.all.all.len() - 1;
         let wanted = count.saturating_sub(now);
         if wanted == 0 || !self.factory.is_open() {
@@ -503,218 +484,6 @@ impl Run<'_> {
         self.all.all.len() - 1
     }
 
-    /// Opens a device on the first channels of connections.
-    fn prepare(&mut self, channels: &[ChannelIndex], up: bool) -> Result<(), String> {
-        for at in channels {
-            while self.all.channel(*at).is_none() {
-                self.all.open(at.0, self.until())?;
-            }
-            let until = self.until();
-            let file = self.all.device(*at, up, until)?;
-            self.all.set_use(*at, purpose(up, file));
-        }
-        Ok(())
-    }
-
-    /// Loads channels for a share of the time.
-    fn load(
-        &mut self,
-        channels: &[ChannelIndex],
-        up: bool,
-        share: f64,
-    ) -> Result<LoadResult, String> {
-        self.prepare(channels, up)?;
-        // Slow start takes some ten round trips on a long path.
-        let most = self.time.as_secs_f64() * LONGEST;
-        let least = Duration::from_secs_f64((LEAST_TRIPS * self.rtt).min(most).max(0.3));
-        let time = self.time.mul_f64(share).max(least).min(self.left());
-        if time < least / 2 {
-            return Err(TIME_UP.to_owned());
-        }
-        let left = self.options.data.saturating_sub(self.bytes);
-        if left == 0 {
-            return Err(DATA_USED.to_owned());
-        }
-        let data = ((self.options.data as f64 * share * 1.2) as u64).min(left);
-        let idle = (channels.iter().all(|at| at.0 != 0)).then_some(IDLE);
-        let load = Load {
-            up,
-            channels,
-            time,
-            data,
-            idle,
-            pauses: false,
-        };
-        let result = self.all.load(&load, &self.target.cancel);
-        self.bytes += result.bytes;
-        if let Some(why) = &result.lost {
-            self.e.stall = self.e.stall.or(result.stall);
-            return Err(why.clone());
-        }
-        Ok(result)
-    }
-
-    fn rung(&mut self, channels: &[ChannelIndex], up: bool, share: f64) -> Result<f64, String> {
-        let what = format!(
-            "{} over {} connection(s)",
-            if up { "upload" } else { "download" },
-            channels.len()
-        );
-        self.step(&what)?;
-        let mut result = self.load(channels, up, share)?;
-        let ladder = match up {
-            true => &mut self.e.up,
-            false => &mut self.e.down,
-        };
-        let beyond = self.e.server_answer.unwrap_or_default();
-        if let Some(answer) = result.answer {
-            let answer = (answer - beyond).max(0.0);
-            ladder.loaded = Some(ladder.loaded.map_or(answer, |l| l.max(answer)));
-            // The receiver of data sees no round trip of its own.
-            if let Some(rung) = result.rung.as_mut().filter(|_| !up) {
-                rung.rtt = rung.rtt.max(answer);
-            }
-        }
-        let rate = result.rung.map_or(0.0, |rung| rung.rate);
-        ladder.rungs.extend(result.rung);
-        Ok(rate)
-    }
-
-    /// Replaces the connections for load: uploads fill queues, and the server's TCP takes the
-    /// longer round trip for congestion and leaves slow start before it has sent anything
-    /// (HyStart).
-    fn renew(&mut self) -> bool {
-        if self.facts.asked || !self.factory.is_open() {
-            return true;
-        }
-        self.all.cut_from(1);
-        let admitted = self.connect(2) > 0;
-        if !admitted {
-            let why = "downloads: the server admitted no further connection";
-            self.e.unseen.push(why.to_owned());
-        }
-        admitted
-    }
-
-    /// True if a channel window held back the first upload, and the path's queue did not fill.
-    fn is_blocked(&self) -> bool {
-        let one = self.e.up.rung(1, 1);
-        let filled = |one: &Rung| one.rtt > 1.25 * one.min_rtt + 0.005;
-        one.is_some_and(|one| one.window_blocked > BLOCKED && !filled(one))
-    }
-
-    /// Loads one connection. A rate that fell is measured again after a pause: a shaper lets
-    /// another burst pass and falls again, and a disturbance does not return.
-    fn first_rung(&mut self, up: bool, first: f64) -> Result<f64, String> {
-        let rate = self.rung(&[(1, 0)], up, first)?;
-        let ladder = |run: &mut Self| match up {
-            true => std::mem::take(&mut run.e.up.rungs),
-            false => std::mem::take(&mut run.e.down.rungs),
-        };
-        let Some(mut rung) = ladder(self).first().copied() else {
-            return Ok(rate);
-        };
-        if rung.before_burst.is_some() {
-            let until = Instant::now() + PAUSE.min(self.left() / 8);
-            while Instant::now() < until && !self.target.cancel.is_cancelled() {
-                self.all.turn(until);
-            }
-            self.rung(&[(1, 0)], up, first)?;
-            if let Some(again) = ladder(self).first() {
-                rung.repeated = Some(again.rate);
-                rung.fell_again = again.before_burst.is_some();
-                if !rung.fell_again && again.rate > STAYS * rung.rate {
-                    rung = *again;
-                }
-            }
-        }
-        match up {
-            true => self.e.up.rungs.push(rung),
-            false => self.e.down.rungs.push(rung),
-        }
-        Ok(rung.rate)
-    }
-
-    fn ladder(&mut self, up: bool) -> Result<(), String> {
-        let (first, further) = match up {
-            true => (FIRST, FURTHER),
-            false => DOWN,
-        };
-        let one = match self.first_rung(up, first) {
-            Ok(rate) => rate,
-            Err(why) if why.starts_with("/dev/") => {
-                self.e.unseen.push(why);
-                return Ok(());
-            }
-            Err(why) => return Err(why),
-        };
-        if up {
-            match self.all.open(1, self.until()) {
-                // Channels tell nothing where no channel window is in the way.
-                Ok(second) if self.is_blocked() => {
-                    self.rung(&[(1, 0), second], up, further)?;
-                }
-                Ok(_) => {}
-                Err(why) if why == NO_ANSWER => return Err(why),
-                Err(why) => {
-                    tracing::debug!("a second channel: {why}");
-                    self.e.channels_refused = self.all.all.get(1).is_some_and(|c| c.lost.is_none());
-                }
-            }
-        }
-        let mut before = one;
-        for count in [2, 4, 8] {
-            // Two connections tell most causes apart, further ones the path's rate.
-            let pays = count == 2 || self.has_time_for_rung(up, further);
-            if !pays || self.connect(count) < count {
-                break;
-            }
-            let channels: Vec<_> = (1..=count).map(|c| (c, 0)).collect();
-            let rate = self.rung(&channels, up, further)?;
-            if rate < WORTH * before {
-                break;
-            }
-            before = rate;
-        }
-        Ok(())
-    }
-
-    /// True if another rung of a ladder leaves enough time for the DSCP classes, and after uploads
-    /// for the first two rungs of downloads.
-    fn has_time_for_rung(&self, up: bool, share: f64) -> bool {
-        let mut later = self.time.mul_f64(share);
-        if self.can_mark() {
-            // Two further pairs confirm a class that seems slow.
-            later += self.marks_time() + self.slice_time() * 4;
-        }
-        if up {
-            let logins = Duration::from_secs_f64(LOGIN_TRIPS * self.rtt);
-            later += self.time.mul_f64(DOWN.0 + DOWN.1) + logins;
-        }
-        self.left() > later
-    }
-
-    /// Share of the time for one slice of a DSCP class.
-    fn slice_share(&self) -> f64 {
-        SLICE.max(SLICE_TRIPS * self.rtt / self.time.as_secs_f64())
-    }
-
-    /// Time for one slice, and for its data to drain.
-    fn slice_time(&self) -> Duration {
-        let slice = self.time.mul_f64(self.slice_share()).as_secs_f64();
-        Duration::from_secs_f64(slice.max(0.3) + 5.0 * self.rtt)
-    }
-
-    /// Time for the DSCP classes: three logins and five slices.
-    fn marks_time(&self) -> Duration {
-        self.slice_time() * 5 + Duration::from_secs_f64(40.0 * self.rtt + 1.0)
-    }
-
-    /// True if further logins and TCP's counters are available, and the user chose no class.
-    fn can_mark(&self) -> bool {
-        !self.facts.asked && self.settings.dscp == 0 && self.e.tcp.is_some()
-    }
-
     /// Checks that the user's directory is there, before half a minute is spent on the path.
     fn check_directory(&mut self) -> Result<(), String> {
         let Some(path) = &self.options.remote_path else {
@@ -731,83 +500,6 @@ impl Run<'_> {
         self.unusable = Some(why.clone());
         Err(why)
     }
-
-    /// Compares marked and unmarked packets in turns.
-    fn marks(&mut self) -> Result<(), String> {
-        let slice = self.slice_share();
-        if !self.can_mark() {
-            return Ok(());
-        }
-        if self.left() < self.marks_time() || self.e.up.rungs.is_empty() {
-            self.e
-                .unseen
-                .push("DSCP classes: no time was left (--time)".to_owned());
-            return Ok(());
-        }
-        let first = self.all.all.len();
-        let mut classes = Vec::new();
-        for (name, dscp) in CLASSES {
-            self.step("DSCP classes")?;
-            if let Some(link) = self.marked(dscp) {
-                let number = self.all.add(link).map_err(|e| e.to_string())?;
-                classes.push((name, number));
-            }
-        }
-        let done = self.pairs(&classes, slice);
-        self.all.cut_from(first);
-        done
-    }
-
-    fn marked(&self, dscp: u8) -> Option<Box<dyn Link>> {
-        let settings = SharedSettings {
-            dscp,
-            opened: Arc::new(|_| {}),
-            ..self.settings.clone()
-        };
-        let mut config: HostConfig = self.target.config.clone();
-        config.connect_timeout = Some(PATIENCE.min(self.left()));
-        let link = until_cancelled(self.target, move || connect::connect(config, &settings));
-        link.ok().map(|(link, _)| Box::new(link) as Box<dyn Link>)
-    }
-
-    fn slice(&mut self, connection: usize, share: f64) -> Result<f64, String> {
-        self.step("DSCP classes")?;
-        let result = self.load(&[(connection, 0)], true, share)?;
-        Ok(result.rung.map_or(0.0, |rung| rung.rate))
-    }
-
-    fn pairs(&mut self, classes: &[(&str, usize)], share: f64) -> Result<(), String> {
-        let first = self.slice(1, share)?;
-        let mut results = Vec::new();
-        for (name, connection) in classes {
-            let rate = self.slice(*connection, share)?;
-            results.push((*name, *connection, vec![(first, rate)]));
-        }
-        let second = self.slice(1, share)?;
-        self.e.marks.noise = vec![second / first.max(1.0)];
-        for (_, connection, pairs) in &mut results {
-            let suspect = pairs
-                .iter()
-                .all(|(plain, marked)| *marked < SUSPECT * plain);
-            while suspect && pairs.len() < PAIRS && self.left() > self.slice_time() * 2 {
-                let plain = self.slice(1, share)?;
-                let marked = self.slice(*connection, share)?;
-                pairs.push((plain, marked));
-            }
-        }
-        for (name, _, pairs) in results {
-            let mean = |of: fn(&(f64, f64)) -> f64| {
-                pairs.iter().map(of).sum::<f64>() / pairs.len().max(1) as f64
-            };
-            self.e.marks.marks.push(Mark {
-                class: name.to_owned(),
-                ratios: pairs.iter().map(|(p, m)| m / p.max(1.0)).collect(),
-                rate: mean(|pair| pair.1),
-                unmarked: mean(|pair| pair.0),
-            });
-        }
-        Ok(())
-    }
 }
 
 /// Rate of a cipher on one core of this machine; `None` for one with a separate MAC.
@@ -815,16 +507,6 @@ fn cipher_rate(name: &str) -> Option<f64> {
     let cipher = ssh::cipher::cipher(name).filter(|cipher| cipher.is_aead())?;
     let rate = Primitive::Seal(cipher, None).measure(1, CIPHER_TIME);
     Some(rate).filter(|rate| rate.is_finite() && *rate > 0.0)
-}
-
-fn purpose(up: bool, file: sftp::Handle) -> Use {
-    match up {
-        true => Use::Writing {
-            file,
-            advances: false,
-        },
-        false => Use::Reading { file },
-    }
 }
 
 /// Facts about this machine.

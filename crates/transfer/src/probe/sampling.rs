@@ -9,8 +9,18 @@ use crate::session::this_machine;
 
 /// Parts of a measurement, of which the later ones are the plateau.
 const PARTS: usize = 20;
-/// Part at which the plateau begins.
-const PLATEAU: usize = 10;
+/// Samples in a part: a load may end early, and is divided into parts of its real length.
+const FINER: usize = 8;
+/// Parts of which a measurement consists at least.
+const LEAST_PARTS: usize = 10;
+/// Round trips of a measurement at least: before, slow start has hardly begun.
+const LEAST_TRIPS: f64 = 6.0;
+/// Growth within the plateau from which on a load is worth an extension.
+const GROWING: f64 = 1.15;
+/// Rate of the last third of the plateau, as a share of the first third's, below which it is held up.
+const HELD_UP: f64 = 0.6;
+/// Segments per lost one from which on losses do not shape the rate.
+const FEW: u64 = 2000;
 /// Fall of the rate that a burst ends with.
 const FALL: f64 = 1.5;
 
@@ -27,6 +37,8 @@ struct Counters {
     retransmitted: u64,
     reordered: u64,
     vain: u64,
+    /// Segments received by the sender, most of them acknowledgements.
+    acknowledgements: u64,
     busy: Duration,
     rwnd: Duration,
     sndbuf: Duration,
@@ -45,12 +57,12 @@ pub(super) struct LoadSampler {
     start: Instant,
     length: Duration,
     marks: Vec<(Instant, Counters)>,
-    rtts: Vec<f64>,
+    rtts: Vec<(Instant, f64)>,
     windows: Option<(u64, u64)>,
-    held: Vec<u64>,
+    held: Vec<(Instant, u64)>,
     last_moved: (Instant, u64),
     silent: Duration,
-    cwnd: Vec<u64>,
+    cwnd: Vec<(Instant, u64)>,
     slow_start: bool,
     /// Largest segment that the peer sent, in bytes.
     segment: f64,
@@ -113,6 +125,7 @@ impl LoadSampler {
             sum.delivered += u64::from(tcp.delivered) * u64::from(tcp.snd_mss);
             sum.reordered += u64::from(tcp.reord_seen);
             sum.vain += u64::from(tcp.dsack_dups);
+            sum.acknowledgements += u64::from(tcp.segs_in);
             sum.busy += tcp.busy;
             sum.rwnd += tcp.rwnd_limited;
             sum.sndbuf += tcp.sndbuf_limited;
@@ -149,6 +162,22 @@ impl LoadSampler {
         self.moved(all).saturating_sub(before)
     }
 
+    /// False if the rate still grows, or if a lost packet of a download holds up what follows it, so
+    /// that the end of the load would tell too little.
+    pub(super) fn is_steady(&self) -> bool {
+        // Lost packets make a rate rise and fall without an end.
+        let middle = self.marks.get(self.marks.len() / 2);
+        let lost = middle.zip(self.marks.last()).is_some_and(|(from, to)| {
+            let sent = to.1.segments.saturating_sub(from.1.segments);
+            let again = to.1.retransmitted.saturating_sub(from.1.retransmitted);
+            again > sent / FEW
+        });
+        let growth = growth(&self.rates());
+        let grows = growth > GROWING && !lost;
+        let waits = growth < HELD_UP && !self.up;
+        !grows && !waits
+    }
+
     /// Takes a sample if one is due.
     pub(super) fn turn(&mut self, all: &mut Connections) {
         let now = Instant::now();
@@ -157,19 +186,18 @@ impl LoadSampler {
             return;
         }
         self.sampled = now;
-        let part = self.length.as_secs_f64() / PARTS as f64;
+        let part = self.length.as_secs_f64() / (PARTS * FINER) as f64;
         let passed = now.saturating_duration_since(self.start).as_secs_f64();
         if passed / part >= self.marks.len() as f64 {
             let counters = self.counters(all);
             self.marks.push((now, counters));
         }
-        let late = self.marks.len() > PLATEAU;
         let mut held = 0;
         for connection in &self.connections {
             let Some(tcp) = all.sample(*connection).tcp else {
                 continue;
             };
-            if late && tcp.rcv_mss > 0 {
+            if tcp.rcv_mss > 0 {
                 self.segment = f64::from(tcp.rcv_mss);
             }
             let window = u64::from(tcp.snd_wnd);
@@ -177,22 +205,18 @@ impl LoadSampler {
                 let (low, high) = self.windows.unwrap_or((window, window));
                 self.windows = Some((low.min(window), high.max(window)));
             }
-            if late {
-                let rtt = match self.up || tcp.rcv_rtt.is_zero() {
-                    true => tcp.rtt,
-                    false => tcp.rcv_rtt.min(tcp.rtt),
-                };
-                self.rtts.push(rtt.as_secs_f64());
-                self.slow_start = tcp.snd_cwnd < tcp.snd_ssthresh;
-                self.cwnd.push(u64::from(tcp.snd_cwnd));
-            }
-            if self.up && late {
+            let rtt = match self.up || tcp.rcv_rtt.is_zero() {
+                true => tcp.rtt,
+                false => tcp.rcv_rtt.min(tcp.rtt),
+            };
+            self.rtts.push((now, rtt.as_secs_f64()));
+            self.slow_start = tcp.snd_cwnd < tcp.snd_ssthresh;
+            self.cwnd.push((now, u64::from(tcp.snd_cwnd)));
+            if self.up {
                 held += self.held_at(*connection, &tcp, all);
             }
         }
-        if late {
-            self.held.push(held);
-        }
+        self.held.push((now, held));
     }
 
     /// Bytes of a connection that the server's TCP has and its SFTP server has not answered.
@@ -227,9 +251,20 @@ impl LoadSampler {
         let now = Instant::now();
         let counters = self.counters(all);
         self.marks.push((now, counters));
-        if self.marks.len() < PLATEAU {
+        // Without TCP's counters the round trip is that of the idle path.
+        let carried = all.carried_rtt().as_secs_f64();
+        let min_rtt = self.connections.iter().filter_map(|c| all.sample(*c).tcp);
+        let min_rtt = min_rtt.map(|tcp| tcp.min_rtt.as_secs_f64());
+        let min_rtt = min_rtt.min_by(f64::total_cmp).unwrap_or(carried);
+        let seconds = now.saturating_duration_since(self.start).as_secs_f64();
+        // A short burst ends within one part.
+        self.divide(now, PARTS * FINER / 2);
+        let short_burst = self.burst(&self.rates());
+        self.divide(now, PARTS);
+        if self.marks.len() <= LEAST_PARTS || seconds < LEAST_TRIPS * min_rtt {
             return None;
         }
+        let middle = self.start + now.saturating_duration_since(self.start) / 2;
         let rates = self.rates();
         let plateau = self.marks.len() / 2;
         let (from, to) = (self.marks.get(plateau)?, self.marks.last()?);
@@ -245,29 +280,34 @@ impl LoadSampler {
                 false => 0.0,
             }
         };
-        let rate = is.moved.saturating_sub(was.moved) as f64 / over;
         let again = is.retransmitted.saturating_sub(was.retransmitted) as f64;
         let vain = is.vain.saturating_sub(was.vain) as f64;
         let segments = is.segments.saturating_sub(was.segments).max(1) as f64;
+        let growth = growth(&rates);
+        let rate = match growth > GROWING && again * FEW as f64 <= segments {
+            // The end of a measurement that was too short is closest to the plateau.
+            true => last_third(&rates),
+            false => is.moved.saturating_sub(was.moved) as f64 / over,
+        };
         let ticks = was.ticks.zip(is.ticks).map(|(a, b)| {
             let (idle, of) = (b.0.saturating_sub(a.0), b.1.saturating_sub(a.1));
             idle as f64 / of.max(1) as f64
         });
-        let min_rtt = self.connections.iter().filter_map(|c| all.sample(*c).tcp);
-        let min_rtt = min_rtt.map(|tcp| tcp.min_rtt.as_secs_f64());
-        let min_rtt = min_rtt.fold(f64::INFINITY, f64::min).min(60.0);
-        let rtt = median(&mut self.rtts.clone());
+        let rtt = median(&mut later(&self.rtts, middle)).max(min_rtt.min(carried));
         let loss = self.loss(from, to, rtt);
         let loss_ever = self.loss(self.marks.first()?, to, rtt);
         let window = self.channels.first().map_or(0, |at| all.window(*at).0);
-        let (before_burst, burst) = self.burst(&rates);
+        let (before_burst, burst) = match self.burst(&rates) {
+            (None, _) => short_burst,
+            found => found,
+        };
         let per_channel = self.channels.len().max(1) as f64;
         Some(Rung {
             connections: self.connections.len() as u32,
             channels: (self.channels.len() / self.connections.len().max(1)) as u32,
             rate,
             noise: noise(&rates, rate),
-            seconds: now.saturating_duration_since(self.start).as_secs_f64(),
+            seconds,
             before_burst,
             burst,
             min_rtt,
@@ -281,7 +321,7 @@ impl LoadSampler {
                 / per_channel,
             window,
             peer_window: self.windows,
-            held: median_of(&mut self.held),
+            held: median_of(&mut later(&self.held, middle)),
             silent: is.silent.saturating_sub(was.silent).as_secs_f64() / over,
             cpu: is.cpu.saturating_sub(was.cpu).as_secs_f64() / over,
             wanted_cpu: match (was.wanted, is.wanted) {
@@ -289,9 +329,15 @@ impl LoadSampler {
                 _ => 0.0,
             },
             idle: ticks,
-            slow_start: self.up && self.slow_start && self.grows(),
+            slow_start: self.up && self.slow_start && self.grows(middle),
             reordered: is.reordered.saturating_sub(was.reordered) as f64 / segments,
             spurious: vain / again.max(1.0),
+            vain: vain / segments,
+            acknowledgements: match self.up {
+                true => is.acknowledgements.saturating_sub(was.acknowledgements) as f64 / over,
+                false => 0.0,
+            },
+            growth,
             ..Rung::default()
         })
     }
@@ -329,11 +375,26 @@ impl LoadSampler {
     }
 
     /// True if the congestion window still grew at the end.
-    fn grows(&self) -> bool {
-        let (first, last) = (self.cwnd.first(), self.cwnd.last());
-        first
-            .zip(last)
-            .is_some_and(|(first, last)| *last > first + first / 4)
+    fn grows(&self, middle: Instant) -> bool {
+        let late = later(&self.cwnd, middle);
+        let ends = late.first().zip(late.last());
+        ends.is_some_and(|(first, last)| *last > first + first / 4)
+    }
+
+    /// Keeps one sample for each of so many parts of the time until `end`.
+    fn divide(&mut self, end: Instant, parts: usize) {
+        let part = end.saturating_duration_since(self.start) / parts.max(1) as u32;
+        let mut due = self.start;
+        let last = self.marks.len().saturating_sub(1);
+        let mut at = 0;
+        self.marks.retain(|mark| {
+            let keep = mark.0 >= due && mark.0 + part / 2 < end || at == last;
+            at += 1;
+            if keep {
+                due += part;
+            }
+            keep
+        });
     }
 
     /// Returns the rate before a lasting fall, and the bytes that passed until then.
@@ -378,6 +439,31 @@ fn lost_of_late(late: f64, window: f64) -> f64 {
 
 fn was_busy(mark: &(Instant, Counters)) -> Duration {
     mark.1.busy
+}
+
+/// Rate of the last third of the plateau.
+fn last_third(rates: &[f64]) -> f64 {
+    let late = rates.get(rates.len() * 5 / 6..).unwrap_or_default();
+    late.iter().sum::<f64>() / late.len().max(1) as f64
+}
+
+/// Rate of the last third of the plateau, as a share of that of its first third; 1 if unknown.
+fn growth(rates: &[f64]) -> f64 {
+    let late = rates.get(rates.len() / 2..).unwrap_or_default();
+    let size = (late.len() / 3).max(1);
+    let sum = |part: Option<&[f64]>| part.unwrap_or_default().iter().sum::<f64>();
+    let first = sum(late.get(..size));
+    let last = sum(late.get(late.len().saturating_sub(size)..));
+    match first > 0.0 && last > 0.0 {
+        true => last / first,
+        false => 1.0,
+    }
+}
+
+/// Values from this time on.
+fn later<T: Copy>(values: &[(Instant, T)], from: Instant) -> Vec<T> {
+    let late = values.iter().filter(|value| value.0 >= from);
+    late.map(|value| value.1).collect()
 }
 
 /// Half the range between the thirds of the plateau, as a share of the rate.

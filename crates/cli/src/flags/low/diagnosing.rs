@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgMatches;
+use wire::escape;
 
 use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
 use crate::flags::rate::Rate;
@@ -48,6 +49,24 @@ pub(super) fn doctor(matches: &ArgMatches) -> Result<DoctorArgs, UsageError> {
     let reads = args.from.is_some() || args.watch.is_some();
     match words.as_slice() {
         [] if reads => {}
+        [host, ..] if reads => {
+            let flag = if args.watch.is_some() {
+                "--watch"
+            } else {
+                "--from"
+            };
+            let host = escape::name(host.as_encoded_bytes());
+            return Err(wrong(&format!(
+                "{flag} takes no HOST: leave out {host} to explain the transfer, or leave out {flag} \
+                 to measure the path to it"
+            )));
+        }
+        [_, _, extra, ..] => {
+            let extra = escape::name(extra.as_encoded_bytes());
+            return Err(wrong(&format!(
+                "unexpected argument {extra}: one host is measured at a time"
+            )));
+        }
         [host, local @ ..] if !reads && local.len() <= 1 && !host.is_empty() => {
             let mut host = (*host).clone();
             // A host alone, without a path; an IPv6 address has brackets.
@@ -104,16 +123,14 @@ mod tests {
             let why = read(&format!("longhaul doctor --watch={wrong}")).unwrap_err();
             assert!(why.contains("is not the number of a process"), "{why}");
         }
-        for wrong in [
-            "longhaul doctor",
-            "longhaul doctor --watch 7 h",
-            "longhaul doctor a b c",
-            "longhaul doctor --from f h",
+        for (wrong, why) in [
+            ("longhaul doctor", "no host given"),
+            ("longhaul doctor --watch 7 h", "--watch takes no HOST"),
+            ("longhaul doctor --from f h", "--from takes no HOST"),
+            ("longhaul doctor a b c", "unexpected argument c"),
         ] {
-            assert!(
-                read(wrong).unwrap_err().contains("no host given"),
-                "{wrong}"
-            );
+            let told = read(wrong).unwrap_err();
+            assert!(told.contains(why), "{wrong}: {told}");
         }
     }
 }

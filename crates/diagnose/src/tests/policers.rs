@@ -1,0 +1,104 @@
+//! Policers, told from random loss by a load below the rate at which packets are lost.
+
+use super::*;
+
+/// A path that loses packets without a queue, and passes these rates over 1, 2, 4 and 8 connections.
+fn losing(rates: [f64; 4], loss: f64, restrained: Option<f64>) -> Evidence {
+    let mut e = Model::new(0.03, 1e8).evidence(1);
+    for ladder in [&mut e.up, &mut e.down] {
+        ladder.rungs.retain(|rung| rung.channels == 1);
+        for (rung, rate) in ladder.rungs.iter_mut().zip(rates) {
+            (rung.rate, rung.loss, rung.loss_ever) = (rate, loss, loss);
+            rung.rtt = rung.min_rtt;
+        }
+    }
+    e.up.rungs[0].restrained = restrained.map(|seen| Restrained {
+        rate: 0.6 * rates[0],
+        loss: seen,
+        expected: loss,
+    });
+    e
+}
+
+fn first(e: &Evidence) -> Finding {
+    diagnose(e).findings.first().expect("a finding").clone()
+}
+
+#[test]
+fn a_policer_of_which_one_connection_leaves_a_part_is_no_random_loss() {
+    let rates = [1.4e6, 2.1e6, 2.35e6, 2.4e6];
+    let found = first(&losing(rates, 0.02, Some(0.0)));
+    assert_eq!((found.cause, found.limit), (Cause::Policer, Some(2.4e6)));
+    // Also if one connection has half of its rate.
+    let rates = [1.3e6, 2.1e6, 2.35e6, 2.4e6];
+    let found = first(&losing(rates, 0.02, Some(0.001)));
+    assert_eq!(found.cause, Cause::Policer);
+}
+
+#[test]
+fn a_policer_for_each_connection_is_told_from_one_for_all() {
+    let rates = [2.2e6, 4.6e6, 9.0e6, 18e6];
+    let e = losing(rates, 0.02, Some(0.0));
+    let found = first(&e);
+    assert_eq!(found.cause, Cause::FlowPolicer, "{found:#?}");
+    let limit = found.limit.expect("a rate");
+    assert!((limit / 2.3e6 - 1.0).abs() < 0.05, "{limit}");
+    // Downloads cannot be held back by their receiver, and pass at the same rates here.
+    let both = diagnose(&e).findings;
+    let policers = both.iter().filter(|f| f.cause == Cause::FlowPolicer);
+    assert_eq!(policers.count(), 2, "{both:#?}");
+}
+
+#[test]
+fn losses_that_stay_below_the_rate_are_random() {
+    let each = [2.2e6, 4.6e6, 9.0e6, 18e6];
+    for restrained in [Some(0.018), Some(0.03), None] {
+        let found = first(&losing(each, 0.02, restrained));
+        assert_eq!(found.cause, Cause::Loss, "{found:#?}");
+    }
+    // More connections bring nothing: without the load below the rate it looks like a policer.
+    let flat = [2.2e6, 2.3e6, 2.3e6, 2.3e6];
+    let found = diagnose(&losing(flat, 0.02, Some(0.02))).findings;
+    assert!(
+        found.iter().all(|f| f.cause != Cause::Policer),
+        "{found:#?}"
+    );
+    assert_eq!(first(&losing(flat, 0.02, Some(0.0))).cause, Cause::Policer);
+}
+
+#[test]
+fn a_queue_that_overflows_is_no_policer() {
+    let mut e = losing([1.4e6, 2.1e6, 2.35e6, 2.4e6], 0.002, Some(0.0));
+    for rung in e.up.rungs.iter_mut().chain(&mut e.down.rungs) {
+        rung.rtt = rung.min_rtt + 0.012;
+    }
+    let found = diagnose(&e).findings;
+    assert!(
+        found.iter().all(|f| f.cause != Cause::Policer),
+        "{found:#?}"
+    );
+}
+
+/// A full link of 1 Gbit/s at 1 ms, whose queue holds a round trip, loses packets as a policer does.
+#[test]
+fn a_short_queue_that_overflows_is_the_link() {
+    let mut e = losing([9e7, 11.4e7, 11.3e7, 11.3e7], 0.0014, Some(0.0));
+    for rung in e.up.rungs.iter_mut().chain(&mut e.down.rungs) {
+        (rung.min_rtt, rung.rtt) = (0.001, 0.0021);
+    }
+    let d = diagnose(&e);
+    assert!(d.healthy, "{d:#?}");
+}
+
+#[test]
+fn a_reason_is_named_if_no_transfer_was_measured() {
+    let e = Evidence {
+        unseen: vec!["uploads over 1 connection: 0.1 MB in 0.02 s are too little".to_owned()],
+        ..Evidence::default()
+    };
+    let verdict = diagnose(&e).verdict;
+    assert!(
+        verdict.starts_with("Unsure: no transfer could be measured (uploads over 1 connection: "),
+        "{verdict}"
+    );
+}

@@ -1,0 +1,209 @@
+//! Comparison of packets that carry a DSCP with unmarked ones.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diagnose::Mark;
+
+use super::plan::{DATA_USED, PATIENCE, Run, TIME_UP};
+use super::sampling::median;
+use crate::config::HostConfig;
+use crate::connect::{self, SharedSettings};
+use crate::session::Link;
+
+/// Share of the time for one slice of a DSCP class.
+const SLICE: f64 = 0.02;
+/// Pairs with a class that seems slow.
+const PAIRS: usize = 5;
+/// DSCP values that OpenSSH uses or used.
+const CLASSES: [(&str, u8); 3] = [("CS1", 8), ("AF21", 18), ("EF", 46)];
+/// Rate of a class, as a share of the unmarked one, from which on further pairs are measured.
+const SUSPECT: f64 = 0.8;
+/// Round trips that a slice needs so that slow start does not decide.
+const SLICE_TRIPS: f64 = 6.0;
+
+impl Run<'_> {
+    /// Share of the time for one slice of a DSCP class.
+    fn slice_share(&self) -> f64 {
+        SLICE.max(SLICE_TRIPS * self.rtt / self.time.as_secs_f64())
+    }
+
+    /// Time for one slice, and for its data to drain.
+    pub(super) fn slice_time(&self) -> Duration {
+        let slice = self.time.mul_f64(self.slice_share()).as_secs_f64();
+        Duration::from_secs_f64(slice.max(0.3) + 5.0 * self.rtt)
+    }
+
+    /// Time for the DSCP classes: four logins at once and five slices.
+    pub(super) fn marks_time(&self) -> Duration {
+        self.slice_time() * 5 + Duration::from_secs_f64(20.0 * self.rtt + 1.0)
+    }
+
+    /// True if further logins and TCP's counters are available, and the user chose no class.
+    pub(super) fn can_mark(&self) -> bool {
+        !self.facts.asked && self.settings.dscp == 0 && self.e.tcp.is_some()
+    }
+
+    /// Compares marked and unmarked packets in turns.
+    pub(super) fn marks(&mut self) -> Result<(), String> {
+        let slice = self.slice_share();
+        if !self.can_mark() {
+            return Ok(());
+        }
+        if self.e.up.rungs.is_empty() {
+            return Ok(());
+        }
+        if self.left() < self.marks_time() {
+            self.e
+                .unseen
+                .push("DSCP classes: no time was left (--time)".to_owned());
+            return Ok(());
+        }
+        let first = self.all.all.len();
+        self.step("DSCP classes")?;
+        let mut links = self.marked_links();
+        // The other connections know more or less about the path than a new one.
+        let Some((_, unmarked)) = links
+            .iter()
+            .position(|l| l.0 == 0)
+            .map(|at| links.remove(at))
+        else {
+            self.e
+                .unseen
+                .push("DSCP classes: no further connection was admitted".to_owned());
+            return Ok(());
+        };
+        let unmarked = self.all.add(unmarked).map_err(|e| e.to_string())?;
+        let mut classes = Vec::new();
+        for (dscp, link) in links {
+            let number = self.all.add(link).map_err(|e| e.to_string())?;
+            let name = CLASSES.iter().find(|class| class.1 == dscp);
+            classes.extend(name.map(|(name, _)| (*name, number)));
+        }
+        let done = self.pairs(unmarked, &classes, slice);
+        self.all.cut_from(first);
+        done
+    }
+
+    /// Opens a connection without a mark and one for each class, all at once.
+    fn marked_links(&self) -> Vec<(u8, Box<dyn Link>)> {
+        let (done, results) = mpsc::channel();
+        let all = CLASSES.iter().map(|class| class.1).chain([0]);
+        for dscp in all {
+            let settings = SharedSettings {
+                dscp,
+                opened: Arc::new(|_| {}),
+                ..self.settings.clone()
+            };
+            let mut config: HostConfig = self.target.config.clone();
+            config.connect_timeout = Some(PATIENCE.min(self.left()));
+            let done = done.clone();
+            let thread = thread::Builder::new().name("connect".to_owned());
+            let _ = thread.spawn(move || {
+                let link = connect::connect(config, &settings).ok();
+                let link = link.map(|(link, _)| Box::new(link) as Box<dyn Link>);
+                // After a cancel there is no receiver any more.
+                let _ = done.send((dscp, link));
+            });
+        }
+        drop(done);
+        let until = Instant::now() + PATIENCE.min(self.left());
+        let mut links = Vec::new();
+        while Instant::now() < until && !self.target.cancel.is_cancelled() {
+            match results.recv_timeout(Duration::from_millis(50)) {
+                Ok((dscp, Some(link))) => links.push((dscp, link)),
+                Ok((_, None)) | Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        links.sort_by_key(|(dscp, _)| *dscp);
+        links
+    }
+
+    fn slice(&mut self, connection: usize, share: f64) -> Result<f64, String> {
+        self.step("DSCP classes")?;
+        let result = self.load(&[(connection, 0)], true, share)?;
+        match result.rung {
+            Some(rung) => Ok(rung.rate),
+            // Without a rate the class would look slow.
+            None if result.data_used => Err(DATA_USED.to_owned()),
+            None => Err(TIME_UP.to_owned()),
+        }
+    }
+
+    fn pairs(
+        &mut self,
+        unmarked: usize,
+        classes: &[(&str, usize)],
+        share: f64,
+    ) -> Result<(), String> {
+        let mut results: Vec<_> = classes
+            .iter()
+            .map(|(name, connection)| ClassPairs {
+                name: (*name).to_owned(),
+                connection: *connection,
+                pairs: Vec::new(),
+            })
+            .collect();
+        let done = self.measure_pairs(unmarked, &mut results, share);
+        // Pairs that were measured before the time was up count as well.
+        for class in results.into_iter().filter(|class| !class.pairs.is_empty()) {
+            self.e.marks.marks.push(class.mark());
+        }
+        done
+    }
+
+    fn measure_pairs(
+        &mut self,
+        unmarked: usize,
+        results: &mut [ClassPairs],
+        share: f64,
+    ) -> Result<(), String> {
+        let first = self.slice(unmarked, share)?;
+        let mut rates = Vec::new();
+        for class in results.iter() {
+            rates.push(self.slice(class.connection, share)?);
+        }
+        let second = self.slice(unmarked, share)?;
+        self.e.marks.noise = vec![second / first.max(1.0)];
+        for (class, rate) in results.iter_mut().zip(rates) {
+            // The first slice alone may have had a burst that a shaper lets pass.
+            class.pairs.push((first.min(second), rate));
+        }
+        for class in results {
+            let suspect = class
+                .pairs
+                .iter()
+                .all(|(plain, marked)| *marked < SUSPECT * plain);
+            while suspect && class.pairs.len() < PAIRS && self.left() > self.slice_time() * 2 {
+                let plain = self.slice(unmarked, share)?;
+                let marked = self.slice(class.connection, share)?;
+                class.pairs.push((plain, marked));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rates of a class, each with that of unmarked packets before it.
+struct ClassPairs {
+    name: String,
+    connection: usize,
+    /// Unmarked and marked rate.
+    pairs: Vec<(f64, f64)>,
+}
+
+impl ClassPairs {
+    fn mark(self) -> Mark {
+        // The first pair of a class has the burst of its policer, and a new connection.
+        let middle =
+            |of: fn(&(f64, f64)) -> f64| median(&mut self.pairs.iter().map(of).collect::<Vec<_>>());
+        Mark {
+            ratios: self.pairs.iter().map(|(p, m)| m / p.max(1.0)).collect(),
+            rate: middle(|pair| pair.1),
+            unmarked: middle(|pair| pair.0),
+            class: self.name,
+        }
+    }
+}
