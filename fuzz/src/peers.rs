@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use ssh::Role;
 use ssh::cipher::{CIPHERS, MACS};
 use ssh::key::PrivateKey;
-use ssh::transport::{KexGuess, Proposal, Transport, TransportConfig};
+use ssh::transport::{AlgorithmProposal, KexGuess, Transport, TransportConfig};
 
 /// Returns a host key, which is created once.
 pub fn host_key() -> Arc<PrivateKey> {
@@ -18,12 +18,12 @@ pub fn host_key() -> Arc<PrivateKey> {
 }
 
 /// Returns one cipher, one MAC and a cheap key exchange, sometimes with compression.
-pub fn proposal(u: &mut Unstructured<'_>) -> Result<Proposal> {
+pub fn proposal(u: &mut Unstructured<'_>) -> Result<AlgorithmProposal> {
     let kex = match u.ratio(1, 16)? {
         true => "mlkem768x25519-sha256",
         false => *u.choose(&["curve25519-sha256", "ecdh-sha2-nistp256"])?,
     };
-    Ok(Proposal {
+    Ok(AlgorithmProposal {
         kex: vec![kex.into()],
         host_key: vec!["ssh-ed25519".into()],
         ciphers: vec![u.choose(CIPHERS)?.name.into()],
@@ -33,7 +33,7 @@ pub fn proposal(u: &mut Unstructured<'_>) -> Result<Proposal> {
 }
 
 /// Returns the settings of either end.
-pub fn config(role: Role, proposal: Proposal) -> TransportConfig {
+pub fn config(role: Role, proposal: AlgorithmProposal) -> TransportConfig {
     TransportConfig {
         software: "longhaul_fuzz".into(),
         proposal,
@@ -64,7 +64,7 @@ pub fn drain(transport: &mut Transport) -> Vec<u8> {
 
 /// Returns the bytes that a server with these settings sends until it waits for the client's
 /// NEWKEYS, and those that the client sends.
-pub fn first_flights(proposal: Proposal) -> (Vec<u8>, Vec<u8>) {
+pub fn first_flights(proposal: AlgorithmProposal) -> (Vec<u8>, Vec<u8>) {
     let mut client = transport(Role::Client, config(Role::Client, proposal.clone()));
     let mut server = transport(Role::Server, config(Role::Server, proposal));
     let (mut up, mut down) = (Vec::new(), Vec::new());

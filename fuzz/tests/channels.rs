@@ -9,8 +9,8 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::Bytes;
 use fuzz::operate;
 use ssh::Role;
-use ssh::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig, Request};
-use wire::{Block, Pool};
+use ssh::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig, OutgoingRequest};
+use wire::{PacketPool, PayloadBlock};
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum Op {
@@ -84,7 +84,7 @@ struct Pair {
     /// opening.
     matches: Vec<(u32, Option<u32>)>,
     now: Instant,
-    pool: Pool,
+    pool: PacketPool,
     predicted: bool,
     /// Maximum bytes of a write; with a window of a few bytes each write takes many messages.
     most: u16,
@@ -98,7 +98,7 @@ fn byte(at: u64, seed: u64) -> u8 {
 impl Pair {
     fn new(u: &mut Unstructured<'_>) -> Result<Self> {
         let predicted = u.ratio(1, 3)?;
-        let pool = Pool::new(u.int_in_range(1..=40_000)?, 8);
+        let pool = PacketPool::new(u.int_in_range(1..=40_000)?, 8);
         let mut most = u16::MAX;
         let mut end = |role| -> Result<End> {
             let largest = *u.choose(&[1, 3, 100, 5000, 40_000, 300_000])?;
@@ -198,7 +198,7 @@ impl Pair {
                     && !half.close_asked
                 {
                     half.asked += usize::from(want_reply);
-                    let request = Request::Exec(b"true".to_vec());
+                    let request = OutgoingRequest::Exec(b"true".to_vec());
                     self.ends[0]
                         .channels
                         .request(ChannelId(number), request, want_reply);
@@ -264,7 +264,7 @@ impl Pair {
         match slot {
             None => channels.write(ChannelId(number), &data),
             Some(slot) => {
-                let mut block = Block::new(&self.pool, slot.min(32 * 1024), 0, data.len());
+                let mut block = PayloadBlock::new(&self.pool, slot.min(32 * 1024), 0, data.len());
                 assert_eq!(block.append(&data), data.len());
                 channels.write_block(ChannelId(number), block);
             }

@@ -11,13 +11,16 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::BytesMut;
 use fuzz::peers::{config, drain, host_key, proposal, transport};
 use fuzz::{assert_shown_safely, operate, some_bytes};
-use ssh::auth::LoginEvent;
-use ssh::channel::{ChannelEvent, ChannelsConfig, Request};
+use ssh::auth::ServerAuthEvent;
+use ssh::channel::{ChannelEvent, ChannelsConfig, OutgoingRequest};
 use ssh::key::PrivateKey;
 use ssh::msg::*;
 use ssh::transport::{DisabledProtection, Transport, TransportEvent};
-use ssh::{Connection, ConnectionConfig, CryptoHelpers, Event, Front, Role, SealedQueue, Work};
-use wire::{Field, PacketBuf, Pool, Rest};
+use ssh::{
+    Connection, ConnectionConfig, ConnectionEvent, CryptoHelpers, DataPacketStart, HelperWork,
+    Role, SealedQueue,
+};
+use wire::{Field, PacketBuf, PacketPool, RemainingBytes};
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum Op {
@@ -107,7 +110,7 @@ impl World {
             alive_interval: Some(Duration::from_secs(15)),
             alive_count: 3,
         };
-        let pool = Pool::new(32 * 1024, 8);
+        let pool = PacketPool::new(32 * 1024, 8);
         let server = Connection::server(connection, pool, Box::new(|to| to.fill(9)));
         let mut server = server.expect("sound settings");
         let mut client = transport(Role::Client, config(Role::Client, offer));
@@ -237,7 +240,7 @@ impl World {
     /// first.
     fn begin(&mut self) {
         match self.server.begin_data(self.now, &mut self.to_server) {
-            Ok(Front::Begun) => {
+            Ok(DataPacketStart::DataStarted) => {
                 assert!(self.deserved && self.server.is_authenticated());
                 assert_eq!(self.told, [DisabledProtection::CipherAndMac; 2]);
                 let (id, left) = self.server.coming().expect("it was begun");
@@ -246,7 +249,7 @@ impl World {
                 self.server.passed(n);
                 self.server.channels().consumed(self.now, id, n);
             }
-            Ok(Front::Short | Front::Other) => {}
+            Ok(DataPacketStart::Short | DataPacketStart::Other) => {}
             Err(error) => {
                 assert_shown_safely(&error.to_string(), false);
                 self.over = true;
@@ -299,33 +302,35 @@ impl World {
     }
 
     /// Handles an event; true if it was a decision about a key.
-    fn event(&mut self, event: Event) -> bool {
+    fn event(&mut self, event: ConnectionEvent) -> bool {
         match event {
-            Event::Login(LoginEvent::Key { key, .. }) => {
+            ConnectionEvent::Login(ServerAuthEvent::Key { key, .. }) => {
                 let allowed = key.blob() == self.right.public_blob();
                 self.over |= self.server.decide(allowed).is_err();
                 return true;
             }
-            Event::Login(LoginEvent::Success { key, .. }) => {
+            ConnectionEvent::Login(ServerAuthEvent::Success { key, .. }) => {
                 assert_eq!(key.blob(), self.right.public_blob());
                 if self.announces {
                     self.server.announce_host_keys();
                 }
             }
-            Event::Login(LoginEvent::Refused { user, method }) => {
+            ConnectionEvent::Login(ServerAuthEvent::Refused { user, method }) => {
                 assert_shown_safely(&user, false);
                 assert_shown_safely(&method, false);
             }
-            Event::Channel(event) => {
+            ConnectionEvent::Channel(event) => {
                 assert!(self.server.is_authenticated(), "{event:?} before the login");
                 self.channel(event);
             }
-            Event::Retracted => panic!("a server retracts nothing"),
-            Event::Auth(event) => panic!("a server proves nothing to a client: {event:?}"),
-            Event::HostKeysAnnounced(_) | Event::HostKeysProven(_) => {
+            ConnectionEvent::Retracted => panic!("a server retracts nothing"),
+            ConnectionEvent::Auth(event) => {
+                panic!("a server proves nothing to a client: {event:?}")
+            }
+            ConnectionEvent::HostKeysAnnounced(_) | ConnectionEvent::HostKeysProven(_) => {
                 panic!("a client has no host keys: {event:?}")
             }
-            Event::Transport(_) => {}
+            ConnectionEvent::Transport(_) => {}
         }
         false
     }
@@ -341,7 +346,7 @@ impl World {
             ChannelEvent::Request { id, .. } => {
                 channels.answer(id, false);
                 channels.write_stderr(id, b"no shell");
-                channels.request(id, Request::ExitStatus(1), false);
+                channels.request(id, OutgoingRequest::ExitStatus(1), false);
                 channels.send_eof(id);
                 channels.close(id);
             }
@@ -392,7 +397,7 @@ impl World {
 
     fn step(&mut self, op: Op, u: &mut Unstructured<'_>) -> Result<()> {
         let request = |channel: u8, name, data: &[u8]| {
-            let data = Rest(data);
+            let data = RemainingBytes(data);
             ChannelRequest {
                 recipient: channel.into(),
                 name,
@@ -449,7 +454,7 @@ impl World {
                 sender: u.int_in_range(0..=3)?,
                 window,
                 max_packet,
-                data: Rest(&[]),
+                data: RemainingBytes(&[]),
             }
             .to_bytes(),
             Op::Subsystem { channel } => request(channel % 6, b"subsystem", b"\0\0\0\x04sftp"),
@@ -483,7 +488,7 @@ impl World {
                 let prove = GlobalRequest {
                     name: b"hostkeys-prove-00@openssh.com",
                     want_reply: true,
-                    data: Rest(&asked),
+                    data: RemainingBytes(&asked),
                 }
                 .to_bytes();
                 if often {
@@ -507,7 +512,7 @@ fn helper() -> CryptoHelpers {
     let turn = AtomicU32::new(0);
     CryptoHelpers::new(
         || true,
-        move |work: Work| match turn.fetch_add(1, Relaxed) % 4 {
+        move |work: HelperWork| match turn.fetch_add(1, Relaxed) % 4 {
             0 => work(),
             1 | 2 => drop(std::thread::spawn(work)),
             _ => {}
@@ -521,7 +526,7 @@ fn entry<'a>(method: &'a [u8], data: &'a [u8]) -> UserauthRequest<'a> {
         user: b"marvin",
         service: b"ssh-connection",
         method,
-        data: Rest(data),
+        data: RemainingBytes(data),
     }
 }
 

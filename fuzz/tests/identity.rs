@@ -7,7 +7,7 @@ use fuzz::{Corpus, assert_shown_safely, mutate, parse};
 use testkit::keys::KeyFormat;
 use testkit::{KeyKind, KeyPair};
 use transfer::agent::AgentSocket;
-use transfer::config::{IdentityFile, LocalUser, Query};
+use transfer::config::{ConfigQuery, IdentityFile, LocalUser};
 use transfer::identity::Identities;
 use transfer::prompt::NoPrompt;
 
@@ -36,11 +36,11 @@ fn key_files() {
         home: Some(dir.path().into()),
         host: "here".into(),
     };
-    let query = Query {
+    let query = ConfigQuery {
         host: "h".into(),
         ssh: Some("/nowhere/ssh".into()),
         file: Some("/dev/null".into()),
-        ..Query::default()
+        ..ConfigQuery::default()
     };
     let mut config = query.resolve(&user).expect("a configuration");
     config.agent = AgentSocket::None;

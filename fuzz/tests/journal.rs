@@ -3,21 +3,21 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::{Corpus, parse};
-use schedule::journal::{Entry, Record, SourceId, Writer, replay};
+use schedule::journal::{JournalEncoder, JournalEntry, JournalRecord, SourceId, replay};
 
-fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
+fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<JournalRecord> {
     let known = |u: &mut Unstructured<'_>, next: u64| u.int_in_range(0..=next.max(1));
     Ok(match u.int_in_range(0..=11)? {
-        0 => Record::Run {
+        0 => JournalRecord::Run {
             boot: Vec::arbitrary(u)?,
         },
-        1 => Record::Onto {
+        1 => JournalRecord::Onto {
             into: bool::arbitrary(u)?,
         },
         2 | 3 => {
             let id = *next;
             *next += u.int_in_range(1..=3)?;
-            Record::Begun {
+            JournalRecord::Begun {
                 id,
                 target: format!("to/{}", u.int_in_range(0..=40)?).into_bytes(),
                 source: SourceId {
@@ -29,46 +29,46 @@ fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
         }
         4 => {
             let from = u.int_in_range(0..=1000)?;
-            Record::Ranges {
+            JournalRecord::Ranges {
                 id: known(u, *next)?,
                 durable: bool::arbitrary(u)?,
                 mtime: u64::arbitrary(u)?,
                 ranges: vec![(from, from + u.int_in_range(1..=50)?)],
             }
         }
-        5 => Record::Done {
+        5 => JournalRecord::Done {
             id: known(u, *next)?,
             durable: bool::arbitrary(u)?,
             size: u64::arbitrary(u)?,
             mtime: u64::arbitrary(u)?,
         },
-        6 => Record::Forgotten {
+        6 => JournalRecord::Forgotten {
             id: known(u, *next)?,
         },
-        7 => Record::Temp {
+        7 => JournalRecord::Temp {
             id: known(u, *next)?,
             path: Vec::arbitrary(u)?,
         },
-        8 => Record::Durable {
+        8 => JournalRecord::Durable {
             files: u.int_in_range(0..=5)?,
         },
-        9 => Record::Boot {
+        9 => JournalRecord::Boot {
             boot: Vec::arbitrary(u)?,
         },
-        10 => Record::Sealed {
+        10 => JournalRecord::Sealed {
             mtime: u64::arbitrary(u)?,
         },
-        _ => Record::Clock {
+        _ => JournalRecord::Clock {
             mtime: u64::arbitrary(u)?,
         },
     })
 }
 
 fn some(u: &mut Unstructured<'_>) -> Result<(Vec<u8>, Vec<usize>)> {
-    let (mut out, mut writer, mut next) = (Vec::new(), Writer::default(), 0);
-    Writer::header(&mut out);
+    let (mut out, mut writer, mut next) = (Vec::new(), JournalEncoder::default(), 0);
+    JournalEncoder::header(&mut out);
     let identity = b"a copy".to_vec();
-    writer.write(&Record::Copy { identity }, &mut out);
+    writer.write(&JournalRecord::Copy { identity }, &mut out);
     let mut ends = vec![out.len()];
     for _ in 0..u.int_in_range(0..=30)? {
         writer.write(&record(u, &mut next)?, &mut out);
@@ -99,7 +99,7 @@ fn damaged_journals() {
         let (mut bytes, _) = some(&mut u).expect("enough bytes");
         let one = bytes.clone();
         let offset = bytes.len() as u64;
-        Writer::default().write(&Record::Synced { offset }, &mut bytes);
+        JournalEncoder::default().write(&JournalRecord::Synced { offset }, &mut bytes);
         Corpus(vec![("plain", one), ("synced", bytes)])
     };
     parse(8192, |u| {
@@ -111,7 +111,7 @@ fn damaged_journals() {
                 state.started(b"boot".to_vec());
                 let target = Vec::arbitrary(u)?;
                 state.confine(&target);
-                let outside = |(_, entry): (u64, &Entry)| {
+                let outside = |(_, entry): (u64, &JournalEntry)| {
                     !entry.target.starts_with(&target)
                         || entry.target[target.len()..]
                             .split(|b| *b == b'/')

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fuzz::{Corpus, assert_shown_safely, parse, some_bytes};
 use ssh::key::{PrivateKey, PublicKey};
-use transfer::config::Algorithms;
+use transfer::config::AlgorithmList;
 use transfer::known_hosts::{HostKeyVerdict, HostName, KnownHosts, RevokedKeys};
 
 fn key(seed: u8) -> PublicKey {
@@ -55,7 +55,7 @@ fn lines() {
         let port = *u.choose(&[22, 2222])?;
         let host = *u.choose(&["host", "a.example.org", "bad.example.org", "10.0.0.1"])?;
         let name = HostName::new(host, port, None);
-        let checked = known.check(&name, &shown, 1_000_000_000, &Algorithms::Ours);
+        let checked = known.check(&name, &shown, 1_000_000_000, &AlgorithmList::Default);
         let text = String::from_utf8_lossy(&text);
         match checked.verdict {
             HostKeyVerdict::Trusted(place) => {

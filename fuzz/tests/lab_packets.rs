@@ -12,7 +12,7 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use build::{ACK, CWR, FIN, Packet, SYN};
 use fuzz::{Corpus, assert_shown_safely, operate, parse, some_bytes};
-use lab::path::{Direction, NAMED, OPTIONS, PathSpec};
+use lab::path::{NAMED, OPTIONS, PacketDirection, PathSpec};
 use lab::{Emulator, MAX_FRAME};
 
 const IMPAIRMENTS: &[(&str, &str)] = &[
@@ -76,7 +76,7 @@ fn frames_over_paths() {
         for _ in 0..u.int_in_range(1..=40)? {
             now += Duration::from_micros(u.int_in_range(0..=3000)?);
             let bytes = frame(u, &corpus)?;
-            let direction = *u.choose(&Direction::BOTH)?;
+            let direction = *u.choose(&PacketDirection::BOTH)?;
             let mut frame = emulator.memory();
             let len = bytes.len().min(frame.room().len());
             frame.room()[..len].copy_from_slice(&bytes[..len]);
@@ -87,7 +87,7 @@ fn frames_over_paths() {
         while let Some(at) = emulator.next_deadline() {
             drain(&mut emulator, at.max(now));
         }
-        for direction in Direction::BOTH {
+        for direction in PacketDirection::BOTH {
             let figures = emulator.figures().of(direction);
             assert_eq!(
                 figures.offered.packets + figures.duplicated.packets,
@@ -153,7 +153,7 @@ fn super_packets_in_parts() {
             let mut frame = emulator.memory();
             frame.room()[..bytes.len()].copy_from_slice(&bytes);
             frame.set_len(bytes.len());
-            emulator.offer(Direction::NearToFar, Duration::ZERO, frame);
+            emulator.offer(PacketDirection::NearToFar, Duration::ZERO, frame);
         }
         while let Some(at) = emulator.next_deadline() {
             while let Some((_, frame)) = emulator.poll(at) {
@@ -200,7 +200,7 @@ fn options() {
                 let mut emulator = Emulator::new(&path);
                 let mut frame = emulator.memory();
                 frame.set_len(1500);
-                emulator.offer(Direction::NearToFar, Duration::ZERO, frame);
+                emulator.offer(PacketDirection::NearToFar, Duration::ZERO, frame);
             }
             Err(error) => assert_shown_safely(&error.to_string(), false),
         }

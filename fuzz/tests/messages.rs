@@ -3,7 +3,7 @@
 
 use fuzz::{Corpus, parse, some_bytes};
 use ssh::msg::*;
-use wire::{NameList, Rest};
+use wire::{NameList, RemainingBytes};
 
 /// A decoded message encodes to bytes that decode to the same message.
 macro_rules! decode {
@@ -90,7 +90,7 @@ fn corpus() -> Corpus {
         sender: 1,
         window: 1 << 20,
         max_packet: 1 << 15,
-        data: Rest(b""),
+        data: RemainingBytes(b""),
     };
     let data = ChannelData {
         recipient: 0,

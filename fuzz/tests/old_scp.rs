@@ -7,8 +7,8 @@ use std::path::Path;
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use fuzz::{mutate, operate};
-use serve::{Access, AnswerChunk, Export, Scp, ScpCommand};
-use wire::Pool;
+use serve::{Access, AnswerChunk, ExportedTree, ScpCommand, ScpServer};
+use wire::PacketPool;
 
 /// Size of a channel packet in bytes.
 const SLOT: usize = 32 << 10;
@@ -87,12 +87,12 @@ fn nothing_is_harmed() {
             std::os::unix::fs::symlink(says, root.join(name)).expect("ours");
         }
         let access = *u.choose(&[Access::Full, Access::ReadOnly, Access::WriteOnly])?;
-        let export = Export::beneath(&root, access).expect("openat2");
+        let export = ExportedTree::beneath(&root, access).expect("openat2");
         let command = u.choose(&COMMANDS)?;
         let command = ScpCommand::parse(command.as_bytes())
             .expect("scp")
             .expect("sound");
-        let mut scp = Scp::new(Pool::new(SLOT, 2), SLOT, &export, 20, command);
+        let mut scp = ScpServer::new(PacketPool::new(SLOT, 2), SLOT, &export, 20, command);
         let (said, mut heard) = (said(u)?, 0);
         let mut rest = &said[..];
         while !rest.is_empty() && scp.status().is_none() {

@@ -2,10 +2,10 @@
 
 use fuzz::{Corpus, assert_shown_safely, parse};
 use ssh::direct_control::{
-    ClientMessage, DialReply, DialRequest, FrameSplitter, KeysAccepted, ListeningReply,
-    MOST_ADDRESSES, MOST_BLOCKS, MOST_KEYS, MOST_NAMES, MoreKeys, OwnAddresses, Refused,
-    ServerMessage, SourceRequest, StartRequest, TOKEN, VERSION, framed, marker, write_keys,
-    write_list,
+    DialReply, DialRequest, DirectClientMessage, DirectServerMessage, FrameSplitter, KeysAccepted,
+    ListeningReply, MOST_ADDRESSES, MOST_BLOCKS, MOST_KEYS, MOST_NAMES, MoreKeysRequest,
+    RefusedReply, ServerAddresses, SourceRequest, StartRequest, TOKEN, VERSION, framed, marker,
+    write_keys, write_list,
 };
 use ssh::key::PrivateKey;
 
@@ -30,7 +30,7 @@ fn corpus() -> Corpus {
         (
             "MORE",
             framed(
-                &MoreKeys {
+                &MoreKeysRequest {
                     number: 1,
                     keys: &keys,
                 }
@@ -53,7 +53,7 @@ fn corpus() -> Corpus {
         (
             "REFUSED",
             framed(
-                &Refused {
+                &RefusedReply {
                     version: VERSION,
                     why: b"a sentence",
                 }
@@ -87,7 +87,7 @@ fn corpus() -> Corpus {
         (
             "ADDRESSES",
             framed(
-                &OwnAddresses {
+                &ServerAddresses {
                     addresses: &write_list([&b"192.0.2.1"[..], b"2001:db8::1"]),
                 }
                 .to_bytes(),
@@ -130,15 +130,17 @@ fn what_a_client_says() {
         let whole = messages(FrameSplitter::of_client(), &bytes, bytes.len());
         assert_eq!(messages(FrameSplitter::of_client(), &bytes, cut), whole);
         for message in whole {
-            match ClientMessage::decode(&message) {
-                Ok(ClientMessage::Begin { ports, keys, .. }) => {
+            match DirectClientMessage::decode(&message) {
+                Ok(DirectClientMessage::Start { ports, keys, .. }) => {
                     assert!(keys.len() <= MOST_KEYS);
                     assert!(ports.is_none_or(|(a, b)| 0 < a && a <= b));
                 }
-                Ok(ClientMessage::More { keys, .. }) => assert!(keys.len() <= MOST_KEYS),
-                Ok(ClientMessage::Growing(blocks)) => assert!(blocks.hashes.len() <= MOST_BLOCKS),
-                Ok(ClientMessage::Source { names, .. }) => assert!(names.len() <= MOST_NAMES),
-                Ok(ClientMessage::Dial { addresses, .. }) => {
+                Ok(DirectClientMessage::MoreKeys { keys, .. }) => assert!(keys.len() <= MOST_KEYS),
+                Ok(DirectClientMessage::Growing(blocks)) => {
+                    assert!(blocks.hashes.len() <= MOST_BLOCKS)
+                }
+                Ok(DirectClientMessage::Source { names, .. }) => assert!(names.len() <= MOST_NAMES),
+                Ok(DirectClientMessage::Dial { addresses, .. }) => {
                     assert!(addresses.len() <= MOST_ADDRESSES);
                 }
                 Err(e) => assert_shown_safely(&e.to_string(), false),
@@ -159,15 +161,17 @@ fn what_a_server_answers() {
         let whole = messages(FrameSplitter::of_server(), &bytes, bytes.len());
         assert_eq!(messages(FrameSplitter::of_server(), &bytes, cut), whole);
         for message in whole {
-            match ServerMessage::decode(&message) {
-                Ok(ServerMessage::Listening { port, software, .. }) => {
+            match DirectServerMessage::decode(&message) {
+                Ok(DirectServerMessage::Listening { port, software, .. }) => {
                     assert!(port > 0);
                     assert_shown_safely(&software, false);
                 }
-                Ok(ServerMessage::Addresses(list)) => assert!(list.len() <= MOST_ADDRESSES),
+                Ok(DirectServerMessage::Addresses(list)) => assert!(list.len() <= MOST_ADDRESSES),
                 // The reasons are escaped where they are shown.
                 Ok(
-                    ServerMessage::Refused(_) | ServerMessage::Taken(_) | ServerMessage::Dialed(..),
+                    DirectServerMessage::Refused(_)
+                    | DirectServerMessage::KeysAccepted(_)
+                    | DirectServerMessage::Dialed(..),
                 ) => {}
                 Err(e) => assert_shown_safely(&e.to_string(), false),
             }

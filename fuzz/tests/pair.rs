@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fuzz::{Corpus, operate, parse};
-use pair::control::{ControlDecoder, ControlMessage, StartConfig, marker};
+use pair::control::{ControlDecoder, RelayControlMessage, StartedRelayConfig, marker};
 use pair::{
-    AbortReason, DataFrame, Frame, MOST_DATA, Parser, SessionConfig, StripeId, StripedConnection,
+    AbortReason, DataFrame, FrameDecoder, MOST_DATA, SessionConfig, StripeFrame, StripeId,
+    StripedConnection,
 };
 
 fn frames() -> Corpus {
     let piece = |packed, bytes: &'static [u8]| {
-        Frame::Data(DataFrame {
+        StripeFrame::Data(DataFrame {
             offset: 0,
             len: 40,
             packed,
@@ -23,7 +24,7 @@ fn frames() -> Corpus {
     let all = [
         (
             "hello",
-            Frame::Hello {
+            StripeFrame::Hello {
                 token: [1; 16],
                 joins: false,
             },
@@ -36,18 +37,18 @@ fn frames() -> Corpus {
                 b"\x28\xb5\x2f\xfd\x20\x28\x45\x00\x00\x10\x07\x07\x01\x00\x23\x2b\x05",
             ),
         ),
-        ("end", Frame::End(40)),
+        ("end", StripeFrame::End(40)),
         (
             "ack",
-            Frame::Ack {
+            StripeFrame::Ack {
                 received: 0,
                 limit: 1 << 20,
             },
         ),
-        ("blocked", Frame::Blocked(65536)),
-        ("full", Frame::Full),
-        ("bye", Frame::Bye),
-        ("abort", Frame::Abort(AbortReason::Broken)),
+        ("blocked", StripeFrame::Blocked(65536)),
+        ("full", StripeFrame::Full),
+        ("bye", StripeFrame::Bye),
+        ("abort", StripeFrame::Abort(AbortReason::Broken)),
     ];
     let bytes = all.map(|(name, frame)| (name, frame.encode().to_vec()));
     Corpus(bytes.to_vec())
@@ -59,9 +60,9 @@ fn frames_of_anybody() {
     let corpus = frames();
     parse(2000, |u| {
         let bytes = corpus.mutant(u)?;
-        let mut whole = Parser::default();
+        let mut whole = FrameDecoder::default();
         whole.push(&bytes);
-        let mut parts = Parser::default();
+        let mut parts = FrameDecoder::default();
         for part in bytes.chunks(u.int_in_range(1..=7)?) {
             parts.push(part);
         }
@@ -71,7 +72,7 @@ fn frames_of_anybody() {
             let Ok(Some(frame)) = frame else {
                 break;
             };
-            let mut again = Parser::default();
+            let mut again = FrameDecoder::default();
             again.push(&frame.encode());
             assert_eq!(again.poll(), Ok(Some(frame)));
         }
@@ -85,28 +86,28 @@ fn control_messages_of_anybody() {
     let all = [
         (
             "here",
-            ControlMessage::Here {
+            RelayControlMessage::Hello {
                 software: "0.1.0".to_owned(),
                 key: "SHA256:x".to_owned(),
             },
         ),
         (
             "begin",
-            ControlMessage::Begin(StartConfig {
+            RelayControlMessage::Configure(StartedRelayConfig {
                 allow: vec!["SHA256:a".to_owned()],
                 target: "localhost:22".to_owned(),
-                ..StartConfig::default()
+                ..StartedRelayConfig::default()
             }),
         ),
-        ("listens", ControlMessage::Listens(22)),
-        ("failed", ControlMessage::Failed("why".to_owned())),
-        ("alive", ControlMessage::Alive),
-        ("open", ControlMessage::Open(1)),
+        ("listens", RelayControlMessage::Listening(22)),
+        ("failed", RelayControlMessage::Failed("why".to_owned())),
+        ("alive", RelayControlMessage::Keepalive),
+        ("open", RelayControlMessage::OpenStripe(1)),
         (
             "carried",
-            ControlMessage::Carried(1, Bytes::from_static(b"x")),
+            RelayControlMessage::StripeData(1, Bytes::from_static(b"x")),
         ),
-        ("gone", ControlMessage::Gone(1)),
+        ("gone", RelayControlMessage::StripeClosed(1)),
     ];
     let bytes = all.map(|(name, said)| (name, [&marker()[..], &said.encode()].concat()));
     let corpus = Corpus(bytes.to_vec());
@@ -147,19 +148,19 @@ fn sessions_with_anybody() {
                 false => u.arbitrary()?,
             };
             let frame = match u.int_in_range(0..=9)? {
-                0 => Frame::Data(DataFrame {
+                0 => StripeFrame::Data(DataFrame {
                     offset: offset.min(u64::MAX - 2 * MOST_DATA as u64),
                     len: len.min(3000),
                     packed: false,
                     bytes: vec![1; len.min(3000) as usize].into(),
                 }),
-                1 => Frame::End(offset),
-                2 => Frame::Ack {
+                1 => StripeFrame::End(offset),
+                2 => StripeFrame::Ack {
                     received: offset,
                     limit: u.arbitrary()?,
                 },
-                3 => Frame::Blocked(offset),
-                4 => Frame::Full,
+                3 => StripeFrame::Blocked(offset),
+                4 => StripeFrame::Full,
                 5 => {
                     session.write(&part);
                     let _ = session.poll(leg, &mut || now);
@@ -179,7 +180,7 @@ fn sessions_with_anybody() {
                     session.pass_on_end();
                     continue;
                 }
-                _ => Frame::Bye,
+                _ => StripeFrame::Bye,
             };
             if session.handle(leg, &frame, now).is_err() {
                 break;

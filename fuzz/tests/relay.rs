@@ -1,7 +1,7 @@
 //! Fuzzes the requests of a relay's clients, and the socket options of its command line.
 
 use fuzz::{Corpus, parse};
-use relay::entry::proxy::{ProxyAddresses, Version, header};
+use relay::entry::proxy::{ProxyAddresses, ProxyVersion, header};
 use relay::entry::{HeaderParse, http, proxy, socks};
 use relay::sockopt::SockOpts;
 
@@ -15,11 +15,11 @@ fn headers() -> Corpus {
     let v4 = ends("192.0.2.1:5", "198.51.100.1:22");
     let v6 = ends("[2001:db8::1]:5", "[2001:db8::2]:22");
     Corpus(vec![
-        ("line", header(Version::V1, v4)),
-        ("line of IPv6", header(Version::V1, v6)),
-        ("binary", header(Version::V2, v4)),
-        ("binary of IPv6", header(Version::V2, v6)),
-        ("local", header(Version::V2, None)),
+        ("line", header(ProxyVersion::V1, v4)),
+        ("line of IPv6", header(ProxyVersion::V1, v6)),
+        ("binary", header(ProxyVersion::V2, v4)),
+        ("binary of IPv6", header(ProxyVersion::V2, v6)),
+        ("local", header(ProxyVersion::V2, None)),
     ])
 }
 
@@ -36,7 +36,7 @@ fn is_settled<T: PartialEq + std::fmt::Debug>(
     }
     let mut long = bytes.to_vec();
     long.resize(longest.max(bytes.len()) + 16, b'x');
-    assert_ne!(read(&long), HeaderParse::More);
+    assert_ne!(read(&long), HeaderParse::Incomplete);
 }
 
 #[test]

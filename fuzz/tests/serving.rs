@@ -7,12 +7,12 @@ use std::path::Path;
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use fuzz::{mutate, operate};
-use serve::{Access, AnswerChunk, Export, Server};
+use serve::{Access, AnswerChunk, ExportedTree, SftpServer};
 use sftp::{
-    Attrs, Init, MetadataFlags, OpenFlags, PutFlags, Request, RequestId, Response, SplitOutput,
-    Splitter, Told, TreeFlags, frame,
+    Attrs, Init, MessageSplitter, MetadataFlags, OpenFlags, PutFlags, Request, RequestId, Response,
+    SplitOutput, Told, TreeFlags, frame,
 };
-use wire::Rest;
+use wire::RemainingBytes;
 
 const NAMES: [&[u8]; 12] = [
     b"a",
@@ -184,7 +184,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
             len: u.arbitrary()?,
         },
         40..=41 => Request::FsyncSet {
-            paths: Rest(u.choose(&[data, PATHS, b"".as_slice()])?),
+            paths: RemainingBytes(u.choose(&[data, PATHS, b"".as_slice()])?),
         },
         42 => Request::Statvfs { path },
         43 => Request::Fstatvfs { handle },
@@ -216,7 +216,7 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
         let before = names(&root);
 
         let mut input = Vec::new();
-        let extensions = Rest(&[]);
+        let extensions = RemainingBytes(&[]);
         frame(&mut input, |out| {
             Init {
                 version: 3,
@@ -233,8 +233,8 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
             input = mutate(u, &input)?;
         }
         let mut output = Vec::new();
-        let export = Export::beneath(&root, access).expect("Linux 5.6");
-        let mut server = Server::new(&export);
+        let export = ExportedTree::beneath(&root, access).expect("Linux 5.6");
+        let mut server = SftpServer::new(&export);
         let mut input = Bytes::from(input);
         let mut served = Ok(());
         while !input.is_empty() && served.is_ok() {
@@ -258,7 +258,7 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
 
         if !broken {
             served.expect("nothing was wrong with it");
-            let mut splitter = Splitter::new(1 << 20);
+            let mut splitter = MessageSplitter::new(1 << 20);
             let mut output = Bytes::from(output);
             let mut next = None;
             while let Some(piece) = splitter.next(&mut output).expect("sound lengths") {

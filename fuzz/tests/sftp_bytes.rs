@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use fuzz::{assert_shown_safely, mutate, parse, some_bytes};
 use sftp::{
-    Attrs, Client, InodeId, MetadataFlags, NameEntry, Names, OpenFlags, Options, Output, PutFlags,
-    Reply, Request, RequestId, Response, SplitOutput, Splitter, StatusCode, StatusText, Told,
-    TreeFlags, Version, frame, printable,
+    Attrs, ClientOptions, ClientOutput, InodeId, MessageSplitter, MetadataFlags, NameEntry, Names,
+    OpenFlags, PutFlags, Reply, Request, RequestId, Response, SftpClient, SplitOutput, StatusCode,
+    StatusText, Told, TreeFlags, Version, frame, printable,
 };
-use wire::{Field, Rest};
+use wire::{Field, RemainingBytes};
 
 /// A list of one extended attribute.
 const XATTRS: &[u8] = b"\0\0\0\x01\0\0\0\x06user.a\0\0\0\x01x";
@@ -122,7 +122,9 @@ fn requests() -> Vec<Request<'static>> {
             flags: TreeFlags::BEGIN,
             path,
         },
-        Request::FsyncSet { paths: Rest(PATHS) },
+        Request::FsyncSet {
+            paths: RemainingBytes(PATHS),
+        },
         Request::HoldRoot { path },
     ]
 }
@@ -163,36 +165,36 @@ fn responses(handle: &[u8]) -> Vec<Response<'_>> {
         },
         Response::Attrs { attrs },
         Response::ExtendedReply {
-            body: Rest(&[0; 88]),
+            body: RemainingBytes(&[0; 88]),
         },
         Response::ExtendedReply {
-            body: Rest(&[0; 32]),
+            body: RemainingBytes(&[0; 32]),
         },
         // get-file: no attributes, and data of nine bytes or of one more than requested.
         Response::ExtendedReply {
-            body: Rest(b"\0\0\0\0\x01\0\0\0\x09all of it"),
+            body: RemainingBytes(b"\0\0\0\0\x01\0\0\0\x09all of it"),
         },
         Response::ExtendedReply {
-            body: Rest(b"\0\0\0\0\x01\0\0\0\x0aall of it!"),
+            body: RemainingBytes(b"\0\0\0\0\x01\0\0\0\x0aall of it!"),
         },
         // get-xattrs, set-metadata, and a hole.
-        Response::ExtendedReply { body: Rest(XATTRS) },
+        Response::ExtendedReply { body: RemainingBytes(XATTRS) },
         Response::ExtendedReply {
-            body: Rest(b"\0\0\0\x02\0\0\0\x02no"),
+            body: RemainingBytes(b"\0\0\0\x02\0\0\0\x02no"),
         },
         Response::ExtendedReply {
-            body: Rest(b"\0\0\0\0\0\0\0\0\0\x01\0\0"),
+            body: RemainingBytes(b"\0\0\0\0\0\0\0\0\0\x01\0\0"),
         },
         // list-tree: an entry, a directory, its end, and a failure.
         Response::ExtendedReply {
-            body: Rest(
+            body: RemainingBytes(
                 b"\x01\0\0\0\x01a\0\0\0\0\x02\0\0\0\x02..\0\0\0\0\x03\x04\0\0\0\x03\0\0\0\x02no\x03",
             ),
         },
         // The same answers compressed: a zstd frame with one uncompressed block, which holds the
         // end of a directory.
         Response::ExtendedReply {
-            body: Rest(b"\x06\0\0\0\x01\x28\xb5\x2f\xfd\0\0\x09\0\0\x03"),
+            body: RemainingBytes(b"\x06\0\0\0\x01\x28\xb5\x2f\xfd\0\0\x09\0\0\x03"),
         },
     ]
 }
@@ -205,7 +207,7 @@ fn version() -> Vec<u8> {
     }
     let version = Version {
         version: 3,
-        extensions: Rest(&pairs),
+        extensions: RemainingBytes(&pairs),
     };
     let mut out = Vec::new();
     frame(&mut out, |out| version.encode(out));
@@ -285,17 +287,17 @@ fn splitters_do_not_mind_how_a_stream_is_cut() {
         let stream = mutate(u, &stream)?;
         for streaming in [false, true] {
             let new = || match streaming {
-                true => Splitter::streaming_data(bound),
-                false => Splitter::new(bound),
+                true => MessageSplitter::streaming_data(bound),
+                false => MessageSplitter::new(bound),
             };
             let whole = split(&mut new(), &stream, usize::MAX, bound);
             let step = u.int_in_range(1..=40)?;
             assert_eq!(split(&mut new(), &stream, step, bound), whole);
         }
         // A WRITE that arrives in pieces is checked more strictly than a complete one.
-        let whole = split(&mut Splitter::new(bound), &stream, usize::MAX, bound);
+        let whole = split(&mut MessageSplitter::new(bound), &stream, usize::MAX, bound);
         let step = u.int_in_range(1..=4000)?;
-        let mut streaming = Splitter::streaming_writes(bound, bound);
+        let mut streaming = MessageSplitter::streaming_writes(bound, bound);
         let pieces = split(&mut streaming, &stream, step, bound);
         match pieces.1 {
             true => assert!(whole.0.starts_with(&pieces.0)),
@@ -316,7 +318,7 @@ fn without_what_lies_behind(message: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the messages, the data by request, and if the stream ended in an error.
-fn split(s: &mut Splitter, stream: &[u8], step: usize, bound: u32) -> (Vec<Vec<u8>>, bool) {
+fn split(s: &mut MessageSplitter, stream: &[u8], step: usize, bound: u32) -> (Vec<Vec<u8>>, bool) {
     let mut got: Vec<Vec<u8>> = Vec::new();
     for chunk in stream.chunks(step.min(stream.len().max(1))) {
         let mut input = Bytes::copy_from_slice(chunk);
@@ -358,14 +360,14 @@ fn split(s: &mut Splitter, stream: &[u8], step: usize, bound: u32) -> (Vec<Vec<u
 #[test]
 fn replies_to_the_client() {
     parse(4096, |u| {
-        let mut client = Client::new(Options::default());
+        let mut client = SftpClient::new(ClientOptions::default());
         let known = requests();
         let mut ids = Vec::new();
         for _ in 0..u.int_in_range(0..=12)? {
             ids.push(client.request(u.choose(&known)?));
         }
         while let Some(output) = client.poll_output() {
-            assert!(matches!(output, Output::Bytes(_)));
+            assert!(matches!(output, ClientOutput::Bytes(_)));
         }
         let mut stream = version();
         if u.ratio(1, 4)? {

@@ -1,11 +1,11 @@
-//! Fuzzes what is read back from a plan's folder: no content causes a panic, no step leads out of the
-//! target, and whatever is accepted is written again as it was read.
+//! Fuzzes what is read back from a plan's folder: no content causes a panic, no step leads out of
+//! the target, and whatever is accepted is written again as it was read.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::{Corpus, parse};
 use shard::{
-    Attributes, Figures, Header, Lease, Place, Record, ShardState, ShardTotals, Totals, TreeCheck,
-    decode,
+    HolderProcess, Lease, PlanHeader, PlanTotals, PlannedAttributes, ShardFigures, ShardRecord,
+    ShardState, ShardTotals, TreeCheck, decode,
 };
 
 /// Checksum of the tests: of the mutants, only those pass that it is computed for.
@@ -14,8 +14,8 @@ fn sum(bytes: &[u8]) -> String {
     format!("{:064x}", bytes.iter().fold(7, add))
 }
 
-fn attributes(u: &mut Unstructured<'_>) -> Result<Attributes> {
-    Ok(Attributes {
+fn attributes(u: &mut Unstructured<'_>) -> Result<PlannedAttributes> {
+    Ok(PlannedAttributes {
         mode: Option::<u16>::arbitrary(u)?.map(|mode| mode & 0o7777),
         owner: Arbitrary::arbitrary(u)?,
         modified: Arbitrary::arbitrary(u)?,
@@ -25,28 +25,28 @@ fn attributes(u: &mut Unstructured<'_>) -> Result<Attributes> {
 
 fn shard(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    Record::Enter(Vec::new(), attributes(u)?).write(&mut bytes);
+    ShardRecord::Enter(Vec::new(), attributes(u)?).write(&mut bytes);
     let mut depth = 1;
     for n in 0..u.int_in_range(0..=30)? {
         let name = format!("name{n}").into_bytes();
         let record = match u.int_in_range(0..=3)? {
-            0 => Record::File(name, u.int_in_range(0..=1 << 40)?, attributes(u)?),
-            1 => Record::Symlink(name, attributes(u)?),
+            0 => ShardRecord::File(name, u.int_in_range(0..=1 << 40)?, attributes(u)?),
+            1 => ShardRecord::Symlink(name, attributes(u)?),
             2 if depth > 1 => {
                 depth -= 1;
-                Record::Leave
+                ShardRecord::Leave
             }
             _ => {
                 depth += 1;
-                Record::Enter(name, attributes(u)?)
+                ShardRecord::Enter(name, attributes(u)?)
             }
         };
         record.write(&mut bytes);
     }
     for _ in 0..depth {
-        Record::Leave.write(&mut bytes);
+        ShardRecord::Leave.write(&mut bytes);
     }
-    Record::End.write(&mut bytes);
+    ShardRecord::End.write(&mut bytes);
     Ok(bytes)
 }
 
@@ -65,16 +65,16 @@ fn follow(mut bytes: &[u8]) -> Option<u64> {
             return None;
         }
         match record {
-            Record::Enter(name, _) => path.push(name),
-            Record::Leave => drop(path.pop()),
-            Record::File(name, ..) | Record::Symlink(name, _) => {
+            ShardRecord::Enter(name, _) => path.push(name),
+            ShardRecord::Leave => drop(path.pop()),
+            ShardRecord::File(name, ..) | ShardRecord::Symlink(name, _) => {
                 let all = path.iter().skip(1).chain([&name]);
                 for part in all {
                     assert!(!part.is_empty() && part != b"." && part != b"..");
                     assert!(!part.contains(&b'/') && !part.contains(&0));
                 }
             }
-            Record::End => {}
+            ShardRecord::End => {}
         }
         assert!(path.len() <= 4096);
     }
@@ -111,7 +111,7 @@ fn header(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         Ok(ShardTotals {
             len: Arbitrary::arbitrary(u)?,
             sum: sum(&u.int_in_range(0..=9u8)?.to_be_bytes()),
-            totals: Totals {
+            totals: PlanTotals {
                 files: u.int_in_range(0..=1 << 40)?,
                 symlinks: u.int_in_range(0..=1 << 40)?,
                 bytes: u.int_in_range(0..=1 << 50)?,
@@ -122,7 +122,7 @@ fn header(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     for _ in 0..u.int_in_range(0..=5)? {
         shards.push(file(u)?);
     }
-    let header = Header {
+    let header = PlanHeader {
         source: [b"s".to_vec(), Vec::arbitrary(u)?].concat(),
         target: [b"t".to_vec(), Vec::arbitrary(u)?].concat(),
         directories: Arbitrary::arbitrary(u)?,
@@ -137,7 +137,7 @@ fn headers_are_bounded_and_survive_their_text() {
     let corpus = corpus(header);
     parse(4096, |u| {
         let sound = header(u)?;
-        let (read, _) = Header::parse(&sound, sum).expect("ours");
+        let (read, _) = PlanHeader::parse(&sound, sum).expect("ours");
         assert_eq!(read.write(sum).into_bytes(), sound);
         // A mutant whose checksum is right as well reaches the rest of the parser.
         let mut mutant = corpus.mutant(u)?;
@@ -146,7 +146,7 @@ fn headers_are_bounded_and_survive_their_text() {
             let end = format!("end {}\n", sum(&mutant));
             mutant.extend_from_slice(end.as_bytes());
         }
-        match Header::parse(&mutant, sum) {
+        match PlanHeader::parse(&mutant, sum) {
             Ok((header, _)) => {
                 assert!(!header.shards.is_empty() && header.totals().is_some());
                 assert_eq!(header.write(sum).into_bytes(), mutant);
@@ -174,16 +174,16 @@ fn lease(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         ])?,
         beat: Arbitrary::arbitrary(u)?,
         seconds: u.int_in_range(1..=86_400)?,
-        place: Place {
+        place: HolderProcess {
             host: word(u)?,
             boot: word(u)?,
             namespace: word(u)?,
             process: Arbitrary::arbitrary(u)?,
             start: Arbitrary::arbitrary(u)?,
         },
-        figures: Figures {
+        figures: ShardFigures {
             bytes: Arbitrary::arbitrary(u)?,
-            ..Figures::default()
+            ..ShardFigures::default()
         },
         reason: Vec::arbitrary(u)?,
     };

@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 use fuzz::peers::{config, drain, first_flights, proposal, transport};
 use fuzz::{Corpus, assert_shown_safely, mutate, parse, some_bytes};
 use ssh::Role;
-use ssh::transport::{Proposal, Transport};
+use ssh::transport::{AlgorithmProposal, Transport};
 use wire::PacketBuf;
 
-fn plain(kex: &str) -> Proposal {
-    Proposal {
+fn plain(kex: &str) -> AlgorithmProposal {
+    AlgorithmProposal {
         kex: vec![kex.into()],
         host_key: vec!["ssh-ed25519".into()],
         ciphers: vec!["aes128-ctr".into(), "aes256-gcm@openssh.com".into()],
@@ -76,7 +76,7 @@ fn mutated_transcripts() {
         downs.push((kex, down));
     }
     let kexes = ups.iter().map(|(k, _)| (*k).to_owned()).collect();
-    let offer = Proposal {
+    let offer = AlgorithmProposal {
         kex: kexes,
         ..plain("")
     };

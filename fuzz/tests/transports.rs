@@ -55,7 +55,11 @@ struct End {
 }
 
 impl End {
-    fn new(role: Role, u: &mut Unstructured<'_>, offer: &ssh::transport::Proposal) -> Result<Self> {
+    fn new(
+        role: Role,
+        u: &mut Unstructured<'_>,
+        offer: &ssh::transport::AlgorithmProposal,
+    ) -> Result<Self> {
         let mut config = config(role, offer.clone());
         if role == Role::Client {
             let guesses = [KexGuess::Never, KexGuess::Remembered, KexGuess::ByVersion];

@@ -2,10 +2,10 @@
 //! and values are written as they were read.
 
 use fuzz::{parse, some_bytes};
-use wire::{Field, Mpint, NameList, Reader, Rest, WireError};
+use wire::{Field, FieldReader, Mpint, NameList, RemainingBytes, WireError};
 
 fn same<'a, T: Field<'a> + PartialEq + std::fmt::Debug>(bytes: &'a [u8]) {
-    let mut r = Reader::new(bytes);
+    let mut r = FieldReader::new(bytes);
     if let Ok(value) = T::read(&mut r) {
         let taken = bytes.len() - r.left();
         let mut out = Vec::new();
@@ -30,7 +30,7 @@ fn what_is_read_is_written_the_same() {
         same::<[u8; 16]>(&bytes);
         same::<Mpint<'_>>(&bytes);
         same::<NameList<'_>>(&bytes);
-        same::<Rest<'_>>(&bytes);
+        same::<RemainingBytes<'_>>(&bytes);
         Ok(())
     });
 }
@@ -39,7 +39,7 @@ fn what_is_read_is_written_the_same() {
 fn any_order_of_reads_stays_inside_the_message() {
     parse(4096, |u| {
         let bytes = some_bytes(u)?;
-        let mut r = Reader::new(&bytes);
+        let mut r = FieldReader::new(&bytes);
         let mut taken = 0;
         while !u.is_empty() {
             let before = r.left();

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use fuzz::{Corpus, parse, some_bytes};
-use shim::program::{Program, look};
-use shim::rules::{NetworkRule, Rules};
+use shim::program::{ProgramKind, look};
+use shim::rules::{NetworkRule, WrapRules};
 
 #[test]
 fn rules() {
@@ -22,7 +22,7 @@ fn rules() {
             true => (u.arbitrary::<[u8; 4]>()?, u.arbitrary()?).into(),
             false => (u.arbitrary::<[u8; 16]>()?, u.arbitrary()?).into(),
         };
-        match Rules::parse(&text) {
+        match WrapRules::parse(&text) {
             Ok(rules) => {
                 assert!(rules.dscp < 64 && (rules.tune || !rules.always));
                 assert!(rules.report.is_none_or(|file| file.starts_with('/')));
@@ -51,7 +51,7 @@ fn files_of_programs() {
             true => some_bytes(u)?,
             false => corpus.mutant(u)?,
         };
-        if let Program::Script { interpreter, .. } = look(&bytes, &own) {
+        if let ProgramKind::Script { interpreter, .. } = look(&bytes, &own) {
             assert!(interpreter.starts_with(b"/"));
         }
         Ok(())

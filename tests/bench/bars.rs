@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use measure::{Metric, Requirement, Scenario, ToolResult};
+use measure::{GoalResult, Scenario, ScenarioMetric, ToolResult};
 
 use crate::watch::rate_between;
 
@@ -87,7 +87,7 @@ impl Asked {
     }
 
     /// Judges the requirement for the tool `ours`.
-    pub(crate) fn judged(self, ours: &str, scenario: &Scenario) -> Requirement {
+    pub(crate) fn judged(self, ours: &str, scenario: &Scenario) -> GoalResult {
         let name = ours;
         let ours = scenario.entry(ours);
         let median =
@@ -96,7 +96,7 @@ impl Asked {
                 Some(figure(entry?)?.median)
             };
         let main = |entry: &ToolResult| entry.spread(|sample| sample.figure(scenario.measure));
-        let rate = |entry: &ToolResult| entry.spread(|sample| sample.figure(Metric::Rate));
+        let rate = |entry: &ToolResult| entry.spread(|sample| sample.figure(ScenarioMetric::Rate));
         let seconds = |entry: &ToolResult| entry.spread(|sample| sample.seconds);
         let better = |entry: &ToolResult| {
             median(Some(entry), &main).map(|figure| goodness(scenario.measure, figure))
@@ -134,8 +134,9 @@ impl Asked {
                 )
             }
             Self::Files(bar) => {
-                let files =
-                    |entry: &ToolResult| entry.spread(|sample| sample.figure(Metric::Files));
+                let files = |entry: &ToolResult| {
+                    entry.spread(|sample| sample.figure(ScenarioMetric::Files))
+                };
                 (
                     "files a second".to_owned(),
                     bar,
@@ -184,7 +185,7 @@ impl Asked {
             }
             Self::ShareOfBothCpu(bar, tool) => {
                 let cpu = |entry: &ToolResult| {
-                    let both = |sample: &measure::Sample| {
+                    let both = |sample: &measure::ScenarioRun| {
                         sample.client_cpu_seconds + sample.server_cpu_seconds.unwrap_or(f64::NAN)
                     };
                     Some(entry.spread(both)?.median)
@@ -260,7 +261,7 @@ impl Asked {
                 )
             }
             Self::OfProcessors(share, tool) => {
-                let both = |sample: &measure::Sample| {
+                let both = |sample: &measure::ScenarioRun| {
                     let server = sample.server_cpu_seconds.unwrap_or(f64::NAN);
                     (sample.client_cpu_seconds + server) / (sample.bytes as f64 / 1e9)
                 };
@@ -304,7 +305,7 @@ impl Asked {
             }
         };
         let met = measured.is_some_and(|value| if at_most { value <= bar } else { value >= bar });
-        Requirement {
+        GoalResult {
             what,
             measured,
             bar,
@@ -338,7 +339,7 @@ fn aes_gcm() -> [f64; 2] {
 const AES_TIME: Duration = Duration::from_millis(200);
 
 /// Converts a figure so that larger is better.
-fn goodness(measure: Metric, figure: f64) -> f64 {
+fn goodness(measure: ScenarioMetric, figure: f64) -> f64 {
     if measure.less_is_better() {
         1.0 / figure
     } else {

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use measure::Payload;
+use measure::PayloadSize;
 use testkit::Seed;
 
 const CHUNK: usize = 16 << 20;
@@ -67,7 +67,7 @@ impl Content {
 
     /// Returns the bytes of memory that source and copy take.
     pub(crate) fn room(self) -> u64 {
-        let Payload { files, bytes } = self.payload();
+        let PayloadSize { files, bytes } = self.payload();
         // With an old version there are two files on either side.
         let copies = if self.old().is_some() { 4 } else { 2 };
         (bytes + files * 8192) * copies + (256 << 20)
@@ -111,8 +111,8 @@ impl Content {
     }
 
     /// Returns the number of files and bytes.
-    pub(crate) fn payload(self) -> Payload {
-        let mut payload = Payload { files: 0, bytes: 0 };
+    pub(crate) fn payload(self) -> PayloadSize {
+        let mut payload = PayloadSize { files: 0, bytes: 0 };
         for size in self.sizes() {
             payload.files += 1;
             payload.bytes += size;
@@ -202,8 +202,8 @@ fn words(len: usize) -> Vec<u8> {
 }
 
 /// Counts files and bytes, including unfinished files.
-pub(crate) fn count(root: &Path) -> Payload {
-    let mut payload = Payload { files: 0, bytes: 0 };
+pub(crate) fn count(root: &Path) -> PayloadSize {
+    let mut payload = PayloadSize { files: 0, bytes: 0 };
     let mut next = vec![root.to_owned()];
     while let Some(path) = next.pop() {
         let Ok(data) = fs::symlink_metadata(&path) else {

@@ -8,7 +8,7 @@ use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use measure::{RunOutcome, Sample};
+use measure::{RunOutcome, ScenarioRun};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use sys::children_usage;
@@ -40,7 +40,7 @@ fn read(job: &Path) -> io::Result<Job> {
     Ok(serde_json::from_str(&fs::read_to_string(job)?)?)
 }
 
-fn run(job: &Job) -> io::Result<Sample> {
+fn run(job: &Job) -> io::Result<ScenarioRun> {
     let server = match &job.server {
         Some(server) => server.clone(),
         None => in_lab()?,
@@ -78,7 +78,7 @@ fn run(job: &Job) -> io::Result<Sample> {
             .zip(server_before)
             .map(|(after, before)| after.saturating_sub(before)),
     };
-    let mut sample = Sample {
+    let mut sample = ScenarioRun {
         seconds: run.elapsed.as_secs_f64(),
         bytes: job.payload.bytes,
         files: job.payload.files,
@@ -237,7 +237,7 @@ fn without_places(job: &Job, text: &str) -> String {
 
 /// Fills the sample of iperf3, which copies no file and reports itself how many bytes arrived in
 /// which time.
-fn iperf(job: &Job, sample: &mut Sample) {
+fn iperf(job: &Job, sample: &mut ScenarioRun) {
     let text = fs::read(job.scratch.join("stdout")).unwrap_or_default();
     let said: Value = serde_json::from_slice(&text).unwrap_or_default();
     let received = &said["end"]["sum_received"];

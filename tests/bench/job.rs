@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use measure::Payload;
+use measure::PayloadSize;
 use serde::{Deserialize, Serialize};
 
 /// Server that a tool connects to.
@@ -52,7 +52,7 @@ pub(crate) struct Job {
     pub(crate) scratch: PathBuf,
     /// Name of the file or tree in both folders.
     pub(crate) name: String,
-    pub(crate) payload: Payload,
+    pub(crate) payload: PayloadSize,
     /// Bytes are counted as they leave this side, rather than as they arrive.
     pub(crate) up: bool,
     /// The command runs once before, unmeasured.

@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use measure::Payload;
+use measure::PayloadSize;
 
 /// Bytes written at once.
 const CHUNK: usize = 2 << 20;
@@ -49,7 +49,7 @@ pub(crate) struct Giving {
 
 impl Warm {
     /// Takes as much memory as a run of `payload` writes, and more, in a file at `path`.
-    pub(crate) fn take(path: &Path, payload: Payload) -> io::Result<Self> {
+    pub(crate) fn take(path: &Path, payload: PayloadSize) -> io::Result<Self> {
         let mut file = File::create(path)?;
         // A small file takes at least one page.
         let bytes = payload.bytes + payload.files * 4096;
@@ -153,7 +153,7 @@ mod tests {
     fn what_is_taken_is_given_and_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("warm");
-        let payload = Payload {
+        let payload = PayloadSize {
             files: 3,
             bytes: 20 << 20,
         };

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use longhaul_tests::round_trips::Before;
 use longhaul_tests::{Program, Scene};
 use measure::{
-    CopyDirection, Race, RoundTrips, RunOutcome, SCHEMA, Sample, Scenario as Measured,
-    Tool as Described, ToolResult,
+    CopyDirection, RaceResult, RaceTool as Described, RunOutcome, SCHEMA, Scenario as Measured,
+    ScenarioRun, ToolResult, ToolRoundTrips,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ struct Ground<'a> {
 }
 
 /// Runs the chosen scenarios.
-pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
+pub(crate) fn run(settings: &Settings) -> Result<RaceResult, String> {
     let place = tempfile::Builder::new()
         .prefix("longhaul-bench-")
         .tempdir_in(&settings.memory)
@@ -73,7 +73,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
         .flat_map(|scenario| scenario.ways.iter().map(move |way| (scenario, *way)))
         .filter(|(scenario, way)| scenario.chosen(settings, *way))
         .collect();
-    let mut race = Race {
+    let mut race = RaceResult {
         schema: SCHEMA,
         date: report::today(),
         preset: preset(settings, all),
@@ -100,7 +100,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
 
 /// Measures round trips of longhaul and scp with two lengths of a path, so that processor time
 /// cancels out.
-fn round_trips(settings: &Settings) -> Vec<RoundTrips> {
+fn round_trips(settings: &Settings) -> Vec<ToolRoundTrips> {
     let named = settings.wants_scenario("round-trips");
     if !named.unwrap_or(settings.preset != Preset::Sweep) {
         return Vec::new();
@@ -125,7 +125,7 @@ fn round_trips(settings: &Settings) -> Vec<RoundTrips> {
         ] {
             let number = longhaul_tests::round_trips::measure(&mut scene, before);
             eprintln!("round trips, {when}: {name} {number:.1}");
-            rows.push(RoundTrips {
+            rows.push(ToolRoundTrips {
                 tool: name.to_owned(),
                 when: when.to_owned(),
                 number,
@@ -265,7 +265,7 @@ impl Ground<'_> {
         tool: &Tool,
         command: Vec<String>,
         content: Content,
-    ) -> Sample {
+    ) -> ScenarioRun {
         match self.try_sample(scenario, result, tool, command, content) {
             Ok(sample) => sample,
             Err(why) => {
@@ -283,7 +283,7 @@ impl Ground<'_> {
         tool: &Tool,
         command: Vec<String>,
         content: Content,
-    ) -> Result<Sample, String> {
+    ) -> Result<ScenarioRun, String> {
         let scratch = self.folder("scratch");
         let _ = fs::remove_dir_all(&scratch);
         fs::create_dir_all(&scratch).map_err(|error| error.to_string())?;
@@ -303,7 +303,7 @@ impl Ground<'_> {
             target: self.folder("target"),
             name: content.name().to_owned(),
             payload: if tool.server == ServerKind::Iperf {
-                measure::Payload { files: 0, bytes: 0 }
+                measure::PayloadSize { files: 0, bytes: 0 }
             } else {
                 result.payload
             },
@@ -351,7 +351,8 @@ impl Ground<'_> {
             let last = said.lines().rev().find(|line| !line.trim().is_empty());
             return Err(last.unwrap_or("the run ended without a word").to_owned());
         };
-        let mut sample: Sample = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let mut sample: ScenarioRun =
+            serde_json::from_str(&text).map_err(|error| error.to_string())?;
         sample.path = path_figures(&figures);
         Ok(sample)
     }
@@ -362,8 +363,8 @@ fn path_figures(file: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-fn failed(why: &str) -> Sample {
-    Sample {
+fn failed(why: &str) -> ScenarioRun {
+    ScenarioRun {
         ending: RunOutcome::Failed {
             why: why.to_owned(),
         },
@@ -379,7 +380,7 @@ fn failed(why: &str) -> Sample {
     }
 }
 
-fn say(result: &Measured, tool: &str, sample: &Sample) {
+fn say(result: &Measured, tool: &str, sample: &ScenarioRun) {
     let since = {
         static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         START.get_or_init(Instant::now).elapsed().as_secs()

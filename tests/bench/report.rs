@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use measure::{Machine, Race, compare, keep, page, table};
+use measure::{MachineProperties, RaceResult, compare, keep, page, table};
 use testkit::Run;
 use testkit::missing::checkout;
 
@@ -13,7 +13,7 @@ use crate::settings::Settings;
 const UNFINISHED: &str = "unfinished.json";
 
 /// Prints the table, stores result and page, and compares with the last stored result.
-pub(crate) fn keep(settings: &Settings, race: Race) -> Result<(), String> {
+pub(crate) fn keep(settings: &Settings, race: RaceResult) -> Result<(), String> {
     println!("{}", table::table(&race));
     let former = keep::last(&settings.results);
     if let Some(former) = former {
@@ -34,7 +34,7 @@ pub(crate) fn keep(settings: &Settings, race: Race) -> Result<(), String> {
 }
 
 /// Stores the results so far: a race takes hours and may be interrupted.
-pub(crate) fn keep_unfinished(settings: &Settings, race: &Race) {
+pub(crate) fn keep_unfinished(settings: &Settings, race: &RaceResult) {
     let written = fs::create_dir_all(&settings.results).and_then(|()| {
         let text = serde_json::to_string(race)?;
         fs::write(settings.results.join(UNFINISHED), text)
@@ -86,7 +86,7 @@ pub(crate) fn today() -> String {
 }
 
 /// Describes what the figures depend on, without the machine's name.
-pub(crate) fn machine() -> Machine {
+pub(crate) fn machine() -> MachineProperties {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let model = cpu
@@ -109,7 +109,7 @@ pub(crate) fn machine() -> Machine {
     };
     let checkout = checkout().display().to_string();
     let commit = said(&["git", "-C", &checkout, "rev-parse", "--short", "HEAD"]);
-    Machine {
+    MachineProperties {
         cpu: model.map(|(_, name)| name.trim().to_owned()),
         cores: std::thread::available_parallelism().map_or(0, usize::from),
         kernel: said(&["uname", "-sr"]),

@@ -6,7 +6,7 @@ mod programs;
 
 use std::io::{self, Write};
 
-use measure::{CopyDirection, Metric, PublishedReport};
+use measure::{CopyDirection, PublishedReport, ScenarioMetric};
 
 use crate::bars::Asked;
 use crate::content::Content;
@@ -47,7 +47,7 @@ pub(crate) struct Scenario {
     pub(crate) sshd: &'static [&'static str],
     /// The command has run once before on the same path, so that it can use its host memory.
     pub(crate) primed: bool,
-    pub(crate) measure: Metric,
+    pub(crate) measure: ScenarioMetric,
     pub(crate) quick: Quick,
     /// Time limit of a run in the full race, in seconds.
     pub(crate) limit: f64,
@@ -84,7 +84,7 @@ const PLAIN: Scenario = Scenario {
     among: &[],
     sshd: &[],
     primed: false,
-    measure: Metric::Rate,
+    measure: ScenarioMetric::Rate,
     quick: Quick::No,
     limit: 120.0,
     reference_cc: None,
@@ -210,7 +210,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 2_000,
             size: 4096,
         },
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         quick: Quick::Share(1.0),
         asked: &[Asked::Seconds(2.2), Asked::ShareOfTime(0.75, "tar")],
         ..TRANSATLANTIC
@@ -219,7 +219,7 @@ const SCENARIOS: &[Scenario] = &[
         name: "transatlantic-mixed",
         about: "1 Gbit/s at 114 ms: a tree of mixed sizes, up to 1 MiB.",
         content: Content::Mixed { files: 20_000 },
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         asked: &[Asked::Best],
         ..TRANSATLANTIC
     },
@@ -230,7 +230,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 100_000,
             size: 4096,
         },
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         asked: &[Asked::Files(8_000.0), Asked::Best],
         ..TRANSATLANTIC
     },
@@ -243,7 +243,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 40_000,
             size: 4096,
         },
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         held: &["--connections", "1"],
         asked: &[Asked::Files(4_000.0)],
         ..TRANSATLANTIC
@@ -252,7 +252,7 @@ const SCENARIOS: &[Scenario] = &[
         name: "transatlantic-tiny",
         about: "1 Gbit/s at 114 ms: one file of 1 KiB, which is connecting and little else.",
         content: Content::File(1024),
-        measure: Metric::Seconds,
+        measure: ScenarioMetric::Seconds,
         quick: Quick::Up(1.0),
         asked: &[Asked::RoundTrips(11.5), Asked::Best],
         ..TRANSATLANTIC
@@ -261,7 +261,7 @@ const SCENARIOS: &[Scenario] = &[
         name: "transatlantic-tiny-again",
         about: "The same after the same command ran once, so that it may remember the host.",
         content: Content::File(1024),
-        measure: Metric::Seconds,
+        measure: ScenarioMetric::Seconds,
         primed: true,
         asked: &[Asked::RoundTrips(8.0), Asked::Best],
         ..TRANSATLANTIC
@@ -391,7 +391,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 10_000,
             size: 4096,
         },
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         quick: Quick::Share(1.0),
         asked: &[Asked::Times(1.0, "rsync")],
         ..PLAIN
@@ -403,7 +403,7 @@ const SCENARIOS: &[Scenario] = &[
             files: 1_000_000,
             size: 64,
         },
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         limit: 600.0,
         asked: &[Asked::Memory(150.0)],
         ..PLAIN
@@ -579,7 +579,7 @@ impl Scenario {
         Ask {
             way,
             file: self.content.is_file(),
-            tiny: self.measure != Metric::Rate,
+            tiny: self.measure != ScenarioMetric::Rate,
             name: self.content.name(),
             compress: self.compress,
             dscp: self.dscp,

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use ssh::direct_control::{FrameSplitter, MoreKeys, ServerMessage, StartRequest};
+use ssh::direct_control::{DirectServerMessage, FrameSplitter, MoreKeysRequest, StartRequest};
 use testkit::keys::{KeyKind, KeyPair};
 use testkit::process::words;
 
@@ -85,10 +85,10 @@ impl Once {
     }
 
     /// Returns the next message of the server.
-    fn hears(&mut self) -> ServerMessage {
+    fn hears(&mut self) -> DirectServerMessage {
         loop {
             if let Some(message) = self.frames.next_message().expect("a message") {
-                return ServerMessage::decode(&message).expect("a message of its");
+                return DirectServerMessage::decode(&message).expect("a message of its");
             }
             let mut bytes = [0; 4096];
             let n = self.output.read(&mut bytes).expect("it is there");
@@ -99,7 +99,7 @@ impl Once {
 
     fn listens(&mut self, keys: &[&[u8]]) -> At {
         self.begin(VERSION, keys);
-        let ServerMessage::Listening {
+        let DirectServerMessage::Listening {
             port,
             user,
             host_key,
@@ -121,7 +121,7 @@ impl Once {
 
     fn refuses(&mut self) -> String {
         match self.hears() {
-            ServerMessage::Refused(why) => why,
+            DirectServerMessage::Refused(why) => why,
             other => panic!("{other:?}"),
         }
     }
@@ -217,13 +217,13 @@ fn each_key_lets_in_once_and_nobody_else_comes_in() {
     // More keys are sent over the same channel. There is no shell, no command and no forwarding.
     let keys = direct_control::write_keys([&other_blob[..]]);
     once.say(
-        &MoreKeys {
+        &MoreKeysRequest {
             number: 5,
             keys: &keys,
         }
         .to_bytes(),
     );
-    assert!(matches!(once.hears(), ServerMessage::Taken(5)));
+    assert!(matches!(once.hears(), DirectServerMessage::KeysAccepted(5)));
     let run = client("ssh", &at, &other).arg("-l").arg(&at.user);
     let outcome = run.args(["127.0.0.1", "echo ran"]).run();
     assert!(

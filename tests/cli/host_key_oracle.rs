@@ -16,12 +16,12 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul_tests::longhaul;
 use ssh::key::PublicKey;
 use testkit::{KeyKind, KeyPair, Peer, PeerBuilder, Run, Seed};
-use transfer::config::{Algorithms, StrictHostKeyChecking as Strict, Tokens};
+use transfer::config::{AlgorithmList, StrictHostKeyChecking as Strict, TokenValues};
 use transfer::known_hosts::{
-    self, Accepted, HostKeyError, HostKeyVerdict, HostName, KnownHosts, KnownHostsCommand, Lookup,
-    RevokedKeys,
+    self, AcceptedHostKey, HostKeyError, HostKeyVerdict, HostName, KnownHosts, KnownHostsCommand,
+    LookupPurpose, RevokedKeys,
 };
-use transfer::prompt::{Answer, EchoMode, Prompt, PromptError};
+use transfer::prompt::{EchoMode, Prompt, PromptAnswer, PromptError};
 
 /// Number of cases in `make test`, about 40 ms each.
 const FEW: u64 = 200;
@@ -417,7 +417,7 @@ fn theirs(world: &World, case: &Case, laid: &Laid) -> (Decision, String) {
 struct No(bool);
 
 impl Prompt for No {
-    fn ask(&mut self, _: &str, _: EchoMode) -> Result<Answer, PromptError> {
+    fn ask(&mut self, _: &str, _: EchoMode) -> Result<PromptAnswer, PromptError> {
         self.0 = true;
         Err(PromptError::Cancelled)
     }
@@ -445,16 +445,16 @@ fn ours(world: &World, case: &Case, laid: &Laid) -> (Decision, Option<HostKeyVer
     if let Some(command) = laid.known_hosts_command() {
         let command = KnownHostsCommand::parse(&command).expect("a command");
         let command = command.expect("not none");
-        let lookup = Lookup::HostName;
-        match command.run(&Tokens::default(), lookup, &name, Some(&key)) {
+        let lookup = LookupPurpose::HostName;
+        match command.run(&TokenValues::default(), lookup, &name, Some(&key)) {
             Ok(lines) => known.add_command_output(&lines),
             Err(_) => return (refused, None),
         }
     }
     let now = 1_780_000_000;
-    let checked = known.check(&name, &key, now, &Algorithms::Ours);
+    let checked = known.check(&name, &key, now, &AlgorithmList::Default);
     let mut prompt = No(false);
-    let decided: Result<Accepted, HostKeyError> = known_hosts::decide(
+    let decided: Result<AcceptedHostKey, HostKeyError> = known_hosts::decide(
         case.strict,
         &checked,
         (&name, None),

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use longhaul_tests::{Client, longhaul, names_in, remote, scratch};
 use serde_json::Value;
-use ssh::direct_control::{self, ListeningReply, OwnAddresses, SourceRequest, VERSION, write_list};
+use ssh::direct_control::{
+    self, ListeningReply, ServerAddresses, SourceRequest, VERSION, write_list,
+};
 use ssh::key::PrivateKey;
 use testkit::peer::{Peer, PeerBuilder};
 use testkit::tree::{Compare, Tree, assert_same, write_file};
@@ -329,7 +331,7 @@ fn a_hostile_source_gains_nothing_but_the_other_way() {
             software: env!("CARGO_PKG_VERSION").as_bytes(),
         };
         let addresses = write_list(addresses.iter().map(|a| a.as_bytes()));
-        let own = OwnAddresses {
+        let own = ServerAddresses {
             addresses: &addresses,
         };
         [

@@ -13,7 +13,7 @@ use ssh::msg::{
     UserauthSuccess,
 };
 use testkit::peer::PeerBuilder;
-use wire::Rest;
+use wire::RemainingBytes;
 
 use crate::accounts::{Machine, fact};
 use crate::serving::openssh;
@@ -48,7 +48,7 @@ pub(crate) fn open_session() -> Vec<u8> {
         sender: 0,
         window: 1 << 20,
         max_packet: 1 << 15,
-        data: Rest(&[]),
+        data: RemainingBytes(&[]),
     }
     .to_bytes()
 }
@@ -58,7 +58,7 @@ pub(crate) fn request(name: &[u8], data: &[u8]) -> Vec<u8> {
         recipient: 0,
         name,
         want_reply: true,
-        data: Rest(data),
+        data: RemainingBytes(data),
     }
     .to_bytes()
 }
@@ -76,7 +76,7 @@ fn of_channels(touched: &str) -> Vec<Vec<u8>> {
     let global = GlobalRequest {
         name: b"keepalive@openssh.com",
         want_reply: true,
-        data: Rest(&[]),
+        data: RemainingBytes(&[]),
     };
     vec![
         open_session(),
@@ -223,7 +223,7 @@ fn whoever_floods_behind_a_login_reads_with_what() {
     let request = GlobalRequest {
         name: b"x",
         want_reply: true,
-        data: Rest(&[]),
+        data: RemainingBytes(&[]),
     };
     for (flood, sentence) in [
         (

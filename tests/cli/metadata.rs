@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_tests::Scene;
 use longhaul_tests::both_ends::{BothEnds, far_end};
 use rustix::fs::{AtFlags, CWD, Gid, Timespec, Timestamps, Uid, chownat, utimensat};
-use sys::{XattrsOf, read_xattrs, replace_xattrs};
+use sys::{XattrTarget, read_xattrs, replace_xattrs};
 use testkit::{Outcome, PeerKind, Run, Seed, missing};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -43,7 +43,7 @@ fn capability() -> Vec<u8> {
 
 fn set_xattr(path: &Path, name: &str, value: &[u8]) -> std::io::Result<()> {
     let list = [(name.as_bytes().to_vec(), value.to_vec())];
-    replace_xattrs(XattrsOf::Path(path), &list, |there| {
+    replace_xattrs(XattrTarget::Path(path), &list, |there| {
         there == name.as_bytes()
     })
 }
@@ -433,7 +433,7 @@ fn attributes_that_the_source_has_not_are_removed() {
         .arg(ends.scene.remote("to"));
     assert_nothing_lost(&up.timeout(LIMIT).run().expect_code(0));
     let names = |path: &Path| {
-        let all = read_xattrs(XattrsOf::Path(path), |_| true).expect("attributes");
+        let all = read_xattrs(XattrTarget::Path(path), |_| true).expect("attributes");
         let name = |(name, _)| String::from_utf8(name).expect("a name");
         all.into_iter().map(name).collect::<Vec<String>>()
     };

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use longhaul_tests::Scene;
 use longhaul_tests::stranger::Stranger;
 use sftp::{
-    Attrs, Init, OpenFlags, Request, RequestId, Response, SplitOutput, Splitter, StatusCode,
+    Attrs, Init, MessageSplitter, OpenFlags, Request, RequestId, Response, SplitOutput, StatusCode,
 };
 use ssh::msg::{
     ChannelData, ChannelOpen, ChannelOpenConfirmation, ChannelRequest, ChannelWindowAdjust, Ignore,
@@ -19,7 +19,7 @@ use ssh::msg::{
 use ssh::transport::DisabledProtection;
 use testkit::Seed;
 use testkit::tree::write_file;
-use wire::{PacketBuf, Rest};
+use wire::{PacketBuf, RemainingBytes};
 
 use crate::hostile_clients::{friend, listening};
 
@@ -34,7 +34,7 @@ struct Client {
 }
 
 struct Channel {
-    splitter: Splitter,
+    splitter: MessageSplitter,
     /// Remaining window of the server in bytes.
     window: usize,
     answers: Vec<Bytes>,
@@ -71,14 +71,14 @@ impl Client {
             sender: n,
             window: 1 << 20,
             max_packet: 1 << 15,
-            data: Rest(&[]),
+            data: RemainingBytes(&[]),
         };
         self.stranger.say(&open.to_bytes()).expect("it listens");
         let confirmed = self.stranger.hear().expect("it goes on");
         let confirmed = ChannelOpenConfirmation::decode(&confirmed).expect("it is one");
         assert_eq!((confirmed.recipient, confirmed.sender), (n, n));
         self.channels.push(Channel {
-            splitter: Splitter::new(1 << 20),
+            splitter: MessageSplitter::new(1 << 20),
             window: confirmed.window as usize,
             answers: Vec::new(),
         });
@@ -86,7 +86,7 @@ impl Client {
             recipient: n,
             name: b"subsystem",
             want_reply: true,
-            data: Rest(b"\0\0\0\x04sftp"),
+            data: RemainingBytes(b"\0\0\0\x04sftp"),
         };
         self.stranger
             .say(&subsystem.to_bytes())
@@ -144,7 +144,7 @@ impl Client {
         let mut bytes = Vec::new();
         let init = Init {
             version: 3,
-            extensions: Rest(&[]),
+            extensions: RemainingBytes(&[]),
         };
         sftp::frame(&mut bytes, |out| init.encode(out));
         let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC;

@@ -11,7 +11,7 @@ use ssh::msg::{ChannelClose, ChannelData, ChannelEof, ChannelOpenConfirmation, C
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing, wait};
-use wire::{Field as _, Rest};
+use wire::{Field as _, RemainingBytes};
 
 use crate::accounts::Machine;
 use crate::hostile_clients::{friend, open_session, request};
@@ -279,7 +279,7 @@ fn who_closes_one_program_after_the_other_has_no_more_of_them() {
             recipient,
             name: b"exec",
             want_reply: false,
-            data: Rest(&exec),
+            data: RemainingBytes(&exec),
         };
         let (eof, close) = (ChannelEof { recipient }, ChannelClose { recipient });
         for message in [run.to_bytes(), eof.to_bytes(), close.to_bytes()] {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_tests::interrupted::{Interrupted, Interruption, Shape};
 use longhaul_tests::{Program, Scene, names_in};
-use schedule::journal::{Record, Writer};
+use schedule::journal::{JournalEncoder, JournalRecord};
 use testkit::delay_proxy::Way;
 use testkit::missing;
 use testkit::tree::write_file;
@@ -184,12 +184,12 @@ fn is_journal(name: &std::ffi::OsString) -> bool {
 /// Returns the journal of another copy.
 fn of_another_copy() -> Vec<u8> {
     let mut bytes = Vec::new();
-    Writer::header(&mut bytes);
-    let mut writer = Writer::default();
+    JournalEncoder::header(&mut bytes);
+    let mut writer = JournalEncoder::default();
     let identity = b"000\0/elsewhere\0/to/file".to_vec();
-    writer.write(&Record::Copy { identity }, &mut bytes);
+    writer.write(&JournalRecord::Copy { identity }, &mut bytes);
     let boot = b"a kernel".to_vec();
-    writer.write(&Record::Run { boot }, &mut bytes);
+    writer.write(&JournalRecord::Run { boot }, &mut bytes);
     bytes
 }
 
@@ -490,13 +490,13 @@ fn a_file_that_got_its_name_before_that_was_written_down_is_not_sent_again() {
             let (temporary, target) = (half.temporary(), half.scene.path("to/file"));
             let mut journal = std::fs::read(half.journal()).expect("read");
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            let whole = Record::Ranges {
+            let whole = JournalRecord::Ranges {
                 id: id_in(&journal),
                 durable: true,
                 mtime: now.expect("after 1970").as_nanos() as u64,
                 ranges: vec![(0, SIZE as u64)],
             };
-            Writer::default().write(&whole, &mut journal);
+            JournalEncoder::default().write(&whole, &mut journal);
             std::fs::write(half.journal(), journal).expect("written");
             match ours {
                 true => {
@@ -587,11 +587,11 @@ fn a_journal_decides_nothing_about_files_outside_the_target() {
         let whole = std::fs::read(half.journal()).expect("read");
         let identity = schedule::journal::replay(&whole).expect("a journal").state;
         let identity = identity.identity().to_vec();
-        let (mut bytes, mut writer) = (Vec::new(), Writer::default());
-        Writer::header(&mut bytes);
-        let mut write = |record: &Record| writer.write(record, &mut bytes);
-        write(&Record::Copy { identity });
-        write(&Record::Onto { into: true });
+        let (mut bytes, mut writer) = (Vec::new(), JournalEncoder::default());
+        JournalEncoder::header(&mut bytes);
+        let mut write = |record: &JournalRecord| writer.write(record, &mut bytes);
+        write(&JournalRecord::Copy { identity });
+        write(&JournalRecord::Onto { into: true });
         let targets = [
             half.scene.path("other/file"),
             half.scene.path("to/../other/file"),
@@ -603,14 +603,14 @@ fn a_journal_decides_nothing_about_files_outside_the_target() {
             // The name that `victims` has.
             let tag = 0;
             let source = schedule::journal::SourceId::default();
-            write(&Record::Begun {
+            write(&JournalRecord::Begun {
                 id,
                 target,
                 source,
                 tag,
             });
             let path = victims[0].clone().into_os_string().into_encoded_bytes();
-            write(&Record::Temp { id, path });
+            write(&JournalRecord::Temp { id, path });
         }
         std::fs::write(half.journal(), bytes).expect("written");
         let outcome = half.cp().run();

@@ -20,7 +20,8 @@ use std::time::Instant;
 
 use longhaul_tests::{Scene, longhaul};
 use measure::bench::{
-    Bench, Compression, Data, FilePlace, interval::Interval, interval::USUAL, text,
+    BenchCompression, BenchData, BenchResult, FileStorage, interval::ConfidenceInterval,
+    interval::USUAL, text,
 };
 use measure::{CopyDirection, bench};
 use testkit::{PeerKind, Seed};
@@ -122,7 +123,7 @@ fn openssl() -> Done<()> {
     );
     for (at, row) in rows.iter().enumerate() {
         let median = |values: &[f64]| {
-            Interval::of(values.iter().copied(), USUAL).map_or(0.0, |i| i.median / 1e6)
+            ConfidenceInterval::of(values.iter().copied(), USUAL).map_or(0.0, |i| i.median / 1e6)
         };
         let (ours, theirs) = (median(&ours[at]), median(&theirs[at]));
         let (name, note, ratio) = (row.name, row.note, ours / theirs);
@@ -153,7 +154,7 @@ impl<'a> Row<'a> {
 }
 
 /// Runs `longhaul bench --local` without some instructions.
-fn local(kept: Option<&str>) -> Done<Bench> {
+fn local(kept: Option<&str>) -> Done<BenchResult> {
     let mut command = Command::new(longhaul());
     command.args(["bench", "--local", "--json", "--time", "5s"]);
     if let Some(mask) = kept {
@@ -230,7 +231,7 @@ fn copies(seconds: &str, name: &Path) -> Done<()> {
     Ok(())
 }
 
-fn beside_scp(result: &Bench, config: &Path, host: &str) -> Done<String> {
+fn beside_scp(result: &BenchResult, config: &Path, host: &str) -> Done<String> {
     const SMALL: usize = 16_000_000;
     const LARGE: usize = 272_000_000;
     let folder = tempfile::Builder::new().tempdir_in("/dev/shm")?;
@@ -252,10 +253,10 @@ fn beside_scp(result: &Bench, config: &Path, host: &str) -> Done<String> {
         .iter()
         .filter(|row| {
             let s = &row.setting;
-            s.compression == Compression::None
-                && s.data == Data::Random
+            s.compression == BenchCompression::None
+                && s.data == BenchData::Random
                 && s.way == CopyDirection::Up
-                && s.place == FilePlace::Memory
+                && s.place == FileStorage::Memory
                 && s.lanes() == "1x1"
                 && !s.both_ours
         })
@@ -274,7 +275,7 @@ fn beside_scp(result: &Bench, config: &Path, host: &str) -> Done<String> {
         let is = |row: &&&bench::BenchRow| row.setting.cipher == *cipher;
         let ours = rows.iter().find(is).and_then(|row| row.rate());
         let ours = ours.map_or(0.0, |rate| rate.median / 1e6);
-        let scp = Interval::of(rates, USUAL).map_or(0.0, |i| i.median);
+        let scp = ConfidenceInterval::of(rates, USUAL).map_or(0.0, |i| i.median);
         text += &format!(
             "{cipher:34} bench {ours:6.0}  scp {scp:6.0}  {:.2}\n",
             ours / scp

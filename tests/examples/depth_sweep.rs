@@ -15,8 +15,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sftp::{Attrs, Client, Handle, OpenFlags, Options, Output, Reply, Request};
-use wire::{Block, Pool};
+use sftp::{Attrs, ClientOptions, ClientOutput, Handle, OpenFlags, Reply, Request, SftpClient};
+use wire::{PacketPool, PayloadBlock};
 
 const SERVER: &str = "/usr/lib/openssh/sftp-server";
 const DEPTHS: [usize; 9] = [16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384];
@@ -43,11 +43,11 @@ fn main() -> Answer<()> {
 }
 
 /// Queues the requests of one file.
-type File = fn(&mut Client, &Pool, &[u8], usize);
+type File = fn(&mut SftpClient, &PacketPool, &[u8], usize);
 
 fn run(folder: &Path, files: usize, size: usize, depth: usize, file: File) -> Answer<Duration> {
     let mut server = Server::start(depth)?;
-    let pool = Pool::new(SLOT, 64);
+    let pool = PacketPool::new(SLOT, 64);
     let start = Instant::now();
     for number in 0..files {
         let name = folder.join(format!("file-{number:06}"));
@@ -68,7 +68,7 @@ fn run(folder: &Path, files: usize, size: usize, depth: usize, file: File) -> An
 
 /// Writes a file like an upload. The rename would wait for the answers; here it stands for its
 /// cost.
-fn write_file(client: &mut Client, pool: &Pool, path: &[u8], size: usize) {
+fn write_file(client: &mut SftpClient, pool: &PacketPool, path: &[u8], size: usize) {
     let handle = Handle::openssh(0);
     let temp = [path, b".part"].concat();
     client.request(&Request::Open {
@@ -76,7 +76,7 @@ fn write_file(client: &mut Client, pool: &Pool, path: &[u8], size: usize) {
         flags: OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL,
         attrs: Attrs::with_permissions(0o644),
     });
-    let mut block = Block::new(pool, SLOT, Client::write_reserve(4), size);
+    let mut block = PayloadBlock::new(pool, SLOT, SftpClient::write_reserve(4), size);
     block.append(&vec![7; size]);
     client.write(&handle, 0, block);
     let handle = handle.as_bytes();
@@ -87,7 +87,7 @@ fn write_file(client: &mut Client, pool: &Pool, path: &[u8], size: usize) {
     });
 }
 
-fn read_file(client: &mut Client, _: &Pool, path: &[u8], _: usize) {
+fn read_file(client: &mut SftpClient, _: &PacketPool, path: &[u8], _: usize) {
     let handle = Handle::openssh(0);
     let handle = handle.as_bytes();
     client.request(&Request::Open {
@@ -109,7 +109,7 @@ struct Server {
     child: Child,
     input: ChildStdin,
     output: Receiver<Vec<u8>>,
-    client: Client,
+    client: SftpClient,
     buffer: Vec<u8>,
 }
 
@@ -136,7 +136,7 @@ impl Server {
             child,
             input,
             output,
-            client: Client::new(Options::default()),
+            client: SftpClient::new(ClientOptions::default()),
             buffer: Vec::new(),
         };
         server.send()?;
@@ -151,8 +151,8 @@ impl Server {
         self.buffer.clear();
         while let Some(output) = self.client.poll_output() {
             match output {
-                Output::Bytes(bytes) => self.buffer.extend(bytes),
-                Output::Block(block) => self.buffer.extend(block.to_vec()),
+                ClientOutput::Bytes(bytes) => self.buffer.extend(bytes),
+                ClientOutput::Block(block) => self.buffer.extend(block.to_vec()),
             }
         }
         Ok(self.input.write_all(&self.buffer)?)

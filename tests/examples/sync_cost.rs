@@ -17,11 +17,13 @@ use std::time::{Duration, Instant};
 
 use testkit::{ClientDir, PeerBuilder, PeerKind};
 use transfer::cancel::CancelToken;
-use transfer::config::{LocalUser, Query};
-use transfer::connect::{self, ConnectCheck, ConnectError, SharedSettings};
-use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place, TransferEstimate};
+use transfer::config::{ConfigQuery, LocalUser};
+use transfer::connect::{self, ConnectError, ConnectStep, SharedSettings};
+use transfer::copy::{
+    self, CopyLocation, CopyOptions, CopyRequest, HostId, SessionConnector, TransferEstimate,
+};
 use transfer::prompt::NoPrompt;
-use transfer::report::{Outcome, Progress};
+use transfer::report::{CopyOutcome, ProgressCounters};
 use transfer::session::{Session, SessionOptions};
 
 const HOST: &str = "far";
@@ -205,7 +207,7 @@ struct Host {
     config: PathBuf,
 }
 
-impl Connect for Host {
+impl SessionConnector for Host {
     fn connect(
         &self,
         _: HostId,
@@ -213,11 +215,11 @@ impl Connect for Host {
         _: &CancelToken,
     ) -> Result<Session, ConnectError> {
         let user = LocalUser::current();
-        let query = Query {
+        let query = ConfigQuery {
             host: self.name.clone(),
             file: Some(self.config.clone()),
             batch: true,
-            ..Query::default()
+            ..ConfigQuery::default()
         };
         let config = query.resolve(&user)?;
         let around = SharedSettings {
@@ -249,7 +251,7 @@ impl Connect for Host {
             ..SessionOptions::default()
         };
         Session::start(Box::new(link), options)
-            .map_err(|e| ConnectError::this_machine(ConnectCheck::Session, e.to_string()))
+            .map_err(|e| ConnectError::this_machine(ConnectStep::Session, e.to_string()))
     }
 
     fn name(&self, _: HostId) -> String {
@@ -260,11 +262,11 @@ impl Connect for Host {
 fn copy_once(asked: &Asked, journal: bool, from: &Path, to: &Path, config: &Path) -> ExitCode {
     use std::os::unix::ffi::OsStrExt as _;
     let up = asked.way.as_deref() == Some("up");
-    let remote = |path: &Path| Place::Remote {
+    let remote = |path: &Path| CopyLocation::Remote {
         host: HostId(0),
         path: path.as_os_str().as_bytes().to_vec(),
     };
-    let local = |path: &Path| Place::Local(path.to_owned());
+    let local = |path: &Path| CopyLocation::Local(path.to_owned());
     let (source, target) = match up {
         true => (local(from), remote(to)),
         false => (remote(from), local(to)),
@@ -283,12 +285,12 @@ fn copy_once(asked: &Asked, journal: bool, from: &Path, to: &Path, config: &Path
         config: config.to_owned(),
     };
     let begun = Instant::now();
-    let progress = Progress::default();
+    let progress = ProgressCounters::default();
     let cancel = CancelToken::default();
     let summary = copy::run(request, &host, &progress, &mut |_| {}, &cancel);
     let took = begun.elapsed();
     match summary.outcome {
-        Outcome::Complete => {
+        CopyOutcome::Complete => {
             println!("{}", took.as_secs_f64());
             ExitCode::SUCCESS
         }

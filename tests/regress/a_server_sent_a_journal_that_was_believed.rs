@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use longhaul_tests::{Program, Scene, names_in};
-use schedule::journal::{Record, SourceId, Writer};
+use schedule::journal::{JournalEncoder, JournalRecord, SourceId};
 use testkit::PeerKind;
 use testkit::tree::write_file;
 
@@ -31,22 +31,22 @@ fn name_of_version_2(source: &str, target: &Path) -> String {
 
 /// Returns a journal of version 2 that removes `victim`.
 fn journal_of_version_2(source: &str, target: &Path, victim: &Path) -> Vec<u8> {
-    let (mut bytes, mut writer) = (Vec::new(), Writer::default());
-    Writer::header(&mut bytes);
+    let (mut bytes, mut writer) = (Vec::new(), JournalEncoder::default());
+    JournalEncoder::header(&mut bytes);
     if let Some(version) = bytes.last_mut() {
         *version = 2;
     }
     let identity = format!("100\0{source}\0{}", target.display()).into_bytes();
     let path = victim.to_str().expect("ours").into();
     for record in [
-        Record::Copy { identity },
-        Record::Begun {
+        JournalRecord::Copy { identity },
+        JournalRecord::Begun {
             id: 0,
             target: b"/nonexistent/x".to_vec(),
             source: SourceId::default(),
             tag: 0,
         },
-        Record::Temp { id: 0, path },
+        JournalRecord::Temp { id: 0, path },
     ] {
         writer.write(&record, &mut bytes);
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use longhaul_tests::facing::Keys;
 use longhaul_tests::{longhaul, processes};
 use rustix::process::Signal;
-use schedule::{Direction, LearnedConcurrency};
+use schedule::{LearnedConcurrency, TransferDirection};
 use testkit::Seed;
 use transfer::memory::{HostMemory, MemoryStore};
 
@@ -90,7 +90,7 @@ fn a_pair_begins_with_as_many_legs_as_have_paid_before() {
     let at = now.duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut memory = HostMemory::default();
     memory.learn(LearnedConcurrency {
-        direction: Direction::Up,
+        direction: TransferDirection::Up,
         connections: 3,
         channels: 1,
         rate: 84_000_000,

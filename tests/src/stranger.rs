@@ -11,8 +11,8 @@ use ssh::Role;
 use ssh::cipher::{MACS, preferred_order};
 use ssh::key::PrivateKey;
 use ssh::msg::{ServiceRequest, UserauthRequest, UserauthSuccess};
-use ssh::transport::{KexGuess, Proposal, Transport, TransportConfig, TransportEvent};
-use wire::{Field as _, PacketBuf, Rest};
+use ssh::transport::{AlgorithmProposal, KexGuess, Transport, TransportConfig, TransportEvent};
+use wire::{Field as _, PacketBuf, RemainingBytes};
 
 /// Time limit for answers of the server.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -67,7 +67,7 @@ impl Stranger {
         let names = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
         let config = TransportConfig {
             software: "longhaul_stranger".to_owned(),
-            proposal: Proposal {
+            proposal: AlgorithmProposal {
                 kex: names(vec!["mlkem768x25519-sha256"]),
                 host_key: names(vec!["ssh-ed25519"]),
                 ciphers: names(preferred_order(true)),
@@ -265,6 +265,6 @@ fn entry<'a>(user: &'a str, data: &'a [u8]) -> UserauthRequest<'a> {
         user: user.as_bytes(),
         service: b"ssh-connection",
         method: b"publickey",
-        data: Rest(data),
+        data: RemainingBytes(data),
     }
 }

@@ -13,7 +13,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use jiff::Timestamp;
-use measure::bench::{self, Bench, KIND, SCHEMA, compare, csv, page, text};
+use measure::bench::{self, BenchResult, KIND, SCHEMA, compare, csv, page, text};
 
 use crate::exit::Exit;
 use crate::failed;
@@ -39,8 +39,8 @@ pub(crate) fn run(args: BenchArgs, world: &Environment) -> Exit {
 }
 
 /// Returns an empty result, with this machine described and no rows.
-fn begun(limit: f64) -> Bench {
-    Bench {
+fn begun(limit: f64) -> BenchResult {
+    BenchResult {
         kind: KIND.to_owned(),
         schema: SCHEMA,
         date: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
@@ -60,7 +60,7 @@ fn begun(limit: f64) -> Bench {
     }
 }
 
-fn show(args: &BenchArgs, bench: &Bench, exit: Exit) -> Exit {
+fn show(args: &BenchArgs, bench: &BenchResult, exit: Exit) -> Exit {
     let page = match &args.html {
         Some(file) => fs::write(file, page::page(bench))
             .map_err(|error| format!("{}: {error}", file.display())),
@@ -86,7 +86,7 @@ fn show(args: &BenchArgs, bench: &Bench, exit: Exit) -> Exit {
     }
 }
 
-fn compared(before: &Bench, now: &Bench) -> Exit {
+fn compared(before: &BenchResult, now: &BenchResult) -> Exit {
     let changes = compare::compare(before, now);
     if changes.is_empty() {
         return failed(
@@ -100,7 +100,7 @@ fn compared(before: &Bench, now: &Bench) -> Exit {
     }
 }
 
-fn read(file: &Path) -> Result<Bench, String> {
+fn read(file: &Path) -> Result<BenchResult, String> {
     let named = |why: String| format!("{}: {why}", file.display());
     let text = fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
     bench::read(&text).map_err(named)

@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use transfer::bootstrap;
 use transfer::cancel::CancelToken;
-use transfer::copy::{Connect as _, HostId};
+use transfer::copy::{HostId, SessionConnector as _};
 
 use crate::connect::Hosts;
 use crate::exit::Exit;
-use crate::flags::high::HighArgs;
-use crate::output::Output;
+use crate::flags::high::ResolvedCopyArgs;
+use crate::output::RunReporter;
 use crate::output::console::Console;
 use crate::{cp, failed};
 
 /// Sends or removes the program.
-pub(crate) fn run(args: HighArgs, remove: bool) -> Exit {
+pub(crate) fn run(args: ResolvedCopyArgs, remove: bool) -> Exit {
     let console = Arc::new(Console::new(args.colors));
     cp::log_to(&console, args.level);
     let cancel = CancelToken::default();
     let quiet = args.flags.quiet;
-    let output = Arc::new(Output::new(
+    let output = Arc::new(RunReporter::new(
         Arc::clone(&console),
         None,
         quiet,

@@ -18,7 +18,7 @@ pub(crate) struct ClientConfig {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Written {
+struct RawClientConfig {
     via: Vec<Spanned<String>>,
 }
 
@@ -41,7 +41,8 @@ impl ClientConfig {
 }
 
 fn parse(text: &str) -> Result<ClientConfig, Vec<ConfigFileError>> {
-    let written: Written = toml::from_str(text).map_err(|e| vec![ConfigFileError::syntax(&e)])?;
+    let written: RawClientConfig =
+        toml::from_str(text).map_err(|e| vec![ConfigFileError::syntax(&e)])?;
     let mut wrongs = Vec::new();
     let mut config = ClientConfig::default();
     for (nth, value) in written.via.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::flags::high::HighArgs;
+use crate::flags::high::ResolvedCopyArgs;
 use crate::flags::low::UsageError;
 
 /// The algorithms that any program may choose, and all available ones, which root may choose
@@ -15,7 +15,7 @@ const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// # Errors
 /// The kernel has none of that name, or reserves it for root; the sentence names the possible
 /// choices.
-pub(crate) fn check(args: HighArgs) -> Result<HighArgs, UsageError> {
+pub(crate) fn check(args: ResolvedCopyArgs) -> Result<ResolvedCopyArgs, UsageError> {
     let Some(name) = &args.flags.congestion else {
         return Ok(args);
     };

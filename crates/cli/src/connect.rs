@@ -14,42 +14,46 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use schedule::{PackingMode, Told};
+use schedule::{CompressionMode, Told};
 use transfer::bootstrap;
 use transfer::cancel::CancelToken;
-use transfer::config::{HostConfig, LocalUser, Proxy, Switches};
+use transfer::config::{HostConfig, LocalUser, ProxyMethod, SshOptionFlags};
 use transfer::connect::{
-    self, ConnectCheck, ConnectError, ConnectionFacts, DataSampler, PlannedUpload, RemoteServerUse,
+    self, ConnectError, ConnectStep, ConnectionFacts, DataSampler, PlannedUpload, RemoteServerUse,
     SharedPrompt, SharedSettings,
 };
-use transfer::copy::{Connect, CopyRequest, HostId, Place, TransferEstimate};
+use transfer::copy::{CopyLocation, CopyRequest, HostId, SessionConnector, TransferEstimate};
 use transfer::escape;
 use transfer::memory::MemoryStore;
-use transfer::memory::findings::Findings;
+use transfer::memory::findings::BenchFindings;
 use transfer::operand::Destination;
 use transfer::prompt::NoPrompt;
-use transfer::report::{Choice, Decision, Name, Origin, Outcome, SessionReport, Summary, ZlibWhy};
+use transfer::report::{
+    CopyOutcome, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName,
+    SessionReport, ZlibReason,
+};
 use transfer::session::{
-    ConnectionSource, Link, LinkError, RESUME_FROM, RawLink, Session, SessionOptions, ssh_arguments,
+    ConnectionSource, Link, LinkError, ProgramLink, RESUME_FROM, Session, SessionOptions,
+    ssh_arguments,
 };
 use transfer::sums::SumLedger;
 use transfer::{pace, sample};
 
 use self::questions::ConsolePrompt;
 use self::waiting::wait_for;
-use crate::flags::low::{CopyArgs, When};
-use crate::output::Output;
+use crate::flags::low::{CopyArgs, TerminalSetting};
+use crate::output::RunReporter;
 use crate::output::json::HostInfo;
 use crate::running::RunningFile;
 
 /// Origin of the decision about compression if the flag was given.
-const COMPRESS: Origin = Origin::Flag("--compress");
+const COMPRESS: DecisionOrigin = DecisionOrigin::Flag("--compress");
 
 /// The hosts of a run, and the flags for reaching them.
 pub(crate) struct Hosts {
     hosts: Vec<Destination>,
     flags: CopyArgs,
-    output: Arc<Output>,
+    output: Arc<RunReporter>,
     /// Collects checksums, if `--verify` or `--manifest` asks for them.
     ledger: Option<Arc<SumLedger>>,
     /// The host that is copied to.
@@ -59,7 +63,7 @@ pub(crate) struct Hosts {
     /// All paths on hosts are absolute.
     absolute: bool,
     /// Set if copies are made by `longhaul bench`.
-    measured: Option<MeasuringSessions>,
+    measured: Option<MeasurementSessions>,
     /// Copies that share the rate limit.
     sharing: u64,
     /// This is the host of one of several copies.
@@ -71,16 +75,16 @@ pub(crate) struct Hosts {
     /// Login names on the hosts that were connected to.
     logins: Mutex<BTreeMap<Destination, String>>,
     /// Passwords and passphrases that the user has entered.
-    answers: answers::Answers,
+    answers: answers::AnswerCache,
     /// Relaying hosts that `--via auto` has chosen; none for the direct way.
     detours: Mutex<BTreeMap<Destination, Vec<Destination>>>,
 }
 
 /// How sessions are opened for a measurement.
 #[derive(Clone)]
-pub(crate) struct MeasuringSessions {
+pub(crate) struct MeasurementSessions {
     /// Compression mode of a longhaul at the host.
-    pub(crate) pack: PackingMode,
+    pub(crate) pack: CompressionMode,
     /// Use and store host memories. Otherwise every login is like the first one.
     pub(crate) remembers: bool,
     /// Called for each connection.
@@ -88,7 +92,7 @@ pub(crate) struct MeasuringSessions {
 }
 
 impl Hosts {
-    pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<Output>) -> Self {
+    pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<RunReporter>) -> Self {
         let ledger = flags.sums().map(|wants| Arc::new(SumLedger::new(wants)));
         Self {
             sent: None,
@@ -104,7 +108,7 @@ impl Hosts {
             awaited: Arc::default(),
             running: Arc::default(),
             logins: Mutex::default(),
-            answers: answers::Answers::default(),
+            answers: answers::AnswerCache::default(),
             detours: Mutex::default(),
         }
     }
@@ -134,7 +138,7 @@ impl Hosts {
     }
 
     /// Opens sessions for a measurement.
-    pub(crate) fn measured(self, measured: MeasuringSessions) -> Self {
+    pub(crate) fn measured(self, measured: MeasurementSessions) -> Self {
         Self {
             measured: Some(measured),
             ..self
@@ -145,18 +149,20 @@ impl Hosts {
     pub(crate) fn expect(&mut self, request: &CopyRequest) {
         let mut all = request.sources.iter().chain([&request.target]);
         self.absolute = all.all(|place| match place {
-            Place::Local(_) => true,
-            Place::Remote { path, .. } => path.starts_with(b"/"),
+            CopyLocation::Local(_) => true,
+            CopyLocation::Remote { path, .. } => path.starts_with(b"/"),
         });
         self.target = match &request.target {
-            Place::Local(_) => None,
-            Place::Remote { host, .. } => Some(*host),
+            CopyLocation::Local(_) => None,
+            CopyLocation::Remote { host, .. } => Some(*host),
         };
         let local = request.sources.iter().map(|source| match source {
-            Place::Local(path) => Some(path.clone()),
-            Place::Remote { .. } => None,
+            CopyLocation::Local(path) => Some(path.clone()),
+            CopyLocation::Remote { .. } => None,
         });
-        if let (Place::Remote { host, .. }, Some(sources)) = (&request.target, local.collect()) {
+        if let (CopyLocation::Remote { host, .. }, Some(sources)) =
+            (&request.target, local.collect())
+        {
             self.sent = Some((*host, sources));
         }
     }
@@ -165,15 +171,21 @@ impl Hosts {
     pub(crate) fn decide(&self) {
         let flags = &self.flags;
         let flag = |given: bool, name| match given {
-            true => Origin::Flag(name),
-            false => Origin::Default,
+            true => DecisionOrigin::Flag(name),
+            false => DecisionOrigin::Default,
         };
         let dscp = flags.dscp.value();
-        let mut decided = vec![Decision::new(Choice::Dscp(dscp), flag(dscp != 0, "--dscp"))];
+        let mut decided = vec![Decision::new(
+            DecisionSubject::Dscp(dscp),
+            flag(dscp != 0, "--dscp"),
+        )];
         let name = flags.congestion.clone();
         let origin = flag(name.is_some(), "--congestion");
         let losses = false;
-        decided.push(Decision::new(Choice::Congestion { name, losses }, origin));
+        decided.push(Decision::new(
+            DecisionSubject::Congestion { name, losses },
+            origin,
+        ));
         decided.extend(self.given_detour());
         self.output.decided(decided);
     }
@@ -188,7 +200,7 @@ impl Hosts {
             if let Err(why) = self.send_longhaul(HostId(at), cancel)
                 && !cancel.is_cancelled()
             {
-                let host = Connect::name(self, HostId(at));
+                let host = SessionConnector::name(self, HostId(at));
                 self.output.warning(format!(
                     "{host}: cannot install longhaul there: {why}; using the host's SFTP \
                          server"
@@ -201,9 +213,9 @@ impl Hosts {
 
     /// Measures this processor's ciphers after a copy over our own SSH that took long enough to be
     /// worth it.
-    pub(crate) fn learn_processor(&self, summary: &Summary) {
+    pub(crate) fn learn_processor(&self, summary: &CopySummary) {
         let foreign = self.flags.program.is_some() || self.flags.sftp_server.is_some();
-        let whole = summary.outcome == Outcome::Complete && !self.hosts.is_empty();
+        let whole = summary.outcome == CopyOutcome::Complete && !self.hosts.is_empty();
         if let Some(memories) = MemoryStore::of_user()
             && whole
             && !foreign
@@ -220,7 +232,11 @@ impl Hosts {
     }
 
     /// Stores the findings about a host, for copies to and from it.
-    pub(crate) fn remember_findings(&self, host: HostId, findings: Findings) -> Result<(), String> {
+    pub(crate) fn remember_findings(
+        &self,
+        host: HostId,
+        findings: BenchFindings,
+    ) -> Result<(), String> {
         let user = LocalUser::current();
         let memories = MemoryStore::of_user();
         let destination = self.hosts.get(host.0);
@@ -266,9 +282,9 @@ impl Hosts {
             awaited: Some(Arc::clone(&self.awaited)),
             pack: match (&self.measured, self.flags.compress) {
                 (Some(measured), _) => measured.pack,
-                (None, Some(When::Always)) => PackingMode::Always,
-                (None, Some(When::Never)) => PackingMode::Never,
-                (None, Some(When::Auto) | None) => PackingMode::Auto,
+                (None, Some(TerminalSetting::Always)) => CompressionMode::Always,
+                (None, Some(TerminalSetting::Never)) => CompressionMode::Never,
+                (None, Some(TerminalSetting::Auto) | None) => CompressionMode::Auto,
             },
             ledger: self.ledger.clone(),
             told: Told::default()
@@ -295,14 +311,14 @@ impl Hosts {
     /// (`-S`).
     fn over_program(&self, host: &Destination) -> Option<Result<Session, ConnectError>> {
         if let Some(server) = &self.flags.sftp_server {
-            return Some(self.over_streams(host, RawLink::spawn(server.clone(), Vec::new())));
+            return Some(self.over_streams(host, ProgramLink::spawn(server.clone(), Vec::new())));
         }
         let ssh = self.flags.program.clone()?;
         if let Err(error) = query::query(&self.flags, host).check() {
             return Some(Err(error.into()));
         }
         let arguments = program_arguments(host, &[], &self.flags);
-        Some(self.over_streams(host, RawLink::spawn(ssh, arguments)))
+        Some(self.over_streams(host, ProgramLink::spawn(ssh, arguments)))
     }
 
     /// Opens a session through an ssh that shares its connection at `socket`, since longhaul's
@@ -323,7 +339,7 @@ impl Hosts {
         query::query(&self.flags, host).check()?;
         self.over_streams(
             host,
-            RawLink::spawn("ssh".into(), self.master_arguments(host)),
+            ProgramLink::spawn("ssh".into(), self.master_arguments(host)),
         )
     }
 
@@ -343,10 +359,10 @@ impl Hosts {
     fn over_streams(
         &self,
         host: &Destination,
-        spawned: Result<RawLink, LinkError>,
+        spawned: Result<ProgramLink, LinkError>,
     ) -> Result<Session, ConnectError> {
         let link =
-            spawned.map_err(|e| ConnectError::this_machine(ConnectCheck::Reach, e.into_words()))?;
+            spawned.map_err(|e| ConnectError::this_machine(ConnectStep::Reach, e.into_words()))?;
         self.output.host(HostInfo {
             host: name(host),
             ..HostInfo::default()
@@ -367,13 +383,13 @@ impl Hosts {
         let seen = OnceLock::new();
         Some(Arc::new(move || {
             let look = || {
-                let allowed = flags.compress == Some(When::Auto);
+                let allowed = flags.compress == Some(TerminalSetting::Auto);
                 if !allowed && query.refuses_compression(&user) {
-                    return Err(ZlibWhy::Set);
+                    return Err(ZlibReason::Set);
                 }
                 let one = matches!(sources.as_slice(), [file] if file.is_file());
                 if !allowed && !one {
-                    return Err(ZlibWhy::Several);
+                    return Err(ZlibReason::Several);
                 }
                 sample::look(&sources, flags.recursive || flags.archive)
             };
@@ -405,19 +421,21 @@ impl Hosts {
         }
         // `--compress` overrides ssh_config.
         match self.flags.compress {
-            Some(When::Auto) => (config.compression, config.compression_from) = (None, COMPRESS),
-            Some(When::Never) => {
+            Some(TerminalSetting::Auto) => {
+                (config.compression, config.compression_from) = (None, COMPRESS)
+            }
+            Some(TerminalSetting::Never) => {
                 (config.compression, config.compression_from) = (Some(false), COMPRESS);
             }
-            Some(When::Always) | None => {}
+            Some(TerminalSetting::Always) | None => {}
         }
         self.take_detour(destination, &mut config);
-        let prompt: SharedPrompt = match config.has(Switches::BATCH_MODE) {
+        let prompt: SharedPrompt = match config.has(SshOptionFlags::BATCH_MODE) {
             true => Arc::new(Mutex::new(NoPrompt)),
             false => {
                 let person = ConsolePrompt::new(Arc::clone(&self.output));
                 let answers = Arc::clone(&self.answers);
-                Arc::new(Mutex::new(answers::OncePrompt::new(
+                Arc::new(Mutex::new(answers::CachedAnswerPrompt::new(
                     person,
                     destination.to_string(),
                     answers,
@@ -427,7 +445,7 @@ impl Hosts {
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
         let (output, host) = (Arc::clone(&self.output), name(destination));
         let via = match &config.proxy {
-            Proxy::Via(through) => Some(detour::listed(through)),
+            ProxyMethod::Via(through) => Some(detour::listed(through)),
             _ => None,
         };
         let login = config.user.clone();
@@ -442,7 +460,7 @@ impl Hosts {
                 if let Some(measured) = &measured {
                     (measured.opened)(&facts);
                 }
-                let name = Name(host.clone().into_bytes());
+                let name = EscapedName(host.clone().into_bytes());
                 output.decided(facts.decisions.into_iter().map(|decision| Decision {
                     host: Some(name.clone()),
                     ..decision
@@ -513,12 +531,12 @@ impl Hosts {
         let (mut config, mut around) = self.prepare(destination)?;
         let master = config.control_master.take();
         if master.is_some() {
-            config.switches.insert(Switches::BATCH_MODE);
+            config.switches.insert(SshOptionFlags::BATCH_MODE);
             around.prompt = Arc::new(Mutex::new(NoPrompt));
             around.awaits_login = true;
         }
         // A ProxyCommand may ask on the terminal without notice.
-        let program = matches!(config.proxy, Proxy::Command(_));
+        let program = matches!(config.proxy, ProxyMethod::Command(_));
         let _held = program.then(|| self.output.console().hold());
         around.sends = coming.map(|coming| PlannedUpload {
             coming,
@@ -526,7 +544,7 @@ impl Hosts {
         });
         let connected = self.until_cancelled(cancel, move || connect::connect(config, &around));
         let (link, again) = match (connected, master) {
-            (Err(own), Some(socket)) if own.check() == ConnectCheck::Login => {
+            (Err(own), Some(socket)) if own.check() == ConnectStep::Login => {
                 return self.over_master(destination, &socket, &own);
             }
             (connected, _) => connected?,
@@ -550,7 +568,10 @@ impl Hosts {
     ) -> Result<Session, ConnectError> {
         // A file that is written twice a second would disturb a measurement.
         if self.measured.is_none() {
-            let (running, shown) = (Arc::clone(&self.running), Name(name(host).into_bytes()));
+            let (running, shown) = (
+                Arc::clone(&self.running),
+                EscapedName(name(host).into_bytes()),
+            );
             options.live = Some(Arc::new(move |report| {
                 running.note(&SessionReport {
                     host: shown.clone(),
@@ -560,7 +581,7 @@ impl Hosts {
         }
         Session::start(Box::new(link), options).map_err(|error| {
             let why = format!("{}: cannot start a session: {error}", name(host));
-            ConnectError::this_machine(ConnectCheck::Session, why)
+            ConnectError::this_machine(ConnectStep::Session, why)
         })
     }
 }
@@ -589,7 +610,7 @@ impl Hosts {
     }
 }
 
-impl Connect for Hosts {
+impl SessionConnector for Hosts {
     fn connect(
         &self,
         host: HostId,

@@ -13,25 +13,28 @@ use std::time::Instant;
 use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::FormatTime;
 use transfer::cancel::CancelToken;
-use transfer::copy::{self, Connect, CopyRequest};
+use transfer::copy::{self, CopyRequest, SessionConnector};
 use transfer::operand::Operand;
-use transfer::report::{Choice, Decision, Event, HostWay, Name, Origin, Progress, Summary};
+use transfer::report::{
+    CopyEvent, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName, HostCopyRoute,
+    ProgressCounters,
+};
 use transfer::sync::{SyncRequest, SyncResult};
 
 use crate::connect::Hosts;
 use crate::exit::Exit;
-use crate::flags::high::HighArgs;
-use crate::host_to_host::{self, Tried, Way};
-use crate::output::Output;
+use crate::flags::high::ResolvedCopyArgs;
+use crate::host_to_host::{self, CopyRoute, DirectCopyOutcome};
+use crate::output::RunReporter;
 use crate::output::console::Console;
-use crate::output::json::Json;
-use crate::output::snapshot::Counters;
+use crate::output::json::JsonEventWriter;
+use crate::output::snapshot::RunCounters;
 use crate::output::ticker::{self, ProgressMode};
 use crate::several;
 use crate::signals;
 
 /// Runs a copy to its end.
-pub(crate) fn run(mut args: HighArgs) -> Exit {
+pub(crate) fn run(mut args: ResolvedCopyArgs) -> Exit {
     let several = args.several.take();
     let typed = std::mem::take(&mut args.typed);
     carry_out(args, false, |request, run| {
@@ -47,52 +50,57 @@ pub(crate) fn run(mut args: HighArgs) -> Exit {
 }
 
 /// A run whose output, signals and hosts are prepared.
-pub(crate) struct Run<'a> {
-    output: &'a Arc<Output>,
+pub(crate) struct CopyRun<'a> {
+    output: &'a Arc<RunReporter>,
     hosts: &'a Hosts,
     cancel: &'a CancelToken,
     show: ProgressMode,
 }
 
-impl Run<'_> {
+impl CopyRun<'_> {
     /// Copies, and shows the progress.
-    fn copy(&self, request: CopyRequest) -> Summary {
+    fn copy(&self, request: CopyRequest) -> CopySummary {
         let start = Instant::now();
         let mut events = |event| self.output.copy_event(&event);
         let through_here = match host_to_host::choose(&request, self.hosts) {
-            Way::Local => None,
-            Way::ThroughHere(why) => Some(why),
-            Way::Direct(direct) => {
-                let tried = self.showing(&Progress::default(), |progress| {
+            CopyRoute::Local => None,
+            CopyRoute::ThroughHere(why) => Some(why),
+            CopyRoute::Direct(direct) => {
+                let tried = self.showing(&ProgressCounters::default(), |progress| {
                     direct.run(&request, self.hosts, progress, &mut events, self.cancel)
                 });
                 match tried {
-                    Tried::Over(summary) => return with_way(*summary, None),
-                    Tried::NotPossible(why) => Some(why),
+                    DirectCopyOutcome::Finished(summary) => return with_way(*summary, None),
+                    DirectCopyOutcome::NotPossible(why) => Some(why),
                 }
             }
         };
         let tried = start.elapsed();
-        let mut summary = self.showing(&Progress::default(), |progress| {
+        let mut summary = self.showing(&ProgressCounters::default(), |progress| {
             copy::run(request, self.hosts, progress, &mut events, self.cancel)
         });
         summary.elapsed += tried;
-        with_way(summary, through_here.map(HostWay::through_here))
+        with_way(summary, through_here.map(HostCopyRoute::through_here))
     }
 
     /// Does other work with the hosts, and shows the progress.
     pub(crate) fn with<T>(
         &self,
-        work: impl FnOnce(&dyn Connect, &Progress, &mut dyn FnMut(Event), &CancelToken) -> T,
+        work: impl FnOnce(
+            &dyn SessionConnector,
+            &ProgressCounters,
+            &mut dyn FnMut(CopyEvent),
+            &CancelToken,
+        ) -> T,
     ) -> T {
         let mut events = |event| self.output.copy_event(&event);
-        self.showing(&Progress::default(), |progress| {
+        self.showing(&ProgressCounters::default(), |progress| {
             work(self.hosts, progress, &mut events, self.cancel)
         })
     }
 
     /// Output of the run.
-    pub(crate) fn output(&self) -> Arc<Output> {
+    pub(crate) fn output(&self) -> Arc<RunReporter> {
         Arc::clone(self.output)
     }
 
@@ -107,18 +115,18 @@ impl Run<'_> {
     }
 
     /// Reports the end of a copy.
-    pub(crate) fn summary(&self, exit: Exit, summary: &Summary) {
+    pub(crate) fn summary(&self, exit: Exit, summary: &CopySummary) {
         self.output.summary(exit, summary);
         self.hosts.learn_processor(summary);
     }
 
     /// Writes the `summary` event of work that is no copy.
-    pub(crate) fn summary_event(&self, exit: Exit, summary: &Summary) {
+    pub(crate) fn summary_event(&self, exit: Exit, summary: &CopySummary) {
         self.output.summary_event(exit, summary);
     }
 
     /// Names what has failed.
-    pub(crate) fn failures(&self, summary: &Summary) {
+    pub(crate) fn failures(&self, summary: &CopySummary) {
         self.output.failures(summary);
     }
 
@@ -154,7 +162,7 @@ impl Run<'_> {
     /// Syncs, and shows the progress.
     pub(crate) fn sync(&self, request: &SyncRequest) -> SyncResult {
         let mut events = |event| self.output.copy_event(&event);
-        self.showing(&Progress::default(), |progress| {
+        self.showing(&ProgressCounters::default(), |progress| {
             transfer::sync::run(request, self.hosts, progress, &mut events, self.cancel)
         })
     }
@@ -166,7 +174,7 @@ impl Run<'_> {
     }
 
     /// Shows the progress while `work` is done.
-    pub(crate) fn showing<P: Counters + Sync, T>(
+    pub(crate) fn showing<P: RunCounters + Sync, T>(
         &self,
         progress: &P,
         work: impl FnOnce(&P) -> T,
@@ -183,14 +191,14 @@ impl Run<'_> {
 }
 
 /// Adds the way of the data between two hosts, as a result and as a decision.
-fn with_way(mut summary: Summary, way: Option<HostWay>) -> Summary {
+fn with_way(mut summary: CopySummary, way: Option<HostCopyRoute>) -> CopySummary {
     summary.way = way.or(summary.way);
     if let Some(way) = summary.way.clone() {
         let origin = match way.reason == host_to_host::THROUGH_HERE {
-            true => Origin::Flag(host_to_host::THROUGH_HERE),
-            false => Origin::Measured,
+            true => DecisionOrigin::Flag(host_to_host::THROUGH_HERE),
+            false => DecisionOrigin::Measured,
         };
-        let choice = Choice::HostWay(way);
+        let choice = DecisionSubject::HostWay(way);
         summary.decisions.push(Decision::new(choice, origin));
     }
     summary
@@ -199,9 +207,9 @@ fn with_way(mut summary: Summary, way: Option<HostWay>) -> Summary {
 /// Prepares output, signals and hosts, and runs `work` with them. With `itemize`, each change of a
 /// sync is shown.
 pub(crate) fn carry_out(
-    args: HighArgs,
+    args: ResolvedCopyArgs,
     itemize: bool,
-    work: impl FnOnce(CopyRequest, &Run<'_>) -> Exit,
+    work: impl FnOnce(CopyRequest, &CopyRun<'_>) -> Exit,
 ) -> Exit {
     let start = Instant::now();
     #[cfg(target_os = "linux")]
@@ -224,8 +232,8 @@ pub(crate) fn carry_out(
     let json = args
         .flags
         .json
-        .then(|| Json::new(Box::new(io::stdout()), start));
-    let output = Output::new(console, json, args.flags.quiet, cancel.clone())
+        .then(|| JsonEventWriter::new(Box::new(io::stdout()), start));
+    let output = RunReporter::new(console, json, args.flags.quiet, cancel.clone())
         // The lines of a sync's plan name them already.
         .naming_files(args.flags.verbose > 0 && !itemize)
         .naming_failures(args.flags.verbose > 0)
@@ -249,7 +257,7 @@ pub(crate) fn carry_out(
     hosts.expect(&args.request);
     hosts.decide();
     hosts.bootstrap(&cancel);
-    let run = Run {
+    let run = CopyRun {
         output: &output,
         hosts: &hosts,
         cancel: &cancel,
@@ -267,7 +275,7 @@ pub(crate) fn carry_out(
 }
 
 /// Operands that name a host, and are names of local files as well.
-fn local_names<'a>(operands: impl Iterator<Item = &'a Name>) -> Vec<Name> {
+fn local_names<'a>(operands: impl Iterator<Item = &'a EscapedName>) -> Vec<EscapedName> {
     let both = operands.filter(|name| {
         let path = Path::new(OsStr::from_bytes(&name.0));
         matches!(Operand::parse(path.as_os_str()), Ok(Operand::Remote(_))) && path.exists()
@@ -282,16 +290,16 @@ pub(crate) fn log_to(console: &Arc<Console>, level: tracing::level_filters::Leve
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_ansi(false)
-        .with_timer(SinceStart(Instant::now()))
+        .with_timer(ElapsedTimePrefix(Instant::now()))
         .with_target(false)
         .with_writer(move || ConsoleWriter(Arc::clone(&to)))
         .init();
 }
 
 /// Prefixes log lines with the seconds since the start of the run.
-struct SinceStart(Instant);
+struct ElapsedTimePrefix(Instant);
 
-impl FormatTime for SinceStart {
+impl FormatTime for ElapsedTimePrefix {
     fn format_time(&self, to: &mut format::Writer<'_>) -> fmt::Result {
         write!(to, "{:8.3} s", self.0.elapsed().as_secs_f64())
     }

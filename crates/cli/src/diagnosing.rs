@@ -11,21 +11,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diagnose::Evidence;
-use measure::doctor::{self, Report};
+use measure::doctor::{self, DoctorReport};
 use transfer::cancel::CancelToken;
-use transfer::config::Proxy;
+use transfer::config::ProxyMethod;
 use transfer::connect::RemoteServerUse;
-use transfer::copy::{HostId, Place};
+use transfer::copy::{CopyLocation, HostId};
 use transfer::probe::{ProbeError, ProbeOptions, ProbeTarget, probe};
-use transfer::report::Name;
+use transfer::report::EscapedName;
 
 use crate::connect::Hosts;
 use crate::cp::log_to;
 use crate::exit::Exit;
-use crate::flags::high::{Environment, HighArgs};
+use crate::flags::high::{Environment, ResolvedCopyArgs};
 use crate::flags::low::DoctorArgs;
 use crate::output::console::Console;
-use crate::output::{Output, bar};
+use crate::output::{RunReporter, bar};
 use crate::{failed, signals, usage};
 
 const DATA: u64 = 4_000_000_000;
@@ -61,9 +61,10 @@ pub(crate) fn run(args: DoctorArgs, world: &Environment) -> Exit {
 }
 
 /// Measures a host. An error has been reported already.
-fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exit> {
+fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit), Exit> {
     let start = Instant::now();
-    let high = HighArgs::resolve(args.login.clone(), world).map_err(|error| usage(&error))?;
+    let high =
+        ResolvedCopyArgs::resolve(args.login.clone(), world).map_err(|error| usage(&error))?;
     let console = Arc::new(Console::new(high.colors));
     log_to(&console, high.level);
     let cancel = CancelToken::default();
@@ -76,7 +77,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
         console.error(&why);
         exit
     };
-    let Some(Place::Remote { path, .. }) = high.request.sources.first() else {
+    let Some(CopyLocation::Remote { path, .. }) = high.request.sources.first() else {
         let why = "HOST is a local path: give [user@]host".to_owned();
         return Err(told(why, Exit::Usage));
     };
@@ -86,7 +87,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
     };
     let mut flags = high.flags;
     flags.far = RemoteServerUse::Stock;
-    let output = Output::new(Arc::clone(&console), None, args.login.quiet, cancel.clone());
+    let output = RunReporter::new(Arc::clone(&console), None, args.login.quiet, cancel.clone());
     let hosts = Hosts::new(high.hosts.clone(), flags, Arc::new(output));
     let (config, settings, master) = hosts
         .for_probe(HostId(0))
@@ -131,7 +132,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(Report, Exit), Exi
         None => Exit::Done,
     };
     let seconds = start.elapsed().as_secs_f64();
-    let report = Report::new(host, seconds, evidence);
+    let report = DoctorReport::new(host, seconds, evidence);
     Ok((
         match jump {
             Some((host, first)) => report.through(host, &first),
@@ -159,7 +160,7 @@ fn probe_options(args: &DoctorArgs, remote_path: &[u8]) -> ProbeOptions {
 /// # Errors
 /// One sentence with the file's name.
 fn check_page(file: &Path) -> Result<(), String> {
-    let named = |why: &str| format!("--html: {}: {why}", Name::from(file));
+    let named = |why: &str| format!("--html: {}: {why}", EscapedName::from(file));
     if file.is_dir() {
         return Err(named("is a directory"));
     }
@@ -178,13 +179,13 @@ fn check_page(file: &Path) -> Result<(), String> {
 /// Measures the way to the first jump host, if there is one. If that fails, the login to the host
 /// behind it tells why.
 fn first_hop(target: &ProbeTarget, options: &ProbeOptions) -> Option<(String, Evidence)> {
-    let Proxy::Jump(through) = &target.config.proxy else {
+    let ProxyMethod::Jump(through) = &target.config.proxy else {
         return None;
     };
     let jump = through.first()?;
     let mut config = (target.settings.hop)(jump).ok()?;
     // Its own jump hosts are not on this way.
-    config.proxy = Proxy::Direct;
+    config.proxy = ProxyMethod::Direct;
     let near = ProbeTarget {
         config,
         master: None,
@@ -201,7 +202,7 @@ fn first_hop(target: &ProbeTarget, options: &ProbeOptions) -> Option<(String, Ev
     Some((jump.to_string(), evidence))
 }
 
-fn show(args: &DoctorArgs, report: &Report, exit: Exit) -> Exit {
+fn show(args: &DoctorArgs, report: &DoctorReport, exit: Exit) -> Exit {
     let page = match &args.html {
         Some(file) => fs::write(file, doctor::page(report))
             .map_err(|error| format!("{}: {error}", file.display())),

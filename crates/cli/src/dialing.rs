@@ -9,12 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FileType, fstat};
-use sys::{Tuning, distance};
-use transfer::connect::{Family, TcpDialer, pass_socket};
+use sys::{SocketTuning, distance};
+use transfer::connect::{DialFamily, TcpDialer, pass_socket};
 use transfer::escape;
 
 use crate::exit::Exit;
-use crate::flags::low::{self, DialArgs, RelayArgs, When};
+use crate::flags::low::{self, DialArgs, RelayArgs, TerminalSetting};
 use crate::flags::table::PairArgs;
 use crate::{congestion, relaying, usage};
 
@@ -33,19 +33,19 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     }
     let dial = TcpDialer {
         family: match args.family {
-            low::Family::Any => Family::Any,
-            low::Family::V4 => Family::V4,
-            low::Family::V6 => Family::V6,
+            low::AddressFamilyArg::Any => DialFamily::Any,
+            low::AddressFamilyArg::V4 => DialFamily::V4,
+            low::AddressFamilyArg::V6 => DialFamily::V6,
         },
         bind: args.bind,
         timeout: Some(args.timeout),
         attempts: args.attempts,
-        tuning: Tuning {
+        tuning: SocketTuning {
             dscp: args.dscp.value(),
             // ssh sets keepalive only on sockets that it has connected itself (sshconnect.c).
             keepalive: true,
             congestion: args.congestion.clone(),
-            ..Tuning::default()
+            ..SocketTuning::default()
         },
     };
     let name = escape::name(args.host.as_bytes());
@@ -132,11 +132,11 @@ pub(crate) fn suit_the_path(stream: &TcpStream) {
 /// Returns true if the socket is to be passed over standard output. ssh uses one socket as standard
 /// input and output for that. libssh and others do so as well for plain bytes, so `auto` requires
 /// ssh as the parent.
-fn hands_over(fdpass: When) -> bool {
+fn hands_over(fdpass: TerminalSetting) -> bool {
     match fdpass {
-        When::Always => true,
-        When::Never => false,
-        When::Auto => is_one_socket() && parent_is_ssh(),
+        TerminalSetting::Always => true,
+        TerminalSetting::Never => false,
+        TerminalSetting::Auto => is_one_socket() && parent_is_ssh(),
     }
 }
 

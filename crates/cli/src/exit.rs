@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use transfer::connect::ConnectError;
-use transfer::report::Outcome;
+use transfer::report::CopyOutcome;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub(crate) enum Exit {
     /// Everything was copied, and deletions were refused.
     Refused,
     /// The plan cannot be used, or its source has changed; another try does not help.
-    NoUse,
+    PlanUnusable,
     /// The shard was not copied to its end; another try helps.
-    TryAgain,
+    ShardIncomplete,
     /// No connection could be made, or it was lost for good.
     NoConnection,
     /// A signal ended the run.
@@ -140,8 +140,8 @@ pub(crate) const ALL: [Exit; 8] = [
     Exit::SomeFailed,
     Exit::Usage,
     Exit::Refused,
-    Exit::NoUse,
-    Exit::TryAgain,
+    Exit::PlanUnusable,
+    Exit::ShardIncomplete,
     Exit::NoConnection,
     Exit::Interrupted,
 ];
@@ -155,8 +155,8 @@ impl Exit {
             Self::SomeFailed => 1,
             Self::Usage => 2,
             Self::Refused => 25,
-            Self::NoUse => 65,
-            Self::TryAgain => 75,
+            Self::PlanUnusable => 65,
+            Self::ShardIncomplete => 75,
             Self::NoConnection => 255,
             Self::Interrupted => 130,
         }
@@ -174,11 +174,11 @@ impl Exit {
                 "sync: everything was copied, and nothing was deleted, for the stated reason (as in \
                  rsync)"
             }
-            Self::NoUse => {
+            Self::PlanUnusable => {
                 "plan: the plan is damaged or of another version, or the source has changed since \
                  it was made: another try does not help"
             }
-            Self::TryAgain => {
+            Self::ShardIncomplete => {
                 "cp --plan: the shard is not complete, because a signal stopped it or another \
                  worker copies it: try again"
             }
@@ -193,14 +193,14 @@ impl Exit {
     }
 }
 
-impl From<&Outcome> for Exit {
-    fn from(outcome: &Outcome) -> Self {
+impl From<&CopyOutcome> for Exit {
+    fn from(outcome: &CopyOutcome) -> Self {
         match outcome {
-            Outcome::Complete => Self::Done,
-            Outcome::Partial => Self::SomeFailed,
-            Outcome::NoConnection(_) => Self::NoConnection,
-            Outcome::Misconfigured(_) => Self::Usage,
-            Outcome::Interrupted => Self::Interrupted,
+            CopyOutcome::Complete => Self::Done,
+            CopyOutcome::Partial => Self::SomeFailed,
+            CopyOutcome::NoConnection(_) => Self::NoConnection,
+            CopyOutcome::Misconfigured(_) => Self::Usage,
+            CopyOutcome::Interrupted => Self::Interrupted,
         }
     }
 }

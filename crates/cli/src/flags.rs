@@ -6,7 +6,7 @@ pub(crate) mod flag;
 mod foreign;
 pub(crate) mod high;
 pub(crate) mod low;
-pub(crate) mod moment;
+pub(crate) mod point_in_time;
 pub(crate) mod rate;
 pub(crate) mod table;
 pub(crate) mod volume;

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use ssh::transport::DisabledProtection;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectCheck, ConnectError, RemoteRole};
-use transfer::copy::{Connect as _, CopyRequest, HostId, Place};
+use transfer::connect::{ConnectError, ConnectStep, RemoteRole};
+use transfer::copy::{CopyLocation, CopyRequest, HostId, SessionConnector as _};
 use transfer::host_to_host::{
-    self, Ending, HostCopy, HostNames, MissingOn, ReceiverJob, SourceFiles, files_of,
+    self, HostCopy, HostCopyOutcome, MissingLonghaul, ReceiverJob, ReportedPathTranslator,
+    SourceFiles, files_of,
 };
-use transfer::report::{Event, Name, Outcome, Progress, Summary};
+use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
 
 use crate::connect::Hosts;
 use crate::exit::Exit;
@@ -29,17 +30,17 @@ const MOST_RENEWALS: u32 = 100;
 pub(crate) const THROUGH_HERE: &str = "--through-here";
 
 /// Ways of a copy.
-pub(crate) enum Way {
+pub(crate) enum CopyRoute {
     /// One end is this machine.
     Local,
     /// Through this machine, with the reason.
     ThroughHere(String),
     /// Perhaps directly.
-    Direct(Box<DirectCopy>),
+    Direct(Box<DirectHostCopy>),
 }
 
 /// A copy for which the direct way is tried.
-pub(crate) struct DirectCopy {
+pub(crate) struct DirectHostCopy {
     source: HostId,
     target: HostId,
     files: SourceFiles,
@@ -47,15 +48,15 @@ pub(crate) struct DirectCopy {
 }
 
 /// Chooses the way for a copy, as far as that is possible without a connection.
-pub(crate) fn choose(request: &CopyRequest, hosts: &Hosts) -> Way {
-    let Place::Remote { host: target, path } = &request.target else {
-        return Way::Local;
+pub(crate) fn choose(request: &CopyRequest, hosts: &Hosts) -> CopyRoute {
+    let CopyLocation::Remote { host: target, path } = &request.target else {
+        return CopyRoute::Local;
     };
     let mut from = Vec::new();
     let mut paths: Vec<&[u8]> = Vec::new();
     for source in &request.sources {
-        let Place::Remote { host, path } = source else {
-            return Way::Local;
+        let CopyLocation::Remote { host, path } = source else {
+            return CopyRoute::Local;
         };
         if !from.contains(host) {
             from.push(*host);
@@ -64,30 +65,30 @@ pub(crate) fn choose(request: &CopyRequest, hosts: &Hosts) -> Way {
     }
     let source = match from.as_slice() {
         [source] if source != target => *source,
-        [_] => return Way::ThroughHere("both ends are on the same host".to_owned()),
-        _ => return Way::ThroughHere("the sources are on several hosts".to_owned()),
+        [_] => return CopyRoute::ThroughHere("both ends are on the same host".to_owned()),
+        _ => return CopyRoute::ThroughHere("the sources are on several hosts".to_owned()),
     };
     // Filters and a plan's journal exist on this machine only.
     if request.options.filter.is_some() || request.options.journal_folder.is_some() {
-        return Way::ThroughHere("this machine selects what is copied".to_owned());
+        return CopyRoute::ThroughHere("this machine selects what is copied".to_owned());
     }
     if let Some(why) = needs_this_machine(hosts.flags()) {
-        return Way::ThroughHere(why.to_owned());
+        return CopyRoute::ThroughHere(why.to_owned());
     }
     for host in [source, *target] {
         // Errors of the configuration are reported by the copy.
         if let Ok(Some(why)) = hosts.longhaul_is_absent(host) {
-            return Way::ThroughHere(format!("{}: {why}", hosts.name(host)));
+            return CopyRoute::ThroughHere(format!("{}: {why}", hosts.name(host)));
         }
     }
     match files_of(&paths) {
-        Ok(files) => Way::Direct(Box::new(DirectCopy {
+        Ok(files) => CopyRoute::Direct(Box::new(DirectHostCopy {
             source,
             target: *target,
             files,
             path: path.clone(),
         })),
-        Err(why) => Way::ThroughHere(why.to_owned()),
+        Err(why) => CopyRoute::ThroughHere(why.to_owned()),
     }
 }
 
@@ -129,34 +130,34 @@ pub(crate) fn needs_this_machine(flags: &CopyArgs) -> Option<&'static str> {
 }
 
 /// Result of the direct way.
-pub(crate) enum Tried {
+pub(crate) enum DirectCopyOutcome {
     /// The copy is over.
-    Over(Box<Summary>),
+    Finished(Box<CopySummary>),
     /// Nothing was copied, for this reason: the data goes through this machine.
     NotPossible(String),
 }
 
-impl DirectCopy {
+impl DirectHostCopy {
     /// Copies on the direct way, and resumes when a control connection is lost.
     pub(crate) fn run(
         &self,
         request: &CopyRequest,
         hosts: &Hosts,
-        progress: &Progress,
-        events: &mut dyn FnMut(Event),
+        progress: &ProgressCounters,
+        events: &mut dyn FnMut(CopyEvent),
         cancel: &CancelToken,
-    ) -> Tried {
+    ) -> DirectCopyOutcome {
         let start = Instant::now();
-        let over = |mut summary: Box<Summary>| {
+        let over = |mut summary: Box<CopySummary>| {
             summary.elapsed = start.elapsed();
-            Tried::Over(summary)
+            DirectCopyOutcome::Finished(summary)
         };
         let lost = |why: String| {
-            Box::new(Summary {
-                outcome: Outcome::NoConnection(why),
+            Box::new(CopySummary {
+                outcome: CopyOutcome::NoConnection(why),
                 bytes: 0,
                 unfinished: progress.bytes_done(),
-                ..Summary::default()
+                ..CopySummary::default()
             })
         };
         let mut begun = false;
@@ -164,16 +165,16 @@ impl DirectCopy {
         let (mut moved, mut renewals) = (0, 0);
         loop {
             let why = match self.attempt(request, hosts, progress, events, cancel) {
-                Ok(Ending::Done(summary)) => return over(summary),
-                Ok(Ending::NotPossible(why, missing)) if !begun => {
+                Ok(HostCopyOutcome::Done(summary)) => return over(summary),
+                Ok(HostCopyOutcome::NotPossible(why, missing)) if !begun => {
                     self.remember(hosts, missing);
-                    return Tried::NotPossible(why);
+                    return DirectCopyOutcome::NotPossible(why);
                 }
-                Ok(Ending::NotPossible(why, _) | Ending::Lost(why)) => why,
+                Ok(HostCopyOutcome::NotPossible(why, _) | HostCopyOutcome::Lost(why)) => why,
                 Err(e) if !begun => {
                     return match e.check() {
                         // The host runs no commands.
-                        ConnectCheck::Session => Tried::NotPossible(e.into()),
+                        ConnectStep::Session => DirectCopyOutcome::NotPossible(e.into()),
                         _ => over(lost(e.into())),
                     };
                 }
@@ -188,7 +189,7 @@ impl DirectCopy {
             let Some(seconds) = waits.next() else {
                 return over(lost(why));
             };
-            events(Event::Warning {
+            events(CopyEvent::Warning {
                 path: None,
                 message: format!("{why}; connecting again in {seconds} s"),
             });
@@ -196,16 +197,16 @@ impl DirectCopy {
             let wait = Duration::from_secs(*seconds);
             let _ = cancel.receiver().recv_timeout(wait);
             if cancel.is_cancelled() {
-                let outcome = Outcome::Interrupted;
-                return over(Box::new(Summary {
+                let outcome = CopyOutcome::Interrupted;
+                return over(Box::new(CopySummary {
                     outcome,
-                    ..Summary::default()
+                    ..CopySummary::default()
                 }));
             }
         }
     }
 
-    fn remember(&self, hosts: &Hosts, missing: MissingOn) {
+    fn remember(&self, hosts: &Hosts, missing: MissingLonghaul) {
         let each = [
             (missing.source, self.source),
             (missing.receiver, self.target),
@@ -219,10 +220,10 @@ impl DirectCopy {
         &self,
         request: &CopyRequest,
         hosts: &Hosts,
-        progress: &Progress,
-        events: &mut dyn FnMut(Event),
+        progress: &ProgressCounters,
+        events: &mut dyn FnMut(CopyEvent),
         cancel: &CancelToken,
-    ) -> Result<Ending, ConnectError> {
+    ) -> Result<HostCopyOutcome, ConnectError> {
         let job = self.job(request, hosts)?;
         let source = hosts.start_role(self.source, RemoteRole::Source, cancel, None)?;
         let receiver = hosts.start_role(self.target, RemoteRole::Receiver, cancel, None)?;
@@ -232,7 +233,7 @@ impl DirectCopy {
             files: self.files.clone(),
             follow: request.options.recursive && !request.options.archive,
             growing: None,
-            names: HostNames {
+            names: ReportedPathTranslator {
                 source: job.host.clone(),
                 root: self.files.root.clone(),
                 target: hosts.name(self.target),
@@ -244,14 +245,14 @@ impl DirectCopy {
 
     fn job(&self, request: &CopyRequest, hosts: &Hosts) -> Result<ReceiverJob, ConnectError> {
         let options = hosts.session_options();
-        let name = |path: &Vec<u8>| Name(path.clone());
+        let name = |path: &Vec<u8>| EscapedName(path.clone());
         let root = transfer::escape::name(&self.files.root).to_string();
         Ok(ReceiverJob {
             version: ReceiverJob::VERSION,
             host: hosts.name(self.source),
             identity: format!("{}:{root}", hosts.identity(self.source)),
             sources: self.files.names.iter().map(name).collect(),
-            target: Name(self.path.clone()),
+            target: EscapedName(self.path.clone()),
             options: request.options.clone(),
             limit: options.limit,
             connections: options.connections,

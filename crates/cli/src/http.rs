@@ -194,13 +194,13 @@ fn is_own_name(host: Option<&str>) -> bool {
 
 /// A parsed request.
 #[derive(Debug, PartialEq, Eq)]
-struct Request {
+struct HttpRequest {
     path: String,
     host: Option<String>,
 }
 
 /// Reads a GET request; `None` for anything else.
-fn request(stream: &mut impl Read) -> io::Result<Option<Request>> {
+fn request(stream: &mut impl Read) -> io::Result<Option<HttpRequest>> {
     let until = Instant::now() + TIME;
     let mut head = Vec::new();
     let mut part = [0; 512];
@@ -214,7 +214,7 @@ fn request(stream: &mut impl Read) -> io::Result<Option<Request>> {
     Ok(String::from_utf8(head).ok().and_then(|head| parsed(&head)))
 }
 
-fn parsed(head: &str) -> Option<Request> {
+fn parsed(head: &str) -> Option<HttpRequest> {
     let mut lines = head.split("\r\n");
     let mut words = lines.next()?.split(' ');
     let path = words
@@ -228,7 +228,7 @@ fn parsed(head: &str) -> Option<Request> {
     });
     let host = hosts.next().map(str::to_owned);
     // RFC 9112 section 3.2: reject several Host headers.
-    hosts.next().is_none().then(|| Request {
+    hosts.next().is_none().then(|| HttpRequest {
         path: path.to_owned(),
         host,
     })

@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use lab::{FAILED, Lab, LabError, PathSpec};
+use lab::{FAILED, LabError, LabSpec, PathSpec};
 
-use crate::flags::low::{self, LabArgs, LowArgs, UsageError, lab_usage};
+use crate::flags::low::{self, LabArgs, ParsedCommandLine, UsageError, lab_usage};
 
 /// Runs the lab. `words` is the command line after `longhaul lab`.
 ///
@@ -53,18 +53,20 @@ pub(crate) fn inside(words: &[OsString]) -> Option<ExitCode> {
 }
 
 /// Rebuilds the lab from the words that the parent process parsed.
-fn again(words: &[OsString]) -> Result<Lab, LabError> {
+fn again(words: &[OsString]) -> Result<LabSpec, LabError> {
     let before = ["longhaul".into(), "lab".into()];
     let all = before.into_iter().chain(words.iter().cloned());
     match low::parse(all, clap::ColorChoice::Never) {
-        Ok(LowArgs::Lab(args)) => lab(*args).map_err(|error| LabError::new(error.0.trim_end())),
+        Ok(ParsedCommandLine::Lab(args)) => {
+            lab(*args).map_err(|error| LabError::new(error.0.trim_end()))
+        }
         _ => Err(LabError::new(
             "lab-run is internal to longhaul lab and cannot be started by hand",
         )),
     }
 }
 
-fn lab(args: LabArgs) -> Result<Lab, UsageError> {
+fn lab(args: LabArgs) -> Result<LabSpec, UsageError> {
     let options = args
         .options
         .iter()
@@ -77,7 +79,7 @@ fn lab(args: LabArgs) -> Result<Lab, UsageError> {
     } else {
         args.command
     };
-    Ok(Lab {
+    Ok(LabSpec {
         path,
         sshd: args.sshd.then_some(args.sshd_options),
         far: args.far,

@@ -40,8 +40,8 @@ use std::process::ExitCode;
 use exit::Exit;
 use flags::command::named_paths;
 use flags::docs;
-use flags::high::{Environment, HighArgs};
-use flags::low::{self, LowArgs, UsageError};
+use flags::high::{Environment, ResolvedCopyArgs};
+use flags::low::{self, ParsedCommandLine, UsageError};
 
 fn main() -> ExitCode {
     let words: Vec<_> = env::args_os().collect();
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     if let Some(code) = lab::inside(&words) {
         return code;
     }
-    if let Some(role) = serve::sshd::Role::of(&words) {
+    if let Some(role) = serve::sshd::ProcessRole::of(&words) {
         return serving::inside(role);
     }
     if let [_, word] = words.as_slice()
@@ -59,50 +59,55 @@ fn main() -> ExitCode {
     }
     let world = Environment::look();
     let exit = match low::parse(words.iter().cloned(), world.help_colors()) {
-        Ok(LowArgs::Copy(args)) if args.plan.is_some() => sharding::copy(*args, &world),
-        Ok(LowArgs::Plan(args)) => sharding::run(*args, &world),
-        Ok(LowArgs::Copy(args)) => {
+        Ok(ParsedCommandLine::Copy(args)) if args.plan.is_some() => sharding::copy(*args, &world),
+        Ok(ParsedCommandLine::Plan(args)) => sharding::run(*args, &world),
+        Ok(ParsedCommandLine::Copy(args)) => {
             let args = several::resolve(*args, &world).and_then(congestion::check);
             match args.and_then(selecting::select) {
                 Ok(args) => cp::run(args),
                 Err(error) => usage(&error),
             }
         }
-        Ok(LowArgs::Sync(args)) => {
-            let copy = HighArgs::resolve(args.copy.clone(), &world).and_then(congestion::check);
-            match copy.and_then(|copy| syncing::HighSync::new(*args, copy)) {
+        Ok(ParsedCommandLine::Sync(args)) => {
+            let copy =
+                ResolvedCopyArgs::resolve(args.copy.clone(), &world).and_then(congestion::check);
+            match copy.and_then(|copy| syncing::ResolvedSyncArgs::new(*args, copy)) {
                 Ok(args) => syncing::run(args),
                 Err(error) => usage(&error),
             }
         }
-        Ok(LowArgs::Bootstrap { args, remove }) => match HighArgs::resolve(*args, &world) {
-            Ok(args) => bootstrap::run(args, remove),
-            Err(error) => usage(&error),
-        },
-        Ok(LowArgs::Lab(args)) if args.list => show(named_paths().as_bytes()),
+        Ok(ParsedCommandLine::Bootstrap { args, remove }) => {
+            match ResolvedCopyArgs::resolve(*args, &world) {
+                Ok(args) => bootstrap::run(args, remove),
+                Err(error) => usage(&error),
+            }
+        }
+        Ok(ParsedCommandLine::Lab(args)) if args.list => show(named_paths().as_bytes()),
         #[cfg(target_os = "linux")]
-        Ok(LowArgs::Lab(args)) => match lab::run(*args, &words[2..]) {
+        Ok(ParsedCommandLine::Lab(args)) => match lab::run(*args, &words[2..]) {
             Ok(code) => return code,
             Err(error) => usage(&error),
         },
         #[cfg(not(target_os = "linux"))]
-        Ok(LowArgs::Lab(_)) => failed("longhaul lab needs Linux"),
-        Ok(LowArgs::Serve(args)) => serving::run(&args),
-        Ok(LowArgs::Dial(args)) => dialing::run(&args),
-        Ok(LowArgs::SshConfig(args)) => ssh_config::run(&args),
-        Ok(LowArgs::Wrap(args)) => match wrapping::run(&args) {
+        Ok(ParsedCommandLine::Lab(_)) => failed("longhaul lab needs Linux"),
+        Ok(ParsedCommandLine::Serve(args)) => serving::run(&args),
+        Ok(ParsedCommandLine::Dial(args)) => dialing::run(&args),
+        Ok(ParsedCommandLine::SshConfig(args)) => ssh_config::run(&args),
+        Ok(ParsedCommandLine::Wrap(args)) => match wrapping::run(&args) {
             Ok(code) => return code,
             Err(error) => usage(&error),
         },
-        Ok(LowArgs::Relay(args)) => match relaying::run(&args) {
+        Ok(ParsedCommandLine::Relay(args)) => match relaying::run(&args) {
             Ok(exit) => exit,
             Err(error) => usage(&error),
         },
-        Ok(LowArgs::Bench(args)) => benching::run(*args, &world),
+        Ok(ParsedCommandLine::Bench(args)) => benching::run(*args, &world),
         // Connections that the server did not admit may still be under way in threads.
-        Ok(LowArgs::Doctor(args)) => sys::exit_at_once(diagnosing::run(*args, &world).code()),
-        Ok(LowArgs::Completions(shell)) => show(&docs::completions(shell)),
-        Ok(LowArgs::Man {
+        Ok(ParsedCommandLine::Doctor(args)) => {
+            sys::exit_at_once(diagnosing::run(*args, &world).code())
+        }
+        Ok(ParsedCommandLine::Completions(shell)) => show(&docs::completions(shell)),
+        Ok(ParsedCommandLine::Man {
             command,
             write: None,
         }) => match docs::man(command.as_deref()) {
@@ -111,13 +116,13 @@ fn main() -> ExitCode {
                 "error: no such man page: name a subcommand; see longhaul --help\n".to_owned(),
             )),
         },
-        Ok(LowArgs::Man {
+        Ok(ParsedCommandLine::Man {
             write: Some(dir), ..
         }) => match docs::write_documents(&dir) {
             Ok(()) => Exit::Done,
             Err(error) => failed(&format!("{}: {error}", dir.display())),
         },
-        Ok(LowArgs::Show(text)) => show(text.as_bytes()),
+        Ok(ParsedCommandLine::Show(text)) => show(text.as_bytes()),
         Err(error) => usage(&error),
     };
     exit.into()

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use transfer::cancel::CancelToken;
-use transfer::report::{Decision, Event, Name, Summary};
+use transfer::report::{CopyEvent, CopySummary, Decision, EscapedName};
 use transfer::sync::SyncResult;
 use transfer::timeline::Timeline;
 
@@ -29,13 +29,13 @@ use crate::exit::Exit;
 use console::Console;
 use explain::DecisionEvent;
 use failures::FailureCounter;
-use json::{HostInfo, Json, RunEvent};
-use snapshot::Snapshot;
+use json::{HostInfo, JsonEventWriter, RunEvent};
+use snapshot::ProgressSnapshot;
 
 /// Receives the events of a run and shows them.
-pub(crate) struct Output {
+pub(crate) struct RunReporter {
     console: Arc<Console>,
-    json: Option<Json>,
+    json: Option<JsonEventWriter>,
     quiet: bool,
     /// Name each file when it is done.
     verbose: bool,
@@ -56,10 +56,10 @@ pub(crate) struct Output {
     relayed: Mutex<BTreeMap<String, Option<String>>>,
 }
 
-impl Output {
+impl RunReporter {
     pub(crate) fn new(
         console: Arc<Console>,
-        json: Option<Json>,
+        json: Option<JsonEventWriter>,
         quiet: bool,
         cancel: CancelToken,
     ) -> Self {
@@ -137,7 +137,7 @@ impl Output {
     }
 
     /// Writes the `start` event.
-    pub(crate) fn start(&self, sources: Vec<Name>, target: Name) {
+    pub(crate) fn start(&self, sources: Vec<EscapedName>, target: EscapedName) {
         self.event(&RunEvent::Start {
             version: env!("CARGO_PKG_VERSION"),
             sources,
@@ -154,27 +154,29 @@ impl Output {
     }
 
     /// Shows an event of the copy.
-    pub(crate) fn copy_event(&self, event: &Event) {
+    pub(crate) fn copy_event(&self, event: &CopyEvent) {
         self.show_event(event, None);
     }
 
     /// Shows an event of one of several copies, with the name of its host.
-    pub(crate) fn host_event(&self, host: &str, event: &Event) {
+    pub(crate) fn host_event(&self, host: &str, event: &CopyEvent) {
         match event {
-            Event::Warning {
+            CopyEvent::Warning {
                 path: None,
                 message,
-            } if !message.starts_with(&format!("{host}: ")) => self.copy_event(&Event::Warning {
-                path: None,
-                message: format!("{host}: {message}"),
-            }),
+            } if !message.starts_with(&format!("{host}: ")) => {
+                self.copy_event(&CopyEvent::Warning {
+                    path: None,
+                    message: format!("{host}: {message}"),
+                })
+            }
             event => self.show_event(event, Some(host)),
         }
     }
 
-    fn show_event(&self, event: &Event, host: Option<&str>) {
+    fn show_event(&self, event: &CopyEvent, host: Option<&str>) {
         self.failures.note(event);
-        if let Event::Warning { path, message } = event {
+        if let CopyEvent::Warning { path, message } = event {
             match path {
                 // Paths of this machine do not say which copy it is.
                 Some(path) => match host {
@@ -198,7 +200,7 @@ impl Output {
         {
             self.plan_line(&line);
         }
-        if let Event::Resumed {
+        if let CopyEvent::Resumed {
             done,
             partial,
             partial_bytes,
@@ -210,7 +212,7 @@ impl Output {
             let host = host.map(|host| format!("{host}: ")).unwrap_or_default();
             self.console.line(&format!("{host}{line}"));
         }
-        if let Event::Mismatch {
+        if let CopyEvent::Mismatch {
             path,
             from,
             len,
@@ -229,7 +231,7 @@ impl Output {
 
     /// Shows a warning.
     pub(crate) fn warning(&self, message: String) {
-        self.copy_event(&Event::Warning {
+        self.copy_event(&CopyEvent::Warning {
             path: None,
             message,
         });
@@ -242,12 +244,12 @@ impl Output {
     }
 
     /// Writes the `progress` event, once a second.
-    pub(crate) fn progress(&self, snapshot: Snapshot) {
+    pub(crate) fn progress(&self, snapshot: ProgressSnapshot) {
         self.event(&RunEvent::progress(snapshot));
     }
 
     /// Reports the end of the run: failures, closing line and `summary` event.
-    pub(crate) fn summary(&self, exit: Exit, summary: &Summary) {
+    pub(crate) fn summary(&self, exit: Exit, summary: &CopySummary) {
         for failure in self.failures.lines(summary, self.all_failures) {
             self.console.error(&failure);
         }
@@ -279,14 +281,14 @@ impl Output {
     }
 
     /// Names what has failed.
-    pub(crate) fn failures(&self, summary: &Summary) {
+    pub(crate) fn failures(&self, summary: &CopySummary) {
         for failure in self.failures.lines(summary, self.all_failures) {
             self.console.error(&failure);
         }
     }
 
     /// Writes the `summary` event alone.
-    pub(crate) fn summary_event(&self, exit: Exit, summary: &Summary) {
+    pub(crate) fn summary_event(&self, exit: Exit, summary: &CopySummary) {
         self.event(&RunEvent::summary(exit, summary));
     }
 
@@ -302,7 +304,7 @@ impl Output {
         self.json.is_none() && !self.quiet
     }
 
-    /// Reports the end of a sync, as [`Output::summary`] does; `dry` if nothing was changed.
+    /// Reports the end of a sync, as [`RunReporter::summary`] does; `dry` if nothing was changed.
     pub(crate) fn sync_summary(&self, exit: Exit, result: &SyncResult, dry: bool) {
         if dry && !matches!(exit, Exit::NoConnection | Exit::Usage) {
             self.failures(&result.summary);
@@ -336,7 +338,7 @@ impl Output {
         }
     }
 
-    fn explain(&self, summary: &Summary) {
+    fn explain(&self, summary: &CopySummary) {
         let Some(before) = &self.decisions else {
             return;
         };
@@ -394,11 +396,11 @@ impl Output {
 }
 
 /// The line for a copied file, symlink or directory.
-fn done(event: &Event) -> Option<String> {
+fn done(event: &CopyEvent) -> Option<String> {
     match event {
-        Event::FileDone { source, target, .. } => Some(format!("{source} -> {target}")),
-        Event::SymlinkDone { target } => Some(format!("{target} (symlink)")),
-        Event::DirectoryDone { target } => Some(format!("{target} (directory)")),
+        CopyEvent::FileDone { source, target, .. } => Some(format!("{source} -> {target}")),
+        CopyEvent::SymlinkDone { target } => Some(format!("{target} (symlink)")),
+        CopyEvent::DirectoryDone { target } => Some(format!("{target} (directory)")),
         _ => None,
     }
 }
@@ -409,8 +411,8 @@ mod tests {
 
     #[test]
     fn a_line_of_verbose_names_one_file_and_drives_no_terminal() {
-        let name = |name: &str| Name(name.into());
-        let file = Event::FileDone {
+        let name = |name: &str| EscapedName(name.into());
+        let file = CopyEvent::FileDone {
             id: 1,
             source: name("a\n\u{1b}[2J"),
             target: name("h:a b"),
@@ -421,11 +423,11 @@ mod tests {
             verified: false,
         };
         assert_eq!(done(&file).as_deref(), Some("a\\n\\x1b[2J -> h:a b"));
-        let directory = Event::DirectoryDone {
+        let directory = CopyEvent::DirectoryDone {
             target: name("h:d"),
         };
         assert_eq!(done(&directory).as_deref(), Some("h:d (directory)"));
-        let warning = Event::Warning {
+        let warning = CopyEvent::Warning {
             path: None,
             message: String::new(),
         };

@@ -21,18 +21,18 @@ use std::time::Duration;
 
 use relay::entry::permit::TargetRule;
 use relay::{
-    ClientProtocol, ClientProtocols, Endpoint, Limits, ListenSpec, Network, RedirectKind,
-    RelaySettings, Target, Uplink,
+    ClientProtocol, ClientProtocols, Endpoint, IpNetwork, ListenSpec, RedirectKind, RelayLimits,
+    RelaySettings, TargetSpec, Uplink,
 };
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::termios::isatty;
-use sys::{KeepaliveProbes, Tuning};
+use sys::{KeepaliveProbes, SocketTuning};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
-use self::conflicts::Settled;
-use self::operating::MergedSettings;
-use self::route::Route;
+use self::conflicts::ParsedRelaySettings;
+use self::operating::MergedRelaySettings;
+use self::route::RelayRoute;
 use crate::exit::Exit;
 use crate::flags::low::{RelayAction, RelayArgs, UsageError, relay_usage};
 use crate::flags::table::relay_time;
@@ -74,11 +74,11 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
         None => {}
     }
     let told = match &args.config {
-        Some(_) => MergedSettings::of(args),
+        Some(_) => MergedRelaySettings::of(args),
         // A mistake on the command line is a usage error.
-        None => Ok(MergedSettings::of(args).map_err(|why| relay_usage(&why))?),
+        None => Ok(MergedRelaySettings::of(args).map_err(|why| relay_usage(&why))?),
     };
-    let streams = told.as_ref().is_ok_and(MergedSettings::is_of_streams);
+    let streams = told.as_ref().is_ok_and(MergedRelaySettings::is_of_streams);
     log(args, streams);
     let told = told.and_then(|told| told.on_its_way(args));
     let done = told.and_then(|mut told| {
@@ -124,17 +124,17 @@ fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
         .parse()
         .map_err(|e| format!("LISTEN: '{}' {e}", args.entrance))?;
     let mut speaks = speaks(args, &entrance)?;
-    let route = Route::of(args)?;
-    let way = route.as_ref().and_then(Route::way);
+    let route = RelayRoute::of(args)?;
+    let way = route.as_ref().and_then(RelayRoute::way);
     let targets = match &route {
         None => targets(args, &speaks)?,
         // Before its route is set up, the relay has no target.
         Some(_) => way.iter().map(|way| way.target.clone()).collect(),
     };
     let permits: Vec<TargetRule> = parsed("--to", &args.permits)?;
-    let allow: Vec<Network> = parsed("--allow", &args.allow)?;
-    let pairs = speaks.pair || targets.iter().any(Target::is_pair);
-    conflicts::check(&Settled {
+    let allow: Vec<IpNetwork> = parsed("--allow", &args.allow)?;
+    let pairs = speaks.pair || targets.iter().any(TargetSpec::is_pair);
+    conflicts::check(&ParsedRelaySettings {
         args,
         place: &entrance.place,
         speaks: &speaks,
@@ -149,7 +149,7 @@ fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
     if let Some(facing) = facing.as_ref().filter(|_| speaks.pair) {
         speaks.tls = Some(facing.entrance());
     }
-    let tls_client = match targets.iter().any(Target::has_tls) {
+    let tls_client = match targets.iter().any(TargetSpec::has_tls) {
         true => Some(args.tls.client()?),
         false => None,
     };
@@ -189,11 +189,11 @@ fn parsed<T: FromStr<Err: Display>>(flag: &str, texts: &[String]) -> Result<Vec<
     texts.iter().map(parse).collect()
 }
 
-fn limits(args: &RelayArgs) -> Limits {
+fn limits(args: &RelayArgs) -> RelayLimits {
     let connections = args
         .max_connections
-        .unwrap_or_else(|| Limits::default().connections);
-    Limits {
+        .unwrap_or_else(|| RelayLimits::default().connections);
+    RelayLimits {
         connections,
         per_source: args.max_per_source.unwrap_or(connections),
         source_block: args.source_block.unwrap_or_default(),
@@ -203,7 +203,7 @@ fn limits(args: &RelayArgs) -> Limits {
 }
 
 /// The socket options of both legs.
-fn tuning(args: &RelayArgs) -> Result<Tuning, String> {
+fn tuning(args: &RelayArgs) -> Result<SocketTuning, String> {
     let probes = match &args.keepalive {
         None => Some(PROBES),
         Some(text) => probes(text).map_err(|why| {
@@ -214,7 +214,7 @@ fn tuning(args: &RelayArgs) -> Result<Tuning, String> {
     if let Some(name) = &args.congestion {
         congestion::permitted(name)?;
     }
-    Ok(Tuning {
+    Ok(SocketTuning {
         dscp: args.dscp.value(),
         keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
         congestion: args.congestion.clone(),
@@ -222,22 +222,22 @@ fn tuning(args: &RelayArgs) -> Result<Tuning, String> {
         notsent_lowat: args.notsent_lowat,
         pacing: args.rate.map(|rate| rate.bytes()),
         mptcp: args.mptcp,
-        ..Tuning::default()
+        ..SocketTuning::default()
     })
 }
 
 /// The socket options of a pair.
-fn for_pairs(tuning: Tuning) -> Tuning {
-    Tuning {
+fn for_pairs(tuning: SocketTuning) -> SocketTuning {
+    SocketTuning {
         notsent_lowat: tuning.notsent_lowat.or(Some(UNSENT)),
         ..tuning
     }
 }
 
 /// The targets, unless clients name them.
-fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<Target>, String> {
+fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<TargetSpec>, String> {
     let target = |text: &String| {
-        let target: Target = text.parse().map_err(|e| format!("TARGET: '{text}' {e}"))?;
+        let target: TargetSpec = text.parse().map_err(|e| format!("TARGET: '{text}' {e}"))?;
         let words = ["tls", "proxy", "proxy1", "proxy2", "pair"];
         no_words(text, &target.words, &words)?;
         is_pair_possible(text, &target.place, &target.words)?;

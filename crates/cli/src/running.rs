@@ -28,11 +28,11 @@ const MOST_FILES: usize = 1000;
 /// The file of this process. It is created with the first figures and removed at the end.
 #[derive(Debug, Default)]
 pub(crate) struct RunningFile {
-    state: Mutex<State>,
+    state: Mutex<RunningFileState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RunningFileState {
     folder: Option<PrivateDir>,
     /// The folder cannot be used, which is no reason to disturb the transfer.
     failed: bool,
@@ -40,7 +40,7 @@ struct State {
 }
 
 #[derive(Deserialize, Serialize)]
-struct Content {
+struct RunningFileContent {
     kind: String,
     pid: u32,
     /// Start of the process, in the kernel's ticks since boot; 0 if unknown.
@@ -67,7 +67,7 @@ impl RunningFile {
     }
 }
 
-impl State {
+impl RunningFileState {
     fn write(&mut self) -> io::Result<()> {
         if self.folder.is_none() {
             let missing = || io::Error::other("no home directory");
@@ -80,7 +80,7 @@ impl State {
             return Ok(());
         };
         let pid = std::process::id();
-        let content = Content {
+        let content = RunningFileContent {
             kind: KIND.to_owned(),
             pid,
             start: started(pid).unwrap_or(0),
@@ -168,7 +168,7 @@ pub(crate) fn sessions(pid: u32) -> Result<Vec<Value>, String> {
 
 /// Reads the file; `None` if it is of an earlier process with this number, or damaged.
 fn read(text: &[u8], pid: u32, start: Option<u64>) -> Option<Vec<Value>> {
-    let content: Content = serde_json::from_slice(text).ok()?;
+    let content: RunningFileContent = serde_json::from_slice(text).ok()?;
     let same = content.kind == KIND
         && content.pid == pid
         && (content.start == 0 || start.is_none_or(|start| start == content.start));
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     fn file(pid: u32, start: u64) -> Vec<u8> {
-        let content = Content {
+        let content = RunningFileContent {
             kind: KIND.to_owned(),
             pid,
             start,

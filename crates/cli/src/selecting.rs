@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sync::{Filter, FilterBuilder, ListedNames};
-use transfer::copy::{Place, SourceFilter};
+use transfer::copy::{CopyLocation, SourceFilter};
 
-use crate::flags::high::HighArgs;
+use crate::flags::high::ResolvedCopyArgs;
 use crate::flags::low::{FilterSource, SelectionArgs, UsageError};
 
 /// Longest list or file of rules that is read, in bytes: a million long names.
@@ -18,13 +18,13 @@ const MOST_READ: u64 = 1 << 30;
 ///
 /// # Errors
 /// A file cannot be read, or a pattern cannot be parsed.
-pub(crate) fn select(mut high: HighArgs) -> Result<HighArgs, UsageError> {
+pub(crate) fn select(mut high: ResolvedCopyArgs) -> Result<ResolvedCopyArgs, UsageError> {
     let args = &high.flags.selection;
     if args.is_all() {
         return Ok(high);
     }
     let sources = &high.request.sources;
-    if args.gitignore && !sources.iter().all(|s| matches!(s, Place::Local(_))) {
+    if args.gitignore && !sources.iter().all(|s| matches!(s, CopyLocation::Local(_))) {
         let what = "--gitignore works for sources on this machine only: leave it out";
         return Err(UsageError(format!("error: {what}\n")));
     }

@@ -15,9 +15,10 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use serve::Export;
+use serve::ExportedTree;
 use serve::sshd::{
-    ForkServer, LiveSettings, Log, Once, Role, Server, Settings, hide_memory, preauth, stopping,
+    AccountLog, ForkServer, LiveSettings, OnceSettings, ProcessRole, ServerSettings, SshServer,
+    hide_memory, preauth, stopping,
 };
 use ssh::transport::DisabledProtection;
 use tracing::{Level, Metadata, info, warn};
@@ -64,10 +65,10 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
 }
 
 /// Runs a helper process that the server has started for one connection.
-pub(crate) fn inside(role: Role) -> ExitCode {
+pub(crate) fn inside(role: ProcessRole) -> ExitCode {
     match role {
-        Role::Preauth => preauth(),
-        Role::Template => account().unwrap_or(ExitCode::FAILURE),
+        ProcessRole::Preauth => preauth(),
+        ProcessRole::ForkServer => account().unwrap_or(ExitCode::FAILURE),
     }
 }
 
@@ -77,14 +78,14 @@ fn account() -> io::Result<ExitCode> {
     // A signal to the whole process group is meant for the server, which passes it on.
     signals::leave_to_others()?;
     signals::too_long_is_an_error()?;
-    let log = Log::default();
+    let log = AccountLog::default();
     tracing_subscriber::fmt()
-        .with_max_level(Role::log_level())
+        .with_max_level(ProcessRole::log_level())
         .with_target(false)
         .with_ansi(false)
         .with_level(false)
         .without_time()
-        .with_writer(LogLines(log.clone()))
+        .with_writer(LogWriterFactory(log.clone()))
         .init();
     match template.run()? {
         Some(process) => Ok(process.run(&log)),
@@ -93,29 +94,29 @@ fn account() -> io::Result<ExitCode> {
 }
 
 /// Sends each log line as a message.
-struct LogLines(Log);
+struct LogWriterFactory(AccountLog);
 
-struct LogLine(Log, u8);
+struct LogMessageWriter(AccountLog, u8);
 
-impl<'a> MakeWriter<'a> for LogLines {
-    type Writer = LogLine;
+impl<'a> MakeWriter<'a> for LogWriterFactory {
+    type Writer = LogMessageWriter;
 
-    fn make_writer(&'a self) -> LogLine {
-        LogLine(self.0.clone(), 1)
+    fn make_writer(&'a self) -> LogMessageWriter {
+        LogMessageWriter(self.0.clone(), 1)
     }
 
-    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LogLine {
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LogMessageWriter {
         let level = match *meta.level() {
             Level::ERROR | Level::WARN => 0,
             Level::INFO => 1,
             Level::DEBUG => 2,
             Level::TRACE => 3,
         };
-        LogLine(self.0.clone(), level)
+        LogMessageWriter(self.0.clone(), level)
     }
 }
 
-impl io::Write for LogLine {
+impl io::Write for LogMessageWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.tell(self.1, line);
         Ok(line.len())
@@ -128,7 +129,7 @@ impl io::Write for LogLine {
 
 /// Serves SFTP over standard streams. If a client of ours has asked for the marker, it is written
 /// first, in the newest version that both ends speak.
-fn stdio(export: &Export, marker: Option<u32>) -> Result<(), String> {
+fn stdio(export: &ExportedTree, marker: Option<u32>) -> Result<(), String> {
     hide_memory().map_err(|e| e.to_string())?;
     let streams = streams().map_err(|e| format!("cannot use standard input and output: {e}"));
     let (input, mut output) = streams?;
@@ -142,7 +143,7 @@ fn stdio(export: &Export, marker: Option<u32>) -> Result<(), String> {
 /// Serves one direct copy. Its threads end with the process, which exits when this returns.
 fn once(args: &ServeArgs) -> Result<(), String> {
     let settled = MergedServeSettings::of(args)?;
-    let once = Once {
+    let once = OnceSettings {
         served: settled.served(),
         ports: args.ports,
         connection: env::var("SSH_CONNECTION").ok(),
@@ -181,13 +182,13 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     let (server, at) = match (handed_on, &settled.listen) {
         (Some(listener), _) => {
             let wrong = |e: io::Error| format!("cannot use the socket from systemd: {e}");
-            let server = Server::with_listener(listener, settings).map_err(wrong)?;
+            let server = SshServer::with_listener(listener, settings).map_err(wrong)?;
             (server, "the socket from systemd".to_owned())
         }
         (None, Some(address)) => {
             let wrong = |e: io::Error| format!("cannot listen on {address}: {e}");
             let addresses = resolve(address).map_err(wrong)?;
-            let mut server = Server::bind(&addresses, settings).map_err(wrong)?;
+            let mut server = SshServer::bind(&addresses, settings).map_err(wrong)?;
             let port = server.address().map_err(wrong)?.port();
             if let Some(beside) = also_at(address, port) {
                 server.listen_beside(beside).map_err(wrong)?;
@@ -234,7 +235,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
 }
 
 /// Builds the server's settings, and checks that the files can be served.
-fn ready(settled: &MergedServeSettings) -> Result<Settings, String> {
+fn ready(settled: &MergedServeSettings) -> Result<ServerSettings, String> {
     // Each login opens the folder again; errors that exist already are reported now.
     if !settled.root_is_a_pattern() {
         drop(settled.export()?);
@@ -258,7 +259,7 @@ fn reload(args: &ServeArgs, current: &LiveSettings) {
 }
 
 /// Logs surprising settings, and the fingerprints of the host keys.
-fn tell_at_the_start(settled: &MergedServeSettings, settings: &Settings) {
+fn tell_at_the_start(settled: &MergedServeSettings, settings: &ServerSettings) {
     if let Some(file) = settings.entrance.listed()
         && let Err(e) = fs::metadata(&file)
     {

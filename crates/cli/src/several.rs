@@ -1,9 +1,10 @@
-//! Copies from or to several hosts at once: one copy for each host, with one display and one result.
+//! Copies from or to several hosts at once: one copy for each host, with one display and one
+//! result.
 
+mod barrier;
 mod chain;
 mod combined;
 mod completing;
-mod gate;
 mod hosts_file;
 mod meaning;
 mod operands;
@@ -19,26 +20,28 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use transfer::cancel::CancelToken;
 use transfer::connect::ConnectError;
 use transfer::copy::{
-    self, Connect, CopyRequest, HostId, NamedSource, SourceName, TransferEstimate,
+    self, CopyRequest, HostId, NamedSource, SessionConnector, SourceName, TransferEstimate,
 };
-use transfer::report::{Event, Failure, HostResult, Name, Outcome, Progress, Summary};
+use transfer::report::{
+    CopyEvent, CopyOutcome, CopySummary, EscapedName, HostResult, ItemFailure, ProgressCounters,
+};
 use transfer::session::Session;
 use transfer::sums::SumLedger;
 
-use self::chain::{Chain, Sizes, contents};
-use self::combined::{HostEnd, combined, joined};
-use self::gate::{Gate, PATIENCE, Turn, Turns, clashes};
+use self::barrier::{CopyPermit, CopySemaphore, PATIENCE, SourceNamesBarrier, clashes};
+use self::chain::{HostChain, SizeSelection, contents};
+use self::combined::{HostCopyResult, combined, joined};
 use self::operands::parts;
-pub(crate) use self::operands::{Several, resolve};
-pub(crate) use self::progress::HostProgress;
+pub(crate) use self::operands::{MultiHostCopy, resolve};
 #[cfg(test)]
-pub(crate) use self::progress::HostState;
-use self::progress::{HostCopyProgress, SeveralProgress};
+pub(crate) use self::progress::HostCopyState;
+pub(crate) use self::progress::HostProgress;
+use self::progress::{HostCopyProgress, MultiHostProgress};
 use crate::connect::Hosts;
-use crate::cp::Run;
+use crate::cp::CopyRun;
 use crate::flags::high::TypedOperands;
 use crate::output::closing;
-use crate::output::snapshot::Counters as _;
+use crate::output::snapshot::RunCounters as _;
 
 /// Copies that run at once. Each has a few connections of its own.
 const AT_ONCE: usize = 16;
@@ -49,7 +52,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// One copy of several.
 #[derive(Clone)]
-struct Part {
+struct HostCopyRequest {
     host: HostId,
     name: String,
     request: CopyRequest,
@@ -57,25 +60,25 @@ struct Part {
 
 /// Copies to or from all hosts, and combines their results.
 pub(crate) fn copy(
-    several: &Several,
+    several: &MultiHostCopy,
     typed: &TypedOperands,
     request: &CopyRequest,
-    run: &Run<'_>,
-) -> Summary {
+    run: &CopyRun<'_>,
+) -> CopySummary {
     let start = Instant::now();
     let hosts = run.hosts();
     let mut summary = match parts(several, request, hosts.destinations()) {
         Ok(parts) => {
-            let named = parts.into_iter().map(|(host, request)| Part {
-                name: Connect::name(hosts, host),
+            let named = parts.into_iter().map(|(host, request)| HostCopyRequest {
+                name: SessionConnector::name(hosts, host),
                 host,
                 request,
             });
             copy_parts(several, named.collect(), run)
         }
-        Err(why) => Summary {
-            outcome: Outcome::Misconfigured(why),
-            ..Summary::default()
+        Err(why) => CopySummary {
+            outcome: CopyOutcome::Misconfigured(why),
+            ..CopySummary::default()
         },
     };
     summary.elapsed = start.elapsed();
@@ -93,54 +96,58 @@ pub(crate) fn copy(
 /// True if another run for this host can copy what this one did not.
 fn is_unfinished(host: &HostResult) -> bool {
     match host.outcome {
-        Outcome::Complete => false,
-        Outcome::Partial => host.unfinished > 0,
+        CopyOutcome::Complete => false,
+        CopyOutcome::Partial => host.unfinished > 0,
         _ => true,
     }
 }
 
-fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
-    let one_target = matches!(several, Several::Gather { by_host: false, .. });
+fn copy_parts(
+    several: &MultiHostCopy,
+    parts: Vec<HostCopyRequest>,
+    run: &CopyRun<'_>,
+) -> CopySummary {
+    let one_target = matches!(several, MultiHostCopy::Gather { by_host: false, .. });
     let refused = match one_target {
         true => clashes(&known_names(&parts), "nothing was copied"),
         false => None,
     };
     if let Some(refused) = refused {
-        return Summary {
-            outcome: Outcome::Partial,
+        return CopySummary {
+            outcome: CopyOutcome::Partial,
             failed: 1,
             failures: vec![refused],
-            ..Summary::default()
+            ..CopySummary::default()
         };
     }
-    let asks = |part: &Part| {
+    let asks = |part: &HostCopyRequest| {
         let matched = |source| SourceName::of(source) == SourceName::Matched;
         part.request.sources.iter().any(matched)
     };
-    let gate = (one_target && parts.iter().any(asks)).then(|| Gate::new(parts.len()));
+    let gate = (one_target && parts.iter().any(asks)).then(|| SourceNamesBarrier::new(parts.len()));
     raise_descriptors(parts.len());
     let (chain, why_not) = match several {
-        Several::FanOut(_) => match Chain::new(&parts, run) {
+        MultiHostCopy::FanOut(_) => match HostChain::new(&parts, run) {
             Ok(chain) => (Some(chain), None),
             Err(why) => (None, Some(why)),
         },
-        Several::Gather { .. } => (None, None),
+        MultiHostCopy::Gather { .. } => (None, None),
     };
     let at_once = parts.len().min(AT_ONCE);
-    let all = AllCopies {
+    let all = SharedCopyState {
         run,
         gate,
         chain,
         why_not: Mutex::new(why_not),
-        fans_out: matches!(several, Several::FanOut(_)),
-        turns: Turns::new(at_once),
+        fans_out: matches!(several, MultiHostCopy::FanOut(_)),
+        turns: CopySemaphore::new(at_once),
         at_once,
         copies: AtomicU64::new(0),
     };
-    let progress = SeveralProgress::new(parts.iter().map(|part| part.name.clone()));
+    let progress = MultiHostProgress::new(parts.iter().map(|part| part.name.clone()));
     let results = run.showing(&progress, |progress| all.copy(parts, progress));
     let way = match several {
-        Several::FanOut(_) => {
+        MultiHostCopy::FanOut(_) => {
             let from = results.iter().filter(|end| end.summary.files > 0);
             let from: Vec<_> = from
                 .map(|end| (end.host.clone(), end.from.clone()))
@@ -151,20 +158,20 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
                 why_not.unwrap_or_else(PoisonError::into_inner),
             ))
         }
-        Several::Gather { .. } => None,
+        MultiHostCopy::Gather { .. } => None,
     };
     let mut summary = combined(results);
     summary.way = way;
-    if let Some(gate) = all.gate.filter(Gate::is_closed)
-        && summary.outcome != Outcome::Interrupted
+    if let Some(gate) = all.gate.filter(SourceNamesBarrier::is_closed)
+        && summary.outcome != CopyOutcome::Interrupted
     {
-        summary.outcome = Outcome::Partial;
+        summary.outcome = CopyOutcome::Partial;
         let refused = gate.refused();
         summary.failed += u64::from(refused.is_some());
         summary.failures.extend(refused);
         for host in &mut summary.hosts {
-            if host.outcome == Outcome::Complete {
-                host.outcome = Outcome::Partial;
+            if host.outcome == CopyOutcome::Complete {
+                host.outcome = CopyOutcome::Partial;
             }
         }
     }
@@ -173,17 +180,20 @@ fn copy_parts(several: &Several, parts: Vec<Part>, run: &Run<'_>) -> Summary {
 
 /// Operands whose names in the target are known, with these names. Those that a filter leaves out
 /// clash with nothing.
-fn known_names(parts: &[Part]) -> Vec<NamedSource> {
-    let is_left_out = |part: &Part, name: &[u8]| {
+fn known_names(parts: &[HostCopyRequest]) -> Vec<NamedSource> {
+    let is_left_out = |part: &HostCopyRequest, name: &[u8]| {
         let filter = part.request.options.filter.as_ref();
         filter.is_some_and(|filter| filter.leaves_out(name))
     };
-    let named = |part: &Part, source: &copy::Place| match (source, SourceName::of(source)) {
-        (copy::Place::Remote { path, .. }, SourceName::Known(name))
+    let named = |part: &HostCopyRequest, source: &copy::CopyLocation| match (
+        source,
+        SourceName::of(source),
+    ) {
+        (copy::CopyLocation::Remote { path, .. }, SourceName::Known(name))
             if !is_left_out(part, &name) =>
         {
             Some(NamedSource {
-                source: Name([part.name.as_bytes(), b":", path].concat()),
+                source: EscapedName([part.name.as_bytes(), b":", path].concat()),
                 name: Some(name),
             })
         }
@@ -208,26 +218,26 @@ fn raise_descriptors(copies: usize) {
 }
 
 /// State that the copies of all hosts share.
-struct AllCopies<'a> {
-    run: &'a Run<'a>,
-    gate: Option<Gate>,
-    chain: Option<Chain<'a>>,
+struct SharedCopyState<'a> {
+    run: &'a CopyRun<'a>,
+    gate: Option<SourceNamesBarrier>,
+    chain: Option<HostChain<'a>>,
     /// The reason why a host got the data from here that might have got it from another one.
     why_not: Mutex<Option<String>>,
     /// The copies go to hosts.
     fans_out: bool,
-    turns: Turns,
+    turns: CopySemaphore,
     at_once: usize,
     /// Copies that were begun.
     copies: AtomicU64,
 }
 
-/// Tells the chain of the end of a host's copy when dropped, whatever has ended it: other hosts wait
-/// for it.
+/// Tells the chain of the end of a host's copy when dropped, whatever has ended it: other hosts
+/// wait for it.
 struct CopyEnding<'a> {
-    chain: Option<&'a Chain<'a>>,
+    chain: Option<&'a HostChain<'a>>,
     number: usize,
-    outcome: Outcome,
+    outcome: CopyOutcome,
 }
 
 impl Drop for CopyEnding<'_> {
@@ -238,8 +248,12 @@ impl Drop for CopyEnding<'_> {
     }
 }
 
-impl AllCopies<'_> {
-    fn copy(&self, parts: Vec<Part>, progress: &SeveralProgress) -> Vec<HostEnd> {
+impl SharedCopyState<'_> {
+    fn copy(
+        &self,
+        parts: Vec<HostCopyRequest>,
+        progress: &MultiHostProgress,
+    ) -> Vec<HostCopyResult> {
         let over = CancelToken::default();
         thread::scope(|scope| {
             if let Some(chain) = &self.chain {
@@ -259,7 +273,7 @@ impl AllCopies<'_> {
                     let ending = CopyEnding {
                         chain: self.chain.as_ref(),
                         number,
-                        outcome: Outcome::Partial,
+                        outcome: CopyOutcome::Partial,
                     };
                     let copy = move || self.copy_one(ending, part, progress);
                     (name, thread.spawn_scoped(scope, copy))
@@ -280,7 +294,7 @@ impl AllCopies<'_> {
                             failed(&format!("cannot start a thread: {error}"))
                         }
                     };
-                    HostEnd {
+                    HostCopyResult {
                         host,
                         from: self.chain.as_ref().and_then(|chain| chain.from(number)),
                         summary,
@@ -294,7 +308,7 @@ impl AllCopies<'_> {
 
     /// Notes until `over` when no copy moves data, so that nothing but lost connections is waited
     /// for.
-    fn watch(&self, progress: &SeveralProgress, over: &CancelToken) {
+    fn watch(&self, progress: &MultiHostProgress, over: &CancelToken) {
         let moved = || progress.bytes_moved().saturating_add(progress.bytes_done());
         let (mut last, mut since) = (moved(), Instant::now());
         while !over.is_cancelled() {
@@ -312,9 +326,9 @@ impl AllCopies<'_> {
     fn copy_one(
         &self,
         mut ending: CopyEnding<'_>,
-        part: Part,
+        part: HostCopyRequest,
         progress: &HostCopyProgress,
-    ) -> Summary {
+    ) -> CopySummary {
         let number = ending.number;
         let summary = match &self.chain {
             Some(chain) => self.through_chain(chain, number, part, progress),
@@ -328,41 +342,42 @@ impl AllCopies<'_> {
     /// Copies the small files from here, and the large ones from the host before it.
     fn through_chain(
         &self,
-        chain: &Chain<'_>,
+        chain: &HostChain<'_>,
         number: usize,
-        part: Part,
+        part: HostCopyRequest,
         progress: &HostCopyProgress,
-    ) -> Summary {
+    ) -> CopySummary {
         if let Some(why) = chain.is_left_out(number) {
             let summary = self.copy_from_here(number, part, &progress.begin(0), &mut |_| {});
             self.note_why(why, number, &summary);
             return summary;
         }
         progress.expect(chain.bytes());
-        let of = |sizes: Sizes| Part {
+        let of = |sizes: SizeSelection| HostCopyRequest {
             request: sizes.of(part.request.clone()),
             ..part.clone()
         };
-        let mut all: Option<Summary> = None;
+        let mut all: Option<CopySummary> = None;
         let (mut listed, mut into) = (true, true);
         if chain.has_rest() {
             let root = chain.tree_at(&part);
             // The directory with the shortest path is that of the source.
             let mut made: Option<Vec<u8>> = None;
-            let mut seen = |event: &Event| {
-                if let Event::DirectoryDone { target } = event
+            let mut seen = |event: &CopyEvent| {
+                if let CopyEvent::DirectoryDone { target } = event
                     && made.as_ref().is_none_or(|made| target.0.len() < made.len())
                 {
                     made = Some(target.0.clone());
                 }
             };
             let counters = progress.begin(0);
-            let mut rest = self.copy_from_here(number, of(Sizes::Small), &counters, &mut seen);
+            let mut rest =
+                self.copy_from_here(number, of(SizeSelection::Small), &counters, &mut seen);
             // Another number means that files have changed meanwhile.
             listed = rest.excluded == chain.count();
             into = root.is_none() || made == root;
             rest.excluded = 0;
-            let failed = !matches!(rest.outcome, Outcome::Complete | Outcome::Partial);
+            let failed = !matches!(rest.outcome, CopyOutcome::Complete | CopyOutcome::Partial);
             if failed || root.is_some() && made.is_none() {
                 return rest;
             }
@@ -374,7 +389,7 @@ impl AllCopies<'_> {
         }
         if !listed || !into || chain.is_first(number) {
             let mut large = match chain.has_rest() {
-                true => of(Sizes::Large),
+                true => of(SizeSelection::Large),
                 false => part,
             };
             if !into {
@@ -397,7 +412,7 @@ impl AllCopies<'_> {
         while let Some(file) = chain.next(&done) {
             done.push(file);
             let one = self.pass_on(chain, (number, file), &part, progress);
-            let lost = !matches!(one.outcome, Outcome::Complete | Outcome::Partial);
+            let lost = !matches!(one.outcome, CopyOutcome::Complete | CopyOutcome::Partial);
             all = Some(all_of(all, one));
             if lost {
                 break;
@@ -409,11 +424,11 @@ impl AllCopies<'_> {
     /// Copies a large file from the host before it, or from here.
     fn pass_on(
         &self,
-        chain: &Chain<'_>,
+        chain: &HostChain<'_>,
         (number, file): (usize, usize),
-        part: &Part,
+        part: &HostCopyRequest,
         progress: &HostCopyProgress,
-    ) -> Summary {
+    ) -> CopySummary {
         let output = self.run.output();
         let copy = self.next_copy();
         let mut events = |event| output.host_event(&part.name, &Self::numbered(event, copy));
@@ -422,12 +437,12 @@ impl AllCopies<'_> {
             Ok(summary) => return summary,
             Err(why) => why,
         };
-        let alone = Part {
+        let alone = HostCopyRequest {
             request: chain.alone(number, file, &part.request),
             ..part.clone()
         };
         let summary = self.copy_from_here(number, alone, &counters, &mut |_| {});
-        if summary.outcome == Outcome::Complete {
+        if summary.outcome == CopyOutcome::Complete {
             chain.settle(number, file);
         }
         self.note_why(&why, number, &summary);
@@ -435,7 +450,7 @@ impl AllCopies<'_> {
     }
 
     /// Keeps the reason why a host got data from here. A host that has failed says why by itself.
-    fn note_why(&self, why: &str, number: usize, summary: &Summary) {
+    fn note_why(&self, why: &str, number: usize, summary: &CopySummary) {
         let is_first = self
             .chain
             .as_ref()
@@ -450,12 +465,12 @@ impl AllCopies<'_> {
     fn copy_from_here(
         &self,
         number: usize,
-        part: Part,
-        counters: &Progress,
-        seen: &mut dyn FnMut(&Event),
-    ) -> Summary {
+        part: HostCopyRequest,
+        counters: &ProgressCounters,
+        seen: &mut dyn FnMut(&CopyEvent),
+    ) -> CopySummary {
         let cancel = self.run.cancel();
-        let mut connect = HostConnect {
+        let mut connect = HostConnector {
             hosts: self.run.hosts().alone(part.host, self.sharing()),
             all: self,
             turn: RefCell::new(self.turns.take(cancel)),
@@ -478,14 +493,14 @@ impl AllCopies<'_> {
                 };
                 copy::run(part.request, &connect, counters, &mut events, cancel)
             }
-            false => Summary {
-                outcome: Outcome::Interrupted,
-                ..Summary::default()
+            false => CopySummary {
+                outcome: CopyOutcome::Interrupted,
+                ..CopySummary::default()
             },
         };
         let late = connect.late.take();
-        if late.is_some() && summary.outcome == Outcome::Complete {
-            summary.outcome = Outcome::Partial;
+        if late.is_some() && summary.outcome == CopyOutcome::Complete {
+            summary.outcome = CopyOutcome::Partial;
             summary.failed += 1;
             summary.failures.extend(late);
         }
@@ -506,21 +521,21 @@ impl AllCopies<'_> {
     }
 
     /// Makes the file's number unique among all copies.
-    fn numbered(mut event: Event, copy: u64) -> Event {
+    fn numbered(mut event: CopyEvent, copy: u64) -> CopyEvent {
         // Readers of JSON may keep 53 bits.
         let unique = |id: &mut u64| *id = (copy << 32).saturating_add(*id);
         match &mut event {
-            Event::FileStarted { id, .. }
-            | Event::FileDone { id, .. }
-            | Event::Mismatch { id, .. }
-            | Event::Failed { id: Some(id), .. } => unique(id),
+            CopyEvent::FileStarted { id, .. }
+            | CopyEvent::FileDone { id, .. }
+            | CopyEvent::Mismatch { id, .. }
+            | CopyEvent::Failed { id: Some(id), .. } => unique(id),
             _ => {}
         }
         event
     }
 }
 
-fn all_of(all: Option<Summary>, one: Summary) -> Summary {
+fn all_of(all: Option<CopySummary>, one: CopySummary) -> CopySummary {
     match all {
         Some(all) => joined(all, one),
         None => one,
@@ -532,31 +547,31 @@ fn first_line(why: &str) -> String {
     why.lines().next().unwrap_or_default().to_owned()
 }
 
-fn failed(why: &str) -> Summary {
-    Summary {
-        outcome: Outcome::NoConnection(why.to_owned()),
-        ..Summary::default()
+fn failed(why: &str) -> CopySummary {
+    CopySummary {
+        outcome: CopyOutcome::NoConnection(why.to_owned()),
+        ..CopySummary::default()
     }
 }
 
 /// The host of one copy, which waits for the other copies once its sources are known.
-struct HostConnect<'a> {
+struct HostConnector<'a> {
     hosts: Hosts,
-    all: &'a AllCopies<'a>,
-    turn: RefCell<Option<Turn<'a>>>,
+    all: &'a SharedCopyState<'a>,
+    turn: RefCell<Option<CopyPermit<'a>>>,
     /// The copy was counted at the gate.
     arrived: Cell<bool>,
     /// Sources for which this copy alone was refused at the gate.
-    late: RefCell<Option<Failure>>,
+    late: RefCell<Option<ItemFailure>>,
 }
 
-impl HostConnect<'_> {
+impl HostConnector<'_> {
     fn has_turn(&self) -> bool {
         self.turn.borrow().is_some()
     }
 }
 
-impl Connect for HostConnect<'_> {
+impl SessionConnector for HostConnector<'_> {
     fn connect(
         &self,
         host: HostId,
@@ -567,7 +582,7 @@ impl Connect for HostConnect<'_> {
     }
 
     fn ledger(&self) -> Option<Arc<SumLedger>> {
-        Connect::ledger(&self.hosts)
+        SessionConnector::ledger(&self.hosts)
     }
 
     fn admit(&self, sources: &[NamedSource], differ: bool, cancel: &CancelToken) -> bool {
@@ -599,23 +614,23 @@ impl Connect for HostConnect<'_> {
     }
 
     fn login(&self, host: HostId) -> Option<String> {
-        Connect::login(&self.hosts, host)
+        SessionConnector::login(&self.hosts, host)
     }
 
     fn name(&self, host: HostId) -> String {
-        Connect::name(&self.hosts, host)
+        SessionConnector::name(&self.hosts, host)
     }
 
     fn identity(&self, host: HostId) -> String {
-        Connect::identity(&self.hosts, host)
+        SessionConnector::identity(&self.hosts, host)
     }
 
     fn are_one(&self, one: HostId, other: HostId) -> bool {
-        Connect::are_one(&self.hosts, one, other)
+        SessionConnector::are_one(&self.hosts, one, other)
     }
 }
 
-impl Drop for HostConnect<'_> {
+impl Drop for HostConnector<'_> {
     /// Lets the other copies continue, whatever ended this one.
     fn drop(&mut self) {
         if let Some(gate) = self.all.gate.as_ref().filter(|_| !self.arrived.get()) {

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use transfer::operand::Operand;
-use transfer::report::{Name, Outcome, Summary};
+use transfer::report::{CopyOutcome, CopySummary, EscapedName};
 use transfer::shards::{
-    self, ClaimError, Claimed, Plan, PlanError, PlanOutcome, PlanRequest, PlanStatus, PlanVerified,
-    ShardCopy, ShardEnd, ShardResult, ShardStatus, Totals, VerifyOptions,
+    self, ClaimError, ClaimResult, PlanError, PlanFolder, PlanOutcome, PlanRequest, PlanStatus,
+    PlanTotals, PlanVerifyResult, ShardCopy, ShardCopyResult, ShardOutcome, ShardStatus,
+    VerifyOptions,
 };
 
 use crate::congestion;
-use crate::cp::{self, Run};
+use crate::cp::{self, CopyRun};
 use crate::exit::Exit;
-use crate::flags::high::{Environment, HighArgs};
+use crate::flags::high::{Environment, ResolvedCopyArgs};
 use crate::flags::low::{CopyArgs, PlanAction, PlanArgs, UsageError};
 use crate::output::units;
 use crate::{failed, show, usage};
@@ -31,7 +32,7 @@ impl From<&PlanError> for Exit {
     fn from(error: &PlanError) -> Self {
         match error {
             PlanError::Io(_) => Self::SomeFailed,
-            PlanError::Unusable(_) => Self::NoUse,
+            PlanError::Unusable(_) => Self::PlanUnusable,
             PlanError::NoSuchShard(_) => Self::Usage,
         }
     }
@@ -52,7 +53,8 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
         return Exit::Usage;
     };
     let time = Duration::from_secs(args.lease.unwrap_or(LEASE));
-    let prepared = Plan::open(&folder).and_then(|plan| plan.check_shard(shard).map(|()| plan));
+    let prepared =
+        PlanFolder::open(&folder).and_then(|plan| plan.check_shard(shard).map(|()| plan));
     let plan = match prepared {
         Ok(plan) => Arc::new(plan),
         Err(error) => return told(&error),
@@ -67,24 +69,24 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
         let on_loss = Box::new(move |why: &str| {
             output.console().error(why);
             output.console().restore();
-            std::process::exit(Exit::TryAgain.code().into());
+            std::process::exit(Exit::ShardIncomplete.code().into());
         });
         let mut warn = |what| run.warn(what);
         let claimed = plan.claim(shard, time, run.cancel(), &mut warn, on_loss);
         let copy = match claimed {
-            Ok(Claimed::Held(lease)) => ShardCopy::Held(lease),
-            Ok(Claimed::Done(_)) if plan.needs_seal() => ShardCopy::Done(&plan),
-            Ok(Claimed::Done(_)) => {
+            Ok(ClaimResult::Held(lease)) => ShardCopy::Held(lease),
+            Ok(ClaimResult::Done(_)) if plan.needs_seal() => ShardCopy::Done(&plan),
+            Ok(ClaimResult::Done(_)) => {
                 run.line(&format!(
                     "shard {shard}: is already complete, nothing to do"
                 ));
                 return Exit::Done;
             }
-            Err(ClaimError::Busy(why)) => return run.refuse(&why, Exit::TryAgain),
-            Err(ClaimError::Io(why)) => return run.refuse(&why, Exit::TryAgain),
+            Err(ClaimError::Busy(why)) => return run.refuse(&why, Exit::ShardIncomplete),
+            Err(ClaimError::Io(why)) => return run.refuse(&why, Exit::ShardIncomplete),
             Err(ClaimError::Interrupted) => {
                 let why = format!("shard {shard}: interrupted before it began: try again");
-                return run.refuse(&why, Exit::TryAgain);
+                return run.refuse(&why, Exit::ShardIncomplete);
             }
         };
         let result = run.with(|connect, progress, events, cancel| {
@@ -95,19 +97,21 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
 }
 
 /// Reports the end of a shard.
-fn finish(run: &Run<'_>, shard: u32, plan: &Plan, result: &ShardResult) -> Exit {
+fn finish(run: &CopyRun<'_>, shard: u32, plan: &PlanFolder, result: &ShardCopyResult) -> Exit {
     let exit = match &result.end {
-        ShardEnd::Done => Exit::Done,
-        ShardEnd::Failed => Exit::SomeFailed,
-        ShardEnd::Changed(_) => Exit::NoUse,
-        ShardEnd::Superseded(_) => Exit::TryAgain,
-        ShardEnd::Unusable(error) => error.into(),
-        ShardEnd::Stopped => match &result.summary.outcome {
-            outcome @ (Outcome::NoConnection(_) | Outcome::Misconfigured(_)) => outcome.into(),
-            _ => Exit::TryAgain,
+        ShardOutcome::Done => Exit::Done,
+        ShardOutcome::Failed => Exit::SomeFailed,
+        ShardOutcome::Changed(_) => Exit::PlanUnusable,
+        ShardOutcome::Superseded(_) => Exit::ShardIncomplete,
+        ShardOutcome::Unusable(error) => error.into(),
+        ShardOutcome::Stopped => match &result.summary.outcome {
+            outcome @ (CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_)) => {
+                outcome.into()
+            }
+            _ => Exit::ShardIncomplete,
         },
     };
-    if let ShardEnd::Superseded(why) = &result.end {
+    if let ShardOutcome::Superseded(why) = &result.end {
         run.error(why);
     }
     if result.unchanged > 0 {
@@ -118,7 +122,7 @@ fn finish(run: &Run<'_>, shard: u32, plan: &Plan, result: &ShardResult) -> Exit 
     }
     run.summary(exit, &result.summary);
     if result.sealed {
-        let folder = Name::from(&*plan.folder());
+        let folder = EscapedName::from(&*plan.folder());
         let all = match plan.shards() {
             1 => "the only shard is complete".to_owned(),
             shards => format!("all {shards} shards are complete"),
@@ -136,12 +140,16 @@ fn told(error: &PlanError) -> Exit {
 }
 
 /// Resolves the flags of the command line with the operands of a plan.
-fn resolved(mut args: CopyArgs, plan: &Plan, world: &Environment) -> Result<HighArgs, UsageError> {
+fn resolved(
+    mut args: CopyArgs,
+    plan: &PlanFolder,
+    world: &Environment,
+) -> Result<ResolvedCopyArgs, UsageError> {
     let operand = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
     args.sources = vec![operand(plan.source())];
     args.destination = operand(plan.target());
     args.archive = true;
-    HighArgs::resolve(args, world).and_then(congestion::check)
+    ResolvedCopyArgs::resolve(args, world).and_then(congestion::check)
 }
 
 fn make(args: PlanArgs, world: &Environment) -> Exit {
@@ -167,7 +175,7 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
     // The target is not connected to.
     copy.destination = OsString::from(".");
     copy.archive = true;
-    let high = match HighArgs::resolve(copy, world).and_then(congestion::check) {
+    let high = match ResolvedCopyArgs::resolve(copy, world).and_then(congestion::check) {
         Ok(high) => high,
         Err(error) => return usage(&error),
     };
@@ -191,12 +199,12 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
 
 /// Reports the end of planning.
 fn planned(
-    run: &Run<'_>,
+    run: &CopyRun<'_>,
     outcome: &PlanOutcome,
-    summary: &Summary,
+    summary: &CopySummary,
     (folder, shards): (&Path, u32),
 ) -> Exit {
-    let name = Name::from(folder);
+    let name = EscapedName::from(folder);
     match outcome {
         PlanOutcome::Written {
             totals,
@@ -240,12 +248,12 @@ fn planned(
             };
             run.refuse(&format!("{name}: no plan was written"), exit)
         }
-        PlanOutcome::Refused(why) => run.refuse(why, Exit::NoUse),
+        PlanOutcome::Refused(why) => run.refuse(why, Exit::PlanUnusable),
         PlanOutcome::Failed(error) => run.refuse(&error.to_string(), error.into()),
     }
 }
 
-fn all(totals: Totals) -> String {
+fn all(totals: PlanTotals) -> String {
     let mut text = units::files(totals.files);
     if totals.symlinks > 0 {
         let links = units::counted(totals.symlinks, "link", "links");
@@ -267,7 +275,7 @@ fn kept(word: &OsString, operand: Operand) -> Vec<u8> {
 }
 
 fn status(folder: &Path, json: bool) -> Exit {
-    let status = match Plan::open(folder).and_then(|plan| plan.status()) {
+    let status = match PlanFolder::open(folder).and_then(|plan| plan.status()) {
         Ok(status) => status,
         Err(error) => return told(&error),
     };
@@ -323,7 +331,7 @@ fn status_text(status: &PlanStatus) -> String {
 fn shard_line(shard: &ShardStatus) -> String {
     let mut text = format!("shard {}: {}", shard.shard, shard.state);
     if let (Some(host), Some(process)) = (&shard.host, shard.process) {
-        let host = Name(host.clone().into_bytes());
+        let host = EscapedName(host.clone().into_bytes());
         text.push_str(&format!(" by process {process} on {host}"));
     }
     if let Some(seconds) = shard.seconds_ago {
@@ -344,7 +352,7 @@ fn shard_line(shard: &ShardStatus) -> String {
 }
 
 fn verify(args: PlanArgs, folder: &Path, world: &Environment) -> Exit {
-    let plan = match Plan::open(folder) {
+    let plan = match PlanFolder::open(folder) {
         Ok(plan) => plan,
         Err(error) => return told(&error),
     };
@@ -356,7 +364,7 @@ fn verify(args: PlanArgs, folder: &Path, world: &Environment) -> Exit {
         Err(error) => return usage(&error),
     };
     cp::carry_out(high, false, move |request, run| {
-        let PlanVerified {
+        let PlanVerifyResult {
             summary,
             sound,
             unusable,
@@ -364,7 +372,7 @@ fn verify(args: PlanArgs, folder: &Path, world: &Environment) -> Exit {
             shards::verify(&plan, options, &request, connect, progress, events, cancel)
         });
         let exit = match unusable {
-            true => Exit::NoUse,
+            true => Exit::PlanUnusable,
             false => Exit::from(&summary.outcome),
         };
         run.failures(&summary);
@@ -376,7 +384,7 @@ fn verify(args: PlanArgs, folder: &Path, world: &Environment) -> Exit {
             true => "equal to their sources by checksum",
             false => "as planned by type, size and time",
         };
-        let target = Name(plan.target().to_vec());
+        let target = EscapedName(plan.target().to_vec());
         let all = all(sound);
         let directories = units::counted(plan.directories(), "directory", "directories");
         run.print(&format!(

@@ -60,12 +60,12 @@ pub(crate) fn leave_to_others() -> io::Result<()> {
     Ok(())
 }
 
-type Reload = Box<dyn FnMut() + Send>;
+type ReloadCallback = Box<dyn FnMut() + Send>;
 
 fn handle(
     first: impl FnOnce() + Send + 'static,
     at_once: impl FnOnce() + Send + 'static,
-    mut reload: Option<Reload>,
+    mut reload: Option<ReloadCallback>,
 ) -> io::Result<()> {
     let ignored = sys::ignored_signals();
     // SIGHUP for a reload ends nothing, so it works under nohup too.

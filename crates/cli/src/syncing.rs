@@ -1,30 +1,30 @@
 //! `longhaul sync`: makes a directory equal to another one.
 
 use sync::DeletionLimits;
-use transfer::copy::Place;
+use transfer::copy::CopyLocation;
 use transfer::sync::{SyncOptions, SyncRequest};
 
 use crate::cp;
 use crate::exit::Exit;
-use crate::flags::high::HighArgs;
+use crate::flags::high::ResolvedCopyArgs;
 use crate::flags::low::{SyncArgs, UsageError, sync_usage};
 use crate::selecting;
 
 /// The arguments of a sync, resolved.
-pub(crate) struct HighSync {
-    high: HighArgs,
+pub(crate) struct ResolvedSyncArgs {
+    high: ResolvedCopyArgs,
     options: SyncOptions,
     /// Show one line for each change.
     itemize: bool,
 }
 
-impl HighSync {
+impl ResolvedSyncArgs {
     /// Reads the files of filters, and checks the operands.
     ///
     /// # Errors
     /// A file cannot be read, a pattern cannot be parsed, or the operands cannot be synced.
-    pub(crate) fn new(args: SyncArgs, high: HighArgs) -> Result<Self, UsageError> {
-        let local = |place: Option<&Place>| matches!(place, Some(Place::Local(_)));
+    pub(crate) fn new(args: SyncArgs, high: ResolvedCopyArgs) -> Result<Self, UsageError> {
+        let local = |place: Option<&CopyLocation>| matches!(place, Some(CopyLocation::Local(_)));
         let local_source = local(high.request.sources.first());
         if local_source && local(Some(&high.request.target)) {
             return Err(sync_usage(
@@ -70,8 +70,8 @@ impl HighSync {
 }
 
 /// Runs a sync to its end.
-pub(crate) fn run(args: HighSync) -> Exit {
-    let HighSync {
+pub(crate) fn run(args: ResolvedSyncArgs) -> Exit {
+    let ResolvedSyncArgs {
         high,
         options,
         itemize,

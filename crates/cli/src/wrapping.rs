@@ -19,7 +19,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
-use sys::Tuning;
+use sys::SocketTuning;
 use transfer::escape;
 
 use self::carrier::CarrierServer;
@@ -72,7 +72,7 @@ fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
     if args.check {
         return Ok(tell(&found, &checked));
     }
-    if let WrapCheck::No(why) = &checked
+    if let WrapCheck::Unsupported(why) = &checked
         && !args.anyway
     {
         let path = escape::path(&found.path);
@@ -139,10 +139,10 @@ fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<CarrierServe
     if !rules::need_a_carrier(args) {
         return Ok(None);
     }
-    let tuning = Tuning {
+    let tuning = SocketTuning {
         dscp: args.dscp.value(),
         congestion: args.congestion.clone(),
-        ..Tuning::default()
+        ..SocketTuning::default()
     };
     let carrier = CarrierServer::start(report.map(Path::to_owned), tuning, !args.no_tune);
     let failed = |e| {
@@ -157,8 +157,8 @@ fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<CarrierServe
 fn tell(found: &ProgramFile, checked: &WrapCheck) -> ExitCode {
     let path = escape::path(&found.path);
     let (text, code) = match checked {
-        WrapCheck::Yes(how) => (format!("{path} can be wrapped: {how}\n"), 0),
-        WrapCheck::No(why) => (format!("{path} {why}\n"), 1),
+        WrapCheck::Supported(how) => (format!("{path} can be wrapped: {how}\n"), 0),
+        WrapCheck::Unsupported(why) => (format!("{path} {why}\n"), 1),
     };
     let _ = show(text.as_bytes());
     code.into()

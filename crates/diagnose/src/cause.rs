@@ -83,7 +83,7 @@ pub enum Cause {
 /// The person who can apply a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum RemedyActor {
     /// The user of longhaul.
     Longhaul,
     /// The user of OpenSSH's programs.
@@ -100,22 +100,22 @@ pub enum By {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remedy {
     /// The person who can apply it.
-    pub by: By,
+    pub by: RemedyActor,
     /// The change, an imperative clause.
     pub text: String,
 }
 
 /// Text, and the default remedies, of each cause.
-type Row = (Cause, &'static str, &'static [(By, &'static str)]);
+type CauseRow = (Cause, &'static str, &'static [(RemedyActor, &'static str)]);
 
-use By::{Here, Longhaul, Network, OpenSsh, Server};
+use RemedyActor::{Here, Longhaul, Network, OpenSsh, Server};
 
-const MORE: (By, &str) = (
+const MORE: (RemedyActor, &str) = (
     Longhaul,
     "use longhaul cp, which opens as many connections as pay",
 );
 
-const ROWS: &[Row] = &[
+const ROWS: &[CauseRow] = &[
     (
         Cause::MtuBlackHole,
         "large packets vanish on the way (path MTU black hole)",
@@ -468,7 +468,7 @@ impl Cause {
         }
     }
 
-    fn row(self) -> Option<&'static Row> {
+    fn row(self) -> Option<&'static CauseRow> {
         ROWS.iter().find(|row| row.0 == self)
     }
 
@@ -484,7 +484,7 @@ impl Cause {
     }
 }
 
-impl By {
+impl RemedyActor {
     /// Returns the heading for remedies of this kind.
     pub fn heading(self) -> &'static str {
         match self {

@@ -10,27 +10,27 @@ pub struct Evidence {
     /// Rate that the user expects of the link.
     pub expected: Option<f64>,
     /// Steps of the login, in order.
-    pub login: Vec<LoginStep>,
+    pub login: Vec<TimedLoginStep>,
     /// Round trips of the idle path.
-    pub idle: Option<Spread>,
+    pub idle: Option<MinMedianMax>,
     /// Uploads.
-    pub up: Ladder,
+    pub up: ThroughputLadder,
     /// Downloads.
-    pub down: Ladder,
+    pub down: ThroughputLadder,
     /// Rates of marked packets, compared with unmarked ones.
-    pub marks: Marks,
+    pub marks: DscpMeasurements,
     /// TCP options and sizes of the path.
     pub tcp: Option<TcpPath>,
     /// This machine.
-    pub here: Machine,
+    pub here: MachineFacts,
     /// The server.
-    pub there: Machine,
+    pub there: MachineFacts,
     /// Negotiated cipher.
     pub cipher: Option<String>,
     /// The server offers AES-GCM or AES-CTR; `None` if unknown.
     pub offers_aes: Option<bool>,
     /// Many small files.
-    pub small_files: Option<SmallFiles>,
+    pub small_files: Option<SmallFileRate>,
     /// Answer time of the SFTP server beyond the round trip.
     pub server_answer: Option<f64>,
     /// The server refused a second channel on a connection.
@@ -38,7 +38,7 @@ pub struct Evidence {
     /// Connections asked for at once, and those that were admitted.
     pub logins: Option<(u32, u32)>,
     /// The path lost its data and the connection stood still or ended.
-    pub stall: Option<Stall>,
+    pub stall: Option<TransferStall>,
     /// Reason for the end of a measurement that is not complete.
     pub partial: Option<String>,
     /// Kinds of evidence that could not be had, with reasons.
@@ -47,7 +47,7 @@ pub struct Evidence {
 
 /// Lowest, middle and highest of several values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct MinMedianMax {
     /// Lowest.
     pub low: f64,
     /// Median.
@@ -58,7 +58,7 @@ pub struct Spread {
 
 /// Step of a login.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LoginStep {
+pub struct TimedLoginStep {
     /// Name of the step, such as `authentication`.
     pub name: String,
     /// Duration.
@@ -70,17 +70,17 @@ pub struct LoginStep {
 /// Throughput over growing numbers of channels and connections, in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Ladder {
+pub struct ThroughputLadder {
     /// Measurements in order.
-    pub rungs: Vec<Rung>,
+    pub rungs: Vec<LadderRung>,
     /// Round trip on an idle connection while the others were loaded.
     pub loaded: Option<f64>,
 }
 
-/// One measurement of a [`Ladder`].
+/// One measurement of a [`ThroughputLadder`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Rung {
+pub struct LadderRung {
     /// TCP connections.
     pub connections: u32,
     /// Channels on each.
@@ -144,8 +144,8 @@ pub struct Rung {
     pub growth: f64,
 }
 
-/// Load that was held below the rate at which a connection lost packets. Random losses stay, those of
-/// a policer end.
+/// Load that was held below the rate at which a connection lost packets. Random losses stay, those
+/// of a policer end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Restrained {
@@ -160,16 +160,16 @@ pub struct Restrained {
 /// Rates of packets with a DSCP, each measured in turns with unmarked ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Marks {
+pub struct DscpMeasurements {
     /// Ratios of unmarked pairs: the noise.
     pub noise: Vec<f64>,
     /// Pairs of each mark.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<DscpMeasurement>,
 }
 
 /// Pairs of one DSCP.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct DscpMeasurement {
     /// Name of the class, such as `CS1`.
     pub class: String,
     /// Marked rate divided by unmarked rate, one for each pair.
@@ -196,7 +196,7 @@ pub struct TcpPath {
 /// One end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Machine {
+pub struct MachineFacts {
     /// Kernel version: major and minor.
     pub kernel: Option<(u32, u32)>,
     /// Largest TCP receive buffer (`tcp_rmem`).
@@ -219,7 +219,7 @@ pub struct Machine {
 
 /// Rate of many small files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SmallFiles {
+pub struct SmallFileRate {
     /// Files per second, one after the other.
     pub per_second: f64,
     /// Size of each in bytes.
@@ -228,7 +228,7 @@ pub struct SmallFiles {
 
 /// Data that stopped to pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Stall {
+pub struct TransferStall {
     /// Age of the connection.
     pub seconds: f64,
     /// Bytes that had passed.
@@ -239,15 +239,15 @@ pub struct Stall {
     pub in_handshake: bool,
 }
 
-impl Ladder {
+impl ThroughputLadder {
     /// Returns the rung with these numbers.
-    pub fn rung(&self, connections: u32, channels: u32) -> Option<&Rung> {
-        let fits = |r: &&Rung| r.connections == connections && r.channels == channels;
+    pub fn rung(&self, connections: u32, channels: u32) -> Option<&LadderRung> {
+        let fits = |r: &&LadderRung| r.connections == connections && r.channels == channels;
         self.rungs.iter().find(fits)
     }
 
     /// Returns the fastest rung.
-    pub fn best(&self) -> Option<&Rung> {
+    pub fn best(&self) -> Option<&LadderRung> {
         let all = self.rungs.iter().filter(|r| r.rate.is_finite());
         all.max_by(|a, b| a.rate.total_cmp(&b.rate))
     }

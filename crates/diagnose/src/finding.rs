@@ -2,19 +2,19 @@
 
 use serde::Serialize;
 
-use crate::cause::{By, Cause, Remedy};
+use crate::cause::{Cause, Remedy, RemedyActor};
 
 /// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
+pub enum DataDirection {
     /// To the server.
     Upload,
     /// From the server.
     Download,
 }
 
-impl Direction {
+impl DataDirection {
     /// Returns the plural noun.
     pub fn transfers(self) -> &'static str {
         match self {
@@ -53,8 +53,9 @@ pub struct Finding {
     /// The cause.
     pub cause: Cause,
     /// Direction concerned; `None` for both.
-    pub direction: Option<Direction>,
-    /// Rate in bytes per second that this cause allows one connection; `None` if it costs time only.
+    pub direction: Option<DataDirection>,
+    /// Rate in bytes per second that this cause allows one connection; `None` if it costs time
+    /// only.
     pub limit: Option<f64>,
     /// Rate in bytes per second that was seen, or is expected, without this cause.
     pub could: Option<f64>,
@@ -79,7 +80,7 @@ impl Finding {
         }
     }
 
-    pub(crate) fn of(self, direction: Direction) -> Self {
+    pub(crate) fn of(self, direction: DataDirection) -> Self {
         Self {
             direction: Some(direction),
             ..self
@@ -99,7 +100,7 @@ impl Finding {
         Self { certainty, ..self }
     }
 
-    pub(crate) fn remedy_first(mut self, by: By, text: Option<String>) -> Self {
+    pub(crate) fn remedy_first(mut self, by: RemedyActor, text: Option<String>) -> Self {
         if let Some(text) = text {
             self.remedies.insert(0, Remedy { by, text });
         }

@@ -1,16 +1,16 @@
 //! Diagnosis of a finished transfer from the figures that it reported.
 
-use crate::cause::{By, Cause};
-use crate::finding::{Certainty, Direction, Finding};
+use crate::cause::{Cause, RemedyActor};
+use crate::finding::{Certainty, DataDirection, Finding};
 use crate::limiter::{Limiter, LimiterEvidence};
 use crate::units::{percent, rate, time};
 use crate::verdict::{Diagnosis, sentence};
 
 /// Report of a finished transfer to or from one host.
 #[derive(Clone, Copy, Debug)]
-pub struct Finished {
+pub struct FinishedTransfer {
     /// Direction of the data.
-    pub direction: Direction,
+    pub direction: DataDirection,
     /// Limiter that the transfer named ([`crate::limiter()`]).
     pub limiter: Limiter,
     /// Figures behind it.
@@ -18,7 +18,7 @@ pub struct Finished {
 }
 
 /// Explains a finished transfer. One transfer has no comparison, so nothing is certain.
-pub fn explain(finished: &Finished) -> Diagnosis {
+pub fn explain(finished: &FinishedTransfer) -> Diagnosis {
     let (direction, f) = (finished.direction, &finished.figures);
     let unseen = ["idle path", "other numbers of connections", "DSCP classes"];
     let unseen = unseen.map(|what| format!("{what}: one transfer does not compare it"));
@@ -61,10 +61,16 @@ fn next_changes(mut finding: Finding, limiter: Limiter) -> Finding {
         !remedy.text.starts_with("use longhaul cp") && !remedy.text.starts_with("run several scp")
     });
     let (by, text) = match (limiter, limiter.sysctl()) {
-        (_, Some((name, true))) => (By::Server, format!("raise the maximum of sysctl {name}")),
-        (_, Some((name, false))) => (By::Here, format!("raise the maximum of sysctl {name}")),
+        (_, Some((name, true))) => (
+            RemedyActor::Server,
+            format!("raise the maximum of sysctl {name}"),
+        ),
+        (_, Some((name, false))) => (
+            RemedyActor::Here,
+            format!("raise the maximum of sysctl {name}"),
+        ),
         (Limiter::ServerWindow, None) => (
-            By::Longhaul,
+            RemedyActor::Longhaul,
             "install longhaul at the server (longhaul bootstrap HOST), whose windows are larger"
                 .to_owned(),
         ),
@@ -116,8 +122,8 @@ mod tests {
     #[test]
     fn the_limiter_of_a_copy_is_explained_and_never_called_healthy() {
         for limiter in Limiter::all() {
-            let d = explain(&Finished {
-                direction: Direction::Upload,
+            let d = explain(&FinishedTransfer {
+                direction: DataDirection::Upload,
                 limiter,
                 figures: LimiterEvidence {
                     rate: 2e6,

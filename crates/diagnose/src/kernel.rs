@@ -1,6 +1,6 @@
 //! Sysctl lines that fit a kernel's version.
 
-use crate::evidence::Machine;
+use crate::evidence::MachineFacts;
 
 /// Largest value that is suggested for a socket buffer, in bytes.
 const MOST: u64 = 256 << 20;
@@ -13,12 +13,12 @@ const WMEM: u64 = 4 << 20;
 
 /// TCP buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Buffer {
+pub(crate) enum TcpBuffer {
     Receive,
     Send,
 }
 
-impl Buffer {
+impl TcpBuffer {
     pub(crate) fn sysctl(self) -> &'static str {
         match self {
             Self::Receive => "net.ipv4.tcp_rmem",
@@ -35,22 +35,27 @@ impl Buffer {
 }
 
 /// Maximum of a buffer: measured, or the default of the kernel's version.
-pub(crate) fn maximum(machine: &Machine, buffer: Buffer) -> Option<u64> {
+pub(crate) fn maximum(machine: &MachineFacts, buffer: TcpBuffer) -> Option<u64> {
     match buffer {
-        Buffer::Receive => machine.tcp_rmem.or_else(|| {
+        TcpBuffer::Receive => machine.tcp_rmem.or_else(|| {
             let version = machine.kernel?;
             Some(match version >= LARGE_RMEM {
                 true => RMEM.1,
                 false => RMEM.0,
             })
         }),
-        Buffer::Send => machine.tcp_wmem.or_else(|| machine.kernel.map(|_| WMEM)),
+        TcpBuffer::Send => machine.tcp_wmem.or_else(|| machine.kernel.map(|_| WMEM)),
     }
 }
 
 /// Returns the command that makes a buffer large enough for `rate` over `rtt`, or `None` if its
 /// maximum is large enough.
-pub(crate) fn line(machine: &Machine, buffer: Buffer, rate: f64, rtt: f64) -> Option<String> {
+pub(crate) fn line(
+    machine: &MachineFacts,
+    buffer: TcpBuffer,
+    rate: f64,
+    rtt: f64,
+) -> Option<String> {
     // Half of a buffer is overhead; a sender needs twice the path's content to repeat losses.
     let needed = ((2.0 * rate * rtt) as u64).clamp(1 << 20, MOST);
     let needed = needed.next_power_of_two().min(MOST);
@@ -66,17 +71,17 @@ pub(crate) fn line(machine: &Machine, buffer: Buffer, rate: f64, rtt: f64) -> Op
 mod tests {
     use super::*;
 
-    fn kernel(major: u32, minor: u32) -> Machine {
-        Machine {
+    fn kernel(major: u32, minor: u32) -> MachineFacts {
+        MachineFacts {
             kernel: Some((major, minor)),
-            ..Machine::default()
+            ..MachineFacts::default()
         }
     }
 
     #[test]
     fn a_line_for_tcp_rmem_fits_the_kernels_version() {
         // 100 MB/s over 100 ms need 20 MB, twice what the path holds.
-        let line = |m| line(&m, Buffer::Receive, 1e8, 0.1);
+        let line = |m| line(&m, TcpBuffer::Receive, 1e8, 0.1);
         let old = line(kernel(6, 12)).unwrap();
         assert_eq!(old, "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\"");
         assert_eq!(line(kernel(6, 16)), None);
@@ -85,11 +90,11 @@ mod tests {
 
     #[test]
     fn a_line_never_lowers_a_buffer() {
-        let large = Machine {
+        let large = MachineFacts {
             tcp_wmem: Some(64 << 20),
             ..kernel(6, 1)
         };
-        assert_eq!(line(&large, Buffer::Send, 1e8, 0.1), None);
-        assert!(line(&kernel(6, 18), Buffer::Send, 1e8, 0.1).is_some());
+        assert_eq!(line(&large, TcpBuffer::Send, 1e8, 0.1), None);
+        assert!(line(&kernel(6, 18), TcpBuffer::Send, 1e8, 0.1).is_some());
     }
 }

@@ -1,8 +1,9 @@
 //! Finds the cause of a slow path from measurements.
 //!
 //! [`Evidence`] goes in, a [`Diagnosis`] comes out: one sentence, the limits with their figures and
-//! remedies, and a list of what could not be seen. [`limiter()`] is the rule for a running transfer,
-//! which `longhaul cp` and the ladder of `longhaul doctor` share. Pure: no I/O, clock or threads.
+//! remedies, and a list of what could not be seen. [`limiter()`] is the rule for a running
+//! transfer, which `longhaul cp` and the ladder of `longhaul doctor` share. Pure: no I/O, clock or
+//! threads.
 
 mod cause;
 mod evidence;
@@ -17,13 +18,13 @@ mod tests;
 mod units;
 mod verdict;
 
-pub use cause::{By, Cause, Remedy};
+pub use cause::{Cause, Remedy, RemedyActor};
 pub use evidence::{
-    Evidence, Ladder, LoginStep, Machine, Mark, Marks, Restrained, Rung, SmallFiles, Spread, Stall,
-    TcpPath,
+    DscpMeasurement, DscpMeasurements, Evidence, LadderRung, MachineFacts, MinMedianMax,
+    Restrained, SmallFileRate, TcpPath, ThroughputLadder, TimedLoginStep, TransferStall,
 };
-pub use finding::{Certainty, Direction, Finding};
-pub use finished::{Finished, explain};
+pub use finding::{Certainty, DataDirection, Finding};
+pub use finished::{FinishedTransfer, explain};
 pub use hops::compare_hops;
 pub use limiter::{Limiter, LimiterEvidence, TransferFacts, limiter};
 pub use verdict::{Diagnosis, diagnose};

@@ -48,7 +48,7 @@ impl Model {
     fn new(rtt: f64, link: f64) -> Self {
         let large = 1e12;
         let mut e = Evidence {
-            idle: Some(Spread {
+            idle: Some(MinMedianMax {
                 low: rtt,
                 median: rtt * 1.01,
                 high: rtt * 1.05,
@@ -84,7 +84,7 @@ impl Model {
         }
     }
 
-    fn rung(&self, up: bool, (n, m): (u32, u32), noise: &mut Noise) -> Rung {
+    fn rung(&self, up: bool, (n, m): (u32, u32), noise: &mut Noise) -> LadderRung {
         let (c, ch) = (f64::from(n), f64::from(n * m));
         let (window, buffer) = match up {
             true => (self.far_window, self.send_buffer),
@@ -107,7 +107,7 @@ impl Model {
             .min_by(|a, b| a.0.total_cmp(&b.0))
             .unwrap();
         let queues = matches!(by, "link" | "flow");
-        let mut rung = Rung {
+        let mut rung = LadderRung {
             connections: n,
             channels: m,
             rate: rate * noise.factor(),
@@ -123,7 +123,7 @@ impl Model {
                 true => (window as u64, window as u64),
                 false => ((window.min(2e9) / 4.0) as u64, window.min(2e9) as u64),
             }),
-            ..Rung::default()
+            ..LadderRung::default()
         };
         match by {
             "rwnd" if up => rung.rwnd_limited = 0.9 * noise.factor(),
@@ -152,7 +152,7 @@ impl Model {
         let steps = [(1, 1), (1, 2), (2, 1), (4, 1), (8, 1)];
         let mut ladder = |up| {
             let rungs = steps.map(|step| self.rung(up, step, &mut noise));
-            Ladder {
+            ThroughputLadder {
                 rungs: rungs.to_vec(),
                 loaded: None,
             }
@@ -175,19 +175,19 @@ fn small(m: &Model) -> f64 {
 
 const FAULTS: &[Fault] = &[
     (Cause::MtuBlackHole, |m| {
-        m.e.stall = Some(Stall {
+        m.e.stall = Some(TransferStall {
             seconds: 5.0,
             in_handshake: true,
-            ..Stall::default()
+            ..TransferStall::default()
         });
         Some(0.0)
     }),
     (Cause::Middlebox, |m| {
-        m.e.stall = Some(Stall {
+        m.e.stall = Some(TransferStall {
             seconds: 30.0,
             bytes: 50_000_000,
             reset: true,
-            ..Stall::default()
+            ..TransferStall::default()
         });
         Some(0.0)
     }),
@@ -250,9 +250,9 @@ const FAULTS: &[Fault] = &[
         Some(m.link)
     }),
     (Cause::MarkedClass, |m| {
-        m.e.marks = Marks {
+        m.e.marks = DscpMeasurements {
             noise: vec![1.02, 0.97, 1.01],
-            marks: vec![Mark {
+            marks: vec![DscpMeasurement {
                 class: "CS1".to_owned(),
                 ratios: vec![0.1, 0.11, 0.1, 0.1, 0.09],
                 rate: small(m),
@@ -304,7 +304,7 @@ const FAULTS: &[Fault] = &[
         Some(m.link)
     }),
     (Cause::SmallFiles, |m| {
-        m.e.small_files = Some(SmallFiles {
+        m.e.small_files = Some(SmallFileRate {
             per_second: 0.25 / m.rtt,
             size: 4096,
         });
@@ -323,7 +323,7 @@ const FAULTS: &[Fault] = &[
         None
     }),
     (Cause::SlowLogin, |m| {
-        m.e.login = vec![LoginStep {
+        m.e.login = vec![TimedLoginStep {
             name: "the SFTP server's start".to_owned(),
             seconds: m.rtt * 3.0 + 0.9,
             round_trips: 1.0,
@@ -400,7 +400,7 @@ fn two_faults_are_both_named_and_the_lower_limit_comes_first() {
             m.e.here.disk = Some(3.0 * small(m));
         }),
         (Cause::MarkedClass, Cause::SendBuffer, |m| {
-            m.e.marks.marks = vec![Mark {
+            m.e.marks.marks = vec![DscpMeasurement {
                 class: "CS1".to_owned(),
                 ratios: vec![0.3; 5],
                 rate: small(m),
@@ -419,7 +419,7 @@ fn two_faults_are_both_named_and_the_lower_limit_comes_first() {
         }),
         (Cause::Policer, Cause::SlowLogin, |m| {
             m.policer = Some(small(m));
-            m.e.login = vec![LoginStep {
+            m.e.login = vec![TimedLoginStep {
                 name: "authentication".to_owned(),
                 seconds: m.rtt * 3.0 + 2.0,
                 round_trips: 2.0,
@@ -540,7 +540,7 @@ fn no_figure_makes_the_rules_fail() {
     ];
     for a in odd {
         for b in odd {
-            let rung = |n| Rung {
+            let rung = |n| LadderRung {
                 connections: n,
                 channels: n,
                 rate: a,
@@ -552,15 +552,15 @@ fn no_figure_makes_the_rules_fail() {
                 before_burst: Some(b),
                 burst: u64::MAX,
                 peer_window: Some((0, u64::MAX)),
-                ..Rung::default()
+                ..LadderRung::default()
             };
-            let ladder = Ladder {
+            let ladder = ThroughputLadder {
                 rungs: vec![rung(1), rung(2), rung(0), rung(u32::MAX)],
                 loaded: Some(b),
             };
             let e = Evidence {
                 expected: Some(b),
-                idle: Some(Spread {
+                idle: Some(MinMedianMax {
                     low: a,
                     median: b,
                     high: a,
@@ -625,7 +625,7 @@ fn a_fall_is_a_shaper_only_if_a_second_measurement_confirms_it() {
     let mut m = Model::new(0.05, 1e7);
     m.burst = Some(5e7);
     let confirmed = m.evidence(1);
-    let with = |change: fn(&mut Rung)| {
+    let with = |change: fn(&mut LadderRung)| {
         let mut e = confirmed.clone();
         change(&mut e.up.rungs[0]);
         change(&mut e.down.rungs[0]);
@@ -673,7 +673,7 @@ fn downloads_without_window_scaling_have_no_small_send_buffer() {
     m.e.tcp.as_mut().unwrap().window_scaling = false;
     let d = diagnosed(&m, 1);
     assert_eq!(d.findings[0].cause, Cause::NoWindowScaling, "{d:#?}");
-    assert_eq!(d.findings[0].direction, Some(Direction::Download));
+    assert_eq!(d.findings[0].direction, Some(DataDirection::Download));
 }
 
 #[test]

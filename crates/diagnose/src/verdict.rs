@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::cause::{Cause, Remedy};
-use crate::evidence::{Evidence, Ladder};
-use crate::finding::{Certainty, Direction, Finding};
+use crate::evidence::{Evidence, ThroughputLadder};
+use crate::finding::{Certainty, DataDirection, Finding};
 use crate::limiter::Limiter;
 use crate::rules::{self, ladder::limiter_of};
 use crate::units::rate;
@@ -29,8 +29,8 @@ pub struct Diagnosis {
     pub healthy: bool,
     /// Certainty of the verdict.
     pub certainty: Certainty,
-    /// Limits, the lowest first; then findings that cost only time, then limits that are unsure, then
-    /// notes.
+    /// Limits, the lowest first; then findings that cost only time, then limits that are unsure,
+    /// then notes.
     pub findings: Vec<Finding>,
     /// Evidence that is missing.
     pub unseen: Vec<String>,
@@ -135,15 +135,18 @@ pub(crate) fn sentence(first: &Finding, next: Option<&Finding>) -> String {
 
 /// The verdict without a finding: healthy if the path's own limit was reached.
 fn nothing_found(e: &Evidence) -> (String, Certainty, bool) {
-    let directions = [(Direction::Upload, &e.up), (Direction::Download, &e.down)];
+    let directions = [
+        (DataDirection::Upload, &e.up),
+        (DataDirection::Download, &e.down),
+    ];
     let measured = directions.iter().filter(|(_, l)| l.best().is_some());
     let full: Vec<_> = measured
         .clone()
         .filter(|(direction, ladder)| is_full(e, *direction, ladder))
         .collect();
     let count = measured.count();
-    let rates = |list: &[&(Direction, &Ladder)]| {
-        let one = |(direction, ladder): &&(Direction, &Ladder)| {
+    let rates = |list: &[&(DataDirection, &ThroughputLadder)]| {
+        let one = |(direction, ladder): &&(DataDirection, &ThroughputLadder)| {
             let best = ladder.best().map_or(0.0, |best| best.rate);
             format!("{} for {}", rate(best), direction.transfers())
         };
@@ -178,7 +181,7 @@ fn unmeasured(e: &Evidence) -> Option<&str> {
 
 /// True if the path itself holds the ladder back: it queues, or more connections bring nothing, and
 /// the user's expectation, if there is one, is met.
-fn is_full(e: &Evidence, direction: Direction, ladder: &Ladder) -> bool {
+fn is_full(e: &Evidence, direction: DataDirection, ladder: &ThroughputLadder) -> bool {
     let (Some(one), Some(best)) = (ladder.rung(1, 1), ladder.best()) else {
         return false;
     };

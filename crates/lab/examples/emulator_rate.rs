@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use build::Packet;
-use lab::path::{Direction, PathSpec};
+use lab::path::{PacketDirection, PathSpec};
 use lab::{Emulator, PathError};
 
 /// The measured paths: name and options.
@@ -62,8 +62,8 @@ fn measure(name: &str, path: &PathSpec, bundle: &[u8], acknowledgement: &[u8]) {
     let started = Instant::now();
     while now < VIRTUAL {
         for (direction, bytes) in [
-            (Direction::NearToFar, bundle),
-            (Direction::FarToNear, acknowledgement),
+            (PacketDirection::NearToFar, bundle),
+            (PacketDirection::FarToNear, acknowledgement),
         ] {
             let mut frame = emulator.memory();
             // Writing the whole frame would measure copying, which is the kernel's work at a
@@ -80,7 +80,12 @@ fn measure(name: &str, path: &PathSpec, bundle: &[u8], acknowledgement: &[u8]) {
         now += step;
     }
     let spent = started.elapsed();
-    let bits = emulator.figures().of(Direction::NearToFar).offered.bytes as f64 * 8.0;
+    let bits = emulator
+        .figures()
+        .of(PacketDirection::NearToFar)
+        .offered
+        .bytes as f64
+        * 8.0;
     println!(
         "{name:38} {:7.2} million super-packets a second, {:7.1} Gbit/s; {:.2} % of a core at the path's rate",
         f64::from(bundles) / spent.as_secs_f64() / 1e6,

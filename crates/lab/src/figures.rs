@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::path::{Direction, Dscp};
+use crate::path::{Dscp, PacketDirection};
 
 /// A number of packets as on a wire, counting each segment of a super-packet, and of their IP
 /// bytes.
@@ -29,7 +29,7 @@ impl PacketCount {
 
 /// Dropped packets by cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drops {
+pub struct DropCounts {
     /// The queue was full.
     pub queue: PacketCount,
     /// Random loss behind the queue.
@@ -52,7 +52,7 @@ pub struct Drops {
     pub malformed: PacketCount,
 }
 
-impl Drops {
+impl DropCounts {
     /// All drops together.
     pub fn total(&self) -> PacketCount {
         let mut total = PacketCount::default();
@@ -84,7 +84,7 @@ impl Drops {
     }
 }
 
-impl Default for Drops {
+impl Default for DropCounts {
     fn default() -> Self {
         Self {
             queue: PacketCount::default(),
@@ -110,7 +110,7 @@ pub struct DirectionStatistics {
     /// Packets delivered to the receiver, including duplicates.
     pub delivered: PacketCount,
     /// Dropped packets.
-    pub drops: Drops,
+    pub drops: DropCounts,
     /// Offered packets, by the DSCP of the sender.
     pub dscp: [PacketCount; 64],
     /// Duplicates made.
@@ -130,7 +130,7 @@ impl Default for DirectionStatistics {
         Self {
             offered: PacketCount::default(),
             delivered: PacketCount::default(),
-            drops: Drops::default(),
+            drops: DropCounts::default(),
             dscp: [PacketCount::default(); 64],
             duplicated: PacketCount::default(),
             reordered: PacketCount::default(),
@@ -153,13 +153,13 @@ impl DirectionStatistics {
 pub struct PathStatistics {
     /// Time from the start to the last call of the emulator.
     pub covered: Duration,
-    /// Figures of each direction, indexed by [`Direction`].
+    /// Figures of each direction, indexed by [`PacketDirection`].
     pub directions: [DirectionStatistics; 2],
 }
 
 impl PathStatistics {
     /// The figures of one direction.
-    pub fn of(&self, direction: Direction) -> &DirectionStatistics {
+    pub fn of(&self, direction: PacketDirection) -> &DirectionStatistics {
         &self.directions[direction as usize]
     }
 
@@ -167,7 +167,7 @@ impl PathStatistics {
     /// in microseconds, with the suffix `_us`.
     pub fn pairs(&self) -> Vec<(String, u64)> {
         let mut pairs = vec![("covered_us".to_owned(), self.covered.as_micros() as u64)];
-        for (direction, name) in Direction::BOTH
+        for (direction, name) in PacketDirection::BOTH
             .into_iter()
             .zip(["near_to_far", "far_to_near"])
         {
@@ -203,7 +203,7 @@ impl PathStatistics {
 impl fmt::Display for PathStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "the path over {:.1} s", self.covered.as_secs_f64())?;
-        for (direction, name) in Direction::BOTH
+        for (direction, name) in PacketDirection::BOTH
             .into_iter()
             .zip(["near to far", "far to near"])
         {
@@ -215,13 +215,13 @@ impl fmt::Display for PathStatistics {
 
 impl DirectionStatistics {
     fn write(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
-        let peak = Bytes(self.queue_peak);
+        let peak = ByteDisplay(self.queue_peak);
         write!(
             f,
             "  {name}  {} packets, {}; {} delivered; queue peak {peak} ({:.1} ms)",
             self.offered.packets,
-            Bytes(self.offered.bytes),
-            Bytes(self.delivered.bytes),
+            ByteDisplay(self.offered.bytes),
+            ByteDisplay(self.delivered.bytes),
             self.queue_peak_time.as_secs_f64() * 1e3,
         )?;
         line(f, "dropped", self.drops.causes().into_iter())?;
@@ -258,7 +258,7 @@ fn line(
             f,
             "{before}{name} {} ({})",
             count.packets,
-            Bytes(count.bytes)
+            ByteDisplay(count.bytes)
         )?;
         ", ".clone_into(&mut before);
     }
@@ -272,9 +272,9 @@ fn by_dscp(counts: &[PacketCount; 64]) -> impl Iterator<Item = (Dscp, PacketCoun
         .filter(|(_, count)| !count.is_empty())
 }
 
-struct Bytes(u64);
+struct ByteDisplay(u64);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for ByteDisplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0 as f64;
         match self.0 {

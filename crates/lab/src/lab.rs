@@ -13,7 +13,7 @@ pub const NOT_FOUND: u8 = 127;
 
 /// The description of a lab.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Lab {
+pub struct LabSpec {
     /// The path between near and far.
     pub path: PathSpec,
     /// Run an OpenSSH server on the far side, with these settings of sshd_config(5) before the

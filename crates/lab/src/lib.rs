@@ -36,11 +36,11 @@ mod world;
 pub use emulator::Emulator;
 pub use error::LabError;
 pub use figures::PathStatistics;
-pub use lab::{CANNOT_RUN, FAILED, Lab, NOT_FOUND};
+pub use lab::{CANNOT_RUN, FAILED, LabSpec, NOT_FOUND};
 #[cfg(target_os = "linux")]
 pub use outside::{WORLD, run};
-pub use packet::{Frame, MAX_FRAME};
-pub use path::{Direction, PathError, PathSpec};
+pub use packet::{MAX_FRAME, TunFrame};
+pub use path::{PacketDirection, PathError, PathSpec};
 #[cfg(target_os = "linux")]
 pub use pump::emulate;
 #[cfg(target_os = "linux")]

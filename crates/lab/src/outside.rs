@@ -16,9 +16,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::error::LabError;
 use crate::files;
 use crate::privilege::isolate;
-use crate::scratch::Scratch;
+use crate::scratch::ScratchFolder;
 use crate::signals::SignalFd;
-use crate::{FAILED, Lab};
+use crate::{FAILED, LabSpec};
 
 /// The hidden subcommand that calls [`crate::inside`].
 pub const WORLD: &str = "lab-world";
@@ -33,9 +33,9 @@ pub const WORLD: &str = "lab-world";
 ///
 /// # Errors
 /// The kernel refuses something that the lab needs.
-pub fn run(lab: &Lab, again: &[OsString]) -> Result<u8, LabError> {
-    let scratch = Scratch::new()?;
-    let signals = Signals::watch()?;
+pub fn run(lab: &LabSpec, again: &[OsString]) -> Result<u8, LabError> {
+    let scratch = ScratchFolder::new()?;
+    let signals = SignalForwarding::watch()?;
     isolate()?;
     let mut child = this_program(WORLD, scratch.path(), again)
         .spawn()
@@ -64,7 +64,7 @@ pub(crate) fn this_program(subcommand: &str, scratch: &Path, again: &[OsString])
 }
 
 /// Prints and saves the figures of the path, if there are any.
-fn report(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
+fn report(lab: &LabSpec, scratch: &Path) -> Result<(), LabError> {
     if let Some(file) = &lab.figures
         && let Ok(json) = fs::read(scratch.join(files::FIGURES_JSON))
     {
@@ -98,7 +98,7 @@ fn fresh_line() -> Vec<u8> {
 }
 
 /// The handling of signals while the command runs.
-struct Signals {
+struct SignalForwarding {
     /// Signals that are passed on to the command.
     passed_on: Vec<SignalFd>,
     /// Signals that the terminal sends to the command as well, which decides about them; they must
@@ -106,7 +106,7 @@ struct Signals {
     _not_ours: Vec<SignalFd>,
 }
 
-impl Signals {
+impl SignalForwarding {
     fn watch() -> Result<Self, LabError> {
         let all = |signals: [i32; 2]| -> io::Result<Vec<SignalFd>> {
             let watched: io::Result<Vec<_>> = signals.into_iter().map(SignalFd::new).collect();

@@ -9,7 +9,7 @@ use rustix::thread::{
     CapabilitySet, capabilities, clear_ambient_capability_set, configure_capability_in_ambient_set,
     set_capabilities,
 };
-use sys::Namespace;
+use sys::NamespaceKind;
 
 use crate::error::LabError;
 
@@ -21,7 +21,7 @@ pub(crate) fn isolate() -> Result<(), LabError> {
     if !getuid().is_root() {
         own_users().map_err(no_user_namespace)?;
     }
-    sys::unshare(Namespace::Processes).map_err(|error| {
+    sys::unshare(NamespaceKind::Processes).map_err(|error| {
         let who = if getuid().is_root() {
             " (root has no CAP_SYS_ADMIN, as in a container: run the container privileged)"
         } else {
@@ -39,7 +39,7 @@ pub(crate) fn isolate() -> Result<(), LabError> {
 /// files, ssh and sshd see an ordinary user, as outside.
 fn own_users() -> io::Result<()> {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
-    sys::unshare(Namespace::User)?;
+    sys::unshare(NamespaceKind::User)?;
     // The kernel requires this before gid_map is written: otherwise a user could drop groups that
     // deny access.
     fs::write("/proc/self/setgroups", "deny")?;

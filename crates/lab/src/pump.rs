@@ -19,9 +19,9 @@ use signal_hook::consts::SIGTERM;
 
 use crate::emulator::Emulator;
 use crate::error::LabError;
-use crate::packet::Frame;
-use crate::path::Direction;
-use crate::{Lab, files};
+use crate::packet::TunFrame;
+use crate::path::PacketDirection;
+use crate::{LabSpec, files};
 
 /// Maximum number of frames read from one device before the other is read and due frames are
 /// written.
@@ -34,7 +34,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// A device fails, or the figures can't be written.
-pub fn emulate(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
+pub fn emulate(lab: &LabSpec, scratch: &Path) -> Result<(), LabError> {
     let failed = |error: io::Error| LabError::system("the lab's emulator failed", error);
     let asked_to_end = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, Arc::clone(&asked_to_end)).map_err(failed)?;
@@ -42,7 +42,7 @@ pub fn emulate(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let _ = sys::before_others();
     let (near, far) = (io::stdin(), io::stdout());
-    let mut pump = Pump {
+    let mut pump = TunPump {
         devices: [near.as_fd(), far.as_fd()],
         emulator: Emulator::new(&lab.path),
         started: Instant::now(),
@@ -57,23 +57,23 @@ pub fn emulate(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
     pump.write_figures(scratch).map_err(failed)
 }
 
-struct Pump<'a> {
-    /// The device at the beginning of each direction, indexed by [`Direction`]; the other one is at
-    /// its end.
+struct TunPump<'a> {
+    /// The device at the beginning of each direction, indexed by [`PacketDirection`]; the other one
+    /// is at its end.
     devices: [BorrowedFd<'a>; 2],
     emulator: Emulator,
     started: Instant,
     /// Due frames of each direction for which the device had no room.
-    waiting: [VecDeque<Frame>; 2],
+    waiting: [VecDeque<TunFrame>; 2],
     /// Number of frames that a device rejected.
     refused: u64,
 }
 
-impl Pump<'_> {
+impl TunPump<'_> {
     /// Moves all frames that can be moved; waits if there are none.
     fn turn(&mut self) -> io::Result<()> {
         let mut idle = true;
-        for direction in Direction::BOTH {
+        for direction in PacketDirection::BOTH {
             idle &= !self.read(direction)?;
             self.write_waiting(direction)?;
         }
@@ -85,7 +85,7 @@ impl Pump<'_> {
 
     /// Reads frames from the device at the beginning of `direction`. Returns true if there were
     /// any.
-    fn read(&mut self, direction: Direction) -> io::Result<bool> {
+    fn read(&mut self, direction: PacketDirection) -> io::Result<bool> {
         for count in 0..BATCH {
             let mut frame = self.emulator.memory();
             match rustix::io::read(self.devices[direction as usize], frame.room()) {
@@ -105,7 +105,7 @@ impl Pump<'_> {
     }
 
     /// Writes a frame to the device at the end of its direction, after those that wait for it.
-    fn write(&mut self, direction: Direction, frame: Frame) -> io::Result<()> {
+    fn write(&mut self, direction: PacketDirection, frame: TunFrame) -> io::Result<()> {
         if self.waiting[direction as usize].is_empty() && self.taken(direction, &frame)? {
             self.emulator.recycle(frame);
         } else {
@@ -114,7 +114,7 @@ impl Pump<'_> {
         Ok(())
     }
 
-    fn write_waiting(&mut self, direction: Direction) -> io::Result<()> {
+    fn write_waiting(&mut self, direction: PacketDirection) -> io::Result<()> {
         while let Some(frame) = self.waiting[direction as usize].pop_front() {
             if !self.taken(direction, &frame)? {
                 self.waiting[direction as usize].push_front(frame);
@@ -126,7 +126,7 @@ impl Pump<'_> {
     }
 
     /// Writes a frame. Returns true if the device is done with it, false if it has no room.
-    fn taken(&mut self, direction: Direction, frame: &Frame) -> io::Result<bool> {
+    fn taken(&mut self, direction: PacketDirection, frame: &TunFrame) -> io::Result<bool> {
         let device = self.devices[direction.opposite() as usize];
         match rustix::io::write(device, frame.bytes()) {
             Ok(_) => Ok(true),
@@ -149,7 +149,7 @@ impl Pump<'_> {
             return Ok(());
         }
         let longest = longest.try_into().map_err(io::Error::other)?;
-        let mut fds = Direction::BOTH.map(|direction| {
+        let mut fds = PacketDirection::BOTH.map(|direction| {
             let mut wanted = PollFlags::IN;
             // Frames that wait for this device belong to the other direction.
             let waits = !self.waiting[direction.opposite() as usize].is_empty();

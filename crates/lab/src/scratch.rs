@@ -17,13 +17,13 @@ const ALIVE: &str = "alive";
 
 /// A private folder, removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Scratch {
+pub(crate) struct ScratchFolder {
     path: PathBuf,
     /// Holds the lock for the lifetime of this process.
     _alive: File,
 }
 
-impl Scratch {
+impl ScratchFolder {
     /// Creates a folder in the system's temporary folder, and removes those of dead labs.
     pub(crate) fn new() -> Result<Self, LabError> {
         let parent = std::env::temp_dir();
@@ -64,7 +64,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         // If this fails, the next lab tries again.
         let _ = fs::remove_dir_all(&self.path);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab::path::{Dscp, LimitScope, NAMED, OPTIONS, PathSpec, Queue, Rate, TcpBuffers};
+use lab::path::{BitRate, Dscp, LimitScope, NAMED, OPTIONS, PathSpec, QueueCapacity, TcpBuffers};
 
 fn build(options: &[(&str, &str)]) -> Result<PathSpec, String> {
     PathSpec::build(None, options.iter().copied()).map_err(|error| error.to_string())
@@ -35,12 +35,12 @@ fn units() {
         ("10Mbps", 10_000_000, 10_000_000),
     ] {
         let rates = one("rate", text).expect(text).rate;
-        assert_eq!(rates, [there, back].map(Rate::from_bits), "{text}");
+        assert_eq!(rates, [there, back].map(BitRate::from_bits), "{text}");
     }
     for (text, queue) in [
-        ("64kB", Queue::Bytes(64_000)),
-        ("2MiB", Queue::Bytes(2 << 20)),
-        ("50ms", Queue::Time(Duration::from_millis(50))),
+        ("64kB", QueueCapacity::Bytes(64_000)),
+        ("2MiB", QueueCapacity::Bytes(2 << 20)),
+        ("50ms", QueueCapacity::Time(Duration::from_millis(50))),
     ] {
         assert_eq!(one("queue", text).expect(text).queue, queue, "{text}");
     }
@@ -49,7 +49,7 @@ fn units() {
     let policer = one("police", "af21=500kbit").expect("a policer").police[0];
     assert_eq!(
         (policer.scope.to_string(), policer.rate, policer.burst),
-        ("AF21".to_owned(), Rate::from_bits(500_000), None)
+        ("AF21".to_owned(), BitRate::from_bits(500_000), None)
     );
     assert_eq!(
         one("police", "5=1Mbit").expect("a number").police[0].scope,
@@ -151,7 +151,7 @@ fn options_override_the_named_path() {
     ];
     let path = PathSpec::build(Some("policed-uplink"), options).expect("a path");
     assert_eq!(path.rtt, Duration::from_millis(30));
-    assert_eq!(path.rate, [Rate::from_bits(120_000_000); 2]);
+    assert_eq!(path.rate, [BitRate::from_bits(120_000_000); 2]);
     let policers: Vec<_> = path
         .police
         .iter()

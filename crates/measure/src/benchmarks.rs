@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::keep::StoredRace;
-use crate::result::{CopyDirection, Race, Scenario, ToolResult};
+use crate::result::{CopyDirection, RaceResult, Scenario, ToolResult};
 use crate::shown;
-use crate::table::Table;
+use crate::table::MarkdownTable;
 
 /// Line in docs/benchmarks.md above the generated part.
 pub const BEGIN: &str = "<!-- tables: begin -->";
@@ -120,7 +120,7 @@ fn section(text: &mut String, name: &str, sources: &[ScenarioResult<'_>]) {
     let _ = writeln!(text, "Path: {path}.\n");
     let unit = first.scenario.measure.unit();
     let cpu = first.scenario.cpu_unit();
-    let mut table = Table::new(&[
+    let mut table = MarkdownTable::new(&[
         "tool",
         "way",
         unit,
@@ -174,7 +174,7 @@ fn round_trips(text: &mut String, kept: &StoredRace) {
          between a path of 200 ms and one without delay ({}).\n",
         label(kept)
     );
-    let mut table = Table::new(&["tool", "known before", "round trips"]);
+    let mut table = MarkdownTable::new(&["tool", "known before", "round trips"]);
     for row in &kept.race.round_trips {
         table.row(vec![
             row.tool.clone(),
@@ -194,9 +194,9 @@ fn label(kept: &StoredRace) -> String {
 /// Machines and commits of the results that are shown, one row for each result.
 pub fn machines(kept: &[StoredRace]) -> String {
     let unused = unused(kept);
-    let mut table = Table::new(&["result", "commit", "processor", "kernel", "what ran"]);
+    let mut table = MarkdownTable::new(&["result", "commit", "processor", "kernel", "what ran"]);
     for kept in kept.iter().filter(|kept| !unused.contains(&&*kept.file)) {
-        let Race {
+        let RaceResult {
             machine, preset, ..
         } = &kept.race;
         table.row(vec![
@@ -227,7 +227,7 @@ fn has_figure(entry: &ToolResult) -> bool {
 mod tests {
     use super::*;
 
-    fn race(name: &str, tools: &[&str]) -> Race {
+    fn race(name: &str, tools: &[&str]) -> RaceResult {
         let sample = serde_json::json!({
             "ending": {"how": "done"}, "seconds": 2.0, "bytes": 8_000_000, "files": 1,
             "client_cpu_seconds": 0.5, "server_cpu_seconds": null, "peak_memory_bytes": 1,
@@ -253,7 +253,7 @@ mod tests {
         .expect("a race")
     }
 
-    fn kept(file: &str, race: Race) -> StoredRace {
+    fn kept(file: &str, race: RaceResult) -> StoredRace {
         StoredRace {
             file: file.into(),
             race,

@@ -1,9 +1,9 @@
 //! Compares two results by ratios.
 
-use crate::result::{Metric, Race, Scenario, ToolResult};
+use crate::result::{RaceResult, Scenario, ScenarioMetric, ToolResult};
 use crate::shown;
 use crate::stats::ratio;
-use crate::table::Table;
+use crate::table::MarkdownTable;
 
 /// The change of one tool's figure.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,7 +13,7 @@ pub struct FigureChange {
     /// The tool.
     pub tool: String,
     /// The kind of figure.
-    pub measure: Metric,
+    pub measure: ScenarioMetric,
     /// The median before.
     pub before: f64,
     /// The median now.
@@ -29,7 +29,7 @@ pub struct FigureChange {
 }
 
 /// Compares the figures that both results have for the same payload and path.
-pub fn compare(before: &Race, now: &Race, tool: Option<&str>) -> Vec<FigureChange> {
+pub fn compare(before: &RaceResult, now: &RaceResult, tool: Option<&str>) -> Vec<FigureChange> {
     let mut changes = Vec::new();
     for scenario in &now.scenarios {
         let Some(former) = before.scenario(&scenario.name) else {
@@ -83,7 +83,7 @@ pub fn shown(changes: &[FigureChange]) -> String {
     if changes.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&[
+    let mut table = MarkdownTable::new(&[
         "scenario",
         "tool",
         "before",

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use diagnose::{Diagnosis, Evidence, Finding, Ladder, Rung, compare_hops, diagnose};
+use diagnose::{
+    Diagnosis, Evidence, Finding, LadderRung, ThroughputLadder, compare_hops, diagnose,
+};
 use serde::Serialize;
 use wire::escape::name;
 
@@ -22,7 +24,7 @@ const MOST_RUNGS: usize = 32;
 
 /// A result.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct DoctorReport {
     /// [`KIND`].
     pub kind: &'static str,
     /// [`SCHEMA`].
@@ -36,7 +38,7 @@ pub struct Report {
     /// Evidence behind them; empty for a finished transfer.
     pub evidence: Evidence,
     /// The way to the first jump host, if there is one.
-    pub jump: Option<Jump>,
+    pub jump: Option<JumpHostReport>,
     /// Further hosts of a copy to or from several.
     pub others: Vec<OtherHost>,
 }
@@ -52,7 +54,7 @@ pub struct OtherHost {
 
 /// The first of two hops.
 #[derive(Debug, Serialize)]
-pub struct Jump {
+pub struct JumpHostReport {
     /// The jump host.
     pub host: String,
     /// Verdict and findings of the way to it.
@@ -61,7 +63,7 @@ pub struct Jump {
     pub compared: Vec<String>,
 }
 
-impl Report {
+impl DoctorReport {
     /// Diagnoses a path.
     pub fn new(host: String, seconds: f64, evidence: Evidence) -> Self {
         Self {
@@ -100,7 +102,7 @@ impl Report {
     pub fn through(self, host: String, first: &Evidence) -> Self {
         let compared = compare_hops(&host, first, &self.evidence);
         let diagnosis = diagnose(first);
-        let jump = Jump {
+        let jump = JumpHostReport {
             host,
             diagnosis,
             compared,
@@ -113,7 +115,7 @@ impl Report {
 }
 
 /// The result as text for a terminal, without colors.
-pub fn text(report: &Report) -> String {
+pub fn text(report: &DoctorReport) -> String {
     let d = &report.diagnosis;
     let mut text = format!("{}: {}\n", shown(&report.host), shown(&d.verdict));
     for other in &report.others {
@@ -192,7 +194,7 @@ fn line(finding: &Finding) -> String {
     format!("{what}: {} ({})", finding.cause, finding.certainty.word())
 }
 
-fn ladders(report: &Report) -> Vec<(&'static str, &Ladder)> {
+fn ladders(report: &DoctorReport) -> Vec<(&'static str, &ThroughputLadder)> {
     let both = [
         ("Uploads", &report.evidence.up),
         ("Downloads", &report.evidence.down),
@@ -202,7 +204,7 @@ fn ladders(report: &Report) -> Vec<(&'static str, &Ladder)> {
         .collect()
 }
 
-fn label(rung: &Rung) -> String {
+fn label(rung: &LadderRung) -> String {
     let of = |n: u32, what: &str| match n {
         1 => format!("1 {what}"),
         n => format!("{n} {what}s"),
@@ -231,7 +233,7 @@ fn shown(text: &str) -> String {
 }
 
 /// The result as a self-contained HTML page.
-pub fn page(report: &Report) -> String {
+pub fn page(report: &DoctorReport) -> String {
     let d = &report.diagnosis;
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -302,8 +304,8 @@ pub fn page(report: &Report) -> String {
     html
 }
 
-fn plot(title: &str, ladder: &Ladder) -> BarPlot {
-    let usable = |r: &&Rung| r.rate.is_finite() && r.rate >= 0.0;
+fn plot(title: &str, ladder: &ThroughputLadder) -> BarPlot {
+    let usable = |r: &&LadderRung| r.rate.is_finite() && r.rate >= 0.0;
     let rungs = ladder.rungs.iter().filter(usable).take(MOST_RUNGS);
     BarPlot {
         title: format!("{title}: rate by number of connections"),

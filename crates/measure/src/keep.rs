@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::result::{Race, SCHEMA};
+use crate::result::{RaceResult, SCHEMA};
 
 /// A stored result.
 #[derive(Debug, Clone)]
@@ -12,14 +12,14 @@ pub struct StoredRace {
     /// Path of the file.
     pub file: PathBuf,
     /// The content.
-    pub race: Race,
+    pub race: RaceResult,
 }
 
 /// Writes a result under a new name.
 ///
 /// # Errors
 /// The folder or the file cannot be written.
-pub fn save(folder: &Path, race: &Race) -> io::Result<PathBuf> {
+pub fn save(folder: &Path, race: &RaceResult) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let file = (1_u32..)
         .map(|number| folder.join(name(&race.date, number)))

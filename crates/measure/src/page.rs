@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::html::escaped;
 use crate::plot::Svg;
-use crate::result::{Machine, Race, Scenario};
+use crate::result::{MachineProperties, RaceResult, Scenario};
 use crate::shown;
 use crate::table::shown_case;
 
@@ -33,7 +33,7 @@ pub(crate) const STYLE: &str = "\
     h2,h3{break-after:avoid}nav{display:none}}";
 
 /// The page as HTML.
-pub fn page(race: &Race) -> String {
+pub fn page(race: &RaceResult) -> String {
     let mut html = String::new();
     let _ = write!(
         html,
@@ -76,7 +76,7 @@ pub fn page(race: &Race) -> String {
     html
 }
 
-fn machine(machine: &Machine) -> String {
+fn machine(machine: &MachineProperties) -> String {
     format!(
         "Machine: {} cores{}, {} of memory, {}. longhaul at commit {}.",
         machine.cores,
@@ -90,7 +90,7 @@ fn machine(machine: &Machine) -> String {
     )
 }
 
-fn tools(html: &mut String, race: &Race) {
+fn tools(html: &mut String, race: &RaceResult) {
     html.push_str("<table><tr><th>Tool</th><th class=\"left\">Version</th></tr>\n");
     for tool in &race.tools {
         let (class, text) = match (&tool.missing, &tool.version) {
@@ -107,7 +107,7 @@ fn tools(html: &mut String, race: &Race) {
     html.push_str("</table>\n");
 }
 
-fn asked(html: &mut String, race: &Race) {
+fn asked(html: &mut String, race: &RaceResult) {
     if race
         .scenarios
         .iter()
@@ -165,7 +165,7 @@ fn section(html: &mut String, number: usize, scenario: &Scenario) {
     commands(html, scenario);
 }
 
-fn round_trips(html: &mut String, race: &Race) {
+fn round_trips(html: &mut String, race: &RaceResult) {
     if race.round_trips.is_empty() {
         return;
     }
@@ -186,7 +186,7 @@ fn round_trips(html: &mut String, race: &Race) {
     html.push_str("</table>\n");
 }
 
-fn cases(html: &mut String, race: &Race) {
+fn cases(html: &mut String, race: &RaceResult) {
     if race.cases.is_empty() {
         return;
     }

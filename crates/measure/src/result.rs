@@ -10,7 +10,7 @@ pub const SCHEMA: u32 = 1;
 
 /// The result of one race.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Race {
+pub struct RaceResult {
     /// [`SCHEMA`] of the program that wrote it.
     pub schema: u32,
     /// Date, as 2026-11-21.
@@ -22,14 +22,14 @@ pub struct Race {
     /// Factor that sizes and numbers of files were multiplied by.
     pub scale: f64,
     /// The machine it ran on.
-    pub machine: Machine,
+    pub machine: MachineProperties,
     /// Every tool of the table, including missing ones.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<RaceTool>,
     /// Every scenario that ran.
     pub scenarios: Vec<Scenario>,
     /// Round trips of copying a tiny file, measured with two lengths of the path.
     #[serde(default)]
-    pub round_trips: Vec<RoundTrips>,
+    pub round_trips: Vec<ToolRoundTrips>,
     /// The published reports that this project answers, with their scenarios.
     #[serde(default)]
     pub cases: Vec<PublishedReport>,
@@ -37,7 +37,7 @@ pub struct Race {
 
 /// The properties of a machine that figures depend on, without its name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineProperties {
     /// The processor's model, if known.
     pub cpu: Option<String>,
     /// Number of usable processors.
@@ -52,7 +52,7 @@ pub struct Machine {
 
 /// A program of the race.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tool {
+pub struct RaceTool {
     /// Name in the race.
     pub name: String,
     /// Version, as the tool reports it.
@@ -82,7 +82,7 @@ impl std::fmt::Display for CopyDirection {
 
 /// The size of the copied data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Payload {
+pub struct PayloadSize {
     /// Number of files.
     pub files: u64,
     /// Bytes in all files.
@@ -92,7 +92,7 @@ pub struct Payload {
 /// The figure that a scenario compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Metric {
+pub enum ScenarioMetric {
     /// 10^6 bytes a second from start to exit.
     Rate,
     /// Files a second from start to exit.
@@ -101,7 +101,7 @@ pub enum Metric {
     Seconds,
 }
 
-impl Metric {
+impl ScenarioMetric {
     /// Returns true if smaller figures are better.
     pub fn less_is_better(self) -> bool {
         self == Self::Seconds
@@ -131,16 +131,16 @@ pub struct Scenario {
     /// The direction.
     pub way: CopyDirection,
     /// The copied data.
-    pub payload: Payload,
+    pub payload: PayloadSize,
     /// The figure to compare.
-    pub measure: Metric,
+    pub measure: ScenarioMetric,
     /// Time limit of a run, in seconds.
     pub limit_seconds: f64,
     /// The tools, in the table's order.
     pub entries: Vec<ToolResult>,
     /// The goals for longhaul in this scenario.
     #[serde(default)]
-    pub bars: Vec<Requirement>,
+    pub bars: Vec<GoalResult>,
 }
 
 /// One tool in one scenario.
@@ -153,7 +153,7 @@ pub struct ToolResult {
     /// The reason for leaving the tool out.
     pub left_out: Option<String>,
     /// The runs in order.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<ScenarioRun>,
 }
 
 /// The end of a run.
@@ -187,7 +187,7 @@ pub struct ProgressPoint(pub f64, pub u64);
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct ScenarioRun {
     /// The end of the run.
     pub ending: RunOutcome,
     /// Seconds from start to exit.
@@ -215,7 +215,7 @@ pub struct Sample {
 
 /// A goal and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Requirement {
+pub struct GoalResult {
     /// The goal in words.
     pub what: String,
     /// The measured figure; `None` if there is none.
@@ -226,7 +226,7 @@ pub struct Requirement {
     pub met: bool,
 }
 
-impl Requirement {
+impl GoalResult {
     /// The outcome in a word or two.
     pub fn shown(&self) -> &'static str {
         match (self.measured, self.met) {
@@ -239,7 +239,7 @@ impl Requirement {
 
 /// The round trips of one tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RoundTrips {
+pub struct ToolRoundTrips {
     /// The tool's name.
     pub tool: String,
     /// State of the client before: the things that it already knew.
@@ -261,30 +261,30 @@ pub struct PublishedReport {
     pub waits_for: Option<String>,
 }
 
-impl Sample {
+impl ScenarioRun {
     /// Returns true if the run counts.
     pub fn done(&self) -> bool {
         self.ending == RunOutcome::Done
     }
 
     /// The run's value of the figure.
-    pub fn figure(&self, measure: Metric) -> f64 {
+    pub fn figure(&self, measure: ScenarioMetric) -> f64 {
         match measure {
-            Metric::Rate => self.bytes as f64 / 1e6 / self.seconds,
-            Metric::Files => self.files as f64 / self.seconds,
-            Metric::Seconds => self.seconds,
+            ScenarioMetric::Rate => self.bytes as f64 / 1e6 / self.seconds,
+            ScenarioMetric::Files => self.files as f64 / self.seconds,
+            ScenarioMetric::Seconds => self.seconds,
         }
     }
 }
 
 impl ToolResult {
     /// The runs that count.
-    pub fn done(&self) -> impl Iterator<Item = &Sample> {
+    pub fn done(&self) -> impl Iterator<Item = &ScenarioRun> {
         self.samples.iter().filter(|sample| sample.done())
     }
 
     /// Median and spread of a figure over the runs; `None` unless all of them count.
-    pub fn spread(&self, figure: impl Fn(&Sample) -> f64) -> Option<RunStatistics> {
+    pub fn spread(&self, figure: impl Fn(&ScenarioRun) -> f64) -> Option<RunStatistics> {
         if self.trouble().is_some() {
             return None;
         }
@@ -292,13 +292,13 @@ impl ToolResult {
     }
 
     /// The first run that does not count.
-    pub fn trouble(&self) -> Option<&Sample> {
+    pub fn trouble(&self) -> Option<&ScenarioRun> {
         self.samples.iter().find(|sample| !sample.done())
     }
 
     /// The run with the median time.
-    pub fn middle(&self) -> Option<&Sample> {
-        let mut samples: Vec<&Sample> = self.done().collect();
+    pub fn middle(&self) -> Option<&ScenarioRun> {
+        let mut samples: Vec<&ScenarioRun> = self.done().collect();
         samples.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         samples.get(samples.len() / 2).copied()
     }
@@ -347,7 +347,7 @@ impl Scenario {
         entry.spread(|sample| self.cpu(sample, sample.server_cpu_seconds.unwrap_or(f64::NAN)))
     }
 
-    fn cpu(&self, sample: &Sample, seconds: f64) -> f64 {
+    fn cpu(&self, sample: &ScenarioRun, seconds: f64) -> f64 {
         if self.cpu_per_gb() {
             return seconds / (sample.bytes as f64 / 1e9);
         }
@@ -373,7 +373,7 @@ impl Scenario {
     }
 }
 
-impl Race {
+impl RaceResult {
     /// The scenario with this name.
     pub fn scenario(&self, name: &str) -> Option<&Scenario> {
         self.scenarios.iter().find(|scenario| scenario.name == name)

@@ -1,6 +1,6 @@
 //! Formats figures for people.
 
-use crate::result::{Payload, RunOutcome, Sample, Scenario, ToolResult};
+use crate::result::{PayloadSize, RunOutcome, Scenario, ScenarioRun, ToolResult};
 
 /// A number with three significant digits: 1234, 123, 12.3, 1.23, 0.0123.
 pub fn number(value: f64) -> String {
@@ -44,7 +44,7 @@ pub fn count(value: u64) -> String {
 }
 
 /// A payload, as `one file of 1 GiB` or `2,000 files, 7.81 MiB together`.
-pub fn payload(payload: Payload) -> String {
+pub fn payload(payload: PayloadSize) -> String {
     match payload.files {
         1 => format!("one file of {}", bytes(payload.bytes)),
         files => format!("{} files, {} together", count(files), bytes(payload.bytes)),
@@ -63,7 +63,7 @@ pub fn trouble(scenario: &Scenario, entry: &ToolResult) -> Option<String> {
 }
 
 /// The end of a run, in a few words.
-pub fn ending(scenario: &Scenario, sample: &Sample) -> String {
+pub fn ending(scenario: &Scenario, sample: &ScenarioRun) -> String {
     match &sample.ending {
         RunOutcome::Done => "done".to_owned(),
         RunOutcome::TimedOut { files, bytes: done } => {

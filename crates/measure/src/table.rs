@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use crate::result::{Race, Scenario};
+use crate::result::{RaceResult, Scenario};
 use crate::shown;
 use crate::stats::RunStatistics;
 
 /// A table that is formatted as Markdown with aligned columns.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct MarkdownTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl MarkdownTable {
     /// Creates a table with this header.
     pub fn new(head: &[&str]) -> Self {
         let head = head.iter().map(|cell| (*cell).to_owned()).collect();
@@ -58,7 +58,7 @@ impl Table {
 }
 
 /// All tables of a race.
-pub fn table(race: &Race) -> String {
+pub fn table(race: &RaceResult) -> String {
     let mut text = String::new();
     for scenario in &race.scenarios {
         let _ = writeln!(text, "{}", scenario_table(scenario));
@@ -69,7 +69,8 @@ pub fn table(race: &Race) -> String {
         .flat_map(|scenario| scenario.bars.iter().map(move |bar| (scenario, bar)))
         .collect();
     if !bars.is_empty() {
-        let mut table = Table::new(&["scenario", "asked of longhaul", "measured", "bar", ""]);
+        let mut table =
+            MarkdownTable::new(&["scenario", "asked of longhaul", "measured", "bar", ""]);
         for (scenario, bar) in bars {
             table.row(vec![
                 scenario.name.clone(),
@@ -82,7 +83,7 @@ pub fn table(race: &Race) -> String {
         let _ = writeln!(text, "{}", table.markdown());
     }
     if !race.round_trips.is_empty() {
-        let mut table = Table::new(&["round trips for 1 KiB", "before", "number"]);
+        let mut table = MarkdownTable::new(&["round trips for 1 KiB", "before", "number"]);
         for row in &race.round_trips {
             let number = format!("{:.1}", row.number);
             table.row(vec![row.tool.clone(), row.when.clone(), number]);
@@ -126,7 +127,7 @@ pub fn scenario_table(scenario: &Scenario) -> String {
         scenario.about,
         shown::payload(scenario.payload)
     );
-    let mut table = Table::new(&[
+    let mut table = MarkdownTable::new(&[
         "tool",
         scenario.measure.unit(),
         "least to most",

@@ -1,17 +1,18 @@
 //! Tests with an invented race: stored, compared, and formatted in every way.
 
 use measure::{
-    CopyDirection, Machine, Metric, Payload, ProgressPoint, PublishedReport, Race, Requirement,
-    RoundTrips, RunOutcome, SCHEMA, Sample, Scenario, Tool, ToolResult, compare, keep, page, table,
+    CopyDirection, GoalResult, MachineProperties, PayloadSize, ProgressPoint, PublishedReport,
+    RaceResult, RaceTool, RunOutcome, SCHEMA, Scenario, ScenarioMetric, ScenarioRun, ToolResult,
+    ToolRoundTrips, compare, keep, page, table,
 };
 use serde_json::{Value, json};
 
-fn sample(seconds: f64, bytes: u64, files: u64) -> Sample {
+fn sample(seconds: f64, bytes: u64, files: u64) -> ScenarioRun {
     let points = (0..=20_u32).map(|n| {
         let part = f64::from(n) / 20.0;
         ProgressPoint(seconds * part, (bytes as f64 * part * part * 1.04) as u64)
     });
-    Sample {
+    ScenarioRun {
         ending: RunOutcome::Done,
         seconds,
         bytes,
@@ -25,7 +26,7 @@ fn sample(seconds: f64, bytes: u64, files: u64) -> Sample {
     }
 }
 
-fn entry(tool: &str, samples: Vec<Sample>) -> ToolResult {
+fn entry(tool: &str, samples: Vec<ScenarioRun>) -> ToolResult {
     ToolResult {
         tool: tool.to_owned(),
         command: vec![
@@ -64,8 +65,8 @@ fn scenario() -> Scenario {
             .to_vec(),
         rtt_seconds: Some(0.114),
         way: CopyDirection::Up,
-        payload: Payload { files: 1, bytes },
-        measure: Metric::Rate,
+        payload: PayloadSize { files: 1, bytes },
+        measure: ScenarioMetric::Rate,
         limit_seconds: 120.0,
         entries: vec![
             entry("longhaul", runs(10.5)),
@@ -75,7 +76,7 @@ fn scenario() -> Scenario {
             entry("lftp", vec![failed]),
             without,
         ],
-        bars: vec![Requirement {
+        bars: vec![GoalResult {
             what: "MB/s from start to exit".to_owned(),
             measured: Some(97.2),
             bar: 90.0,
@@ -84,34 +85,34 @@ fn scenario() -> Scenario {
     }
 }
 
-fn race() -> Race {
-    Race {
+fn race() -> RaceResult {
+    RaceResult {
         schema: SCHEMA,
         date: "2026-11-21".to_owned(),
         preset: "quick".to_owned(),
         runs: 3,
         scale: 1.0,
-        machine: Machine {
+        machine: MachineProperties {
             cores: 2,
             kernel: "Linux 6.18".to_owned(),
             memory_bytes: 24 << 30,
             commit: "abc1234".to_owned(),
-            ..Machine::default()
+            ..MachineProperties::default()
         },
         tools: vec![
-            Tool {
+            RaceTool {
                 name: "longhaul".to_owned(),
                 version: Some("0.1.0".to_owned()),
                 missing: None,
             },
-            Tool {
+            RaceTool {
                 name: "hpnscp".to_owned(),
                 version: None,
                 missing: Some("not built".to_owned()),
             },
         ],
         scenarios: vec![scenario()],
-        round_trips: vec![RoundTrips {
+        round_trips: vec![ToolRoundTrips {
             tool: "scp".to_owned(),
             when: "known host".to_owned(),
             number: 17.7,
@@ -298,7 +299,9 @@ fn a_tool_counts_only_if_each_run_does() {
         "x",
         vec![sample(1.0, 1_000_000, 1), sample(2.0, 1_000_000, 1)],
     );
-    let rate = entry.spread(|s| s.figure(Metric::Rate)).expect("two runs");
+    let rate = entry
+        .spread(|s| s.figure(ScenarioMetric::Rate))
+        .expect("two runs");
     assert_eq!((rate.min, rate.median, rate.max), (0.5, 0.75, 1.0));
     entry.samples[1].ending = RunOutcome::Wrong {
         why: "a is shorter".to_owned(),

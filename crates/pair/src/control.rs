@@ -25,34 +25,34 @@ const MOST_KEYS: usize = 8;
 
 /// Message of the control protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ControlMessage {
+pub enum RelayControlMessage {
     /// The started relay reports itself.
-    Here {
+    Hello {
         /// Version of its software.
         software: String,
         /// Fingerprint of its key.
         key: String,
     },
     /// Configuration for the started relay; sent once.
-    Begin(StartConfig),
+    Configure(StartedRelayConfig),
     /// The started relay accepts stripes at this port of the address that the login went to; 0 if
     /// stripes can only be carried here.
-    Listens(u16),
+    Listening(u16),
     /// The started relay cannot work; the reason.
     Failed(String),
     /// Keepalive. The started relay replies with the same message.
-    Alive,
+    Keepalive,
     /// Opens a stripe.
-    Open(u32),
+    OpenStripe(u32),
     /// Bytes of a stripe: 1 to [`MOST_CARRIED`].
-    Carried(u32, Bytes),
+    StripeData(u32, Bytes),
     /// A stripe is closed, in both directions.
-    Gone(u32),
+    StripeClosed(u32),
 }
 
 /// Configuration for a started relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StartConfig {
+pub struct StartedRelayConfig {
     /// Fingerprints of the keys from which it accepts stripes.
     pub allow: Vec<String>,
     /// Target, as an operand of `longhaul relay`.
@@ -83,22 +83,22 @@ pub fn marker() -> Vec<u8> {
     [MARKER, CONTROL.to_string().as_bytes(), b"\n"].concat()
 }
 
-impl ControlMessage {
+impl RelayControlMessage {
     /// Encodes the message. Texts that are too long are truncated.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(match self {
-            Self::Carried(_, bytes) => bytes.len() + 9,
+            Self::StripeData(_, bytes) => bytes.len() + 9,
             _ => 64,
         });
         // The length is written once it is known.
         out.put_slice(&[0; 5]);
         let kind = match self {
-            Self::Here { software, key } => {
+            Self::Hello { software, key } => {
                 put_text(&mut out, software);
                 put_text(&mut out, key);
                 HERE
             }
-            Self::Begin(begin) => {
+            Self::Configure(begin) => {
                 let keys = begin.allow.len().min(MOST_KEYS);
                 out.put_u8(keys as u8);
                 for key in begin.allow.iter().take(keys) {
@@ -116,7 +116,7 @@ impl ControlMessage {
                 }
                 BEGIN
             }
-            Self::Listens(port) => {
+            Self::Listening(port) => {
                 out.put_u16(*port);
                 LISTENS
             }
@@ -124,17 +124,17 @@ impl ControlMessage {
                 put_text(&mut out, why);
                 FAILED
             }
-            Self::Alive => ALIVE,
-            Self::Open(leg) => {
+            Self::Keepalive => ALIVE,
+            Self::OpenStripe(leg) => {
                 out.put_u32(*leg);
                 OPEN
             }
-            Self::Carried(leg, bytes) => {
+            Self::StripeData(leg, bytes) => {
                 out.put_u32(*leg);
                 out.put_slice(bytes);
                 CARRIED
             }
-            Self::Gone(leg) => {
+            Self::StripeClosed(leg) => {
                 out.put_u32(*leg);
                 GONE
             }
@@ -151,7 +151,7 @@ impl ControlMessage {
     fn decode(kind: u8, mut fields: Bytes) -> Option<Self> {
         let fields = &mut fields;
         let said = match kind {
-            HERE => Self::Here {
+            HERE => Self::Hello {
                 software: text(fields)?,
                 key: text(fields)?,
             },
@@ -160,7 +160,7 @@ impl ControlMessage {
                 if keys > MOST_KEYS {
                     return None;
                 }
-                Self::Begin(StartConfig {
+                Self::Configure(StartedRelayConfig {
                     allow: (0..keys).map(|_| text(fields)).collect::<Option<_>>()?,
                     target: text(fields)?,
                     target_key: text(fields)?,
@@ -180,19 +180,19 @@ impl ControlMessage {
                     },
                 })
             }
-            LISTENS => Self::Listens(fields.try_get_u16().ok()?),
+            LISTENS => Self::Listening(fields.try_get_u16().ok()?),
             FAILED => Self::Failed(text(fields)?),
-            ALIVE => Self::Alive,
-            OPEN => Self::Open(fields.try_get_u32().ok()?),
+            ALIVE => Self::Keepalive,
+            OPEN => Self::OpenStripe(fields.try_get_u32().ok()?),
             CARRIED => {
                 let leg = fields.try_get_u32().ok()?;
                 let bytes = std::mem::take(fields);
                 if bytes.is_empty() || bytes.len() > MOST_CARRIED {
                     return None;
                 }
-                Self::Carried(leg, bytes)
+                Self::StripeData(leg, bytes)
             }
-            GONE => Self::Gone(fields.try_get_u32().ok()?),
+            GONE => Self::StripeClosed(fields.try_get_u32().ok()?),
             _ => return None,
         };
         fields.is_empty().then_some(said)
@@ -220,11 +220,11 @@ fn text(fields: &mut Bytes) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlError {
     /// No marker was found: the other side printed something else.
-    Noise,
+    NoMarker,
     /// The started relay speaks another version of the control protocol.
     Version(u32),
     /// The message is malformed.
-    Wrong(PairError),
+    Invalid(PairError),
 }
 
 /// Decodes messages from a stream. Holds at most one partial message, and what was pushed after it.
@@ -263,11 +263,11 @@ impl ControlDecoder {
     ///
     /// # Errors
     /// Returns an error if the marker does not come, or if a message is malformed.
-    pub fn poll(&mut self) -> Result<Option<ControlMessage>, ControlError> {
+    pub fn poll(&mut self) -> Result<Option<RelayControlMessage>, ControlError> {
         if self.noise.is_some() && !self.find_marker()? {
             return Ok(None);
         }
-        let wrong = ControlError::Wrong(PairError::BadFrame);
+        let wrong = ControlError::Invalid(PairError::BadFrame);
         let Some(mut head) = self.held.get(..5) else {
             return Ok(None);
         };
@@ -280,7 +280,9 @@ impl ControlDecoder {
         }
         self.held.advance(5);
         let fields = self.held.split_to(len).freeze();
-        ControlMessage::decode(kind, fields).map(Some).ok_or(wrong)
+        RelayControlMessage::decode(kind, fields)
+            .map(Some)
+            .ok_or(wrong)
     }
 
     /// Skips output in front of the marker; true once the marker was found.
@@ -293,7 +295,7 @@ impl ControlDecoder {
             let before = self.noise.unwrap_or_default() + noise;
             self.noise = Some(before);
             return match before > MOST_NOISE {
-                true => Err(ControlError::Noise),
+                true => Err(ControlError::NoMarker),
                 false => Ok(false),
             };
         };
@@ -302,7 +304,7 @@ impl ControlDecoder {
         let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
             // A version number has at most ten digits.
             return match rest.len() > 10 {
-                true => Err(ControlError::Noise),
+                true => Err(ControlError::NoMarker),
                 false => Ok(false),
             };
         };
@@ -316,7 +318,7 @@ impl ControlDecoder {
                 Ok(true)
             }
             Some(other) => Err(ControlError::Version(other)),
-            None => Err(ControlError::Noise),
+            None => Err(ControlError::NoMarker),
         }
     }
 }
@@ -325,13 +327,13 @@ impl ControlDecoder {
 mod tests {
     use super::*;
 
-    fn all() -> Vec<ControlMessage> {
+    fn all() -> Vec<RelayControlMessage> {
         vec![
-            ControlMessage::Here {
+            RelayControlMessage::Hello {
                 software: "0.1.0".to_owned(),
                 key: "SHA256:x".to_owned(),
             },
-            ControlMessage::Begin(StartConfig {
+            RelayControlMessage::Configure(StartedRelayConfig {
                 allow: vec!["SHA256:a".to_owned(), "SHA256:b".to_owned()],
                 target: "localhost:22".to_owned(),
                 target_key: String::new(),
@@ -340,16 +342,16 @@ mod tests {
                 zstd: true,
                 ports: None,
             }),
-            ControlMessage::Begin(StartConfig {
+            RelayControlMessage::Configure(StartedRelayConfig {
                 ports: Some((4000, 4010)),
-                ..StartConfig::default()
+                ..StartedRelayConfig::default()
             }),
-            ControlMessage::Listens(65_535),
-            ControlMessage::Failed("why".to_owned()),
-            ControlMessage::Alive,
-            ControlMessage::Open(7),
-            ControlMessage::Carried(7, Bytes::from_static(&[1; MOST_CARRIED])),
-            ControlMessage::Gone(u32::MAX),
+            RelayControlMessage::Listening(65_535),
+            RelayControlMessage::Failed("why".to_owned()),
+            RelayControlMessage::Keepalive,
+            RelayControlMessage::OpenStripe(7),
+            RelayControlMessage::StripeData(7, Bytes::from_static(&[1; MOST_CARRIED])),
+            RelayControlMessage::StripeClosed(u32::MAX),
         ]
     }
 
@@ -380,22 +382,25 @@ mod tests {
             listener.poll()
         };
         assert_eq!(poll(b"motd\n"), Ok(None));
-        assert_eq!(poll(&[b'x'; 70_000]), Err(ControlError::Noise));
+        assert_eq!(poll(&[b'x'; 70_000]), Err(ControlError::NoMarker));
         assert_eq!(poll(b"longhaul-half 2\n"), Err(ControlError::Version(2)));
         assert_eq!(poll(b"longhaul-half 1"), Ok(None));
-        assert_eq!(poll(b"longhaul-half xxxxxxxxxxx"), Err(ControlError::Noise));
+        assert_eq!(
+            poll(b"longhaul-half xxxxxxxxxxx"),
+            Err(ControlError::NoMarker)
+        );
         let long = [&marker()[..], &[CARRIED, 0, 1, 0, 0]].concat();
-        assert!(matches!(poll(&long), Err(ControlError::Wrong(_))));
+        assert!(matches!(poll(&long), Err(ControlError::Invalid(_))));
         let empty = [&marker()[..], &[CARRIED, 0, 0, 0, 4, 0, 0, 0, 1]].concat();
-        assert!(matches!(poll(&empty), Err(ControlError::Wrong(_))));
+        assert!(matches!(poll(&empty), Err(ControlError::Invalid(_))));
     }
 
     #[test]
     fn a_text_is_cut_between_letters() {
         let why = "\u{e4}".repeat(LONGEST_TEXT);
         let mut listener = ControlDecoder::of_starter();
-        listener.push(&ControlMessage::Failed(why).encode());
-        let Ok(Some(ControlMessage::Failed(why))) = listener.poll() else {
+        listener.push(&RelayControlMessage::Failed(why).encode());
+        let Ok(Some(RelayControlMessage::Failed(why))) = listener.poll() else {
             panic!("it is whole")
         };
         assert_eq!(why.len(), LONGEST_TEXT);

@@ -24,7 +24,7 @@ const ABORT: u8 = 9;
 
 /// Frame on a stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum StripeFrame {
     /// First frame of the connecting relay, sent by that relay only: the session of the stripe, and
     /// if it exists already.
     Hello {
@@ -108,7 +108,7 @@ impl AbortReason {
     }
 }
 
-impl Frame {
+impl StripeFrame {
     /// Encodes the frame.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(match self {
@@ -150,11 +150,11 @@ fn number(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
 
 /// Decodes frames from a stripe. Holds at most one partial frame, and what was pushed after it.
 #[derive(Debug, Default)]
-pub struct Parser {
+pub struct FrameDecoder {
     held: BytesMut,
 }
 
-impl Parser {
+impl FrameDecoder {
     /// Takes received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
@@ -164,7 +164,7 @@ impl Parser {
     ///
     /// # Errors
     /// Returns an error if the bytes are not a frame.
-    pub fn poll(&mut self) -> Result<Option<Frame>, PairError> {
+    pub fn poll(&mut self) -> Result<Option<StripeFrame>, PairError> {
         let Some(kind) = self.held.first().copied() else {
             // An idle stripe keeps no memory.
             self.held = BytesMut::new();
@@ -192,7 +192,7 @@ impl Parser {
                     1 => true,
                     _ => return Err(PairError::BadFrame),
                 };
-                Frame::Hello { token, joins }
+                StripeFrame::Hello { token, joins }
             }
             DATA | ZDATA => {
                 let (offset, len) = (fields.get_u64(), fields.get_u32());
@@ -212,22 +212,22 @@ impl Parser {
                     return Ok(None);
                 }
                 self.held.advance(head);
-                return Ok(Some(Frame::Data(DataFrame {
+                return Ok(Some(StripeFrame::Data(DataFrame {
                     offset,
                     len,
                     packed: kind == ZDATA,
                     bytes: self.held.split_to(sent as usize).freeze(),
                 })));
             }
-            END => Frame::End(fields.get_u64()),
-            ACK => Frame::Ack {
+            END => StripeFrame::End(fields.get_u64()),
+            ACK => StripeFrame::Ack {
                 received: fields.get_u64(),
                 limit: fields.get_u64(),
             },
-            BLOCKED => Frame::Blocked(fields.get_u64()),
-            FULL => Frame::Full,
-            BYE => Frame::Bye,
-            _ => Frame::Abort(AbortReason::of(fields.get_u8()).ok_or(PairError::BadFrame)?),
+            BLOCKED => StripeFrame::Blocked(fields.get_u64()),
+            FULL => StripeFrame::Full,
+            BYE => StripeFrame::Bye,
+            _ => StripeFrame::Abort(AbortReason::of(fields.get_u8()).ok_or(PairError::BadFrame)?),
         };
         self.held.advance(head);
         Ok(Some(frame))
@@ -238,9 +238,9 @@ impl Parser {
 mod tests {
     use super::*;
 
-    fn all() -> Vec<Frame> {
+    fn all() -> Vec<StripeFrame> {
         let piece = |packed| {
-            Frame::Data(DataFrame {
+            StripeFrame::Data(DataFrame {
                 offset: 7,
                 len: 5,
                 packed,
@@ -248,21 +248,21 @@ mod tests {
             })
         };
         vec![
-            Frame::Hello {
+            StripeFrame::Hello {
                 token: [9; TOKEN],
                 joins: true,
             },
             piece(false),
             piece(true),
-            Frame::End(u64::MAX),
-            Frame::Ack {
+            StripeFrame::End(u64::MAX),
+            StripeFrame::Ack {
                 received: 1,
                 limit: 2,
             },
-            Frame::Blocked(3),
-            Frame::Full,
-            Frame::Bye,
-            Frame::Abort(AbortReason::Unreachable),
+            StripeFrame::Blocked(3),
+            StripeFrame::Full,
+            StripeFrame::Bye,
+            StripeFrame::Abort(AbortReason::Unreachable),
         ]
     }
 
@@ -270,7 +270,7 @@ mod tests {
     fn frames_come_out_as_they_went_in_however_they_are_cut() {
         let bytes: Vec<u8> = all().iter().flat_map(|f| f.encode().to_vec()).collect();
         for cut in [1, 2, 3, 7, 64] {
-            let mut parser = Parser::default();
+            let mut parser = FrameDecoder::default();
             let mut found = Vec::new();
             for part in bytes.chunks(cut) {
                 parser.push(part);
@@ -294,7 +294,7 @@ mod tests {
             data(0, [0; 4]),
             data(u64::MAX, 1_u32.to_be_bytes()),
         ] {
-            let mut parser = Parser::default();
+            let mut parser = FrameDecoder::default();
             parser.push(&bytes);
             assert!(parser.poll().is_err(), "{bytes:?}");
         }

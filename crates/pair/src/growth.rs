@@ -25,7 +25,7 @@ pub struct StripeController {
     wanted: usize,
     most: usize,
     fixed: bool,
-    state: State,
+    state: StripeTrialState,
     last: Option<(Instant, u64)>,
     rate: f64,
     rest: Duration,
@@ -44,7 +44,7 @@ pub struct StripeTrial {
 }
 
 #[derive(Debug)]
-enum State {
+enum StripeTrialState {
     /// Number of samples with full stripes and no rise.
     Watching(u32),
     /// Number of samples since more stripes were requested; the number of stripes before, and their
@@ -75,7 +75,7 @@ impl StripeController {
             wanted: 1,
             most: most.max(1),
             fixed: false,
-            state: State::Watching(0),
+            state: StripeTrialState::Watching(0),
             last: None,
             rate: 0.0,
             rest: REST,
@@ -134,30 +134,32 @@ impl StripeController {
         let rate = look.bytes.saturating_sub(bytes) as f64 / took;
         let rose = rate > self.rate * PAYS;
         match self.state {
-            State::Resting(until) if now < until => {}
-            State::Resting(_) => self.state = State::Watching(0),
-            State::Watching(_) if !look.full || rose => self.state = State::Watching(0),
-            State::Watching(steady) if steady + 1 < STEADY => {
-                self.state = State::Watching(steady + 1);
+            StripeTrialState::Resting(until) if now < until => {}
+            StripeTrialState::Resting(_) => self.state = StripeTrialState::Watching(0),
+            StripeTrialState::Watching(_) if !look.full || rose => {
+                self.state = StripeTrialState::Watching(0)
             }
-            State::Watching(_) if look.legs >= self.most => {}
-            State::Watching(_) => {
+            StripeTrialState::Watching(steady) if steady + 1 < STEADY => {
+                self.state = StripeTrialState::Watching(steady + 1);
+            }
+            StripeTrialState::Watching(_) if look.legs >= self.most => {}
+            StripeTrialState::Watching(_) => {
                 let before = look.legs.max(1);
                 self.wanted = (before * 2).min(self.most);
-                self.state = State::Trying {
+                self.state = StripeTrialState::Trying {
                     looks: 0,
                     before,
                     rate: rate.max(self.rate),
                 };
             }
-            State::Trying {
+            StripeTrialState::Trying {
                 looks,
                 before,
                 rate: was,
             } => {
                 if looks >= SETTLE && rate > was * PAYS && look.legs > before {
                     self.rest = REST;
-                    self.state = State::Watching(0);
+                    self.state = StripeTrialState::Watching(0);
                     self.found = Some(StripeTrial {
                         legs: look.legs,
                         rate,
@@ -170,10 +172,10 @@ impl StripeController {
                         other: (look.legs, rate),
                     });
                     self.wanted = before;
-                    self.state = State::Resting(now + self.rest);
+                    self.state = StripeTrialState::Resting(now + self.rest);
                     self.rest = (self.rest * 2).min(LONGEST_REST);
                 } else {
-                    self.state = State::Trying {
+                    self.state = StripeTrialState::Trying {
                         looks: looks + 1,
                         before,
                         rate: was,

@@ -40,7 +40,7 @@ pub(crate) struct StripedReceiver {
     most: u64,
     /// Limit that followed from the window when it was last enlarged.
     grown: u64,
-    told: LastReported,
+    told: LastAck,
     /// Time since which there is something to acknowledge.
     since: Option<Instant>,
     urgent: bool,
@@ -48,7 +48,7 @@ pub(crate) struct StripedReceiver {
 
 /// Acknowledgement that was sent last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LastReported {
+struct LastAck {
     received: u64,
     limit: u64,
 }
@@ -67,7 +67,7 @@ impl StripedReceiver {
             window: WINDOW.min(most),
             grown: WINDOW.min(most),
             most,
-            told: LastReported {
+            told: LastAck {
                 received: 0,
                 limit: FIRST_CREDIT,
             },
@@ -240,7 +240,7 @@ impl StripedReceiver {
     /// Returns the acknowledgement (received, limit) if one is due; with `beside`, also one that is
     /// not due yet, to go along with other frames.
     pub(crate) fn ack(&mut self, beside: bool, now: Instant) -> Option<(u64, u64)> {
-        let new = LastReported {
+        let new = LastAck {
             received: self.received(),
             limit: self.limit(),
         };

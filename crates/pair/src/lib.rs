@@ -16,7 +16,9 @@ mod squeeze;
 
 use std::fmt;
 
-pub use frame::{AbortReason, DataFrame, FIRST_CREDIT, Frame, MOST_DATA, Parser, TOKEN};
+pub use frame::{
+    AbortReason, DataFrame, FIRST_CREDIT, FrameDecoder, MOST_DATA, StripeFrame, TOKEN,
+};
 pub use growth::{StripeController, StripeSample, StripeTrial};
 pub use session::{SessionConfig, StripedConnection};
 

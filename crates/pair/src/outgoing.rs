@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{DataFrame, Frame, MOST_DATA};
+use crate::frame::{DataFrame, MOST_DATA, StripeFrame};
 use crate::squeeze::FrameCompression;
 use crate::{FIRST_CREDIT, PairError, StripeId};
 
@@ -249,12 +249,12 @@ impl StripedSender {
         Some(bytes)
     }
 
-    fn new_frame(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<(Frame, u64)> {
+    fn new_frame(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<(StripeFrame, u64)> {
         if self.open.is_empty() {
             return match self.finish {
                 FinishState::Asked => {
                     self.finish = FinishState::Sent;
-                    Some((Frame::End(self.next), self.next + 1))
+                    Some((StripeFrame::End(self.next), self.next + 1))
                 }
                 FinishState::Open | FinishState::Sent => None,
             };
@@ -268,7 +268,7 @@ impl StripedSender {
             bytes: packed.unwrap_or(plain),
         };
         let end = piece.end();
-        Some((Frame::Data(piece), end))
+        Some((StripeFrame::Data(piece), end))
     }
 
     /// Returns the limit that blocks the stream, once for each limit.

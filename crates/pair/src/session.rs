@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::incoming::StripedReceiver;
 use crate::outgoing::StripedSender;
-use crate::{AbortReason, Frame, PairError, StripeId};
+use crate::{AbortReason, PairError, StripeFrame, StripeId};
 
 /// Minimum interval between two reports that all stripes are full.
 const TELL_FULL: Duration = Duration::from_millis(100);
@@ -121,22 +121,27 @@ impl StripedConnection {
     ///
     /// # Errors
     /// Returns the protocol violation; the session is to be aborted.
-    pub fn handle(&mut self, leg: StripeId, frame: &Frame, now: Instant) -> Result<(), PairError> {
+    pub fn handle(
+        &mut self,
+        leg: StripeId,
+        frame: &StripeFrame,
+        now: Instant,
+    ) -> Result<(), PairError> {
         let own = self.legs.get_mut(&leg).filter(|leg| !leg.bye_came);
         own.ok_or(PairError::Misplaced)?.heard = Some(now);
         match frame {
-            Frame::Hello { .. } => return Err(PairError::Misplaced),
-            Frame::Data(piece) => self.incoming.piece(piece, now)?,
-            Frame::End(at) => self.incoming.end(*at)?,
-            Frame::Ack { received, limit } => self.outgoing.ack(*received, *limit, now)?,
-            Frame::Blocked(limit) => self.incoming.blocked(*limit),
-            Frame::Full => self.full = Some(now),
-            Frame::Bye => {
+            StripeFrame::Hello { .. } => return Err(PairError::Misplaced),
+            StripeFrame::Data(piece) => self.incoming.piece(piece, now)?,
+            StripeFrame::End(at) => self.incoming.end(*at)?,
+            StripeFrame::Ack { received, limit } => self.outgoing.ack(*received, *limit, now)?,
+            StripeFrame::Blocked(limit) => self.incoming.blocked(*limit),
+            StripeFrame::Full => self.full = Some(now),
+            StripeFrame::Bye => {
                 if let Some(leg) = self.legs.get_mut(&leg) {
                     (leg.bye_came, leg.retiring) = (true, true);
                 }
             }
-            Frame::Abort(why) => self.aborted = Some(*why),
+            StripeFrame::Abort(why) => self.aborted = Some(*why),
         }
         Ok(())
     }
@@ -150,18 +155,18 @@ impl StripedConnection {
         }
         if own.retiring {
             own.bye_sent = true;
-            return Some(Frame::Bye.encode());
+            return Some(StripeFrame::Bye.encode());
         }
         let now = clock();
         let beside = self.outgoing.wants_leg();
         if let Some((received, limit)) = self.incoming.ack(beside, now) {
-            return Some(Frame::Ack { received, limit }.encode());
+            return Some(StripeFrame::Ack { received, limit }.encode());
         }
         if let Some(limit) = self.outgoing.blocked() {
-            return Some(Frame::Blocked(limit).encode());
+            return Some(StripeFrame::Blocked(limit).encode());
         }
         if std::mem::take(&mut self.tell_full) {
-            return Some(Frame::Full.encode());
+            return Some(StripeFrame::Full.encode());
         }
         let again = self.brings_again(leg, now);
         self.outgoing.poll(leg, again, clock)
@@ -255,7 +260,7 @@ impl StripedConnection {
     pub fn farewell(&mut self, now: Instant) -> Bytes {
         self.incoming.tell_again();
         match self.incoming.ack(true, now) {
-            Some((received, limit)) => Frame::Ack { received, limit }.encode(),
+            Some((received, limit)) => StripeFrame::Ack { received, limit }.encode(),
             None => Bytes::new(),
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use pair::{Frame, Parser, SessionConfig, StripeId, StripedConnection};
+use pair::{FrameDecoder, SessionConfig, StripeFrame, StripeId, StripedConnection};
 use testkit::Seed;
 
 const MOST: u64 = 256 << 10;
@@ -15,7 +15,7 @@ const MOST: u64 = 256 << 10;
 #[derive(Default)]
 struct Pipe {
     bytes: VecDeque<(Instant, Vec<u8>)>,
-    parser: Parser,
+    parser: FrameDecoder,
     held: usize,
 }
 
@@ -212,7 +212,7 @@ fn bytes_are_in_order_and_whole_whatever_becomes_of_legs() {
 }
 
 /// Feeds frames to a session with one stripe.
-fn told(frames: &[Frame]) -> Result<(), pair::PairError> {
+fn told(frames: &[StripeFrame]) -> Result<(), pair::PairError> {
     let mut session = StripedConnection::new(SessionConfig {
         most: MOST,
         zstd: true,
@@ -229,7 +229,7 @@ fn told(frames: &[Frame]) -> Result<(), pair::PairError> {
 #[test]
 fn what_the_other_half_must_not_do_ends_it() {
     let piece = |offset: u64, len: usize| {
-        Frame::Data(pair::DataFrame {
+        StripeFrame::Data(pair::DataFrame {
             offset,
             len: len as u32,
             packed: false,
@@ -244,15 +244,15 @@ fn what_the_other_half_must_not_do_ends_it() {
         vec![piece(10, 10), piece(5, 10)],
         vec![piece(10, 10), piece(10, 11)],
         vec![piece(0, 10), piece(5, 10)],
-        vec![Frame::End(5), piece(0, 6)],
-        vec![Frame::End(5), Frame::End(6)],
-        vec![piece(10, 10), Frame::End(5)],
-        vec![Frame::Ack {
+        vec![StripeFrame::End(5), piece(0, 6)],
+        vec![StripeFrame::End(5), StripeFrame::End(6)],
+        vec![piece(10, 10), StripeFrame::End(5)],
+        vec![StripeFrame::Ack {
             received: 1,
             limit: 1,
         }],
-        vec![Frame::Bye, piece(0, 1)],
-        vec![Frame::Hello {
+        vec![StripeFrame::Bye, piece(0, 1)],
+        vec![StripeFrame::Hello {
             token: [0; 16],
             joins: true,
         }],
@@ -284,7 +284,7 @@ fn a_leg_that_stands_still_holds_nothing_up() {
     one.write(b"second");
     let mut found = [0; 11];
     for _ in 0..30 {
-        let mut parser = Parser::default();
+        let mut parser = FrameDecoder::default();
         while let Some(bytes) = one.poll(StripeId(1), &mut || now) {
             parser.push(&bytes);
         }
@@ -313,7 +313,7 @@ fn what_is_missing_goes_on_the_leg_that_was_heard_of_last() {
     };
     let mut one = StripedConnection::new(config);
     let legs = [StripeId(0), StripeId(1), StripeId(2)];
-    let ack = |received| Frame::Ack {
+    let ack = |received| StripeFrame::Ack {
         received,
         limit: 1000,
     };
@@ -355,7 +355,7 @@ fn a_leg_that_both_have_taken_leave_of_has_brought_all() {
     }
     one.write(b"bytes");
     one.retire(StripeId(0));
-    let mut parser = Parser::default();
+    let mut parser = FrameDecoder::default();
     for answers in [false, true] {
         let (sender, receiver) = match answers {
             false => (&mut one, &mut other),
@@ -383,7 +383,9 @@ fn a_last_word_that_cannot_come_any_more_is_presumed_where_all_else_is_done() {
     };
     let mut session = StripedConnection::new(config);
     session.add(StripeId(0));
-    session.handle(StripeId(0), &Frame::End(0), now).unwrap();
+    session
+        .handle(StripeId(0), &StripeFrame::End(0), now)
+        .unwrap();
     assert_eq!(session.read(&mut [0], now), 0);
     session.write(b"bytes");
     session.pass_on_end();
@@ -400,7 +402,9 @@ fn a_last_word_that_cannot_come_any_more_is_presumed_where_all_else_is_done() {
     session.finish();
     while session.poll(StripeId(0), &mut || now).is_some() {}
     assert!(!session.presume_over(), "no end has come");
-    session.handle(StripeId(0), &Frame::End(0), now).unwrap();
+    session
+        .handle(StripeId(0), &StripeFrame::End(0), now)
+        .unwrap();
     assert_eq!(session.read(&mut [0], now), 0);
     assert!(!session.presume_over(), "it is not passed on");
     session.pass_on_end();

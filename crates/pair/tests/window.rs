@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use pair::{Parser, SessionConfig, StripeId, StripedConnection};
+use pair::{FrameDecoder, SessionConfig, StripeId, StripedConnection};
 
 /// Length of a step; 119,000 bytes in each are about 1 Gbit/s.
 const STEP: Duration = Duration::from_millis(1);
@@ -17,7 +17,7 @@ const ONE_WAY: Duration = Duration::from_millis(57);
 #[derive(Default)]
 struct Pipe {
     bytes: VecDeque<(Instant, Bytes)>,
-    parser: Parser,
+    parser: FrameDecoder,
     room: usize,
 }
 

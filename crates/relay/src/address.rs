@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::entry::proxy::Version;
+use crate::entry::proxy::ProxyVersion;
 
 /// Address to listen on, with its protocol options.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct ListenSpec {
 
 /// Address to connect to, with its protocol options.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct TargetSpec {
     /// Socket, port or stream to connect to.
     pub place: Endpoint,
     /// Options after the address, such as `tls` or `pair`, in the order given.
@@ -37,7 +37,7 @@ pub enum Endpoint {
     /// empty or `*`.
     Tcp {
         /// Host name or IP address.
-        host: Host,
+        host: HostSpec,
         /// Port number; 0 lets the kernel choose a port for a listener.
         port: u16,
     },
@@ -45,7 +45,7 @@ pub enum Endpoint {
 
 /// Host part of an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Host {
+pub enum HostSpec {
     /// No host was named: 127.0.0.1 and `::1`.
     Loopback,
     /// All addresses of this machine.
@@ -68,16 +68,16 @@ impl fmt::Display for AddressError {
 
 impl std::error::Error for AddressError {}
 
-impl Target {
+impl TargetSpec {
     /// Returns the name or address that the target's TLS certificate must contain.
     pub(crate) fn tls_name(&self) -> String {
         match &self.place {
             Endpoint::Tcp {
-                host: Host::Name(name),
+                host: HostSpec::Name(name),
                 ..
             } => name.clone(),
             Endpoint::Tcp {
-                host: Host::Address(ip),
+                host: HostSpec::Address(ip),
                 ..
             } => ip.to_string(),
             _ => "localhost".to_owned(),
@@ -95,16 +95,16 @@ impl Target {
     }
 
     /// Returns the version of the PROXY header to send to the target, if any.
-    pub fn proxy(&self) -> Option<Version> {
+    pub fn proxy(&self) -> Option<ProxyVersion> {
         self.words.iter().find_map(|word| match word.as_str() {
-            "proxy" | "proxy2" => Some(Version::V2),
-            "proxy1" => Some(Version::V1),
+            "proxy" | "proxy2" => Some(ProxyVersion::V2),
+            "proxy1" => Some(ProxyVersion::V1),
             _ => None,
         })
     }
 }
 
-impl Host {
+impl HostSpec {
     /// Parses a host from an untrusted client: a valid host name or an IP address.
     pub fn of_client(text: &str) -> Option<Self> {
         match text.parse() {
@@ -114,12 +114,12 @@ impl Host {
     }
 }
 
-impl Target {
+impl TargetSpec {
     /// Returns the host name, or an empty string if the address has none.
     pub fn host_name(&self) -> &str {
         match &self.place {
             Endpoint::Tcp {
-                host: Host::Name(name),
+                host: HostSpec::Name(name),
                 ..
             } => name,
             _ => "",
@@ -135,10 +135,10 @@ impl Endpoint {
             return None;
         };
         let ips: Vec<IpAddr> = match host {
-            Host::Loopback => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
-            Host::All => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
-            Host::Address(ip) => vec![*ip],
-            Host::Name(_) => return None,
+            HostSpec::Loopback => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+            HostSpec::All => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+            HostSpec::Address(ip) => vec![*ip],
+            HostSpec::Name(_) => return None,
         };
         Some(
             ips.into_iter()
@@ -189,8 +189,8 @@ fn tcp_or_streams(text: &str) -> Result<Endpoint, String> {
         }
     })?;
     let host = match host {
-        None => Host::Loopback,
-        Some("" | "*") => Host::All,
+        None => HostSpec::Loopback,
+        Some("" | "*") => HostSpec::All,
         Some(host) => {
             let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
             match bracketed.unwrap_or(host).parse() {
@@ -199,11 +199,11 @@ fn tcp_or_streams(text: &str) -> Result<Endpoint, String> {
                         "has an IPv6 address without brackets: write [ADDRESS]:PORT".to_owned()
                     );
                 }
-                Ok(ip) => Host::Address(ip),
+                Ok(ip) => HostSpec::Address(ip),
                 Err(_) if bracketed.is_some() || !is_name(host) => {
                     return Err("is not HOST:PORT, a port, unix:PATH or -".to_owned());
                 }
-                Err(_) => Host::Name(host.to_owned()),
+                Err(_) => HostSpec::Name(host.to_owned()),
             }
         }
     };
@@ -226,7 +226,7 @@ impl FromStr for ListenSpec {
     }
 }
 
-impl FromStr for Target {
+impl FromStr for TargetSpec {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
@@ -236,7 +236,8 @@ impl FromStr for Target {
                 "has port 0, which cannot be connected to".to_owned(),
             )),
             Endpoint::Tcp {
-                host: Host::All, ..
+                host: HostSpec::All,
+                ..
             } => Err(AddressError("lacks the host to connect to".to_owned())),
             Endpoint::Streams => Err(AddressError(
                 "is a listening address and cannot be a target".to_owned(),
@@ -255,16 +256,16 @@ impl fmt::Display for Endpoint {
                 write!(f, "unix:{path}")
             }
             Self::Tcp { host, port } => match host {
-                Host::Loopback => write!(f, "localhost:{port}"),
-                Host::All => write!(f, "*:{port}"),
-                Host::Name(name) => write!(f, "{name}:{port}"),
-                Host::Address(ip) => write!(f, "{}", SocketAddr::new(*ip, *port)),
+                HostSpec::Loopback => write!(f, "localhost:{port}"),
+                HostSpec::All => write!(f, "*:{port}"),
+                HostSpec::Name(name) => write!(f, "{name}:{port}"),
+                HostSpec::Address(ip) => write!(f, "{}", SocketAddr::new(*ip, *port)),
             },
         }
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TargetSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.place.fmt(f)
     }
@@ -278,7 +279,7 @@ mod tests {
     fn operands_as_people_type_them() {
         let entrance = |text: &str| text.parse::<ListenSpec>().unwrap();
         let loopback = |port| Endpoint::Tcp {
-            host: Host::Loopback,
+            host: HostSpec::Loopback,
             port,
         };
         assert_eq!(entrance("9022").place, loopback(9022));
@@ -286,7 +287,7 @@ mod tests {
         assert_eq!(entrance("0/proxy/tls").words, ["proxy", "tls"]);
         for text in [":22", "*:22"] {
             let all = Endpoint::Tcp {
-                host: Host::All,
+                host: HostSpec::All,
                 port: 22,
             };
             assert_eq!(entrance(text).place, all, "{text}");
@@ -301,7 +302,7 @@ mod tests {
             (unix.place, unix.words),
             (Endpoint::Unix("a/b.sock".into()), vec!["tls".into()])
         );
-        let target = |text: &str| text.parse::<Target>().map(|t| t.to_string());
+        let target = |text: &str| text.parse::<TargetSpec>().map(|t| t.to_string());
         assert_eq!(target("jp1:22").unwrap(), "jp1:22");
         assert_eq!(target("[2001:db8::1]:22").unwrap(), "[2001:db8::1]:22");
         assert_eq!(target("2222").unwrap(), "localhost:2222");
@@ -317,7 +318,7 @@ mod tests {
             assert!(text.parse::<ListenSpec>().is_err(), "{text}");
         }
         for text in ["-", ":22", "h:0"] {
-            assert!(text.parse::<Target>().is_err(), "{text}");
+            assert!(text.parse::<TargetSpec>().is_err(), "{text}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Transparent TCP relay: bytes, end of stream and resets pass from one socket to another, and the
 //! memory held between the two is bounded by a setting.
 //!
-//! [`Relays`] accepts connections on a thread and hands each one to a [`worker`] thread with its
-//! own mio loop. A connection has two legs, and a [`pump`] for each direction, which moves bytes
-//! until both sockets block. The events to wait for follow from the state of the connection, not
-//! from the last event. See docs/design/0011-relay.md.
+//! [`RelayServer`] accepts connections on a thread and hands each one to a [`worker`] thread with
+//! its own mio loop. A connection has two legs, and a [`pump`] for each direction, which moves
+//! bytes until both sockets block. The events to wait for follow from the state of the connection,
+//! not from the last event. See docs/design/0011-relay.md.
 
 mod address;
 pub mod entry;
@@ -29,12 +29,14 @@ pub mod control {
     pub use pair::control::*;
 }
 
-pub use address::{AddressError, Endpoint, Host, ListenSpec, Target};
-pub use network::{Network, is_allowed};
-pub use rules::{ListenerRules, RuleCommand};
-pub use server::{InheritedSockets, ListeningSocket, RelayControl, Relays, StartError, streams};
+pub use address::{AddressError, Endpoint, HostSpec, ListenSpec, TargetSpec};
+pub use network::{IpNetwork, is_allowed};
+pub use rules::{FirewallCommand, ListenerRules};
+pub use server::{
+    InheritedSockets, ListeningSocket, RelayControl, RelayServer, StartError, streams,
+};
 pub use settings::{
-    ClientProtocol, ClientProtocols, Limits, RedirectKind, RelaySettings, is_for_strangers,
+    ClientProtocol, ClientProtocols, RedirectKind, RelayLimits, RelaySettings, is_for_strangers,
 };
 pub use sockopt::clamped;
 pub use uplinks::Uplink;

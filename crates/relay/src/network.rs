@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 /// IP network, or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct IpNetwork {
     address: IpAddr,
     /// Length of the network prefix, in bits.
     prefix: u8,
 }
 
-impl Network {
+impl IpNetwork {
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
@@ -50,11 +50,11 @@ fn same(a: u128, b: u128, width: u32, prefix: u8) -> bool {
 }
 
 /// Reports if one of the networks contains the address.
-pub fn is_allowed(networks: &[Network], ip: IpAddr) -> bool {
+pub fn is_allowed(networks: &[IpNetwork], ip: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(ip))
 }
 
-impl FromStr for Network {
+impl FromStr for IpNetwork {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -77,7 +77,7 @@ impl FromStr for Network {
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix)
     }
@@ -104,7 +104,7 @@ mod tests {
             ("::ffff:10.0.0.0/104", "10.1.2.3", true),
             ("::ffff:10.0.0.0/104", "11.1.2.3", false),
         ] {
-            let network: Network = network.parse().unwrap();
+            let network: IpNetwork = network.parse().unwrap();
             let address = address.parse().unwrap();
             assert_eq!(network.contains(address), inside, "{network} {address}");
         }
@@ -122,7 +122,7 @@ mod tests {
             "1.2.3.4/-1",
             "1.2.3.4/",
         ] {
-            assert!(text.parse::<Network>().is_err(), "{text}");
+            assert!(text.parse::<IpNetwork>().is_err(), "{text}");
         }
     }
 }

@@ -33,8 +33,8 @@ use rustls::{
     ServerConfig, SignatureScheme, version,
 };
 
-use crate::strategy::PathMemory;
-use crate::tls::{TlsClient, TlsServer};
+use crate::strategy::StripeCountStore;
+use crate::tls::{TlsClientSettings, TlsServerSettings};
 use crate::tls_error::{io_sentence, pem_sentence, sentence};
 
 /// ALPN protocol name inside TLS, with the version of the pair protocol.
@@ -43,8 +43,8 @@ const ALPN: &[u8] = b"longhaul-pair/1";
 /// Settings of one relay of a pair.
 #[derive(Clone)]
 pub struct PeerConfig {
-    server: TlsServer,
-    client: TlsClient,
+    server: TlsServerSettings,
+    client: TlsClientSettings,
     /// Fingerprint of this relay's own key.
     fingerprint: String,
     /// Number of stripes for each connection.
@@ -54,7 +54,7 @@ pub struct PeerConfig {
     /// Permits zstd compression of data that waits for a full path.
     pub zstd: bool,
     /// Store of what earlier connections learned about a path.
-    pub paths: Option<Arc<dyn PathMemory>>,
+    pub paths: Option<Arc<dyn StripeCountStore>>,
     /// Logs at info level which settings a connection starts with and what it learns.
     pub explain: bool,
 }
@@ -101,7 +101,7 @@ impl PeerConfig {
         let algorithms = provider::default_provider().signature_verification_algorithms;
         let known = Arc::new(known);
         let verifier = |learns| {
-            Arc::new(Verifier {
+            Arc::new(PeerKeyVerifier {
                 known: Arc::clone(&known),
                 learns,
                 algorithms,
@@ -130,8 +130,8 @@ impl PeerConfig {
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
         Ok(Self {
-            server: TlsServer::new(server, Arc::new([])),
-            client: TlsClient::new(client, None),
+            server: TlsServerSettings::new(server, Arc::new([])),
+            client: TlsClientSettings::new(client, None),
             fingerprint,
             stripes: StripeCount::UpTo(8),
             most: 64 << 20,
@@ -147,12 +147,12 @@ impl PeerConfig {
     }
 
     /// Returns the TLS settings for stripes that the peer relay opens.
-    pub fn entrance(&self) -> TlsServer {
+    pub fn entrance(&self) -> TlsServerSettings {
         self.server.clone()
     }
 
     /// Returns the TLS settings for stripes that this relay opens.
-    pub(crate) fn opener(&self) -> &TlsClient {
+    pub(crate) fn opener(&self) -> &TlsClientSettings {
         &self.client
     }
 
@@ -265,13 +265,13 @@ pub fn is_fingerprint(text: &str) -> bool {
 
 /// TLS verifier that accepts the peer relay by the fingerprint of its raw public key.
 #[derive(Debug)]
-struct Verifier {
+struct PeerKeyVerifier {
     known: Arc<KnownPeers>,
     learns: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl Verifier {
+impl PeerKeyVerifier {
     fn learns(&self) -> Option<&PathBuf> {
         self.known.learns.as_ref().filter(|_| self.learns)
     }
@@ -363,7 +363,7 @@ macro_rules! signatures_by_raw_key {
     };
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for PeerKeyVerifier {
     fn verify_server_cert(
         &self,
         key: &CertificateDer<'_>,
@@ -378,7 +378,7 @@ impl ServerCertVerifier for Verifier {
     signatures_by_raw_key!();
 }
 
-impl ClientCertVerifier for Verifier {
+impl ClientCertVerifier for PeerKeyVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

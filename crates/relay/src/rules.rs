@@ -15,7 +15,7 @@ pub(crate) const OWN_MARK: u32 = 0x6c68_0000;
 
 /// Command line and its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleCommand {
+pub struct FirewallCommand {
     /// Program and arguments.
     pub words: Vec<String>,
     /// Standard input.
@@ -26,9 +26,9 @@ pub struct RuleCommand {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerRules {
     /// Commands that add the rules.
-    pub add: Vec<RuleCommand>,
+    pub add: Vec<FirewallCommand>,
     /// Commands that remove the rules.
-    pub remove: Vec<RuleCommand>,
+    pub remove: Vec<FirewallCommand>,
 }
 
 /// Names and constants of one address family.
@@ -86,7 +86,7 @@ impl ListenerRules {
         let mut remove = vec![nft(format!("delete table inet {name}\n"))];
         if relay.speaks.diverted == Some(RedirectKind::Tproxy) || relay.keep_address {
             for family in families {
-                let ip = |text: String| RuleCommand {
+                let ip = |text: String| FirewallCommand {
                     words: text.split(' ').map(str::to_owned).collect(),
                     input: None,
                 };
@@ -105,8 +105,8 @@ impl ListenerRules {
     }
 }
 
-fn nft(input: String) -> RuleCommand {
-    RuleCommand {
+fn nft(input: String) -> FirewallCommand {
+    FirewallCommand {
         words: ["nft", "-f", "-"].map(str::to_owned).to_vec(),
         input: Some(input),
     }
@@ -185,7 +185,7 @@ impl NftTable<'_> {
         if self.relay.allow.is_empty() {
             return vec!["jump targets".to_owned()];
         }
-        let of = |network: &crate::Network| {
+        let of = |network: &crate::IpNetwork| {
             let mut families = families.iter();
             let family = families.find(|family| (family.is)(&network.address()))?;
             Some(format!("{} saddr {network} jump targets", family.nft))

@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use sys::{SourceBlock, Tuning};
+use sys::{SocketTuning, SourcePrefixLengths};
 
-use crate::address::{ListenSpec, Target};
+use crate::address::{ListenSpec, TargetSpec};
 use crate::entry::permit::TargetRule;
-use crate::network::Network;
+use crate::network::IpNetwork;
 use crate::peer::PeerConfig;
 use crate::sockopt::SockOpts;
-use crate::tls::{TlsClient, TlsServer};
+use crate::tls::{TlsClientSettings, TlsServerSettings};
 use crate::uplinks::Uplink;
 
 /// Listening address, targets and settings of one relay.
@@ -19,13 +19,13 @@ pub struct RelaySettings {
     /// Address to accept connections at.
     pub entrance: ListenSpec,
     /// Targets, tried in turn until one answers.
-    pub targets: Vec<Target>,
+    pub targets: Vec<TargetSpec>,
     /// Networks of permitted clients; empty permits all.
-    pub allow: Vec<Network>,
+    pub allow: Vec<IpNetwork>,
     /// Uplinks by which connections leave, in turn; if empty, the kernel's routing decides.
     pub uplinks: Vec<Uplink>,
     /// Socket options for both legs.
-    pub tuning: Tuning,
+    pub tuning: SocketTuning,
     /// Socket buffer sizes set with `--sockopt`.
     pub sockopts: SockOpts,
     /// Maximum buffer for each direction of a connection, in bytes.
@@ -43,13 +43,13 @@ pub struct RelaySettings {
     /// TCP Fast Open: if the client speaks first, its data goes with the SYN.
     pub fastopen: bool,
     /// Limits on connections and rates.
-    pub limits: Limits,
+    pub limits: RelayLimits,
     /// Protocols that clients speak before their payload.
     pub speaks: ClientProtocols,
     /// Targets that clients may name, or to which diverted connections may go.
     pub permits: Vec<TargetRule>,
     /// TLS settings for targets that use TLS.
-    pub tls_client: Option<TlsClient>,
+    pub tls_client: Option<TlsClientSettings>,
     /// Settings of a pair, for listeners and targets that are one end of it.
     pub facing: Option<PeerConfig>,
     /// Time limit for everything that precedes the payload, including TLS handshakes.
@@ -62,7 +62,7 @@ pub struct ClientProtocols {
     /// PROXY header with the address of the original client.
     pub proxy: bool,
     /// TLS with these settings.
-    pub tls: Option<TlsServer>,
+    pub tls: Option<TlsServerSettings>,
     /// Connections are stripes of a pair, inside TLS.
     pub pair: bool,
     /// Request that names the target.
@@ -99,25 +99,25 @@ pub enum ClientProtocol {
 
 /// Limits on connections and rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct RelayLimits {
     /// Maximum number of simultaneous connections.
     pub connections: usize,
     /// Maximum number of simultaneous connections from one source.
     pub per_source: usize,
     /// Prefix lengths that make addresses one source.
-    pub source_block: SourceBlock,
+    pub source_block: SourcePrefixLengths,
     /// Rate limit for each direction of a connection, in bytes per second.
     pub rate: Option<u64>,
     /// Rate limit for each direction of all connections together, in bytes per second.
     pub rate_all: Option<u64>,
 }
 
-impl Default for Limits {
+impl Default for RelayLimits {
     fn default() -> Self {
         Self {
             connections: 16_384,
             per_source: 16_384,
-            source_block: SourceBlock::default(),
+            source_block: SourcePrefixLengths::default(),
             rate: None,
             rate_all: None,
         }

@@ -20,7 +20,7 @@ pub struct LearnedStripeCount {
 }
 
 /// Store of findings about paths.
-pub trait PathMemory: fmt::Debug + Send + Sync {
+pub trait StripeCountStore: fmt::Debug + Send + Sync {
     /// Returns the findings for a path with this round-trip time to a target, and their age.
     fn recall(&self, target: &str, rtt: Duration) -> Option<(LearnedStripeCount, Duration)>;
 

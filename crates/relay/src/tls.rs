@@ -39,13 +39,13 @@ pub struct TlsFiles {
 
 /// TLS settings for a leg on which the relay is the server.
 #[derive(Clone)]
-pub struct TlsServer {
+pub struct TlsServerSettings {
     config: Arc<ServerConfig>,
     /// Names of which a client's certificate must have one, unless the list is empty.
     names: Arc<[ServerName<'static>]>,
 }
 
-impl TlsServer {
+impl TlsServerSettings {
     pub(crate) fn new(config: ServerConfig, names: Arc<[ServerName<'static>]>) -> Self {
         let config = Arc::new(config);
         Self { config, names }
@@ -60,21 +60,21 @@ impl TlsServer {
 
 /// TLS settings for a leg on which the relay is the client.
 #[derive(Clone)]
-pub struct TlsClient {
+pub struct TlsClientSettings {
     config: Arc<ClientConfig>,
     /// Name that certificates must contain in place of the target's.
     name: Option<ServerName<'static>>,
 }
 
-impl fmt::Debug for TlsServer {
+impl fmt::Debug for TlsServerSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TlsServer")
+        f.write_str("TlsServerSettings")
     }
 }
 
-impl fmt::Debug for TlsClient {
+impl fmt::Debug for TlsClientSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TlsClient")
+        f.write_str("TlsClientSettings")
     }
 }
 
@@ -87,7 +87,7 @@ impl TlsFiles {
     ///
     /// # Errors
     /// Names the file that cannot be read or used, and the reason.
-    pub fn server(&self) -> Result<TlsServer, String> {
+    pub fn server(&self) -> Result<TlsServerSettings, String> {
         let (chain, key) = self
             .identity()?
             .ok_or("a LISTEN with tls needs --cert and --key")?;
@@ -115,14 +115,17 @@ impl TlsFiles {
         config.ticketer =
             aws_lc_rs::Ticketer::new().map_err(|e| format!("TLS: {}", sentence(&e)))?;
         let names = self.client_names.iter().map(|text| name(text));
-        Ok(TlsServer::new(config, names.collect::<Result<_, _>>()?))
+        Ok(TlsServerSettings::new(
+            config,
+            names.collect::<Result<_, _>>()?,
+        ))
     }
 
     /// Builds the settings for targets.
     ///
     /// # Errors
     /// Names the file that cannot be read or used, and the reason.
-    pub fn client(&self) -> Result<TlsClient, String> {
+    pub fn client(&self) -> Result<TlsClientSettings, String> {
         let (roots, given) = match &self.ca {
             Some(path) => {
                 let given = certificates(path)?;
@@ -155,7 +158,7 @@ impl TlsFiles {
             };
         config.alpn_protocols = self.alpn();
         let name = self.server_name.as_deref().map(name).transpose()?;
-        Ok(TlsClient::new(config, name))
+        Ok(TlsClientSettings::new(config, name))
     }
 
     fn identity(&self) -> Result<Option<TlsIdentity>, String> {
@@ -187,7 +190,7 @@ impl TlsFiles {
     }
 }
 
-impl TlsClient {
+impl TlsClientSettings {
     pub(crate) fn new(config: ClientConfig, name: Option<ServerName<'static>>) -> Self {
         let config = Arc::new(config);
         Self { config, name }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// requests.
 #[derive(Debug)]
 pub struct InflightLimit {
-    limits: DepthLimits,
+    limits: InflightBounds,
     target: u64,
     in_flight: u64,
     delivered: u64,
@@ -35,7 +35,7 @@ pub struct InflightLimit {
 
 /// Start value and bounds of a [`InflightLimit`], in its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DepthLimits {
+pub struct InflightBounds {
     /// Target at the start.
     pub initial: u64,
     /// Lower bound of the target.
@@ -96,7 +96,7 @@ impl ResponseTimes {
 
 impl InflightLimit {
     /// Creates a controller that knows nothing of the path yet.
-    pub fn new(limits: DepthLimits) -> Self {
+    pub fn new(limits: InflightBounds) -> Self {
         Self {
             limits,
             target: limits.initial.clamp(limits.min, limits.max),
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-    const LIMITS: DepthLimits = DepthLimits {
+    const LIMITS: InflightBounds = InflightBounds {
         initial: 2 * MIB,
         min: MIB,
         max: 16 * MIB,

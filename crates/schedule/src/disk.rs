@@ -4,12 +4,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sftp::Parts;
-use sftp::blocks::SumKey;
-use wire::Block;
+use sftp::blocks::BlockSumKey;
+use wire::PayloadBlock;
 
 use crate::delta::{BasisIndex, DeltaMatches, MatchedRange};
 
-use crate::{Attributes, ExtraMetadata, JobId, Keep, LaneEvent, LocalPath};
+use crate::{Attributes, ExtraMetadata, JobId, LaneEvent, LocalPath, ResumeData};
 
 /// A local file operation that a lane requests. The disk side answers each with one [`DiskReply`]
 /// for the same job. Operations of one job run in request order, except that reads (and writes) of
@@ -17,17 +17,17 @@ use crate::{Attributes, ExtraMetadata, JobId, Keep, LaneEvent, LocalPath};
 #[derive(Debug)]
 pub enum DiskRequest {
     /// Opens the source for reading, calls fstat and reads the first bytes into `first` (up to its
-    /// room, see [`Block::grow`]; the block is truncated to what was read). A file that ends within
-    /// `first` is closed at once (`eof` in the reply). With no room in `first`, the source is only
-    /// opened and stat'ed and stays open. Requested again for the same job when an upload starts
-    /// over after its source was closed.
+    /// room, see [`PayloadBlock::grow`]; the block is truncated to what was read). A file that ends
+    /// within `first` is closed at once (`eof` in the reply). With no room in `first`, the source
+    /// is only opened and stat'ed and stays open. Requested again for the same job when an upload
+    /// starts over after its source was closed.
     OpenSource {
         /// Job that the operation belongs to.
         job: JobId,
         /// Path of the source file.
         path: PathBuf,
         /// Empty block with the room to fill.
-        first: Block,
+        first: PayloadBlock,
         /// Report holes of a sparse source as [`DiskReply::Hole`]; a read ends where a hole begins.
         sparse: bool,
         /// Compress the first bytes as `ReadPacked` does, if the file is at least this many bytes
@@ -53,7 +53,7 @@ pub enum DiskRequest {
         /// Number of bytes to read.
         len: usize,
         /// Empty block with room for `len` bytes.
-        block: Block,
+        block: PayloadBlock,
     },
     /// Reads up to `len` bytes at `offset` into `block` and compresses them if that makes them
     /// smaller; answered by [`DiskReply::Packed`].
@@ -65,7 +65,7 @@ pub enum DiskRequest {
         /// Number of bytes to read.
         len: usize,
         /// Empty block with room for `len` bytes.
-        block: Block,
+        block: PayloadBlock,
     },
     /// Decompresses `packed` and writes the resulting `len` bytes at `offset`; fails if the length
     /// differs. Answered as a `Write`.
@@ -85,7 +85,7 @@ pub enum DiskRequest {
         /// Job that the operation belongs to.
         job: JobId,
         /// Key of the block sums.
-        key: SumKey,
+        key: BlockSumKey,
         /// Block size in bytes.
         block: u32,
         /// Byte offset to read from, at the start of a block.
@@ -114,18 +114,18 @@ pub enum DiskRequest {
     /// basis file; writes go to the temporary. Nothing is opened when the file is no usable basis:
     /// not a regular file, too small, not writable by the user, or in a directory where no
     /// temporary can be created.
-    OpenOlder {
+    OpenBasis {
         /// Job that the operation belongs to.
         job: JobId,
         /// Final name of the file.
         target: LocalPath,
         /// Set when the journal has the temporary's name.
-        keep: Option<Box<Keep>>,
+        keep: Option<Box<ResumeData>>,
         /// Store blocks of zeros as holes (sparse file).
         sparse: bool,
     },
     /// Copies `len` bytes at `from` of the basis file to `at` of the temporary.
-    CopyOlder {
+    CopyBasis {
         /// Job that the operation belongs to.
         job: JobId,
         /// Byte offset in the basis file.
@@ -136,12 +136,12 @@ pub enum DiskRequest {
         len: u64,
     },
     /// Reads `len` bytes of the temporary at `offset` and compares their block sums with `sums`
-    /// ([`sftp::blocks::SumKind::Rolling`], in wire form).
+    /// ([`sftp::blocks::BlockSumKind::Rolling`], in wire form).
     CheckRebuilt {
         /// Job that the operation belongs to.
         job: JobId,
         /// Key of the block sums.
-        key: SumKey,
+        key: BlockSumKey,
         /// Block size in bytes.
         block: u32,
         /// Byte offset to read from, at the start of a block.
@@ -180,7 +180,7 @@ pub enum DiskRequest {
         size: Option<u64>,
         /// Set when the journal has the temporary's name. A resumable temporary of an earlier run
         /// is opened unchanged ([`DiskReply::Adopted`]).
-        keep: Option<Box<Keep>>,
+        keep: Option<Box<ResumeData>>,
         /// Keep the temporary when this process ends; only `Discard` removes it.
         stays: bool,
         /// Store blocks of zeros as holes (sparse file).
@@ -241,7 +241,7 @@ pub enum DiskRequest {
         /// This run created the directory, so nothing exists at `target`.
         fresh: bool,
         /// Set when the journal has the temporary's name.
-        keep: Option<Box<Keep>>,
+        keep: Option<Box<ResumeData>>,
         /// All bytes of the file, in order.
         pieces: Vec<Bytes>,
         /// `pieces` are compressed and decompress to this many bytes; a different length fails the
@@ -276,7 +276,7 @@ pub enum DiskReply {
         /// Attributes of the open file.
         meta: FileMeta,
         /// First bytes of the file.
-        first: Block,
+        first: PayloadBlock,
         /// Decompressed length in bytes of `first`; `None` if it is not compressed.
         packed: Option<u64>,
         /// The file ended within `first` and is closed.
@@ -290,7 +290,7 @@ pub enum DiskReply {
         /// Byte offset to read from.
         offset: u64,
         /// Data read.
-        block: Block,
+        block: PayloadBlock,
     },
     /// `Read` or `ReadPacked` found a hole of the source at `offset`; it may be shorter or longer
     /// than the requested range.
@@ -314,7 +314,7 @@ pub enum DiskReply {
         /// True if `block` is compressed ([`sftp::packed`]); false if it holds the bytes unchanged.
         smaller: bool,
         /// Data to send.
-        block: Block,
+        block: PayloadBlock,
     },
     /// `Compare` is done.
     Compared {
@@ -339,7 +339,7 @@ pub enum DiskReply {
         found: Vec<MatchedRange>,
     },
     /// `OpenOlder` is done.
-    Older {
+    BasisOpened {
         /// Size of the basis file in bytes; `None` if there is no usable one.
         job: JobId,
         /// Bytes of the older form, if there is one.
@@ -427,7 +427,7 @@ pub enum DiskReply {
         /// Job that the operation belongs to.
         job: JobId,
         /// Reason of the failure.
-        fault: Fault,
+        fault: JobFailure,
     },
 }
 
@@ -442,8 +442,8 @@ impl DiskRequest {
             | Self::WritePacked { job, .. }
             | Self::Compare { job, .. }
             | Self::Search { job, .. }
-            | Self::OpenOlder { job, .. }
-            | Self::CopyOlder { job, .. }
+            | Self::OpenBasis { job, .. }
+            | Self::CopyBasis { job, .. }
             | Self::CheckRebuilt { job, .. }
             | Self::Skip { job, .. }
             | Self::CloseSource { job }
@@ -467,7 +467,7 @@ impl DiskReply {
             | Self::Packed { job, .. }
             | Self::Compared { job, .. }
             | Self::Searched { job, .. }
-            | Self::Older { job, .. }
+            | Self::BasisOpened { job, .. }
             | Self::Copied { job, .. }
             | Self::Checked { job, .. }
             | Self::Created { job, .. }
@@ -544,7 +544,7 @@ pub fn written_over(why: &str) -> String {
 /// Reason why a job failed: one sentence that names the file, to be escaped for a terminal when
 /// shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct JobFailure {
     /// Failure without the path, such as `permission denied` or `no space left on device`.
     pub what: String,
     /// True if the failure happened at the far end.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sftp::xattrs::Xattr;
 use sftp::{InodeId, MetadataFlags, Parts};
 
-use crate::{Fault, LocalPath, Refusals};
+use crate::{JobFailure, LocalPath, RefusedOperations};
 
 /// Identifies a job for the duration of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -253,7 +253,7 @@ pub enum JobKind {
     /// temporary take this name, and that the file must be written in place.
     FinishTemp {
         /// Temporary from [`LaneEvent::Temp`].
-        temp: Temp,
+        temp: UploadTemp,
         /// Attributes of the source from fstat.
         attributes: Attributes,
         /// Size in bytes to truncate to; `None` if nothing was written beyond the end.
@@ -271,7 +271,7 @@ pub enum JobKind {
         /// Path of the temporary.
         temp: RemotePath,
         /// Ranges of the temporary that the journal lists.
-        left: Left,
+        left: PartialFile,
         /// See [`PutOptions::replace_link`].
         replace_link: bool,
     },
@@ -357,7 +357,7 @@ pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followe
 
 /// Temporary of an upload, and the file that its rename will replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Temp {
+pub struct UploadTemp {
     /// Path of the temporary.
     pub temp: RemotePath,
     /// Final name: the target, or the file that the target symlink points to.
@@ -393,7 +393,7 @@ pub struct PutOptions {
     #[serde(default)]
     pub temp_dir: Option<TempDir>,
     /// Set when the copy is in the journal and can be resumed.
-    pub keep: Option<Box<Keep>>,
+    pub keep: Option<Box<ResumeData>>,
     /// Keep holes of the source as holes of the target.
     pub sparse: bool,
     /// Metadata to set in addition to `preserve`.
@@ -467,7 +467,7 @@ impl Xattrs {
 
 /// Journal data of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keep {
+pub struct ResumeData {
     /// Number from which the temporary's name is made ([`crate::tagged_name`]).
     pub tag: u64,
     /// Number of restarts of this file. Each restart uses other names: requests that a lost
@@ -475,12 +475,12 @@ pub struct Keep {
     /// written.
     pub again: u8,
     /// Progress of an earlier run.
-    pub left: Option<Left>,
+    pub left: Option<PartialFile>,
 }
 
 /// Result of an earlier run for one file: a temporary and the ranges that are known to be good.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
+pub struct PartialFile {
     /// Ranges in order, as first byte and first byte after the range.
     pub ranges: Vec<(u64, u64)>,
     /// Modification time of the temporary at that checkpoint, in nanoseconds since 1970; 0 if
@@ -495,7 +495,7 @@ const AGAIN: u8 = 5;
 /// Number of names that one attempt may try.
 const TRIES: u64 = 3;
 
-impl Keep {
+impl ResumeData {
     /// Returns the temporary's path beside `target` for try number `tries` of this attempt.
     pub fn temporary(&self, target: &[u8], tries: u8) -> Vec<u8> {
         let try_of_these = u64::from(tries) % TRIES;
@@ -503,7 +503,7 @@ impl Keep {
     }
 
     /// Returns the number from which this attempt's first name is made; further tries count up from
-    /// it, as in [`Keep::temporary`].
+    /// it, as in [`ResumeData::temporary`].
     pub(crate) fn letters(&self) -> u64 {
         self.tag.wrapping_add(8 * u64::from(self.again % AGAIN))
     }
@@ -632,7 +632,7 @@ pub enum LaneEvent {
     /// Invalid name in a listing, omitted from `Entries`.
     LeftOut(JobId, Vec<u8>),
     /// Steps of a [`JobKind::ListTree`]; names are checked as for `Entries`.
-    Tree(JobId, Vec<TreeStep>),
+    Tree(JobId, Vec<TreeWalkStep>),
     /// Answer of a Stat, or attributes of the existing directory for a MakeDir. For a Put whose
     /// source is read in several pieces: the source's attributes when it was opened.
     Attributes(JobId, Attributes),
@@ -642,14 +642,14 @@ pub enum LaneEvent {
     /// name.
     Path(JobId, Vec<u8>),
     /// The temporary of a [`JobKind::CreateTemp`] exists and other lanes may write into it.
-    Temp(JobId, Temp),
+    Temp(JobId, UploadTemp),
     /// The source ended at this offset, before the end of the range or because the range extends to
     /// the end of the file.
     Ended(JobId, u64),
     /// Offset and length of bytes of a part that were answered OK.
     Written(JobId, u64, u64),
     /// Checkpoint of a cut file for the journal: data at the receiving end.
-    Kept(JobId, Kept),
+    Kept(JobId, FileCheckpoint),
     /// Bytes from the first offset up to the second, exclusive, are copied, and every handle that
     /// wrote them was closed without an error; grows with each event. No request in flight writes
     /// these bytes again. Only for files that are cut.
@@ -669,7 +669,7 @@ pub enum LaneEvent {
     NotKept(JobId, Parts, String),
     /// Operations that the server refuses for every file, with the reason; the reason is empty if
     /// an earlier lane has found out.
-    Refused(JobId, Refusals, String),
+    Refused(JobId, RefusedOperations, String),
     /// The file was written directly under its final name, without a temporary.
     InPlace(JobId),
     /// Owner and group of the replaced file, which could not be kept.
@@ -680,7 +680,7 @@ pub enum LaneEvent {
     Done(JobId),
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
     /// that they could not be.
-    Failed(JobId, Fault),
+    Failed(JobId, JobFailure),
     /// The job was given up ([`crate::Lane::abandon`]) and the server refused none of it; no event
     /// with its id follows.
     Abandoned(JobId),
@@ -688,7 +688,7 @@ pub enum LaneEvent {
 
 /// Step of a walk through a tree, which begins in its topmost directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TreeStep {
+pub enum TreeWalkStep {
     /// An entry of the current directory that the walk does not enter; if it is a directory,
     /// another job has to list it.
     Entry(Vec<u8>, Attributes),
@@ -709,7 +709,7 @@ pub enum TreeStep {
 
 /// Checkpoint of a file at the receiving end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct FileCheckpoint {
     /// True if the data were synced; false if they may be only in the receiving machine's memory.
     pub durable: bool,
     /// Modification time of the temporary in nanoseconds since 1970; 0 if unknown.

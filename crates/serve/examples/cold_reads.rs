@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::fs::{Advice, fadvise};
-use serve::{Access, AnswerChunk, Export, Server};
+use serve::{Access, AnswerChunk, ExportedTree, SftpServer};
 use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
-use wire::Rest;
+use wire::RemainingBytes;
 
 const SIZE: u64 = 1 << 30;
 const READ: u32 = 32 << 10;
@@ -49,13 +49,13 @@ fn main() -> io::Result<()> {
 
 fn run(folder: &Path, several: bool, round: u64) -> io::Result<Duration> {
     fadvise(File::open(folder.join("file"))?, 0, None, Advice::DontNeed)?;
-    let export = Export::beneath(folder, Access::ReadOnly).map_err(io::Error::other)?;
-    let mut server = Server::new(&export);
+    let export = ExportedTree::beneath(folder, Access::ReadOnly).map_err(io::Error::other)?;
+    let mut server = SftpServer::new(&export);
     if several {
         server.several_at_once(false);
     }
     let mut input = Vec::new();
-    let extensions = Rest(&[]);
+    let extensions = RemainingBytes(&[]);
     let init = Init {
         version: 3,
         extensions,

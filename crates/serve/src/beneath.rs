@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::{Errno, Result};
-use sys::{Symlinks, open_beneath};
+use sys::{SymlinkPolicy, open_beneath};
 
 /// Root of path resolution for a client.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl PathRoot {
             }
             Self::Beneath(root) | Self::Only(root, _) => {
                 self.check(path)?;
-                open_beneath(root, path, flags, mode, Symlinks::WithinRoot)
+                open_beneath(root, path, flags, mode, SymlinkPolicy::WithinRoot)
             }
         }
     }
@@ -86,7 +86,7 @@ impl PathRoot {
                     return Err(Errno::INVAL);
                 }
                 let flags = OFlags::PATH | OFlags::DIRECTORY;
-                let within = Symlinks::WithinRoot;
+                let within = SymlinkPolicy::WithinRoot;
                 let dir = open_beneath(root, dir, flags, Mode::empty(), within)?;
                 act(dir.as_fd(), name)
             }

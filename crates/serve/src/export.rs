@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
-use sys::{Symlinks, open_beneath};
+use sys::{SymlinkPolicy, open_beneath};
 
 use crate::Access;
 use crate::beneath::{PathRoot, components};
 use crate::error::ExportError;
-use crate::growing::{GrowingFile, GrowingSpec};
+use crate::growing::{GrowingFile, GrowingFileSpec};
 
 /// The tree that a client is served, and the allowed access.
 #[derive(Debug)]
-pub struct Export {
+pub struct ExportedTree {
     root: PathRoot,
     access: Access,
     /// Transferred bytes from which a file gets its own log line.
@@ -26,7 +26,7 @@ pub struct Export {
 /// Default of `log_files`: a log line costs less than the packets of that many bytes.
 pub(crate) const LOG_FILES: u64 = 1 << 20;
 
-impl Export {
+impl ExportedTree {
     /// Serves the whole file system, starting at the working directory, with the rights of the
     /// account.
     pub fn everything(access: Access) -> Self {
@@ -46,7 +46,7 @@ impl Export {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened: Result<OwnedFd, Errno> = fs::open(root, flags, Mode::empty());
         let root_fd = opened.map_err(|e| ExportError::Open(root.to_owned(), e.into()))?;
-        let within = Symlinks::WithinRoot;
+        let within = SymlinkPolicy::WithinRoot;
         match open_beneath(&root_fd, b".", flags, Mode::empty(), within) {
             Ok(_) => {}
             Err(Errno::NOSYS) => return Err(ExportError::Kernel(root.to_owned())),
@@ -75,7 +75,7 @@ impl Export {
     ///
     /// # Errors
     /// No descriptors are left.
-    pub(crate) fn with_growing(self, path: Vec<u8>, spec: GrowingSpec) -> io::Result<Self> {
+    pub(crate) fn with_growing(self, path: Vec<u8>, spec: GrowingFileSpec) -> io::Result<Self> {
         let root = match &self.root {
             PathRoot::Beneath(root) | PathRoot::Only(root, _) => root.try_clone()?,
             PathRoot::Everything => return Ok(self),

@@ -1,7 +1,7 @@
 //! Serves a file that another program is still writing as if it were complete.
 //!
-//! In a fan-out a host passes a file on while it receives it. The file has a temporary name until it
-//! is complete, and its parts arrive in any order. A range is served once its blocks have the
+//! In a fan-out a host passes a file on while it receives it. The file has a temporary name until
+//! it is complete, and its parts arrive in any order. A range is served once its blocks have the
 //! checksums that the starter of the copy has sent: docs/design/0024-fan-out.md.
 
 mod changes;
@@ -35,7 +35,7 @@ const PIECE: usize = 256 << 10;
 
 /// Attributes and checksums of a file that is still being written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrowingSpec {
+pub struct GrowingFileSpec {
     /// Size of the complete file in bytes.
     pub size: u64,
     /// Permissions of the complete file.
@@ -54,7 +54,7 @@ pub(crate) struct GrowingFile {
     root: PathRoot,
     /// Path of the complete file beneath the root.
     path: Vec<u8>,
-    spec: GrowingSpec,
+    spec: GrowingFileSpec,
     state: Mutex<GrowingState>,
 }
 
@@ -67,7 +67,7 @@ struct GrowingState {
     searched: Option<Instant>,
 }
 
-impl GrowingSpec {
+impl GrowingFileSpec {
     /// True if the checksums cover the file.
     pub fn is_valid(&self) -> bool {
         let blocks = self.size.checked_add(self.block.saturating_sub(1));
@@ -77,7 +77,7 @@ impl GrowingSpec {
 }
 
 impl GrowingFile {
-    pub(crate) fn new(root: PathRoot, path: Vec<u8>, spec: GrowingSpec) -> Self {
+    pub(crate) fn new(root: PathRoot, path: Vec<u8>, spec: GrowingFileSpec) -> Self {
         let checked = vec![false; spec.hashes.len()];
         Self {
             root,
@@ -212,7 +212,7 @@ impl GrowingFile {
 }
 
 impl GrowingState {
-    fn check(&mut self, spec: &GrowingSpec, file: &File, block: usize, holes: bool) -> bool {
+    fn check(&mut self, spec: &GrowingFileSpec, file: &File, block: usize, holes: bool) -> bool {
         let Some(checked) = self.checked.get_mut(block) else {
             return false;
         };
@@ -221,8 +221,9 @@ impl GrowingState {
     }
 }
 
-/// True if a regular file has the data of a block. Without `holes`, a block with a hole is not read.
-fn has_block(spec: &GrowingSpec, file: &File, block: usize, holes: bool) -> bool {
+/// True if a regular file has the data of a block. Without `holes`, a block with a hole is not
+/// read.
+fn has_block(spec: &GrowingFileSpec, file: &File, block: usize, holes: bool) -> bool {
     let start = (block as u64).saturating_mul(spec.block);
     let end = start.saturating_add(spec.block).min(spec.size);
     let Ok(stat) = fs::fstat(file) else {
@@ -261,8 +262,8 @@ mod tests {
 
     const BLOCK: usize = 64 << 10;
 
-    fn spec(content: &[u8]) -> GrowingSpec {
-        GrowingSpec {
+    fn spec(content: &[u8]) -> GrowingFileSpec {
+        GrowingFileSpec {
             size: content.len() as u64,
             mode: 0o640,
             mtime: 1_000_000,
@@ -349,19 +350,19 @@ mod tests {
         let whole = spec(&content());
         assert!(whole.is_valid());
         for wrong in [
-            GrowingSpec {
+            GrowingFileSpec {
                 size: 0,
                 ..whole.clone()
             },
-            GrowingSpec {
+            GrowingFileSpec {
                 block: 0,
                 ..whole.clone()
             },
-            GrowingSpec {
+            GrowingFileSpec {
                 size: u64::MAX,
                 ..whole.clone()
             },
-            GrowingSpec {
+            GrowingFileSpec {
                 hashes: Vec::new(),
                 ..whole.clone()
             },

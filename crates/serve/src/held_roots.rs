@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
-use sys::{Symlinks, open_beneath};
+use sys::{SymlinkPolicy, open_beneath};
 
 use crate::beneath::{PathRoot, split};
 
@@ -36,7 +36,7 @@ struct HeldRoot {
 
 /// A path below a held root.
 #[derive(Clone, Copy)]
-struct Below<'a> {
+struct PathBelowRoot<'a> {
     root: &'a HeldRoot,
     /// Rest of the path, which is not empty.
     rest: &'a [u8],
@@ -83,14 +83,14 @@ impl<'e> ClientPaths<'e> {
 
     /// Opens `path`.
     pub(crate) fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        let refused = Symlinks::Refused;
+        let refused = SymlinkPolicy::Refused;
         if let Some(root) = self.root_at(path)
             && !flags.contains(OFlags::NOFOLLOW)
             && let Ok(directory) = self.directory(root)
         {
             return open_beneath(directory, b".", flags, mode, refused);
         }
-        let Some(Below { root, rest }) = self.below(path) else {
+        let Some(PathBelowRoot { root, rest }) = self.below(path) else {
             return self.export.open(path, flags, mode);
         };
         self.export.check(path)?;
@@ -113,7 +113,7 @@ impl<'e> ClientPaths<'e> {
         path: &[u8],
         act: impl FnOnce(BorrowedFd<'_>, &[u8]) -> Result<T>,
     ) -> Result<T> {
-        let Some(Below { root, rest }) = self.below(path) else {
+        let Some(PathBelowRoot { root, rest }) = self.below(path) else {
             return self.export.at(path, act);
         };
         self.export.check(path)?;
@@ -123,7 +123,7 @@ impl<'e> ClientPaths<'e> {
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let directory = self.directory(root)?;
-        let parent = open_beneath(directory, dir, flags, Mode::empty(), Symlinks::Refused)?;
+        let parent = open_beneath(directory, dir, flags, Mode::empty(), SymlinkPolicy::Refused)?;
         act(parent.as_fd(), name)
     }
 
@@ -140,10 +140,10 @@ impl<'e> ClientPaths<'e> {
     }
 
     /// Finds the innermost root that `path` is below.
-    fn below<'s>(&'s self, path: &'s [u8]) -> Option<Below<'s>> {
+    fn below<'s>(&'s self, path: &'s [u8]) -> Option<PathBelowRoot<'s>> {
         let below = self.held.iter().filter_map(|root| {
             let rest = strip(path, &root.path)?;
-            (!rest.is_empty()).then_some(Below { root, rest })
+            (!rest.is_empty()).then_some(PathBelowRoot { root, rest })
         });
         below.min_by_key(|below| below.rest.len())
     }
@@ -155,9 +155,9 @@ impl<'e> ClientPaths<'e> {
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let opened = match self.below(&root.path) {
-            Some(Below { root: outer, rest }) => {
+            Some(PathBelowRoot { root: outer, rest }) => {
                 let outer = self.directory(outer)?;
-                open_beneath(outer, rest, flags, Mode::empty(), Symlinks::Refused)?
+                open_beneath(outer, rest, flags, Mode::empty(), SymlinkPolicy::Refused)?
             }
             None => self.export.open(&root.path, flags, Mode::empty())?,
         };

@@ -1,9 +1,9 @@
 //! Serves files to SFTP clients: version 3 of the protocol with OpenSSH's extensions.
 //!
-//! A [`Server`] speaks to one client, bytes in and bytes out. [`stdio`] runs one over two streams,
-//! as sftp-server behind sshd, and [`sshd`] adds an SSH server. An [`Export`] is the tree that
-//! clients may use: the whole file system or one directory, in which case the kernel resolves paths
-//! (openat2(2)) so that no symlink, `..` or race leads out of it.
+//! A [`SftpServer`] speaks to one client, bytes in and bytes out. [`stdio`] runs one over two
+//! streams, as sftp-server behind sshd, and [`sshd`] adds an SSH server. An [`ExportedTree`] is the
+//! tree that clients may use: the whole file system or one directory, in which case the kernel
+//! resolves paths (openat2(2)) so that no symlink, `..` or race leads out of it.
 
 mod access;
 mod beneath;
@@ -18,9 +18,11 @@ pub mod sshd;
 mod testing;
 mod words;
 
-pub use crate::sftp::{Allowance, AnswerChunk, Server, TransferCounters, show_marker, stdio};
+pub use crate::sftp::{
+    AnswerChunk, OpenFileLimit, SftpServer, TransferCounters, show_marker, stdio,
+};
 pub use access::Access;
 pub use error::{ExportError, ListenError, StreamError};
-pub use export::Export;
-pub use growing::GrowingSpec;
-pub use scp::{Scp, ScpCommand, ScpCommandError};
+pub use export::ExportedTree;
+pub use growing::GrowingFileSpec;
+pub use scp::{ScpCommand, ScpCommandError, ScpServer};

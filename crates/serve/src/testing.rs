@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::{
-    Attrs, Init, PutFlags, Request, RequestId, Response, SplitOutput, Splitter, StatusCode, frame,
+    Attrs, Init, MessageSplitter, PutFlags, Request, RequestId, Response, SplitOutput, StatusCode,
+    frame,
 };
-use wire::Rest;
+use wire::RemainingBytes;
 
-use crate::{Access, AnswerChunk, Export, Server};
+use crate::{Access, AnswerChunk, ExportedTree, SftpServer};
 
 /// Clock that stands still: a server handles all available requests in one turn, however busy the
 /// machine is.
@@ -37,7 +38,7 @@ pub(crate) fn input(requests: &[Request<'_>], first: bool) -> Bytes {
     let mut input = Vec::new();
     let init = Init {
         version: 3,
-        extensions: Rest(&[]),
+        extensions: RemainingBytes(&[]),
     };
     if first {
         frame(&mut input, |out| init.encode(out));
@@ -50,7 +51,7 @@ pub(crate) fn input(requests: &[Request<'_>], first: bool) -> Bytes {
 
 /// All answers to the bytes in `received`, without their lengths, and the number of waits for the
 /// blocking pool.
-pub(crate) fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes>, usize) {
+pub(crate) fn served(server: &mut SftpServer<'_>, mut received: Bytes) -> (Vec<Bytes>, usize) {
     let (mut output, mut waited) = (Vec::new(), 0);
     loop {
         server.handle(&mut received).expect("sound requests");
@@ -79,7 +80,7 @@ pub(crate) fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes
             break;
         }
     }
-    let (mut splitter, mut output) = (Splitter::new(1 << 20), Bytes::from(output));
+    let (mut splitter, mut output) = (MessageSplitter::new(1 << 20), Bytes::from(output));
     let mut found = Vec::new();
     while let Some(SplitOutput::Message(message)) =
         splitter.next(&mut output).expect("sound lengths")
@@ -90,8 +91,8 @@ pub(crate) fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes
 }
 
 /// The answers to `requests`, without their lengths and without VERSION.
-pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
-    let mut server = Server::new(export);
+pub(crate) fn answers(export: &ExportedTree, requests: &[Request<'_>]) -> Vec<Bytes> {
+    let mut server = SftpServer::new(export);
     let (mut found, _) = served(&mut server, input(requests, true));
     found.remove(0);
     let ids = found
@@ -102,7 +103,10 @@ pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
 }
 
 /// Code and text of each answer, which must be a STATUS.
-pub(crate) fn statuses(export: &Export, requests: &[Request<'_>]) -> Vec<(StatusCode, String)> {
+pub(crate) fn statuses(
+    export: &ExportedTree,
+    requests: &[Request<'_>],
+) -> Vec<(StatusCode, String)> {
     let answers = answers(export, requests);
     let status = answers.iter().map(|answer| match Response::decode(answer) {
         Ok((_, Response::Status { code, text })) => {
@@ -124,7 +128,7 @@ pub(crate) fn put<'a>(path: &'a [u8], flags: PutFlags, data: &'a [u8]) -> Reques
     }
 }
 
-pub(crate) fn code(export: &Export, request: Request<'_>) -> StatusCode {
+pub(crate) fn code(export: &ExportedTree, request: Request<'_>) -> StatusCode {
     statuses(export, &[request])[0].0
 }
 
@@ -144,18 +148,18 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
 
 /// Runs `check` on a folder that is served as `/`, and as part of the whole file system; passes the
 /// export and the prefix of names.
-pub(crate) fn both(access: Access, check: impl Fn(&Export, &[u8], &Path)) {
+pub(crate) fn both(access: Access, check: impl Fn(&ExportedTree, &[u8], &Path)) {
     for beneath in [true, false] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path();
         match beneath {
             true => {
-                let export = Export::beneath(path, access).expect("openat2");
+                let export = ExportedTree::beneath(path, access).expect("openat2");
                 check(&export, b"/", path);
             }
             false => {
                 let before = [bytes_of(path), b"/"].concat();
-                check(&Export::everything(access), &before, path);
+                check(&ExportedTree::everything(access), &before, path);
             }
         }
     }

@@ -49,7 +49,7 @@ impl std::error::Error for CommandError {}
 
 /// A word of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct CommandWord {
     /// The text without quotes.
     text: Vec<u8>,
     /// Offsets of unquoted pattern characters in the text.
@@ -58,7 +58,7 @@ pub(crate) struct Word {
     home: bool,
 }
 
-impl Word {
+impl CommandWord {
     /// The text without quotes.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text
@@ -75,9 +75,9 @@ impl Word {
 ///
 /// # Errors
 /// A shell would do more than split.
-pub(crate) fn words(command: &[u8]) -> Result<Vec<Word>, CommandError> {
-    let mut words: Vec<Word> = Vec::new();
-    let mut word: Option<Word> = None;
+pub(crate) fn words(command: &[u8]) -> Result<Vec<CommandWord>, CommandError> {
+    let mut words: Vec<CommandWord> = Vec::new();
+    let mut word: Option<CommandWord> = None;
     let mut bytes = command.iter().copied();
     while let Some(byte) = bytes.next() {
         match byte {
@@ -144,7 +144,7 @@ fn quoted(
 /// # Errors
 /// A shell would do more than split.
 pub fn split_command(command: &[u8]) -> Result<Vec<Vec<u8>>, CommandError> {
-    let plain = |word: Word| match (word.wild.is_empty(), word.home) {
+    let plain = |word: CommandWord| match (word.wild.is_empty(), word.home) {
         (false, _) => Err(CommandError::ShellCharacter),
         (true, true) => Err(CommandError::ShellWord),
         (true, false) => Ok(word.text),

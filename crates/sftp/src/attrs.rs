@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use wire::{Field, Reader, WireError};
+use wire::{Field, FieldReader, WireError};
 
 const SIZE: u32 = 0x1;
 const UIDGID: u32 = 0x2;
@@ -64,7 +64,7 @@ impl Attrs {
 }
 
 impl<'a> Field<'a> for Attrs {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         let flags = r.u32()?;
         let mut attrs = Self::default();
         if flags & SIZE != 0 {
@@ -139,7 +139,7 @@ impl Attrs {
 
     /// Reads an extended pair; one that is malformed or unknown is ignored.
     fn take_pair(&mut self, name: &[u8], data: &[u8]) {
-        let mut r = Reader::new(data);
+        let mut r = FieldReader::new(data);
         match name {
             NANOSECONDS => {
                 let both = r.u32().and_then(|a| Ok((a, r.u32()?)));
@@ -176,11 +176,11 @@ mod tests {
         1u32.write(&mut bytes);
         b"x@y".as_slice().write(&mut bytes);
         b"".as_slice().write(&mut bytes);
-        let mut r = Reader::new(&bytes);
+        let mut r = FieldReader::new(&bytes);
         assert_eq!(Attrs::read(&mut r), Ok(Attrs::with_permissions(0o644)));
         assert_eq!(r.left(), 0);
         bytes[11] = 0xff;
-        assert!(Attrs::read(&mut Reader::new(&bytes)).is_err());
+        assert!(Attrs::read(&mut FieldReader::new(&bytes)).is_err());
     }
     #[test]
     fn pairs_of_ours_are_read_as_they_were_written_and_false_ones_say_nothing() {
@@ -196,7 +196,7 @@ mod tests {
         };
         let mut bytes = Vec::new();
         attrs.write(&mut bytes);
-        let mut r = Reader::new(&bytes);
+        let mut r = FieldReader::new(&bytes);
         assert_eq!((Attrs::read(&mut r), r.left()), (Ok(attrs), 0));
         let false_ones: [(&[u8], Vec<u8>); 4] = [
             (NANOSECONDS, vec![0; 7]),
@@ -210,7 +210,7 @@ mod tests {
             1u32.write(&mut bytes);
             name.write(&mut bytes);
             data.as_slice().write(&mut bytes);
-            let read = Attrs::read(&mut Reader::new(&bytes));
+            let read = Attrs::read(&mut FieldReader::new(&bytes));
             assert_eq!(read, Ok(Attrs::default()), "{data:?}");
         }
     }

@@ -11,7 +11,7 @@ pub const MOST_SUMS: usize = 240 << 10;
 
 /// Kind of block checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SumKind {
+pub enum BlockSumKind {
     /// A [`BlockSum`]: a rolling checksum to find the block at any offset of another file, and a
     /// keyed hash to confirm it.
     Rolling,
@@ -21,7 +21,7 @@ pub enum SumKind {
     Blake3,
 }
 
-impl SumKind {
+impl BlockSumKind {
     /// Returns the name of the kind on the wire.
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl SumKind {
 }
 
 /// Key of keyed BLAKE3.
-pub type SumKey = [u8; 32];
+pub type BlockSumKey = [u8; 32];
 
 /// First 128 bits of the keyed BLAKE3 of a block. A person who chooses the files' contents does not
 /// know the key, and so cannot construct two blocks with the same hash.
@@ -76,7 +76,7 @@ impl BlockSum {
     pub const LEN: usize = 20;
 
     /// Computes both checksums of `block`.
-    pub fn of(key: &SumKey, block: &[u8]) -> Self {
+    pub fn of(key: &BlockSumKey, block: &[u8]) -> Self {
         Self {
             rolling: rolling(block),
             strong: strong(key, block),
@@ -102,7 +102,7 @@ impl BlockSum {
 }
 
 /// Computes the [`StrongSum`] hash of a block.
-pub fn strong(key: &SumKey, block: &[u8]) -> StrongSum {
+pub fn strong(key: &BlockSumKey, block: &[u8]) -> StrongSum {
     let mut first = [0; 16];
     first.copy_from_slice(&blake3::keyed_hash(key, block).as_bytes()[..16]);
     first

@@ -1,12 +1,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use wire::{Block, Rest};
+use wire::{PayloadBlock, RemainingBytes};
 
 use crate::message::{Init, ReplyKind, Version};
-use crate::pending::{Pending, fit};
+use crate::pending::{PendingRequest, fit};
 use crate::{
-    Error, Handle, Reply, Request, RequestId, Response, ServerInfo, SplitOutput, Splitter,
+    Error, Handle, MessageSplitter, Reply, Request, RequestId, Response, ServerInfo, SplitOutput,
     printable,
 };
 
@@ -30,9 +30,9 @@ pub enum SymlinkOrder {
     Draft,
 }
 
-/// Options of a [`Client`].
+/// Options of a [`SftpClient`].
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ClientOptions {
     /// Order in which the server reads the paths of SYMLINK.
     pub symlink_order: SymlinkOrder,
     /// Longest message accepted, in bytes; 0 selects [`MAX_MESSAGE`].
@@ -41,14 +41,14 @@ pub struct Options {
 
 /// Bytes to send on the channel, in order.
 #[derive(Debug)]
-pub enum Output {
+pub enum ClientOutput {
     /// Small requests, coalesced.
     Bytes(Vec<u8>),
     /// A WRITE whose data is in the packets that will carry it.
-    Block(Block),
+    Block(PayloadBlock),
 }
 
-impl Output {
+impl ClientOutput {
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match self {
@@ -68,18 +68,18 @@ pub const INIT: [u8; 9] = [0, 0, 0, 5, 1, 0, 0, 0, 3];
 
 /// Client side of an SFTP session, without I/O.
 ///
-/// After [`Client::handle_input`], drain [`Client::poll_reply`]; after any call, drain
-/// [`Client::poll_output`]. INIT is queued from the start; requests may follow it before VERSION
-/// has arrived, if the caller knows the server. After an error the session is over.
+/// After [`SftpClient::handle_input`], drain [`SftpClient::poll_reply`]; after any call, drain
+/// [`SftpClient::poll_output`]. INIT is queued from the start; requests may follow it before
+/// VERSION has arrived, if the caller knows the server. After an error the session is over.
 #[derive(Debug)]
-pub struct Client {
-    options: Options,
+pub struct SftpClient {
+    options: ClientOptions,
     next: u32,
-    pending: BTreeMap<u32, Pending>,
-    splitter: Splitter,
+    pending: BTreeMap<u32, PendingRequest>,
+    splitter: MessageSplitter,
     replies: VecDeque<(RequestId, Reply)>,
     /// Output with the ID of its request, so that a block can be withdrawn.
-    out: VecDeque<(Option<RequestId>, Output)>,
+    out: VecDeque<(Option<RequestId>, ClientOutput)>,
     queued: usize,
     limit: Option<RequestLimit>,
     info: Option<ServerInfo>,
@@ -97,8 +97,8 @@ struct RequestLimit {
     unsent: usize,
 }
 
-/// Returns the length of the first `most` requests of `bytes`, and their number. INIT is no request:
-/// its answer, VERSION, has no ID.
+/// Returns the length of the first `most` requests of `bytes`, and their number. INIT is no
+/// request: its answer, VERSION, has no ID.
 fn first_requests(bytes: &[u8], most: usize) -> (usize, usize) {
     let (mut at, mut count) = (0, 0);
     while let Some((len, [kind, ..])) = bytes.get(at..).and_then(<[u8]>::split_first_chunk::<4>) {
@@ -113,16 +113,16 @@ fn first_requests(bytes: &[u8], most: usize) -> (usize, usize) {
 }
 
 /// Returns the number of requests in `output`.
-fn requests(output: &Output) -> usize {
+fn requests(output: &ClientOutput) -> usize {
     match output {
-        Output::Bytes(bytes) => first_requests(bytes, usize::MAX).1,
-        Output::Block(_) => 1,
+        ClientOutput::Bytes(bytes) => first_requests(bytes, usize::MAX).1,
+        ClientOutput::Block(_) => 1,
     }
 }
 
-impl Client {
+impl SftpClient {
     /// Creates a session with INIT queued.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: ClientOptions) -> Self {
         let bound = match options.max_message {
             0 => MAX_MESSAGE,
             bound => bound,
@@ -131,7 +131,7 @@ impl Client {
             options,
             next: 0,
             pending: BTreeMap::new(),
-            splitter: Splitter::streaming_data(bound),
+            splitter: MessageSplitter::streaming_data(bound),
             replies: VecDeque::new(),
             out: VecDeque::new(),
             queued: 0,
@@ -142,7 +142,7 @@ impl Client {
         };
         let init = Init {
             version: 3,
-            extensions: Rest(&[]),
+            extensions: RemainingBytes(&[]),
         };
         client.gather(|out| crate::frame(out, |out| init.encode(out)));
         client
@@ -164,8 +164,8 @@ impl Client {
     }
 
     /// Queues a WRITE of the data in `block`, whose reserve must have room for the header
-    /// ([`Client::write_reserve`]).
-    pub fn write(&mut self, handle: &Handle, offset: u64, block: Block) -> RequestId {
+    /// ([`SftpClient::write_reserve`]).
+    pub fn write(&mut self, handle: &Handle, offset: u64, block: PayloadBlock) -> RequestId {
         let write = Request::Write {
             handle: handle.as_bytes(),
             offset,
@@ -175,8 +175,8 @@ impl Client {
     }
 
     /// Queues a request that ends in data. `request` has empty data; the data is in `block`, whose
-    /// reserve must have room for the header ([`Client::reserve_for`]).
-    pub fn request_with(&mut self, request: &Request<'_>, block: Block) -> RequestId {
+    /// reserve must have room for the header ([`SftpClient::reserve_for`]).
+    pub fn request_with(&mut self, request: &Request<'_>, block: PayloadBlock) -> RequestId {
         let id = self.expect(request.name(), request.expects(), 0);
         let header = request.encode_before(id, block.len());
         self.send_block(id, &header, block);
@@ -188,7 +188,7 @@ impl Client {
         request.encode_before(RequestId(0), 0).len()
     }
 
-    fn send_block(&mut self, id: RequestId, header: &[u8], mut block: Block) {
+    fn send_block(&mut self, id: RequestId, header: &[u8], mut block: PayloadBlock) {
         if block.len() < COPY_BELOW && !block.lies_outside() {
             self.gather(|out| {
                 out.extend_from_slice(header);
@@ -199,18 +199,18 @@ impl Client {
         } else {
             block.prepend(header);
             self.queued += block.len();
-            self.out.push_back((Some(id), Output::Block(block)));
+            self.out.push_back((Some(id), ClientOutput::Block(block)));
         }
     }
 
     /// Queues a WRITE of zstd data in `block` that decompresses to `len` bytes. The reserve of
-    /// `block` must have room for the header ([`Client::write_zstd_reserve`]).
+    /// `block` must have room for the header ([`SftpClient::write_zstd_reserve`]).
     pub fn write_zstd(
         &mut self,
         handle: &Handle,
         offset: u64,
         len: u32,
-        block: Block,
+        block: PayloadBlock,
     ) -> RequestId {
         let write = Request::WriteZstd {
             handle: handle.as_bytes(),
@@ -257,7 +257,7 @@ impl Client {
     }
 
     /// Returns the next bytes to send.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<ClientOutput> {
         if let Some(limit) = self.limit {
             return self.poll_limited(limit);
         }
@@ -283,13 +283,13 @@ impl Client {
         limit.most.saturating_sub(sent)
     }
 
-    fn poll_limited(&mut self, mut limit: RequestLimit) -> Option<Output> {
+    fn poll_limited(&mut self, mut limit: RequestLimit) -> Option<ClientOutput> {
         let room = self.room(limit);
         let (_, output) = self.out.front_mut()?;
         let (len, count) = match output {
-            Output::Block(block) if room > 0 => (block.len(), 1),
-            Output::Block(_) => (0, 0),
-            Output::Bytes(bytes) => first_requests(bytes, room),
+            ClientOutput::Block(block) if room > 0 => (block.len(), 1),
+            ClientOutput::Block(_) => (0, 0),
+            ClientOutput::Bytes(bytes) => first_requests(bytes, room),
         };
         if len == 0 {
             return None;
@@ -297,29 +297,29 @@ impl Client {
         limit.unsent = limit.unsent.saturating_sub(count);
         self.limit = Some(limit);
         self.queued -= len;
-        if let Output::Bytes(bytes) = output
+        if let ClientOutput::Bytes(bytes) = output
             && len < bytes.len()
         {
             let rest = bytes.split_off(len);
-            return Some(Output::Bytes(std::mem::replace(bytes, rest)));
+            return Some(ClientOutput::Bytes(std::mem::replace(bytes, rest)));
         }
         self.out.pop_front().map(|(_, output)| output)
     }
 
-    /// Returns true if [`Client::poll_output`] has something.
+    /// Returns true if [`SftpClient::poll_output`] has something.
     pub fn has_output(&self) -> bool {
         match (self.limit, self.out.front()) {
             (_, None) => false,
             (None, Some(_)) => true,
-            (Some(limit), Some((_, Output::Block(_)))) => self.room(limit) > 0,
-            (Some(limit), Some((_, Output::Bytes(bytes)))) => {
+            (Some(limit), Some((_, ClientOutput::Block(_)))) => self.room(limit) > 0,
+            (Some(limit), Some((_, ClientOutput::Bytes(bytes)))) => {
                 first_requests(bytes, self.room(limit).min(1)).0 > 0
             }
         }
     }
 
-    /// Withdraws a WRITE that still waits for [`Client::poll_output`]; returns false if it was sent
-    /// or copied behind other requests.
+    /// Withdraws a WRITE that still waits for [`SftpClient::poll_output`]; returns false if it was
+    /// sent or copied behind other requests.
     pub fn withdraw(&mut self, id: RequestId) -> bool {
         let Some(at) = self.out.iter().position(|(of, _)| *of == Some(id)) else {
             return false;
@@ -334,7 +334,7 @@ impl Client {
         true
     }
 
-    /// Returns the bytes that wait for [`Client::poll_output`].
+    /// Returns the bytes that wait for [`SftpClient::poll_output`].
     pub fn queued(&self) -> usize {
         self.queued
     }
@@ -356,7 +356,7 @@ impl Client {
         }
         let id = self.next;
         self.next = self.next.wrapping_add(1);
-        let pending = Pending { name, expects, len };
+        let pending = PendingRequest { name, expects, len };
         self.pending.insert(id, pending);
         if let Some(limit) = &mut self.limit {
             limit.unsent += 1;
@@ -365,12 +365,13 @@ impl Client {
     }
 
     fn gather(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let full = !matches!(self.out.back(), Some((_, Output::Bytes(b))) if b.len() < GATHER);
+        let full =
+            !matches!(self.out.back(), Some((_, ClientOutput::Bytes(b))) if b.len() < GATHER);
         if full {
             let bytes = Vec::with_capacity(512);
-            self.out.push_back((None, Output::Bytes(bytes)));
+            self.out.push_back((None, ClientOutput::Bytes(bytes)));
         }
-        if let Some((_, Output::Bytes(bytes))) = self.out.back_mut() {
+        if let Some((_, ClientOutput::Bytes(bytes))) = self.out.back_mut() {
             let before = bytes.len();
             // A second request usually means that many follow.
             if before > 0 && bytes.capacity() < GATHER {

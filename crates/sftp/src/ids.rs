@@ -1,7 +1,7 @@
 use std::fmt;
 use std::ops::BitOr;
 
-use wire::{Field, Reader, WireError};
+use wire::{Field, FieldReader, WireError};
 
 /// Identifies a request until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +72,7 @@ impl PutFlags {
 }
 
 impl<'a> Field<'a> for PutFlags {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.u32().map(Self)
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -88,7 +88,7 @@ impl BitOr for OpenFlags {
 }
 
 impl<'a> Field<'a> for OpenFlags {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.u32().map(Self)
     }
     fn write(&self, out: &mut Vec<u8>) {

@@ -1,6 +1,6 @@
 //! SFTP version 3 (draft-ietf-secsh-filexfer-02) with OpenSSH's extensions, without I/O.
 //!
-//! Client and server share one table of requests and responses; [`Client`] matches replies to
+//! Client and server share one table of requests and responses; [`SftpClient`] matches replies to
 //! requests and passes file data on as slices of the segments in which it arrived.
 //!
 //! Pure: bytes in, bytes out. All input from a server is untrusted: lengths are bounded, replies
@@ -27,16 +27,18 @@ mod tree;
 pub mod xattrs;
 
 pub use attrs::{Attrs, InodeId};
-pub use client::{Client, INIT, MAX_MESSAGE, Options, Output, SymlinkOrder};
+pub use client::{ClientOptions, ClientOutput, INIT, MAX_MESSAGE, SftpClient, SymlinkOrder};
 pub use error::Error;
 pub use ids::{OpenFlags, PutFlags, RequestId};
-pub use marker::{Greeting, MARKER_PROTOCOL, MarkerError, MarkerSearch, RemoteBinaryState, marker};
+pub use marker::{
+    MARKER_PROTOCOL, MarkerError, MarkerLine, MarkerSearch, RemoteBinaryState, marker,
+};
 pub use message::{Init, NameEntry, Names, Request, Response, Version, frame};
 pub use metadata::{HOLE, MOST_SYNCED, MetadataFlags, OWNER_NOT_SET, Parts, Told};
 pub use pieces::SegmentSlices;
-pub use reply::{GetFileReply, Handle, Name, Reply, Status, Statvfs, printable};
-pub use server_info::{Limits, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, ServerInfo};
-pub use splitter::{SplitOutput, Splitter};
+pub use reply::{GetFileReply, Handle, NameRecord, Reply, Status, Statvfs, printable};
+pub use server_info::{OPENSSH_EXTENSIONS, OUR_EXTENSIONS, ServerInfo, ServerLimits};
+pub use splitter::{MessageSplitter, SplitOutput};
 pub use status::{StatusCode, StatusText};
 pub use temp_name::{final_name_in, is_temp_name, tagged_name, temp_name};
-pub use tree::{TreeFlags, TreeStep, pack_steps};
+pub use tree::{TreeFlags, TreeRecord, pack_steps};

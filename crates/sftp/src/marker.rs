@@ -31,7 +31,7 @@ pub fn marker(protocol: u32, software: &str) -> Vec<u8> {
 
 /// Marker line that the remote command printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Greeting {
+pub enum MarkerLine {
     /// SFTP from a longhaul follows.
     Serves {
         /// Protocol version behind the marker ([`MARKER_PROTOCOL`]).
@@ -86,7 +86,7 @@ impl MarkerSearch {
     ///
     /// # Errors
     /// The marker will not come.
-    pub fn take(&mut self, input: &mut Bytes) -> Result<Option<Greeting>, MarkerError> {
+    pub fn take(&mut self, input: &mut Bytes) -> Result<Option<MarkerLine>, MarkerError> {
         let head = input.len().min(5 - self.head.len());
         self.head.extend_from_slice(&input[..head]);
         // VERSION is shorter than 64 KiB, so its length starts with two zero bytes, which no text
@@ -118,20 +118,20 @@ impl MarkerSearch {
     }
 }
 
-fn read(line: &[u8]) -> Option<Greeting> {
+fn read(line: &[u8]) -> Option<MarkerLine> {
     // A terminal set up by a start-up file may have turned the newline into CR LF.
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     for (opens, sent) in ABSENT {
         if let Some(rest) = line.strip_prefix(opens) {
             let platform = printable(rest)?;
-            return Some(Greeting::Absent { sent, platform });
+            return Some(MarkerLine::Absent { sent, platform });
         }
     }
     let words = printable(line.strip_prefix(SERVES)?)?;
     let (protocol, software) = words.split_once(' ')?;
     let digits = protocol.bytes().all(|b| b.is_ascii_digit());
     let protocol = protocol.parse().ok().filter(|_| digits)?;
-    Some(Greeting::Serves {
+    Some(MarkerLine::Serves {
         protocol,
         software: software.to_owned(),
     })
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     /// Returns the result for `bytes` that arrive in pieces of `piece`, and the bytes left over.
-    fn found(bytes: &[u8], piece: usize) -> (Result<Option<Greeting>, MarkerError>, Vec<u8>) {
+    fn found(bytes: &[u8], piece: usize) -> (Result<Option<MarkerLine>, MarkerError>, Vec<u8>) {
         let mut preamble = MarkerSearch::default();
         let mut pieces = bytes.chunks(piece);
         while let Some(piece) = pieces.next() {
@@ -164,8 +164,8 @@ mod tests {
         (Ok(None), Vec::new())
     }
 
-    fn ours() -> Greeting {
-        Greeting::Serves {
+    fn ours() -> MarkerLine {
+        MarkerLine::Serves {
             protocol: 1,
             software: "0.1.0".to_owned(),
         }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn that_there_is_none_is_said_with_the_platform() {
-        let said = |platform: &str| Greeting::Absent {
+        let said = |platform: &str| MarkerLine::Absent {
             sent: RemoteBinaryState::NoneSent,
             platform: platform.to_owned(),
         };
@@ -252,7 +252,7 @@ mod tests {
         ] {
             let (answer, _) = found(bytes, 7);
             let platform = "Linux x86_64".to_owned();
-            assert_eq!(answer, Ok(Some(Greeting::Absent { sent, platform })));
+            assert_eq!(answer, Ok(Some(MarkerLine::Absent { sent, platform })));
         }
     }
 }

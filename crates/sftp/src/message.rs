@@ -1,6 +1,6 @@
 //! Table of messages: number, name and layout of each, shared by client and server.
 
-use wire::{Field, Reader, Rest, WireError};
+use wire::{Field, FieldReader, RemainingBytes, WireError};
 
 use crate::{
     Attrs, MetadataFlags, OpenFlags, PutFlags, RequestId, StatusCode, StatusText, Told, TreeFlags,
@@ -12,7 +12,7 @@ wire::message! {
         /// The protocol version, 3.
         pub version: u32,
         /// Extension pairs; empty in practice.
-        pub extensions: Rest<'a>,
+        pub extensions: RemainingBytes<'a>,
     }
 }
 
@@ -22,7 +22,7 @@ wire::message! {
         /// The protocol version, 3.
         pub version: u32,
         /// Pairs of strings: extension name and data.
-        pub extensions: Rest<'a>,
+        pub extensions: RemainingBytes<'a>,
     }
 }
 
@@ -42,7 +42,7 @@ pub struct NameEntry<'a> {
 pub struct Names<'a>(pub Vec<NameEntry<'a>>);
 
 impl<'a> Field<'a> for Names<'a> {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         let count = r.u32()? as usize;
         // An entry takes at least two string lengths and the attribute flags.
         let mut names = Vec::with_capacity(count.min(r.left() / 12));
@@ -83,9 +83,9 @@ macro_rules! requests {
             $($(#[$pm])* $plain { $($pf: $pt),* },)*
             $($(#[$em])* $ext { $($ef: $et),* },)*
             /// An extended request that is not in the table.
-            OtherExtension { name: &'a [u8], body: Rest<'a> },
+            OtherExtension { name: &'a [u8], body: RemainingBytes<'a> },
             /// A message number that is not in the table.
-            Other { number: u8, body: Rest<'a> },
+            Other { number: u8, body: RemainingBytes<'a> },
         }
 
         impl<'a> Request<'a> {
@@ -140,7 +140,7 @@ macro_rules! requests {
             /// WRITE: Go's pkg/sftp 1.13.5 (rclone 1.60) sends its whole buffer after a correct
             /// data length, and sftp-server.c ignores what follows the data.
             pub fn decode(bytes: &'a [u8]) -> Result<(RequestId, Self), WireError> {
-                let mut r = Reader::new(bytes);
+                let mut r = FieldReader::new(bytes);
                 let number = r.u8()?;
                 let id = RequestId(r.u32()?);
                 let request = match number {
@@ -155,10 +155,10 @@ macro_rules! requests {
                                 fields!(r, $($ef),*);
                                 Self::$ext { $($ef),* }
                             })*
-                            _ => Self::OtherExtension { name, body: Rest(r.rest()) },
+                            _ => Self::OtherExtension { name, body: RemainingBytes(r.rest()) },
                         }
                     }
-                    _ => Self::Other { number, body: Rest(r.rest()) },
+                    _ => Self::Other { number, body: RemainingBytes(r.rest()) },
                 };
                 if !matches!(request, Self::Write { .. }) {
                     r.finish()?;
@@ -208,7 +208,7 @@ requests! {
         /// Returns the target of a symlink.
         Readlink = 19 "READLINK" -> Names { path: &'a [u8] }
         /// Creates a symlink. The draft has linkpath before targetpath, OpenSSH the reverse (its
-        /// PROTOCOL section 4.1); see [`crate::Client::symlink`].
+        /// PROTOCOL section 4.1); see [`crate::SftpClient::symlink`].
         Symlink = 20 "SYMLINK" -> Status { first: &'a [u8], second: &'a [u8] }
     }
     extended {
@@ -247,7 +247,8 @@ requests! {
         /// Returns a whole file of at most `len` bytes, or only the attributes of a longer or other
         /// one.
         GetFile = "get-file@longhaul" -> File { path: &'a [u8], len: u32 }
-        /// PutFile with compressed `data` that decompresses to `len` bytes ([`crate::packed`]).
+        /// PutFileRequest with compressed `data` that decompresses to `len` bytes
+        /// ([`crate::packed`]).
         PutFileZstd = "put-file-zstd@longhaul" -> Status {
             path: &'a [u8], flags: PutFlags, tag: u64, mode: u32, attrs: Attrs, len: u32,
             data: &'a [u8]
@@ -286,7 +287,7 @@ requests! {
         }
         /// Flushes the files at these paths to disk, as fsync(2): strings up to the end of the
         /// message, at most [`crate::MOST_SYNCED`].
-        FsyncSet = "fsync-set@longhaul" -> Status { paths: Rest<'a> }
+        FsyncSet = "fsync-set@longhaul" -> Status { paths: RemainingBytes<'a> }
         /// Makes the server resolve all further paths below this directory from a descriptor of it,
         /// without following symlinks.
         HoldRoot = "hold-root@longhaul" -> Status { path: &'a [u8] }
@@ -340,7 +341,7 @@ macro_rules! responses {
         pub enum Response<'a> {
             $($(#[$meta])* $variant { $($f: $t),* },)*
             /// A message number that is not in the table.
-            Other { number: u8, body: Rest<'a> },
+            Other { number: u8, body: RemainingBytes<'a> },
         }
 
         impl<'a> Response<'a> {
@@ -374,7 +375,7 @@ macro_rules! responses {
 
             /// Decodes a message without its length; trailing bytes are an error.
             pub fn decode(bytes: &'a [u8]) -> Result<(RequestId, Self), WireError> {
-                let mut r = Reader::new(bytes);
+                let mut r = FieldReader::new(bytes);
                 let number = r.u8()?;
                 let id = RequestId(r.u32()?);
                 let response = match number {
@@ -382,7 +383,7 @@ macro_rules! responses {
                         fields!(r, $($f),*);
                         Self::$variant { $($f),* }
                     })*
-                    _ => Self::Other { number, body: Rest(r.rest()) },
+                    _ => Self::Other { number, body: RemainingBytes(r.rest()) },
                 };
                 r.finish()?;
                 Ok((id, response))
@@ -403,7 +404,7 @@ responses! {
     /// Attributes of a file.
     Attrs = 105 "ATTRS" { attrs: Attrs }
     /// The result of an extension.
-    ExtendedReply = 201 "EXTENDED_REPLY" { body: Rest<'a> }
+    ExtendedReply = 201 "EXTENDED_REPLY" { body: RemainingBytes<'a> }
 }
 
 impl Response<'_> {
@@ -452,7 +453,7 @@ impl Response<'_> {
         read: impl FnOnce(&mut Vec<u8>) -> Result<bool, E>,
     ) -> Result<(), E> {
         let start = out.len();
-        let body = Rest(&[]);
+        let body = RemainingBytes(&[]);
         Response::ExtendedReply { body }.encode(id, out);
         attrs.write(out);
         let there = out.len();
@@ -481,7 +482,7 @@ impl Response<'_> {
         out: &mut Vec<u8>,
     ) {
         let start = out.len();
-        let body = Rest(&[]);
+        let body = RemainingBytes(&[]);
         Response::ExtendedReply { body }.encode(id, out);
         attrs.write(out);
         out.push(PACKED_FILE);
@@ -540,7 +541,7 @@ mod tests {
         });
         round_trip(Request::Limits {});
         round_trip(Request::FsyncSet {
-            paths: Rest(b"\0\0\0\x01a\0\0\0\x02/b"),
+            paths: RemainingBytes(b"\0\0\0\x01a\0\0\0\x02/b"),
         });
         round_trip(Request::CopyData {
             from: b"1",
@@ -551,7 +552,7 @@ mod tests {
         });
         round_trip(Request::OtherExtension {
             name: b"x@y",
-            body: Rest(b"zz"),
+            body: RemainingBytes(b"zz"),
         });
     }
 

@@ -1,7 +1,7 @@
 //! Flags and constants of the requests about file metadata.
 
 use serde::{Deserialize, Serialize};
-use wire::{Field, Reader, WireError};
+use wire::{Field, FieldReader, WireError};
 
 /// Length in a reply to read-sparse@longhaul that marks a hole, whose length follows. No compressed
 /// block has length 0.
@@ -50,7 +50,7 @@ macro_rules! bits {
         }
 
         impl<'a> Field<'a> for $name {
-            fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+            fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
                 r.u32().map(Self)
             }
             fn write(&self, out: &mut Vec<u8>) {

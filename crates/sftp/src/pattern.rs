@@ -3,21 +3,21 @@
 
 /// Component of a remote path, which may be a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Component {
+pub enum PathComponent {
     /// Literal name.
     Name(Vec<u8>),
     /// Pattern in the syntax of [`fast_glob`].
-    Pattern(Pattern),
+    Pattern(NamePattern),
 }
 
 /// Pattern for one component.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub struct NamePattern {
     glob: Vec<u8>,
     dot: bool,
 }
 
-impl Pattern {
+impl NamePattern {
     /// True if the pattern matches `name`.
     pub fn matches(&self, name: &[u8]) -> bool {
         (self.dot || !name.starts_with(b".")) && fast_glob::glob_match(&self.glob, name)
@@ -26,11 +26,11 @@ impl Pattern {
 
 /// Splits `path` at its slashes. Returns `None` if it contains no pattern. An absolute path begins
 /// with an empty name.
-pub fn parse(path: &[u8]) -> Option<Vec<Component>> {
-    let components: Vec<Component> = path.split(|b| *b == b'/').map(component).collect();
+pub fn parse(path: &[u8]) -> Option<Vec<PathComponent>> {
+    let components: Vec<PathComponent> = path.split(|b| *b == b'/').map(component).collect();
     components
         .iter()
-        .any(|c| matches!(c, Component::Pattern(_)))
+        .any(|c| matches!(c, PathComponent::Pattern(_)))
         .then_some(components)
 }
 
@@ -47,9 +47,9 @@ pub fn unescape(path: &[u8]) -> Vec<u8> {
     plain
 }
 
-fn component(text: &[u8]) -> Component {
+fn component(text: &[u8]) -> PathComponent {
     if !is_pattern(text) {
-        return Component::Name(unescape(text));
+        return PathComponent::Name(unescape(text));
     }
     let mut glob = Vec::with_capacity(text.len() + 4);
     let mut bytes = text.iter().copied().peekable();
@@ -80,7 +80,7 @@ fn component(text: &[u8]) -> Component {
         }
     }
     let dot = text.starts_with(b".");
-    Component::Pattern(Pattern { glob, dot })
+    PathComponent::Pattern(NamePattern { glob, dot })
 }
 
 fn is_pattern(text: &[u8]) -> bool {
@@ -106,8 +106,8 @@ mod tests {
 
     fn matches(pattern: &str, name: &str) -> bool {
         match component(pattern.as_bytes()) {
-            Component::Pattern(pattern) => pattern.matches(name.as_bytes()),
-            Component::Name(own) => own == name.as_bytes(),
+            PathComponent::Pattern(pattern) => pattern.matches(name.as_bytes()),
+            PathComponent::Name(own) => own == name.as_bytes(),
         }
     }
 
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_match() {
-        let Component::Pattern(pattern) = component(b"\xff*") else {
+        let PathComponent::Pattern(pattern) = component(b"\xff*") else {
             panic!("a pattern");
         };
         assert!(pattern.matches(b"\xff\xfe"));

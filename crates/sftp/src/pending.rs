@@ -1,16 +1,16 @@
 use bytes::Bytes;
-use wire::{Field, Reader};
+use wire::{Field, FieldReader};
 
 use crate::message::{PACKED_FILE, ReplyKind};
 use crate::reply::{numbers, strings};
 use crate::{
-    Attrs, Error, GetFileReply, HOLE, Handle, Limits, Name, Parts, Reply, Response, Status,
-    Statvfs, printable,
+    Attrs, Error, GetFileReply, HOLE, Handle, NameRecord, Parts, Reply, Response, ServerLimits,
+    Status, Statvfs, printable,
 };
 
 /// A request that waits for its reply.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     pub(crate) name: &'static str,
     pub(crate) expects: ReplyKind,
     /// Maximum bytes of data in the reply to READ or get-file.
@@ -22,7 +22,7 @@ pub(crate) struct Pending {
 /// # Errors
 /// The reply is of another kind, malformed or too long.
 pub(crate) fn fit(
-    pending: &Pending,
+    pending: &PendingRequest,
     message: &Bytes,
     response: Response<'_>,
     malformed: impl Fn(wire::WireError) -> Error,
@@ -50,7 +50,7 @@ pub(crate) fn fit(
             names
                 .0
                 .into_iter()
-                .map(|name| Name {
+                .map(|name| NameRecord {
                     filename: name.filename.to_vec(),
                     attrs: name.attrs,
                 })
@@ -66,7 +66,7 @@ pub(crate) fn fit(
 
 /// Converts the body of an EXTENDED_REPLY to the reply that its request expects.
 fn extended(
-    pending: &Pending,
+    pending: &PendingRequest,
     message: &Bytes,
     number: u8,
     body: &[u8],
@@ -74,9 +74,9 @@ fn extended(
 ) -> Result<Reply, Error> {
     Ok(match pending.expects {
         ReplyKind::Statvfs => Reply::Statvfs(whole::<Statvfs>(body).map_err(malformed)?),
-        ReplyKind::Limits => Reply::Limits(whole::<Limits>(body).map_err(malformed)?),
+        ReplyKind::Limits => Reply::Limits(whole::<ServerLimits>(body).map_err(malformed)?),
         ReplyKind::UsersGroups => {
-            let mut r = Reader::new(body);
+            let mut r = FieldReader::new(body);
             let users = r.string().and_then(strings).map_err(&malformed)?;
             let groups = r.string().and_then(strings).map_err(&malformed)?;
             r.finish().map_err(malformed)?;
@@ -87,7 +87,7 @@ fn extended(
         }
         ReplyKind::Tree => Reply::Tree(crate::tree::steps(body).map_err(malformed)?),
         ReplyKind::Packed | ReplyKind::Sparse => {
-            let mut r = Reader::new(body);
+            let mut r = FieldReader::new(body);
             let len = r.u32().map_err(&malformed)?;
             if (pending.expects, len) == (ReplyKind::Sparse, HOLE) {
                 let len = r.u64().map_err(&malformed)?;
@@ -107,14 +107,14 @@ fn extended(
         }
         ReplyKind::Xattrs => Reply::Xattrs(crate::xattrs::read(body).map_err(malformed)?),
         ReplyKind::Set => {
-            let mut r = Reader::new(body);
+            let mut r = FieldReader::new(body);
             let not_kept = Parts(r.u32().map_err(&malformed)?);
             let why = printable(r.string().map_err(&malformed)?, 256);
             r.finish().map_err(malformed)?;
             Reply::Set { not_kept, why }
         }
         ReplyKind::Ids => {
-            let mut r = Reader::new(body);
+            let mut r = FieldReader::new(body);
             let users = r.string().and_then(numbers).map_err(&malformed)?;
             let groups = r.string().and_then(numbers).map_err(&malformed)?;
             r.finish().map_err(malformed)?;
@@ -128,12 +128,12 @@ fn extended(
 /// Reads a reply to get-file: attributes, a flag and the data. A reply to get-file-zstd may have
 /// the decompressed length and compressed data instead.
 fn file(
-    pending: &Pending,
+    pending: &PendingRequest,
     message: &Bytes,
     body: &[u8],
     malformed: impl Fn(wire::WireError) -> Error,
 ) -> Result<GetFileReply, Error> {
-    let mut r = Reader::new(body);
+    let mut r = FieldReader::new(body);
     let attrs = Attrs::read(&mut r).map_err(&malformed)?;
     let how = r.u8().map_err(&malformed)?;
     let packed = match (pending.expects, how) {
@@ -160,7 +160,7 @@ fn file(
     })
 }
 
-fn wrong(pending: &Pending, reply: u8) -> Error {
+fn wrong(pending: &PendingRequest, reply: u8) -> Error {
     Error::WrongReply {
         request: pending.name,
         reply,
@@ -168,7 +168,7 @@ fn wrong(pending: &Pending, reply: u8) -> Error {
 }
 
 fn whole<'a, T: Field<'a>>(bytes: &'a [u8]) -> Result<T, wire::WireError> {
-    let mut r = Reader::new(bytes);
+    let mut r = FieldReader::new(bytes);
     let value = T::read(&mut r)?;
     r.finish()?;
     Ok(value)

@@ -5,7 +5,8 @@ use std::ops::Deref;
 
 use bytes::{Bytes, BytesMut};
 
-/// Size in bytes of a receive segment (`sys::Segments`); a slice keeps its whole segment allocated.
+/// Size in bytes of a receive segment (`sys::ReceiveSegments`); a slice keeps its whole segment
+/// allocated.
 const SEGMENT: usize = (1 << 20) + (260 << 10);
 /// Memory that slices may keep beyond twice their own bytes.
 const MORE: usize = 3 * SEGMENT;

@@ -1,9 +1,9 @@
 use std::fmt;
 
 use bytes::Bytes;
-use wire::{Field, Reader, WireError};
+use wire::{Field, FieldReader, WireError};
 
-use crate::{Attrs, Limits, Parts, StatusCode, TreeStep};
+use crate::{Attrs, Parts, ServerLimits, StatusCode, TreeRecord};
 
 /// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,13 +22,13 @@ pub enum Reply {
         last: bool,
     },
     /// Reply to READDIR, REALPATH, READLINK, expand-path and home-directory.
-    Names(Vec<Name>),
+    Names(Vec<NameRecord>),
     /// Reply to STAT, LSTAT and FSTAT.
     Attrs(Attrs),
     /// Reply to statvfs and fstatvfs.
     Statvfs(Statvfs),
     /// Reply to limits; [`crate::ServerInfo`] keeps it too.
-    Limits(Limits),
+    Limits(ServerLimits),
     /// Reply to users-groups-by-id: names in the order of the IDs, empty if unknown.
     UsersGroups {
         /// User names.
@@ -39,7 +39,7 @@ pub enum Reply {
     /// Reply to get-file.
     File(GetFileReply),
     /// Reply to list-tree.
-    Tree(Vec<TreeStep>),
+    Tree(Vec<TreeRecord>),
     /// Compressed reply to READ; it decompresses to at most the requested length.
     Packed {
         /// Decompressed length in bytes that the server declares.
@@ -149,7 +149,7 @@ impl Handle {
 
 /// An entry of a directory, or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct NameRecord {
     /// File name or path as the server sent it, unchecked.
     pub filename: Vec<u8>,
     /// Attributes from the server.
@@ -175,7 +175,7 @@ pub struct Statvfs {
 }
 
 impl<'a> Field<'a> for Statvfs {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         Ok(Self {
             block: r.u64()?,
             fragment: r.u64()?,
@@ -210,8 +210,8 @@ impl<'a> Field<'a> for Statvfs {
     }
 }
 
-impl<'a> Field<'a> for Limits {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+impl<'a> Field<'a> for ServerLimits {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         Ok(Self {
             packet: r.u64()?,
             read: r.u64()?,
@@ -228,7 +228,7 @@ impl<'a> Field<'a> for Limits {
 
 /// Decodes a sequence of strings, as users-groups-by-id returns it.
 pub(crate) fn strings(bytes: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
-    let mut r = Reader::new(bytes);
+    let mut r = FieldReader::new(bytes);
     let mut found = Vec::new();
     while r.left() > 0 {
         found.push(r.string()?.to_vec());
@@ -238,7 +238,7 @@ pub(crate) fn strings(bytes: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
 
 /// Decodes a sequence of uint32s, as ids-by-name returns it.
 pub(crate) fn numbers(bytes: &[u8]) -> Result<Vec<u32>, WireError> {
-    let mut r = Reader::new(bytes);
+    let mut r = FieldReader::new(bytes);
     let mut found = Vec::new();
     while r.left() > 0 {
         found.push(r.u32()?);

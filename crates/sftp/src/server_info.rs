@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use wire::{Reader, WireError};
+use wire::{FieldReader, WireError};
 
 /// Version, extensions and limits of a server; can be stored to predict them for the next
 /// connection.
@@ -10,12 +10,12 @@ pub struct ServerInfo {
     /// Extension names and data, in the server's order.
     pub extensions: Vec<(Vec<u8>, Vec<u8>)>,
     /// Reply to limits@openssh.com, if it was sent.
-    pub limits: Option<Limits>,
+    pub limits: Option<ServerLimits>,
 }
 
 /// Reply to limits@openssh.com (OpenSSH's PROTOCOL section 4.8); 0 means no known limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Maximum length of a message in bytes.
     pub packet: u64,
     /// Maximum bytes in the reply to a READ.
@@ -84,7 +84,7 @@ impl ServerInfo {
     }
 
     pub(crate) fn read_extensions(bytes: &[u8]) -> Result<Extensions, WireError> {
-        let mut r = Reader::new(bytes);
+        let mut r = FieldReader::new(bytes);
         let mut extensions = Vec::new();
         while r.left() > 0 && extensions.len() < MAX_EXTENSIONS {
             extensions.push((r.string()?.to_vec(), r.string()?.to_vec()));

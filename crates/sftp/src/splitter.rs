@@ -5,36 +5,36 @@ use crate::{Error, Request, SegmentSlices};
 /// Splits a stream of segments into messages and allocates for one message at a time.
 ///
 /// A message that lies in one segment is returned as a slice of it. Others are gathered, except for
-/// file data: a splitter made with [`Splitter::streaming_data`] passes on the data of DATA as it
-/// arrives, since a reply of 255 KiB spans eight channel packets, and joining them would cost a
-/// pass over memory. For the same reason [`Splitter::streaming_writes`] leaves the data of a WRITE
-/// in its segments.
+/// file data: a splitter made with [`MessageSplitter::streaming_data`] passes on the data of DATA
+/// as it arrives, since a reply of 255 KiB spans eight channel packets, and joining them would cost
+/// a pass over memory. For the same reason [`MessageSplitter::streaming_writes`] leaves the data of
+/// a WRITE in its segments.
 #[derive(Debug)]
-pub struct Splitter {
+pub struct MessageSplitter {
     bound: u32,
-    streaming: Streaming,
+    streaming: StreamingMode,
     partial: Vec<u8>,
     /// Data of a WRITE that is still arriving.
     data: SegmentSlices,
-    state: State,
+    state: SplitterState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Streaming {
+enum StreamingMode {
     Nothing,
     Data,
     Writes { longest: u32 },
 }
 
 #[derive(Debug)]
-enum State {
+enum SplitterState {
     Header,
     Message { end: usize },
     Write { end: usize, have: usize },
     Data { id: u32, total: u32, at: u32 },
 }
 
-/// Result of a [`Splitter`].
+/// Result of a [`MessageSplitter`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SplitOutput {
     /// A whole message without its length.
@@ -66,31 +66,31 @@ const DATA: u8 = 103;
 /// Bytes in front of the data of DATA: length, number, request ID and data length.
 const DATA_HEADER: usize = 13;
 
-impl Splitter {
+impl MessageSplitter {
     /// Creates a splitter that gathers every message; a message above `bound` bytes is an error.
     pub fn new(bound: u32) -> Self {
         Self {
             bound,
-            streaming: Streaming::Nothing,
+            streaming: StreamingMode::Nothing,
             partial: Vec::new(),
             data: SegmentSlices::new(SMALL, usize::MAX),
-            state: State::Header,
+            state: SplitterState::Header,
         }
     }
 
     /// Creates a splitter that passes on the data of DATA as it arrives.
     pub fn streaming_data(bound: u32) -> Self {
         Self {
-            streaming: Streaming::Data,
+            streaming: StreamingMode::Data,
             ..Self::new(bound)
         }
     }
 
-    /// Creates a splitter that returns a WRITE in several pieces as [`SplitOutput::Write`]. A WRITE may
-    /// have up to `writes` bytes, since it is not gathered.
+    /// Creates a splitter that returns a WRITE in several pieces as [`SplitOutput::Write`]. A WRITE
+    /// may have up to `writes` bytes, since it is not gathered.
     pub fn streaming_writes(bound: u32, writes: u32) -> Self {
         Self {
-            streaming: Streaming::Writes {
+            streaming: StreamingMode::Writes {
                 longest: writes.max(bound),
             },
             ..Self::new(bound)
@@ -99,14 +99,14 @@ impl Splitter {
 
     /// Returns true if a message has begun and is not yet complete.
     pub fn is_within(&self) -> bool {
-        !self.partial.is_empty() || !matches!(self.state, State::Header)
+        !self.partial.is_empty() || !matches!(self.state, SplitterState::Header)
     }
 
     /// Returns the WRITE whose data is arriving, with empty data, and the number of data bytes
     /// still to come. `None` if part of the data has already arrived, or if more than the data
     /// follows in the message.
     pub fn arriving(&self) -> Option<(Request<'_>, usize)> {
-        let State::Write { end, have } = self.state else {
+        let SplitterState::Write { end, have } = self.state else {
             return None;
         };
         if self.write_head() != Some(self.partial.len()) || !self.data.is_empty() {
@@ -123,18 +123,18 @@ impl Splitter {
         all.then_some((write, end - have))
     }
 
-    /// Skips `n` bytes of the data reported by [`Splitter::arriving`], which the caller read from
-    /// the connection itself; the piece will have the bytes behind them.
+    /// Skips `n` bytes of the data reported by [`MessageSplitter::arriving`], which the caller read
+    /// from the connection itself; the piece will have the bytes behind them.
     pub fn skip(&mut self, n: usize) {
-        if let State::Write { end, have } = &mut self.state {
+        if let SplitterState::Write { end, have } = &mut self.state {
             *have = have.saturating_add(n).min(*end);
         }
     }
 
     /// Returns true if all data of the last WRITE was received or skipped, so that
-    /// [`Splitter::next`] returns it.
+    /// [`MessageSplitter::next`] returns it.
     pub fn is_at_end(&self) -> bool {
-        matches!(self.state, State::Write { end, have } if end == have)
+        matches!(self.state, SplitterState::Write { end, have } if end == have)
     }
 
     /// Returns the next piece from earlier leftovers and the front of `input`; `None` once `input`
@@ -145,12 +145,12 @@ impl Splitter {
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<SplitOutput>, Error> {
         loop {
             match self.state {
-                State::Header => {
+                SplitterState::Header => {
                     if !self.header(input)? {
                         return Ok(None);
                     }
-                    if let State::Data { id, total: 0, .. } = self.state {
-                        self.state = State::Header;
+                    if let SplitterState::Data { id, total: 0, .. } = self.state {
+                        self.state = SplitterState::Header;
                         return Ok(Some(SplitOutput::Data {
                             id,
                             total: 0,
@@ -159,9 +159,9 @@ impl Splitter {
                         }));
                     }
                 }
-                State::Message { end } => return Ok(self.message(end, input)),
-                State::Write { end, have } => return self.write(end, have, input),
-                State::Data { id, total, at } => {
+                SplitterState::Message { end } => return Ok(self.message(end, input)),
+                SplitterState::Write { end, have } => return self.write(end, have, input),
+                SplitterState::Data { id, total, at } => {
                     if input.is_empty() {
                         return Ok(None);
                     }
@@ -171,9 +171,9 @@ impl Splitter {
                     // `take` is at most `left`, a u32.
                     let next = at + take as u32;
                     self.state = if next == total {
-                        State::Header
+                        SplitterState::Header
                     } else {
-                        State::Data {
+                        SplitterState::Data {
                             id,
                             total,
                             at: next,
@@ -201,14 +201,14 @@ impl Splitter {
             let length = be32(&head, 0);
             // The message number in the next byte decides the bound.
             let bound = match self.streaming {
-                Streaming::Writes { longest } if have == 4 || head[4] == WRITE => longest,
+                StreamingMode::Writes { longest } if have == 4 || head[4] == WRITE => longest,
                 _ => self.bound,
             };
             if length == 0 || length > bound {
                 return Err(Error::Length { length, bound });
             }
         }
-        let is_data = self.streaming == Streaming::Data && head[4] == DATA && have > 4;
+        let is_data = self.streaming == StreamingMode::Data && head[4] == DATA && have > 4;
         if have < 5 || (is_data && have < DATA_HEADER) {
             self.partial.extend_from_slice(input);
             input.clear();
@@ -222,7 +222,7 @@ impl Splitter {
             }
             input.advance(DATA_HEADER - self.partial.len());
             self.partial.clear();
-            self.state = State::Data {
+            self.state = SplitterState::Data {
                 id: be32(&head, 5),
                 total,
                 at: 0,
@@ -231,13 +231,13 @@ impl Splitter {
         }
         let end = 4 + length as usize;
         let whole = self.partial.is_empty() && input.len() >= end;
-        let streams = matches!(self.streaming, Streaming::Writes { .. });
+        let streams = matches!(self.streaming, StreamingMode::Writes { .. });
         self.state = match streams && head[4] == WRITE && !whole {
-            true => State::Write {
+            true => SplitterState::Write {
                 end,
                 have: self.partial.len(),
             },
-            false => State::Message { end },
+            false => SplitterState::Message { end },
         };
         Ok(true)
     }
@@ -257,7 +257,7 @@ impl Splitter {
                 None => (9 + 4).min(end),
             };
             if input.is_empty() {
-                self.state = State::Write { end, have };
+                self.state = SplitterState::Write { end, have };
                 return Ok(None);
             }
             let take = input.len().min(wanted - have);
@@ -270,10 +270,10 @@ impl Splitter {
             have += take;
         }
         if have < end {
-            self.state = State::Write { end, have };
+            self.state = SplitterState::Write { end, have };
             return Ok(None);
         }
-        self.state = State::Header;
+        self.state = SplitterState::Header;
         if self.write_head() != Some(self.partial.len()) {
             return Err(Error::DataLength);
         }
@@ -305,7 +305,7 @@ impl Splitter {
         if self.partial.is_empty() && input.len() >= end {
             let mut message = input.split_to(end);
             message.advance(4);
-            self.state = State::Header;
+            self.state = SplitterState::Header;
             return Some(SplitOutput::Message(message));
         }
         let take = input.len().min(end - self.partial.len());
@@ -318,7 +318,7 @@ impl Splitter {
         }
         let mut message = Bytes::from(std::mem::take(&mut self.partial));
         message.advance(4);
-        self.state = State::Header;
+        self.state = SplitterState::Header;
         Some(SplitOutput::Message(message))
     }
 }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     /// Returns everything that a splitter finds in `bytes` cut into `step`s, with the data joined.
-    fn split(mut splitter: Splitter, bytes: &[u8], step: usize) -> Vec<(u32, Vec<u8>)> {
+    fn split(mut splitter: MessageSplitter, bytes: &[u8], step: usize) -> Vec<(u32, Vec<u8>)> {
         let mut found: Vec<(u32, Vec<u8>)> = Vec::new();
         for chunk in bytes.chunks(step) {
             let mut input = Bytes::copy_from_slice(chunk);
@@ -391,13 +391,16 @@ mod tests {
     #[test]
     fn fragments_of_any_size_give_the_same_messages() {
         let bytes = stream();
-        let whole = split(Splitter::streaming_data(1000), &bytes, bytes.len());
+        let whole = split(MessageSplitter::streaming_data(1000), &bytes, bytes.len());
         assert_eq!(whole.len(), 4);
         assert_eq!(whole[1], (2, b"0123456789".to_vec()));
         assert_eq!(whole[2], (3, Vec::new()));
         for step in 1..bytes.len() {
-            assert_eq!(split(Splitter::streaming_data(1000), &bytes, step), whole);
-            assert_eq!(split(Splitter::new(1000), &bytes, step).len(), 4);
+            assert_eq!(
+                split(MessageSplitter::streaming_data(1000), &bytes, step),
+                whole
+            );
+            assert_eq!(split(MessageSplitter::new(1000), &bytes, step).len(), 4);
         }
     }
 
@@ -415,7 +418,7 @@ mod tests {
             .encode(RequestId(n), &mut bytes);
             Request::Close { handle }.encode(RequestId(n), &mut bytes);
         }
-        let whole = split(Splitter::new(20_000), &bytes, bytes.len());
+        let whole = split(MessageSplitter::new(20_000), &bytes, bytes.len());
         assert_eq!(whole.len(), 8);
         for step in [
             1,
@@ -432,7 +435,11 @@ mod tests {
             9999,
             bytes.len(),
         ] {
-            let streamed = split(Splitter::streaming_writes(1000, 20_000), &bytes, step);
+            let streamed = split(
+                MessageSplitter::streaming_writes(1000, 20_000),
+                &bytes,
+                step,
+            );
             assert_eq!(streamed, whole, "{step}");
         }
     }
@@ -451,7 +458,7 @@ mod tests {
             .encode(RequestId(n), &mut bytes);
         }
         for (skipped, came) in [(200, 0), (1, 199), (199, 1), (120, 80)] {
-            let mut splitter = Splitter::streaming_writes(500, 1000);
+            let mut splitter = MessageSplitter::streaming_writes(500, 1000);
             let mut input = Bytes::from(bytes.clone());
             for n in 0..29 {
                 assert_eq!(splitter.arriving(), None, "after {n}");
@@ -480,14 +487,14 @@ mod tests {
             assert!(matches!(next, Ok(Some(SplitOutput::Message(_)))));
         }
         // Part of the data has arrived already, or more than the data follows.
-        let mut splitter = Splitter::streaming_writes(500, 1000);
+        let mut splitter = MessageSplitter::streaming_writes(500, 1000);
         assert_eq!(
             splitter.next(&mut Bytes::from(bytes[..30].to_vec())),
             Ok(None)
         );
         assert_eq!(splitter.arriving(), None);
         bytes[28] -= 1;
-        let mut splitter = Splitter::streaming_writes(500, 1000);
+        let mut splitter = MessageSplitter::streaming_writes(500, 1000);
         assert_eq!(
             splitter.next(&mut Bytes::from(bytes[..29].to_vec())),
             Ok(None)
@@ -506,12 +513,12 @@ mod tests {
             };
             let mut bytes = Vec::new();
             write.encode(RequestId(1), &mut bytes);
-            let new = || Splitter::streaming_writes(1000, 3100);
+            let new = || MessageSplitter::streaming_writes(1000, 3100);
             assert_eq!(split(new(), &bytes, step).len(), 1, "{step}");
             for (kind, writes) in [(3, 3100), (6, 2999), (103, 3100)] {
                 let mut bytes = bytes.clone();
                 bytes[4] = kind;
-                let mut splitter = Splitter::streaming_writes(1000, writes);
+                let mut splitter = MessageSplitter::streaming_writes(1000, writes);
                 let refused = bytes.chunks(step).any(|part| {
                     let mut part = Bytes::copy_from_slice(part);
                     matches!(splitter.next(&mut part), Err(Error::Length { .. }))
@@ -533,14 +540,14 @@ mod tests {
             }
             .encode(RequestId(1), &mut bytes);
             bytes[25..29].copy_from_slice(&wrong.to_be_bytes());
-            let mut splitter = Splitter::streaming_writes(500, 1000);
+            let mut splitter = MessageSplitter::streaming_writes(500, 1000);
             let mut first = Bytes::copy_from_slice(&bytes[..50]);
             assert_eq!(splitter.next(&mut first), Ok(None));
             let mut rest = Bytes::copy_from_slice(&bytes[50..]);
             assert_eq!(splitter.next(&mut rest), Err(Error::DataLength));
             // A handle longer than its message.
             bytes[9..13].copy_from_slice(&wrong.max(200).to_be_bytes());
-            let mut splitter = Splitter::streaming_writes(500, 1000);
+            let mut splitter = MessageSplitter::streaming_writes(500, 1000);
             let mut first = Bytes::copy_from_slice(&bytes[..50]);
             assert_eq!(splitter.next(&mut first), Ok(None));
             let mut rest = Bytes::copy_from_slice(&bytes[50..]);
@@ -561,7 +568,7 @@ mod tests {
             .encode(RequestId(1), &mut bytes);
             bytes[25..29].copy_from_slice(&said.to_be_bytes());
             for step in [1, 30, 50, 99] {
-                let mut splitter = Splitter::streaming_writes(500, 1000);
+                let mut splitter = MessageSplitter::streaming_writes(500, 1000);
                 let mut found = Vec::new();
                 for chunk in bytes.chunks(step) {
                     let mut input = Bytes::copy_from_slice(chunk);
@@ -594,7 +601,7 @@ mod tests {
     #[test]
     fn a_write_that_comes_in_little_pieces_does_not_keep_all_they_lay_in() {
         let bytes = large_write();
-        let mut splitter = Splitter::streaming_writes(1 << 18, (1 << 20) + 1024);
+        let mut splitter = MessageSplitter::streaming_writes(1 << 18, (1 << 20) + 1024);
         let mut segments = Vec::new();
         for part in bytes[..bytes.len() - 1].chunks(8 << 10) {
             let segment = Bytes::from([part, &[0; 1 << 20]].concat());
@@ -620,7 +627,7 @@ mod tests {
             (255 << 10, 900_000),
             (16 << 10, 800_000),
         ] {
-            let mut splitter = Splitter::streaming_writes(1 << 18, (1 << 20) + 1024);
+            let mut splitter = MessageSplitter::streaming_writes(1 << 18, (1 << 20) + 1024);
             let (mut places, mut found) = (Vec::new(), None);
             for segment in bytes.chunks(segment) {
                 let mut segment = Bytes::copy_from_slice(segment);
@@ -642,7 +649,7 @@ mod tests {
     fn an_announced_length_over_the_bound_fails_at_once() {
         let mut input = Bytes::from_static(&[0, 4, 0, 1]);
         assert_eq!(
-            Splitter::new(0x40000).next(&mut input),
+            MessageSplitter::new(0x40000).next(&mut input),
             Err(Error::Length {
                 length: 0x40001,
                 bound: 0x40000
@@ -657,7 +664,7 @@ mod tests {
         bytes[12] = 2;
         let mut input = Bytes::from(bytes);
         assert_eq!(
-            Splitter::streaming_data(100).next(&mut input),
+            MessageSplitter::streaming_data(100).next(&mut input),
             Err(Error::DataLength)
         );
     }

@@ -1,4 +1,4 @@
-use wire::{Field, Reader, WireError};
+use wire::{Field, FieldReader, WireError};
 
 /// Status code, SSH_FX_* (draft-ietf-secsh-filexfer-02 section 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +42,7 @@ impl StatusCode {
 }
 
 impl<'a> Field<'a> for StatusCode {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.u32().map(Self)
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -58,7 +58,7 @@ pub struct StatusText<'a> {
 }
 
 impl<'a> Field<'a> for StatusText<'a> {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         if r.left() == 0 {
             return Ok(Self::default());
         }

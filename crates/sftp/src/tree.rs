@@ -2,10 +2,10 @@
 
 use std::ops::BitOr;
 
-use wire::{Field, Reader, WireError};
+use wire::{Field, FieldReader, WireError};
 
 use crate::packed::BlockDecompressor;
-use crate::{Attrs, Name, StatusCode};
+use crate::{Attrs, NameRecord, StatusCode};
 
 /// Flags of list-tree@longhaul.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl BitOr for TreeFlags {
 }
 
 impl<'a> Field<'a> for TreeFlags {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.u32().map(Self)
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -50,11 +50,11 @@ impl<'a> Field<'a> for TreeFlags {
 
 /// One step of a walk through a directory tree, which starts in its top directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TreeStep {
+pub enum TreeRecord {
     /// An entry of the current directory that is not entered.
-    Entry(Name),
+    Entry(NameRecord),
     /// A subdirectory, which becomes the current directory.
-    Enter(Name),
+    Enter(NameRecord),
     /// End of the current directory: its parent becomes the current directory again.
     Leave,
     /// The current directory cannot be listed, or not completely; its `Leave` follows. The text is
@@ -80,8 +80,8 @@ const PACKED: u8 = 6;
 /// memory here.
 const MOST: usize = 16 * 1024;
 
-impl<'a> Field<'a> for TreeStep {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+impl<'a> Field<'a> for TreeRecord {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         let kind = r.u8()?;
         Ok(match kind {
             ENTRY => Self::Entry(name(r)?),
@@ -121,7 +121,7 @@ impl<'a> Field<'a> for TreeStep {
     }
 }
 
-impl TreeStep {
+impl TreeRecord {
     /// Appends an entry of the current directory, or the step into it if `enters`.
     pub fn write_entry(filename: &[u8], attrs: &Attrs, enters: bool, out: &mut Vec<u8>) {
         write_entry(filename, attrs, enters, out);
@@ -134,8 +134,8 @@ fn write_entry(filename: &[u8], attrs: &Attrs, enters: bool, out: &mut Vec<u8>) 
     attrs.write(out);
 }
 
-fn name(r: &mut Reader<'_>) -> Result<Name, WireError> {
-    Ok(Name {
+fn name(r: &mut FieldReader<'_>) -> Result<NameRecord, WireError> {
+    Ok(NameRecord {
         filename: r.string()?.to_vec(),
         attrs: Attrs::read(r)?,
     })
@@ -149,22 +149,22 @@ pub fn pack_steps(len: u32, packed: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Decodes all steps of a reply, compressed or not.
-pub(crate) fn steps(bytes: &[u8]) -> Result<Vec<TreeStep>, WireError> {
+pub(crate) fn steps(bytes: &[u8]) -> Result<Vec<TreeRecord>, WireError> {
     let Some((&PACKED, rest)) = bytes.split_first() else {
         return unpacked_steps(bytes);
     };
-    let mut r = Reader::new(rest);
+    let mut r = FieldReader::new(rest);
     let len = r.u32()?;
     let unpacker = BlockDecompressor::new();
     let unpacked = unpacker.and_then(|mut unpacker| unpacker.unpack(r.rest(), len));
     unpacked_steps(&unpacked.ok_or(WireError::NotPacked)?)
 }
 
-fn unpacked_steps(bytes: &[u8]) -> Result<Vec<TreeStep>, WireError> {
-    let mut r = Reader::new(bytes);
+fn unpacked_steps(bytes: &[u8]) -> Result<Vec<TreeRecord>, WireError> {
+    let mut r = FieldReader::new(bytes);
     let mut steps = Vec::new();
     while r.left() > 0 && steps.len() < MOST {
-        steps.push(TreeStep::read(&mut r)?);
+        steps.push(TreeRecord::read(&mut r)?);
     }
     r.finish()?;
     Ok(steps)
@@ -176,20 +176,20 @@ mod tests {
 
     #[test]
     fn steps_are_read_as_they_were_written_and_false_ones_are_errors() {
-        let of = |filename: &[u8]| Name {
+        let of = |filename: &[u8]| NameRecord {
             filename: filename.to_vec(),
             attrs: Attrs::with_permissions(0o644),
         };
         let told = vec![
-            TreeStep::Entry(of(b"a")),
-            TreeStep::Enter(of(b"b\xff")),
-            TreeStep::Count {
+            TreeRecord::Entry(of(b"a")),
+            TreeRecord::Enter(of(b"b\xff")),
+            TreeRecord::Count {
                 files: 2,
                 bytes: u64::MAX,
             },
-            TreeStep::Failed(StatusCode::PERMISSION_DENIED, b"no".to_vec()),
-            TreeStep::Leave,
-            TreeStep::Leave,
+            TreeRecord::Failed(StatusCode::PERMISSION_DENIED, b"no".to_vec()),
+            TreeRecord::Leave,
+            TreeRecord::Leave,
         ];
         let mut bytes = Vec::new();
         told.iter().for_each(|step| step.write(&mut bytes));
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn packed_steps_are_those_that_were_packed_and_no_more_than_they_claim() {
-        let entry = TreeStep::Entry(Name {
+        let entry = TreeRecord::Entry(NameRecord {
             filename: b"name".to_vec(),
             attrs: Attrs::with_permissions(0o644),
         });
@@ -232,7 +232,7 @@ mod tests {
         assert!(steps(&[PACKED, 0, 0]).is_err());
         // A zstd frame that stores its byte uncompressed.
         let bare = answer(1, b"\x28\xb5\x2f\xfd\0\0\x09\0\0\x03");
-        assert_eq!(steps(&bare), Ok(vec![TreeStep::Leave]));
+        assert_eq!(steps(&bare), Ok(vec![TreeRecord::Leave]));
         // Steps may not be compressed twice, nor exceed the maximum of a reply.
         let nested = answer(len, &packed).repeat(100);
         packs(&nested, &mut packed);

@@ -1,7 +1,7 @@
 //! Extended attributes and access control lists in the format of get-xattrs@longhaul and
 //! set-metadata@longhaul.
 
-use wire::{Field, Reader, WireError};
+use wire::{Field, FieldReader, WireError};
 
 use crate::MetadataFlags;
 
@@ -66,7 +66,7 @@ pub fn fits(list: &[Xattr]) -> bool {
 /// # Errors
 /// The bytes are malformed or exceed a limit.
 pub fn read(bytes: &[u8]) -> Result<Vec<Xattr>, WireError> {
-    let mut r = Reader::new(bytes);
+    let mut r = FieldReader::new(bytes);
     let count = r.u32()? as usize;
     let mut list: Vec<Xattr> = Vec::new();
     for _ in 0..count.min(MOST) {

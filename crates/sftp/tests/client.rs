@@ -3,33 +3,33 @@
 use arbtest::arbtest;
 use bytes::Bytes;
 use sftp::{
-    Attrs, Client, Error, Handle, OpenFlags, Options, Output, Reply, Request, RequestId, Response,
-    StatusCode, StatusText, SymlinkOrder, frame,
+    Attrs, ClientOptions, ClientOutput, Error, Handle, OpenFlags, Reply, Request, RequestId,
+    Response, SftpClient, StatusCode, StatusText, SymlinkOrder, frame,
 };
 use testkit::sftp_model::{Fs, Kind, Personality, SftpModel};
-use wire::{Block, Pool, Rest};
+use wire::{PacketPool, PayloadBlock, RemainingBytes};
 
-fn sent(client: &mut Client) -> Vec<u8> {
+fn sent(client: &mut SftpClient) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(output) = client.poll_output() {
         match output {
-            Output::Bytes(bytes) => all.extend(bytes),
-            Output::Block(block) => all.extend(block.to_vec()),
+            ClientOutput::Bytes(bytes) => all.extend(bytes),
+            ClientOutput::Block(block) => all.extend(block.to_vec()),
         }
     }
     all
 }
 
 /// Returns a client that has received VERSION, and the server.
-fn session(server: Personality) -> (Client, SftpModel) {
-    let mut client = Client::new(Options::default());
+fn session(server: Personality) -> (SftpClient, SftpModel) {
+    let mut client = SftpClient::new(ClientOptions::default());
     let mut model = SftpModel::new(Fs::default(), server);
     exchange(&mut client, &mut model);
     assert!(client.info().is_some());
     (client, model)
 }
 
-fn exchange(client: &mut Client, model: &mut SftpModel) {
+fn exchange(client: &mut SftpClient, model: &mut SftpModel) {
     model.handle_input(&sent(client));
     let out = model.take_output();
     client
@@ -37,7 +37,7 @@ fn exchange(client: &mut Client, model: &mut SftpModel) {
         .expect("sound answers");
 }
 
-fn reply(client: &mut Client) -> Reply {
+fn reply(client: &mut SftpClient) -> Reply {
     client.poll_reply().expect("a reply").1
 }
 
@@ -95,10 +95,10 @@ fn a_block_has_the_bytes_that_a_plain_write_has() {
     for len in [0, 10, 8191, 8192, 100_000] {
         let data: Vec<u8> = (0..len as u32).map(|i| (i * 7) as u8).collect();
         let handle = Handle::openssh(3);
-        let pool = Pool::new(32 * 1024, 8);
-        let mut block = Block::new(&pool, 32 * 1024, Client::write_reserve(4), len);
+        let pool = PacketPool::new(32 * 1024, 8);
+        let mut block = PayloadBlock::new(&pool, 32 * 1024, SftpClient::write_reserve(4), len);
         block.append(&data);
-        let mut client = Client::new(Options::default());
+        let mut client = SftpClient::new(ClientOptions::default());
         sent(&mut client);
         client.write(&handle, 77, block);
         let queued = client.queued();
@@ -117,7 +117,7 @@ fn a_block_has_the_bytes_that_a_plain_write_has() {
 
 #[test]
 fn small_requests_leave_together() {
-    let mut client = Client::new(Options::default());
+    let mut client = SftpClient::new(ClientOptions::default());
     for _ in 0..10 {
         client.request(&Request::Stat { path: b"x" });
     }
@@ -129,7 +129,7 @@ fn small_requests_leave_together() {
 fn text_before_sftp_is_told_with_advice() {
     let text = b"\x1b[31mWelcome to the cluster!\r\nhave a nice day\r\n";
     for step in [4, 7, text.len()] {
-        let mut client = Client::new(Options::default());
+        let mut client = SftpClient::new(ClientOptions::default());
         let mut error = None;
         for chunk in text.chunks(step) {
             error = client.handle_input(Bytes::copy_from_slice(chunk)).err();
@@ -152,7 +152,7 @@ fn other_versions_and_other_first_messages_are_refused() {
         &[0, 0, 0, 5, 101, 0, 0, 0, 6],
     ];
     for bytes in cases {
-        let mut client = Client::new(Options::default());
+        let mut client = SftpClient::new(ClientOptions::default());
         assert!(client.handle_input(Bytes::from_static(bytes)).is_err());
         // The error persists.
         assert!(client.handle_input(Bytes::new()).is_err());
@@ -208,7 +208,7 @@ fn answers_must_fit_their_requests() {
         (false, b"\0\0\0\0\x01\0\0\0\x04abcd"),
         (true, b"\0\0\0\0\0"),
     ] {
-        let body = Rest(body);
+        let body = RemainingBytes(body);
         let taken = answered(&get, &Response::ExtendedReply { body }, 0);
         let expected = match fits {
             true => Ok(()),
@@ -268,7 +268,7 @@ fn a_status_without_text_and_a_hostile_one() {
 #[test]
 fn symlinks_go_in_the_order_the_server_reads() {
     for (order, first) in [(SymlinkOrder::OpenSsh, b"to"), (SymlinkOrder::Draft, b"at")] {
-        let mut client = Client::new(Options {
+        let mut client = SftpClient::new(ClientOptions {
             symlink_order: order,
             max_message: 0,
         });

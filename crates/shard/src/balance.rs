@@ -15,10 +15,10 @@ pub fn cost(size: u64) -> u64 {
 }
 
 /// Shard of each entry of a tree. Large entries go to the shard with the least work, the largest
-/// first. The others are cut in the order of the tree, which keeps a directory in few shards, at the
-/// costs that fill all shards to the same level. Equal trees give equal assignments.
+/// first. The others are cut in the order of the tree, which keeps a directory in few shards, at
+/// the costs that fill all shards to the same level. Equal trees give equal assignments.
 #[derive(Clone, Debug)]
-pub struct Assignment {
+pub struct ShardAssignment {
     large: BTreeMap<u64, u32>,
     /// Total cost of the small entries up to the end of each shard.
     ends: Vec<u128>,
@@ -27,7 +27,7 @@ pub struct Assignment {
     least_large: u128,
 }
 
-impl Assignment {
+impl ShardAssignment {
     /// Decides for entries with these costs, in the order of the tree. `costs` is read twice.
     pub fn new<I>(costs: I, shards: u32) -> Self
     where
@@ -70,7 +70,8 @@ impl Assignment {
         }
     }
 
-    /// Returns the shard of the next entry, whose cost must be the one that [`Assignment::new`] saw.
+    /// Returns the shard of the next entry, whose cost must be the one that
+    /// [`ShardAssignment::new`] saw.
     pub fn shard_of_next(&mut self, cost: u64) -> u32 {
         let at = self.next;
         self.next += 1;
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     fn loads(costs: &[u64], shards: u32) -> Vec<u128> {
-        let mut assignment = Assignment::new(costs.iter().copied(), shards);
+        let mut assignment = ShardAssignment::new(costs.iter().copied(), shards);
         let mut loads = vec![0; shards as usize];
         for cost in costs {
             loads[assignment.shard_of_next(*cost) as usize] += u128::from(*cost);
@@ -144,14 +145,14 @@ mod tests {
     fn fewer_entries_than_shards_leave_shards_empty() {
         let loads = loads(&[5, 5], 7);
         assert_eq!(loads.iter().filter(|load| **load > 0).count(), 2);
-        assert_eq!(Assignment::new([].into_iter(), 3).ends, [0, 0, 0]);
+        assert_eq!(ShardAssignment::new([].into_iter(), 3).ends, [0, 0, 0]);
     }
 
     /// Largest-first gives an entry to the shard with the least work, which is at most the average.
     /// The entries before the first that must share a shard are alone in theirs. So no shard of a
-    /// random tree exceeds the largest entry, or the average and that first one, by more than a small
-    /// entry. Seed 0xcb0871ee000061d0 broke a bound of 4/3 of the average: 41 equal entries on 40
-    /// shards need twice as long as one of them.
+    /// random tree exceeds the largest entry, or the average and that first one, by more than a
+    /// small entry. Seed 0xcb0871ee000061d0 broke a bound of 4/3 of the average: 41 equal entries
+    /// on 40 shards need twice as long as one of them.
     #[test]
     fn no_shard_is_much_longer_than_needed() {
         arbtest::arbtest(|u| {
@@ -183,7 +184,7 @@ mod tests {
     fn an_assignment_follows_from_the_costs_alone() {
         let costs: Vec<u64> = (0..5000u64).map(|n| n * 7919 % 100_003 + 1).collect();
         let all = |costs: &[u64]| {
-            let mut assignment = Assignment::new(costs.iter().copied(), 13);
+            let mut assignment = ShardAssignment::new(costs.iter().copied(), 13);
             let shards = costs.iter().map(|cost| assignment.shard_of_next(*cost));
             shards.collect::<Vec<_>>()
         };

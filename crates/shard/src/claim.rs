@@ -2,15 +2,15 @@
 //!
 //! A worker claims a shard by creating the file of the next fencing number, which only one worker
 //! can. It renews its lease, and another worker may create the next number once it has watched the
-//! lease for its whole time without a renewal, or knows that the holder's process is gone. Clocks of
-//! different machines are never compared.
+//! lease for its whole time without a renewal, or knows that the holder's process is gone. Clocks
+//! of different machines are never compared.
 //!
 //! A holder stops when it sees a larger fencing number, or when it could not renew for half of the
 //! time: it has stopped before the other half is over, in which a follower still waits.
 
 use std::time::Duration;
 
-use crate::{Figures, Lease, ShardState};
+use crate::{Lease, ShardFigures, ShardState};
 
 /// Largest fencing number.
 const MOST_FENCES: u64 = 1 << 40;
@@ -19,7 +19,7 @@ const UNREADABLE: u64 = 30;
 
 /// Decision about a shard that a worker wants to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum ClaimDecision {
     /// Create the lease with this fencing number. If it exists by then, look again.
     Take(u64),
     /// Look again, at the latest after this time.
@@ -27,7 +27,7 @@ pub enum Claim {
     /// Another worker renews its lease.
     Held,
     /// The shard is complete.
-    Done(Figures),
+    Done(ShardFigures),
     /// There is no fencing number left.
     Exhausted,
 }
@@ -41,19 +41,23 @@ pub struct Claimant {
 
 impl Claimant {
     /// Decides by the newest lease: its fencing number, its contents if they can be read, and true
-    /// if the holder's process is known to be gone. `now` is any clock of this worker that only goes
-    /// forward.
-    pub fn look(&mut self, now: Duration, newest: Option<(u64, Option<&Lease>, bool)>) -> Claim {
+    /// if the holder's process is known to be gone. `now` is any clock of this worker that only
+    /// goes forward.
+    pub fn look(
+        &mut self,
+        now: Duration,
+        newest: Option<(u64, Option<&Lease>, bool)>,
+    ) -> ClaimDecision {
         let Some((fence, lease, gone)) = newest else {
-            return Claim::Take(1);
+            return ClaimDecision::Take(1);
         };
         let next = match fence < MOST_FENCES {
-            true => Claim::Take(fence + 1),
-            false => Claim::Exhausted,
+            true => ClaimDecision::Take(fence + 1),
+            false => ClaimDecision::Exhausted,
         };
         match lease.map(|lease| lease.state) {
             Some(ShardState::Done) => {
-                return Claim::Done(lease.map(|lease| lease.figures).unwrap_or_default());
+                return ClaimDecision::Done(lease.map(|lease| lease.figures).unwrap_or_default());
             }
             Some(ShardState::Stopped | ShardState::Failed) => return next,
             Some(ShardState::Running) if gone => return next,
@@ -64,22 +68,22 @@ impl Claimant {
         match self.seen {
             None => {
                 self.seen = Some((fence, beat, now));
-                Claim::Wait(time)
+                ClaimDecision::Wait(time)
             }
             Some((seen_fence, seen_beat, since)) if (seen_fence, seen_beat) == (fence, beat) => {
                 match time.saturating_sub(now.saturating_sub(since)) {
                     Duration::ZERO => next,
-                    left => Claim::Wait(left),
+                    left => ClaimDecision::Wait(left),
                 }
             }
-            Some(_) => Claim::Held,
+            Some(_) => ClaimDecision::Held,
         }
     }
 }
 
 /// Next action of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HolderTurn {
+pub enum LeaseAction {
     /// Write the lease with this beat.
     Renew(u64),
     /// Nothing for this time.
@@ -92,7 +96,7 @@ pub enum HolderTurn {
 
 /// Worker that holds a lease.
 #[derive(Clone, Debug)]
-pub struct Holder {
+pub struct LeaseHolder {
     fence: u64,
     time: Duration,
     /// When the last successful renewal began.
@@ -100,7 +104,7 @@ pub struct Holder {
     beat: u64,
 }
 
-impl Holder {
+impl LeaseHolder {
     /// Returns the holder of a lease of this fencing number, whose creation began at `now` and
     /// which expires after `time` without renewals.
     pub fn new(fence: u64, time: Duration, now: Duration) -> Self {
@@ -118,17 +122,17 @@ impl Holder {
     }
 
     /// Decides by the largest fencing number that exists, if the folder could be read.
-    pub fn turn(&self, now: Duration, newest: Option<u64>) -> HolderTurn {
+    pub fn turn(&self, now: Duration, newest: Option<u64>) -> LeaseAction {
         if let Some(newest) = newest.filter(|newest| *newest > self.fence) {
-            return HolderTurn::Superseded(newest);
+            return LeaseAction::Superseded(newest);
         }
         let since = now.saturating_sub(self.renewed);
         if since >= self.time / 2 {
-            return HolderTurn::Expired;
+            return LeaseAction::Expired;
         }
         match (self.time / 6).saturating_sub(since) {
-            Duration::ZERO => HolderTurn::Renew(self.beat + 1),
-            left => HolderTurn::Rest(left),
+            Duration::ZERO => LeaseAction::Renew(self.beat + 1),
+            left => LeaseAction::Rest(left),
         }
     }
 

@@ -11,22 +11,25 @@ fn seconds(n: u64) -> Duration {
 
 #[test]
 fn a_free_shard_is_taken_at_once() {
-    assert_eq!(Claimant::default().look(seconds(5), None), Claim::Take(1));
+    assert_eq!(
+        Claimant::default().look(seconds(5), None),
+        ClaimDecision::Take(1)
+    );
     for state in [ShardState::Stopped, ShardState::Failed] {
         let left = lease(4, state);
         let claim = Claimant::default().look(seconds(5), Some((4, Some(&left), false)));
-        assert_eq!(claim, Claim::Take(5));
+        assert_eq!(claim, ClaimDecision::Take(5));
     }
     let done = lease(4, ShardState::Done);
     let claim = Claimant::default().look(seconds(5), Some((4, Some(&done), true)));
-    assert_eq!(claim, Claim::Done(done.figures));
+    assert_eq!(claim, ClaimDecision::Done(done.figures));
 }
 
 #[test]
 fn the_lease_of_a_dead_process_is_taken_at_once() {
     let held = lease(4, ShardState::Running);
     let claim = Claimant::default().look(seconds(5), Some((4, Some(&held), true)));
-    assert_eq!(claim, Claim::Take(5));
+    assert_eq!(claim, ClaimDecision::Take(5));
 }
 
 #[test]
@@ -35,21 +38,21 @@ fn a_lease_is_taken_only_after_its_whole_time_without_renewal() {
     let mut held = lease(4, ShardState::Running);
     assert_eq!(
         claimant.look(seconds(100), Some((4, Some(&held), false))),
-        Claim::Wait(seconds(TIME))
+        ClaimDecision::Wait(seconds(TIME))
     );
     assert_eq!(
         claimant.look(seconds(129), Some((4, Some(&held), false))),
-        Claim::Wait(seconds(1))
+        ClaimDecision::Wait(seconds(1))
     );
     let mut patient = claimant.clone();
     assert_eq!(
         patient.look(seconds(130), Some((4, Some(&held), false))),
-        Claim::Take(5)
+        ClaimDecision::Take(5)
     );
     held.beat += 1;
     assert_eq!(
         claimant.look(seconds(130), Some((4, Some(&held), false))),
-        Claim::Held
+        ClaimDecision::Held
     );
 }
 
@@ -59,11 +62,11 @@ fn a_lease_without_contents_expires_too() {
     let mut claimant = Claimant::default();
     assert_eq!(
         claimant.look(seconds(0), Some((1, None, false))),
-        Claim::Wait(seconds(UNREADABLE))
+        ClaimDecision::Wait(seconds(UNREADABLE))
     );
     assert_eq!(
         claimant.look(seconds(UNREADABLE), Some((1, None, false))),
-        Claim::Take(2)
+        ClaimDecision::Take(2)
     );
 }
 
@@ -71,23 +74,23 @@ fn a_lease_without_contents_expires_too() {
 fn fencing_numbers_do_not_wrap_around() {
     let left = lease(u64::MAX, ShardState::Stopped);
     let claim = Claimant::default().look(seconds(5), Some((u64::MAX, Some(&left), false)));
-    assert_eq!(claim, Claim::Exhausted);
+    assert_eq!(claim, ClaimDecision::Exhausted);
 }
 
 #[test]
 fn a_holder_stops_when_it_is_superseded_or_cannot_renew() {
-    let mut holder = Holder::new(3, seconds(TIME), seconds(100));
+    let mut holder = LeaseHolder::new(3, seconds(TIME), seconds(100));
     assert_eq!(
         holder.turn(seconds(101), Some(3)),
-        HolderTurn::Rest(seconds(4))
+        LeaseAction::Rest(seconds(4))
     );
-    assert_eq!(holder.turn(seconds(105), Some(3)), HolderTurn::Renew(1));
+    assert_eq!(holder.turn(seconds(105), Some(3)), LeaseAction::Renew(1));
     holder.renewed(seconds(105));
-    assert_eq!(holder.turn(seconds(119), None), HolderTurn::Renew(2));
-    assert_eq!(holder.turn(seconds(120), None), HolderTurn::Expired);
+    assert_eq!(holder.turn(seconds(119), None), LeaseAction::Renew(2));
+    assert_eq!(holder.turn(seconds(120), None), LeaseAction::Expired);
     assert_eq!(
         holder.turn(seconds(106), Some(4)),
-        HolderTurn::Superseded(4)
+        LeaseAction::Superseded(4)
     );
 }
 
@@ -124,7 +127,7 @@ impl Folder {
 
 enum Worker {
     Claiming(Claimant),
-    Holding(Holder),
+    Holding(LeaseHolder),
     Gone,
 }
 
@@ -156,17 +159,21 @@ fn no_two_workers_may_write_at_the_same_time() {
                         let newest = folder.newest(now);
                         let seen = newest.as_ref().map(|(f, lease)| (*f, Some(lease), false));
                         match claimant.look(clock, seen) {
-                            Claim::Take(fence) => {
+                            ClaimDecision::Take(fence) => {
                                 let visible = now + u.int_in_range(0..=most_delay)?;
                                 match folder.create(fence, visible) {
                                     true => {
                                         takeovers += u64::from(fence > 1);
-                                        Worker::Holding(Holder::new(fence, seconds(TIME), clock))
+                                        Worker::Holding(LeaseHolder::new(
+                                            fence,
+                                            seconds(TIME),
+                                            clock,
+                                        ))
                                     }
                                     false => Worker::Claiming(claimant),
                                 }
                             }
-                            Claim::Held => Worker::Claiming(Claimant::default()),
+                            ClaimDecision::Held => Worker::Claiming(Claimant::default()),
                             _ => Worker::Claiming(claimant),
                         }
                     }
@@ -174,12 +181,12 @@ fn no_two_workers_may_write_at_the_same_time() {
                         // Its own folder may show a follower late.
                         let newest = folder.newest(now).map(|(fence, _)| fence);
                         match holder.turn(clock, newest) {
-                            HolderTurn::Superseded(_) | HolderTurn::Expired => Worker::Gone,
-                            HolderTurn::Rest(_) => {
+                            LeaseAction::Superseded(_) | LeaseAction::Expired => Worker::Gone,
+                            LeaseAction::Rest(_) => {
                                 writers += 1;
                                 Worker::Holding(holder)
                             }
-                            HolderTurn::Renew(beat) => {
+                            LeaseAction::Renew(beat) => {
                                 writers += 1;
                                 let visible = now + u.int_in_range(0..=most_delay)?;
                                 folder.write(holder.fence(), beat, visible);

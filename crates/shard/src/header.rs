@@ -13,7 +13,7 @@ const VERSION: &str = "1";
 
 /// Number of entries, and bytes of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct PlanTotals {
     /// Regular files.
     pub files: u64,
     /// Symbolic links.
@@ -22,7 +22,7 @@ pub struct Totals {
     pub bytes: u64,
 }
 
-impl Totals {
+impl PlanTotals {
     /// Adds other totals; `None` if a sum overflows.
     pub fn plus(self, other: Self) -> Option<Self> {
         Some(Self {
@@ -41,12 +41,12 @@ pub struct ShardTotals {
     /// Checksum of the file in hexadecimal.
     pub sum: String,
     /// Entries of the file.
-    pub totals: Totals,
+    pub totals: PlanTotals,
 }
 
 /// Header of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct PlanHeader {
     /// Source operand, with an absolute path if it is local.
     pub source: Vec<u8>,
     /// Target operand, with an absolute path if it is local.
@@ -61,7 +61,7 @@ pub struct Header {
 
 /// Reason why a header cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeaderError {
+pub enum PlanHeaderError {
     /// The text is no plan.
     NotAPlan,
     /// The plan has this version, which is unknown.
@@ -70,7 +70,7 @@ pub enum HeaderError {
     Damaged(&'static str),
 }
 
-impl fmt::Display for HeaderError {
+impl fmt::Display for PlanHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAPlan => f.write_str("not a plan of longhaul"),
@@ -87,11 +87,11 @@ impl fmt::Display for HeaderError {
     }
 }
 
-impl Header {
+impl PlanHeader {
     /// Returns the totals of all shards; `None` if a sum overflows.
-    pub fn totals(&self) -> Option<Totals> {
+    pub fn totals(&self) -> Option<PlanTotals> {
         let mut totals = self.shards.iter().map(|shard| shard.totals);
-        totals.try_fold(Totals::default(), Totals::plus)
+        totals.try_fold(PlanTotals::default(), PlanTotals::plus)
     }
 
     /// Writes the header. `sum` is the checksum function; the checksum of the text is the last line
@@ -118,59 +118,60 @@ impl Header {
     pub fn parse(
         text: &[u8],
         sum: impl Fn(&[u8]) -> String,
-    ) -> Result<(Self, String), HeaderError> {
-        let text = std::str::from_utf8(text).map_err(|_| HeaderError::NotAPlan)?;
+    ) -> Result<(Self, String), PlanHeaderError> {
+        let text = std::str::from_utf8(text).map_err(|_| PlanHeaderError::NotAPlan)?;
         let first = text.split('\n').next().unwrap_or_default();
         match split(first) {
             (FIRST, VERSION) => {}
             (FIRST, other) if number(other).is_some() => {
-                return Err(HeaderError::Version(other.to_owned()));
+                return Err(PlanHeaderError::Version(other.to_owned()));
             }
-            _ => return Err(HeaderError::NotAPlan),
+            _ => return Err(PlanHeaderError::NotAPlan),
         }
         let body = text
             .strip_suffix('\n')
-            .ok_or(HeaderError::Damaged("its end"))?;
+            .ok_or(PlanHeaderError::Damaged("its end"))?;
         let (body, end) = body
             .rsplit_once('\n')
-            .ok_or(HeaderError::Damaged("its end"))?;
+            .ok_or(PlanHeaderError::Damaged("its end"))?;
         let id = match split(end) {
             ("end", id) if is_hex(id, SUM) => id,
-            _ => return Err(HeaderError::Damaged("its end")),
+            _ => return Err(PlanHeaderError::Damaged("its end")),
         };
         let summed = text.get(..body.len() + 1).unwrap_or_default();
         if sum(summed.as_bytes()) != id {
-            return Err(HeaderError::Damaged("its checksum"));
+            return Err(PlanHeaderError::Damaged("its checksum"));
         }
         let header = Self::parse_body(body)?;
         Ok((header, id.to_owned()))
     }
 
-    fn parse_body(body: &str) -> Result<Self, HeaderError> {
+    fn parse_body(body: &str) -> Result<Self, PlanHeaderError> {
         let mut lines = body.split('\n').skip(1);
         let mut value = |name: &str| {
             let (found, value) = split(lines.next()?);
             (found == name).then_some(value)
         };
         let operand = |text: Option<&str>| text.and_then(unescaped).filter(|o| !o.is_empty());
-        let source = operand(value("source")).ok_or(HeaderError::Damaged("its source"))?;
-        let target = operand(value("target")).ok_or(HeaderError::Damaged("its target"))?;
+        let source = operand(value("source")).ok_or(PlanHeaderError::Damaged("its source"))?;
+        let target = operand(value("target")).ok_or(PlanHeaderError::Damaged("its target"))?;
         let directories = value("directories").and_then(number);
-        let directories = directories.ok_or(HeaderError::Damaged("its number of directories"))?;
+        let directories =
+            directories.ok_or(PlanHeaderError::Damaged("its number of directories"))?;
         let tree = value("tree").and_then(read_file);
-        let tree = tree.ok_or(HeaderError::Damaged("its tree"))?;
+        let tree = tree.ok_or(PlanHeaderError::Damaged("its tree"))?;
         let count = value("shards").and_then(number).unwrap_or_default();
         let count = u32::try_from(count).unwrap_or_default();
         if !(1..=MOST_SHARDS).contains(&count) {
-            return Err(HeaderError::Damaged("its number of shards"));
+            return Err(PlanHeaderError::Damaged("its number of shards"));
         }
         let mut shards = Vec::new();
         for _ in 0..count {
             let shard = value("shard").and_then(read_file);
-            shards.push(shard.ok_or(HeaderError::Damaged("its list of shards"))?);
+            shards.push(shard.ok_or(PlanHeaderError::Damaged("its list of shards"))?);
         }
         if lines.next().is_some() {
-            return Err(HeaderError::Damaged("its list of shards"));
+            return Err(PlanHeaderError::Damaged("its list of shards"));
         }
         let header = Self {
             source,
@@ -181,14 +182,14 @@ impl Header {
         };
         match header.totals() {
             Some(_) => Ok(header),
-            None => Err(HeaderError::Damaged("its totals")),
+            None => Err(PlanHeaderError::Damaged("its totals")),
         }
     }
 }
 
 fn write_file(text: &mut String, name: &str, file: &ShardTotals) {
     let ShardTotals { len, sum, totals } = file;
-    let Totals {
+    let PlanTotals {
         files,
         symlinks,
         bytes,
@@ -199,7 +200,7 @@ fn write_file(text: &mut String, name: &str, file: &ShardTotals) {
 fn read_file(text: &str) -> Option<ShardTotals> {
     let mut words = text.split(' ');
     let mut next = || words.next().and_then(number);
-    let totals = Totals {
+    let totals = PlanTotals {
         files: next()?,
         symlinks: next()?,
         bytes: next()?,
@@ -223,17 +224,17 @@ mod tests {
         format!("{:064x}", bytes.iter().fold(7, add))
     }
 
-    fn header() -> Header {
+    fn header() -> PlanHeader {
         let file = |n: u64| ShardTotals {
             len: n,
             sum: sum(&[1]),
-            totals: Totals {
+            totals: PlanTotals {
                 files: n,
                 symlinks: 1,
                 bytes: 5 * n,
             },
         };
-        Header {
+        PlanHeader {
             source: b"/a b\n%".to_vec(),
             target: b"h:\xff".to_vec(),
             directories: 3,
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn a_header_survives_its_text() {
         let text = header().write(sum);
-        let (read, id) = Header::parse(text.as_bytes(), sum).unwrap();
+        let (read, id) = PlanHeader::parse(text.as_bytes(), sum).unwrap();
         assert_eq!(read, header());
         assert!(text.ends_with(&format!("end {id}\n")));
         assert_eq!(read.totals().unwrap().bytes, 30);
@@ -255,10 +256,10 @@ mod tests {
     fn every_changed_or_missing_byte_is_noticed() {
         let text = header().write(sum).into_bytes();
         for at in 0..text.len() {
-            assert!(Header::parse(&text[..at], sum).is_err(), "cut at {at}");
+            assert!(PlanHeader::parse(&text[..at], sum).is_err(), "cut at {at}");
             let mut changed = text.clone();
             changed[at] ^= 1;
-            assert!(Header::parse(&changed, sum).is_err(), "changed at {at}");
+            assert!(PlanHeader::parse(&changed, sum).is_err(), "changed at {at}");
         }
     }
 
@@ -267,10 +268,10 @@ mod tests {
         let text = header()
             .write(sum)
             .replace("longhaul-plan 1", "longhaul-plan 2");
-        let error = Header::parse(text.as_bytes(), sum).unwrap_err();
-        assert_eq!(error, HeaderError::Version("2".to_owned()));
-        let nothing = Header::parse(b"hello\n", sum).unwrap_err();
-        assert_eq!(nothing, HeaderError::NotAPlan);
+        let error = PlanHeader::parse(text.as_bytes(), sum).unwrap_err();
+        assert_eq!(error, PlanHeaderError::Version("2".to_owned()));
+        let nothing = PlanHeader::parse(b"hello\n", sum).unwrap_err();
+        assert_eq!(nothing, PlanHeaderError::NotAPlan);
     }
 
     #[test]
@@ -280,7 +281,7 @@ mod tests {
             shard.totals.bytes = u64::MAX / 2;
         }
         let text = header.write(sum);
-        let error = Header::parse(text.as_bytes(), sum).unwrap_err();
-        assert_eq!(error, HeaderError::Damaged("its totals"));
+        let error = PlanHeader::parse(text.as_bytes(), sum).unwrap_err();
+        assert_eq!(error, PlanHeaderError::Damaged("its totals"));
     }
 }

@@ -37,7 +37,7 @@ impl ShardState {
 
 /// Process that holds a lease, as far as another one can tell if it still runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct HolderProcess {
     /// Host name, for messages.
     pub host: String,
     /// Boot ID of the kernel; empty if unknown.
@@ -50,7 +50,7 @@ pub struct Place {
     pub start: u64,
 }
 
-impl Place {
+impl HolderProcess {
     /// True if a process ID means the same here and there. Containers of one machine have one boot
     /// ID and process IDs of their own.
     pub fn shares_processes_with(&self, other: &Self) -> bool {
@@ -61,7 +61,7 @@ impl Place {
 
 /// Results of a worker so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct ShardFigures {
     /// Files copied by this worker.
     pub files: u64,
     /// Bytes of file data that this worker moved.
@@ -90,9 +90,9 @@ pub struct Lease {
     /// Seconds without renewal after which another worker may take the shard.
     pub seconds: u64,
     /// Process of the worker.
-    pub place: Place,
+    pub place: HolderProcess,
     /// Results of the worker.
-    pub figures: Figures,
+    pub figures: ShardFigures,
     /// First failure in words; empty if there is none.
     pub reason: Vec<u8>,
 }
@@ -157,14 +157,14 @@ impl Lease {
             fence: count("fence")?,
             beat: count("beat")?,
             seconds: count("seconds")?.clamp(1, LONGEST_TIME),
-            place: Place {
+            place: HolderProcess {
                 host,
                 boot,
                 namespace,
                 process: count("process")?,
                 start: count("start")?,
             },
-            figures: Figures {
+            figures: ShardFigures {
                 files: count("files")?,
                 bytes: count("bytes")?,
                 unchanged: count("unchanged")?,
@@ -189,14 +189,14 @@ pub(crate) mod tests {
             state,
             beat: 4,
             seconds: 30,
-            place: Place {
+            place: HolderProcess {
                 host: "node 1\u{e9}".to_owned(),
                 boot: "b-1".to_owned(),
                 namespace: "pid:[4026531836]".to_owned(),
                 process: 55,
                 start: 66,
             },
-            figures: Figures {
+            figures: ShardFigures {
                 files: 1,
                 bytes: 2,
                 unchanged: 3,
@@ -227,6 +227,6 @@ pub(crate) mod tests {
         assert!(place.shares_processes_with(&other));
         other.namespace = "pid:[7]".to_owned();
         assert!(!place.shares_processes_with(&other));
-        assert!(!Place::default().shares_processes_with(&Place::default()));
+        assert!(!HolderProcess::default().shares_processes_with(&HolderProcess::default()));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Totals;
+use crate::PlanTotals;
 
 /// Longest name of an entry in bytes, as file systems and SFTP servers allow at most.
 const LONGEST_NAME: usize = 1024;
@@ -24,7 +24,7 @@ const HAS_NANOSECONDS: u8 = 8;
 
 /// Attributes of an entry when the plan was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
+pub struct PlannedAttributes {
     /// Permission bits.
     pub mode: Option<u16>,
     /// Numeric owner and group.
@@ -37,13 +37,13 @@ pub struct Attributes {
 
 /// One step through the tree of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum ShardRecord {
     /// Enters a directory of the current one. The first step enters the root, whose name is empty.
-    Enter(Vec<u8>, Attributes),
+    Enter(Vec<u8>, PlannedAttributes),
     /// Regular file of this size.
-    File(Vec<u8>, u64, Attributes),
+    File(Vec<u8>, u64, PlannedAttributes),
     /// Symbolic link.
-    Symlink(Vec<u8>, Attributes),
+    Symlink(Vec<u8>, PlannedAttributes),
     /// Returns to the directory above.
     Leave,
     /// Ends the shard.
@@ -52,15 +52,15 @@ pub enum Record {
 
 /// Reason why a shard's file cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damage(pub &'static str);
+pub struct ShardDamage(pub &'static str);
 
-impl fmt::Display for Damage {
+impl fmt::Display for ShardDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl Record {
+impl ShardRecord {
     /// Appends the record.
     pub fn write(&self, to: &mut Vec<u8>) {
         match self {
@@ -76,8 +76,8 @@ impl Record {
     }
 }
 
-fn write_named(to: &mut Vec<u8>, kind: u8, name: &[u8], attributes: &Attributes) {
-    let Attributes {
+fn write_named(to: &mut Vec<u8>, kind: u8, name: &[u8], attributes: &PlannedAttributes) {
+    let PlannedAttributes {
         mode,
         owner,
         modified,
@@ -110,26 +110,26 @@ fn write_named(to: &mut Vec<u8>, kind: u8, name: &[u8], attributes: &Attributes)
 ///
 /// # Errors
 /// The bytes are no record.
-pub fn decode(bytes: &[u8]) -> Result<Option<(Record, usize)>, Damage> {
+pub fn decode(bytes: &[u8]) -> Result<Option<(ShardRecord, usize)>, ShardDamage> {
     let mut rest = bytes;
     let record = match take(&mut rest) {
         None => return Ok(None),
-        Some([LEAVE]) => Record::Leave,
-        Some([END]) => Record::End,
+        Some([LEAVE]) => ShardRecord::Leave,
+        Some([END]) => ShardRecord::End,
         Some([kind @ (ENTER | FILE | SYMLINK)]) => {
             let Some((name, attributes)) = named(&mut rest)? else {
                 return Ok(None);
             };
             match kind {
-                ENTER => Record::Enter(name, attributes),
-                SYMLINK => Record::Symlink(name, attributes),
+                ENTER => ShardRecord::Enter(name, attributes),
+                SYMLINK => ShardRecord::Symlink(name, attributes),
                 _ => match take(&mut rest) {
-                    Some(size) => Record::File(name, u64::from_be_bytes(size), attributes),
+                    Some(size) => ShardRecord::File(name, u64::from_be_bytes(size), attributes),
                     None => return Ok(None),
                 },
             }
         }
-        Some(_) => return Err(Damage("an unknown record")),
+        Some(_) => return Err(ShardDamage("an unknown record")),
     };
     Ok(Some((record, bytes.len() - rest.len())))
 }
@@ -140,12 +140,12 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, Attributes)>, Damage> {
+fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, ShardDamage> {
     let Some(len) = take(rest).map(|len| usize::from(u16::from_be_bytes(len))) else {
         return Ok(None);
     };
     if len > LONGEST_NAME {
-        return Err(Damage("a name is too long"));
+        return Err(ShardDamage("a name is too long"));
     }
     let Some((name, after)) = rest.split_at_checked(len) else {
         return Ok(None);
@@ -155,16 +155,16 @@ fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, Attributes)>, Damage> {
         return Ok(None);
     };
     if has >= 2 * HAS_NANOSECONDS {
-        return Err(Damage("unknown attributes"));
+        return Err(ShardDamage("unknown attributes"));
     }
-    let mut attributes = Attributes::default();
+    let mut attributes = PlannedAttributes::default();
     let word = |rest: &mut &[u8]| take(rest).map(u32::from_be_bytes);
     if has & HAS_MODE != 0 {
         let Some(mode) = take(rest).map(u16::from_be_bytes) else {
             return Ok(None);
         };
         if mode > 0o7777 {
-            return Err(Damage("a mode is more than permissions"));
+            return Err(ShardDamage("a mode is more than permissions"));
         }
         attributes.mode = Some(mode);
     }
@@ -185,7 +185,7 @@ fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, Attributes)>, Damage> {
             return Ok(None);
         };
         if nanoseconds >= 1_000_000_000 {
-            return Err(Damage("a time has a second of nanoseconds"));
+            return Err(ShardDamage("a time has a second of nanoseconds"));
         }
         attributes.nanoseconds = Some(nanoseconds);
     }
@@ -199,7 +199,7 @@ pub struct TreeCheck {
     open: Vec<usize>,
     begun: bool,
     ended: bool,
-    totals: Totals,
+    totals: PlanTotals,
     directories: u64,
 }
 
@@ -208,48 +208,48 @@ impl TreeCheck {
     ///
     /// # Errors
     /// The step leads out of the tree, or is not possible here.
-    pub fn step(&mut self, record: &Record) -> Result<(), Damage> {
+    pub fn step(&mut self, record: &ShardRecord) -> Result<(), ShardDamage> {
         if self.ended {
-            return Err(Damage("records after its end"));
+            return Err(ShardDamage("records after its end"));
         }
         match record {
-            Record::Enter(name, _) if !self.begun => {
+            ShardRecord::Enter(name, _) if !self.begun => {
                 if !name.is_empty() {
-                    return Err(Damage("its root has a name"));
+                    return Err(ShardDamage("its root has a name"));
                 }
                 self.begun = true;
                 self.open.push(0);
             }
-            Record::Enter(name, _) => {
+            ShardRecord::Enter(name, _) => {
                 let len = self.path_of(name)?;
                 if self.open.len() >= DEEPEST {
-                    return Err(Damage("a directory is too deep"));
+                    return Err(ShardDamage("a directory is too deep"));
                 }
                 self.open.push(len);
                 self.directories += 1;
             }
-            Record::File(name, size, _) => {
+            ShardRecord::File(name, size, _) => {
                 self.path_of(name)?;
-                self.count(Totals {
+                self.count(PlanTotals {
                     files: 1,
                     bytes: *size,
-                    ..Totals::default()
+                    ..PlanTotals::default()
                 })?;
             }
-            Record::Symlink(name, _) => {
+            ShardRecord::Symlink(name, _) => {
                 self.path_of(name)?;
-                self.count(Totals {
+                self.count(PlanTotals {
                     symlinks: 1,
-                    ..Totals::default()
+                    ..PlanTotals::default()
                 })?;
             }
-            Record::Leave => {
+            ShardRecord::Leave => {
                 if self.open.pop().is_none() {
-                    return Err(Damage("it leaves the root"));
+                    return Err(ShardDamage("it leaves the root"));
                 }
             }
-            Record::End if self.begun && self.open.is_empty() => self.ended = true,
-            Record::End => return Err(Damage("it ends within a directory")),
+            ShardRecord::End if self.begun && self.open.is_empty() => self.ended = true,
+            ShardRecord::End => return Err(ShardDamage("it ends within a directory")),
         }
         Ok(())
     }
@@ -258,32 +258,32 @@ impl TreeCheck {
     ///
     /// # Errors
     /// The last step was not the end.
-    pub fn finish(&self) -> Result<(Totals, u64), Damage> {
+    pub fn finish(&self) -> Result<(PlanTotals, u64), ShardDamage> {
         match self.ended {
             true => Ok((self.totals, self.directories)),
-            false => Err(Damage("its end is missing")),
+            false => Err(ShardDamage("its end is missing")),
         }
     }
 
-    fn count(&mut self, more: Totals) -> Result<(), Damage> {
+    fn count(&mut self, more: PlanTotals) -> Result<(), ShardDamage> {
         let totals = self.totals.plus(more);
-        self.totals = totals.ok_or(Damage("its total size overflows"))?;
+        self.totals = totals.ok_or(ShardDamage("its total size overflows"))?;
         Ok(())
     }
 
     /// Returns the length of the path of an entry of the current directory.
-    fn path_of(&self, name: &[u8]) -> Result<usize, Damage> {
+    fn path_of(&self, name: &[u8]) -> Result<usize, ShardDamage> {
         let above = self
             .open
             .last()
-            .ok_or(Damage("an entry without a directory"))?;
+            .ok_or(ShardDamage("an entry without a directory"))?;
         if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, b'/' | 0)) {
-            return Err(Damage("a name that leads elsewhere"));
+            return Err(ShardDamage("a name that leads elsewhere"));
         }
         let len = above + 1 + name.len();
         match len <= LONGEST_PATH {
             true => Ok(len),
-            false => Err(Damage("a path is too long")),
+            false => Err(ShardDamage("a path is too long")),
         }
     }
 }
@@ -292,8 +292,8 @@ impl TreeCheck {
 mod tests {
     use super::*;
 
-    fn some() -> Attributes {
-        Attributes {
+    fn some() -> PlannedAttributes {
+        PlannedAttributes {
             mode: Some(0o640),
             owner: Some((5, 6)),
             modified: Some(7),
@@ -301,25 +301,25 @@ mod tests {
         }
     }
 
-    fn records() -> Vec<Record> {
+    fn records() -> Vec<ShardRecord> {
         vec![
-            Record::Enter(Vec::new(), some()),
-            Record::File(b"a\xff".to_vec(), 12, Attributes::default()),
-            Record::Enter(b"d".to_vec(), Attributes::default()),
-            Record::Symlink(b"l".to_vec(), some()),
-            Record::Leave,
-            Record::Leave,
-            Record::End,
+            ShardRecord::Enter(Vec::new(), some()),
+            ShardRecord::File(b"a\xff".to_vec(), 12, PlannedAttributes::default()),
+            ShardRecord::Enter(b"d".to_vec(), PlannedAttributes::default()),
+            ShardRecord::Symlink(b"l".to_vec(), some()),
+            ShardRecord::Leave,
+            ShardRecord::Leave,
+            ShardRecord::End,
         ]
     }
 
-    fn written(records: &[Record]) -> Vec<u8> {
+    fn written(records: &[ShardRecord]) -> Vec<u8> {
         let mut bytes = Vec::new();
         records.iter().for_each(|record| record.write(&mut bytes));
         bytes
     }
 
-    fn read(mut bytes: &[u8]) -> Result<Vec<Record>, Damage> {
+    fn read(mut bytes: &[u8]) -> Result<Vec<ShardRecord>, ShardDamage> {
         let mut records = Vec::new();
         let mut check = TreeCheck::default();
         while let Some((record, len)) = decode(bytes)? {
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn no_name_leads_out_of_the_target() {
-        let root = || Record::Enter(Vec::new(), Attributes::default());
+        let root = || ShardRecord::Enter(Vec::new(), PlannedAttributes::default());
         for name in [
             &b".."[..],
             b".",
@@ -353,15 +353,15 @@ mod tests {
             &[b'x'; 2000],
         ] {
             for entry in [
-                Record::File(name.to_vec(), 1, Attributes::default()),
-                Record::Symlink(name.to_vec(), Attributes::default()),
-                Record::Enter(name.to_vec(), Attributes::default()),
+                ShardRecord::File(name.to_vec(), 1, PlannedAttributes::default()),
+                ShardRecord::Symlink(name.to_vec(), PlannedAttributes::default()),
+                ShardRecord::Enter(name.to_vec(), PlannedAttributes::default()),
             ] {
                 let mut all = vec![root(), entry.clone()];
-                if matches!(entry, Record::Enter(..)) {
-                    all.push(Record::Leave);
+                if matches!(entry, ShardRecord::Enter(..)) {
+                    all.push(ShardRecord::Leave);
                 }
-                all.extend([Record::Leave, Record::End]);
+                all.extend([ShardRecord::Leave, ShardRecord::End]);
                 assert!(read(&written(&all)).is_err(), "{entry:?}");
             }
         }
@@ -369,45 +369,60 @@ mod tests {
 
     #[test]
     fn steps_that_leave_the_root_are_refused() {
-        let file = || Record::File(b"f".to_vec(), 1, Attributes::default());
-        let root = || Record::Enter(Vec::new(), Attributes::default());
+        let file = || ShardRecord::File(b"f".to_vec(), 1, PlannedAttributes::default());
+        let root = || ShardRecord::Enter(Vec::new(), PlannedAttributes::default());
         for (steps, why) in [
             (vec![file()], "an entry without a directory"),
             (
-                vec![root(), Record::Leave, Record::Leave],
+                vec![root(), ShardRecord::Leave, ShardRecord::Leave],
                 "it leaves the root",
             ),
             (
-                vec![root(), Record::Leave, file()],
+                vec![root(), ShardRecord::Leave, file()],
                 "an entry without a directory",
             ),
-            (vec![root(), Record::End], "it ends within a directory"),
+            (vec![root(), ShardRecord::End], "it ends within a directory"),
             (
-                vec![root(), Record::Leave, Record::End, Record::End],
+                vec![
+                    root(),
+                    ShardRecord::Leave,
+                    ShardRecord::End,
+                    ShardRecord::End,
+                ],
                 "records after its end",
             ),
             (
-                vec![Record::Enter(b"x".to_vec(), Attributes::default())],
+                vec![ShardRecord::Enter(
+                    b"x".to_vec(),
+                    PlannedAttributes::default(),
+                )],
                 "its root has a name",
             ),
         ] {
-            assert_eq!(read(&written(&steps)), Err(Damage(why)));
+            assert_eq!(read(&written(&steps)), Err(ShardDamage(why)));
         }
         let mut deep = vec![root()];
-        deep.resize(5000, Record::Enter(b"d".to_vec(), Attributes::default()));
+        deep.resize(
+            5000,
+            ShardRecord::Enter(b"d".to_vec(), PlannedAttributes::default()),
+        );
         assert_eq!(
             read(&written(&deep)),
-            Err(Damage("a directory is too deep"))
+            Err(ShardDamage("a directory is too deep"))
         );
     }
 
     #[test]
     fn sizes_do_not_wrap_around() {
-        let file = |n: u8| Record::File(vec![n], u64::MAX, Attributes::default());
-        let all = [Record::Enter(Vec::new(), some()), file(b'a'), file(b'b')];
+        let file = |n: u8| ShardRecord::File(vec![n], u64::MAX, PlannedAttributes::default());
+        let all = [
+            ShardRecord::Enter(Vec::new(), some()),
+            file(b'a'),
+            file(b'b'),
+        ];
         assert_eq!(
             read(&written(&all)),
-            Err(Damage("its total size overflows"))
+            Err(ShardDamage("its total size overflows"))
         );
     }
 }

@@ -90,18 +90,18 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-type Find = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type DlopenFn = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
 #[repr(C)]
-struct Finders {
-    dlsym: Option<Find>,
-    libc_dlsym: Option<Find>,
-    libc_dlopen_mode: Option<Open>,
+struct DlFunctions {
+    dlsym: Option<DlsymFn>,
+    libc_dlsym: Option<DlsymFn>,
+    libc_dlopen_mode: Option<DlopenFn>,
 }
 
 unsafe extern "C" {
-    static longhaul_finders: Finders;
+    static longhaul_finders: DlFunctions;
 }
 
 /// RTLD_NEXT: search the libraries behind this one, in lookup order.
@@ -133,7 +133,7 @@ impl NextFunction {
 
     #[cold]
     fn find(&self) -> *mut c_void {
-        let errno = Errno::keep();
+        let errno = SavedErrno::keep();
         // SAFETY: the loader fills the table in before any code of this library runs, and nothing
         // writes to it later.
         let finders = unsafe { &longhaul_finders };
@@ -159,9 +159,9 @@ impl NextFunction {
 }
 
 /// The program's errno, restored when this is dropped.
-pub(crate) struct Errno(c_int);
+pub(crate) struct SavedErrno(c_int);
 
-impl Errno {
+impl SavedErrno {
     pub(crate) fn keep() -> Self {
         Self(errno())
     }
@@ -172,7 +172,7 @@ impl Errno {
     }
 }
 
-impl Drop for Errno {
+impl Drop for SavedErrno {
     fn drop(&mut self) {
         set_errno(self.0);
     }

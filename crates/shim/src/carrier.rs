@@ -35,9 +35,9 @@ impl Timeval {
 }
 
 /// A connection to the carrier.
-pub(crate) struct Carrier(c_int);
+pub(crate) struct CarrierConnection(c_int);
 
-impl Carrier {
+impl CarrierConnection {
     /// Connects to the carrier; `None` if there is none, or none in this network namespace.
     pub(crate) fn reach() -> Option<Self> {
         let name = init::rules()?.carrier?.name.as_bytes();
@@ -85,7 +85,7 @@ impl Carrier {
     }
 }
 
-impl Drop for Carrier {
+impl Drop for CarrierConnection {
     fn drop(&mut self) {
         real::close(self.0);
     }
@@ -110,8 +110,8 @@ impl BorrowedSocket {
     /// Borrows the socket. `None` means that the connection has ended in an orderly way; the error
     /// is the errno of a failed one.
     pub(crate) fn get(key: u64) -> Result<Option<Self>, c_int> {
-        let carrier = Carrier::reach().ok_or(c::ECONNRESET)?;
-        let letter = letter(IpcKind::Lend, key, &[]);
+        let carrier = CarrierConnection::reach().ok_or(c::ECONNRESET)?;
+        let letter = letter(IpcKind::LendSocket, key, &[]);
         let asked = carrier.tell(&letter, &[], &[]);
         let answer = asked.then(|| carrier.answer()).flatten();
         match answer.ok_or(c::ECONNRESET)? {

@@ -3,13 +3,13 @@
 use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::carrier::{Carrier, letter};
+use crate::carrier::{CarrierConnection, letter};
 use crate::ipc::{IpcKind, IpcMessage};
-use crate::rules::{Rules, mapped};
+use crate::rules::{WrapRules, mapped};
 use crate::socket::Fd;
-use crate::socks::{self, Request};
-use crate::table::{CarrierRole, InitialState, NO_MARK, State};
-use crate::watch::{ConnectStart, Socket as _, is_same, outset, prepare_bulk, unmark};
+use crate::socks::{self, SocksRequest};
+use crate::table::{CarriedState, InitialValues, NO_MARK, TrackedState};
+use crate::watch::{ConnectDecision, TunableSocket as _, is_same, outset, prepare_bulk, unmark};
 use crate::{c, filter, init, real, table};
 
 /// Length of `struct sockaddr_in`.
@@ -91,12 +91,12 @@ pub(crate) fn connect(
         c::set_errno(c::EISCONN);
         return -1;
     }
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     let route = rules.route(peer).filter(|_| Fd(fd).is_stream());
     let relay = route.and_then(|route| Some((route, raw(route.via, peer)?)));
     let carried = match rules.filters(peer) && Fd(fd).is_stream() {
-        true => CarrierRole::Soon,
-        false => CarrierRole::Not,
+        true => CarriedState::Pending,
+        false => CarriedState::NotCarried,
     };
     drop(errno);
     let watched = |via, call: &dyn Fn() -> c_int| watched(rules, fd, peer, via, carried, call);
@@ -113,11 +113,13 @@ pub(crate) fn connect(
     let done = match route.socks {
         false => watched(via, &|| to_relay(&relay)),
         // A filter starts only after the proxy's answer.
-        true => self::watched(rules, fd, peer, via, CarrierRole::Not, || to_relay(&relay)),
+        true => self::watched(rules, fd, peer, via, CarriedState::NotCarried, || {
+            to_relay(&relay)
+        }),
     };
     if done == 0 && route.socks {
         if is_led_on(fd, peer) {
-            if let Some(entry) = table::entry(fd).filter(|_| carried == CarrierRole::Soon) {
+            if let Some(entry) = table::entry(fd).filter(|_| carried == CarriedState::Pending) {
                 entry.set_carried(carried);
                 filter::settle(fd);
             }
@@ -139,31 +141,31 @@ pub(crate) fn connect(
 /// Connects to the carrier and tells it the proxy and the destination. `None` if no carrier
 /// answers; the socket is unchanged then.
 fn lead(
-    rules: &Rules<'_>,
+    rules: &WrapRules<'_>,
     fd: c_int,
     peer: SocketAddr,
     via: SocketAddr,
     to_relay: &impl Fn(&RawSockaddr) -> c_int,
 ) -> Option<c_int> {
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     let entry = table::entry(fd)?;
     let port = rules.carrier?.port;
     let at = raw(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), peer)?;
     // A repeated call asks for the state of the connection.
-    let again = entry.carried() == CarrierRole::Led && is_same(entry, &Fd(fd));
-    let carrier = (!again).then(Carrier::reach).flatten();
+    let again = entry.carried() == CarriedState::Proxied && is_same(entry, &Fd(fd));
+    let carrier = (!again).then(CarrierConnection::reach).flatten();
     drop(errno);
     if again {
         return Some(to_relay(&at));
     }
     let carrier = carrier?;
-    let done = watched(rules, fd, peer, Some(via), CarrierRole::Led, || {
+    let done = watched(rules, fd, peer, Some(via), CarriedState::Proxied, || {
         to_relay(&at)
     });
     if done != 0 && c::errno() != c::EINPROGRESS {
         return None;
     }
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     let mut own = [0; LONGEST];
     let own = real::own_address(fd, &mut own).and_then(|len| address(own.get(..len)?));
     let name = init::program().as_bytes();
@@ -171,7 +173,7 @@ fn lead(
         port: own.map_or(0, |own| own.port()),
         peer,
         via,
-        ..letter(IpcKind::Lead, Fd(fd).cookie(), name)
+        ..letter(IpcKind::ConnectVia, Fd(fd).cookie(), name)
     };
     if own.is_some() && carrier.tell(&letter, name, &[]) {
         drop((carrier, errno));
@@ -184,14 +186,14 @@ fn lead(
 
 /// Performs the SOCKS 5 handshake. Returns true if the proxy has connected to `peer`.
 fn is_led_on(fd: c_int, peer: SocketAddr) -> bool {
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     let mut welcome = [0; socks::WELCOME.len()];
     let mut head = [0; 5];
     let mut rest = [0; socks::REST];
     let led = real::send(fd, &socks::GREETING)
         && real::receive(fd, &mut welcome)
         && welcome == socks::WELCOME
-        && real::send(fd, Request::new(peer).bytes())
+        && real::send(fd, SocksRequest::new(peer).bytes())
         && real::receive(fd, &mut head)
         && socks::rest(head)
             .and_then(|len| rest.get_mut(..len))
@@ -203,7 +205,7 @@ fn is_led_on(fd: c_int, peer: SocketAddr) -> bool {
 /// Returns true if connect(2) failed, or will, because nothing listens at the address or it is
 /// unreachable.
 fn is_refused(fd: c_int) -> bool {
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     let error = match errno.get() {
         // On this machine a refusal is known at once.
         c::EINPROGRESS => Fd(fd).error().unwrap_or(0),
@@ -216,28 +218,30 @@ fn is_refused(fd: c_int) -> bool {
 
 /// Connects, and applies the rules to the connection.
 fn watched(
-    rules: &Rules<'_>,
+    rules: &WrapRules<'_>,
     fd: c_int,
     peer: SocketAddr,
     via: Option<SocketAddr>,
-    carried: CarrierRole,
+    carried: CarriedState,
     call: impl Fn() -> c_int,
 ) -> c_int {
     let to = via.unwrap_or(peer);
     let outset = match (carried, outset(rules, &init::MEMORY, to.ip())) {
         // The network connection is the carrier's.
-        (CarrierRole::Led, _) => ConnectStart::Leave,
-        (CarrierRole::Soon | CarrierRole::Filtered, ConnectStart::Ignore) => ConnectStart::Leave,
+        (CarriedState::Proxied, _) => ConnectDecision::ReportOnly,
+        (CarriedState::Pending | CarriedState::Filtered, ConnectDecision::Ignore) => {
+            ConnectDecision::ReportOnly
+        }
         (_, outset) => outset,
     };
     let Some(entry) = table::entry(fd) else {
         return call();
     };
-    if outset == ConnectStart::Ignore {
+    if outset == ConnectDecision::Ignore {
         entry.free();
         return call();
     }
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     let socket = Fd(fd);
     let cookie = socket.cookie();
     if cookie == 0 || !socket.is_stream() {
@@ -245,19 +249,21 @@ fn watched(
         return call();
     }
     let (mark, mut changed) = match outset {
-        ConnectStart::Far | ConnectStart::All => unmark(rules, &socket),
-        ConnectStart::Ignore | ConnectStart::Leave | ConnectStart::Wait => (NO_MARK, 0),
+        ConnectDecision::Far | ConnectDecision::All => unmark(rules, &socket),
+        ConnectDecision::Ignore | ConnectDecision::ReportOnly | ConnectDecision::DecideAtWrite => {
+            (NO_MARK, 0)
+        }
     };
-    if outset == ConnectStart::All {
+    if outset == ConnectDecision::All {
         changed |= prepare_bulk(rules, &socket, true);
     }
     let state = match outset {
-        ConnectStart::Ignore | ConnectStart::Leave => State::Left,
-        ConnectStart::Wait => State::New,
-        ConnectStart::Far => State::Far,
-        ConnectStart::All => State::Done,
+        ConnectDecision::Ignore | ConnectDecision::ReportOnly => TrackedState::Untuned,
+        ConnectDecision::DecideAtWrite => TrackedState::New,
+        ConnectDecision::Far => TrackedState::DscpRemoved,
+        ConnectDecision::All => TrackedState::Done,
     };
-    let beginning = InitialState {
+    let beginning = InitialValues {
         owner: c::process(),
         cookie,
         now_us: c::now_us(),

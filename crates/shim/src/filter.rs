@@ -9,13 +9,13 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::carrier::{BorrowedSocket, Carrier, letter};
+use crate::carrier::{BorrowedSocket, CarrierConnection, letter};
 use crate::epolls::{EpollRegistration, EpollTable, FdinfoParser};
 use crate::ipc::{IpcKind, IpcMessage};
 use crate::report::has_another_number;
 use crate::socket::{Fd, numbered};
-use crate::table::{self, CarrierRole, Entry};
-use crate::watch::{Socket as _, is_same};
+use crate::table::{self, CarriedState, ConnectionEntry};
+use crate::watch::{TunableSocket as _, is_same};
 use crate::{c, init, real};
 
 /// The program's epoll instances.
@@ -34,10 +34,11 @@ pub(crate) fn settle(fd: c_int) {
     if !init::is_carrying() {
         return;
     }
-    let Some(entry) = table::entry(fd).filter(|entry| entry.carried() == CarrierRole::Soon) else {
+    let Some(entry) = table::entry(fd).filter(|entry| entry.carried() == CarriedState::Pending)
+    else {
         return;
     };
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     if is_same(entry, &Fd(fd)) && Fd(fd).is_connected() && entry.claim() {
         // With another process or another descriptor on the socket, the original would stay in use.
         let alone = entry.owner.load(Relaxed) == c::process() && !has_another_number(fd, entry);
@@ -49,7 +50,7 @@ pub(crate) fn settle(fd: c_int) {
 }
 
 /// Replaces the socket by one end of a pair, if the carrier accepts the other.
-fn take(fd: c_int, entry: &Entry) {
+fn take(fd: c_int, entry: &ConnectionEntry) {
     let Some([theirs, ours]) = c::local_pair() else {
         return;
     };
@@ -57,10 +58,10 @@ fn take(fd: c_int, entry: &Entry) {
     let name = init::program().as_bytes();
     let take = IpcMessage {
         peer: entry.peer(),
-        ..letter(IpcKind::Take, key, name)
+        ..letter(IpcKind::TakeOver, key, name)
     };
     let (waits, closed_by_exec) = (c::waits(fd), c::is_closed_by_exec(fd));
-    let carrier = Carrier::reach().filter(|_| key != 0);
+    let carrier = CarrierConnection::reach().filter(|_| key != 0);
     let taken = carrier.is_some_and(|c| c.tell(&take, name, &[theirs, fd]) && c.agrees());
     real::close(theirs);
     if taken {
@@ -76,7 +77,7 @@ fn take(fd: c_int, entry: &Entry) {
         let registered = SavedRegistrations::take_out(fd);
         if real::put_onto(ours, fd, closed_by_exec) {
             entry.cookie.store(key, Relaxed);
-            entry.set_carried(CarrierRole::Filtered);
+            entry.set_carried(CarriedState::Filtered);
         }
         registered.put_back(fd);
     }
@@ -132,7 +133,7 @@ pub(crate) fn is_filtered(fd: c_int) -> bool {
 fn key(fd: c_int) -> Option<u64> {
     let entry = table::entry(fd).filter(|entry| !entry.is_free())?;
     let cookie = entry.cookie.load(Relaxed);
-    (entry.carried() == CarrierRole::Filtered && Fd(fd).cookie() == cookie).then_some(cookie)
+    (entry.carried() == CarriedState::Filtered && Fd(fd).cookie() == cookie).then_some(cookie)
 }
 
 /// Calls `act` with the real socket: one borrowed from the carrier, or this descriptor.
@@ -140,14 +141,14 @@ pub(crate) fn on_real<R>(fd: c_int, act: impl FnOnce(c_int) -> R) -> R {
     if !init::is_carrying() {
         return act(fd);
     }
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     let lent = key(fd).and_then(|key| BorrowedSocket::get(key).ok().flatten());
     drop(errno);
     let Some(lent) = lent else {
         return act(fd);
     };
     let done = act(lent.fd());
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     drop(lent);
     drop(errno);
     done
@@ -173,7 +174,7 @@ pub(crate) fn end(fd: c_int) -> isize {
     if !init::is_carrying() {
         return 0;
     }
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     let lost = key(fd).and_then(|key| BorrowedSocket::get(key).err());
     drop(errno);
     match lost {

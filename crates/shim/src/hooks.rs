@@ -97,12 +97,12 @@ fn writing(fd: c_int, call: impl FnOnce() -> isize) -> isize {
     let (Some(entry), Some(rules)) = (watched, init::rules()) else {
         return call();
     };
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     watch::writing(rules, &init::MEMORY, entry, &Fd(fd));
     let since = report::since();
     drop(errno);
     let done = call();
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     if let Some(us) = report::waited(since) {
         report::add(fd, WaitKind::Writing, us);
     }
@@ -124,7 +124,7 @@ fn reading(fd: c_int, call: impl FnOnce() -> isize) -> isize {
         return call();
     };
     let done = call();
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     if let Some(us) = report::waited(Some(since)) {
         report::add(fd, WaitKind::Reading, us);
     }
@@ -164,7 +164,7 @@ hooks! {
         };
         // SAFETY: the program guarantees `len` bytes, and `len` is at least 4.
         let mark = unsafe { value.cast::<c_int>().read_unaligned() };
-        let errno = c::Errno::keep();
+        let errno = c::SavedErrno::keep();
         let kept_off = watch::keeps_off(entry, &Fd(fd), mark as u8);
         drop(errno);
         if kept_off {
@@ -186,7 +186,7 @@ hooks! {
         }
         if done == 0 && is_mark(level, option) && !value.is_null() && !len.is_null() {
             let watched = table::entry(fd).filter(|entry| !entry.is_free());
-            let errno = c::Errno::keep();
+            let errno = c::SavedErrno::keep();
             let wanted = watched.and_then(|entry| watch::wanted_mark(entry, &Fd(fd)));
             drop(errno);
             if let Some(wanted) = wanted {

@@ -13,9 +13,9 @@ use core::sync::atomic::{
 };
 
 use crate::c;
-use crate::memory::Memory;
+use crate::memory::DistanceMemory;
 use crate::real;
-use crate::rules::Rules;
+use crate::rules::WrapRules;
 
 static MODE: AtomicU32 = AtomicU32::new(OFF);
 const OFF: u32 = 0;
@@ -24,27 +24,27 @@ const REPORTING: u32 = 2;
 const CARRYING: u32 = 4;
 
 /// Hosts known to be near or far.
-pub(crate) static MEMORY: Memory = Memory::new();
+pub(crate) static MEMORY: DistanceMemory = DistanceMemory::new();
 
 /// Longest `LONGHAUL_WRAP`, in bytes.
 const LONGEST: usize = 4096;
 
 struct SavedRules {
     text: [u8; LONGEST],
-    rules: Option<Rules<'static>>,
+    rules: Option<WrapRules<'static>>,
     /// Offset of the report's file name in the text; a zero ends it.
     report: usize,
     program: [u8; 64],
     program_len: usize,
 }
 
-struct Cell(UnsafeCell<SavedRules>);
+struct SavedRulesCell(UnsafeCell<SavedRules>);
 
 // SAFETY: only `begin` writes it, which runs once and before MODE is set; all others read it, and
 // only if MODE is set.
-unsafe impl Sync for Cell {}
+unsafe impl Sync for SavedRulesCell {}
 
-static KEPT: Cell = Cell(UnsafeCell::new(SavedRules {
+static KEPT: SavedRulesCell = SavedRulesCell(UnsafeCell::new(SavedRules {
     text: [0; LONGEST],
     rules: None,
     report: 0,
@@ -73,7 +73,7 @@ fn kept() -> Option<&'static SavedRules> {
 }
 
 /// The rules, if there are any to apply.
-pub(crate) fn rules() -> Option<&'static Rules<'static>> {
+pub(crate) fn rules() -> Option<&'static WrapRules<'static>> {
     kept()?.rules.as_ref()
 }
 
@@ -133,7 +133,7 @@ extern "C" fn begin() {
     };
     // SAFETY: the text is in a static, and is not written again.
     let text: &'static str = unsafe { &*core::ptr::from_ref(text) };
-    let rules = match Rules::parse(text) {
+    let rules = match WrapRules::parse(text) {
         Ok(rules) => rules,
         Err(error) => return tell(&[": '", error.word, "' ", error.why]),
     };

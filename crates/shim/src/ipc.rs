@@ -15,15 +15,15 @@ pub const TEXT: usize = 1024;
 pub enum IpcKind {
     /// Carry bytes between the connected socket and the end of a pair that follow. The text is the
     /// program's name. Answered.
-    Take,
+    TakeOver,
     /// Connect to `peer` over the proxy at `via`, for the connection that arrives from local
     /// `port`. The text is the program's name. Not answered.
-    Lead,
+    ConnectVia,
     /// Lend the socket of a carried connection. Answered with the socket.
-    Lend,
+    LendSocket,
     /// The program closes a connection; the text is its report line. Answered, so that the carrier
     /// has it before the end.
-    Line,
+    ReportLine,
 }
 
 /// A message without its text.
@@ -33,11 +33,11 @@ pub struct IpcMessage {
     pub kind: IpcKind,
     /// Cookie of the program's socket.
     pub key: u64,
-    /// Local port of the program's socket; only for [`IpcKind::Lead`].
+    /// Local port of the program's socket; only for [`IpcKind::ConnectVia`].
     pub port: u16,
     /// The program's destination.
     pub peer: SocketAddr,
-    /// The proxy; only for [`IpcKind::Lead`].
+    /// The proxy; only for [`IpcKind::ConnectVia`].
     pub via: SocketAddr,
     /// Length of the text that follows, in bytes.
     pub text: usize,
@@ -61,10 +61,10 @@ impl IpcMessage {
             at += part.len();
         };
         let kind = match self.kind {
-            IpcKind::Take => 1,
-            IpcKind::Lead => 2,
-            IpcKind::Lend => 3,
-            IpcKind::Line => 4,
+            IpcKind::TakeOver => 1,
+            IpcKind::ConnectVia => 2,
+            IpcKind::LendSocket => 3,
+            IpcKind::ReportLine => 4,
         };
         put(&[kind, 0]);
         put(&self.port.to_be_bytes());
@@ -80,10 +80,10 @@ impl IpcMessage {
     /// Decodes a message; `None` if it is invalid.
     pub fn read(bytes: &[u8; HEAD]) -> Option<Self> {
         let kind = match bytes[0] {
-            1 => IpcKind::Take,
-            2 => IpcKind::Lead,
-            3 => IpcKind::Lend,
-            4 => IpcKind::Line,
+            1 => IpcKind::TakeOver,
+            2 => IpcKind::ConnectVia,
+            3 => IpcKind::LendSocket,
+            4 => IpcKind::ReportLine,
             _ => return None,
         };
         let u16_at = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn a_letter_is_read_as_it_was_written() {
         for (kind, peer, via) in [
-            (IpcKind::Take, "192.0.2.1:22", "[::]:0"),
-            (IpcKind::Lead, "[2001:db8::1]:65535", "127.0.0.1:1080"),
-            (IpcKind::Lend, "[::]:0", "[::]:0"),
-            (IpcKind::Line, "[::1]:1", "[::2]:2"),
+            (IpcKind::TakeOver, "192.0.2.1:22", "[::]:0"),
+            (IpcKind::ConnectVia, "[2001:db8::1]:65535", "127.0.0.1:1080"),
+            (IpcKind::LendSocket, "[::]:0", "[::]:0"),
+            (IpcKind::ReportLine, "[::1]:1", "[::2]:2"),
         ] {
             let letter = IpcMessage {
                 kind,

@@ -23,7 +23,7 @@ pub mod changed {
 
 /// The report about one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct ConnectionReport<'a> {
     /// The program's name.
     pub program: &'a str,
     /// Process ID.
@@ -35,7 +35,7 @@ pub struct Record<'a> {
     /// From connect() to the end, in microseconds.
     pub lasted_us: u64,
     /// Counters of the kernel; `None` if the socket is gone.
-    pub tcp: Option<Tcp>,
+    pub tcp: Option<TcpCounters>,
     /// The DSCP that the program set last.
     pub dscp: Option<u8>,
     /// Number of times that the program set a DSCP without effect.
@@ -50,7 +50,7 @@ pub struct Record<'a> {
 
 /// Counters from TCP_INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tcp {
+pub struct TcpCounters {
     /// Bytes that the peer has acknowledged.
     pub sent: u64,
     /// Bytes received.
@@ -63,7 +63,7 @@ pub struct Tcp {
     pub retransmitted: u32,
 }
 
-impl Record<'_> {
+impl ConnectionReport<'_> {
     /// Formats the line, with its newline.
     pub fn line(&self) -> ReportLine {
         let mut line = ReportLine::new();
@@ -240,14 +240,14 @@ impl ReportLine {
 mod tests {
     use super::*;
 
-    fn record(peer: &str) -> Record<'_> {
-        Record {
+    fn record(peer: &str) -> ConnectionReport<'_> {
+        ConnectionReport {
             program: "a\"b\\c\u{e9}",
             pid: 42,
             peer: peer.parse().unwrap(),
             via: None,
             lasted_us: 1_000_001,
-            tcp: Some(Tcp {
+            tcp: Some(TcpCounters {
                 sent: u64::MAX,
                 received: 0,
                 rtt_us: 10,
@@ -298,7 +298,7 @@ mod tests {
             longest_us: u64::MAX,
         };
         let peer = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535";
-        let record = Record {
+        let record = ConnectionReport {
             program: "x".repeat(100).leak(),
             pid: u32::MAX,
             via: Some(peer.parse().unwrap()),

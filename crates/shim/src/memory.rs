@@ -16,9 +16,9 @@ pub(crate) enum HostDistance {
 /// Number of hosts that are remembered; one with the same slot replaces another.
 const PLACES: usize = 256;
 
-pub(crate) struct Memory([AtomicU64; PLACES]);
+pub(crate) struct DistanceMemory([AtomicU64; PLACES]);
 
-impl Memory {
+impl DistanceMemory {
     pub(crate) const fn new() -> Self {
         Self([const { AtomicU64::new(0) }; PLACES])
     }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn each_host_has_what_was_last_known_of_it_or_nothing() {
-        let memory = Memory::new();
+        let memory = DistanceMemory::new();
         let host = |n: u32| IpAddr::from([10, (n >> 16) as u8, (n >> 8) as u8, n as u8]);
         for n in 0..10_000 {
             let known = if n % 3 == 0 {

@@ -5,7 +5,7 @@ pub const HEAD: usize = 64 << 10;
 
 /// The kind of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Program<'a> {
+pub enum ProgramKind<'a> {
     /// Dynamically linked.
     Dynamic {
         /// Path of the loader.
@@ -39,12 +39,12 @@ const PATH: usize = 4096;
 
 /// Examines the first [`HEAD`] bytes of a file (elf(5), execve(2)). `own` is the beginning of a
 /// program that runs here, for comparison.
-pub fn look<'a>(head: &'a [u8], own: &[u8]) -> Program<'a> {
+pub fn look<'a>(head: &'a [u8], own: &[u8]) -> ProgramKind<'a> {
     if let Some(line) = head.strip_prefix(b"#!") {
         return script(line);
     }
     if !head.starts_with(b"\x7fELF") {
-        return Program::Unknown;
+        return ProgramKind::Unknown;
     }
     // Class, byte order, and machine.
     let kind = |of: &[u8]| {
@@ -54,22 +54,22 @@ pub fn look<'a>(head: &'a [u8], own: &[u8]) -> Program<'a> {
         ))
     };
     if kind(head).is_none() || kind(head) != kind(own) || head.get(4) != Some(&2) {
-        return Program::Foreign;
+        return ProgramKind::Foreign;
     }
-    elf(head).unwrap_or(Program::Unknown)
+    elf(head).unwrap_or(ProgramKind::Unknown)
 }
 
-fn script(line: &[u8]) -> Program<'_> {
+fn script(line: &[u8]) -> ProgramKind<'_> {
     let end = line.iter().position(|b| *b == b'\n').unwrap_or(line.len());
     let line = line.get(..end).unwrap_or_default().trim_ascii();
     let end = line.iter().position(|b| matches!(b, b' ' | b'\t'));
     let (interpreter, argument) = line.split_at(end.unwrap_or(line.len()));
     match interpreter {
-        [b'/', ..] => Program::Script {
+        [b'/', ..] => ProgramKind::Script {
             interpreter,
             argument: argument.trim_ascii(),
         },
-        _ => Program::Unknown,
+        _ => ProgramKind::Unknown,
     }
 }
 
@@ -84,7 +84,7 @@ fn number<const N: usize>(of: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(wide))
 }
 
-fn elf(head: &[u8]) -> Option<Program<'_>> {
+fn elf(head: &[u8]) -> Option<ProgramKind<'_>> {
     let table = usize::try_from(number::<8>(head, 32)?).ok()?;
     let size = usize::try_from(number::<2>(head, 54)?).ok()?;
     let count = usize::try_from(number::<2>(head, 56)?).ok()?;
@@ -110,8 +110,8 @@ fn elf(head: &[u8]) -> Option<Program<'_>> {
         }
     }
     Some(match loader {
-        Some(loader) if dynamic => Program::Dynamic { loader, go },
-        _ => Program::Static { go },
+        Some(loader) if dynamic => ProgramKind::Dynamic { loader, go },
+        _ => ProgramKind::Static { go },
     })
 }
 
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_test_is_linked_dynamically() {
         let own = own();
-        let Program::Dynamic { loader, go } = look(&own, &own) else {
+        let ProgramKind::Dynamic { loader, go } = look(&own, &own) else {
             panic!("{:?}", look(&own, &own));
         };
         assert!(loader.starts_with(b"/lib") && !go, "{loader:?}");
@@ -147,12 +147,12 @@ mod tests {
                 kind.copy_from_slice(&0u32.to_ne_bytes());
             }
         }
-        assert_eq!(look(&other, &own), Program::Static { go: false });
+        assert_eq!(look(&other, &own), ProgramKind::Static { go: false });
         other[18] ^= 0x55;
-        assert_eq!(look(&other, &own), Program::Foreign);
+        assert_eq!(look(&other, &own), ProgramKind::Foreign);
         let mut narrow = own.clone();
         narrow[4] = 1;
-        assert_eq!(look(&narrow, &own), Program::Foreign);
+        assert_eq!(look(&narrow, &own), ProgramKind::Foreign);
     }
 
     #[test]
@@ -166,14 +166,14 @@ mod tests {
             ),
             ("#!/bin/sh", "/bin/sh", ""),
         ] {
-            let expected = Program::Script {
+            let expected = ProgramKind::Script {
                 interpreter: interpreter.as_bytes(),
                 argument: argument.as_bytes(),
             };
             assert_eq!(look(text.as_bytes(), &[]), expected);
         }
-        assert_eq!(look(b"#!sh\n", &[]), Program::Unknown);
-        assert_eq!(look(b"", &[]), Program::Unknown);
+        assert_eq!(look(b"#!sh\n", &[]), ProgramKind::Unknown);
+        assert_eq!(look(b"", &[]), ProgramKind::Unknown);
     }
 
     #[test]

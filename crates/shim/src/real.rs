@@ -160,11 +160,11 @@ pub(crate) fn put_onto(from: c_int, to: c_int, closed_by_exec: bool) -> bool {
 
 /// Registers a descriptor with an epoll instance, or removes it.
 pub(crate) fn register(epoll: c_int, fd: c_int, what: Option<EpollRegistration>) {
-    type Control = unsafe extern "C" fn(c_int, c_int, c_int, *mut EpollEvent) -> c_int;
+    type Cmsghdr = unsafe extern "C" fn(c_int, c_int, c_int, *mut EpollEvent) -> c_int;
     const ADD: c_int = 1;
     const DELETE: c_int = 2;
     // SAFETY: the C function of this name has this type.
-    let next: Option<Control> = unsafe { transmute(EPOLL_CTL.get()) };
+    let next: Option<Cmsghdr> = unsafe { transmute(EPOLL_CTL.get()) };
     let what_to = if what.is_some() { ADD } else { DELETE };
     let EpollRegistration { events, data } =
         what.unwrap_or(EpollRegistration { events: 0, data: 0 });
@@ -177,12 +177,12 @@ pub(crate) fn register(epoll: c_int, fd: c_int, what: Option<EpollRegistration>)
 
 /// `struct msghdr` with 64-bit longs.
 #[repr(C)]
-struct Message {
+struct Msghdr {
     name: *mut c_void,
     name_len: u32,
     parts: *mut Iovec,
     parts_len: usize,
-    control: *mut Control,
+    control: *mut Cmsghdr,
     control_len: usize,
     flags: c_int,
 }
@@ -196,7 +196,7 @@ struct Iovec {
 
 /// `struct cmsghdr` with one descriptor.
 #[repr(C)]
-struct Control {
+struct Cmsghdr {
     len: usize,
     level: c_int,
     kind: c_int,
@@ -206,15 +206,15 @@ struct Control {
 /// Length of a control message with one descriptor.
 const CONTROL: usize = 20;
 
-impl Message {
-    fn new(part: &mut Iovec, control: &mut Control) -> Self {
+impl Msghdr {
+    fn new(part: &mut Iovec, control: &mut Cmsghdr) -> Self {
         Self {
             name: null_mut(),
             name_len: 0,
             parts: part,
             parts_len: 1,
             control,
-            control_len: size_of::<Control>(),
+            control_len: size_of::<Cmsghdr>(),
             flags: 0,
         }
     }
@@ -222,7 +222,7 @@ impl Message {
 
 /// Sends a descriptor, along with a byte, since it cannot be sent alone.
 pub(crate) fn send_descriptor(to: c_int, fd: c_int) -> bool {
-    type Send = unsafe extern "C" fn(c_int, *const Message, c_int) -> isize;
+    type Send = unsafe extern "C" fn(c_int, *const Msghdr, c_int) -> isize;
     // SAFETY: the C function of this name has this type.
     let next: Option<Send> = unsafe { transmute(SENDMSG.get()) };
     let mut byte = 0;
@@ -230,20 +230,20 @@ pub(crate) fn send_descriptor(to: c_int, fd: c_int) -> bool {
         base: &raw mut byte,
         len: 1,
     };
-    let mut control = Control {
+    let mut control = Cmsghdr {
         len: CONTROL,
         level: c::SOL_SOCKET,
         kind: c::SCM_RIGHTS,
         fd,
     };
-    let message = Message::new(&mut part, &mut control);
+    let message = Msghdr::new(&mut part, &mut control);
     // SAFETY: the message points to locals only.
     next.is_some_and(|next| unsafe { next(to, &raw const message, MSG_NOSIGNAL) == 1 })
 }
 
 /// Receives one byte, and the descriptor with it, if there is one.
 pub(crate) fn receive_descriptor(from: c_int) -> Option<(u8, Option<c_int>)> {
-    type Receive = unsafe extern "C" fn(c_int, *mut Message, c_int) -> isize;
+    type Receive = unsafe extern "C" fn(c_int, *mut Msghdr, c_int) -> isize;
     /// Flag of recvmsg(2): close received descriptors at exec.
     const MSG_CMSG_CLOEXEC: c_int = 0x4000_0000;
     // SAFETY: the C function of this name has this type.
@@ -253,13 +253,13 @@ pub(crate) fn receive_descriptor(from: c_int) -> Option<(u8, Option<c_int>)> {
         base: &raw mut byte,
         len: 1,
     };
-    let mut control = Control {
+    let mut control = Cmsghdr {
         len: 0,
         level: 0,
         kind: 0,
         fd: -1,
     };
-    let mut message = Message::new(&mut part, &mut control);
+    let mut message = Msghdr::new(&mut part, &mut control);
     loop {
         // SAFETY: the message points to locals only, with their lengths.
         let received = unsafe { next?(from, &raw mut message, MSG_CMSG_CLOEXEC) };

@@ -3,13 +3,13 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::carrier::{Carrier, letter};
+use crate::carrier::{CarrierConnection, letter};
 use crate::ipc::IpcKind;
-use crate::line::{Record, changed};
+use crate::line::{ConnectionReport, changed};
 use crate::socket::Fd;
-use crate::table::{CarrierRole, Entry, NO_MARK, State, entries};
+use crate::table::{CarriedState, ConnectionEntry, NO_MARK, TrackedState, entries};
 use crate::waits::{LEAST_US, WaitKind};
-use crate::watch::{Socket as _, is_same};
+use crate::watch::{TunableSocket as _, is_same};
 use crate::{c, init, real, table};
 
 /// Ends a connection in the table and writes its line. Called before a descriptor is closed or
@@ -18,7 +18,7 @@ pub(crate) fn closing(fd: c_int) {
     let Some(entry) = table::entry(fd).filter(|entry| !entry.is_free()) else {
         return;
     };
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     // A child of fork() has a copy of the table, and one of vfork() shares it.
     if entry.owner.load(Relaxed) == c::process() {
         if init::is_reporting() && !has_another_number(fd, entry) {
@@ -38,7 +38,7 @@ pub(crate) fn copied(from: c_int, to: c_int) {
     if core::ptr::eq(from, to) || from.is_free() {
         return;
     }
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     if from.owner.load(Relaxed) == c::process() {
         to.same_as(from);
     }
@@ -46,14 +46,14 @@ pub(crate) fn copied(from: c_int, to: c_int) {
 }
 
 /// Returns true if another descriptor has the same socket.
-pub(crate) fn has_another_number(fd: c_int, entry: &Entry) -> bool {
+pub(crate) fn has_another_number(fd: c_int, entry: &ConnectionEntry) -> bool {
     let cookie = entry.cookie.load(Relaxed);
     entries().any(|(other, there)| {
         other != fd && !there.is_free() && there.cookie.load(Relaxed) == cookie
     })
 }
 
-fn tell(fd: c_int, entry: &Entry) {
+fn tell(fd: c_int, entry: &ConnectionEntry) {
     let Some(path) = init::report() else {
         return;
     };
@@ -66,7 +66,7 @@ fn tell(fd: c_int, entry: &Entry) {
         // The TOS byte is the lower one.
         mark => mark as u8,
     };
-    let record = Record {
+    let record = ConnectionReport {
         program: init::program(),
         pid: c::process(),
         peer: entry.peer(),
@@ -81,10 +81,17 @@ fn tell(fd: c_int, entry: &Entry) {
     };
     let line = record.line();
     // The carrier completes the line and writes it.
-    if matches!(entry.carried(), CarrierRole::Led | CarrierRole::Filtered) {
-        let letter = letter(IpcKind::Line, entry.cookie.load(Relaxed), line.bytes());
-        let told = |c: Carrier| c.tell(&letter, line.bytes(), &[]) && c.agrees();
-        if Carrier::reach().is_some_and(told) {
+    if matches!(
+        entry.carried(),
+        CarriedState::Proxied | CarriedState::Filtered
+    ) {
+        let letter = letter(
+            IpcKind::ReportLine,
+            entry.cookie.load(Relaxed),
+            line.bytes(),
+        );
+        let told = |c: CarrierConnection| c.tell(&letter, line.bytes(), &[]) && c.agrees();
+        if CarrierConnection::reach().is_some_and(told) {
             return;
         }
     }
@@ -131,7 +138,7 @@ pub(crate) fn add(fd: c_int, what: WaitKind, us: u64) {
     let Some(entry) = table::entry(fd) else {
         return;
     };
-    if entry.state() != State::Free {
+    if entry.state() != TrackedState::Free {
         match what {
             WaitKind::Reading => entry.reading.add(us),
             WaitKind::Writing => entry.writing.add(us),

@@ -26,7 +26,7 @@ pub const CARRIER: usize = 64;
 
 /// The parsed rules, which borrow from the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules<'a> {
+pub struct WrapRules<'a> {
     /// Tune far connections.
     pub tune: bool,
     /// Tune all connections, at their start.
@@ -39,7 +39,7 @@ pub struct Rules<'a> {
     pub report: Option<&'a str>,
     /// The carrier, if there is one.
     pub carrier: Option<CarrierAddress<'a>>,
-    routes: [Option<Route>; ROUTES],
+    routes: [Option<RouteRule>; ROUTES],
     filters: [Option<NetworkRule>; FILTERS],
 }
 
@@ -54,7 +54,7 @@ pub struct CarrierAddress<'a> {
 
 /// A rule that sends connections to `to` over `via`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct RouteRule {
     /// The destinations.
     pub to: NetworkRule,
     /// Address of the relay.
@@ -74,14 +74,14 @@ pub struct NetworkRule {
 
 /// An invalid rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RuleError<'a> {
+pub struct WrapRuleError<'a> {
     /// The rule.
     pub word: &'a str,
     /// The reason, without a full stop.
     pub why: &'static str,
 }
 
-impl Default for Rules<'_> {
+impl Default for WrapRules<'_> {
     fn default() -> Self {
         Self {
             tune: true,
@@ -96,12 +96,12 @@ impl Default for Rules<'_> {
     }
 }
 
-impl<'a> Rules<'a> {
+impl<'a> WrapRules<'a> {
     /// Parses the rules.
     ///
     /// # Errors
     /// The first invalid rule.
-    pub fn parse(text: &'a str) -> Result<Self, RuleError<'a>> {
+    pub fn parse(text: &'a str) -> Result<Self, WrapRuleError<'a>> {
         let mut rules = Self::default();
         let mut rest = text;
         let mut routes = 0;
@@ -135,7 +135,7 @@ impl<'a> Rules<'a> {
                     rules.congestion = Some(name);
                 }
                 ("route", route) => {
-                    let route = Route::parse(route).map_err(|why| wrong(word, why))?;
+                    let route = RouteRule::parse(route).map_err(|why| wrong(word, why))?;
                     let Some(place) = rules.routes.get_mut(routes) else {
                         return Err(wrong(word, "exceeds the limit of routes"));
                     };
@@ -183,19 +183,19 @@ impl<'a> Rules<'a> {
     }
 
     /// The first route that matches this address.
-    pub fn route(&self, to: SocketAddr) -> Option<Route> {
+    pub fn route(&self, to: SocketAddr) -> Option<RouteRule> {
         let mut routes = self.routes.iter().map_while(|route| *route);
         routes.find(|route| route.to.has(to))
     }
 
     /// All routes.
-    pub fn routes(&self) -> impl Iterator<Item = Route> + use<'_> {
+    pub fn routes(&self) -> impl Iterator<Item = RouteRule> + use<'_> {
         self.routes.iter().map_while(|route| *route)
     }
 }
 
-fn wrong<'a>(word: &'a str, why: &'static str) -> RuleError<'a> {
-    RuleError { word, why }
+fn wrong<'a>(word: &'a str, why: &'static str) -> WrapRuleError<'a> {
+    WrapRuleError { word, why }
 }
 
 impl<'a> CarrierAddress<'a> {
@@ -208,7 +208,7 @@ impl<'a> CarrierAddress<'a> {
     }
 }
 
-impl Route {
+impl RouteRule {
     /// Parses `DEST=VIA`.
     ///
     /// # Errors
@@ -322,12 +322,12 @@ mod tests {
     #[test]
     fn words_in_any_order_and_the_report_at_the_end() {
         let text = "always,dscp=8,,congestion=bbr,route=*:443=127.0.0.1:9,report=/a,b";
-        let rules = Rules::parse(text).unwrap();
+        let rules = WrapRules::parse(text).unwrap();
         assert!(rules.tune && rules.always);
         assert_eq!((rules.dscp, rules.congestion), (8, Some("bbr")));
         assert_eq!(rules.report, Some("/a,b"));
         assert_eq!(rules.routes().count(), 1);
-        assert_eq!(Rules::parse(""), Ok(Rules::default()));
+        assert_eq!(WrapRules::parse(""), Ok(WrapRules::default()));
     }
 
     #[test]
@@ -354,18 +354,18 @@ mod tests {
             ("carrier=a@0", "carrier=a@0"),
             ("carrier=a", "carrier=a"),
         ] {
-            assert_eq!(Rules::parse(text).unwrap_err().word, word, "{text}");
+            assert_eq!(WrapRules::parse(text).unwrap_err().word, word, "{text}");
         }
         let many: Vec<_> = (0..=ROUTES)
             .map(|_| String::from("route=*=127.0.0.1:1"))
             .collect();
-        assert!(Rules::parse(&many[1..].join(",")).is_ok());
-        assert!(Rules::parse(&many.join(",")).is_err());
+        assert!(WrapRules::parse(&many[1..].join(",")).is_ok());
+        assert!(WrapRules::parse(&many.join(",")).is_err());
     }
 
     #[test]
     fn what_is_filtered_is_named() {
-        let rules = Rules::parse("filter=192.0.2.0/24,filter=*:80,carrier=a-1@9").unwrap();
+        let rules = WrapRules::parse("filter=192.0.2.0/24,filter=*:80,carrier=a-1@9").unwrap();
         let carrier = CarrierAddress {
             name: "a-1",
             port: 9,
@@ -379,15 +379,15 @@ mod tests {
             assert_eq!(rules.filters(to.parse().unwrap()), is, "{to}");
         }
         let many = "filter=*,".repeat(FILTERS) + "carrier=a@1";
-        assert!(Rules::parse(&many).is_ok());
-        assert!(Rules::parse(&("filter=*,".to_owned() + &many)).is_err());
+        assert!(WrapRules::parse(&many).is_ok());
+        assert!(WrapRules::parse(&("filter=*,".to_owned() + &many)).is_err());
     }
 
     #[test]
     fn the_first_route_that_fits_is_taken() {
         let text = "route=192.0.2.0/24:22=127.0.0.1:1,route=2001:db8::/32=127.0.0.1:2,\
                     route=[2001:db9::1]:80=[::1]:3,route=*:80=socks5://127.0.0.1:4";
-        let rules = Rules::parse(text).unwrap();
+        let rules = WrapRules::parse(text).unwrap();
         for (to, via) in [
             ("192.0.2.7:22", Some(1)),
             ("[::ffff:192.0.2.7]:22", Some(1)),
@@ -403,7 +403,7 @@ mod tests {
             assert_eq!(route.map(|route| route.via.port()), via, "{to}");
             assert_eq!(route.is_some_and(|route| route.socks), via == Some(4));
         }
-        let all = Rules::parse("route=0.0.0.0/0=127.0.0.1:1").unwrap();
+        let all = WrapRules::parse("route=0.0.0.0/0=127.0.0.1:1").unwrap();
         assert!(all.route("9.9.9.9:1".parse().unwrap()).is_some());
         assert!(all.route("[::1]:1".parse().unwrap()).is_none());
     }

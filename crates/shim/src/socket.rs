@@ -4,8 +4,8 @@
 use core::ffi::{CStr, c_int};
 
 use crate::distance::tcp_info;
-use crate::line::Tcp;
-use crate::watch::Socket;
+use crate::line::TcpCounters;
+use crate::watch::TunableSocket;
 use crate::{c, filter, real};
 
 #[derive(Clone, Copy)]
@@ -44,12 +44,12 @@ impl Fd {
     }
 
     /// Reads the kernel's counters.
-    pub(crate) fn tcp(self) -> Option<Tcp> {
+    pub(crate) fn tcp(self) -> Option<TcpCounters> {
         let mut info = [0; 160];
         self.option(c::IPPROTO_TCP, c::TCP_INFO, &mut info)?;
         let u32_at = |at| field(&info, at).map_or(0, u32::from_ne_bytes);
         let u64_at = |at| field(&info, at).map_or(0, u64::from_ne_bytes);
-        Some(Tcp {
+        Some(TcpCounters {
             // SYN and FIN are acknowledged like bytes.
             sent: u64_at(tcp_info::BYTES_ACKED).saturating_sub(1),
             received: u64_at(tcp_info::BYTES_RECEIVED),
@@ -106,7 +106,7 @@ fn field<const N: usize>(info: &[u8], at: usize) -> Option<[u8; N]> {
     info.get(at..)?.first_chunk().copied()
 }
 
-impl Socket for Fd {
+impl TunableSocket for Fd {
     fn cookie(&self) -> u64 {
         let mut cookie = [0; 8];
         match real::option(self.0, c::SOL_SOCKET, c::SO_COOKIE, &mut cookie) {

@@ -12,12 +12,12 @@ pub const WELCOME: [u8; 2] = [5, 0];
 pub const REST: usize = 257;
 
 /// A CONNECT request.
-pub struct Request {
+pub struct SocksRequest {
     bytes: [u8; 22],
     len: usize,
 }
 
-impl Request {
+impl SocksRequest {
     /// Requests a connection to `to`.
     pub fn new(to: SocketAddr) -> Self {
         let mut request = Self {
@@ -69,11 +69,11 @@ mod tests {
 
     #[test]
     fn requests_are_as_the_rfc_has_them() {
-        let v4 = Request::new("192.0.2.1:258".parse().unwrap());
+        let v4 = SocksRequest::new("192.0.2.1:258".parse().unwrap());
         assert_eq!(v4.bytes(), [5, 1, 0, 1, 192, 0, 2, 1, 1, 2]);
-        let mapped = Request::new("[::ffff:192.0.2.1]:258".parse().unwrap());
+        let mapped = SocksRequest::new("[::ffff:192.0.2.1]:258".parse().unwrap());
         assert_eq!(mapped.bytes(), v4.bytes());
-        let v6 = Request::new("[2001:db8::7]:65535".parse().unwrap());
+        let v6 = SocksRequest::new("[2001:db8::7]:65535".parse().unwrap());
         assert_eq!(v6.bytes().len(), 22);
         assert_eq!(v6.bytes()[..6], [5, 1, 0, 4, 0x20, 1]);
         assert_eq!(v6.bytes()[19..], [7, 255, 255]);

@@ -15,22 +15,22 @@ use crate::waits::WaitTimes;
 /// Number of descriptors that are tracked.
 pub(crate) const SIZE: usize = 4096;
 
-static TABLE: [Entry; SIZE] = [const { Entry::new() }; SIZE];
+static TABLE: [ConnectionEntry; SIZE] = [const { ConnectionEntry::new() }; SIZE];
 
 /// The entry of a descriptor, if it is within the table.
-pub(crate) fn entry(fd: i32) -> Option<&'static Entry> {
+pub(crate) fn entry(fd: i32) -> Option<&'static ConnectionEntry> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
 
 /// All entries, with their descriptors.
-pub(crate) fn entries() -> impl Iterator<Item = (i32, &'static Entry)> {
+pub(crate) fn entries() -> impl Iterator<Item = (i32, &'static ConnectionEntry)> {
     (0..).zip(&TABLE)
 }
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum State {
+pub(crate) enum TrackedState {
     /// Not tracked.
     Free = 0,
     /// Connected or connecting; nothing was written yet.
@@ -38,9 +38,9 @@ pub(crate) enum State {
     /// A thread is working on it.
     Busy,
     /// Reported, but not tuned.
-    Left,
+    Untuned,
     /// Far: its DSCP was removed, and its bytes are counted.
-    Far,
+    DscpRemoved,
     /// Fully tuned.
     Done,
 }
@@ -48,18 +48,18 @@ pub(crate) enum State {
 /// The carrier's part in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum CarrierRole {
+pub(crate) enum CarriedState {
     /// None.
-    Not = 0,
+    NotCarried = 0,
     /// The carrier connects it over a proxy.
-    Led,
+    Proxied,
     /// The carrier will take its socket once that is connected.
-    Soon,
+    Pending,
     /// The carrier has its socket, and the program one end of a socket pair.
     Filtered,
 }
 
-pub(crate) struct Entry {
+pub(crate) struct ConnectionEntry {
     state: AtomicU32,
     carried: AtomicU32,
     /// The process that connected it.
@@ -86,20 +86,20 @@ pub(crate) struct Entry {
     via_port: AtomicU32,
 }
 
-/// Value of [`Entry::mark`] if none was set. All initial values are zero, so that the table takes
-/// no room in the file, and memory only where it is used.
+/// Value of [`ConnectionEntry::mark`] if none was set. All initial values are zero, so that the
+/// table takes no room in the file, and memory only where it is used.
 pub(crate) const NO_MARK: u32 = 0;
 
-/// Encodes a TOS byte for [`Entry::mark`].
+/// Encodes a TOS byte for [`ConnectionEntry::mark`].
 pub(crate) fn mark(tos: u8) -> u32 {
     0x100 | u32::from(tos)
 }
 
-impl Entry {
+impl ConnectionEntry {
     pub(crate) const fn new() -> Self {
         Self {
-            state: AtomicU32::new(State::Free as u32),
-            carried: AtomicU32::new(CarrierRole::Not as u32),
+            state: AtomicU32::new(TrackedState::Free as u32),
+            carried: AtomicU32::new(CarriedState::NotCarried as u32),
             owner: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -117,45 +117,48 @@ impl Entry {
         }
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> TrackedState {
         match self.state.load(Acquire) {
-            1 => State::New,
-            2 => State::Busy,
-            3 => State::Left,
-            4 => State::Far,
-            5 => State::Done,
-            _ => State::Free,
+            1 => TrackedState::New,
+            2 => TrackedState::Busy,
+            3 => TrackedState::Untuned,
+            4 => TrackedState::DscpRemoved,
+            5 => TrackedState::Done,
+            _ => TrackedState::Free,
         }
     }
 
     /// Returns true if the entry is not in use; costs one load.
     pub(crate) fn is_free(&self) -> bool {
-        self.state.load(Relaxed) == State::Free as u32
+        self.state.load(Relaxed) == TrackedState::Free as u32
     }
 
     /// The carrier's part in the connection.
-    pub(crate) fn carried(&self) -> CarrierRole {
+    pub(crate) fn carried(&self) -> CarriedState {
         match self.carried.load(Acquire) {
-            1 => CarrierRole::Led,
-            2 => CarrierRole::Soon,
-            3 => CarrierRole::Filtered,
-            _ => CarrierRole::Not,
+            1 => CarriedState::Proxied,
+            2 => CarriedState::Pending,
+            3 => CarriedState::Filtered,
+            _ => CarriedState::NotCarried,
         }
     }
 
-    pub(crate) fn set_carried(&self, carried: CarrierRole) {
+    pub(crate) fn set_carried(&self, carried: CarriedState) {
         self.carried.store(carried as u32, Release);
     }
 
     /// Claims the entry for starting its filter. Returns false if another thread did.
     pub(crate) fn claim(&self) -> bool {
-        let (soon, not) = (CarrierRole::Soon as u32, CarrierRole::Not as u32);
+        let (soon, not) = (
+            CarriedState::Pending as u32,
+            CarriedState::NotCarried as u32,
+        );
         let claimed = self.carried.compare_exchange(soon, not, AcqRel, Acquire);
         claimed.is_ok()
     }
 
     /// Changes the state from `from` to `to`. Returns false if the state is another.
-    pub(crate) fn turn(&self, from: State, to: State) -> bool {
+    pub(crate) fn turn(&self, from: TrackedState, to: TrackedState) -> bool {
         let (from, to) = (from as u32, to as u32);
         let done = self.state.compare_exchange(from, to, AcqRel, Acquire);
         done.is_ok()
@@ -163,14 +166,14 @@ impl Entry {
 
     pub(crate) fn free(&self) {
         if !self.is_free() {
-            self.state.store(State::Free as u32, Release);
+            self.state.store(TrackedState::Free as u32, Release);
         }
     }
 
     /// Starts a new connection on this descriptor.
-    pub(crate) fn begin(&self, new: &InitialState, state: State) {
+    pub(crate) fn begin(&self, new: &InitialValues, state: TrackedState) {
         self.free();
-        self.set_carried(CarrierRole::Not);
+        self.set_carried(CarriedState::NotCarried);
         self.owner.store(new.owner, Relaxed);
         self.cookie.store(new.cookie, Relaxed);
         self.begun_us.store(new.now_us, Relaxed);
@@ -204,10 +207,10 @@ impl Entry {
     pub(crate) fn same_as(&self, other: &Self) {
         let state = match other.state() {
             // A thread at work updates the other entry only.
-            State::Busy => State::New,
+            TrackedState::Busy => TrackedState::New,
             state => state,
         };
-        let beginning = InitialState {
+        let beginning = InitialValues {
             owner: other.owner.load(Relaxed),
             cookie: other.cookie.load(Relaxed),
             now_us: other.begun_us.load(Relaxed),
@@ -225,7 +228,7 @@ impl Entry {
 }
 
 /// The initial values of a connection.
-pub(crate) struct InitialState {
+pub(crate) struct InitialValues {
     pub(crate) owner: u32,
     pub(crate) cookie: u64,
     pub(crate) now_us: u64,

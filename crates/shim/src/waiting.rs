@@ -29,7 +29,7 @@ pub(crate) unsafe fn polling(
 ) -> c_int {
     let since = report::since();
     let done = call();
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     if let Some(us) = report::waited(since).filter(|_| done > 0 && !of.is_null()) {
         // SAFETY: the caller guarantees `count` elements, and the kernel has just accessed them.
         let of = unsafe { core::slice::from_raw_parts(of, count as usize) };
@@ -58,7 +58,7 @@ pub(crate) unsafe fn selecting(
 ) -> c_int {
     let since = report::since();
     let done = call();
-    let errno = c::Errno::keep();
+    let errno = c::SavedErrno::keep();
     if let Some(us) = report::waited(since).filter(|_| done > 0) {
         for (set, what) in [(reading, WaitKind::Reading), (writing, WaitKind::Writing)] {
             if set.is_null() {

@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::distance::{CONGESTION, LOSSES_US, NEAR_US, NOTSENT_LOWAT};
 use crate::line::changed;
-use crate::memory::{HostDistance, Memory};
-use crate::rules::{Rules, plain};
-use crate::table::{self, Entry, NO_MARK, State};
+use crate::memory::{DistanceMemory, HostDistance};
+use crate::rules::{WrapRules, plain};
+use crate::table::{self, ConnectionEntry, NO_MARK, TrackedState};
 
 /// Bytes from which a transfer counts as bulk. Below, congestion control and buffers stay the
 /// program's.
@@ -16,7 +16,7 @@ pub(crate) const BULK: u64 = 4 << 20;
 
 /// The properties of a socket that are read and set. An option that the kernel refuses stays
 /// unchanged.
-pub(crate) trait Socket {
+pub(crate) trait TunableSocket {
     /// A number that identifies the socket; 0 if there is none.
     fn cookie(&self) -> u64;
     /// Round trip in microseconds, 0 until one was measured; `None` if the socket is not TCP.
@@ -30,13 +30,13 @@ pub(crate) trait Socket {
 
 /// The decision about a connection before it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConnectStart {
+pub(crate) enum ConnectDecision {
     /// Neither tune nor report it.
     Ignore,
     /// Report it only.
-    Leave,
+    ReportOnly,
     /// Decide at its first write.
-    Wait,
+    DecideAtWrite,
     /// A known far host: remove the DSCP before the first packet.
     Far,
     /// Tune everything at once.
@@ -44,16 +44,20 @@ pub(crate) enum ConnectStart {
 }
 
 /// Decides, before connect(), about a connection to this address.
-pub(crate) fn outset(rules: &Rules<'_>, memory: &Memory, to: IpAddr) -> ConnectStart {
+pub(crate) fn outset(
+    rules: &WrapRules<'_>,
+    memory: &DistanceMemory,
+    to: IpAddr,
+) -> ConnectDecision {
     let left = match rules.report {
-        Some(_) => ConnectStart::Leave,
-        None => ConnectStart::Ignore,
+        Some(_) => ConnectDecision::ReportOnly,
+        None => ConnectDecision::Ignore,
     };
     if !rules.tune {
         return left;
     }
     if rules.always {
-        return ConnectStart::All;
+        return ConnectDecision::All;
     }
     let to = plain(to);
     if to.is_loopback() || to.is_unspecified() {
@@ -61,14 +65,14 @@ pub(crate) fn outset(rules: &Rules<'_>, memory: &Memory, to: IpAddr) -> ConnectS
     }
     match memory.get(to) {
         Some(HostDistance::Near) => left,
-        Some(HostDistance::Far) => ConnectStart::Far,
-        None => ConnectStart::Wait,
+        Some(HostDistance::Far) => ConnectDecision::Far,
+        None => ConnectDecision::DecideAtWrite,
     }
 }
 
 /// Replaces the socket's DSCP by the one of the rules. Returns the program's mark, and the changed
 /// properties.
-pub(crate) fn unmark(rules: &Rules<'_>, socket: &impl Socket) -> (u32, u32) {
+pub(crate) fn unmark(rules: &WrapRules<'_>, socket: &impl TunableSocket) -> (u32, u32) {
     let tos = rules.dscp << 2;
     let Some(tos_there) = socket.mark() else {
         return (NO_MARK, 0);
@@ -85,7 +89,7 @@ pub(crate) fn unmark(rules: &Rules<'_>, socket: &impl Socket) -> (u32, u32) {
 }
 
 /// Prepares a socket for bulk data. Returns the changed properties.
-pub(crate) fn prepare_bulk(rules: &Rules<'_>, socket: &impl Socket, far: bool) -> u32 {
+pub(crate) fn prepare_bulk(rules: &WrapRules<'_>, socket: &impl TunableSocket, far: bool) -> u32 {
     let mut done = 0;
     if far && socket.set_congestion(rules.congestion.unwrap_or(CONGESTION)) {
         done |= changed::CONGESTION;
@@ -97,58 +101,73 @@ pub(crate) fn prepare_bulk(rules: &Rules<'_>, socket: &impl Socket, far: bool) -
 }
 
 /// Called before a write. At the first one, the round trip of the handshake is known and decides.
-pub(crate) fn writing(rules: &Rules<'_>, memory: &Memory, entry: &Entry, socket: &impl Socket) {
-    if entry.state() != State::New || !entry.turn(State::New, State::Busy) {
+pub(crate) fn writing(
+    rules: &WrapRules<'_>,
+    memory: &DistanceMemory,
+    entry: &ConnectionEntry,
+    socket: &impl TunableSocket,
+) {
+    if entry.state() != TrackedState::New || !entry.turn(TrackedState::New, TrackedState::Busy) {
         return;
     }
     let state = match socket.rtt_us() {
-        _ if !is_same(entry, socket) => State::Free,
-        None => State::Free,
+        _ if !is_same(entry, socket) => TrackedState::Free,
+        None => TrackedState::Free,
         // Data with the SYN, or an unfinished non-blocking connect().
-        Some(0) => State::New,
+        Some(0) => TrackedState::New,
         Some(us) => {
             entry.rtt_us.store(us, Relaxed);
             match us < NEAR_US {
                 true => {
                     memory.set(entry.peer().ip(), HostDistance::Near);
-                    State::Left
+                    TrackedState::Untuned
                 }
                 false => {
                     memory.set(entry.peer().ip(), HostDistance::Far);
                     let (mark, done) = unmark(rules, socket);
                     entry.mark.store(mark, Relaxed);
                     entry.changed.fetch_or(done, Relaxed);
-                    State::Far
+                    TrackedState::DscpRemoved
                 }
             }
         }
     };
-    entry.turn(State::Busy, state);
+    entry.turn(TrackedState::Busy, state);
 }
 
 /// Called after `bytes` were written: prepares a far connection for bulk data once it has sent
 /// [`BULK`].
-pub(crate) fn wrote(rules: &Rules<'_>, entry: &Entry, socket: &impl Socket, bytes: u64) {
+pub(crate) fn wrote(
+    rules: &WrapRules<'_>,
+    entry: &ConnectionEntry,
+    socket: &impl TunableSocket,
+    bytes: u64,
+) {
     let before = entry.sent.fetch_add(bytes, Relaxed);
-    if before.saturating_add(bytes) < BULK || !entry.turn(State::Far, State::Busy) {
+    if before.saturating_add(bytes) < BULK
+        || !entry.turn(TrackedState::DscpRemoved, TrackedState::Busy)
+    {
         return;
     }
     let state = match is_same(entry, socket) {
-        false => State::Free,
+        false => TrackedState::Free,
         true => {
             let far = socket.rtt_us().is_some_and(|us| us >= LOSSES_US);
             let done = prepare_bulk(rules, socket, far);
             entry.changed.fetch_or(done, Relaxed);
-            State::Done
+            TrackedState::Done
         }
     };
-    entry.turn(State::Busy, state);
+    entry.turn(TrackedState::Busy, state);
 }
 
 /// Returns true if a TOS byte set by the program must not reach the socket. The program sees
 /// success.
-pub(crate) fn keeps_off(entry: &Entry, socket: &impl Socket, tos: u8) -> bool {
-    let ours = matches!(entry.state(), State::Far | State::Done);
+pub(crate) fn keeps_off(entry: &ConnectionEntry, socket: &impl TunableSocket, tos: u8) -> bool {
+    let ours = matches!(
+        entry.state(),
+        TrackedState::DscpRemoved | TrackedState::Done
+    );
     if !ours || !is_same(entry, socket) {
         return false;
     }
@@ -159,8 +178,11 @@ pub(crate) fn keeps_off(entry: &Entry, socket: &impl Socket, tos: u8) -> bool {
 
 /// The TOS byte to report to the program: the one that it set, rather than the replacement on the
 /// socket. `None` if the socket has the program's own.
-pub(crate) fn wanted_mark(entry: &Entry, socket: &impl Socket) -> Option<u8> {
-    let ours = matches!(entry.state(), State::Far | State::Done);
+pub(crate) fn wanted_mark(entry: &ConnectionEntry, socket: &impl TunableSocket) -> Option<u8> {
+    let ours = matches!(
+        entry.state(),
+        TrackedState::DscpRemoved | TrackedState::Done
+    );
     let mark = entry.mark.load(Relaxed);
     let replaced = entry.changed.load(Relaxed) & changed::DSCP != 0 || mark != NO_MARK;
     // The lower byte; its two lowest bits are ECN, which TCP in the kernel controls.
@@ -168,7 +190,7 @@ pub(crate) fn wanted_mark(entry: &Entry, socket: &impl Socket) -> Option<u8> {
 }
 
 /// Returns true if the entry belongs to this socket.
-pub(crate) fn is_same(entry: &Entry, socket: &impl Socket) -> bool {
+pub(crate) fn is_same(entry: &ConnectionEntry, socket: &impl TunableSocket) -> bool {
     let cookie = socket.cookie();
     cookie != 0 && cookie == entry.cookie.load(Relaxed)
 }

@@ -12,7 +12,8 @@
 use std::time::{Duration, Instant};
 
 use ssh::cipher::{
-    CIPHERS, CipherSpec, Framing, KeyMaterial, MACS, MacSpec, OpeningKey, Position, SealingKey,
+    CIPHERS, CipherSpec, KeyMaterial, MACS, MacSpec, OpeningKey, PacketFraming, PacketPosition,
+    SealingKey,
 };
 
 const PAYLOAD: usize = 9 + 32 * 1024;
@@ -66,15 +67,19 @@ fn run(cipher: &CipherSpec, mac: Option<&MacSpec>) {
     println!("{name:46} {:9.2} {:9.2}", rate(seal), rate(open));
 }
 
-fn lay_out(framing: Framing) -> Vec<u8> {
+fn lay_out(framing: PacketFraming) -> Vec<u8> {
     let mut packet = vec![0x5a; framing.packet_len(PAYLOAD)];
     let head = framing.head(PAYLOAD).expect("short enough");
     packet[..5].copy_from_slice(&head);
     packet
 }
 
-fn for_each(framing: Framing, packets: &mut [Vec<u8>], job: impl Fn(Position, &mut [u8])) {
-    let mut at = Position::default();
+fn for_each(
+    framing: PacketFraming,
+    packets: &mut [Vec<u8>],
+    job: impl Fn(PacketPosition, &mut [u8]),
+) {
+    let mut at = PacketPosition::default();
     for packet in packets {
         job(at, packet);
         framing.advance(&mut at, packet.len());

@@ -7,13 +7,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// Unit of work for a helper; it may be dropped, since late help has no benefit.
-pub type Work = Box<dyn FnOnce() + Send>;
+pub type HelperWork = Box<dyn FnOnce() + Send>;
 
 /// Access to helper threads.
 #[derive(Clone)]
 pub struct CryptoHelpers {
     idle: Arc<dyn Fn() -> bool + Send + Sync>,
-    run: Arc<dyn Fn(Work) + Send + Sync>,
+    run: Arc<dyn Fn(HelperWork) + Send + Sync>,
 }
 
 impl CryptoHelpers {
@@ -21,7 +21,7 @@ impl CryptoHelpers {
     /// executes work on another thread, soon or never.
     pub fn new(
         idle: impl Fn() -> bool + Send + Sync + 'static,
-        run: impl Fn(Work) + Send + Sync + 'static,
+        run: impl Fn(HelperWork) + Send + Sync + 'static,
     ) -> Self {
         Self {
             idle: Arc::new(idle),
@@ -33,7 +33,7 @@ impl CryptoHelpers {
         (self.idle)()
     }
 
-    pub(crate) fn help<J: Job>(&self, batch: &Arc<Batch<J>>, order: JobOrder) {
+    pub(crate) fn help<J: OffloadJob>(&self, batch: &Arc<JobBatch<J>>, order: JobOrder) {
         let batch = Arc::clone(batch);
         (self.run)(Box::new(move || batch.help(order)));
     }
@@ -46,7 +46,7 @@ impl fmt::Debug for CryptoHelpers {
 }
 
 /// Job that can run on any thread.
-pub(crate) trait Job: Send + 'static {
+pub(crate) trait OffloadJob: Send + 'static {
     type Done: Send;
 
     fn carry_out(self) -> Self::Done;
@@ -56,27 +56,27 @@ pub(crate) trait Job: Send + 'static {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JobOrder {
     /// First job first: the owner comes later.
-    FirstFirst,
+    Fifo,
     /// Last job first: the owner starts at the same time with the first.
-    LastFirst,
+    Lifo,
 }
 
 /// Jobs in order, shared by the owner and its helpers.
-pub(crate) struct Batch<J: Job> {
+pub(crate) struct JobBatch<J: OffloadJob> {
     places: Box<[Mutex<BatchSlot<J>>]>,
 }
 
-enum BatchSlot<J: Job> {
-    Waits(J),
+enum BatchSlot<J: OffloadJob> {
+    Pending(J),
     Done(J::Done),
     Taken,
 }
 
-impl<J: Job> Batch<J> {
+impl<J: OffloadJob> JobBatch<J> {
     pub(crate) fn new(jobs: Vec<J>) -> Self {
         let places = jobs
             .into_iter()
-            .map(|job| Mutex::new(BatchSlot::Waits(job)));
+            .map(|job| Mutex::new(BatchSlot::Pending(job)));
         Self {
             places: places.collect(),
         }
@@ -95,13 +95,13 @@ impl<J: Job> Batch<J> {
         let place = std::mem::replace(&mut *held, BatchSlot::Taken);
         drop(held);
         match place {
-            BatchSlot::Waits(job) => Some(job.carry_out()),
+            BatchSlot::Pending(job) => Some(job.carry_out()),
             BatchSlot::Done(done) => Some(done),
             BatchSlot::Taken => None,
         }
     }
 
-    /// Returns true if a helper is running job `at`, so that [`Batch::take`] would wait.
+    /// Returns true if a helper is running job `at`, so that [`JobBatch::take`] would wait.
     pub(crate) fn is_busy(&self, at: usize) -> bool {
         let place = self.places.get(at);
         place.is_some_and(|place| matches!(place.try_lock(), Err(TryLockError::WouldBlock)))
@@ -114,10 +114,10 @@ impl<J: Job> Batch<J> {
 
     fn help(&self, order: JobOrder) {
         match order {
-            JobOrder::FirstFirst => self.places.iter().for_each(|place| {
+            JobOrder::Fifo => self.places.iter().for_each(|place| {
                 Self::do_one(place);
             }),
-            JobOrder::LastFirst => self.places.iter().rev().for_each(|place| {
+            JobOrder::Lifo => self.places.iter().rev().for_each(|place| {
                 Self::do_one(place);
             }),
         }
@@ -129,7 +129,7 @@ impl<J: Job> Batch<J> {
             return false;
         };
         let (after, did) = match std::mem::replace(&mut *held, BatchSlot::Taken) {
-            BatchSlot::Waits(job) => (BatchSlot::Done(job.carry_out()), true),
+            BatchSlot::Pending(job) => (BatchSlot::Done(job.carry_out()), true),
             other => (other, false),
         };
         *held = after;
@@ -143,7 +143,7 @@ mod tests {
 
     struct Square(u64);
 
-    impl Job for Square {
+    impl OffloadJob for Square {
         type Done = u64;
 
         fn carry_out(self) -> u64 {
@@ -154,9 +154,9 @@ mod tests {
 
     #[test]
     fn a_batch_comes_out_in_order_whoever_does_it() {
-        for order in [JobOrder::FirstFirst, JobOrder::LastFirst] {
+        for order in [JobOrder::Fifo, JobOrder::Lifo] {
             for helped in 0..3 {
-                let batch = Batch::new((20..120).map(Square).collect());
+                let batch = JobBatch::new((20..120).map(Square).collect());
                 let squares: Vec<_> = std::thread::scope(|scope| {
                     for _ in 0..helped {
                         scope.spawn(|| batch.help(order));
@@ -174,7 +174,7 @@ mod tests {
     /// itself, so a slow cipher used one core.
     #[test]
     fn whoever_would_wait_does_the_last_job_instead() {
-        let batch = Batch::new((2..6).map(Square).collect());
+        let batch = JobBatch::new((2..6).map(Square).collect());
         let held = batch.places[0].lock().unwrap();
         assert!(batch.is_busy(0) && !batch.is_busy(1) && !batch.is_busy(9));
         assert!(batch.do_last() && batch.do_last() && batch.do_last());
@@ -188,13 +188,9 @@ mod tests {
 
     #[test]
     fn help_that_fails_is_noticed_and_no_result_is_made_up() {
-        let batch = Batch::new(vec![Square(2), Square(13), Square(3)]);
-        let failed = std::thread::scope(|scope| {
-            scope
-                .spawn(|| batch.help(JobOrder::FirstFirst))
-                .join()
-                .is_err()
-        });
+        let batch = JobBatch::new(vec![Square(2), Square(13), Square(3)]);
+        let failed =
+            std::thread::scope(|scope| scope.spawn(|| batch.help(JobOrder::Fifo)).join().is_err());
         let all: Vec<_> = (0..3).map(|at| batch.take(at)).collect();
         assert_eq!((failed, all), (true, vec![Some(4), None, Some(9)]));
     }

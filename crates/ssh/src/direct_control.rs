@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use wire::{Reader, WireError, message};
+use wire::{FieldReader, WireError, message};
 use zeroize::Zeroize as _;
 
 use crate::key::{KeyError, PublicKey};
@@ -40,7 +40,7 @@ pub const TOKEN: usize = 32;
 const LONGEST_SOFTWARE: usize = 40;
 
 message! {
-    /// First message of the client, answered by [`ListeningReply`] or [`Refused`].
+    /// First message of the client, answered by [`ListeningReply`] or [`RefusedReply`].
     pub struct StartRequest<'a> = 1 {
         /// The client's protocol version; if it is not [`VERSION`], the following fields may
         /// differ.
@@ -58,7 +58,7 @@ message! {
 
 message! {
     /// Further keys, sent at any time and answered by [`KeysAccepted`].
-    pub struct MoreKeys<'a> = 2 {
+    pub struct MoreKeysRequest<'a> = 2 {
         /// Number chosen by the client, which the answer repeats.
         pub number: u32,
         /// Keys for one login each, as [`write_keys`] encodes them.
@@ -68,12 +68,13 @@ message! {
 
 message! {
     /// Restriction to one copy between two hosts, sent before [`StartRequest`]: another host reads
-    /// these files, and nothing else. The server answers [`StartRequest`] with [`OwnAddresses`] in
-    /// front of [`ListeningReply`].
+    /// these files, and nothing else. The server answers [`StartRequest`] with [`ServerAddresses`]
+    /// in front of [`ListeningReply`].
     pub struct SourceRequest<'a> = 3 {
         /// Client's protocol version.
         pub version: u32,
-        /// Directory that clients see as `/`, read-only; relative paths begin at the login directory.
+        /// Directory that clients see as `/`, read-only; relative paths begin at the login
+        /// directory.
         pub root: &'a [u8],
         /// Sources beneath the root, as [`write_list`] encodes them; the last component may be a
         /// pattern.
@@ -131,7 +132,7 @@ message! {
 
 message! {
     /// Refusal, the last message of a server that accepts no connection.
-    pub struct Refused<'a> = 18 {
+    pub struct RefusedReply<'a> = 18 {
         /// The server's protocol version.
         pub version: u32,
         /// Reason in one sentence.
@@ -140,9 +141,9 @@ message! {
 }
 
 message! {
-    /// Confirmation that the keys of a [`MoreKeys`] are accepted from now on.
+    /// Confirmation that the keys of a [`MoreKeysRequest`] are accepted from now on.
     pub struct KeysAccepted = 19 {
-        /// Number from that [`MoreKeys`].
+        /// Number from that [`MoreKeysRequest`].
         pub number: u32,
     }
 }
@@ -150,7 +151,7 @@ message! {
 message! {
     /// Addresses of the server's machine, for a client on another host than the one whose login
     /// started the server.
-    pub struct OwnAddresses<'a> = 20 {
+    pub struct ServerAddresses<'a> = 20 {
         /// IP addresses, as [`write_list`] encodes their text.
         pub addresses: &'a [u8],
     }
@@ -168,7 +169,7 @@ message! {
 
 /// Error of the control protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OnceError {
+pub enum DirectControlError {
     /// A malformed message.
     Message(WireError),
     /// A message number that is not permitted here.
@@ -176,7 +177,7 @@ pub enum OnceError {
     /// A message longer than the maximum, with its length in bytes.
     TooLong(usize),
     /// Too much output without the marker line.
-    Noise,
+    NoMarker,
     /// An unusable key.
     Key(KeyError),
     /// Too many keys, or a key that is too long.
@@ -189,13 +190,15 @@ pub enum OnceError {
     List,
 }
 
-impl fmt::Display for OnceError {
+impl fmt::Display for DirectControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message(e) => write!(f, "malformed control message: {e}"),
             Self::Unexpected(number) => write!(f, "unexpected control message {number}"),
             Self::TooLong(len) => write!(f, "control message of {len} bytes exceeds the limit"),
-            Self::Noise => f.write_str("the program at the far end is not longhaul serve --once"),
+            Self::NoMarker => {
+                f.write_str("the program at the far end is not longhaul serve --once")
+            }
             Self::Key(e) => write!(f, "cannot use a one-time key: {e}"),
             Self::Keys => f.write_str("too many or too long one-time keys"),
             Self::Version(theirs) => {
@@ -215,9 +218,9 @@ impl fmt::Display for OnceError {
     }
 }
 
-impl std::error::Error for OnceError {}
+impl std::error::Error for DirectControlError {}
 
-impl From<WireError> for OnceError {
+impl From<WireError> for DirectControlError {
     fn from(e: WireError) -> Self {
         Self::Message(e)
     }
@@ -265,7 +268,7 @@ impl FrameSplitter {
     ///
     /// # Errors
     /// There is more login output than permitted before the marker line.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), OnceError> {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), DirectControlError> {
         self.received.extend_from_slice(bytes);
         if let Some(before) = self.noise {
             let found = self.received.windows(MARKER.len());
@@ -283,7 +286,7 @@ impl FrameSplitter {
                 self.noise = Some(before + keep);
             }
             if before + keep > MOST_NOISE {
-                return Err(OnceError::Noise);
+                return Err(DirectControlError::NoMarker);
             }
         }
         Ok(())
@@ -293,17 +296,17 @@ impl FrameSplitter {
     ///
     /// # Errors
     /// The message exceeds the maximum length.
-    pub fn next_message(&mut self) -> Result<Option<Vec<u8>>, OnceError> {
+    pub fn next_message(&mut self) -> Result<Option<Vec<u8>>, DirectControlError> {
         if self.noise.is_some() {
             return Ok(None);
         }
-        let mut reader = Reader::new(&self.received);
+        let mut reader = FieldReader::new(&self.received);
         let Ok(len) = reader.u32() else {
             return Ok(None);
         };
         let len = len as usize;
         if len > LONGEST {
-            return Err(OnceError::TooLong(len));
+            return Err(DirectControlError::TooLong(len));
         }
         let Ok(message) = reader.take(len).map(<[u8]>::to_vec) else {
             return Ok(None);
@@ -337,18 +340,18 @@ pub fn write_keys<'k>(blobs: impl IntoIterator<Item = &'k [u8]>) -> Vec<u8> {
 ///
 /// # Errors
 /// There are too many keys, a key is too long, or one is a certificate or unusable.
-pub fn read_keys(bytes: &[u8]) -> Result<Vec<PublicKey>, OnceError> {
-    let mut reader = Reader::new(bytes);
+pub fn read_keys(bytes: &[u8]) -> Result<Vec<PublicKey>, DirectControlError> {
+    let mut reader = FieldReader::new(bytes);
     let mut keys = Vec::new();
     while reader.left() > 0 {
         let blob = reader.string()?;
         if keys.len() == MOST_KEYS || blob.len() > LONGEST_KEY {
-            return Err(OnceError::Keys);
+            return Err(DirectControlError::Keys);
         }
-        let key = PublicKey::from_blob(blob).map_err(OnceError::Key)?;
+        let key = PublicKey::from_blob(blob).map_err(DirectControlError::Key)?;
         if key.certificate().is_some() || !key.is_usable() {
             let key_type = key.key_type().to_owned();
-            return Err(OnceError::Key(KeyError::Unsupported { key_type }));
+            return Err(DirectControlError::Key(KeyError::Unsupported { key_type }));
         }
         keys.push(key);
     }
@@ -364,23 +367,23 @@ pub fn write_list<'k>(entries: impl IntoIterator<Item = &'k [u8]>) -> Vec<u8> {
 ///
 /// # Errors
 /// The list is malformed or has more than `most` entries.
-pub fn read_list(bytes: &[u8], most: usize) -> Result<Vec<Vec<u8>>, OnceError> {
-    let mut reader = Reader::new(bytes);
+pub fn read_list(bytes: &[u8], most: usize) -> Result<Vec<Vec<u8>>, DirectControlError> {
+    let mut reader = FieldReader::new(bytes);
     let mut entries = Vec::new();
     while reader.left() > 0 {
         if entries.len() == most {
-            return Err(OnceError::List);
+            return Err(DirectControlError::List);
         }
         entries.push(reader.string()?.to_vec());
     }
     Ok(entries)
 }
 
-fn parsed<T: FromStr>(bytes: &[u8]) -> Result<Vec<T>, OnceError> {
+fn parsed<T: FromStr>(bytes: &[u8]) -> Result<Vec<T>, DirectControlError> {
     let parse = |text: Vec<u8>| std::str::from_utf8(&text).ok()?.parse().ok();
     let entries = read_list(bytes, MOST_ADDRESSES)?.into_iter();
     entries
-        .map(|text| parse(text).ok_or(OnceError::List))
+        .map(|text| parse(text).ok_or(DirectControlError::List))
         .collect()
 }
 
@@ -415,9 +418,9 @@ impl GrowingBlocks {
 
 /// Decoded message of the client.
 #[derive(Clone, Debug)]
-pub enum ClientMessage {
+pub enum DirectClientMessage {
     /// A [`StartRequest`].
-    Begin {
+    Start {
         /// Ports that the server may listen at; `None` for any.
         ports: Option<(u16, u16)>,
         /// Value of [`StartRequest::bear_losses`].
@@ -445,8 +448,8 @@ pub enum ClientMessage {
         /// Bytes to send first.
         token: [u8; TOKEN],
     },
-    /// A [`MoreKeys`].
-    More {
+    /// A [`MoreKeysRequest`].
+    MoreKeys {
         /// Number to repeat in the answer.
         number: u32,
         /// Keys for one login each.
@@ -454,26 +457,26 @@ pub enum ClientMessage {
     },
 }
 
-impl ClientMessage {
+impl DirectClientMessage {
     /// Decodes a message of the client.
     ///
     /// # Errors
     /// The message is malformed, or its version is not ours.
-    pub fn decode(message: &[u8]) -> Result<Self, OnceError> {
+    pub fn decode(message: &[u8]) -> Result<Self, DirectControlError> {
         match message.first().copied() {
             Some(StartRequest::NUMBER) => {
                 version(message)?;
                 let begin = StartRequest::decode(message)?;
-                Ok(Self::Begin {
+                Ok(Self::Start {
                     ports: ports(begin.first_port, begin.last_port)?,
                     bear_losses: begin.bear_losses,
                     keys: read_keys(begin.keys)?,
                 })
             }
-            Some(MoreKeys::NUMBER) => {
-                let MoreKeys { number, keys } = MoreKeys::decode(message)?;
+            Some(MoreKeysRequest::NUMBER) => {
+                let MoreKeysRequest { number, keys } = MoreKeysRequest::decode(message)?;
                 let keys = read_keys(keys)?;
-                Ok(Self::More { number, keys })
+                Ok(Self::MoreKeys { number, keys })
             }
             Some(SourceRequest::NUMBER) => {
                 version(message)?;
@@ -488,7 +491,7 @@ impl ClientMessage {
                 let growing = GrowingSource::decode(message)?;
                 let (hashes, rest) = growing.hashes.as_chunks::<HASH>();
                 if !rest.is_empty() || hashes.len() > MOST_BLOCKS {
-                    return Err(OnceError::List);
+                    return Err(DirectControlError::List);
                 }
                 Ok(Self::Growing(GrowingBlocks {
                     size: growing.size,
@@ -503,17 +506,20 @@ impl ClientMessage {
                 Ok(Self::Dial {
                     number: dial.number,
                     addresses: parsed(dial.addresses)?,
-                    token: dial.token.try_into().map_err(|_| OnceError::List)?,
+                    token: dial
+                        .token
+                        .try_into()
+                        .map_err(|_| DirectControlError::List)?,
                 })
             }
-            number => Err(OnceError::Unexpected(number.unwrap_or(0))),
+            number => Err(DirectControlError::Unexpected(number.unwrap_or(0))),
         }
     }
 }
 
 /// Decoded message of the server.
 #[derive(Clone, Debug)]
-pub enum ServerMessage {
+pub enum DirectServerMessage {
     /// A [`ListeningReply`].
     Listening {
         /// Port of the listener, not 0.
@@ -525,22 +531,22 @@ pub enum ServerMessage {
         /// Software version of the server, printable.
         software: String,
     },
-    /// A [`Refused`] with its reason, not escaped.
+    /// A [`RefusedReply`] with its reason, not escaped.
     Refused(String),
     /// A [`KeysAccepted`] with its number.
-    Taken(u32),
-    /// An [`OwnAddresses`].
+    KeysAccepted(u32),
+    /// An [`ServerAddresses`].
     Addresses(Vec<IpAddr>),
     /// A [`DialReply`]: its number and the reason of a failure, not escaped.
     Dialed(u32, Option<String>),
 }
 
-impl ServerMessage {
+impl DirectServerMessage {
     /// Decodes a message of the server.
     ///
     /// # Errors
     /// The message is malformed, or its version is not ours.
-    pub fn decode(message: &[u8]) -> Result<Self, OnceError> {
+    pub fn decode(message: &[u8]) -> Result<Self, DirectControlError> {
         match message.first().copied() {
             Some(ListeningReply::NUMBER) => {
                 version(message)?;
@@ -550,20 +556,24 @@ impl ServerMessage {
                 let software = told.software.iter().take(LONGEST_SOFTWARE);
                 let software = software.filter(|b| b.is_ascii_graphic());
                 Ok(Self::Listening {
-                    port: port.ok_or(OnceError::Port(told.port))?,
-                    user: user.map_err(|_| OnceError::Unexpected(ListeningReply::NUMBER))?,
-                    host_key: PublicKey::from_blob(told.host_key).map_err(OnceError::Key)?,
+                    port: port.ok_or(DirectControlError::Port(told.port))?,
+                    user: user
+                        .map_err(|_| DirectControlError::Unexpected(ListeningReply::NUMBER))?,
+                    host_key: PublicKey::from_blob(told.host_key)
+                        .map_err(DirectControlError::Key)?,
                     software: software.map(|b| char::from(*b)).collect(),
                 })
             }
-            Some(Refused::NUMBER) => {
+            Some(RefusedReply::NUMBER) => {
                 version(message)?;
-                let Refused { why, .. } = Refused::decode(message)?;
+                let RefusedReply { why, .. } = RefusedReply::decode(message)?;
                 Ok(Self::Refused(String::from_utf8_lossy(why).into_owned()))
             }
-            Some(KeysAccepted::NUMBER) => Ok(Self::Taken(KeysAccepted::decode(message)?.number)),
-            Some(OwnAddresses::NUMBER) => {
-                let OwnAddresses { addresses } = OwnAddresses::decode(message)?;
+            Some(KeysAccepted::NUMBER) => {
+                Ok(Self::KeysAccepted(KeysAccepted::decode(message)?.number))
+            }
+            Some(ServerAddresses::NUMBER) => {
+                let ServerAddresses { addresses } = ServerAddresses::decode(message)?;
                 Ok(Self::Addresses(parsed(addresses)?))
             }
             Some(DialReply::NUMBER) => {
@@ -571,27 +581,27 @@ impl ServerMessage {
                 let why = (!why.is_empty()).then(|| String::from_utf8_lossy(why).into_owned());
                 Ok(Self::Dialed(number, why))
             }
-            number => Err(OnceError::Unexpected(number.unwrap_or(0))),
+            number => Err(DirectControlError::Unexpected(number.unwrap_or(0))),
         }
     }
 }
 
 /// Checks the version of a message before the fields behind it are decoded.
-fn version(message: &[u8]) -> Result<(), OnceError> {
-    let mut reader = Reader::new(message.get(1..).unwrap_or_default());
+fn version(message: &[u8]) -> Result<(), DirectControlError> {
+    let mut reader = FieldReader::new(message.get(1..).unwrap_or_default());
     match reader.u32()? {
         VERSION => Ok(()),
-        theirs => Err(OnceError::Version(theirs)),
+        theirs => Err(DirectControlError::Version(theirs)),
     }
 }
 
-fn ports(first: u32, last: u32) -> Result<Option<(u16, u16)>, OnceError> {
+fn ports(first: u32, last: u32) -> Result<Option<(u16, u16)>, DirectControlError> {
     if (first, last) == (0, 0) {
         return Ok(None);
     }
     let port = |port: u32| u16::try_from(port).ok().filter(|port| *port > 0);
     let range = port(first).zip(port(last)).filter(|(a, b)| a <= b);
-    range.map(Some).ok_or(OnceError::Port(first))
+    range.map(Some).ok_or(DirectControlError::Port(first))
 }
 
 #[cfg(test)]

@@ -70,9 +70,9 @@ pub enum PeerMisbehaved {
     /// More refused authentication requests than permitted for one connection.
     TooManyTries,
     /// No answer to keepalives.
-    Silent,
+    Unresponsive,
     /// A reply without a request.
-    Unasked,
+    Unsolicited,
     /// A message for a channel that does not exist.
     UnknownChannel(u32),
     /// More data than the window permits.
@@ -142,8 +142,8 @@ impl fmt::Display for PeerMisbehaved {
             }
             Self::TooMany(what) => write!(f, "the peer sent too many {what}"),
             Self::TooManyTries => f.write_str("the peer sent too many authentication requests"),
-            Self::Silent => f.write_str("the peer stopped responding to keepalives"),
-            Self::Unasked => f.write_str("the peer answered a request that was not made"),
+            Self::Unresponsive => f.write_str("the peer stopped responding to keepalives"),
+            Self::Unsolicited => f.write_str("the peer answered a request that was not made"),
             Self::UnknownChannel(id) => {
                 write!(f, "the peer sent data for channel {id}, which is not open")
             }
@@ -225,7 +225,7 @@ pub enum Local {
     /// The serialized connection is malformed.
     Handover,
     /// Borrowed payload is no longer available; a sentence for the user.
-    Outside(String),
+    ExternalPayload(String),
 }
 
 impl fmt::Display for Local {
@@ -243,7 +243,7 @@ impl fmt::Display for Local {
             Self::Compression(e) => e.fmt(f),
             Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
             Self::Handover => f.write_str("the handed-over connection state is malformed"),
-            Self::Outside(words) => f.write_str(words),
+            Self::ExternalPayload(words) => f.write_str(words),
         }
     }
 }
@@ -320,7 +320,7 @@ impl Error {
 
     /// Returns true if the only cause is borrowed payload that is no longer available.
     pub fn is_truncated(&self) -> bool {
-        matches!(self, Self::Local(Local::Outside(_)))
+        matches!(self, Self::Local(Local::ExternalPayload(_)))
     }
 }
 

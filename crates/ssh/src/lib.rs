@@ -14,8 +14,11 @@ pub mod msg;
 mod text;
 pub mod transport;
 
-pub use conn::{Connection, ConnectionConfig, DATA_HEAD, EarlyMessages, Event, Front, SealedQueue};
-pub use crypto_offload::{CryptoHelpers, Work};
+pub use conn::{
+    Connection, ConnectionConfig, ConnectionEvent, DATA_HEAD, DataPacketStart, EarlyMessages,
+    SealedQueue,
+};
+pub use crypto_offload::{CryptoHelpers, HelperWork};
 pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 
 /// Role in a connection.

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 
-use crate::tree::{Kind, NodeId, SortedTree, Tree};
+use crate::tree::{EntryTree, NodeId, SortedTree, TreeEntryKind};
 
 /// Longest name of any usual file system, in bytes.
 const LONGEST_NAME: usize = 255;
@@ -15,12 +15,12 @@ const LONGEST_NAME: usize = 255;
 /// is coarser than that of any file system, so the target is asked about each pair.
 pub fn alike_entries(tree: &SortedTree) -> Vec<(NodeId, NodeId)> {
     let mut pairs = Vec::new();
-    let mut open = vec![Tree::ROOT];
+    let mut open = vec![EntryTree::ROOT];
     let mut keys: Vec<(u64, NodeId)> = Vec::new();
     while let Some(dir) = open.pop() {
         keys.clear();
         for id in tree.children(dir) {
-            if tree.tree().entry(id).kind == Kind::Directory {
+            if tree.tree().entry(id).kind == TreeEntryKind::Directory {
                 open.push(id);
             }
             keys.push((key_hash(tree.tree().name(id)), id));
@@ -54,7 +54,7 @@ impl<'a> AlikeNames<'a> {
 
     /// Returns the entry whose path may be taken for `path`.
     pub(crate) fn find(&mut self, path: &[u8]) -> Option<NodeId> {
-        let mut at = Tree::ROOT;
+        let mut at = EntryTree::ROOT;
         for name in path.split(|byte| *byte == b'/') {
             let tree = self.tree;
             let names = self.dirs.entry(at).or_insert_with(|| {
@@ -117,14 +117,14 @@ fn key(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Entry;
+    use crate::tree::TreeEntry;
 
     fn found(names: &[&str]) -> usize {
-        let mut tree = Tree::new();
-        let dir = Entry::new(Kind::Directory);
-        let dir = tree.add(Tree::ROOT, b"dir", dir).unwrap();
+        let mut tree = EntryTree::new();
+        let dir = TreeEntry::new(TreeEntryKind::Directory);
+        let dir = tree.add(EntryTree::ROOT, b"dir", dir).unwrap();
         for name in names {
-            tree.add(dir, name.as_bytes(), Entry::file(1, 1));
+            tree.add(dir, name.as_bytes(), TreeEntry::file(1, 1));
         }
         alike_entries(&tree.sorted()).len()
     }

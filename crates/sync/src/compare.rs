@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
-use crate::tree::{Entry, Kind, SortedTree, Time};
+use crate::tree::{ModifiedTime, SortedTree, TreeEntry, TreeEntryKind};
 
 /// Finest unit in which both ends report modification times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grain {
+pub enum TimeGranularity {
     /// Both ends report nanoseconds.
     Nanosecond,
     /// At least one end reports whole seconds, as SFTP version 3 does.
@@ -18,10 +18,11 @@ pub enum Grain {
 /// chance that happens once in a million.
 const EVEN_FILES: usize = 20;
 
-impl Grain {
+impl TimeGranularity {
     /// Learns the grain of the target from the times of its files.
     pub fn of(target: &SortedTree) -> Self {
-        let even = |time: &Time| time.seconds % 2 == 0 && time.nanoseconds.unwrap_or(0) == 0;
+        let even =
+            |time: &ModifiedTime| time.seconds % 2 == 0 && time.nanoseconds.unwrap_or(0) == 0;
         let mut distinct = BTreeSet::new();
         let (mut all_even, mut any_fine) = (true, false);
         for time in target.tree().file_times() {
@@ -44,9 +45,9 @@ impl Grain {
 
 /// Rules for the comparison of two entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Comparison {
+pub struct ComparisonRules {
     /// Unit of modification times.
-    pub grain: Grain,
+    pub grain: TimeGranularity,
     /// Compare contents by checksum even if size and time are equal (`--checksum`).
     pub checksum: bool,
     /// Files of equal size count as equal, and a different time is set without a copy
@@ -68,9 +69,9 @@ pub struct Comparison {
 
 /// Reasons why an entry differs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reasons(u8);
+pub struct DifferenceReasons(u8);
 
-impl Reasons {
+impl DifferenceReasons {
     /// The types differ.
     pub const KIND: Self = Self(1);
     /// The sizes differ.
@@ -140,239 +141,266 @@ impl Reasons {
 
 /// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Difference {
+pub enum ComparisonResult {
     /// Nothing differs that the rules compare.
     Equal,
-    /// Size and second are equal, and a checksum must decide: the nanoseconds differ, or `--checksum`
-    /// was given. The reasons are those that differ in any case.
-    Unsure(Reasons),
+    /// Size and second are equal, and a checksum must decide: the nanoseconds differ, or
+    /// `--checksum` was given. The reasons are those that differ in any case.
+    Unsure(DifferenceReasons),
     /// These attributes differ.
-    Differs(Reasons),
+    Differs(DifferenceReasons),
 }
 
-impl Comparison {
+impl ComparisonRules {
     /// Compares an entry of the source with the one of that name at the target.
-    pub fn compare(&self, source: &Entry, target: &Entry) -> Difference {
+    pub fn compare(&self, source: &TreeEntry, target: &TreeEntry) -> ComparisonResult {
         if source.kind != target.kind {
-            return Difference::Differs(Reasons::KIND);
+            return ComparisonResult::Differs(DifferenceReasons::KIND);
         }
         let mut reasons = self.attributes(source, target);
         let mut unsure = false;
         match source.kind {
-            Kind::File => {
+            TreeEntryKind::File => {
                 if source.size != target.size {
-                    reasons = reasons.with(Reasons::SIZE);
+                    reasons = reasons.with(DifferenceReasons::SIZE);
                 }
                 match self.times(source.modified, target.modified) {
-                    Times::Equal => {}
-                    Times::Close => unsure |= !self.size_only,
-                    Times::Differ => reasons = reasons.with(Reasons::TIME),
+                    TimeComparison::Equal => {}
+                    TimeComparison::SameSecond => unsure |= !self.size_only,
+                    TimeComparison::Differ => reasons = reasons.with(DifferenceReasons::TIME),
                 }
                 unsure |= self.checksum;
             }
-            Kind::Symlink if source.link != target.link => reasons = reasons.with(Reasons::LINK),
-            Kind::Directory if source.modified.is_some() && target.modified.is_some() => {
-                if let Times::Differ = self.times(source.modified, target.modified) {
-                    reasons = reasons.with(Reasons::TIME);
+            TreeEntryKind::Symlink if source.link != target.link => {
+                reasons = reasons.with(DifferenceReasons::LINK)
+            }
+            TreeEntryKind::Directory if source.modified.is_some() && target.modified.is_some() => {
+                if let TimeComparison::Differ = self.times(source.modified, target.modified) {
+                    reasons = reasons.with(DifferenceReasons::TIME);
                 }
             }
-            Kind::Symlink | Kind::Directory | Kind::Other | Kind::Temporary => {}
+            TreeEntryKind::Symlink
+            | TreeEntryKind::Directory
+            | TreeEntryKind::Other
+            | TreeEntryKind::Temporary => {}
         }
         // With --checksum the content decides, and a different time alone is set without a copy.
         let decided = match self.checksum {
-            true => reasons.has(Reasons::SIZE),
+            true => reasons.has(DifferenceReasons::SIZE),
             false => self.needs_data(reasons),
         };
         match (unsure && !decided, reasons.is_empty()) {
-            (true, _) => Difference::Unsure(reasons),
-            (false, true) => Difference::Equal,
-            (false, false) => Difference::Differs(reasons),
+            (true, _) => ComparisonResult::Unsure(reasons),
+            (false, true) => ComparisonResult::Equal,
+            (false, false) => ComparisonResult::Differs(reasons),
         }
     }
 
     /// Returns true if the data of an entry that differs for these reasons must be copied.
-    pub fn needs_data(&self, why: Reasons) -> bool {
+    pub fn needs_data(&self, why: DifferenceReasons) -> bool {
         match self.size_only {
-            true => why.without(Reasons::TIME).needs_data(),
+            true => why.without(DifferenceReasons::TIME).needs_data(),
             false => why.needs_data(),
         }
     }
 
     /// Returns the mode bits that an entry of this kind gets from the source.
-    pub fn kept_bits(&self, kind: Kind) -> u16 {
+    pub fn kept_bits(&self, kind: TreeEntryKind) -> u16 {
         match (self.ignore_special_bits, kind) {
             (false, _) => 0o7777,
-            (true, Kind::Directory) => 0o1777,
+            (true, TreeEntryKind::Directory) => 0o1777,
             (true, _) => 0o777,
         }
     }
 
-    fn attributes(&self, source: &Entry, target: &Entry) -> Reasons {
-        let mut reasons = Reasons::default();
-        let compared = |entry: &Entry| entry.mode.map(|mode| mode & self.kept_bits(source.kind));
+    fn attributes(&self, source: &TreeEntry, target: &TreeEntry) -> DifferenceReasons {
+        let mut reasons = DifferenceReasons::default();
+        let compared =
+            |entry: &TreeEntry| entry.mode.map(|mode| mode & self.kept_bits(source.kind));
         let modes = compared(source).zip(compared(target));
         // The mode of a symlink means nothing.
-        if self.permissions && source.kind != Kind::Symlink && modes.is_some_and(|(s, t)| s != t) {
-            reasons = reasons.with(Reasons::MODE);
+        if self.permissions
+            && source.kind != TreeEntryKind::Symlink
+            && modes.is_some_and(|(s, t)| s != t)
+        {
+            reasons = reasons.with(DifferenceReasons::MODE);
         }
         let owners = source.owner.zip(target.owner);
         if self.owners && owners.is_some_and(|(s, t)| s != t) {
-            reasons = reasons.with(Reasons::OWNER);
+            reasons = reasons.with(DifferenceReasons::OWNER);
         }
         reasons
     }
 
     /// Returns true if the file at the target is newer.
-    pub(crate) fn target_is_newer(source: &Entry, target: &Entry) -> bool {
+    pub(crate) fn target_is_newer(source: &TreeEntry, target: &TreeEntry) -> bool {
         let times = source.modified.zip(target.modified);
         times.is_some_and(|(source, target)| target.seconds > source.seconds)
     }
 
-    fn times(&self, source: Option<Time>, target: Option<Time>) -> Times {
+    fn times(&self, source: Option<ModifiedTime>, target: Option<ModifiedTime>) -> TimeComparison {
         let (Some(source), Some(target)) = (source, target) else {
-            return Times::Differ;
+            return TimeComparison::Differ;
         };
         let apart = source.seconds.abs_diff(target.seconds);
         match (self.grain, apart) {
-            (Grain::TwoSeconds, 0 | 1) => Times::Equal,
-            (_, 1..) => Times::Differ,
-            (Grain::Nanosecond, 0) => match source.nanoseconds.zip(target.nanoseconds) {
-                Some((source, target)) if source != target => Times::Close,
-                _ => Times::Equal,
+            (TimeGranularity::TwoSeconds, 0 | 1) => TimeComparison::Equal,
+            (_, 1..) => TimeComparison::Differ,
+            (TimeGranularity::Nanosecond, 0) => match source.nanoseconds.zip(target.nanoseconds) {
+                Some((source, target)) if source != target => TimeComparison::SameSecond,
+                _ => TimeComparison::Equal,
             },
-            (_, 0) => Times::Equal,
+            (_, 0) => TimeComparison::Equal,
         }
     }
 }
 
-enum Times {
+enum TimeComparison {
     Equal,
     /// In one second, with different nanoseconds.
-    Close,
+    SameSecond,
     Differ,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Tree;
+    use crate::tree::EntryTree;
 
-    fn at(seconds: i64, nanoseconds: Option<u32>) -> Entry {
-        Entry {
-            modified: Some(Time {
+    fn at(seconds: i64, nanoseconds: Option<u32>) -> TreeEntry {
+        TreeEntry {
+            modified: Some(ModifiedTime {
                 seconds,
                 nanoseconds,
             }),
-            ..Entry::file(10, 0)
+            ..TreeEntry::file(10, 0)
         }
     }
 
-    fn fine() -> Comparison {
-        Comparison {
-            grain: Grain::Nanosecond,
-            ..Comparison::default()
+    fn fine() -> ComparisonRules {
+        ComparisonRules {
+            grain: TimeGranularity::Nanosecond,
+            ..ComparisonRules::default()
         }
     }
 
     #[test]
     fn whole_seconds_at_one_end_are_compared_as_seconds() {
         let compared = fine().compare(&at(7, Some(5)), &at(7, None));
-        assert_eq!(compared, Difference::Equal);
+        assert_eq!(compared, ComparisonResult::Equal);
     }
 
     #[test]
     fn equal_seconds_with_other_nanoseconds_are_unsure() {
         let compared = fine().compare(&at(7, Some(5)), &at(7, Some(6)));
-        assert_eq!(compared, Difference::Unsure(Reasons::default()));
+        assert_eq!(
+            compared,
+            ComparisonResult::Unsure(DifferenceReasons::default())
+        );
     }
 
     #[test]
     fn a_grain_of_two_seconds_is_learnt_from_many_even_times() {
         let tree = |step: i64, count: i64| {
-            let mut tree = Tree::new();
+            let mut tree = EntryTree::new();
             for n in 0..count {
                 tree.add(
-                    Tree::ROOT,
+                    EntryTree::ROOT,
                     n.to_string().as_bytes(),
-                    Entry::file(1, n * step),
+                    TreeEntry::file(1, n * step),
                 );
             }
             tree.sorted()
         };
-        assert_eq!(Grain::of(&tree(2, 40)), Grain::TwoSeconds);
-        assert_eq!(Grain::of(&tree(2, 5)), Grain::Second);
-        assert_eq!(Grain::of(&tree(1, 40)), Grain::Second);
-        let even = Comparison {
-            grain: Grain::TwoSeconds,
-            ..Comparison::default()
+        assert_eq!(
+            TimeGranularity::of(&tree(2, 40)),
+            TimeGranularity::TwoSeconds
+        );
+        assert_eq!(TimeGranularity::of(&tree(2, 5)), TimeGranularity::Second);
+        assert_eq!(TimeGranularity::of(&tree(1, 40)), TimeGranularity::Second);
+        let even = ComparisonRules {
+            grain: TimeGranularity::TwoSeconds,
+            ..ComparisonRules::default()
         };
-        assert_eq!(even.compare(&at(7, None), &at(6, None)), Difference::Equal);
-        assert_ne!(even.compare(&at(7, None), &at(5, None)), Difference::Equal);
+        assert_eq!(
+            even.compare(&at(7, None), &at(6, None)),
+            ComparisonResult::Equal
+        );
+        assert_ne!(
+            even.compare(&at(7, None), &at(5, None)),
+            ComparisonResult::Equal
+        );
     }
 
     #[test]
     fn with_checksum_a_different_time_alone_copies_no_data() {
-        let rules = Comparison {
+        let rules = ComparisonRules {
             checksum: true,
-            ..Comparison::default()
+            ..ComparisonRules::default()
         };
         let compared = rules.compare(&at(7, None), &at(9, None));
-        assert_eq!(compared, Difference::Unsure(Reasons::TIME));
-        let other_size = Entry::file(11, 7);
+        assert_eq!(compared, ComparisonResult::Unsure(DifferenceReasons::TIME));
+        let other_size = TreeEntry::file(11, 7);
         let compared = rules.compare(&at(7, None), &other_size);
-        assert!(matches!(compared, Difference::Differs(why) if why.has(Reasons::SIZE)));
+        assert!(
+            matches!(compared, ComparisonResult::Differs(why) if why.has(DifferenceReasons::SIZE))
+        );
     }
 
     #[test]
     fn with_size_only_a_different_time_is_set_and_no_data_are_copied() {
-        let rules = Comparison {
+        let rules = ComparisonRules {
             size_only: true,
             ..fine()
         };
         let compared = rules.compare(&at(7, None), &at(9, None));
-        assert_eq!(compared, Difference::Differs(Reasons::TIME));
-        assert!(!rules.needs_data(Reasons::TIME));
-        assert!(rules.needs_data(Reasons::TIME.with(Reasons::SIZE)));
+        assert_eq!(compared, ComparisonResult::Differs(DifferenceReasons::TIME));
+        assert!(!rules.needs_data(DifferenceReasons::TIME));
+        assert!(rules.needs_data(DifferenceReasons::TIME.with(DifferenceReasons::SIZE)));
         let close = rules.compare(&at(7, Some(5)), &at(7, Some(6)));
-        assert_eq!(close, Difference::Equal);
+        assert_eq!(close, ComparisonResult::Equal);
     }
 
     #[test]
     fn special_bits_that_are_not_copied_are_no_difference() {
-        let with = |kind, mode| Entry {
+        let with = |kind, mode| TreeEntry {
             mode: Some(mode),
-            ..Entry::new(kind)
+            ..TreeEntry::new(kind)
         };
         for (kind, bits, differs) in [
-            (Kind::File, 0o7000, false),
-            (Kind::Directory, 0o6000, false),
-            (Kind::Directory, 0o1000, true),
-            (Kind::File, 0o002, true),
+            (TreeEntryKind::File, 0o7000, false),
+            (TreeEntryKind::Directory, 0o6000, false),
+            (TreeEntryKind::Directory, 0o1000, true),
+            (TreeEntryKind::File, 0o002, true),
         ] {
             let (source, target) = (with(kind, 0o755 ^ bits), with(kind, 0o755));
             for (ignore_special_bits, expected) in [(true, differs), (false, true)] {
-                let rules = Comparison {
+                let rules = ComparisonRules {
                     permissions: true,
                     ignore_special_bits,
-                    ..Comparison::default()
+                    ..ComparisonRules::default()
                 };
                 let reasons = rules.attributes(&source, &target);
-                assert_eq!(reasons.has(Reasons::MODE), expected, "{kind:?} {bits:o}");
+                assert_eq!(
+                    reasons.has(DifferenceReasons::MODE),
+                    expected,
+                    "{kind:?} {bits:o}"
+                );
             }
         }
     }
 
     #[test]
     fn a_different_mode_alone_needs_no_data() {
-        let rules = Comparison {
+        let rules = ComparisonRules {
             permissions: true,
-            ..Comparison::default()
+            ..ComparisonRules::default()
         };
-        let with = |mode| Entry {
+        let with = |mode| TreeEntry {
             mode: Some(mode),
             ..at(7, None)
         };
-        let Difference::Differs(why) = rules.compare(&with(0o644), &with(0o600)) else {
+        let ComparisonResult::Differs(why) = rules.compare(&with(0o644), &with(0o600)) else {
             panic!("equal");
         };
         assert!(!why.needs_data());

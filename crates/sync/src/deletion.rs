@@ -29,9 +29,9 @@ const FEW: u64 = 100;
 
 /// Reason why nothing is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum DeletionRefusal {
     /// A directory could not be listed completely.
-    Unlisted(u64),
+    IncompleteListing(u64),
     /// The source has no entries.
     EmptySource,
     /// The source lies on another file system than in the sync before.
@@ -52,14 +52,14 @@ pub enum Refused {
     },
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for DeletionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unlisted(1) => f.write_str(
+            Self::IncompleteListing(1) => f.write_str(
                 "nothing is deleted: 1 entry could not be read, and what it contains is unknown; \
                  make it readable, or exclude it",
             ),
-            Self::Unlisted(count) => write!(
+            Self::IncompleteListing(count) => write!(
                 f,
                 "nothing is deleted: {count} entries could not be read, and what they contain is \
                  unknown; make them readable, or exclude them"
@@ -91,33 +91,33 @@ impl DeletionLimits {
     /// # Errors
     ///
     /// The first reason that forbids all of them.
-    pub fn check(&self, count: &DeletionCount) -> Result<(), Refused> {
+    pub fn check(&self, count: &DeletionCount) -> Result<(), DeletionRefusal> {
         if count.deletions == 0 {
             return Ok(());
         }
         // No flag confirms this: nobody knows what would go.
         if count.unlisted > 0 {
-            return Err(Refused::Unlisted(count.unlisted));
+            return Err(DeletionRefusal::IncompleteListing(count.unlisted));
         }
         if let Some(most) = self.most
             && count.deletions > most
         {
             let deletions = count.deletions;
-            return Err(Refused::TooMany { deletions, most });
+            return Err(DeletionRefusal::TooMany { deletions, most });
         }
         if self.confirmed {
             return Ok(());
         }
         if count.moved_source {
-            return Err(Refused::MovedSource);
+            return Err(DeletionRefusal::MovedSource);
         }
         if count.source_entries == 0 {
-            return Err(Refused::EmptySource);
+            return Err(DeletionRefusal::EmptySource);
         }
         let (deletions, of) = (count.deletions, count.target_entries);
         // A number that the user gave permits that many.
         if self.most.is_none() && deletions > FEW && deletions.saturating_mul(2) > of {
-            return Err(Refused::MostOfTarget { deletions, of });
+            return Err(DeletionRefusal::MostOfTarget { deletions, of });
         }
         Ok(())
     }
@@ -135,14 +135,14 @@ mod tests {
         moved_source: false,
     };
 
-    fn check(limits: DeletionLimits, count: DeletionCount) -> Option<Refused> {
+    fn check(limits: DeletionLimits, count: DeletionCount) -> Option<DeletionRefusal> {
         limits.check(&count).err()
     }
 
     #[test]
     fn more_than_half_of_the_target_needs_a_confirmation() {
         let limits = DeletionLimits::default();
-        let refused = Refused::MostOfTarget {
+        let refused = DeletionRefusal::MostOfTarget {
             deletions: 101,
             of: 200,
         };
@@ -166,7 +166,7 @@ mod tests {
         };
         let unlisted = 1;
         let refused = check(limits, DeletionCount { unlisted, ..HALF });
-        assert_eq!(refused, Some(Refused::Unlisted(1)));
+        assert_eq!(refused, Some(DeletionRefusal::IncompleteListing(1)));
     }
 
     #[test]
@@ -180,12 +180,12 @@ mod tests {
             source_entries: 0,
             ..few
         };
-        assert_eq!(check(limits, empty), Some(Refused::EmptySource));
+        assert_eq!(check(limits, empty), Some(DeletionRefusal::EmptySource));
         let moved = DeletionCount {
             moved_source: true,
             ..few
         };
-        assert_eq!(check(limits, moved), Some(Refused::MovedSource));
+        assert_eq!(check(limits, moved), Some(DeletionRefusal::MovedSource));
     }
 
     #[test]
@@ -195,6 +195,9 @@ mod tests {
             confirmed: true,
         };
         let refused = check(limits, HALF);
-        assert!(matches!(refused, Some(Refused::TooMany { most: 100, .. })));
+        assert!(matches!(
+            refused,
+            Some(DeletionRefusal::TooMany { most: 100, .. })
+        ));
     }
 }

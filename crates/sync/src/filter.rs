@@ -8,7 +8,7 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::names::ListedNames;
-use crate::tree::{Entry, Kind};
+use crate::tree::{TreeEntry, TreeEntryKind};
 
 /// Selects entries of a tree. Paths are relative to the root of the copy, without a leading slash.
 ///
@@ -20,19 +20,19 @@ pub struct Filter {
     nested: BTreeMap<Vec<u8>, Gitignore>,
     listed: Option<ListedNames>,
     left_out: Option<Vec<u8>>,
-    limits: Limits,
+    limits: FilterLimits,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Limits {
+struct FilterLimits {
     smallest: Option<u64>,
     largest: Option<u64>,
     newest: Option<i64>,
     oldest: Option<i64>,
 }
 
-impl Limits {
-    fn admit(&self, entry: &Entry) -> bool {
+impl FilterLimits {
+    fn admit(&self, entry: &TreeEntry) -> bool {
         let seconds = entry.modified.map(|time| time.seconds);
         let size = Some(entry.size);
         size >= self.smallest
@@ -75,13 +75,13 @@ impl fmt::Display for RuleOrigin {
 
 /// A rule that is not a pattern of gitignore's syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleError {
+pub struct FilterRuleError {
     origin: RuleOrigin,
     rule: String,
     reason: String,
 }
 
-impl fmt::Display for RuleError {
+impl fmt::Display for FilterRuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             origin,
@@ -97,7 +97,7 @@ impl fmt::Display for RuleError {
 pub struct FilterBuilder {
     rules: GitignoreBuilder,
     listed: Option<ListedNames>,
-    limits: Limits,
+    limits: FilterLimits,
 }
 
 impl Default for FilterBuilder {
@@ -105,7 +105,7 @@ impl Default for FilterBuilder {
         Self {
             rules: GitignoreBuilder::new(""),
             listed: None,
-            limits: Limits::default(),
+            limits: FilterLimits::default(),
         }
     }
 }
@@ -116,8 +116,8 @@ impl FilterBuilder {
     /// # Errors
     ///
     /// The pattern cannot be parsed.
-    pub fn rule(&mut self, line: &str, origin: RuleOrigin) -> Result<&mut Self, RuleError> {
-        add_rule(&mut self.rules, line, origin, Brackets::Closed)?;
+    pub fn rule(&mut self, line: &str, origin: RuleOrigin) -> Result<&mut Self, FilterRuleError> {
+        add_rule(&mut self.rules, line, origin, UnclosedBracket::Closed)?;
         Ok(self)
     }
 
@@ -126,8 +126,8 @@ impl FilterBuilder {
     /// # Errors
     ///
     /// A line cannot be parsed or is not UTF-8.
-    pub fn lines(&mut self, text: &[u8], file: &Path) -> Result<&mut Self, RuleError> {
-        add_lines(&mut self.rules, text, file, Brackets::Closed)?;
+    pub fn lines(&mut self, text: &[u8], file: &Path) -> Result<&mut Self, FilterRuleError> {
+        add_lines(&mut self.rules, text, file, UnclosedBracket::Closed)?;
         Ok(self)
     }
 
@@ -179,7 +179,7 @@ impl FilterBuilder {
 
 /// Treatment of a bracket without its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Brackets {
+enum UnclosedBracket {
     /// An error: the user would not learn that the pattern matches nothing.
     Closed,
     /// As in git.
@@ -190,8 +190,8 @@ fn add_lines(
     rules: &mut GitignoreBuilder,
     text: &[u8],
     file: &Path,
-    brackets: Brackets,
-) -> Result<(), RuleError> {
+    brackets: UnclosedBracket,
+) -> Result<(), FilterRuleError> {
     // As git does: a byte order mark is no part of the first pattern.
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -206,7 +206,7 @@ fn add_lines(
             Err(_) => {
                 let rule = String::from_utf8_lossy(line).into_owned();
                 let reason = "it is not UTF-8".to_owned();
-                return Err(RuleError {
+                return Err(FilterRuleError {
                     origin,
                     rule,
                     reason,
@@ -221,11 +221,11 @@ fn add_rule(
     rules: &mut GitignoreBuilder,
     line: &str,
     origin: RuleOrigin,
-    brackets: Brackets,
-) -> Result<(), RuleError> {
+    brackets: UnclosedBracket,
+) -> Result<(), FilterRuleError> {
     let (text, open) = without_alternatives(line);
-    if open && brackets == Brackets::Closed && !line.starts_with('#') {
-        return Err(RuleError {
+    if open && brackets == UnclosedBracket::Closed && !line.starts_with('#') {
+        return Err(FilterRuleError {
             origin,
             rule: line.to_owned(),
             reason: "a bracket is not closed; write \\[ for the character".to_owned(),
@@ -233,7 +233,7 @@ fn add_rule(
     }
     match rules.add_line(None, &text) {
         Ok(_) => Ok(()),
-        Err(error) => Err(RuleError {
+        Err(error) => Err(FilterRuleError {
             origin,
             rule: line.to_owned(),
             reason: match error {
@@ -281,7 +281,7 @@ impl Default for Filter {
             nested: BTreeMap::new(),
             listed: None,
             left_out: None,
-            limits: Limits::default(),
+            limits: FilterLimits::default(),
         }
     }
 }
@@ -292,12 +292,17 @@ impl Filter {
     /// # Errors
     ///
     /// A line cannot be parsed; git ignores such a line, so the caller warns.
-    pub fn add_nested(&mut self, dir: &[u8], text: &[u8], file: &Path) -> Result<(), RuleError> {
+    pub fn add_nested(
+        &mut self,
+        dir: &[u8],
+        text: &[u8],
+        file: &Path,
+    ) -> Result<(), FilterRuleError> {
         let mut rules = GitignoreBuilder::new("");
         let mut first = Ok(());
         for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let added = match at {
-                0 => add_lines(&mut rules, line, file, Brackets::Any),
+                0 => add_lines(&mut rules, line, file, UnclosedBracket::Any),
                 _ => add_lines_from(&mut rules, line, file, at + 1),
             };
             if first.is_ok() {
@@ -309,7 +314,7 @@ impl Filter {
                 self.nested.insert(dir.to_vec(), rules);
             }
             Err(error) => {
-                return Err(RuleError {
+                return Err(FilterRuleError {
                     origin: RuleOrigin::Line(file.to_owned(), 1),
                     rule: String::new(),
                     reason: error.to_string(),
@@ -327,9 +332,11 @@ impl Filter {
     }
 
     /// Decides about the entry at `path`. The entry's directory must have been selected before.
-    pub fn decide(&mut self, path: &[u8], entry: &Entry) -> Selection {
+    pub fn decide(&mut self, path: &[u8], entry: &TreeEntry) -> Selection {
         match self.decide_name(path, entry.kind) {
-            Selection::Selected if entry.kind == Kind::File && !self.limits.admit(entry) => {
+            Selection::Selected
+                if entry.kind == TreeEntryKind::File && !self.limits.admit(entry) =>
+            {
                 Selection::OutOfLimits
             }
             selection => selection,
@@ -338,11 +345,13 @@ impl Filter {
 
     /// Decides about an entry by its path and type alone, as for the target, whose sizes and times
     /// select nothing.
-    pub fn decide_name(&mut self, path: &[u8], kind: Kind) -> Selection {
+    pub fn decide_name(&mut self, path: &[u8], kind: TreeEntryKind) -> Selection {
         if path.is_empty() {
             return Selection::Selected;
         }
-        if self.ignores(path, kind == Kind::Directory) || self.left_out.as_deref() == Some(path) {
+        if self.ignores(path, kind == TreeEntryKind::Directory)
+            || self.left_out.as_deref() == Some(path)
+        {
             return Selection::Excluded;
         }
         match self
@@ -405,8 +414,8 @@ fn add_lines_from(
     line: &[u8],
     file: &Path,
     at: usize,
-) -> Result<(), RuleError> {
-    add_lines(rules, line, file, Brackets::Any).map_err(|error| RuleError {
+) -> Result<(), FilterRuleError> {
+    add_lines(rules, line, file, UnclosedBracket::Any).map_err(|error| FilterRuleError {
         origin: RuleOrigin::Line(file.to_owned(), at),
         ..error
     })
@@ -433,18 +442,18 @@ mod tests {
         builder.build().unwrap()
     }
 
-    fn excluded(filter: &mut Filter, path: &str, kind: Kind) -> bool {
-        filter.decide(path.as_bytes(), &Entry::new(kind)) == Selection::Excluded
+    fn excluded(filter: &mut Filter, path: &str, kind: TreeEntryKind) -> bool {
+        filter.decide(path.as_bytes(), &TreeEntry::new(kind)) == Selection::Excluded
     }
 
     #[test]
     fn the_last_rule_that_matches_decides() {
         let mut filter = filter(&["*.o", "!keep.o", "/build/"]);
-        assert!(excluded(&mut filter, "a/b.o", Kind::File));
-        assert!(!excluded(&mut filter, "a/keep.o", Kind::File));
-        assert!(excluded(&mut filter, "build", Kind::Directory));
-        assert!(!excluded(&mut filter, "build", Kind::File));
-        assert!(!excluded(&mut filter, "a/build", Kind::Directory));
+        assert!(excluded(&mut filter, "a/b.o", TreeEntryKind::File));
+        assert!(!excluded(&mut filter, "a/keep.o", TreeEntryKind::File));
+        assert!(excluded(&mut filter, "build", TreeEntryKind::Directory));
+        assert!(!excluded(&mut filter, "build", TreeEntryKind::File));
+        assert!(!excluded(&mut filter, "a/build", TreeEntryKind::Directory));
     }
 
     #[test]
@@ -455,21 +464,21 @@ mod tests {
         filter
             .add_nested(b"sub", b"!kept.log\n/top\n", file)
             .unwrap();
-        assert!(excluded(&mut filter, "x.log", Kind::File));
-        assert!(excluded(&mut filter, "sub/x.log", Kind::File));
-        assert!(!excluded(&mut filter, "sub/kept.log", Kind::File));
-        assert!(excluded(&mut filter, "sub/top", Kind::File));
-        assert!(!excluded(&mut filter, "sub/deep/top", Kind::File));
-        assert!(!excluded(&mut filter, "always", Kind::File));
+        assert!(excluded(&mut filter, "x.log", TreeEntryKind::File));
+        assert!(excluded(&mut filter, "sub/x.log", TreeEntryKind::File));
+        assert!(!excluded(&mut filter, "sub/kept.log", TreeEntryKind::File));
+        assert!(excluded(&mut filter, "sub/top", TreeEntryKind::File));
+        assert!(!excluded(&mut filter, "sub/deep/top", TreeEntryKind::File));
+        assert!(!excluded(&mut filter, "always", TreeEntryKind::File));
     }
 
     #[test]
     fn braces_are_part_of_a_name() {
         let mut filter = filter(&["{a,b}", "[{]x", "\\{c}"]);
         for name in ["{a,b}", "{x", "{c}"] {
-            assert!(excluded(&mut filter, name, Kind::File), "{name}");
+            assert!(excluded(&mut filter, name, TreeEntryKind::File), "{name}");
         }
-        assert!(!excluded(&mut filter, "a", Kind::File));
+        assert!(!excluded(&mut filter, "a", TreeEntryKind::File));
     }
 
     #[test]
@@ -491,8 +500,8 @@ mod tests {
         let file = Path::new(".gitignore");
         let error = filter.add_nested(b"", b"a\n[z-a]\nb\n", file).unwrap_err();
         assert!(error.to_string().contains("line 2"), "{error}");
-        assert!(excluded(&mut filter, "a", Kind::File));
-        assert!(excluded(&mut filter, "b", Kind::File));
+        assert!(excluded(&mut filter, "a", TreeEntryKind::File));
+        assert!(excluded(&mut filter, "b", TreeEntryKind::File));
     }
 
     #[test]
@@ -504,7 +513,7 @@ mod tests {
             .newer_than(100)
             .older_than(200);
         let mut filter = builder.build().unwrap();
-        let mut decide = |size, seconds| filter.decide(b"f", &Entry::file(size, seconds));
+        let mut decide = |size, seconds| filter.decide(b"f", &TreeEntry::file(size, seconds));
         assert_eq!(decide(10, 101), Selection::Selected);
         assert_eq!(decide(20, 199), Selection::Selected);
         for (size, seconds) in [(9, 150), (21, 150), (15, 100), (15, 200)] {
@@ -514,13 +523,13 @@ mod tests {
                 "{size} {seconds}"
             );
         }
-        assert!(!excluded(&mut filter, "d", Kind::Directory));
+        assert!(!excluded(&mut filter, "d", TreeEntryKind::Directory));
     }
 
     #[test]
     fn names_that_are_not_utf8_are_matched_as_bytes() {
         let mut filter = filter(&["*.tmp"]);
-        let entry = Entry::new(Kind::File);
+        let entry = TreeEntry::new(TreeEntryKind::File);
         assert_eq!(filter.decide(b"caf\xe9.tmp", &entry), Selection::Excluded);
         assert_eq!(filter.decide(b"caf\xe9.txt", &entry), Selection::Selected);
     }

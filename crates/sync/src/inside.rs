@@ -1,28 +1,28 @@
 //! Directories of the target that may be the source itself, under a path that tells nothing.
 
-use crate::tree::{Entry, Kind, NodeId, SortedTree, Tree};
+use crate::tree::{EntryTree, NodeId, SortedTree, TreeEntry, TreeEntryKind};
 
 /// Returns the directories of the target that contain everything that the root of the source
 /// contains, by name, type and size; at most `most`.
 pub fn source_lookalikes(source: &SortedTree, target: &SortedTree, most: usize) -> Vec<NodeId> {
-    let entry = |tree: &SortedTree, id: NodeId| -> Entry { tree.tree().entry(id).clone() };
-    let wanted: Vec<(&[u8], Entry)> = source
-        .children(Tree::ROOT)
+    let entry = |tree: &SortedTree, id: NodeId| -> TreeEntry { tree.tree().entry(id).clone() };
+    let wanted: Vec<(&[u8], TreeEntry)> = source
+        .children(EntryTree::ROOT)
         .map(|id| (source.tree().name(id), entry(source, id)))
         .collect();
     let mut found = Vec::new();
-    let mut open = vec![Tree::ROOT];
+    let mut open = vec![EntryTree::ROOT];
     while let Some(dir) = open
         .pop()
         .filter(|_| found.len() < most && !wanted.is_empty())
     {
         let below = target.children(dir);
-        open.extend(below.filter(|id| target.tree().entry(*id).kind == Kind::Directory));
-        let has = |(name, wanted): &(&[u8], Entry)| {
+        open.extend(below.filter(|id| target.tree().entry(*id).kind == TreeEntryKind::Directory));
+        let has = |(name, wanted): &(&[u8], TreeEntry)| {
             let there = target.child(dir, name).map(|id| entry(target, id));
             there.is_some_and(|there| there.kind == wanted.kind && there.size == wanted.size)
         };
-        if dir != Tree::ROOT && wanted.iter().all(has) {
+        if dir != EntryTree::ROOT && wanted.iter().all(has) {
             found.push(dir);
         }
     }
@@ -34,8 +34,8 @@ mod tests {
     use super::*;
 
     fn tree(paths: &[&str]) -> SortedTree {
-        let mut tree = Tree::new();
-        let mut dirs = vec![(String::new(), Tree::ROOT)];
+        let mut tree = EntryTree::new();
+        let mut dirs = vec![(String::new(), EntryTree::ROOT)];
         for path in paths {
             let (above, name) = path
                 .trim_end_matches('/')
@@ -48,8 +48,8 @@ mod tests {
                 .expect("a directory")
                 .1;
             let kind = match path.ends_with('/') {
-                true => Entry::new(Kind::Directory),
-                false => Entry::file(name.len() as u64, 1),
+                true => TreeEntry::new(TreeEntryKind::Directory),
+                false => TreeEntry::file(name.len() as u64, 1),
             };
             let id = tree
                 .add(parent, name.as_bytes(), kind)

@@ -1,26 +1,26 @@
 use std::collections::BTreeMap;
 
-use crate::compare::{Comparison, Grain};
-use crate::tree::{Entry, Kind, NodeId, Tree};
+use crate::compare::{ComparisonRules, TimeGranularity};
+use crate::tree::{EntryTree, NodeId, TreeEntry, TreeEntryKind};
 
 /// Pairs new files of the source with files of the target that have the same size and modification
 /// time. Among several of one size and time, files of one name are paired first, and the rest only
 /// if a single pair is left, so that no pair is a guess.
 pub(crate) fn pairs(
-    source: &Tree,
+    source: &EntryTree,
     created: impl Iterator<Item = NodeId>,
-    target: &Tree,
+    target: &EntryTree,
     deleted: impl Iterator<Item = NodeId>,
-    rules: &Comparison,
+    rules: &ComparisonRules,
 ) -> Vec<(NodeId, NodeId)> {
-    let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<MoveKey, MoveGroup> = BTreeMap::new();
     for id in deleted {
-        if let Some(key) = Key::of(target.entry(id), rules) {
+        if let Some(key) = MoveKey::of(target.entry(id), rules) {
             groups.entry(key).or_default().deleted.push(id);
         }
     }
     for id in created {
-        let key = Key::of(source.entry(id), rules);
+        let key = MoveKey::of(source.entry(id), rules);
         if let Some(group) = key.and_then(|key| groups.get_mut(&key)) {
             group.created.push(id);
         }
@@ -34,30 +34,30 @@ pub(crate) fn pairs(
 
 /// Size in bytes and modification time, in the unit that both ends share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key(u64, i64);
+struct MoveKey(u64, i64);
 
-impl Key {
-    fn of(entry: &Entry, rules: &Comparison) -> Option<Self> {
-        if entry.kind != Kind::File || entry.size == 0 {
+impl MoveKey {
+    fn of(entry: &TreeEntry, rules: &ComparisonRules) -> Option<Self> {
+        if entry.kind != TreeEntryKind::File || entry.size == 0 {
             return None;
         }
         let seconds = entry.modified?.seconds;
         let unit = match rules.grain {
-            Grain::TwoSeconds => 2,
-            Grain::Second | Grain::Nanosecond => 1,
+            TimeGranularity::TwoSeconds => 2,
+            TimeGranularity::Second | TimeGranularity::Nanosecond => 1,
         };
         Some(Self(entry.size, seconds.div_euclid(unit)))
     }
 }
 
 #[derive(Debug, Default)]
-struct Group {
+struct MoveGroup {
     created: Vec<NodeId>,
     deleted: Vec<NodeId>,
 }
 
-impl Group {
-    fn pair(mut self, source: &Tree, target: &Tree, pairs: &mut Vec<(NodeId, NodeId)>) {
+impl MoveGroup {
+    fn pair(mut self, source: &EntryTree, target: &EntryTree, pairs: &mut Vec<(NodeId, NodeId)>) {
         let mut by_name: BTreeMap<&[u8], Vec<NodeId>> = BTreeMap::new();
         for id in self.deleted.iter().rev() {
             by_name.entry(target.name(*id)).or_default().push(*id);
@@ -82,28 +82,28 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+    use crate::plan::SyncPlan;
 
     fn tree(files: &[(&str, u64, i64)]) -> crate::SortedTree {
-        let mut tree = Tree::new();
+        let mut tree = EntryTree::new();
         let mut dirs: BTreeMap<Vec<u8>, NodeId> = BTreeMap::new();
         for (path, size, seconds) in files {
             let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
             let parent = match dir {
-                "" => Tree::ROOT,
+                "" => EntryTree::ROOT,
                 dir => *dirs.entry(dir.as_bytes().to_vec()).or_insert_with(|| {
-                    let entry = Entry::new(Kind::Directory);
-                    tree.add(Tree::ROOT, dir.as_bytes(), entry).unwrap()
+                    let entry = TreeEntry::new(TreeEntryKind::Directory);
+                    tree.add(EntryTree::ROOT, dir.as_bytes(), entry).unwrap()
                 }),
             };
-            tree.add(parent, name.as_bytes(), Entry::file(*size, *seconds));
+            tree.add(parent, name.as_bytes(), TreeEntry::file(*size, *seconds));
         }
         tree.sorted()
     }
 
     fn moves(source: &[(&str, u64, i64)], target: &[(&str, u64, i64)]) -> Vec<String> {
-        let rules = Comparison::default();
-        let plan = Plan::new(tree(source), tree(target), &rules);
+        let rules = ComparisonRules::default();
+        let plan = SyncPlan::new(tree(source), tree(target), &rules);
         let path = |tree: &crate::SortedTree, id| String::from_utf8(tree.tree().path(id)).unwrap();
         let found = plan.find_moves(&rules);
         let mut found: Vec<String> = found

@@ -2,22 +2,22 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::alike::AlikeNames;
-use crate::compare::{Comparison, Difference, Reasons};
+use crate::compare::{ComparisonResult, ComparisonRules, DifferenceReasons};
 use crate::moves;
-use crate::tree::{Kind, NodeId, SortedTree, Tree};
+use crate::tree::{EntryTree, NodeId, SortedTree, TreeEntryKind};
 
 /// Change that an entry of the source asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum SyncAction {
     /// The target has no entry of this name.
     Create,
     /// The target's entry is replaced for these reasons.
-    Replace(Reasons),
+    Replace(DifferenceReasons),
     /// The data are equal, and these attributes are set.
-    SetAttributes(Reasons),
-    /// Size and second are equal. A checksum decides ([`Plan::settle`]); the reasons are those that
-    /// differ in any case.
-    Unsure(Reasons),
+    SetAttributes(DifferenceReasons),
+    /// Size and second are equal. A checksum decides ([`SyncPlan::settle`]); the reasons are those
+    /// that differ in any case.
+    Unsure(DifferenceReasons),
     /// The target has the file under another name, from which it is renamed.
     MoveFrom(NodeId),
     /// Another directory of the target has an equal file, of which the entry becomes a hard link.
@@ -26,9 +26,9 @@ pub enum Action {
 
 /// An entry of the source with its action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct SyncStep {
     /// Change at the target.
-    pub action: Action,
+    pub action: SyncAction,
     /// Entry of the source.
     pub source: NodeId,
     /// Entry of that name at the target, if there is one.
@@ -38,10 +38,10 @@ pub struct Step {
 /// All that makes the target equal to the source. Steps are in the order of the source's names, a
 /// directory before its contents.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SyncPlan {
     source: SortedTree,
     target: SortedTree,
-    steps: Vec<Step>,
+    steps: Vec<SyncStep>,
     deletions: Vec<NodeId>,
     /// Target entries of another type than the source's, with what is below them.
     in_the_way: Vec<NodeId>,
@@ -50,18 +50,18 @@ pub struct Plan {
     kept: BTreeSet<Vec<u8>>,
 }
 
-impl Plan {
+impl SyncPlan {
     /// Pairs the entries of both trees.
-    pub fn new(source: SortedTree, target: SortedTree, rules: &Comparison) -> Self {
+    pub fn new(source: SortedTree, target: SortedTree, rules: &ComparisonRules) -> Self {
         Self::keeping(source, target, rules, BTreeSet::new())
     }
 
-    /// Pairs the entries of both trees. Target entries at the paths `kept`, and all below them, stay
-    /// as they are.
+    /// Pairs the entries of both trees. Target entries at the paths `kept`, and all below them,
+    /// stay as they are.
     pub fn keeping(
         source: SortedTree,
         mut target: SortedTree,
-        rules: &Comparison,
+        rules: &ComparisonRules,
         kept: BTreeSet<Vec<u8>>,
     ) -> Self {
         for path in &kept {
@@ -81,20 +81,20 @@ impl Plan {
         plan
     }
 
-    fn pair(&mut self, rules: &Comparison) {
+    fn pair(&mut self, rules: &ComparisonRules) {
         let roots = (
-            self.source.tree().entry(Tree::ROOT),
-            self.target.tree().entry(Tree::ROOT),
+            self.source.tree().entry(EntryTree::ROOT),
+            self.target.tree().entry(EntryTree::ROOT),
         );
-        if let Difference::Differs(why) = rules.compare(roots.0, roots.1) {
-            self.steps.push(Step {
-                action: Action::SetAttributes(why),
-                source: Tree::ROOT,
-                target: Some(Tree::ROOT),
+        if let ComparisonResult::Differs(why) = rules.compare(roots.0, roots.1) {
+            self.steps.push(SyncStep {
+                action: SyncAction::SetAttributes(why),
+                source: EntryTree::ROOT,
+                target: Some(EntryTree::ROOT),
             });
         }
         // Deepest last: a directory's entries follow it at once.
-        let mut open = vec![(Tree::ROOT, Some(Tree::ROOT))];
+        let mut open = vec![(EntryTree::ROOT, Some(EntryTree::ROOT))];
         while let Some((source, target)) = open.pop() {
             let below = self.pair_entry(source, target, rules);
             open.extend(below.into_iter().rev());
@@ -106,25 +106,26 @@ impl Plan {
         &mut self,
         source: NodeId,
         target: Option<NodeId>,
-        rules: &Comparison,
+        rules: &ComparisonRules,
     ) -> Vec<(NodeId, Option<NodeId>)> {
         let mut beside = target;
-        if source != Tree::ROOT {
+        if source != EntryTree::ROOT {
             match self.decide(source, target, rules) {
                 Some(step) => {
-                    if matches!(step.action, Action::Replace(why) if why.has(Reasons::KIND)) {
+                    if matches!(step.action, SyncAction::Replace(why) if why.has(DifferenceReasons::KIND))
+                    {
                         beside = None;
                     }
                     self.steps.push(step);
                 }
-                None if self.source.tree().entry(source).kind != Kind::Directory => {
+                None if self.source.tree().entry(source).kind != TreeEntryKind::Directory => {
                     return Vec::new();
                 }
                 None if target.is_none() => return Vec::new(),
                 None => {}
             }
         }
-        if self.source.tree().entry(source).kind != Kind::Directory {
+        if self.source.tree().entry(source).kind != TreeEntryKind::Directory {
             return Vec::new();
         }
         self.pair_children(source, beside)
@@ -134,59 +135,62 @@ impl Plan {
         &mut self,
         source: NodeId,
         target: Option<NodeId>,
-        rules: &Comparison,
-    ) -> Option<Step> {
+        rules: &ComparisonRules,
+    ) -> Option<SyncStep> {
         let entry = self.source.tree().entry(source);
         let step = |action| {
-            Some(Step {
+            Some(SyncStep {
                 action,
                 source,
                 target,
             })
         };
-        if matches!(entry.kind, Kind::Other | Kind::Temporary) {
+        if matches!(entry.kind, TreeEntryKind::Other | TreeEntryKind::Temporary) {
             return None;
         }
         let Some(at_target) = target else {
             return if rules.existing_only {
                 None
             } else {
-                step(Action::Create)
+                step(SyncAction::Create)
             };
         };
         let other = self.target.tree().entry(at_target);
-        let both_dirs = entry.kind == Kind::Directory && other.kind == Kind::Directory;
-        let both_files = entry.kind == Kind::File && other.kind == Kind::File;
-        let is_newer = Comparison::target_is_newer(entry, other);
+        let both_dirs =
+            entry.kind == TreeEntryKind::Directory && other.kind == TreeEntryKind::Directory;
+        let both_files = entry.kind == TreeEntryKind::File && other.kind == TreeEntryKind::File;
+        let is_newer = ComparisonRules::target_is_newer(entry, other);
         let keeps_newer = rules.keep_newer && both_files && is_newer;
         if !both_dirs && (rules.ignore_existing || keeps_newer) {
             self.equal += 1;
             return None;
         }
         match rules.compare(entry, other) {
-            Difference::Equal => {
+            ComparisonResult::Equal => {
                 self.equal += 1;
                 None
             }
-            Difference::Unsure(why) => step(Action::Unsure(why)),
-            Difference::Differs(why) if why.has(Reasons::KIND) => {
-                if other.kind == Kind::Directory && self.target.tree().is_protected(at_target) {
+            ComparisonResult::Unsure(why) => step(SyncAction::Unsure(why)),
+            ComparisonResult::Differs(why) if why.has(DifferenceReasons::KIND) => {
+                if other.kind == TreeEntryKind::Directory
+                    && self.target.tree().is_protected(at_target)
+                {
                     self.blocked.push(at_target);
                     return None;
                 }
-                if other.kind == Kind::Directory {
+                if other.kind == TreeEntryKind::Directory {
                     let mut below = Vec::new();
                     self.subtree(at_target, &mut below);
                     self.in_the_way.extend(below);
-                } else if entry.kind == Kind::Directory {
+                } else if entry.kind == TreeEntryKind::Directory {
                     self.in_the_way.push(at_target);
                 }
-                step(Action::Replace(why))
+                step(SyncAction::Replace(why))
             }
-            Difference::Differs(why) if rules.needs_data(why) && !both_dirs => {
-                step(Action::Replace(why))
+            ComparisonResult::Differs(why) if rules.needs_data(why) && !both_dirs => {
+                step(SyncAction::Replace(why))
             }
-            Difference::Differs(why) => step(Action::SetAttributes(why)),
+            ComparisonResult::Differs(why) => step(SyncAction::SetAttributes(why)),
         }
     }
 
@@ -223,7 +227,7 @@ impl Plan {
             }
         }
         for id in alone {
-            let stays = self.target.tree().entry(id).kind == Kind::Temporary;
+            let stays = self.target.tree().entry(id).kind == TreeEntryKind::Temporary;
             if stays || self.is_kept(id) {
                 continue;
             }
@@ -245,7 +249,7 @@ impl Plan {
             if !self.target.tree().is_protected(id) {
                 out.push(id);
             }
-            if self.target.tree().entry(id).kind == Kind::Directory {
+            if self.target.tree().entry(id).kind == TreeEntryKind::Directory {
                 open.extend(self.target.children(id));
             }
         }
@@ -259,12 +263,12 @@ impl Plan {
     }
 
     /// Pairs new files with files that would be deleted and have the same size and time. Returns
-    /// the pairs (source, target), which become moves by [`Plan::settle_moves`].
-    pub fn find_moves(&self, rules: &Comparison) -> Vec<(NodeId, NodeId)> {
+    /// the pairs (source, target), which become moves by [`SyncPlan::settle_moves`].
+    pub fn find_moves(&self, rules: &ComparisonRules) -> Vec<(NodeId, NodeId)> {
         let created = self
             .steps
             .iter()
-            .filter(|step| step.action == Action::Create);
+            .filter(|step| step.action == SyncAction::Create);
         let created = created.map(|step| step.source);
         let deleted = self.deletions.iter().copied();
         moves::pairs(
@@ -281,8 +285,8 @@ impl Plan {
         let by_source: BTreeMap<_, _> = moves.iter().copied().collect();
         let mut taken = BTreeSet::new();
         for step in &mut self.steps {
-            if let (Action::Create, Some(from)) = (step.action, by_source.get(&step.source)) {
-                step.action = Action::MoveFrom(*from);
+            if let (SyncAction::Create, Some(from)) = (step.action, by_source.get(&step.source)) {
+                step.action = SyncAction::MoveFrom(*from);
                 taken.insert(*from);
             }
         }
@@ -294,10 +298,10 @@ impl Plan {
     pub fn unsettle_moves(&mut self, sources: &BTreeSet<NodeId>) {
         let mut names = AlikeNames::of(&self.source);
         for step in &mut self.steps {
-            if let Action::MoveFrom(from) = step.action
+            if let SyncAction::MoveFrom(from) = step.action
                 && sources.contains(&step.source)
             {
-                step.action = Action::Create;
+                step.action = SyncAction::Create;
                 if names.find(&self.target.tree().path(from)).is_none() {
                     self.deletions.push(from);
                 }
@@ -328,7 +332,7 @@ impl Plan {
         let tree = self.source.tree();
         self.steps.retain(|step| {
             let mut at = step.source;
-            while at != Tree::ROOT {
+            while at != EntryTree::ROOT {
                 if paths.contains(&tree.path(at)) {
                     return false;
                 }
@@ -344,21 +348,21 @@ impl Plan {
     }
 
     /// Notes the result of a checksum for every step that was unsure: `equal` is asked for each.
-    pub fn settle(&mut self, mut equal: impl FnMut(&Step) -> bool) {
+    pub fn settle(&mut self, mut equal: impl FnMut(&SyncStep) -> bool) {
         let mut same = 0;
         self.steps.retain_mut(|step| {
-            let Action::Unsure(why) = step.action else {
+            let SyncAction::Unsure(why) = step.action else {
                 return true;
             };
             if !equal(step) {
-                step.action = Action::Replace(why.with(Reasons::CONTENT));
+                step.action = SyncAction::Replace(why.with(DifferenceReasons::CONTENT));
                 return true;
             }
             if why.is_empty() {
                 same += 1;
                 return false;
             }
-            step.action = Action::SetAttributes(why);
+            step.action = SyncAction::SetAttributes(why);
             true
         });
         self.equal += same;
@@ -367,9 +371,9 @@ impl Plan {
     /// Links new files for which `equal` finds an equal file elsewhere at the target.
     pub fn link(&mut self, mut equal: impl FnMut(NodeId) -> bool) {
         for step in &mut self.steps {
-            let is_file = self.source.tree().entry(step.source).kind == Kind::File;
-            if step.action == Action::Create && is_file && equal(step.source) {
-                step.action = Action::Link;
+            let is_file = self.source.tree().entry(step.source).kind == TreeEntryKind::File;
+            if step.action == SyncAction::Create && is_file && equal(step.source) {
+                step.action = SyncAction::Link;
             }
         }
     }
@@ -377,8 +381,8 @@ impl Plan {
     /// Copies these entries of the source after all, which could not be linked.
     pub fn unlink(&mut self, sources: &BTreeSet<NodeId>) {
         for step in &mut self.steps {
-            if step.action == Action::Link && sources.contains(&step.source) {
-                step.action = Action::Create;
+            if step.action == SyncAction::Link && sources.contains(&step.source) {
+                step.action = SyncAction::Create;
             }
         }
     }
@@ -392,7 +396,7 @@ impl Plan {
             }
         }
         let mut unchanged = Vec::new();
-        let mut open = vec![(Tree::ROOT, Tree::ROOT)];
+        let mut open = vec![(EntryTree::ROOT, EntryTree::ROOT)];
         while let Some((ours, theirs)) = open.pop() {
             let mut below = Vec::new();
             for id in self.source.children(ours) {
@@ -410,12 +414,12 @@ impl Plan {
         unchanged
     }
 
-    /// Keeps the entries that exist at the target only. Files are then copied instead of moved, and a
-    /// directory with entries is not replaced by a file.
+    /// Keeps the entries that exist at the target only. Files are then copied instead of moved, and
+    /// a directory with entries is not replaced by a file.
     pub fn keep_others(&mut self) {
         for step in &mut self.steps {
-            if let Action::MoveFrom(_) = step.action {
-                step.action = Action::Create;
+            if let SyncAction::MoveFrom(_) = step.action {
+                step.action = SyncAction::Create;
             }
         }
         self.deletions.clear();
@@ -423,18 +427,18 @@ impl Plan {
         let (source, target) = (&self.source, &self.target);
         let (in_the_way, blocked) = (&mut self.in_the_way, &mut self.blocked);
         self.steps.retain(|step| {
-            let (Action::Replace(why), Some(there)) = (step.action, step.target) else {
+            let (SyncAction::Replace(why), Some(there)) = (step.action, step.target) else {
                 return true;
             };
-            if !why.has(Reasons::KIND) {
+            if !why.has(DifferenceReasons::KIND) {
                 return true;
             }
-            let was_dir = target.tree().entry(there).kind == Kind::Directory;
+            let was_dir = target.tree().entry(there).kind == TreeEntryKind::Directory;
             if was_dir && target.children(there).len() > 0 {
                 blocked.push(there);
                 return false;
             }
-            if was_dir || source.tree().entry(step.source).kind == Kind::Directory {
+            if was_dir || source.tree().entry(step.source).kind == TreeEntryKind::Directory {
                 in_the_way.push(there);
             }
             true
@@ -442,7 +446,7 @@ impl Plan {
     }
 
     /// Returns the steps.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[SyncStep] {
         &self.steps
     }
 
@@ -467,7 +471,7 @@ impl Plan {
     pub fn created(&self) -> usize {
         self.steps
             .iter()
-            .filter(|step| step.action == Action::Create)
+            .filter(|step| step.action == SyncAction::Create)
             .count()
     }
 

@@ -4,10 +4,10 @@ use arbtest::arbitrary::{Result, Unstructured};
 use arbtest::arbtest;
 
 use super::*;
-use crate::tree::Entry;
+use crate::tree::TreeEntry;
 
 /// Tree as a map from paths to entries.
-type Files = BTreeMap<Vec<u8>, Entry>;
+type Files = BTreeMap<Vec<u8>, TreeEntry>;
 
 fn arbitrary_files(u: &mut Unstructured<'_>) -> Result<Files> {
     let mut files = Files::new();
@@ -26,13 +26,13 @@ fn arbitrary_files(u: &mut Unstructured<'_>) -> Result<Files> {
         let entry = match u.int_in_range(0..=3)? {
             0 => {
                 dirs.push(path.clone());
-                Entry::new(Kind::Directory)
+                TreeEntry::new(TreeEntryKind::Directory)
             }
-            1 => Entry {
+            1 => TreeEntry {
                 link: Some(vec![u.int_in_range(0..=1)?].into()),
-                ..Entry::new(Kind::Symlink)
+                ..TreeEntry::new(TreeEntryKind::Symlink)
             },
-            _ => Entry::file(u.int_in_range(0..=2)?, u.int_in_range(0..=2)?),
+            _ => TreeEntry::file(u.int_in_range(0..=2)?, u.int_in_range(0..=2)?),
         };
         files.insert(path, entry);
     }
@@ -40,8 +40,8 @@ fn arbitrary_files(u: &mut Unstructured<'_>) -> Result<Files> {
 }
 
 fn tree(files: &Files) -> SortedTree {
-    let mut tree = Tree::new();
-    let mut ids = BTreeMap::from([(Vec::new(), Tree::ROOT)]);
+    let mut tree = EntryTree::new();
+    let mut ids = BTreeMap::from([(Vec::new(), EntryTree::ROOT)]);
     // A directory sorts before what is below it.
     for (path, entry) in files {
         let end = path.iter().rposition(|b| *b == b'/');
@@ -58,8 +58,8 @@ fn tree(files: &Files) -> SortedTree {
 /// The next run of the copy resumes it; in a directory that the source lost, nobody would.
 #[test]
 fn a_temporary_stays_unless_its_directory_goes() {
-    let dir = || Entry::new(Kind::Directory);
-    let temporary = || Entry::new(Kind::Temporary);
+    let dir = || TreeEntry::new(TreeEntryKind::Directory);
+    let temporary = || TreeEntry::new(TreeEntryKind::Temporary);
     let ours = Files::from([(b"kept".to_vec(), dir())]);
     let theirs = Files::from([
         (b"gone".to_vec(), dir()),
@@ -68,7 +68,7 @@ fn a_temporary_stays_unless_its_directory_goes() {
         (b"kept/t".to_vec(), temporary()),
         (b"t".to_vec(), temporary()),
     ]);
-    let plan = Plan::new(tree(&ours), tree(&theirs), &Comparison::default());
+    let plan = SyncPlan::new(tree(&ours), tree(&theirs), &ComparisonRules::default());
     let target = plan.target().tree();
     let deleted: Vec<Vec<u8>> = plan.deletions().iter().map(|id| target.path(*id)).collect();
     assert_eq!(deleted, [&b"gone/t"[..], b"gone"]);
@@ -77,8 +77,8 @@ fn a_temporary_stays_unless_its_directory_goes() {
 /// Regression: on a target that takes `A` for `a`, the copy of `a` was deleted as `A`.
 #[test]
 fn an_entry_whose_name_differs_in_case_alone_is_not_deleted() {
-    let dir = || Entry::new(Kind::Directory);
-    let file = |size| Entry::file(size, 1);
+    let dir = || TreeEntry::new(TreeEntryKind::Directory);
+    let file = |size| TreeEntry::file(size, 1);
     let ours = Files::from([
         (b"a".to_vec(), file(1)),
         (b"d".to_vec(), dir()),
@@ -93,7 +93,7 @@ fn an_entry_whose_name_differs_in_case_alone_is_not_deleted() {
         (b"D/Y".to_vec(), file(7)),
         ("\u{dc}".into(), file(8)),
     ]);
-    let mut plan = Plan::new(tree(&ours), tree(&theirs), &Comparison::default());
+    let mut plan = SyncPlan::new(tree(&ours), tree(&theirs), &ComparisonRules::default());
     let spared = plan.alike_deletions();
     plan.spare(&spared.iter().map(|(_, target)| *target).collect());
     let (source, target) = (plan.source().tree(), plan.target().tree());
@@ -107,7 +107,7 @@ fn an_entry_whose_name_differs_in_case_alone_is_not_deleted() {
 }
 
 /// Carries out a plan on a map of files, checking what an end would refuse.
-fn carry_out(plan: &Plan, target: &Files) -> Files {
+fn carry_out(plan: &SyncPlan, target: &Files) -> Files {
     let mut files = target.clone();
     let remove = |files: &mut Files, id: NodeId| {
         let path = plan.target().tree().path(id);
@@ -126,12 +126,12 @@ fn carry_out(plan: &Plan, target: &Files) -> Files {
         if let Some(end) = path.iter().rposition(|b| *b == b'/') {
             assert_eq!(
                 files[&path[..end]].kind,
-                Kind::Directory,
+                TreeEntryKind::Directory,
                 "the parent is missing"
             );
         }
         let entry = plan.source().tree().entry(step.source).clone();
-        if let Action::MoveFrom(from) = step.action {
+        if let SyncAction::MoveFrom(from) = step.action {
             let from = plan.target().tree().path(from);
             assert!(files.remove(&from).is_some(), "moved twice");
         }
@@ -147,8 +147,8 @@ fn carry_out(plan: &Plan, target: &Files) -> Files {
 fn a_plan_makes_the_target_equal_to_the_source() {
     arbtest(|u| {
         let (source, target) = (arbitrary_files(u)?, arbitrary_files(u)?);
-        let rules = Comparison::default();
-        let mut plan = Plan::new(tree(&source), tree(&target), &rules);
+        let rules = ComparisonRules::default();
+        let mut plan = SyncPlan::new(tree(&source), tree(&target), &rules);
         if u.ratio(1, 2)? {
             let moves = plan.find_moves(&rules);
             plan.settle_moves(&moves);
@@ -163,7 +163,7 @@ fn a_plan_makes_the_target_equal_to_the_source() {
 fn a_plan_of_equal_trees_does_nothing() {
     arbtest(|u| {
         let files = arbitrary_files(u)?;
-        let plan = Plan::new(tree(&files), tree(&files), &Comparison::default());
+        let plan = SyncPlan::new(tree(&files), tree(&files), &ComparisonRules::default());
         assert!(plan.steps().is_empty() && plan.deletions().is_empty());
         assert_eq!(plan.equal() as usize, files.len());
         Ok(())
@@ -173,22 +173,29 @@ fn a_plan_of_equal_trees_does_nothing() {
 
 fn dirs_and_files(paths: &[&str]) -> Files {
     let entry = |path: &&str| match path.strip_suffix('/') {
-        Some(dir) => (dir.as_bytes().to_vec(), Entry::new(Kind::Directory)),
-        None => (path.as_bytes().to_vec(), Entry::file(1, 1)),
+        Some(dir) => (
+            dir.as_bytes().to_vec(),
+            TreeEntry::new(TreeEntryKind::Directory),
+        ),
+        None => (path.as_bytes().to_vec(), TreeEntry::file(1, 1)),
     };
     paths.iter().map(entry).collect()
 }
 
 #[test]
 fn a_directory_with_excluded_entries_is_not_deleted() {
-    let mut target = Tree::new();
+    let mut target = EntryTree::new();
     let dir = target
-        .add(Tree::ROOT, b"d", Entry::new(Kind::Directory))
+        .add(
+            EntryTree::ROOT,
+            b"d",
+            TreeEntry::new(TreeEntryKind::Directory),
+        )
         .unwrap();
-    target.add(dir, b"f", Entry::file(1, 1));
+    target.add(dir, b"f", TreeEntry::file(1, 1));
     target.protect(dir);
     let source = tree(&Files::new());
-    let plan = Plan::new(source, target.sorted(), &Comparison::default());
+    let plan = SyncPlan::new(source, target.sorted(), &ComparisonRules::default());
     let paths: Vec<_> = plan
         .deletions()
         .iter()
@@ -199,23 +206,27 @@ fn a_directory_with_excluded_entries_is_not_deleted() {
 
 #[test]
 fn a_directory_with_excluded_entries_is_not_replaced_by_a_file() {
-    let mut target = Tree::new();
+    let mut target = EntryTree::new();
     let dir = target
-        .add(Tree::ROOT, b"d", Entry::new(Kind::Directory))
+        .add(
+            EntryTree::ROOT,
+            b"d",
+            TreeEntry::new(TreeEntryKind::Directory),
+        )
         .unwrap();
     target.protect(dir);
     let source = tree(&dirs_and_files(&["d"]));
-    let plan = Plan::new(source, target.sorted(), &Comparison::default());
+    let plan = SyncPlan::new(source, target.sorted(), &ComparisonRules::default());
     assert!(plan.steps().is_empty() && plan.in_the_way().is_empty());
     assert_eq!(plan.blocked(), [dir]);
 }
 
 #[test]
 fn a_device_at_the_source_keeps_the_entry_of_its_name() {
-    let mut source = Tree::new();
-    source.add(Tree::ROOT, b"x", Entry::new(Kind::Other));
+    let mut source = EntryTree::new();
+    source.add(EntryTree::ROOT, b"x", TreeEntry::new(TreeEntryKind::Other));
     let target = tree(&dirs_and_files(&["x"]));
-    let plan = Plan::new(source.sorted(), target, &Comparison::default());
+    let plan = SyncPlan::new(source.sorted(), target, &ComparisonRules::default());
     assert!(plan.steps().is_empty() && plan.deletions().is_empty());
 }
 
@@ -223,27 +234,27 @@ fn a_device_at_the_source_keeps_the_entry_of_its_name() {
 fn existing_only_creates_nothing_and_ignore_existing_replaces_nothing() {
     let source = dirs_and_files(&["new/", "new/f", "both"]);
     let mut target = dirs_and_files(&["both"]);
-    target.insert(b"both".to_vec(), Entry::file(9, 9));
-    let plan = |rules: Comparison| Plan::new(tree(&source), tree(&target), &rules);
-    let existing = plan(Comparison {
+    target.insert(b"both".to_vec(), TreeEntry::file(9, 9));
+    let plan = |rules: ComparisonRules| SyncPlan::new(tree(&source), tree(&target), &rules);
+    let existing = plan(ComparisonRules {
         existing_only: true,
-        ..Comparison::default()
+        ..ComparisonRules::default()
     });
-    assert!(matches!(existing.steps(), [step] if matches!(step.action, Action::Replace(_))));
-    let ignoring = plan(Comparison {
+    assert!(matches!(existing.steps(), [step] if matches!(step.action, SyncAction::Replace(_))));
+    let ignoring = plan(ComparisonRules {
         ignore_existing: true,
-        ..Comparison::default()
+        ..ComparisonRules::default()
     });
     assert!(
         ignoring
             .steps()
             .iter()
-            .all(|step| step.action == Action::Create)
+            .all(|step| step.action == SyncAction::Create)
     );
     assert_eq!(ignoring.steps().len(), 2);
-    let newer = plan(Comparison {
+    let newer = plan(ComparisonRules {
         keep_newer: true,
-        ..Comparison::default()
+        ..ComparisonRules::default()
     });
     assert_eq!(newer.created(), 2);
     assert_eq!(newer.steps().len(), 2);
@@ -251,21 +262,23 @@ fn existing_only_creates_nothing_and_ignore_existing_replaces_nothing() {
 
 #[test]
 fn what_a_checksum_shows_to_be_equal_only_gets_its_attributes() {
-    let source = Files::from([(b"f".to_vec(), Entry::file(1, 1))]);
-    let target = Files::from([(b"f".to_vec(), Entry::file(1, 2))]);
-    let rules = Comparison {
+    let source = Files::from([(b"f".to_vec(), TreeEntry::file(1, 1))]);
+    let target = Files::from([(b"f".to_vec(), TreeEntry::file(1, 2))]);
+    let rules = ComparisonRules {
         checksum: true,
-        ..Comparison::default()
+        ..ComparisonRules::default()
     };
-    let mut equal = Plan::new(tree(&source), tree(&target), &rules);
+    let mut equal = SyncPlan::new(tree(&source), tree(&target), &rules);
     let mut other = equal.clone();
     equal.settle(|_| true);
     assert_eq!(
         equal.steps()[0].action,
-        Action::SetAttributes(Reasons::TIME)
+        SyncAction::SetAttributes(DifferenceReasons::TIME)
     );
     other.settle(|_| false);
-    assert!(matches!(other.steps()[0].action, Action::Replace(why) if why.has(Reasons::CONTENT)));
+    assert!(
+        matches!(other.steps()[0].action, SyncAction::Replace(why) if why.has(DifferenceReasons::CONTENT))
+    );
 }
 
 #[test]
@@ -273,7 +286,7 @@ fn the_counterpart_of_a_file_outside_the_limits_stays_with_its_directories() {
     let source = tree(&Files::new());
     let target = tree(&dirs_and_files(&["d/", "d/large", "d/other", "gone"]));
     let kept = BTreeSet::from([b"d/large".to_vec()]);
-    let plan = Plan::keeping(source, target, &Comparison::default(), kept);
+    let plan = SyncPlan::keeping(source, target, &ComparisonRules::default(), kept);
     let mut paths: Vec<_> = plan
         .deletions()
         .iter()
@@ -287,20 +300,20 @@ fn the_counterpart_of_a_file_outside_the_limits_stays_with_its_directories() {
 fn a_plan_that_deletes_nothing_moves_nothing_either() {
     let source = tree(&dirs_and_files(&["new/", "new/f"]));
     let target = tree(&dirs_and_files(&["old/", "old/f"]));
-    let rules = Comparison::default();
-    let mut plan = Plan::new(source, target, &rules);
+    let rules = ComparisonRules::default();
+    let mut plan = SyncPlan::new(source, target, &rules);
     let moves = plan.find_moves(&rules);
     plan.settle_moves(&moves);
     assert!(
         plan.steps()
             .iter()
-            .any(|step| matches!(step.action, Action::MoveFrom(_)))
+            .any(|step| matches!(step.action, SyncAction::MoveFrom(_)))
     );
     plan.keep_others();
     assert!(
         plan.steps()
             .iter()
-            .all(|step| step.action == Action::Create)
+            .all(|step| step.action == SyncAction::Create)
     );
 }
 
@@ -308,7 +321,7 @@ fn a_plan_that_deletes_nothing_moves_nothing_either() {
 fn without_deletions_a_directory_with_entries_is_not_replaced_by_a_file() {
     let source = tree(&dirs_and_files(&["full", "hollow"]));
     let target = tree(&dirs_and_files(&["full/", "full/f", "hollow/"]));
-    let mut plan = Plan::new(source, target, &Comparison::default());
+    let mut plan = SyncPlan::new(source, target, &ComparisonRules::default());
     plan.keep_others();
     let paths = |ids: &[NodeId]| {
         ids.iter()

@@ -3,7 +3,7 @@ use std::ops::Range;
 
 /// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum TreeEntryKind {
     /// Regular file.
     File,
     /// Directory.
@@ -19,7 +19,7 @@ pub enum Kind {
 
 /// Modification time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time {
+pub struct ModifiedTime {
     /// Seconds since 1970.
     pub seconds: i64,
     /// Nanoseconds within the second; `None` if the end reports whole seconds.
@@ -28,13 +28,13 @@ pub struct Time {
 
 /// Attributes of an entry that a sync compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TreeEntry {
     /// Type.
-    pub kind: Kind,
+    pub kind: TreeEntryKind,
     /// Size in bytes; 0 for what has none.
     pub size: u64,
     /// Modification time, if known.
-    pub modified: Option<Time>,
+    pub modified: Option<ModifiedTime>,
     /// Permission bits, if known.
     pub mode: Option<u16>,
     /// Numeric owner and group, if known.
@@ -43,9 +43,9 @@ pub struct Entry {
     pub link: Option<Box<[u8]>>,
 }
 
-impl Entry {
+impl TreeEntry {
     /// Returns an entry of which only the type is known.
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: TreeEntryKind) -> Self {
         Self {
             kind,
             size: 0,
@@ -61,21 +61,21 @@ impl Entry {
         let nanoseconds = None;
         Self {
             size,
-            modified: Some(Time {
+            modified: Some(ModifiedTime {
                 seconds,
                 nanoseconds,
             }),
-            ..Self::new(Kind::File)
+            ..Self::new(TreeEntryKind::File)
         }
     }
 }
 
-/// Identifies an entry of a [`Tree`].
+/// Identifies an entry of a [`EntryTree`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// Returns the number of the entry: 0 for the root, at most [`Tree::len`].
+    /// Returns the number of the entry: 0 for the root, at most [`EntryTree::len`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -83,8 +83,8 @@ impl NodeId {
 
 /// Entries of one end, added in the order of a listing. A directory is added before its entries.
 #[derive(Clone, Debug)]
-pub struct Tree {
-    nodes: Vec<Node>,
+pub struct EntryTree {
+    nodes: Vec<TreeNode>,
     names: Vec<u8>,
     /// Directories with entries that the filter excluded, which must stay.
     protected: Vec<bool>,
@@ -93,19 +93,19 @@ pub struct Tree {
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct TreeNode {
     parent: NodeId,
     name: Range<u32>,
-    entry: Entry,
+    entry: TreeEntry,
 }
 
-impl Default for Tree {
+impl Default for EntryTree {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Tree {
+impl EntryTree {
     /// The directory that is synced.
     pub const ROOT: NodeId = NodeId(0);
     /// Number of entries and total length of names that a tree holds at most.
@@ -113,10 +113,10 @@ impl Tree {
 
     /// Returns a tree with a root and no entries.
     pub fn new() -> Self {
-        let root = Node {
+        let root = TreeNode {
             parent: Self::ROOT,
             name: 0..0,
-            entry: Entry::new(Kind::Directory),
+            entry: TreeEntry::new(TreeEntryKind::Directory),
         };
         Self {
             nodes: vec![root],
@@ -127,13 +127,13 @@ impl Tree {
     }
 
     /// Adds an entry of the directory `parent`. Returns `None` if the tree is full
-    /// ([`Tree::MOST`]).
-    pub fn add(&mut self, parent: NodeId, name: &[u8], entry: Entry) -> Option<NodeId> {
+    /// ([`EntryTree::MOST`]).
+    pub fn add(&mut self, parent: NodeId, name: &[u8], entry: TreeEntry) -> Option<NodeId> {
         let id = NodeId(u32::try_from(self.nodes.len()).ok()?);
         let start = u32::try_from(self.names.len()).ok()?;
         let end = u32::try_from(self.names.len() + name.len()).ok()?;
         self.names.extend_from_slice(name);
-        self.nodes.push(Node {
+        self.nodes.push(TreeNode {
             parent,
             name: start..end,
             entry,
@@ -168,7 +168,7 @@ impl Tree {
     }
 
     /// Replaces the root's attributes.
-    pub fn set_root(&mut self, entry: Entry) {
+    pub fn set_root(&mut self, entry: TreeEntry) {
         if let Some(root) = self.nodes.first_mut() {
             root.entry = entry;
         }
@@ -194,14 +194,14 @@ impl Tree {
     pub fn symlinks(&self) -> impl Iterator<Item = NodeId> {
         let nodes = (0u32..).zip(&self.nodes);
         nodes
-            .filter(|(_, node)| node.entry.kind == Kind::Symlink)
+            .filter(|(_, node)| node.entry.kind == TreeEntryKind::Symlink)
             .map(|(at, _)| NodeId(at))
     }
 
     /// Returns the modification times of the files.
-    pub(crate) fn file_times(&self) -> impl Iterator<Item = Time> {
+    pub(crate) fn file_times(&self) -> impl Iterator<Item = ModifiedTime> {
         let files = self.nodes.iter().map(|node| &node.entry);
-        let files = files.filter(|entry| entry.kind == Kind::File);
+        let files = files.filter(|entry| entry.kind == TreeEntryKind::File);
         files.filter_map(|entry| entry.modified)
     }
 
@@ -227,7 +227,7 @@ impl Tree {
     }
 
     /// Returns the attributes of an entry.
-    pub fn entry(&self, id: NodeId) -> &Entry {
+    pub fn entry(&self, id: NodeId) -> &TreeEntry {
         &self.nodes[id.index()].entry
     }
 
@@ -336,10 +336,10 @@ fn at(first: &[u32], index: usize) -> usize {
     first.get(index).copied().unwrap_or(0) as usize
 }
 
-/// A [`Tree`] whose directories have their entries in the order of their names' bytes.
+/// A [`EntryTree`] whose directories have their entries in the order of their names' bytes.
 #[derive(Clone, Debug)]
 pub struct SortedTree {
-    tree: Tree,
+    tree: EntryTree,
     order: Vec<u32>,
     first: Vec<u32>,
     joined: Vec<(NodeId, NodeId)>,
@@ -358,7 +358,7 @@ impl SortedTree {
 
     /// Finds the entry at a path relative to the root.
     pub fn find(&self, path: &[u8]) -> Option<NodeId> {
-        let mut at = Tree::ROOT;
+        let mut at = EntryTree::ROOT;
         for name in path
             .split(|byte| *byte == b'/')
             .filter(|name| !name.is_empty())
@@ -400,7 +400,7 @@ impl SortedTree {
     }
 
     /// Returns the tree.
-    pub fn tree(&self) -> &Tree {
+    pub fn tree(&self) -> &EntryTree {
         &self.tree
     }
 }
@@ -411,43 +411,47 @@ mod tests {
 
     #[test]
     fn children_are_sorted_and_know_their_paths() {
-        let mut tree = Tree::new();
+        let mut tree = EntryTree::new();
         let dir = tree
-            .add(Tree::ROOT, b"d", Entry::new(Kind::Directory))
+            .add(
+                EntryTree::ROOT,
+                b"d",
+                TreeEntry::new(TreeEntryKind::Directory),
+            )
             .unwrap();
-        tree.add(dir, b"z", Entry::new(Kind::File));
-        tree.add(Tree::ROOT, b"a", Entry::new(Kind::File));
-        tree.add(dir, b"b", Entry::new(Kind::File));
-        tree.add(dir, b"b", Entry::new(Kind::File));
+        tree.add(dir, b"z", TreeEntry::new(TreeEntryKind::File));
+        tree.add(EntryTree::ROOT, b"a", TreeEntry::new(TreeEntryKind::File));
+        tree.add(dir, b"b", TreeEntry::new(TreeEntryKind::File));
+        tree.add(dir, b"b", TreeEntry::new(TreeEntryKind::File));
         let sorted = tree.sorted();
         let paths = |of| {
             let ids = sorted.children(of);
             ids.map(|id| String::from_utf8(sorted.tree().path(id)).unwrap())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(paths(Tree::ROOT), ["a", "d"]);
+        assert_eq!(paths(EntryTree::ROOT), ["a", "d"]);
         assert_eq!(paths(dir), ["d/b", "d/z"]);
     }
 
     #[test]
     fn names_listed_twice_are_one_entry_and_joined_ones_are_told() {
-        let mut tree = Tree::new();
-        let mut add = |dir, name: &[u8], kind| tree.add(dir, name, Entry::new(kind)).unwrap();
-        let late = add(Tree::ROOT, b"z", Kind::Directory);
-        let dir = add(Tree::ROOT, b"d", Kind::Directory);
-        let one = add(dir, b"x", Kind::File);
-        add(late, b"c", Kind::File);
-        add(dir, b"a", Kind::File);
-        let other = add(dir, b"x", Kind::File);
-        add(late, b"b", Kind::File);
-        add(late, b"c", Kind::File);
+        let mut tree = EntryTree::new();
+        let mut add = |dir, name: &[u8], kind| tree.add(dir, name, TreeEntry::new(kind)).unwrap();
+        let late = add(EntryTree::ROOT, b"z", TreeEntryKind::Directory);
+        let dir = add(EntryTree::ROOT, b"d", TreeEntryKind::Directory);
+        let one = add(dir, b"x", TreeEntryKind::File);
+        add(late, b"c", TreeEntryKind::File);
+        add(dir, b"a", TreeEntryKind::File);
+        let other = add(dir, b"x", TreeEntryKind::File);
+        add(late, b"b", TreeEntryKind::File);
+        add(late, b"c", TreeEntryKind::File);
         tree.set_own_name(other, b"X");
         let sorted = tree.sorted();
         let names = |of| -> Vec<&[u8]> {
             let ids = sorted.children(of);
             ids.map(|id| sorted.tree().name(id)).collect()
         };
-        assert_eq!(names(Tree::ROOT), [b"d", b"z"]);
+        assert_eq!(names(EntryTree::ROOT), [b"d", b"z"]);
         assert_eq!(names(dir), [b"a", b"x"]);
         assert_eq!(names(late), [b"b", b"c"]);
         assert_eq!(sorted.joined(), [(one, other)]);
@@ -456,12 +460,20 @@ mod tests {
 
     #[test]
     fn a_directory_above_an_excluded_entry_is_protected_as_well() {
-        let mut tree = Tree::new();
+        let mut tree = EntryTree::new();
         let a = tree
-            .add(Tree::ROOT, b"a", Entry::new(Kind::Directory))
+            .add(
+                EntryTree::ROOT,
+                b"a",
+                TreeEntry::new(TreeEntryKind::Directory),
+            )
             .unwrap();
-        let b = tree.add(a, b"b", Entry::new(Kind::Directory)).unwrap();
-        let c = tree.add(a, b"c", Entry::new(Kind::Directory)).unwrap();
+        let b = tree
+            .add(a, b"b", TreeEntry::new(TreeEntryKind::Directory))
+            .unwrap();
+        let c = tree
+            .add(a, b"c", TreeEntry::new(TreeEntryKind::Directory))
+            .unwrap();
         tree.protect(b);
         assert!(tree.is_protected(a) && tree.is_protected(b) && !tree.is_protected(c));
     }

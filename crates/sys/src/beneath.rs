@@ -11,7 +11,7 @@ use rustix::io::Result;
 
 /// How symlinks in a path are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Symlinks {
+pub enum SymlinkPolicy {
     /// The kernel follows them as if the held directory were `/` (RESOLVE_IN_ROOT of openat2(2)).
     WithinRoot,
     /// A symlink anywhere in the path is an error (ELOOP), and `..` does not lead above the held
@@ -24,13 +24,13 @@ pub enum Symlinks {
 ///
 /// # Errors
 /// Errors of openat2(2): ELOOP for a symlink that is refused, EXDEV for a path that leaves `root`.
-/// A kernel without openat2 (before Linux 5.6) fails with ENOSYS for [`Symlinks::WithinRoot`].
+/// A kernel without openat2 (before Linux 5.6) fails with ENOSYS for [`SymlinkPolicy::WithinRoot`].
 pub fn open_beneath(
     root: impl AsFd,
     path: &[u8],
     flags: OFlags,
     mode: Mode,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
 ) -> Result<OwnedFd> {
     let path = match path {
         b"" => b".",
@@ -51,7 +51,7 @@ fn call(
     path: &[u8],
     flags: OFlags,
     mode: Mode,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
 ) -> Result<OwnedFd> {
     use rustix::io::Errno;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,13 +61,13 @@ fn call(
     static MISSING: AtomicBool = AtomicBool::new(false);
 
     let root = root.as_fd();
-    let refused = symlinks == Symlinks::Refused;
+    let refused = symlinks == SymlinkPolicy::Refused;
     if refused && MISSING.load(Ordering::Relaxed) {
         return by_components(root, path, flags, mode);
     }
     let resolve = match symlinks {
-        Symlinks::WithinRoot => ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
-        Symlinks::Refused => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+        SymlinkPolicy::WithinRoot => ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+        SymlinkPolicy::Refused => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
     };
     let mut tries = 0;
     loop {
@@ -91,11 +91,11 @@ fn call(
     path: &[u8],
     flags: OFlags,
     mode: Mode,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
 ) -> Result<OwnedFd> {
     match symlinks {
-        Symlinks::WithinRoot => Err(Errno::NOSYS),
-        Symlinks::Refused => by_components(root.as_fd(), path, flags, mode),
+        SymlinkPolicy::WithinRoot => Err(Errno::NOSYS),
+        SymlinkPolicy::Refused => by_components(root.as_fd(), path, flags, mode),
     }
 }
 
@@ -179,7 +179,9 @@ mod tests {
         let root = File::open(at("root"))?;
         type Open = fn(&File, &[u8], OFlags) -> Result<OwnedFd>;
         let both: [Open; 2] = [
-            |root, path, flags| open_beneath(root, path, flags, Mode::empty(), Symlinks::Refused),
+            |root, path, flags| {
+                open_beneath(root, path, flags, Mode::empty(), SymlinkPolicy::Refused)
+            },
             |root, path, flags| by_components(root.as_fd(), path, flags, Mode::empty()),
         ];
         let directory = OFlags::RDONLY | OFlags::DIRECTORY;

@@ -39,7 +39,7 @@ mod workers;
 mod xattr;
 
 pub use allocator::give_back_memory;
-pub use beneath::{Symlinks, open_beneath};
+pub use beneath::{SymlinkPolicy, open_beneath};
 #[cfg(target_os = "linux")]
 pub use descriptors::{handed_on, keep_descriptors};
 pub use exit::exit_at_once;
@@ -50,24 +50,24 @@ pub use holes::{is_sparse, next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
 pub use mapped::{IOV_MAX, MappedWindows, is_in_memory, send_parts, write_parts};
 #[cfg(target_os = "linux")]
-pub use namespace::{Namespace, enter_network, unshare};
+pub use namespace::{NamespaceKind, enter_network, unshare};
 pub use own_addresses::own_addresses;
 pub use own_machine::{is_delivered_here, is_own, is_special};
 pub use owner::chown_ids;
 #[cfg(target_os = "linux")]
 pub use priority::{after_others, before_others};
 pub use receive::{append_at, read_spare};
-pub use segments::Segments;
-pub use source_block::SourceBlock;
+pub use segments::ReceiveSegments;
+pub use source_block::SourcePrefixLengths;
 #[cfg(target_os = "linux")]
 pub use splice::SplicePipe;
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use terminal::take_back_terminal;
-pub use threads::{ThreadPool, Work};
+pub use threads::{ThreadPool, ThreadWork};
 #[cfg(target_os = "linux")]
 pub use tun::open_tun;
 pub use tune::{
-    KeepaliveProbes, SocketBuffers, Tuning, close_orderly, connect_with_data,
+    KeepaliveProbes, SocketBuffers, SocketTuning, close_orderly, connect_with_data,
     may_control_congestion, may_mark, original_destination, set_congestion_control,
     steer_newcomers,
 };
@@ -75,4 +75,4 @@ pub use umask::umask;
 pub use unix_socket::{connect_own_unix, listen_unix};
 pub use usage::{ChildrenUsage, children_usage};
 pub use workers::{HelperThreads, is_one_machine};
-pub use xattr::{XattrsOf, add_xattrs, default_acl_bits, read_xattrs, replace_xattrs};
+pub use xattr::{XattrTarget, add_xattrs, default_acl_bits, read_xattrs, replace_xattrs};

@@ -26,7 +26,7 @@ use rustix::{
     fs::sendfile,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
 };
-use wire::{Block, ExternalSource, OutputPart};
+use wire::{ExternalSource, OutputPart, PayloadBlock};
 
 use crate::holes::is_sparse;
 use crate::sigbus::{LEN, SigbusGuard};
@@ -189,7 +189,13 @@ impl MappedWindows {
     /// Makes `block` borrow the `len` bytes at `offset` of `file` from the page cache. Returns
     /// false if borrowing is not allowed, if the bytes are not all in memory, or if they are so few
     /// that reading them costs less.
-    pub fn lay(&mut self, file: &Arc<File>, offset: u64, len: usize, block: &mut Block) -> bool {
+    pub fn lay(
+        &mut self,
+        file: &Arc<File>,
+        offset: u64,
+        len: usize,
+        block: &mut PayloadBlock,
+    ) -> bool {
         if !(LEAST..=OVERLAP).contains(&len) || !block.may_lie_outside() {
             return false;
         }
@@ -313,11 +319,11 @@ pub fn write_parts<'a>(
     let (mut slices, mut before, mut last) = (Vec::new(), 0, None);
     for part in parts.take(IOV_MAX) {
         match part {
-            OutputPart::Here(bytes) => {
+            OutputPart::Inline(bytes) => {
                 slices.push(slice(bytes));
                 before += bytes.len();
             }
-            OutputPart::Outside { lie, at, len } => {
+            OutputPart::External { lie, at, len } => {
                 let lie: &dyn Any = lie;
                 let mapped: &MappedRange = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
                 if mapped.is_truncated() {
@@ -368,11 +374,11 @@ pub fn send_parts<'a>(
     let (mut slices, mut before, mut file) = (Vec::new(), 0, None);
     for part in parts.take(IOV_MAX) {
         match part {
-            OutputPart::Here(bytes) => {
+            OutputPart::Inline(bytes) => {
                 slices.push(IoSlice::new(bytes));
                 before += bytes.len();
             }
-            OutputPart::Outside { lie, at, len } => {
+            OutputPart::External { lie, at, len } => {
                 let lie: &dyn Any = lie;
                 let mapped: &MappedRange = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
                 file = Some((mapped, at, len));

@@ -15,7 +15,7 @@ fn file(content: &[u8]) -> io::Result<Arc<File>> {
 }
 
 fn part(mapped: &MappedRange, at: usize, len: usize) -> OutputPart<'_> {
-    OutputPart::Outside {
+    OutputPart::External {
         lie: mapped,
         at,
         len,
@@ -38,9 +38,9 @@ fn what_is_mapped_is_written_between_what_is_not() -> io::Result<()> {
     for write in WAYS {
         let (mut receiver, sender) = UnixStream::pair()?;
         let parts = [
-            OutputPart::Here(b"before"),
+            OutputPart::Inline(b"before"),
             part(&mapped, at, 20_000),
-            OutputPart::Here(b"behind"),
+            OutputPart::Inline(b"behind"),
         ];
         // Parts behind the mapped one wait until the file is known to still reach that far.
         assert_eq!(write(&sender, &parts)?, 20_006);

@@ -7,7 +7,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 
 /// Kind of Linux namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namespace {
+pub enum NamespaceKind {
     /// Users and capabilities; the process must have only one thread.
     User,
     /// Process IDs; the next child is the first process in the namespace.
@@ -23,12 +23,12 @@ pub enum Namespace {
 /// # Errors
 /// The kernel has no such namespaces, or does not permit it.
 #[allow(unsafe_code, reason = "unshare has no safe wrapper")]
-pub fn unshare(what: Namespace) -> io::Result<()> {
+pub fn unshare(what: NamespaceKind) -> io::Result<()> {
     let flag = match what {
-        Namespace::User => UnshareFlags::NEWUSER,
-        Namespace::Processes => UnshareFlags::NEWPID,
-        Namespace::Mounts => UnshareFlags::NEWNS,
-        Namespace::Network => UnshareFlags::NEWNET,
+        NamespaceKind::User => UnshareFlags::NEWUSER,
+        NamespaceKind::Processes => UnshareFlags::NEWPID,
+        NamespaceKind::Mounts => UnshareFlags::NEWNS,
+        NamespaceKind::Network => UnshareFlags::NEWNET,
     };
     // SAFETY: only CLONE_FILES, which separates the descriptor table, could break what other
     // threads assume about memory safety, and it is not among the flags.

@@ -9,18 +9,18 @@ use std::str::FromStr;
 /// A client with one IPv6 address has a whole network of them: providers assign a /56 or a /48, so
 /// a limit for each address or /64 has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceBlock {
+pub struct SourcePrefixLengths {
     v4: u8,
     v6: u8,
 }
 
-impl Default for SourceBlock {
+impl Default for SourcePrefixLengths {
     fn default() -> Self {
         Self::DEFAULT
     }
 }
 
-impl SourceBlock {
+impl SourcePrefixLengths {
     /// Default: each IPv4 address and each IPv6 /56.
     pub const DEFAULT: Self = Self { v4: 32, v6: 56 };
 
@@ -41,7 +41,7 @@ impl SourceBlock {
     }
 }
 
-impl FromStr for SourceBlock {
+impl FromStr for SourcePrefixLengths {
     type Err = String;
 
     /// Parses `32:56`, the IPv4 and IPv6 prefix lengths; `32` alone keeps the default for IPv6.
@@ -62,7 +62,7 @@ impl FromStr for SourceBlock {
     }
 }
 
-impl fmt::Display for SourceBlock {
+impl fmt::Display for SourcePrefixLengths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.v4, self.v6)
     }
@@ -76,7 +76,7 @@ mod tests {
     fn addresses_of_one_block_are_one_source() {
         let of = |block: &str, ip: &str| {
             block
-                .parse::<SourceBlock>()
+                .parse::<SourcePrefixLengths>()
                 .unwrap()
                 .of(ip.parse().unwrap())
                 .to_string()
@@ -94,8 +94,8 @@ mod tests {
             assert_eq!(of(block, ip), source, "{block} {ip}");
         }
         for wrong in ["", ":", "33", "32:129", "32:", "+1:2", "a"] {
-            assert!(wrong.parse::<SourceBlock>().is_err(), "{wrong}");
+            assert!(wrong.parse::<SourcePrefixLengths>().is_err(), "{wrong}");
         }
-        assert_eq!(SourceBlock::default().to_string(), "32:56");
+        assert_eq!(SourcePrefixLengths::default().to_string(), "32:56");
     }
 }

@@ -119,7 +119,7 @@ mod linux {
 
     /// Bytes of `struct tcp_info` as the kernel wrote them. Offsets are those of linux/tcp.h, which
     /// only grows at its end; the libc crate's structure has only the older fields.
-    pub(super) struct Raw {
+    pub(super) struct RawTcpInfo {
         bytes: [u8; LEN],
         len: usize,
     }
@@ -127,7 +127,7 @@ mod linux {
     const LEN: usize = 256;
 
     #[allow(unsafe_code, reason = "getsockopt(TCP_INFO) has no safe wrapper")]
-    pub(super) fn read(socket: impl AsFd) -> Option<Raw> {
+    pub(super) fn read(socket: impl AsFd) -> Option<RawTcpInfo> {
         let mut bytes = [0; LEN];
         let mut len = LEN as libc::socklen_t;
         // SAFETY: the pointers are to locals that outlive the call, `len` is the size of `bytes`,
@@ -142,10 +142,10 @@ mod linux {
             )
         };
         let len = usize::try_from(len).unwrap_or(0).min(LEN);
-        (done == 0).then_some(Raw { bytes, len })
+        (done == 0).then_some(RawTcpInfo { bytes, len })
     }
 
-    impl Raw {
+    impl RawTcpInfo {
         fn field<const N: usize>(&self, at: usize) -> [u8; N] {
             let field = self.bytes[..self.len].get(at..at + N);
             field.and_then(|f| f.try_into().ok()).unwrap_or([0; N])

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 /// One unit of work.
-pub type Work = Box<dyn FnOnce() + Send>;
+pub type ThreadWork = Box<dyn FnOnce() + Send>;
 
 /// Idle time after which a thread ends.
 pub(crate) const IDLE: Duration = Duration::from_secs(2);
@@ -14,27 +14,27 @@ pub(crate) const IDLE: Duration = Duration::from_secs(2);
 /// Thread pool: threads start when there is work and end after two idle seconds.
 #[derive(Debug)]
 pub struct ThreadPool {
-    shared: Arc<Shared>,
+    shared: Arc<ThreadPoolShared>,
     name: &'static str,
     most: usize,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct ThreadPoolShared {
+    state: Mutex<ThreadPoolState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Work>,
+struct ThreadPoolState {
+    waiting: VecDeque<ThreadWork>,
     threads: usize,
     sleeping: usize,
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for ThreadPoolState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("ThreadPoolState")
             .field("waiting", &self.waiting.len())
             .field("threads", &self.threads)
             .finish_non_exhaustive()
@@ -56,7 +56,7 @@ impl ThreadPool {
     /// # Errors
     /// Returns the work, not started, if `waiting` items are queued already or no thread can be
     /// started.
-    pub fn give(&self, work: Work, waiting: usize) -> Result<(), Work> {
+    pub fn give(&self, work: ThreadWork, waiting: usize) -> Result<(), ThreadWork> {
         let mut state = self.shared.lock();
         if state.waiting.len() >= waiting {
             return Err(work);
@@ -90,8 +90,8 @@ impl ThreadPool {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ThreadPoolShared {
+    fn lock(&self) -> MutexGuard<'_, ThreadPoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -25,7 +25,7 @@ use crate::distance::NOTSENT_LOWAT;
 
 /// Options for a TCP socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tuning {
+pub struct SocketTuning {
     /// DSCP, 0 to 63; 0 is best effort. Set once before connect, since a change in a running flow
     /// reorders its packets.
     pub dscp: u8,
@@ -46,7 +46,7 @@ pub struct Tuning {
     /// Accepts data in SYN on a listener (TCP Fast Open, RFC 7413).
     pub fastopen: bool,
     /// Largest segment that the peer is asked to send (TCP_MAXSEG, RFC 9293 section 3.7.1), 88 to
-    /// 32,767 bytes. Our own segments may be larger after [`Tuning::connecting`].
+    /// 32,767 bytes. Our own segments may be larger after [`SocketTuning::connecting`].
     pub mss: Option<u16>,
     /// Local address of outgoing connections.
     pub bind: Option<IpAddr>,
@@ -88,7 +88,7 @@ const UNPACED: &str = "reno";
 /// cost more than bursts do.
 const LONG: Duration = Duration::from_millis(20);
 
-impl Tuning {
+impl SocketTuning {
     /// Creates a TCP socket for connecting to `to`, with all options set, not yet connected.
     ///
     /// # Errors
@@ -271,8 +271,8 @@ impl SocketBuffers {
     }
 }
 
-/// Undoes [`Tuning::abrupt`]: pending data is still sent, followed by FIN. Best effort: a closed
-/// connection does not need it.
+/// Undoes [`SocketTuning::abrupt`]: pending data is still sent, followed by FIN. Best effort: a
+/// closed connection does not need it.
 pub fn close_orderly(socket: impl AsFd) {
     let _ = SockRef::from(&socket).set_linger(None);
 }
@@ -283,9 +283,9 @@ mod tests {
 
     #[test]
     fn a_congestion_control_is_on_the_socket_before_it_connects() -> io::Result<()> {
-        let tuning = Tuning {
+        let tuning = SocketTuning {
             congestion: Some("reno".to_owned()),
-            ..Tuning::default()
+            ..SocketTuning::default()
         };
         let socket = tuning.socket(&SocketAddr::from(([127, 0, 0, 1], 9)))?;
         let name = socket.tcp_congestion()?;
@@ -306,7 +306,7 @@ mod tests {
             true => UNPACED.as_bytes().to_vec(),
             false => usual.clone(),
         };
-        let tuning = Tuning::default();
+        let tuning = SocketTuning::default();
         let to = |ip| SocketAddr::from((ip, 0));
         let listener = tuning.listener(to([127, 0, 0, 1]), false, 1)?;
         let at = listener.local_addr()?.as_socket().expect("an address");
@@ -322,13 +322,13 @@ mod tests {
     #[test]
     fn the_receive_window_is_open_and_nobody_waits_for_it_to_fill() -> io::Result<()> {
         let plain = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
-        let tuned = Tuning::default().socket(&SocketAddr::from(([127, 0, 0, 1], 9)))?;
+        let tuned = SocketTuning::default().socket(&SocketAddr::from(([127, 0, 0, 1], 9)))?;
         let before = plain.recv_buffer_size()?;
         assert!(tuned.recv_buffer_size()? >= before.max(1 << 20));
 
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         let to = listener.local_addr()?;
-        let tuned = Tuning::default().socket(&to)?;
+        let tuned = SocketTuning::default().socket(&to)?;
         tuned.connect(&to.into())?;
         io::Write::write_all(&mut listener.accept()?.0, b"1")?;
         tuned.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -340,13 +340,13 @@ mod tests {
 
     #[test]
     fn buffers_that_were_set_are_there_on_what_is_accepted_too() -> io::Result<()> {
-        let tuning = Tuning {
+        let tuning = SocketTuning {
             buffers: SocketBuffers {
                 send: Some(100_000),
                 receive: Some(50_000),
             },
             abrupt: true,
-            ..Tuning::default()
+            ..SocketTuning::default()
         };
         let listener = tuning.listener(SocketAddr::from(([127, 0, 0, 1], 0)), false, 1)?;
         let to = listener.local_addr()?;
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn newcomers_come_to_the_one_that_was_chosen() -> io::Result<()> {
-        let tuning = Tuning::default();
+        let tuning = SocketTuning::default();
         let first = tuning.listener(SocketAddr::from(([127, 0, 0, 1], 0)), true, 64)?;
         let at = first.local_addr()?.as_socket().expect("IPv4");
         let second = tuning.listener(at, true, 64)?;

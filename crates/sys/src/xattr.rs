@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 /// File whose extended attributes are read or set.
 #[derive(Clone, Copy, Debug)]
-pub enum XattrsOf<'a> {
+pub enum XattrTarget<'a> {
     /// An open file.
     Open(BorrowedFd<'a>),
     /// The target of a path; symlinks are followed.
@@ -28,7 +28,7 @@ const LONGEST: usize = 64 * 1024;
 ///
 /// # Errors
 /// Errors of listxattr(2) and getxattr(2).
-pub fn read_xattrs(of: XattrsOf<'_>, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Xattr>> {
+pub fn read_xattrs(of: XattrTarget<'_>, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Xattr>> {
     let mut found = Vec::new();
     for name in names(of)?.into_iter().filter(|name| wanted(name)) {
         // An attribute that was removed meanwhile is skipped.
@@ -45,7 +45,7 @@ pub fn read_xattrs(of: XattrsOf<'_>, wanted: impl Fn(&[u8]) -> bool) -> io::Resu
 /// # Errors
 /// The first error of listxattr(2), setxattr(2) and removexattr(2).
 pub fn replace_xattrs(
-    of: XattrsOf<'_>,
+    of: XattrTarget<'_>,
     list: &[Xattr],
     among: impl Fn(&[u8]) -> bool,
 ) -> io::Result<()> {
@@ -70,11 +70,11 @@ pub fn replace_xattrs(
 ///
 /// # Errors
 /// The first error of listxattr(2) and setxattr(2).
-pub fn add_xattrs(of: XattrsOf<'_>, list: &[Xattr]) -> io::Result<()> {
+pub fn add_xattrs(of: XattrTarget<'_>, list: &[Xattr]) -> io::Result<()> {
     add(of, list, &names(of)?)
 }
 
-fn add(of: XattrsOf<'_>, list: &[Xattr], there: &[Vec<u8>]) -> io::Result<()> {
+fn add(of: XattrTarget<'_>, list: &[Xattr], there: &[Vec<u8>]) -> io::Result<()> {
     let mut first = Ok(());
     for (name, wanted) in list {
         let same = there.contains(name)
@@ -89,7 +89,7 @@ fn add(of: XattrsOf<'_>, list: &[Xattr], there: &[Vec<u8>]) -> io::Result<()> {
 
 /// Returns the permission bits that a directory's default ACL grants at most to a file created in
 /// it; `None` if the directory has no default ACL, so that the umask applies.
-pub fn default_acl_bits(of: XattrsOf<'_>) -> Option<u32> {
+pub fn default_acl_bits(of: XattrTarget<'_>) -> Option<u32> {
     /// Entry tags of posix_acl_xattr.h.
     const USER_OBJ: u16 = 0x01;
     const GROUP_OBJ: u16 = 0x04;
@@ -108,7 +108,7 @@ pub fn default_acl_bits(of: XattrsOf<'_>) -> Option<u32> {
     Some(bits(USER_OBJ)? << 6 | group? << 3 | bits(OTHER)?)
 }
 
-fn names(of: XattrsOf<'_>) -> io::Result<Vec<Vec<u8>>> {
+fn names(of: XattrTarget<'_>) -> io::Result<Vec<Vec<u8>>> {
     let all = match whole(|buffer| call::list(of, buffer)) {
         Err(Errno::OPNOTSUPP) => Vec::new(),
         all => all?,
@@ -117,7 +117,7 @@ fn names(of: XattrsOf<'_>) -> io::Result<Vec<Vec<u8>>> {
     Ok(names.map(<[u8]>::to_vec).collect())
 }
 
-fn value(of: XattrsOf<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+fn value(of: XattrTarget<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     match whole(|buffer| call::get(of, name, buffer)) {
         Err(call::NONE) => Ok(None),
         value => Ok(Some(value?)),
@@ -152,7 +152,7 @@ mod call {
     };
     use rustix::io::{Errno, Result};
 
-    use super::XattrsOf;
+    use super::XattrTarget;
 
     /// Error for a missing attribute.
     pub(super) const NONE: Errno = Errno::NODATA;
@@ -164,36 +164,36 @@ mod call {
         Path::new(&dir).join(OsStr::from_bytes(name))
     }
 
-    pub(super) fn list(of: XattrsOf<'_>, buffer: &mut [u8]) -> Result<usize> {
+    pub(super) fn list(of: XattrTarget<'_>, buffer: &mut [u8]) -> Result<usize> {
         match of {
-            XattrsOf::Open(fd) => flistxattr(fd, buffer),
-            XattrsOf::Path(path) => listxattr(path, buffer),
-            XattrsOf::At(dir, name) => llistxattr(entry(dir, name), buffer),
+            XattrTarget::Open(fd) => flistxattr(fd, buffer),
+            XattrTarget::Path(path) => listxattr(path, buffer),
+            XattrTarget::At(dir, name) => llistxattr(entry(dir, name), buffer),
         }
     }
 
-    pub(super) fn get(of: XattrsOf<'_>, name: &[u8], buffer: &mut [u8]) -> Result<usize> {
+    pub(super) fn get(of: XattrTarget<'_>, name: &[u8], buffer: &mut [u8]) -> Result<usize> {
         match of {
-            XattrsOf::Open(fd) => fgetxattr(fd, name, buffer),
-            XattrsOf::Path(path) => getxattr(path, name, buffer),
-            XattrsOf::At(dir, of) => lgetxattr(entry(dir, of), name, buffer),
+            XattrTarget::Open(fd) => fgetxattr(fd, name, buffer),
+            XattrTarget::Path(path) => getxattr(path, name, buffer),
+            XattrTarget::At(dir, of) => lgetxattr(entry(dir, of), name, buffer),
         }
     }
 
-    pub(super) fn set(of: XattrsOf<'_>, name: &[u8], value: &[u8]) -> Result<()> {
+    pub(super) fn set(of: XattrTarget<'_>, name: &[u8], value: &[u8]) -> Result<()> {
         let flags = XattrFlags::empty();
         match of {
-            XattrsOf::Open(fd) => fsetxattr(fd, name, value, flags),
-            XattrsOf::Path(path) => setxattr(path, name, value, flags),
-            XattrsOf::At(dir, of) => lsetxattr(entry(dir, of), name, value, flags),
+            XattrTarget::Open(fd) => fsetxattr(fd, name, value, flags),
+            XattrTarget::Path(path) => setxattr(path, name, value, flags),
+            XattrTarget::At(dir, of) => lsetxattr(entry(dir, of), name, value, flags),
         }
     }
 
-    pub(super) fn remove(of: XattrsOf<'_>, name: &[u8]) -> Result<()> {
+    pub(super) fn remove(of: XattrTarget<'_>, name: &[u8]) -> Result<()> {
         match of {
-            XattrsOf::Open(fd) => fremovexattr(fd, name),
-            XattrsOf::Path(path) => removexattr(path, name),
-            XattrsOf::At(dir, of) => lremovexattr(entry(dir, of), name),
+            XattrTarget::Open(fd) => fremovexattr(fd, name),
+            XattrTarget::Path(path) => removexattr(path, name),
+            XattrTarget::At(dir, of) => lremovexattr(entry(dir, of), name),
         }
     }
 }
@@ -203,23 +203,23 @@ mod call {
 mod call {
     use rustix::io::{Errno, Result};
 
-    use super::XattrsOf;
+    use super::XattrTarget;
 
     pub(super) const NONE: Errno = Errno::NOENT;
 
-    pub(super) fn list(_: XattrsOf<'_>, _: &mut [u8]) -> Result<usize> {
+    pub(super) fn list(_: XattrTarget<'_>, _: &mut [u8]) -> Result<usize> {
         Err(Errno::OPNOTSUPP)
     }
 
-    pub(super) fn get(_: XattrsOf<'_>, _: &[u8], _: &mut [u8]) -> Result<usize> {
+    pub(super) fn get(_: XattrTarget<'_>, _: &[u8], _: &mut [u8]) -> Result<usize> {
         Err(Errno::OPNOTSUPP)
     }
 
-    pub(super) fn set(_: XattrsOf<'_>, _: &[u8], _: &[u8]) -> Result<()> {
+    pub(super) fn set(_: XattrTarget<'_>, _: &[u8], _: &[u8]) -> Result<()> {
         Err(Errno::OPNOTSUPP)
     }
 
-    pub(super) fn remove(_: XattrsOf<'_>, _: &[u8]) -> Result<()> {
+    pub(super) fn remove(_: XattrTarget<'_>, _: &[u8]) -> Result<()> {
         Err(Errno::OPNOTSUPP)
     }
 }

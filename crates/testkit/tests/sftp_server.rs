@@ -21,9 +21,9 @@ use bytes::Bytes;
 use schedule::{
     Attributes, Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions, RemotePath,
 };
-use sftp::{Output, ServerInfo};
+use sftp::{ClientOutput, ServerInfo};
 use testkit::sftp_model::Rng;
-use wire::Pool;
+use wire::PacketPool;
 
 use disk::{Disk, Source};
 
@@ -74,7 +74,7 @@ impl Session {
             }
         });
         let mut rng = Rng::new(u64::from(child.id()));
-        let pool = Pool::new(32 * 1024, 256);
+        let pool = PacketPool::new(32 * 1024, 256);
         let mut config = LaneConfig::new(pool, Box::new(move |b| rng.fill(b)));
         config.openssh = true;
         config.predict = predict;
@@ -139,8 +139,8 @@ impl Session {
             }
             while let Some(output) = self.lane.poll_output() {
                 let bytes = match output {
-                    Output::Bytes(bytes) => bytes,
-                    Output::Block(block) => block.to_vec(),
+                    ClientOutput::Bytes(bytes) => bytes,
+                    ClientOutput::Block(block) => block.to_vec(),
                 };
                 if let Some(to_server) = &self.to_server {
                     let _ = to_server.send(bytes);

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use wire::{Field, Reader, Rest, WireError};
+use wire::{Field, FieldReader, RemainingBytes, WireError};
 
 use crate::escape;
 
@@ -34,7 +34,7 @@ wire::message! {
         /// The number of pairs.
         pub keys: u32,
         /// The pairs of key blob and comment.
-        pub pairs: Rest<'a>,
+        pub pairs: RemainingBytes<'a>,
     }
 }
 wire::message! {
@@ -172,8 +172,8 @@ impl Agent {
         if answer.keys > MAX_KEYS {
             return Err(self.error(AgentErrorKind::TooManyKeys(answer.keys)));
         }
-        let mut reader = Reader::new(answer.pairs.0);
-        let read = |reader: &mut Reader<'_>| {
+        let mut reader = FieldReader::new(answer.pairs.0);
+        let read = |reader: &mut FieldReader<'_>| {
             let mut keys = Vec::new();
             for _ in 0..answer.keys {
                 keys.push(AgentKey {
@@ -210,7 +210,7 @@ impl Agent {
                 let response = SignResponse::decode(&reply);
                 let response = response.map_err(|e| self.error(AgentErrorKind::Malformed(e)))?;
                 // An agent without support for RFC 8332 returns a SHA-1 signature.
-                let made = Reader::new(response.signature).string();
+                let made = FieldReader::new(response.signature).string();
                 let made = made.map_err(|e| self.error(AgentErrorKind::Malformed(e)))?;
                 if made != algorithm.as_bytes() {
                     return Err(self.error(AgentErrorKind::OtherAlgorithm(made.to_vec())));

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::cancel::CancelToken;
-use crate::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place};
-use crate::report::{Outcome, Progress};
-use crate::session::Questions;
+use crate::copy::{self, CopyLocation, CopyOptions, CopyRequest, HostId, SessionConnector};
+use crate::report::{CopyOutcome, ProgressCounters};
+use crate::session::QuestionSession;
 
 /// The prefix of the result line, which distinguishes it from output of startup files.
 const LINE: &str = "longhaul-place ";
@@ -62,7 +62,7 @@ fn sum_of(path: &Path) -> io::Result<String> {
 /// One sentence without the host; no usable binary is left on the host then.
 pub fn place(
     host: HostId,
-    connect: &dyn Connect,
+    connect: &dyn SessionConnector,
     cancel: &CancelToken,
 ) -> Result<InstalledBinary, String> {
     let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
@@ -85,11 +85,15 @@ pub fn place(
 ///
 /// # Errors
 /// One sentence without the host.
-pub fn remove(host: HostId, connect: &dyn Connect, cancel: &CancelToken) -> Result<bool, String> {
+pub fn remove(
+    host: HostId,
+    connect: &dyn SessionConnector,
+    cancel: &CancelToken,
+) -> Result<bool, String> {
     let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; echo; \
                   if [ -e \"$c/bin\" ] || [ -L \"$c/bin\" ]; \
                   then rm -rf \"$c/bin\" && echo longhaul-removed; else echo longhaul-absent; fi";
-    let said = Questions::new(connect.connect(host, None, cancel)?).ask(script)?;
+    let said = QuestionSession::new(connect.connect(host, None, cancel)?).ask(script)?;
     let says = |word: &str| said.lines().any(|line| line == word);
     match (says("longhaul-removed"), says("longhaul-absent")) {
         (true, _) => Ok(true),
@@ -102,11 +106,11 @@ pub fn remove(host: HostId, connect: &dyn Connect, cancel: &CancelToken) -> Resu
 
 fn look(
     host: HostId,
-    connect: &dyn Connect,
+    connect: &dyn SessionConnector,
     cancel: &CancelToken,
     sum: &str,
 ) -> Result<RemotePlatform, String> {
-    let said = Questions::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
+    let said = QuestionSession::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
     let found = read(&said).ok_or(
         "the host does not run commands for this account, so its platform is unknown: install \
          longhaul there by other means",
@@ -193,15 +197,15 @@ fn read(said: &str) -> Option<RemotePlatform> {
 
 fn send(
     host: HostId,
-    connect: &dyn Connect,
+    connect: &dyn SessionConnector,
     cancel: &CancelToken,
     (path, sum): (PathBuf, &str),
     folder: Vec<u8>,
 ) -> Result<(), String> {
     let target = [&folder[..], b"/longhaul-", sum.as_bytes()].concat();
     let request = CopyRequest {
-        sources: vec![Place::Local(path)],
-        target: Place::Remote { host, path: target },
+        sources: vec![CopyLocation::Local(path)],
+        target: CopyLocation::Remote { host, path: target },
         // The copy goes to an exclusively created temporary with a random name and is durable
         // before its rename.
         options: CopyOptions {
@@ -209,11 +213,17 @@ fn send(
             ..CopyOptions::default()
         },
     };
-    let summary = copy::run(request, connect, &Progress::default(), &mut |_| {}, cancel);
+    let summary = copy::run(
+        request,
+        connect,
+        &ProgressCounters::default(),
+        &mut |_| {},
+        cancel,
+    );
     let first = summary.failures.into_iter().next();
     match (summary.outcome, first) {
-        (Outcome::Complete, _) => Ok(()),
-        (Outcome::NoConnection(why) | Outcome::Misconfigured(why), _) => Err(why),
+        (CopyOutcome::Complete, _) => Ok(()),
+        (CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why), _) => Err(why),
         (_, Some(failure)) => Err(format!(
             "cannot send the program to the host: {}",
             failure.reason

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// Requests the end of a run, which removes its temporaries at both ends and returns
-/// [`crate::report::Outcome::Interrupted`]. Clones share the flag.
+/// [`crate::report::CopyOutcome::Interrupted`]. Clones share the flag.
 #[derive(Clone, Debug)]
 pub struct CancelToken {
-    inner: Arc<Inner>,
+    inner: Arc<CancelState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct CancelState {
     set: AtomicBool,
     // Dropped by `cancel`, which makes `closed` ready in every select.
     open: Mutex<Option<Sender<()>>>,
@@ -24,7 +24,7 @@ impl Default for CancelToken {
     fn default() -> Self {
         let (open, closed) = bounded(0);
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(CancelState {
                 set: AtomicBool::new(false),
                 open: Mutex::new(Some(open)),
                 closed,

@@ -19,14 +19,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
+use schedule::{LearnedConcurrency, LoginCost, RefusedOperations, TransferDirection};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use detours::DetourMemory;
-use findings::Findings;
-use paths::PathMemory;
-use processor::Processors;
+use findings::BenchFindings;
+use paths::NetworkPathMemory;
+use processor::ProcessorStore;
 
 use crate::private_dir::{PrivateDir, UserDir};
 
@@ -76,7 +76,7 @@ pub struct HostMemory {
     pub network: String,
     /// Figures of other network paths, latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<PathMemory>,
+    pub others: Vec<NetworkPathMemory>,
     /// The TCP round trip, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<u32>,
@@ -85,7 +85,7 @@ pub struct HostMemory {
     pub learned: Vec<LearnedConcurrency>,
     /// The record of a longhaul at the far end.
     #[serde(default)]
-    pub far: Option<RemoteMemory>,
+    pub far: Option<RemoteServerMemory>,
     /// The time when direct connections failed, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_failed: Option<u64>,
@@ -95,10 +95,10 @@ pub struct HostMemory {
     pub zlib_failed: Option<u64>,
     /// The deliberate measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub findings: Option<Findings>,
+    pub findings: Option<BenchFindings>,
     /// Operations that the SFTP server was found to refuse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<RefusalMemory>,
+    pub refused: Option<RefusedOperationsMemory>,
     /// Cost of further logins, if it is unusual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logins: Option<LoginMemory>,
@@ -113,7 +113,7 @@ pub struct HostMemory {
 /// The record of a longhaul at the far end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RemoteMemory {
+pub struct RemoteServerMemory {
     /// The time of the record, in seconds since 1970.
     pub at: u64,
     /// The version of the longhaul that answered, if any.
@@ -132,11 +132,11 @@ pub struct RemoteMemory {
 /// Operations that an SFTP server refuses, and when they were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RefusalMemory {
+pub struct RefusedOperationsMemory {
     /// The time of the record, in seconds since 1970.
     pub at: u64,
     /// The refused operations.
-    pub refusals: Refusals,
+    pub refusals: RefusedOperations,
 }
 
 /// Cost of further logins, and the time at which it was seen.
@@ -149,7 +149,7 @@ pub struct LoginMemory {
     pub cost: LoginCost,
 }
 
-impl RemoteMemory {
+impl RemoteServerMemory {
     /// Returns the age of the record; `None` if its time is in the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         seconds(now).checked_sub(self.at).map(Duration::from_secs)
@@ -183,17 +183,18 @@ impl HostMemory {
 
     /// Returns the operations that the server is expected to refuse; they are tried again after a
     /// week.
-    pub fn refusals(&self, now: SystemTime) -> Refusals {
-        let age = |r: &RefusalMemory| seconds(now).checked_sub(r.at).map(Duration::from_secs);
-        let holds = |r: &RefusalMemory| age(r).is_some_and(|age| age <= REFUSED_FOR);
+    pub fn refusals(&self, now: SystemTime) -> RefusedOperations {
+        let age =
+            |r: &RefusedOperationsMemory| seconds(now).checked_sub(r.at).map(Duration::from_secs);
+        let holds = |r: &RefusedOperationsMemory| age(r).is_some_and(|age| age <= REFUSED_FOR);
         let known = self.refused.filter(holds);
         known.map(|known| known.refusals).unwrap_or_default()
     }
 
     /// Adds refused operations.
-    pub fn note_refusals(&mut self, found: Refusals, now: SystemTime) {
+    pub fn note_refusals(&mut self, found: RefusedOperations, now: SystemTime) {
         let refusals = self.refusals(now).and(found);
-        self.refused = Some(RefusalMemory {
+        self.refused = Some(RefusedOperationsMemory {
             at: seconds(now),
             refusals,
         });
@@ -228,7 +229,7 @@ impl HostMemory {
     }
 
     /// Returns the figures learned from transfers in this direction.
-    pub fn learned(&self, direction: Direction) -> Option<LearnedConcurrency> {
+    pub fn learned(&self, direction: TransferDirection) -> Option<LearnedConcurrency> {
         let this_way = |l: &&LearnedConcurrency| l.direction == direction;
         self.learned.iter().find(this_way).copied()
     }
@@ -298,9 +299,9 @@ impl MemoryStore {
     }
 
     /// Returns the folder with the measurements of this machine's processor.
-    pub fn processors(&self) -> Processors {
+    pub fn processors(&self) -> ProcessorStore {
         let beside = self.folder.parent().unwrap_or(&self.folder);
-        Processors::at(beside.join("processors"))
+        ProcessorStore::at(beside.join("processors"))
     }
 
     /// Loads the memory of a host. `None` if the file is missing, too old at time `now`, damaged or
@@ -489,21 +490,24 @@ mod tests {
             at: 5,
         };
         let mut kept = memory();
-        assert_eq!(kept.learned(Direction::Up), None);
+        assert_eq!(kept.learned(TransferDirection::Up), None);
         for learned in [
-            record(Direction::Up, 3),
-            record(Direction::Down, 8),
-            record(Direction::Up, 5),
+            record(TransferDirection::Up, 3),
+            record(TransferDirection::Down, 8),
+            record(TransferDirection::Up, 5),
         ] {
             kept.learn(learned);
         }
         memories.store("h", 22, "u", &kept, now).unwrap();
         let kept = memories.load("h", 22, "u", now).unwrap();
         assert_eq!(kept.learned.len(), 2);
-        assert_eq!(kept.learned(Direction::Up), Some(record(Direction::Up, 5)));
         assert_eq!(
-            kept.learned(Direction::Down),
-            Some(record(Direction::Down, 8))
+            kept.learned(TransferDirection::Up),
+            Some(record(TransferDirection::Up, 5))
+        );
+        assert_eq!(
+            kept.learned(TransferDirection::Down),
+            Some(record(TransferDirection::Down, 8))
         );
     }
 
@@ -547,11 +551,11 @@ mod tests {
             memory()
         );
         let mut found = memory();
-        found.far = Some(RemoteMemory {
+        found.far = Some(RemoteServerMemory {
             at: 5,
             software: Some("0.1.0".into()),
             extensions: vec![("a@longhaul".into(), "1".into())],
-            ..RemoteMemory::default()
+            ..RemoteServerMemory::default()
         });
         let text = serde_json::to_string(&found).unwrap();
         assert_eq!(serde_json::from_str::<HostMemory>(&text).unwrap(), found);

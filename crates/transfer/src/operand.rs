@@ -20,12 +20,12 @@ pub enum Operand {
     /// A path on this machine.
     Local(PathBuf),
     /// A path on a host.
-    Remote(Remote),
+    Remote(RemoteOperand),
 }
 
 /// `[user@]host:path` or a URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteOperand {
     /// User, host and port.
     pub destination: Destination,
     /// The path as written, percent-decoded in a URI; `.` if empty. A relative path starts at the
@@ -116,7 +116,7 @@ impl Operand {
             None => (None, whole),
         };
         let destination = Destination::checked(user, host, None).map_err(fail)?;
-        Ok(Self::Remote(Remote {
+        Ok(Self::Remote(RemoteOperand {
             destination,
             path: or_home(path[1..].to_vec()),
         }))
@@ -147,7 +147,7 @@ fn colon(bytes: &[u8]) -> Option<usize> {
 
 /// Parses the part after `scp://` (misc.c `parse_uri`): the path is relative to the home directory,
 /// so that an absolute path needs two slashes.
-fn uri(rest: &[u8]) -> Result<Remote, OperandErrorKind> {
+fn uri(rest: &[u8]) -> Result<RemoteOperand, OperandErrorKind> {
     let (authority, path) = match rest.iter().position(|b| *b == b'/') {
         Some(slash) => (&rest[..slash], &rest[slash + 1..]),
         None => (rest, &[][..]),
@@ -166,7 +166,7 @@ fn uri(rest: &[u8]) -> Result<Remote, OperandErrorKind> {
     let (host, port) = host_and_port(host)?;
     let destination = Destination::checked(user.as_deref(), host, port)?;
     let path = percent_decode(path)?;
-    Ok(Remote {
+    Ok(RemoteOperand {
         destination,
         path: or_home(path),
     })
@@ -332,7 +332,7 @@ pub fn valid_user(user: &str) -> bool {
             .any(|c| wire::escape::steers_terminal(c) || "'`\";&<>|(){}".contains(c))
 }
 
-impl Remote {
+impl RemoteOperand {
     /// True if the server must expand the path: it starts with `~`.
     pub fn needs_expanding(&self) -> bool {
         self.path.0.first() == Some(&b'~')

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ssh::cipher::{CIPHERS, CipherSpec, KeyMaterial, Position, SealingKey};
+use ssh::cipher::{CIPHERS, CipherSpec, KeyMaterial, PacketPosition, SealingKey};
 use tracing::debug;
 
 use crate::memory::MemoryStore;
-use crate::memory::processor::{Processor, model};
+use crate::memory::processor::{ProcessorMeasurements, model};
 
 /// The payload of a channel packet in bytes.
 const PAYLOAD: usize = 32 << 10;
@@ -24,7 +24,7 @@ pub fn learn(memories: &MemoryStore, elapsed: Duration) {
     if elapsed < WORTH || processors.load(&model, now).is_some() {
         return;
     }
-    let known = Processor {
+    let known = ProcessorMeasurements {
         at: now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
         by: concat!("longhaul cp ", env!("CARGO_PKG_VERSION")).to_owned(),
         ciphers: measure(),
@@ -53,7 +53,7 @@ struct CipherBench {
     name: &'static str,
     key: SealingKey,
     packet: Vec<u8>,
-    at: Position,
+    at: PacketPosition,
     best: f64,
 }
 
@@ -71,7 +71,7 @@ impl CipherBench {
             name: cipher.name,
             packet: vec![0; framing.packet_len(PAYLOAD)],
             key,
-            at: Position::default(),
+            at: PacketPosition::default(),
             best: 0.0,
         })
     }

@@ -37,8 +37,8 @@ pub enum UserDir {
     Cache,
     /// `$XDG_CONFIG_HOME/longhaul`, by default `~/.config/longhaul`.
     Config,
-    /// `$XDG_RUNTIME_DIR/longhaul`, by default `run` in the folder of [`UserDir::State`]: figures of
-    /// running transfers.
+    /// `$XDG_RUNTIME_DIR/longhaul`, by default `run` in the folder of [`UserDir::State`]: figures
+    /// of running transfers.
     Runtime,
 }
 
@@ -317,7 +317,7 @@ fn own_uid() -> u32 {
 }
 
 fn distrusted(path: &Path, why: &str) -> io::Error {
-    let path = crate::report::Name::from(path);
+    let path = crate::report::EscapedName::from(path);
     io::Error::new(io::ErrorKind::PermissionDenied, format!("{path} {why}"))
 }
 

@@ -21,13 +21,13 @@ const MAX_ANSWER: usize = 1024;
 const RUN_ENDS: Duration = Duration::from_secs(1);
 
 /// A password, passphrase or other answer; wiped from memory when dropped.
-pub type Answer = Zeroizing<String>;
+pub type PromptAnswer = Zeroizing<String>;
 
 /// A source of answers. Texts must already be escaped ([`crate::escape`]).
 pub trait Prompt {
     /// Asks a question and waits for the answer. `Err(PromptError::Unavailable)` if no prompt is
     /// possible.
-    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError>;
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<PromptAnswer, PromptError>;
 
     /// Shows a text before the questions that follow (a banner, instructions).
     fn show(&mut self, text: &str);
@@ -70,7 +70,7 @@ impl std::error::Error for PromptError {}
 pub struct NoPrompt;
 
 impl Prompt for NoPrompt {
-    fn ask(&mut self, _: &str, _: EchoMode) -> Result<Answer, PromptError> {
+    fn ask(&mut self, _: &str, _: EchoMode) -> Result<PromptAnswer, PromptError> {
         Err(PromptError::Unavailable(
             "questions are off in batch mode (-B, BatchMode)",
         ))
@@ -118,7 +118,7 @@ impl TerminalPrompt {
         }
     }
 
-    fn ask_program(&self, question: &str) -> Result<Answer, PromptError> {
+    fn ask_program(&self, question: &str) -> Result<PromptAnswer, PromptError> {
         let mut child = Command::new(&self.program)
             .arg(question)
             .stdin(Stdio::null())
@@ -143,7 +143,7 @@ impl TerminalPrompt {
 }
 
 impl Prompt for TerminalPrompt {
-    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<PromptAnswer, PromptError> {
         if self.askpass == Askpass::Always {
             return self.ask_program(question);
         }
@@ -168,7 +168,11 @@ impl Prompt for TerminalPrompt {
     }
 }
 
-fn ask_terminal(mut terminal: File, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
+fn ask_terminal(
+    mut terminal: File,
+    question: &str,
+    kind: EchoMode,
+) -> Result<PromptAnswer, PromptError> {
     match kind {
         EchoMode::Secret => {
             let config = ConfigBuilder::new()
@@ -212,7 +216,7 @@ fn ask_terminal(mut terminal: File, question: &str, kind: EchoMode) -> Result<An
     }
 }
 
-fn first_line(bytes: &[u8]) -> Result<Answer, PromptError> {
+fn first_line(bytes: &[u8]) -> Result<PromptAnswer, PromptError> {
     let line = bytes.split(|b| matches!(b, b'\r' | b'\n')).next();
     let line = line.unwrap_or_default();
     if line.len() > MAX_ANSWER {

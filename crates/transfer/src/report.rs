@@ -17,40 +17,41 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use decision::{
-    Choice, CipherOrder, Decision, DetourWhy, KexGuessKind, Origin, Sample, ZlibWhy,
+    CipherOrderReason, DataSample, Decision, DecisionOrigin, DecisionSubject, DetourReason,
+    KexGuessKind, ZlibReason,
 };
-pub use session::{FarEnd, FarEndDepth, SessionReport};
+pub use session::{FarEndServer, ServerMode, SessionReport};
 
-use crate::sums::Algorithm;
+use crate::sums::SumAlgorithm;
 
-/// The number of failures that a [`Summary`] lists. Further ones are only counted; each was an
-/// [`Event`].
+/// The number of failures that a [`CopySummary`] lists. Further ones are only counted; each was an
+/// [`CopyEvent`].
 pub const FAILURES_KEPT: usize = 1000;
 
 /// A path or name as bytes. Displayed with all terminal control characters escaped; serialized as a
 /// string, or as `{"base64": ...}` if it is not UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name(pub Vec<u8>);
+pub struct EscapedName(pub Vec<u8>);
 
-impl From<&Path> for Name {
+impl From<&Path> for EscapedName {
     fn from(path: &Path) -> Self {
         Self(path.as_os_str().as_bytes().to_vec())
     }
 }
 
-impl From<&[u8]> for Name {
+impl From<&[u8]> for EscapedName {
     fn from(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for EscapedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         crate::escape::name(&self.0).fmt(f)
     }
 }
 
-impl Serialize for Name {
+impl Serialize for EscapedName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match std::str::from_utf8(&self.0) {
             Ok(text) => serializer.serialize_str(text),
@@ -64,17 +65,17 @@ impl Serialize for Name {
     }
 }
 
-impl<'de> Deserialize<'de> for Name {
+impl<'de> Deserialize<'de> for EscapedName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Written {
+        enum NameEncoding {
             Text(String),
             Bytes { base64: String },
         }
-        Ok(Self(match Written::deserialize(deserializer)? {
-            Written::Text(text) => text.into_bytes(),
-            Written::Bytes { base64 } => base64::engine::general_purpose::STANDARD
+        Ok(Self(match NameEncoding::deserialize(deserializer)? {
+            NameEncoding::Text(text) => text.into_bytes(),
+            NameEncoding::Bytes { base64 } => base64::engine::general_purpose::STANDARD
                 .decode(base64)
                 .map_err(serde::de::Error::custom)?,
         }))
@@ -84,15 +85,15 @@ impl<'de> Deserialize<'de> for Name {
 /// An event of a run; events are emitted in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+pub enum CopyEvent {
     /// A file is about to be copied.
     FileStarted {
         /// A unique number in this run, which the file's later events repeat.
         id: u64,
         /// The source, as `host:path` if remote.
-        source: Name,
+        source: EscapedName,
         /// The target, as `host:path` if remote.
-        target: Name,
+        target: EscapedName,
         /// The size in bytes, if known.
         size: Option<u64>,
     },
@@ -101,9 +102,9 @@ pub enum Event {
         /// The number from `FileStarted`.
         id: u64,
         /// The source.
-        source: Name,
+        source: EscapedName,
         /// The target.
-        target: Name,
+        target: EscapedName,
         /// Bytes copied.
         bytes: u64,
         /// The known state: `renamed`, or `closed` without a temporary.
@@ -121,7 +122,7 @@ pub enum Event {
         /// The number from `FileStarted`.
         id: u64,
         /// The file that was read again.
-        path: Name,
+        path: EscapedName,
         /// The offset of the first differing range.
         from: u64,
         /// The length of that range in bytes.
@@ -134,19 +135,19 @@ pub enum Event {
         /// The number from `FileStarted`, if that event occurred.
         id: Option<u64>,
         /// The path.
-        path: Name,
+        path: EscapedName,
         /// The reason, one sentence without the path.
         reason: String,
     },
     /// A directory is complete, including its mode and times.
     DirectoryDone {
         /// The target.
-        target: Name,
+        target: EscapedName,
     },
     /// A symlink was created.
     SymlinkDone {
         /// The target.
-        target: Name,
+        target: EscapedName,
     },
     /// An interrupted earlier run of this copy is resumed.
     Resumed {
@@ -161,20 +162,20 @@ pub enum Event {
     #[serde(skip_deserializing)]
     Planned {
         /// The change.
-        change: Change,
+        change: SyncChange,
         /// The path relative to source and target; it ends with `/` for a directory.
-        path: Name,
+        path: EscapedName,
         /// The present path of a file that is moved.
-        from: Option<Name>,
+        from: Option<EscapedName>,
         /// The attributes that differ, such as `size` and `time`.
         reasons: Vec<&'static str>,
     },
     /// A sync has decided about all paths.
     SyncPlanned {
         /// The directory that is read, with a slash at the end.
-        source: Name,
+        source: EscapedName,
         /// The directory that becomes equal to it, with a slash at the end.
-        target: Name,
+        target: EscapedName,
         /// Files to copy.
         files: u64,
         /// Their size in bytes.
@@ -187,7 +188,7 @@ pub enum Event {
     /// A message about something that is not a failure.
     Warning {
         /// The file concerned, if any.
-        path: Option<Name>,
+        path: Option<EscapedName>,
         /// The message, one sentence.
         message: String,
     },
@@ -196,7 +197,7 @@ pub enum Event {
 /// A change that a sync makes at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum SyncChange {
     /// The entry is new.
     Create,
     /// Data or attributes are replaced.
@@ -214,7 +215,7 @@ pub enum Change {
 /// The result of a run, which determines the exit code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", content = "reason", rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CopyOutcome {
     /// Everything was copied.
     Complete,
     /// Some items failed; the rest was copied.
@@ -229,16 +230,16 @@ pub enum Outcome {
 
 /// An item that was not copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct ItemFailure {
     /// The path.
-    pub path: Name,
+    pub path: EscapedName,
     /// The reason, one sentence without the path.
     pub reason: String,
 }
 
 /// The comparison of files with their sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verified {
+pub struct VerifyResult {
     /// The number of correct files.
     pub files: u64,
     /// The number of correct files that had to be copied again.
@@ -248,7 +249,7 @@ pub struct Verified {
     /// The checksum program at the far end.
     pub program: Option<String>,
     /// The program's algorithm.
-    pub algorithm: Option<Algorithm>,
+    pub algorithm: Option<SumAlgorithm>,
     /// The reason why files were read back, one clause.
     pub reason: Option<String>,
     /// True for a download: the source was read again, since the copy was summed while written.
@@ -257,10 +258,10 @@ pub struct Verified {
 
 /// The result of a run in figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct CopySummary {
     /// The outcome.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: CopyOutcome,
     /// Files that are complete under their final names.
     pub files: u64,
     /// Directories completed.
@@ -280,17 +281,17 @@ pub struct Summary {
     pub reused: u64,
     /// The journal from which the same command resumes; `None` if the copy is complete or too small
     /// to have one.
-    pub journal: Option<Name>,
+    pub journal: Option<EscapedName>,
     /// The number of items that were not copied.
     pub failed: u64,
     /// The first [`FAILURES_KEPT`] of these items.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<ItemFailure>,
     /// The weakest state of all copied files; `None` if there were none.
     pub state: Option<FileState>,
     /// True if every file was fsynced.
     pub synced: bool,
     /// The results of verification, if requested.
-    pub verified: Option<Verified>,
+    pub verified: Option<VerifyResult>,
     /// The time since the start of the run, including connecting.
     #[serde(serialize_with = "seconds", skip_deserializing)]
     pub elapsed: Duration,
@@ -299,9 +300,9 @@ pub struct Summary {
     pub sessions: Vec<SessionReport>,
     /// The SFTP server at each far end.
     #[serde(skip_deserializing)]
-    pub far_ends: Vec<FarEnd>,
+    pub far_ends: Vec<FarEndServer>,
     /// The way of the data between two hosts; `None` if one end is this machine.
-    pub way: Option<HostWay>,
+    pub way: Option<HostCopyRoute>,
     /// The result of each host, if the run copied from or to several at once.
     #[serde(skip_serializing_if = "Vec::is_empty", skip_deserializing)]
     pub hosts: Vec<HostResult>,
@@ -314,12 +315,12 @@ pub struct Summary {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostResult {
     /// The host as on the command line.
-    pub host: Name,
+    pub host: EscapedName,
     /// The host that passed the data on to it; `None` for this machine.
-    pub from: Option<Name>,
+    pub from: Option<EscapedName>,
     /// The outcome of its copy.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: CopyOutcome,
     /// Files that are complete under their final names.
     pub files: u64,
     /// Bytes of file data confirmed by the receiving end.
@@ -335,21 +336,21 @@ pub struct HostResult {
 
 /// The way of the data of a copy between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostWay {
+pub struct HostCopyRoute {
     /// The way.
-    pub kind: HostWayKind,
+    pub kind: HostCopyRouteKind,
     /// The host that opened the connections of the direct way.
-    pub connected: Option<Name>,
+    pub connected: Option<EscapedName>,
     /// The address of the source's host in those connections.
     pub address: Option<String>,
     /// The reason for this way, one clause.
     pub reason: String,
 }
 
-/// A kind of [`HostWay`].
+/// A kind of [`HostCopyRoute`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HostWayKind {
+pub enum HostCopyRouteKind {
     /// The data went directly from one host to the other.
     Direct,
     /// Streamed through this machine.
@@ -360,11 +361,11 @@ pub enum HostWayKind {
     Star,
 }
 
-impl HostWay {
+impl HostCopyRoute {
     /// Describes a copy that is streamed through this machine for this reason.
     pub fn through_here(reason: String) -> Self {
         Self {
-            kind: HostWayKind::ThroughHere,
+            kind: HostCopyRouteKind::ThroughHere,
             connected: None,
             address: None,
             reason,
@@ -376,10 +377,10 @@ fn seconds<S: Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S:
     serializer.serialize_f64(elapsed.as_secs_f64())
 }
 
-impl Default for Summary {
+impl Default for CopySummary {
     fn default() -> Self {
         Self {
-            outcome: Outcome::Complete,
+            outcome: CopyOutcome::Complete,
             files: 0,
             directories: 0,
             symlinks: 0,
@@ -404,7 +405,7 @@ impl Default for Summary {
     }
 }
 
-/// The values of a [`Progress`].
+/// The values of a [`ProgressCounters`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressValues {
     bytes_done: u64,
@@ -413,7 +414,7 @@ pub struct ProgressValues {
     files_done: u64,
     files_total: u64,
     totals_final: bool,
-    current: Option<Name>,
+    current: Option<EscapedName>,
 }
 
 impl ProgressValues {
@@ -428,31 +429,31 @@ impl ProgressValues {
     }
 
     /// Changes the name of the current file.
-    pub(crate) fn rename(&mut self, rename: impl FnOnce(&Name) -> Name) {
+    pub(crate) fn rename(&mut self, rename: impl FnOnce(&EscapedName) -> EscapedName) {
         self.current = self.current.as_ref().map(rename);
     }
 }
 
 /// Counters that any thread may read at any time.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct ProgressCounters {
     bytes_done: AtomicU64,
     bytes_moved: AtomicU64,
     bytes_total: AtomicU64,
     files_done: AtomicU64,
     files_total: AtomicU64,
     totals_final: AtomicBool,
-    current: Mutex<Option<Name>>,
+    current: Mutex<Option<EscapedName>>,
 }
 
-impl Progress {
+impl ProgressCounters {
     /// Bytes confirmed by the receiving end.
     pub fn bytes_done(&self) -> u64 {
         self.bytes_done.load(Ordering::Relaxed)
     }
 
-    /// Bytes that this run has moved. Unlike [`Progress::bytes_done`], excludes bytes of an earlier
-    /// run and includes bytes that were sent again.
+    /// Bytes that this run has moved. Unlike [`ProgressCounters::bytes_done`], excludes bytes of an
+    /// earlier run and includes bytes that were sent again.
     pub fn bytes_moved(&self) -> u64 {
         self.bytes_moved.load(Ordering::Relaxed)
     }
@@ -478,7 +479,7 @@ impl Progress {
     }
 
     /// The file that made progress last.
-    pub fn current(&self) -> Option<Name> {
+    pub fn current(&self) -> Option<EscapedName> {
         self.current
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -553,7 +554,7 @@ impl Progress {
         self.files_done.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_current(&self, name: &Name) {
+    pub(crate) fn set_current(&self, name: &EscapedName) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref() != Some(name) {
             *current = Some(name.clone());
@@ -571,13 +572,13 @@ mod tests {
 
     #[test]
     fn a_name_cannot_move_the_terminal() {
-        let name = Name(b"a\x1b[2J\n\\ \xff \xc3\xa9 \xe2\x80\xae".to_vec());
+        let name = EscapedName(b"a\x1b[2J\n\\ \xff \xc3\xa9 \xe2\x80\xae".to_vec());
         assert_eq!(name.to_string(), "a\\x1b[2J\\n\\ \\xff \u{e9} \\u{202e}");
     }
 
     #[test]
     fn what_an_earlier_run_moved_was_not_moved_by_this_one() {
-        let progress = Progress::default();
+        let progress = ProgressCounters::default();
         progress.add_earlier(500);
         progress.add_bytes(70);
         progress.take_back(70);
@@ -587,7 +588,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_utf8_survives_json() {
-        let json = serde_json::to_string(&[Name(b"a".to_vec()), Name(vec![0xff])]);
+        let json = serde_json::to_string(&[EscapedName(b"a".to_vec()), EscapedName(vec![0xff])]);
         assert_eq!(json.unwrap_or_default(), r#"["a",{"base64":"/w=="}]"#);
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ssh::compress::Deflate;
 
-use crate::report::{Sample, ZlibWhy};
+use crate::report::{DataSample, ZlibReason};
 
 /// The number of files sampled, and the bytes of each: the contents of a few channel packets.
 const FILES: usize = 8;
@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// There is no file that can be sampled.
-pub fn look(sources: &[PathBuf], recursive: bool) -> Result<Sample, ZlibWhy> {
+pub fn look(sources: &[PathBuf], recursive: bool) -> Result<DataSample, ZlibReason> {
     let until = Instant::now() + LONGEST;
     let (mut files, total) = files(sources, recursive, u64::MAX, until);
     // The largest files contain most of the bytes.
@@ -75,10 +75,10 @@ fn deflate(
     files: impl Iterator<Item = PathBuf>,
     total: u64,
     until: Instant,
-) -> Result<Sample, ZlibWhy> {
+) -> Result<DataSample, ZlibReason> {
     let mut deflate = Deflate::new();
     let (mut packet, mut out) = (vec![0; PACKET], Vec::new());
-    let (mut seen, mut took, mut became) = (Sample::default(), Duration::ZERO, 0_u64);
+    let (mut seen, mut took, mut became) = (DataSample::default(), Duration::ZERO, 0_u64);
     for path in files.take(FILES) {
         let Some(mut file) = open(&path) else {
             continue;
@@ -91,7 +91,7 @@ fn deflate(
             out.clear();
             let start = Instant::now();
             if deflate.deflate(&packet[..n], &mut out).is_err() {
-                return Err(ZlibWhy::Unseen);
+                return Err(ZlibReason::Unseen);
             }
             took += start.elapsed();
             seen.bytes += n as u64;
@@ -102,7 +102,7 @@ fn deflate(
         }
     }
     if seen.bytes == 0 {
-        return Err(ZlibWhy::Unseen);
+        return Err(ZlibReason::Unseen);
     }
     seen.total = total;
     seen.left = u32::try_from(became * 1000 / seen.bytes).unwrap_or(u32::MAX);
@@ -142,7 +142,7 @@ mod tests {
         let seen = look(&tree, true).unwrap();
         assert!(seen.left < 200 && seen.files == 1, "{seen:?}");
         assert_eq!(seen.total, line.len() as u64 * 10_000);
-        assert_eq!(look(&tree, false), Err(ZlibWhy::Unseen));
+        assert_eq!(look(&tree, false), Err(ZlibReason::Unseen));
         assert!(seen.total >= MUCH && is_much(&tree, true));
         assert!(!is_much(&tree, false) && !is_much(std::slice::from_ref(&noise), false));
         let seen = look(&[noise], false).unwrap();
@@ -158,7 +158,7 @@ mod tests {
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
         let sources = [pipe.clone(), dir.path().join("none")];
-        assert_eq!(look(&sources, true), Err(ZlibWhy::Unseen));
+        assert_eq!(look(&sources, true), Err(ZlibReason::Unseen));
         assert!(open(&pipe).is_none());
     }
 }

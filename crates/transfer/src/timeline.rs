@@ -20,7 +20,7 @@ const MOST: usize = 200_000;
 pub struct Timeline {
     start: Instant,
     connections: AtomicU32,
-    marks: Mutex<Vec<TimelineMark>>,
+    marks: Mutex<Vec<TimelineEntry>>,
 }
 
 impl Timeline {
@@ -34,8 +34,8 @@ impl Timeline {
     }
 
     /// Adds a connection, which is about to be opened.
-    pub fn connection(self: &Arc<Self>) -> ConnectionTrack {
-        let track = ConnectionTrack {
+    pub fn connection(self: &Arc<Self>) -> ConnectionTimeline {
+        let track = ConnectionTimeline {
             timeline: Arc::clone(self),
             connection: self.connections.fetch_add(1, Ordering::Relaxed) + 1,
         };
@@ -45,11 +45,14 @@ impl Timeline {
 
     /// Records that the file of a job has reached this state.
     pub fn file(&self, job: JobId, state: FileState) {
-        self.add(None, TimelineStep::File(FileStep { job: job.0, state }));
+        self.add(
+            None,
+            TimelineStep::File(FileStateStep { job: job.0, state }),
+        );
     }
 
     /// Returns all marks in the order of their times.
-    pub fn marks(&self) -> Vec<TimelineMark> {
+    pub fn marks(&self) -> Vec<TimelineEntry> {
         let mut marks = self.lock().clone();
         marks.sort_by_key(|mark| mark.at);
         marks
@@ -59,7 +62,7 @@ impl Timeline {
         let at = self.start.elapsed();
         let mut marks = self.lock();
         if marks.len() < MOST {
-            marks.push(TimelineMark {
+            marks.push(TimelineEntry {
                 at,
                 connection,
                 step,
@@ -67,19 +70,19 @@ impl Timeline {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<TimelineMark>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<TimelineEntry>> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Records the steps of one connection.
 #[derive(Clone, Debug)]
-pub struct ConnectionTrack {
+pub struct ConnectionTimeline {
     timeline: Arc<Timeline>,
     connection: u32,
 }
 
-impl ConnectionTrack {
+impl ConnectionTimeline {
     /// Records that the connection takes this step now.
     pub fn mark(&self, step: TimelineStep) {
         self.timeline.add(Some(self.connection), step);
@@ -89,7 +92,7 @@ impl ConnectionTrack {
 /// Samples one connection while the session uses it.
 #[derive(Debug)]
 pub struct ConnectionSampler {
-    track: ConnectionTrack,
+    track: ConnectionTimeline,
     last: Option<(Instant, ConnectionState)>,
     busy: [Duration; 2],
     answered: bool,
@@ -97,7 +100,7 @@ pub struct ConnectionSampler {
 
 impl ConnectionSampler {
     /// Creates a sampler that writes to `track`.
-    pub fn new(track: ConnectionTrack) -> Self {
+    pub fn new(track: ConnectionTimeline) -> Self {
         Self {
             track,
             last: None,
@@ -156,7 +159,7 @@ impl ConnectionSampler {
 
 /// A step with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct TimelineMark {
+pub struct TimelineEntry {
     /// Time since the start of the program.
     #[serde(serialize_with = "in_seconds")]
     pub at: Duration,
@@ -197,7 +200,7 @@ pub enum TimelineStep {
     /// State of the connection while it is used.
     State(ConnectionState),
     /// A file has reached this state.
-    File(FileStep),
+    File(FileStateStep),
 }
 
 impl fmt::Display for TimelineStep {
@@ -227,7 +230,7 @@ impl fmt::Display for TimelineStep {
 
 /// State that a file has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct FileStep {
+pub struct FileStateStep {
     /// Number of the job that copies the file, unique within its session.
     pub job: u64,
     /// The state.

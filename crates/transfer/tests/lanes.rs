@@ -9,20 +9,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mio::{Registry, Token};
-use sftp::Output;
+use sftp::ClientOutput;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectCheck, ConnectError};
-use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId, TransferEstimate};
-use transfer::report::{Outcome, Progress};
+use transfer::connect::{ConnectError, ConnectStep};
+use transfer::copy::{self, CopyOptions, CopyRequest, HostId, SessionConnector, TransferEstimate};
+use transfer::report::{CopyOutcome, ProgressCounters};
 use transfer::session::{
-    ChannelId, Link, LinkError, LinkEvent, Peer, RawLink, Session, SessionOptions,
+    Link, LinkChannelId, LinkError, LinkEvent, PeerFacts, ProgramLink, Session, SessionOptions,
 };
 use world::{Result, World, differences};
 
 /// A link in which each channel is its own sftp-server; some end after a number of bytes sent.
 struct Channels {
     server: String,
-    links: Vec<Option<RawLink>>,
+    links: Vec<Option<ProgramLink>>,
     registry: Option<(Registry, usize)>,
     /// The byte counts after which the first channels end.
     ends_after: Vec<usize>,
@@ -32,11 +32,11 @@ struct Channels {
     most: usize,
 }
 
-/// The number of tokens of one RawLink.
+/// The number of tokens of one ProgramLink.
 const TOKENS: usize = 3;
 
 impl Channels {
-    fn link(&mut self, channel: ChannelId) -> Option<&mut RawLink> {
+    fn link(&mut self, channel: LinkChannelId) -> Option<&mut ProgramLink> {
         self.links.get_mut(channel.0 as usize)?.as_mut()
     }
 }
@@ -49,23 +49,23 @@ impl Link for Channels {
         Ok(())
     }
 
-    fn peer(&self) -> Option<Peer> {
-        Some(Peer {
+    fn peer(&self) -> Option<PeerFacts> {
+        Some(PeerFacts {
             openssh: true,
             remembered: None,
-            ..Peer::default()
+            ..PeerFacts::default()
         })
     }
 
-    fn pool(&self) -> wire::Pool {
-        wire::Pool::new(32_768, 64)
+    fn pool(&self) -> wire::PacketPool {
+        wire::PacketPool::new(32_768, 64)
     }
 
-    fn open_channel(&mut self) -> Option<ChannelId> {
+    fn open_channel(&mut self) -> Option<LinkChannelId> {
         if self.links.iter().flatten().count() >= self.most {
             return None;
         }
-        let mut link = RawLink::spawn(self.server.clone().into(), Vec::new()).ok()?;
+        let mut link = ProgramLink::spawn(self.server.clone().into(), Vec::new()).ok()?;
         let (registry, first) = self.registry.as_ref()?;
         let number = self.links.len();
         link.register(registry, Token(first + TOKENS * number))
@@ -74,17 +74,17 @@ impl Link for Channels {
         self.links.push(Some(link));
         self.sent.push(0);
         self.opened.fetch_add(1, Ordering::SeqCst);
-        Some(ChannelId(number as u32))
+        Some(LinkChannelId(number as u32))
     }
 
-    fn close_channel(&mut self, channel: ChannelId) {
+    fn close_channel(&mut self, channel: LinkChannelId) {
         self.links[channel.0 as usize] = None;
     }
 
     fn ready(&mut self, token: Token, readable: bool, writable: bool) {
         let first = self.registry.as_ref().map_or(0, |r| r.1);
         let number = (token.0 - first) / TOKENS;
-        if let Some(link) = self.link(ChannelId(number as u32)) {
+        if let Some(link) = self.link(LinkChannelId(number as u32)) {
             link.ready(token, readable, writable);
         }
     }
@@ -96,7 +96,7 @@ impl Link for Channels {
     ) -> std::result::Result<bool, LinkError> {
         let mut more = false;
         for number in 0..self.links.len() {
-            let channel = ChannelId(number as u32);
+            let channel = LinkChannelId(number as u32);
             let ends = self.ends_after.get(number).copied().unwrap_or(usize::MAX);
             let Some(link) = self.links[number].as_mut() else {
                 continue;
@@ -120,12 +120,12 @@ impl Link for Channels {
         Ok(more)
     }
 
-    fn room(&self, channel: ChannelId) -> usize {
+    fn room(&self, channel: LinkChannelId) -> usize {
         let link = self.links.get(channel.0 as usize).and_then(Option::as_ref);
         link.map_or(0, |link| link.room(channel))
     }
 
-    fn send(&mut self, channel: ChannelId, output: Output) {
+    fn send(&mut self, channel: LinkChannelId, output: ClientOutput) {
         self.sent[channel.0 as usize] += output.len();
         if let Some(link) = self.link(channel) {
             link.send(channel, output);
@@ -156,14 +156,14 @@ struct Over {
     options: SessionOptions,
 }
 
-impl Connect for Over {
+impl SessionConnector for Over {
     fn connect(
         &self,
         _: HostId,
         _: Option<TransferEstimate>,
         _: &CancelToken,
     ) -> std::result::Result<Session, ConnectError> {
-        let failed = |why| ConnectError::this_machine(ConnectCheck::Session, why);
+        let failed = |why| ConnectError::this_machine(ConnectStep::Session, why);
         let link = self.link.lock().map_err(|e| failed(e.to_string()))?.take();
         let link = link.ok_or_else(|| failed("connected twice".to_owned()))?;
         Session::start(Box::new(link), self.options.clone()).map_err(|e| failed(e.to_string()))
@@ -192,7 +192,7 @@ fn over(server: &str, ends_after: &[usize], most: usize) -> (Over, Arc<AtomicU32
     (over, opened)
 }
 
-fn request(sources: copy::Place, target: copy::Place) -> CopyRequest {
+fn request(sources: copy::CopyLocation, target: copy::CopyLocation) -> CopyRequest {
     CopyRequest {
         sources: vec![sources],
         target,
@@ -232,7 +232,7 @@ fn channels_that_end_in_the_middle_cost_nothing_but_time() -> Result {
             false => (world.there("source"), world.here(name)),
         };
         let (connect, opened) = over(world.server(), ends, 8);
-        let progress = Progress::default();
+        let progress = ProgressCounters::default();
         let summary = copy::run(
             request(source, target),
             &connect,
@@ -240,7 +240,12 @@ fn channels_that_end_in_the_middle_cost_nothing_but_time() -> Result {
             &mut |_| {},
             &CancelToken::default(),
         );
-        assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
+        assert_eq!(
+            summary.outcome,
+            CopyOutcome::Complete,
+            "{:?}",
+            summary.failures
+        );
         assert_eq!(differences(&world.path("source"), &world.path(name))?, "");
         assert!(opened.load(Ordering::SeqCst) >= 4);
         assert_eq!(progress.bytes_done(), summary.bytes);
@@ -270,11 +275,16 @@ fn a_long_listing_has_its_own_channel_or_prediction_ends() -> Result {
         let summary = copy::run(
             request(world.there("source"), world.here(&name)),
             &connect,
-            &Progress::default(),
+            &ProgressCounters::default(),
             &mut |_| {},
             &CancelToken::default(),
         );
-        assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
+        assert_eq!(
+            summary.outcome,
+            CopyOutcome::Complete,
+            "{:?}",
+            summary.failures
+        );
         assert_eq!(differences(&world.path("source"), &world.path(&name))?, "");
         let opened = opened.load(Ordering::SeqCst);
         assert_eq!(opened, expected, "{most} channels, {names} names");
@@ -296,11 +306,11 @@ fn a_host_that_ends_every_channel_is_given_up() -> Result {
     let summary = copy::run(
         request(world.here("source"), world.there("up")),
         &connect,
-        &Progress::default(),
+        &ProgressCounters::default(),
         &mut |_| {},
         &CancelToken::default(),
     );
-    let Outcome::NoConnection(why) = summary.outcome else {
+    let CopyOutcome::NoConnection(why) = summary.outcome else {
         panic!(
             "{:?}, {opened:?} channels, {:?}",
             summary.outcome, summary.failures

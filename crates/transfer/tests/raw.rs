@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use transfer::copy::CopyOptions;
-use transfer::report::{Event, Outcome};
+use transfer::report::{CopyEvent, CopyOutcome};
 use world::{Result, World, differences};
 
 fn recursive() -> CopyOptions {
@@ -58,7 +58,7 @@ fn a_tree_goes_up_and_comes_down_the_same() -> Result {
     let up = world.copy(&[world.here("source")], world.there("there"), recursive());
     assert_eq!(
         (up.outcome, up.failed),
-        (Outcome::Complete, 0),
+        (CopyOutcome::Complete, 0),
         "{:?}",
         up.failures
     );
@@ -66,7 +66,7 @@ fn a_tree_goes_up_and_comes_down_the_same() -> Result {
     assert_eq!(up.files, 308);
     assert_eq!(up.directories, 6);
     let down = world.copy(&[world.there("there")], world.here("back"), recursive());
-    assert_eq!(down.outcome, Outcome::Complete, "{:?}", down.failures);
+    assert_eq!(down.outcome, CopyOutcome::Complete, "{:?}", down.failures);
     assert_eq!(differences(&source, &back)?, "");
     assert_eq!(down.bytes, up.bytes);
     Ok(())
@@ -82,7 +82,12 @@ fn a_tree_goes_from_host_to_host_through_memory() -> Result {
     plant(&source)?;
     fs::create_dir(world.path("target"))?;
     let summary = world.copy(&[world.there("source")], world.there("target"), recursive());
-    assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
+    assert_eq!(
+        summary.outcome,
+        CopyOutcome::Complete,
+        "{:?}",
+        summary.failures
+    );
     assert_eq!(differences(&source, &world.path("target/source"))?, "");
     Ok(())
 }
@@ -96,7 +101,12 @@ fn a_tree_is_copied_here() -> Result {
     fs::create_dir(&source)?;
     plant(&source)?;
     let summary = world.copy(&[world.here("source")], world.here("target"), recursive());
-    assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
+    assert_eq!(
+        summary.outcome,
+        CopyOutcome::Complete,
+        "{:?}",
+        summary.failures
+    );
     assert_eq!(differences(&source, &world.path("target"))?, "");
     Ok(())
 }
@@ -125,7 +135,7 @@ fn one_file_finds_its_place_whatever_was_guessed() -> Result {
         );
         assert_eq!(
             summary.outcome,
-            Outcome::Complete,
+            CopyOutcome::Complete,
             "{target}: {:?}",
             summary.failures
         );
@@ -153,7 +163,7 @@ fn several_sources_go_into_a_directory() -> Result {
     let both = [world.here("a"), world.here("b")];
     // As with scp, the target directory is created at the far end, but must exist locally.
     let up = world.copy(&both, world.there("made"), CopyOptions::default());
-    assert_eq!(up.outcome, Outcome::Complete, "{:?}", up.failures);
+    assert_eq!(up.outcome, CopyOutcome::Complete, "{:?}", up.failures);
     assert_eq!(fs::read(world.path("made/b"))?, b"b");
     let both = [world.there("a"), world.there("b")];
     let down = world.copy(&both, world.here("missing"), CopyOptions::default());
@@ -192,7 +202,7 @@ fn remote_patterns_are_expanded() -> Result {
         );
         assert_eq!(
             summary.outcome,
-            Outcome::Complete,
+            CopyOutcome::Complete,
             "{pattern}: {:?}",
             summary.failures
         );
@@ -234,7 +244,7 @@ fn failures_are_named_and_the_rest_is_copied() -> Result {
             ..CopyOptions::default()
         };
         let summary = world.copy(&[source], target, options);
-        assert_eq!(summary.outcome, Outcome::Partial);
+        assert_eq!(summary.outcome, CopyOutcome::Partial);
         let mut reasons: Vec<String> = summary
             .failures
             .iter()
@@ -294,7 +304,7 @@ fn files_behind_a_directory_that_cannot_be_made_go_nowhere() -> Result {
         ..CopyOptions::default()
     };
     let summary = world.copy(&[world.here("source/.")], world.there("up"), options);
-    assert_eq!(summary.outcome, Outcome::Partial);
+    assert_eq!(summary.outcome, CopyOutcome::Partial);
     let failed: Vec<String> = summary
         .failures
         .iter()
@@ -350,7 +360,7 @@ fn an_archive_keeps_symlinks() -> Result {
         let summary = world.copy(&[source], target, archive.clone());
         assert_eq!(
             summary.outcome,
-            Outcome::Complete,
+            CopyOutcome::Complete,
             "{name}: {:?}",
             summary.failures
         );
@@ -444,12 +454,12 @@ fn a_cancelled_run_leaves_nothing_behind() -> Result {
             CopyOptions::default(),
             &cancel,
             &mut |event| {
-                if matches!(event, Event::FileStarted { .. }) {
+                if matches!(event, CopyEvent::FileStarted { .. }) {
                     on_start.cancel();
                 }
             },
         );
-        assert_eq!(summary.outcome, Outcome::Interrupted);
+        assert_eq!(summary.outcome, CopyOutcome::Interrupted);
         assert_eq!(world.names("out")?, Vec::<String>::new());
     }
     Ok(())
@@ -479,12 +489,12 @@ fn a_program_that_does_not_speak_is_named() -> Result {
             CopyOptions::default(),
             &cancel,
             &mut |event| {
-                if let Event::Warning { message, .. } = event {
+                if let CopyEvent::Warning { message, .. } = event {
                     warned.push_str(&message);
                 }
             },
         );
-        let Outcome::NoConnection(why) = summary.outcome else {
+        let CopyOutcome::NoConnection(why) = summary.outcome else {
             panic!("{:?}", summary.outcome);
         };
         assert!(format!("{why} {warned}").contains(said), "{why} {warned}");
@@ -508,7 +518,12 @@ fn a_relayed_file_follows_the_symlink_it_goes_to() -> Result {
             world.there(target),
             CopyOptions::default(),
         );
-        assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
+        assert_eq!(
+            summary.outcome,
+            CopyOutcome::Complete,
+            "{:?}",
+            summary.failures
+        );
         assert!(fs::read(world.path(place))? == content);
         assert!(fs::symlink_metadata(world.path(target))?.is_symlink());
     }
@@ -535,7 +550,7 @@ fn two_sources_with_one_name_are_refused() -> Result {
         ([world.there("?/f"), world.here("to")], world.here("to")),
     ] {
         let summary = world.copy(&sources, target, recursive());
-        assert_eq!((summary.outcome, summary.files), (Outcome::Partial, 0));
+        assert_eq!((summary.outcome, summary.files), (CopyOutcome::Partial, 0));
         assert!(summary.failures[0].reason.contains("the same name, f"));
         assert_eq!(world.names("to")?, [""; 0]);
     }

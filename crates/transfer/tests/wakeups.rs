@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mio::{Registry, Token};
 use schedule::{Attributes, EntryKind, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath};
-use sftp::Output;
+use sftp::ClientOutput;
 use testkit::sftp_model::{
     Act, Fs, Inject, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
 };
 use transfer::session::{
-    ChannelId, Link, LinkError, LinkEvent, Peer, Questions, Session, SessionEvent, SessionOptions,
+    Link, LinkChannelId, LinkError, LinkEvent, PeerFacts, QuestionSession, Session, SessionEvent,
+    SessionOptions,
 };
-use wire::Pool;
+use wire::PacketPool;
 
 /// A channel with its server, and the bytes in flight.
 struct Channel {
@@ -43,7 +44,7 @@ struct MemoryLink {
     /// Each command prints without end.
     commands: bool,
     /// Commands that run: their output is due.
-    printing: Vec<ChannelId>,
+    printing: Vec<LinkChannelId>,
     rng: Rng,
     now: Instant,
 }
@@ -75,18 +76,18 @@ impl Link for MemoryLink {
         Ok(())
     }
 
-    fn peer(&self) -> Option<Peer> {
-        Some(Peer {
+    fn peer(&self) -> Option<PeerFacts> {
+        Some(PeerFacts {
             openssh: self.openssh,
-            ..Peer::default()
+            ..PeerFacts::default()
         })
     }
 
-    fn pool(&self) -> Pool {
-        Pool::new(32 * 1024, 64)
+    fn pool(&self) -> PacketPool {
+        PacketPool::new(32 * 1024, 64)
     }
 
-    fn open_channel(&mut self) -> Option<ChannelId> {
+    fn open_channel(&mut self) -> Option<LinkChannelId> {
         if self.channels.iter().filter(|c| !c.closed).count() >= self.most {
             return None;
         }
@@ -113,16 +114,16 @@ impl Link for MemoryLink {
             closed: false,
             over: false,
         });
-        Some(ChannelId(self.channels.len() as u32 - 1))
+        Some(LinkChannelId(self.channels.len() as u32 - 1))
     }
 
-    fn open_exec(&mut self, _: &[u8]) -> Option<ChannelId> {
-        let channel = ChannelId(COMMANDS + self.printing.len() as u32);
+    fn open_exec(&mut self, _: &[u8]) -> Option<LinkChannelId> {
+        let channel = LinkChannelId(COMMANDS + self.printing.len() as u32);
         self.commands.then(|| self.printing.push(channel))?;
         Some(channel)
     }
 
-    fn close_channel(&mut self, channel: ChannelId) {
+    fn close_channel(&mut self, channel: LinkChannelId) {
         if channel.0 >= COMMANDS {
             return self.printing.retain(|printing| *printing != channel);
         }
@@ -149,7 +150,7 @@ impl Link for MemoryLink {
             if on.closed {
                 on.over = on.up.next_arrival().is_none();
                 if on.over {
-                    events.push(LinkEvent::Over(ChannelId(id as u32)));
+                    events.push(LinkEvent::Ended(LinkChannelId(id as u32)));
                 }
                 continue;
             }
@@ -161,7 +162,7 @@ impl Link for MemoryLink {
             }
             more |= on.down.next_arrival().is_some_and(|at| at <= now);
             if !all.is_empty() {
-                events.push(LinkEvent::Data(ChannelId(id as u32), Bytes::from(all)));
+                events.push(LinkEvent::Data(LinkChannelId(id as u32), Bytes::from(all)));
             }
         }
         Ok(more)
@@ -169,15 +170,15 @@ impl Link for MemoryLink {
 
     fn limit_receive(&mut self, _: usize) {}
 
-    fn room(&self, channel: ChannelId) -> usize {
+    fn room(&self, channel: LinkChannelId) -> usize {
         let on = &self.channels[channel.0 as usize];
         self.window.saturating_sub(on.outstanding)
     }
 
-    fn send(&mut self, channel: ChannelId, output: Output) {
+    fn send(&mut self, channel: LinkChannelId, output: ClientOutput) {
         let bytes = match output {
-            Output::Bytes(bytes) => bytes,
-            Output::Block(block) => block.to_vec(),
+            ClientOutput::Bytes(bytes) => bytes,
+            ClientOutput::Block(block) => block.to_vec(),
         };
         let on = &mut self.channels[channel.0 as usize];
         on.outstanding += bytes.len();
@@ -425,7 +426,7 @@ fn a_command_that_prints_for_ever_is_an_error() -> io::Result<()> {
     let mut link = MemoryLink::new(Fs::default(), Personality::openssh(), true, 3);
     link.commands = true;
     let session = Session::start(Box::new(link), SessionOptions::default())?;
-    let said = Questions::new(session).ask("uname");
+    let said = QuestionSession::new(session).ask("uname");
     let why = said.expect_err("no end of output");
     assert!(
         why.to_string().contains("printed more than 65536 bytes"),

@@ -6,11 +6,11 @@ use crate::{BorrowPolicy, ExternalSource, PacketBuf};
 
 /// Payload of one message, stored in the packets that will carry it.
 ///
-/// File data is read (`preadv`) straight into the packets, [`Block::prepend`] puts the message
-/// header in front once it is known, and each packet is sealed in place. The kernel thus writes
-/// each byte of a file once, the cipher transforms it once, and the kernel sends it once.
+/// File data is read (`preadv`) straight into the packets, [`PayloadBlock::prepend`] puts the
+/// message header in front once it is known, and each packet is sealed in place. The kernel thus
+/// writes each byte of a file once, the cipher transforms it once, and the kernel sends it once.
 #[derive(Debug, Default)]
-pub struct Block {
+pub struct PayloadBlock {
     packets: VecDeque<PacketBuf>,
     unmade: Option<DeferredPackets>,
 }
@@ -20,18 +20,18 @@ pub struct Block {
 /// it is opened.
 #[derive(Debug)]
 struct DeferredPackets {
-    pool: Pool,
+    pool: PacketPool,
     slot: usize,
     reserve: usize,
     room: usize,
 }
 
-impl Block {
+impl PayloadBlock {
     /// Creates an empty block with room for `capacity` payload bytes and a header of up to
     /// `reserve` bytes in front, in packets of at most `slot` payload bytes from `pool`.
     ///
     /// `reserve` must be smaller than `slot`; `slot` is limited to the pool's slot size.
-    pub fn new(pool: &Pool, slot: usize, reserve: usize, capacity: usize) -> Self {
+    pub fn new(pool: &PacketPool, slot: usize, reserve: usize, capacity: usize) -> Self {
         let unmade = DeferredPackets {
             pool: pool.clone(),
             slot: slot.clamp(reserve + 1, pool.slot().max(reserve + 1)),
@@ -83,8 +83,8 @@ impl Block {
         self.packets.iter().map(PacketBuf::room).sum()
     }
 
-    /// Adds `n` payload bytes (at most the capacity given to [`Block::new`]) and returns the slices
-    /// to fill.
+    /// Adds `n` payload bytes (at most the capacity given to [`PayloadBlock::new`]) and returns the
+    /// slices to fill.
     pub fn grow(&mut self, n: usize) -> Vec<&mut [u8]> {
         let more = n.saturating_sub(self.made_room());
         if more > 0 {
@@ -200,12 +200,12 @@ impl Block {
 /// Packet buffers are so large that `malloc` would map and fault them anew each time, which costs
 /// more than sealing them.
 #[derive(Clone, Debug)]
-pub struct Pool {
-    inner: Arc<Inner>,
+pub struct PacketPool {
+    inner: Arc<PacketPoolInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct PacketPoolInner {
     slot: usize,
     keep: usize,
     free: Mutex<FreeBuffers>,
@@ -223,12 +223,12 @@ struct FreeBuffers([Vec<Vec<u8>>; SIZES.len() + 1]);
 /// implementation accepts.
 const SIZES: [usize; 4] = [1 << 10 | 256, 4 << 10 | 256, 16 << 10 | 256, 32 << 10];
 
-impl Pool {
+impl PacketPool {
     /// Creates a pool of packets with up to `slot` payload bytes. The pool keeps at most the memory
     /// of `keep` unused packets, and as much again for each smaller size.
     pub fn new(slot: usize, keep: usize) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(PacketPoolInner {
                 slot,
                 keep,
                 free: Mutex::default(),

@@ -2,8 +2,8 @@ use super::*;
 
 #[test]
 fn payload_is_split_over_packets_and_read_back_whole() {
-    let pool = Pool::new(10, 8);
-    let mut block = Block::new(&pool, 10, 4, 25);
+    let pool = PacketPool::new(10, 8);
+    let mut block = PayloadBlock::new(&pool, 10, 4, 25);
     assert_eq!(block.room(), 25);
     assert_eq!(block.append(b"abcdefghijklmnopqrstuvwxyz"), 25);
     block.prepend(b"123");
@@ -14,8 +14,8 @@ fn payload_is_split_over_packets_and_read_back_whole() {
 
 #[test]
 fn packets_are_made_for_what_there_is() {
-    let pool = Pool::new(32 << 10, 8);
-    let mut block = Block::new(&pool, 32 << 10, 100, 128 << 10);
+    let pool = PacketPool::new(32 << 10, 8);
+    let mut block = PayloadBlock::new(&pool, 32 << 10, 100, 128 << 10);
     assert_eq!((block.room(), block.packets().count()), (128 << 10, 0));
     assert_eq!(block.append(&[7; 4096]), 4096);
     let memory: Vec<_> = block.packets().map(PacketBuf::memory_len).collect();
@@ -29,15 +29,15 @@ fn packets_are_made_for_what_there_is() {
     block.prepend(&[1; 100]);
     assert_eq!(block.to_vec()[..101], [&[1; 100][..], &[9]].concat());
 
-    let mut empty = Block::new(&pool, 32 << 10, 100, 0);
+    let mut empty = PayloadBlock::new(&pool, 32 << 10, 100, 0);
     empty.prepend(b"header");
     assert_eq!(empty.to_vec(), b"header");
 }
 
 #[test]
 fn a_short_read_drops_the_packets_behind_it() {
-    let pool = Pool::new(10, 8);
-    let mut block = Block::new(&pool, 10, 2, 30);
+    let pool = PacketPool::new(10, 8);
+    let mut block = PayloadBlock::new(&pool, 10, 2, 30);
     assert_eq!(block.grow(30).len(), 4);
     block.truncate(5);
     block.prepend(b"xy");
@@ -48,7 +48,7 @@ fn a_short_read_drops_the_packets_behind_it() {
 
 #[test]
 fn small_packets_of_a_pool_of_large_ones_have_little_memory() {
-    let pool = Pool::new(256 << 10, 2);
+    let pool = PacketPool::new(256 << 10, 2);
     let memory = |room| pool.packet(10, room).memory_len();
     for _ in 0..3 {
         assert_eq!(memory(100), PacketBuf::memory_for(SIZES[0]));
@@ -64,7 +64,7 @@ fn small_packets_of_a_pool_of_large_ones_have_little_memory() {
 
 #[test]
 fn no_packet_has_more_memory_than_a_slot() {
-    let pool = Pool::new(1000, 2);
+    let pool = PacketPool::new(1000, 2);
     let packets = [pool.packet(0, 10), pool.packet(10, 990)];
     for packet in &packets {
         assert_eq!(packet.memory_len(), PacketBuf::memory_for(1000));
@@ -75,7 +75,7 @@ fn no_packet_has_more_memory_than_a_slot() {
 
 #[test]
 fn memory_is_used_again() {
-    let pool = Pool::new(1000, 1);
+    let pool = PacketPool::new(1000, 1);
     let mut packet = pool.packet(0, 1000);
     packet.append(b"x");
     let at = packet.payload().as_ptr();
@@ -90,13 +90,13 @@ fn memory_is_used_again() {
 
 /// Returns a block of packets of 100 bytes that borrows `len` bytes at offset 7 of a source, and
 /// those bytes.
-fn outside(len: usize) -> (Block, Vec<u8>) {
-    let pool = Pool::new(100, 8);
-    assert!(!Block::new(&pool, 100, 20, len).may_lie_outside());
+fn outside(len: usize) -> (PayloadBlock, Vec<u8>) {
+    let pool = PacketPool::new(100, 8);
+    assert!(!PayloadBlock::new(&pool, 100, 20, len).may_lie_outside());
     pool.set_borrow_policy(BorrowPolicy::UntilSent);
     let bytes: Vec<u8> = (0..=255).cycle().take(len + 7).collect();
     let there: Arc<dyn ExternalSource> = Arc::new(bytes.clone());
-    let mut block = Block::new(&pool, 100, 20, len);
+    let mut block = PayloadBlock::new(&pool, 100, 20, len);
     assert!(block.may_lie_outside());
     block.lie_outside(&there, 7, len + 1000);
     assert!(block.lies_outside() && !block.may_lie_outside());
@@ -112,11 +112,11 @@ fn what_lies_outside_is_cut_into_packets_as_what_is_read() {
         block.prepend(b"a header");
         let all = [b"a header", &bytes[..]].concat();
         assert_eq!(block.to_vec(), all);
-        let pool = Pool::new(100, 8);
-        let mut read = Block::new(&pool, 100, 20, len);
+        let pool = PacketPool::new(100, 8);
+        let mut read = PayloadBlock::new(&pool, 100, 20, len);
         read.append(&bytes);
         read.prepend(b"a header");
-        let lens = |block: &Block| block.packets().map(PacketBuf::len).collect::<Vec<_>>();
+        let lens = |block: &PayloadBlock| block.packets().map(PacketBuf::len).collect::<Vec<_>>();
         assert_eq!(lens(&block), lens(&read));
         let gathered = block.packets.iter_mut().flat_map(|packet| {
             packet.gather().unwrap();
@@ -133,7 +133,7 @@ fn what_lies_outside_is_split_and_cut_short_without_being_read() {
         let parts = packet.parts(0, 0).into_iter();
         parts.flat_map(|part| part.to_vec().unwrap()).collect()
     };
-    let pool = Pool::new(100, 8);
+    let pool = PacketPool::new(100, 8);
     for n in [0, 1, 8, 9, 50, 88] {
         let (mut block, bytes) = outside(80);
         block.prepend(b"a header");
@@ -156,10 +156,10 @@ fn what_lies_outside_is_split_and_cut_short_without_being_read() {
 
 #[test]
 fn what_lies_outside_is_taken_in_with_what_follows_it() {
-    let pool = Pool::new(100, 8);
+    let pool = PacketPool::new(100, 8);
     pool.set_borrow_policy(BorrowPolicy::UntilSealed);
     let there: Arc<dyn ExternalSource> = Arc::new((0..100).collect::<Vec<u8>>());
-    let mut block = Block::new(&pool, 100, 20, 70);
+    let mut block = PayloadBlock::new(&pool, 100, 20, 70);
     block.lie_outside(&there, 10, 70);
     block.prepend(b"a header");
     let mut packet = block.pop_front().unwrap();
@@ -185,10 +185,10 @@ fn what_lies_outside_is_taken_in_with_what_follows_it() {
 
 #[test]
 fn what_is_not_there_any_more_cannot_be_gathered() {
-    let pool = Pool::new(100, 8);
+    let pool = PacketPool::new(100, 8);
     pool.set_borrow_policy(BorrowPolicy::UntilSent);
     let there: Arc<dyn ExternalSource> = Arc::new(vec![1; 49]);
-    let mut block = Block::new(&pool, 100, 20, 50);
+    let mut block = PayloadBlock::new(&pool, 100, 20, 50);
     block.lie_outside(&there, 0, 50);
     assert!(block.pop_front().unwrap().gather().is_err());
 }

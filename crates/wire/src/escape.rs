@@ -43,7 +43,7 @@ pub const fn steers_terminal(c: char) -> bool {
 pub const fn name(bytes: &[u8]) -> Escaped<'_> {
     Escaped {
         bytes,
-        style: Style::Line,
+        style: EscapeStyle::Line,
         is_cut: false,
     }
 }
@@ -52,7 +52,7 @@ pub const fn name(bytes: &[u8]) -> Escaped<'_> {
 /// escaped as by [`name`].
 pub const fn text(bytes: &[u8]) -> Escaped<'_> {
     Escaped {
-        style: Style::Lines,
+        style: EscapeStyle::Lines,
         ..name(bytes)
     }
 }
@@ -61,7 +61,7 @@ pub const fn text(bytes: &[u8]) -> Escaped<'_> {
 /// backslash and for each character outside of ASCII.
 pub const fn exact(bytes: &[u8]) -> Escaped<'_> {
     Escaped {
-        style: Style::Exact,
+        style: EscapeStyle::Exact,
         ..name(bytes)
     }
 }
@@ -75,8 +75,8 @@ pub fn field(bytes: &[u8]) -> Escaped<'_> {
     let is_unclear = |c: char| c.is_whitespace() || matches!(c, '=' | '"' | '\'' | '{' | '}');
     let mut chars = bytes.utf8_chunks().flat_map(|chunk| chunk.valid().chars());
     let style = match bytes.is_empty() || chars.any(is_unclear) {
-        true => Style::Quoted,
-        false => Style::Line,
+        true => EscapeStyle::Quoted,
+        false => EscapeStyle::Line,
     };
     Escaped {
         style,
@@ -88,12 +88,12 @@ pub fn field(bytes: &[u8]) -> Escaped<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a> {
     bytes: &'a [u8],
-    style: Style,
+    style: EscapeStyle,
     is_cut: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Style {
+enum EscapeStyle {
     Line,
     Lines,
     Exact,
@@ -117,12 +117,12 @@ impl Escaped<'_> {
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_quoted = self.style == Style::Quoted;
+        let is_quoted = self.style == EscapeStyle::Quoted;
         if is_quoted {
             f.write_char('"')?;
         }
-        let keeps_lines = self.style == Style::Lines;
-        let is_exact = self.style == Style::Exact;
+        let keeps_lines = self.style == EscapeStyle::Lines;
+        let is_exact = self.style == EscapeStyle::Exact;
         for chunk in self.bytes.utf8_chunks() {
             let mut chars = chunk.valid().chars().peekable();
             while let Some(c) = chars.next() {

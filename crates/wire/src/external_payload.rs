@@ -24,7 +24,7 @@ pub trait ExternalSource: Any + Send + Sync + fmt::Debug {
     }
 }
 
-/// Policy of a [`crate::Pool`]: how long packets may borrow their payload.
+/// Policy of a [`crate::PacketPool`]: how long packets may borrow their payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BorrowPolicy {
     /// No borrowing: the payload is read into the packet.
@@ -100,9 +100,9 @@ impl ExternalPayload {
 #[derive(Clone, Copy, Debug)]
 pub enum OutputPart<'a> {
     /// Bytes in the packet's memory.
-    Here(&'a [u8]),
+    Inline(&'a [u8]),
     /// Bytes borrowed from a source.
-    Outside {
+    External {
         /// The source.
         lie: &'a dyn ExternalSource,
         /// Offset in the source.
@@ -116,8 +116,8 @@ impl<'a> OutputPart<'a> {
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match self {
-            Self::Here(bytes) => bytes.len(),
-            Self::Outside { len, .. } => *len,
+            Self::Inline(bytes) => bytes.len(),
+            Self::External { len, .. } => *len,
         }
     }
 
@@ -130,11 +130,11 @@ impl<'a> OutputPart<'a> {
     #[must_use]
     pub fn behind(self, n: usize) -> Self {
         match self {
-            Self::Here(bytes) => Self::Here(bytes.get(n..).unwrap_or_default()),
-            Self::Outside { lie, at, len } => {
+            Self::Inline(bytes) => Self::Inline(bytes.get(n..).unwrap_or_default()),
+            Self::External { lie, at, len } => {
                 let n = n.min(len);
                 let (at, len) = (at + n, len - n);
-                Self::Outside { lie, at, len }
+                Self::External { lie, at, len }
             }
         }
     }
@@ -142,8 +142,8 @@ impl<'a> OutputPart<'a> {
     /// Returns a copy of the bytes; `None` if the source no longer has them.
     pub fn to_vec(&self) -> Option<Vec<u8>> {
         match *self {
-            Self::Here(bytes) => Some(bytes.to_vec()),
-            Self::Outside { lie, at, len } => {
+            Self::Inline(bytes) => Some(bytes.to_vec()),
+            Self::External { lie, at, len } => {
                 let mut bytes = vec![0; len];
                 lie.copy(at, &mut bytes).then_some(bytes)
             }
@@ -153,7 +153,7 @@ impl<'a> OutputPart<'a> {
 
 impl<'a> From<&'a ExternalPayload> for OutputPart<'a> {
     fn from(outside: &'a ExternalPayload) -> Self {
-        Self::Outside {
+        Self::External {
             lie: &*outside.lie,
             at: outside.at,
             len: outside.len,

@@ -1,15 +1,15 @@
-use crate::{Reader, WireError};
+use crate::{FieldReader, WireError};
 
 /// A type with an encoding in RFC 4251 section 5, or one built from such types.
 pub trait Field<'a>: Sized {
     /// Decodes one value.
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError>;
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError>;
     /// Appends the encoded value.
     fn write(&self, out: &mut Vec<u8>);
 }
 
 impl<'a> Field<'a> for u8 {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.u8()
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -19,7 +19,7 @@ impl<'a> Field<'a> for u8 {
 
 /// A boolean: zero is false, all other values are true (RFC 4251 section 5).
 impl<'a> Field<'a> for bool {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.u8().map(|b| b != 0)
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -28,7 +28,7 @@ impl<'a> Field<'a> for bool {
 }
 
 impl<'a> Field<'a> for u32 {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.u32()
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -37,7 +37,7 @@ impl<'a> Field<'a> for u32 {
 }
 
 impl<'a> Field<'a> for u64 {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.u64()
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -49,7 +49,7 @@ impl<'a> Field<'a> for u64 {
 ///
 /// Writing panics on a string of 4 GiB, which no message here has.
 impl<'a> Field<'a> for &'a [u8] {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.string()
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -61,7 +61,7 @@ impl<'a> Field<'a> for &'a [u8] {
 
 /// Two values, one behind the other.
 impl<'a, A: Field<'a>, B: Field<'a>> Field<'a> for (A, B) {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         Ok((A::read(r)?, B::read(r)?))
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -72,7 +72,7 @@ impl<'a, A: Field<'a>, B: Field<'a>> Field<'a> for (A, B) {
 
 /// Bytes of a fixed number without a length, such as the cookie of KEXINIT.
 impl<'a, const N: usize> Field<'a> for [u8; N] {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         r.array()
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -82,10 +82,10 @@ impl<'a, const N: usize> Field<'a> for [u8; N] {
 
 /// The rest of a message, for fields whose layout depends on an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest<'a>(pub &'a [u8]);
+pub struct RemainingBytes<'a>(pub &'a [u8]);
 
-impl<'a> Field<'a> for Rest<'a> {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+impl<'a> Field<'a> for RemainingBytes<'a> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         Ok(Self(r.rest()))
     }
     fn write(&self, out: &mut Vec<u8>) {
@@ -113,7 +113,7 @@ impl<'a> Mpint<'a> {
 }
 
 impl<'a> Field<'a> for Mpint<'a> {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         match r.string()? {
             [] => Ok(Self(&[])),
             [0] => Err(WireError::BadMpint),
@@ -141,7 +141,7 @@ mod tests {
     fn mpint(bytes: &[u8]) -> Result<Vec<u8>, WireError> {
         let mut encoded = Vec::new();
         bytes.write(&mut encoded);
-        Mpint::read(&mut Reader::new(&encoded)).map(|m| m.magnitude().to_vec())
+        Mpint::read(&mut FieldReader::new(&encoded)).map(|m| m.magnitude().to_vec())
     }
 
     /// The examples of RFC 4251 section 5.
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_string_longer_than_the_message_is_refused_before_it_is_read() {
-        let mut r = Reader::new(&[0xff, 0xff, 0xff, 0xff, 1]);
+        let mut r = FieldReader::new(&[0xff, 0xff, 0xff, 0xff, 1]);
         assert_eq!(
             r.string(),
             Err(WireError::Truncated {

@@ -4,7 +4,7 @@
 //! all declared with [`message!`](crate::message!) over the types here.
 //!
 //! Pure: no I/O, no clock, no randomness. Nothing here allocates by a length from a peer;
-//! [`Reader`] returns slices of data that has already arrived.
+//! [`FieldReader`] returns slices of data that has already arrived.
 
 mod block;
 mod error;
@@ -16,10 +16,10 @@ mod name_list;
 mod packet_buf;
 mod reader;
 
-pub use block::{Block, Pool};
+pub use block::{PacketPool, PayloadBlock};
 pub use error::WireError;
 pub use external_payload::{BorrowPolicy, ExternalSource, OutputPart};
-pub use field::{Field, Mpint, Rest};
+pub use field::{Field, Mpint, RemainingBytes};
 pub use name_list::NameList;
 pub use packet_buf::{HEADROOM, PacketBuf, TAILROOM};
-pub use reader::Reader;
+pub use reader::FieldReader;

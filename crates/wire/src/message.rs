@@ -40,7 +40,7 @@ macro_rules! message {
 
         /// Decodes a whole message, number byte included; trailing bytes are an error.
         pub fn decode(bytes: & $lt [u8]) -> Result<Self, $crate::WireError> {
-            let mut r = $crate::Reader::new(bytes);
+            let mut r = $crate::FieldReader::new(bytes);
             let got = r.u8()?;
             if got != Self::NUMBER {
                 return Err($crate::WireError::WrongMessage { expected: Self::NUMBER, got });

@@ -1,4 +1,4 @@
-use crate::{Field, Reader, WireError};
+use crate::{Field, FieldReader, WireError};
 
 /// A comma-separated list of names in printable ASCII (RFC 4251 sections 5 and 6).
 ///
@@ -48,7 +48,7 @@ impl<'a> NameList<'a> {
 }
 
 impl<'a> Field<'a> for NameList<'a> {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         let joined = std::str::from_utf8(r.string()?).map_err(|_| WireError::BadNameList)?;
         Self::new(joined)
     }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::Pool;
+use crate::PacketPool;
 use crate::external_payload::{ExternalPayload, ExternalSource, OutputPart};
 
 /// Bytes free in front of a packet's payload: packet_length, padding_length (RFC 4253 section 6)
@@ -25,7 +25,7 @@ pub struct PacketBuf {
     start: usize,
     end: usize,
     limit: usize,
-    pool: Option<Pool>,
+    pool: Option<PacketPool>,
     outside: Option<ExternalPayload>,
 }
 
@@ -35,7 +35,7 @@ impl PacketBuf {
         reserve: usize,
         room: usize,
         slot: usize,
-        pool: Option<Pool>,
+        pool: Option<PacketPool>,
     ) -> Self {
         let start = HEADROOM + reserve;
         let limit = start + room;
@@ -220,7 +220,7 @@ impl PacketBuf {
 
     /// Splits off the first `n` payload bytes, or all, as a packet of their own. Bytes in memory
     /// are copied, borrowed ones stay borrowed.
-    pub fn split_front(&mut self, n: usize, pool: &Pool) -> Self {
+    pub fn split_front(&mut self, n: usize, pool: &PacketPool) -> Self {
         let inside = self.inside().min(n);
         let mut front = pool.packet(
             0,
@@ -264,8 +264,12 @@ impl PacketBuf {
         let outside = self
             .outside
             .as_ref()
-            .map_or(OutputPart::Here(&[]), OutputPart::from);
-        [OutputPart::Here(before), outside, OutputPart::Here(behind)]
+            .map_or(OutputPart::Inline(&[]), OutputPart::from);
+        [
+            OutputPart::Inline(before),
+            outside,
+            OutputPart::Inline(behind),
+        ]
     }
 }
 

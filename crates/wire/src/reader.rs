@@ -2,11 +2,11 @@ use crate::WireError;
 
 /// Reader for the fields of a message, which never reads past its end.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct FieldReader<'a> {
     left: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     /// Creates a reader of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { left: bytes }

@@ -11,13 +11,15 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::BytesMut;
 use fuzz::peers::{config, drain, host_key, proposal, transport};
 use fuzz::{assert_shown_safely, mutate, operate};
-use ssh::auth::{AuthConfig, AuthEvent, Method, OfferedIdentity};
-use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
+use ssh::auth::{AuthConfig, AuthEvent, AuthMethod, OfferedIdentity};
+use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, OutgoingRequest};
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::msg::*;
 use ssh::transport::{Transport, TransportEvent};
-use ssh::{Connection, ConnectionConfig, EarlyMessages, Error, Event, PeerMisbehaved, Role};
-use wire::{PacketBuf, Pool, Reader};
+use ssh::{
+    Connection, ConnectionConfig, ConnectionEvent, EarlyMessages, Error, PeerMisbehaved, Role,
+};
+use wire::{FieldReader, PacketBuf, PacketPool};
 use zeroize::Zeroizing;
 
 use message::{Message, Text};
@@ -92,9 +94,9 @@ impl World {
         let offer = proposal(u)?;
         let key = PrivateKey::from_ed25519_seed(&[3; 32]).expect("a key");
         let all = [
-            Method::PublicKey,
-            Method::KeyboardInteractive,
-            Method::Password,
+            AuthMethod::PublicKey,
+            AuthMethod::KeyboardInteractive,
+            AuthMethod::Password,
         ];
         let first = u.choose_index(all.len())?;
         let auth = AuthConfig {
@@ -117,7 +119,7 @@ impl World {
             alive_interval: Some(Duration::from_secs(15)),
             alive_count: 3,
         };
-        let pool = Pool::new(32 * 1024, 8);
+        let pool = PacketPool::new(32 * 1024, 8);
         let client = Connection::client(connection, pool, Box::new(|to| to.fill(9)));
         Ok(Self {
             client: client.expect("sound settings"),
@@ -253,7 +255,7 @@ impl World {
                 let m = UserauthRequest::decode(payload).expect("a sound request");
                 let signed = match m.method {
                     b"none" | b"password" | b"keyboard-interactive" => true,
-                    _ => Reader::new(m.data.0).u8() == Ok(1),
+                    _ => FieldReader::new(m.data.0).u8() == Ok(1),
                 };
                 self.asked = if signed { Asked::Entry } else { Asked::Query };
             }
@@ -268,13 +270,13 @@ impl World {
         }
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: ConnectionEvent) {
         match event {
-            Event::Transport(TransportEvent::HostKey(blob)) => {
+            ConnectionEvent::Transport(TransportEvent::HostKey(blob)) => {
                 assert_eq!(blob, host_key().public_blob());
                 self.key_shown = true;
             }
-            Event::Transport(TransportEvent::Keys { first: true }) => {
+            ConnectionEvent::Transport(TransportEvent::Keys { first: true }) => {
                 let (session_id, key, _) = self.client.binding().expect("keys are there");
                 self.auth.session_id = session_id;
                 self.auth.host_key = key;
@@ -282,33 +284,41 @@ impl World {
                     .start_auth(self.auth.clone(), self.early)
                     .expect("starts");
             }
-            Event::Transport(TransportEvent::Debug(text)) => assert_shown_safely(&text, false),
-            Event::Transport(_) => {}
-            Event::Auth(event) => self.auth_event(event),
-            Event::Login(event) => panic!("nobody logs in to a client: {event:?}"),
-            Event::Channel(ChannelEvent::Data(id, data) | ChannelEvent::ExtendedData(id, data)) => {
+            ConnectionEvent::Transport(TransportEvent::Debug(text)) => {
+                assert_shown_safely(&text, false)
+            }
+            ConnectionEvent::Transport(_) => {}
+            ConnectionEvent::Auth(event) => self.auth_event(event),
+            ConnectionEvent::Login(event) => panic!("nobody logs in to a client: {event:?}"),
+            ConnectionEvent::Channel(
+                ChannelEvent::Data(id, data) | ChannelEvent::ExtendedData(id, data),
+            ) => {
                 assert!(self.let_in);
                 self.client.channels().consumed(self.now, id, data.len());
             }
-            Event::Channel(ChannelEvent::AgentOpened(id)) => {
+            ConnectionEvent::Channel(ChannelEvent::AgentOpened(id)) => {
                 self.client.channels().accept(id);
                 self.open.push(id);
             }
-            Event::Channel(
+            ConnectionEvent::Channel(
                 ChannelEvent::OpenFailed {
                     description: text, ..
                 }
                 | ChannelEvent::ExitSignal(_, text),
             ) => assert_shown_safely(&text, false),
-            Event::Channel(ChannelEvent::SessionOpened(_) | ChannelEvent::Request { .. }) => {
+            ConnectionEvent::Channel(
+                ChannelEvent::SessionOpened(_) | ChannelEvent::Request { .. },
+            ) => {
                 panic!("a client serves no sessions")
             }
-            Event::HostKeysAnnounced(blobs) => {
+            ConnectionEvent::HostKeysAnnounced(blobs) => {
                 let keys = blobs.iter().filter_map(|b| PublicKey::from_blob(b).ok());
                 let keys = keys.filter(PublicKey::is_usable).collect();
                 self.client.ask_for_proofs(keys);
             }
-            Event::Channel(_) | Event::Retracted | Event::HostKeysProven(_) => {}
+            ConnectionEvent::Channel(_)
+            | ConnectionEvent::Retracted
+            | ConnectionEvent::HostKeysProven(_) => {}
         }
     }
 
@@ -367,12 +377,12 @@ impl World {
             }
             Owner::Ask { channel } => {
                 if let Some(id) = pick(channel) {
-                    channels.request(id, Request::Subsystem(b"sftp".to_vec()), true);
+                    channels.request(id, OutgoingRequest::Subsystem(b"sftp".to_vec()), true);
                 }
             }
             Owner::Forward { channel } => {
                 if let Some(id) = pick(channel) {
-                    channels.request(id, Request::AgentForwarding, true);
+                    channels.request(id, OutgoingRequest::AgentForwarding, true);
                 }
             }
             Owner::Eof { channel } => {

@@ -3,7 +3,7 @@
 use arbitrary::Arbitrary;
 use fuzz::peers::host_key;
 use ssh::msg::*;
-use wire::{Field, NameList, Rest};
+use wire::{Field, NameList, RemainingBytes};
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
 pub(crate) enum Message {
@@ -194,7 +194,7 @@ impl Message {
                 }
                 ExtInfo {
                     count: u32::from(count % 80),
-                    pairs: Rest(&pairs),
+                    pairs: RemainingBytes(&pairs),
                 }
                 .to_bytes()
             }
@@ -257,17 +257,20 @@ impl Message {
                     instruction: text.bytes(),
                     language,
                     count: u32::from(if count < 64 { count } else { prompts % 40 }),
-                    prompts: Rest(&data),
+                    prompts: RemainingBytes(&data),
                 }
                 .to_bytes()
             }
             Self::Global { want_reply, text } => GlobalRequest {
                 name: text.bytes(),
                 want_reply,
-                data: Rest(text.bytes()),
+                data: RemainingBytes(text.bytes()),
             }
             .to_bytes(),
-            Self::GlobalAnswer { success: true } => RequestSuccess { data: Rest(b"") }.to_bytes(),
+            Self::GlobalAnswer { success: true } => RequestSuccess {
+                data: RemainingBytes(b""),
+            }
+            .to_bytes(),
             Self::GlobalAnswer { success: false } => RequestFailure {}.to_bytes(),
             Self::Open {
                 kind,
@@ -279,7 +282,7 @@ impl Message {
                 sender: sender.into(),
                 window,
                 max_packet,
-                data: Rest(b""),
+                data: RemainingBytes(b""),
             }
             .to_bytes(),
             Self::Confirm {
@@ -292,7 +295,7 @@ impl Message {
                 sender: u32::from(sender % 4),
                 window,
                 max_packet,
-                data: Rest(b""),
+                data: RemainingBytes(b""),
             }
             .to_bytes(),
             Self::OpenFailure { channel, text } => ChannelOpenFailure {
@@ -335,7 +338,7 @@ impl Message {
                 recipient: u32::from(channel % 4),
                 name: name.bytes(),
                 want_reply,
-                data: Rest(&number.to_be_bytes()),
+                data: RemainingBytes(&number.to_be_bytes()),
             }
             .to_bytes(),
             Self::Answer {

@@ -1,6 +1,6 @@
 //! Scenarios with longhaul at both ends, behind an unmodified sshd.
 
-use measure::Metric;
+use measure::ScenarioMetric;
 
 use super::{BBR_PERMITTED, DOWN, IPERF, LOSSY, PLAIN, Quick, Scenario, TRANSATLANTIC, UP};
 use crate::bars::Asked;
@@ -27,7 +27,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             files: 100_000,
             size: 4096,
         },
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         asked: &[Asked::Files(18_000.0), Asked::LastHalfFiles(25_000.0)],
         ..BOTH_ENDS
     },
@@ -40,7 +40,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             size: 4096,
         },
         among: &["longhaul", EXEC, AUTO, "tar"],
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         quick: Quick::Share(1.0),
         asked: &[Asked::Seconds(1.8), Asked::Times(1.0, "tar")],
         ..BOTH_ENDS
@@ -55,7 +55,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         both_ends: true,
         among: &["longhaul", EXEC, "tar", "rsync"],
         ours: EXEC,
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         asked: &[Asked::Times(1.0, "tar")],
         ..PLAIN
     },
@@ -72,7 +72,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         held: &["--fsync"],
         among: &["longhaul", EXEC],
         ours: EXEC,
-        measure: Metric::Files,
+        measure: ScenarioMetric::Files,
         ..PLAIN
     },
     Scenario {
@@ -87,7 +87,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         // For a host without host memory, it is not known in time that delta is possible.
         held: &["--delta"],
         among: &["longhaul", EXEC, "rsync"],
-        measure: Metric::Seconds,
+        measure: ScenarioMetric::Seconds,
         asked: &[
             // 3 s are required after the far end has read its copy, which takes 0.3 s from memory.
             Asked::Seconds(3.3),
@@ -110,7 +110,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
                 2,400 folders of six files of words, 15 kB each.",
         content: Content::Sources { files: 14_400 },
         among: &["longhaul", EXEC, "tar", "rsync"],
-        measure: Metric::Seconds,
+        measure: ScenarioMetric::Seconds,
         ..BOTH_ENDS
     },
     Scenario {
@@ -141,7 +141,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         content: Content::File(1024),
         among: &["longhaul", EXEC, DIRECT],
         ours: DIRECT,
-        measure: Metric::Seconds,
+        measure: ScenarioMetric::Seconds,
         primed: true,
         asked: &[Asked::TripsBehind(3.5, "longhaul")],
         ..BOTH_ENDS

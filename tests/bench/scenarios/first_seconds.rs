@@ -1,6 +1,6 @@
 //! Files that a copy of seconds moves: login, slow start and the answers at the end.
 
-use measure::Metric;
+use measure::ScenarioMetric;
 
 use super::{Scenario, TRANSATLANTIC};
 use crate::bars::Asked;
@@ -17,7 +17,7 @@ const TOOLS: &[&str] = &[
 
 const FIRST: Scenario = Scenario {
     among: TOOLS,
-    measure: Metric::Seconds,
+    measure: ScenarioMetric::Seconds,
     ..TRANSATLANTIC
 };
 

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Direction, Emulator, Frame, PathSpec};
+use lab::{Emulator, PacketDirection, PathSpec, TunFrame};
 use rustix::event::{PollFd, PollFlags, poll};
-use sys::Namespace;
+use sys::NamespaceKind;
 
 /// Frames read from one device before the other is read.
 const BATCH: usize = 32;
@@ -239,7 +239,7 @@ impl Ran {
 /// Creates a network namespace with CUBIC and large buffers.
 fn namespace() -> File {
     let made = thread::spawn(|| {
-        sys::unshare(Namespace::Network).expect("a network namespace: this needs root");
+        sys::unshare(NamespaceKind::Network).expect("a network namespace: this needs root");
         ip("link set lo up");
         for (name, value) in [
             ("tcp_rmem", "4096 131072 33554432"),
@@ -261,10 +261,10 @@ fn ip(words: &str) {
 /// Carries packets between two devices until the world is over.
 fn pump(devices: &[OwnedFd; 2], mut emulator: Emulator, over: &AtomicBool) {
     let start = Instant::now();
-    let mut waiting: [VecDeque<Frame>; 2] = Default::default();
+    let mut waiting: [VecDeque<TunFrame>; 2] = Default::default();
     while !over.load(Ordering::Relaxed) {
         let mut idle = true;
-        for direction in Direction::BOTH {
+        for direction in PacketDirection::BOTH {
             for _ in 0..BATCH {
                 let mut frame = emulator.memory();
                 let Ok(len) = rustix::io::read(&devices[direction as usize], frame.room()) else {
@@ -279,7 +279,7 @@ fn pump(devices: &[OwnedFd; 2], mut emulator: Emulator, over: &AtomicBool) {
         while let Some((direction, frame)) = emulator.poll(start.elapsed()) {
             waiting[direction as usize].push_back(frame);
         }
-        for direction in Direction::BOTH {
+        for direction in PacketDirection::BOTH {
             let device = &devices[direction.opposite() as usize];
             while let Some(frame) = waiting[direction as usize].pop_front() {
                 use rustix::io::Errno;

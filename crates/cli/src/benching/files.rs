@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use measure::bench::{Data, FilePlace};
+use measure::bench::{BenchData, FileStorage};
 use rustix::fs::statvfs;
 use transfer::UserDir;
 use transfer::bench::data;
@@ -45,7 +45,7 @@ pub(super) struct LocalBenchFiles {
     memory: Option<ScratchFolder>,
     disk: ScratchFolder,
     /// The repeated content of each kind of data.
-    pieces: BTreeMap<Data, Vec<u8>>,
+    pieces: BTreeMap<BenchData, Vec<u8>>,
     /// The name of the files at both ends.
     name: String,
 }
@@ -87,7 +87,7 @@ impl LocalBenchFiles {
     }
 
     /// Free bytes in a place.
-    pub(super) fn room(&self, place: FilePlace) -> u64 {
+    pub(super) fn room(&self, place: FileStorage) -> u64 {
         free(self.folder(place))
     }
 
@@ -95,19 +95,19 @@ impl LocalBenchFiles {
     ///
     /// # Errors
     /// The user's file cannot be read; one sentence.
-    pub(super) fn piece(&mut self, kind: Data, file: Option<&Path>) -> Result<&[u8], String> {
+    pub(super) fn piece(&mut self, kind: BenchData, file: Option<&Path>) -> Result<&[u8], String> {
         let place = match self.pieces.entry(kind) {
             Entry::Occupied(made) => return Ok(made.into_mut()),
             Entry::Vacant(place) => place,
         };
         let piece = match (kind, file) {
-            (Data::Text, _) => data::text(),
-            (Data::Gzipped, _) => data::gzipped(),
-            (Data::File, Some(file)) => {
+            (BenchData::Text, _) => data::text(),
+            (BenchData::Gzipped, _) => data::gzipped(),
+            (BenchData::File, Some(file)) => {
                 let named = |error| format!("{}: {error}", file.display());
                 data::of_file(file).map_err(named)?
             }
-            (Data::Random | Data::File, _) => data::random(),
+            (BenchData::Random | BenchData::File, _) => data::random(),
         };
         Ok(place.insert(piece))
     }
@@ -118,8 +118,8 @@ impl LocalBenchFiles {
     /// There is no room for it, or another reason; one sentence.
     pub(super) fn source(
         &self,
-        kind: Data,
-        place: FilePlace,
+        kind: BenchData,
+        place: FileStorage,
         size: u64,
     ) -> Result<PathBuf, String> {
         let path = self.folder(place).join(kind.name());
@@ -138,20 +138,20 @@ impl LocalBenchFiles {
         } else {
             data::write(piece, has, size, &mut file).map_err(named)?;
         }
-        if place == FilePlace::Disk {
+        if place == FileStorage::Disk {
             File::sync_data(&file).map_err(named)?;
         }
         Ok(path)
     }
 
     /// The path that downloads are written to.
-    pub(super) fn target(&self, place: FilePlace) -> PathBuf {
+    pub(super) fn target(&self, place: FileStorage) -> PathBuf {
         self.folder(place).join("back")
     }
 
-    fn folder(&self, place: FilePlace) -> &Path {
+    fn folder(&self, place: FileStorage) -> &Path {
         match (place, &self.memory) {
-            (FilePlace::Memory, Some(memory)) => &memory.0,
+            (FileStorage::Memory, Some(memory)) => &memory.0,
             _ => &self.disk.0,
         }
     }
@@ -179,9 +179,11 @@ mod tests {
     fn files_grow_and_shrink_and_go() {
         let disk = tempfile::tempdir().unwrap();
         let mut files = LocalBenchFiles::new(&disk.path().join("a/b")).unwrap();
-        files.piece(Data::Random, None).unwrap();
+        files.piece(BenchData::Random, None).unwrap();
         for size in [5000, 70_000, 300] {
-            let path = files.source(Data::Random, FilePlace::Disk, size).unwrap();
+            let path = files
+                .source(BenchData::Random, FileStorage::Disk, size)
+                .unwrap();
             assert_eq!(fs::metadata(&path).unwrap().len(), size);
             assert_eq!(fs::read(&path).unwrap(), data::random()[..size as usize]);
         }
@@ -194,7 +196,7 @@ mod tests {
         let disk = tempfile::tempdir().unwrap();
         let mut files = LocalBenchFiles::new(disk.path()).unwrap();
         let absent = Path::new("/nonexistent/f");
-        let why = files.piece(Data::File, Some(absent)).unwrap_err();
+        let why = files.piece(BenchData::File, Some(absent)).unwrap_err();
         assert!(why.starts_with("/nonexistent/f: "), "{why}");
         assert!(LocalBenchFiles::new(Path::new("/dev/null/x")).is_err());
     }

@@ -8,28 +8,30 @@ mod sizes;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use measure::bench::planner::Planner;
-use measure::bench::{Bench, BenchRow, BenchRun, Compression, FilePlace, Setting, text};
+use measure::bench::planner::BenchPlanner;
+use measure::bench::{
+    BenchCompression, BenchResult, BenchRow, BenchRun, BenchSetting, FileStorage, text,
+};
 use measure::{CopyDirection, bench};
-use schedule::PackingMode;
+use schedule::CompressionMode;
 use transfer::cancel::CancelToken;
 use transfer::connect::{ConnectionFacts, RemoteServerUse};
-use transfer::copy::{Connect as _, CopyOptions, CopyRequest, HostId};
+use transfer::copy::{CopyOptions, CopyRequest, HostId, SessionConnector as _};
 use transfer::operand::Destination;
-use transfer::report::FarEndDepth;
+use transfer::report::ServerMode;
 
 use self::remote_files::RemoteFiles;
-use self::sizes::FileSizes;
+use self::sizes::FileSizeEstimator;
 use super::files::{LocalBenchFiles, disk};
 use super::machine;
 use super::once::{CopyResult, CopySetup};
 use super::watch::BenchProgress;
-use crate::connect::{Hosts, MeasuringSessions};
+use crate::connect::{Hosts, MeasurementSessions};
 use crate::cp::log_to;
 use crate::exit::Exit;
-use crate::flags::high::{Environment, HighArgs};
+use crate::flags::high::{Environment, ResolvedCopyArgs};
 use crate::flags::low::BenchArgs;
-use crate::output::Output;
+use crate::output::RunReporter;
 use crate::output::console::Console;
 use crate::output::units;
 use crate::{signals, usage};
@@ -40,8 +42,9 @@ const TIME: Duration = Duration::from_secs(180);
 struct EarlyStop(String, Exit);
 
 /// Measures a host to the end. An error has been reported already.
-pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit), Exit> {
-    let high = HighArgs::resolve(args.login.clone(), world).map_err(|error| usage(&error))?;
+pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(BenchResult, Exit), Exit> {
+    let high =
+        ResolvedCopyArgs::resolve(args.login.clone(), world).map_err(|error| usage(&error))?;
     let console = Arc::new(Console::new(high.colors));
     log_to(&console, high.level);
     let cancel = CancelToken::default();
@@ -82,8 +85,8 @@ struct HostBench<'a> {
     far: RemoteFiles,
     facts: ConnectionFacts,
     files: LocalBenchFiles,
-    sizes: FileSizes,
-    bench: Bench,
+    sizes: FileSizeEstimator,
+    bench: BenchResult,
     start: Instant,
 }
 
@@ -91,7 +94,7 @@ impl<'a> HostBench<'a> {
     /// Logs in and inspects both ends.
     fn connect(
         args: &'a BenchArgs,
-        high: HighArgs,
+        high: ResolvedCopyArgs,
         console: &Arc<Console>,
         cancel: &CancelToken,
     ) -> Result<Self, EarlyStop> {
@@ -107,7 +110,7 @@ impl<'a> HostBench<'a> {
         let files = LocalBenchFiles::new(&disk(args)).map_err(local)?;
         let output = |quiet| {
             let console = Arc::clone(console);
-            Arc::new(Output::new(console, None, quiet, cancel.clone()))
+            Arc::new(RunReporter::new(console, None, quiet, cancel.clone()))
         };
         let heard: Arc<Mutex<Option<ConnectionFacts>>> = Arc::default();
         let told = Arc::clone(&heard);
@@ -115,8 +118,8 @@ impl<'a> HostBench<'a> {
         flags.far = RemoteServerUse::Stock;
         (flags.connections, flags.channels) = (Some(1), Some(1));
         let hosts = Hosts::new(vec![host.clone()], flags, output(args.login.quiet));
-        let hosts = hosts.measured(MeasuringSessions {
-            pack: PackingMode::Never,
+        let hosts = hosts.measured(MeasurementSessions {
+            pack: CompressionMode::Never,
             // Keeps a host memory, so that the findings can be stored beside it.
             remembers: true,
             opened: Arc::new(move |facts: &ConnectionFacts| {
@@ -144,7 +147,7 @@ impl<'a> HostBench<'a> {
                 hosts.name(HostId(0))
             )));
         }
-        let sizes = FileSizes::new(limit.as_secs_f64(), room);
+        let sizes = FileSizeEstimator::new(limit.as_secs_f64(), room);
         Ok(Self {
             args,
             copies: CopySetup {
@@ -222,7 +225,7 @@ impl<'a> HostBench<'a> {
 
     /// Makes two tiny copies. They show that copying works at all, and what a login costs the other
     /// end in processor time.
-    fn probe(&mut self, plain: &Setting) -> Result<(), EarlyStop> {
+    fn probe(&mut self, plain: &BenchSetting) -> Result<(), EarlyStop> {
         const TINY: u64 = 64 << 10;
         for _ in 0..2 {
             let copied = self
@@ -241,8 +244,8 @@ impl<'a> HostBench<'a> {
     }
 
     /// Returns true if a longhaul serves at the host on request.
-    fn ours(&mut self, plain: &Setting) -> bool {
-        let setting = Setting {
+    fn ours(&mut self, plain: &BenchSetting) -> bool {
+        let setting = BenchSetting {
             both_ours: true,
             ..plain.clone()
         };
@@ -253,11 +256,11 @@ impl<'a> HostBench<'a> {
         };
         self.far.settle();
         let copied = match depth(&found) {
-            FarEndDepth::Stock => self.up(&setting, ENOUGH).unwrap_or(found),
+            ServerMode::Stock => self.up(&setting, ENOUGH).unwrap_or(found),
             _ => found,
         };
         let far = copied.summary.far_ends.first();
-        let ours = copied.trouble().is_none() && depth(&copied) != FarEndDepth::Stock;
+        let ours = copied.trouble().is_none() && depth(&copied) != ServerMode::Stock;
         if let Some(far) = far.filter(|_| ours) {
             self.sizes.longhaul = Some(far.software.clone().unwrap_or_default());
         }
@@ -268,13 +271,13 @@ impl<'a> HostBench<'a> {
     /// Runs the settings that the planner picks, until it is done or has to stop.
     fn measure(&mut self, watch: &BenchProgress) -> Exit {
         let limit = self.bench.limit_seconds;
-        let settings: Vec<&Setting> = self.bench.rows.iter().map(|row| &row.setting).collect();
-        let decides = |setting: &&Setting| {
+        let settings: Vec<&BenchSetting> = self.bench.rows.iter().map(|row| &row.setting).collect();
+        let decides = |setting: &&BenchSetting| {
             let plain = settings.first();
             plain.is_some_and(|plain| bench::advice::decides(setting, plain))
         };
         let decisive: Vec<bool> = settings.iter().map(decides).collect();
-        let planner = Planner::new(settings.len(), self.sizes.must, limit);
+        let planner = BenchPlanner::new(settings.len(), self.sizes.must, limit);
         let mut planner = planner.deciding_by(decisive);
         let (before, begun) = (machine::look(), Instant::now());
         let mut last_trouble: Option<String> = None;
@@ -310,9 +313,9 @@ impl<'a> HostBench<'a> {
                 self.bench.partial = Some(stop.0);
                 break;
             }
-            let disk = setting.place == FilePlace::Disk && stop.1 != Exit::NoConnection;
+            let disk = setting.place == FileStorage::Disk && stop.1 != Exit::NoConnection;
             for (other, row) in self.bench.rows.iter_mut().enumerate() {
-                if other == at || disk && row.setting.place == FilePlace::Disk {
+                if other == at || disk && row.setting.place == FileStorage::Disk {
                     row.trouble = Some(stop.0.clone());
                     planner.failed(other);
                 }
@@ -331,7 +334,7 @@ impl<'a> HostBench<'a> {
     }
 
     /// Runs a setting once.
-    fn once(&mut self, setting: &Setting) -> Result<BenchRun, EarlyStop> {
+    fn once(&mut self, setting: &BenchSetting) -> Result<BenchRun, EarlyStop> {
         let at = self.used();
         let size = self.sizes.of(setting, self.files.room(setting.place));
         let copied = match setting.way {
@@ -363,12 +366,12 @@ impl<'a> HostBench<'a> {
             );
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
-        let zlib = setting.compression == Compression::Zlib;
+        let zlib = setting.compression == BenchCompression::Zlib;
         if zlib && copied.facts.as_ref().is_some_and(|facts| !facts.compressed) {
             let why = "the server did not negotiate zlib".to_owned();
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
-        if setting.both_ours && depth(&copied) == FarEndDepth::Stock {
+        if setting.both_ours && depth(&copied) == ServerMode::Stock {
             let why = "longhaul at the far end did not serve this run".to_owned();
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
@@ -382,10 +385,10 @@ impl<'a> HostBench<'a> {
         })
     }
 
-    fn up(&mut self, setting: &Setting, size: u64) -> Result<CopyResult, String> {
+    fn up(&mut self, setting: &BenchSetting, size: u64) -> Result<CopyResult, String> {
         let source = self.files.source(setting.data, setting.place, size)?;
         let request = CopyRequest {
-            sources: vec![transfer::copy::Place::Local(source)],
+            sources: vec![transfer::copy::CopyLocation::Local(source)],
             target: self.far.path(setting),
             options: CopyOptions::default(),
         };
@@ -395,13 +398,13 @@ impl<'a> HostBench<'a> {
         Ok(copied)
     }
 
-    fn down(&mut self, setting: &Setting, size: u64) -> Result<CopyResult, String> {
+    fn down(&mut self, setting: &BenchSetting, size: u64) -> Result<CopyResult, String> {
         let there = self.far.size(setting);
         let there = match there.filter(|there| (size / 2..=size * 4).contains(there)) {
             Some(there) => there,
             None => {
                 let plain = self.bench.rows.first().map(|row| row.setting.clone());
-                let carrier = Setting {
+                let carrier = BenchSetting {
                     way: CopyDirection::Up,
                     data: setting.data,
                     place: setting.place,
@@ -417,7 +420,7 @@ impl<'a> HostBench<'a> {
         };
         let request = CopyRequest {
             sources: vec![self.far.path(setting)],
-            target: transfer::copy::Place::Local(self.files.target(setting.place)),
+            target: transfer::copy::CopyLocation::Local(self.files.target(setting.place)),
             options: CopyOptions::default(),
         };
         Ok(self.copies.run(setting, request, there))
@@ -437,7 +440,7 @@ impl<'a> HostBench<'a> {
 }
 
 /// The server at the other end: the stock one, or a longhaul by exec or direct.
-fn depth(copied: &CopyResult) -> FarEndDepth {
+fn depth(copied: &CopyResult) -> ServerMode {
     let far = copied.summary.far_ends.first();
     far.map(|far| far.depth).unwrap_or_default()
 }

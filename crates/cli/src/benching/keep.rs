@@ -3,21 +3,23 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use measure::CopyDirection;
-use measure::bench::{self, Bench, BenchRow, Compression, FilePlace};
-use schedule::Direction;
-use transfer::memory::findings::{CipherRate, CompressionResult, Data, Findings, Method};
+use measure::bench::{self, BenchCompression, BenchResult, BenchRow, FileStorage};
+use schedule::TransferDirection;
+use transfer::memory::findings::{
+    BenchDataKind, BenchFindings, CipherRate, CompressionMethod, CompressionResult,
+};
 use transfer::memory::processor;
 
 /// Extracts the findings of a measurement in the form in which copies read them.
-pub(super) fn findings(bench: &Bench) -> Findings {
+pub(super) fn findings(bench: &BenchResult) -> BenchFindings {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let one_lane = |row: &&BenchRow| {
-        row.setting.place == FilePlace::Memory
+        row.setting.place == FileStorage::Memory
             && row.setting.lanes() == "1x1"
             && !row.runs.is_empty()
     };
     let rows: Vec<&BenchRow> = bench.rows.iter().filter(one_lane).collect();
-    Findings {
+    BenchFindings {
         at: now.map_or(0, |now| now.as_secs()),
         by: concat!("longhaul bench ", env!("CARGO_PKG_VERSION")).to_owned(),
         processor: processor::model(),
@@ -41,7 +43,8 @@ fn per_second(cpu_per_gb: Option<f64>) -> Option<u64> {
 
 fn cipher(row: &BenchRow) -> Option<CipherRate> {
     let s = &row.setting;
-    let plain = s.compression == Compression::None && s.way == CopyDirection::Up && !s.both_ours;
+    let plain =
+        s.compression == BenchCompression::None && s.way == CopyDirection::Up && !s.both_ours;
     if !plain {
         return None;
     }
@@ -54,16 +57,20 @@ fn cipher(row: &BenchRow) -> Option<CipherRate> {
     })
 }
 
-fn compressed(bench: &Bench, rows: &[&BenchRow], row: &BenchRow) -> Option<CompressionResult> {
+fn compressed(
+    bench: &BenchResult,
+    rows: &[&BenchRow],
+    row: &BenchRow,
+) -> Option<CompressionResult> {
     let s = &row.setting;
     let method = match s.compression {
-        Compression::None => return None,
-        Compression::Zlib => Method::Zlib,
-        Compression::Zstd => Method::Zstd,
+        BenchCompression::None => return None,
+        BenchCompression::Zlib => CompressionMethod::Zlib,
+        BenchCompression::Zstd => CompressionMethod::Zstd,
     };
     let alike = |other: &&&BenchRow| {
         let o = &other.setting;
-        o.compression == Compression::None && o.cipher == s.cipher && o.way == s.way
+        o.compression == BenchCompression::None && o.cipher == s.cipher && o.way == s.way
     };
     let plain = rows
         .iter()
@@ -72,15 +79,15 @@ fn compressed(bench: &Bench, rows: &[&BenchRow], row: &BenchRow) -> Option<Compr
         .max()?;
     Some(CompressionResult {
         data: match s.data {
-            bench::Data::Random => Data::Random,
-            bench::Data::Text => Data::Text,
-            bench::Data::Gzipped => Data::Gzipped,
-            bench::Data::File => Data::Own,
+            bench::BenchData::Random => BenchDataKind::Random,
+            bench::BenchData::Text => BenchDataKind::Text,
+            bench::BenchData::Gzipped => BenchDataKind::Gzipped,
+            bench::BenchData::File => BenchDataKind::Own,
         },
         method,
         direction: match s.way {
-            CopyDirection::Up => Direction::Up,
-            CopyDirection::Down => Direction::Down,
+            CopyDirection::Up => TransferDirection::Up,
+            CopyDirection::Down => TransferDirection::Down,
         },
         left: (bench.ratio(s.data, s.compression)? * 1000.0) as u32,
         rate: rate(row)?,

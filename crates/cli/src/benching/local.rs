@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use measure::bench::{self, Bench};
+use measure::bench::{self, BenchResult};
 use transfer::bench::primitives;
 use transfer::cancel::CancelToken;
 use transfer::memory::MemoryStore;
-use transfer::memory::processor::{self, Processor};
+use transfer::memory::processor::{self, ProcessorMeasurements};
 
 use super::machine;
 use super::watch::BenchProgress;
@@ -24,7 +24,7 @@ const ROUNDS: u32 = 6;
 const LEAST: Duration = Duration::from_millis(2);
 
 /// Measures this processor to the end.
-pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit), Exit> {
+pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(BenchResult, Exit), Exit> {
     let limit = args.time.unwrap_or(TIME);
     let console = Arc::new(Console::new(false));
     let cancel = CancelToken::default();
@@ -93,7 +93,7 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
 }
 
 /// Stores single-core sealing rates, by which copies order the ciphers that they offer.
-fn keep(bench: &Bench, console: &Console) {
+fn keep(bench: &BenchResult, console: &Console) {
     let sealed = |p: &&bench::PrimitiveResult| p.what == "seal" && p.threads == 1;
     let mut ciphers: Vec<(String, u64)> = Vec::new();
     for row in bench.primitives.iter().filter(sealed) {
@@ -106,7 +106,7 @@ fn keep(bench: &Bench, console: &Console) {
         }
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let processor = Processor {
+    let processor = ProcessorMeasurements {
         at: now.map_or(0, |now| now.as_secs()),
         by: concat!("longhaul bench --local ", env!("CARGO_PKG_VERSION")).to_owned(),
         ciphers,

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use measure::Machine;
+use measure::MachineProperties;
 use measure::bench::machine::{MachineCounters, before};
 use rustix::time::{ClockId, clock_gettime};
 use transfer::memory::processor;
@@ -13,7 +13,7 @@ use transfer::memory::processor;
 const LOOK: Duration = Duration::from_millis(300);
 
 /// Collects the properties of this machine that figures depend on.
-pub(super) fn describe() -> Machine {
+pub(super) fn describe() -> MachineProperties {
     let system = rustix::system::uname();
     let text = |word: &std::ffi::CStr| word.to_string_lossy().into_owned();
     let memory = read("/proc/meminfo")
@@ -26,7 +26,7 @@ pub(super) fn describe() -> Machine {
                 .ok()
         })
         .map_or(0, |kib: u64| kib * 1024);
-    Machine {
+    MachineProperties {
         cpu: Some(processor::model()),
         cores: cores(),
         kernel: format!("{} {}", text(system.sysname()), text(system.release())),

@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use measure::bench::{Compression, FilePlace, Setting};
-use schedule::PackingMode;
+use measure::bench::{BenchCompression, BenchSetting, FileStorage};
+use schedule::CompressionMode;
 use transfer::cancel::CancelToken;
 use transfer::connect::{ConnectionFacts, RemoteServerUse};
 use transfer::copy::{self, CopyOptions, CopyRequest, DeltaUse};
 use transfer::operand::Destination;
-use transfer::report::{Outcome, Progress, Summary};
+use transfer::report::{CopyOutcome, CopySummary, ProgressCounters};
 
 use super::machine::own_time;
-use crate::connect::{Hosts, MeasuringSessions};
-use crate::flags::low::{CopyArgs, When};
-use crate::output::Output;
+use crate::connect::{Hosts, MeasurementSessions};
+use crate::flags::low::{CopyArgs, TerminalSetting};
+use crate::output::RunReporter;
 
 /// Sampling interval; a session reports progress twenty times a second.
 const TICK: Duration = Duration::from_millis(1);
@@ -25,7 +25,7 @@ const WARM: f64 = 0.2;
 
 /// The result of one copy.
 pub(super) struct CopyResult {
-    pub(super) summary: Summary,
+    pub(super) summary: CopySummary,
     pub(super) facts: Option<ConnectionFacts>,
     /// From connecting to the end, in seconds.
     pub(super) seconds: f64,
@@ -48,13 +48,13 @@ pub(super) struct CopySetup {
     pub(super) host: Destination,
     /// Flags for reaching the host.
     pub(super) login: CopyArgs,
-    pub(super) output: Arc<Output>,
+    pub(super) output: Arc<RunReporter>,
     pub(super) cancel: CancelToken,
 }
 
 impl CopySetup {
     /// The flags that a user would give for a setting.
-    fn flags(&self, setting: &Setting) -> CopyArgs {
+    fn flags(&self, setting: &BenchSetting) -> CopyArgs {
         let mut flags = self.login.clone();
         flags.ciphers = Some(setting.cipher.clone());
         if let Some(mac) = &setting.mac {
@@ -65,8 +65,8 @@ impl CopySetup {
             flags.options.insert(0, "ControlPath=none".to_owned());
         }
         flags.compress = Some(match setting.compression {
-            Compression::Zlib => When::Always,
-            Compression::None | Compression::Zstd => When::Never,
+            BenchCompression::Zlib => TerminalSetting::Always,
+            BenchCompression::None | BenchCompression::Zstd => TerminalSetting::Never,
         });
         flags.connections = Some(setting.connections);
         flags.channels = Some(setting.channels);
@@ -80,9 +80,14 @@ impl CopySetup {
     }
 
     /// Runs one copy and measures it.
-    pub(super) fn run(&self, setting: &Setting, mut request: CopyRequest, size: u64) -> CopyResult {
+    pub(super) fn run(
+        &self,
+        setting: &BenchSetting,
+        mut request: CopyRequest,
+        size: u64,
+    ) -> CopyResult {
         request.options = CopyOptions {
-            fsync: setting.place == FilePlace::Disk,
+            fsync: setting.place == FileStorage::Disk,
             afresh: true,
             delta: DeltaUse::Never,
             ..CopyOptions::default()
@@ -90,10 +95,10 @@ impl CopySetup {
         let start = Instant::now();
         let opened: Arc<Mutex<Option<(ConnectionFacts, f64)>>> = Arc::default();
         let told = Arc::clone(&opened);
-        let measured = MeasuringSessions {
+        let measured = MeasurementSessions {
             pack: match setting.compression {
-                Compression::Zstd => PackingMode::Always,
-                Compression::None | Compression::Zlib => PackingMode::Never,
+                BenchCompression::Zstd => CompressionMode::Always,
+                BenchCompression::None | BenchCompression::Zlib => CompressionMode::Never,
             },
             // A remembered longhaul serves from the start.
             remembers: setting.both_ours,
@@ -109,7 +114,7 @@ impl CopySetup {
             Arc::clone(&self.output),
         );
         let hosts = hosts.measured(measured);
-        let progress = Progress::default();
+        let progress = ProgressCounters::default();
         let (runs, over) = channel::<()>();
         let (summary, points) = thread::scope(|scope| {
             let progress = &progress;
@@ -120,7 +125,7 @@ impl CopySetup {
         });
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let begun = opened.as_ref().map_or(0.0, |(_, at)| *at);
-        let (rate, cpu) = steady(&points, size, begun, setting.place == FilePlace::Disk);
+        let (rate, cpu) = steady(&points, size, begun, setting.place == FileStorage::Disk);
         CopyResult {
             summary,
             facts: opened.map(|(facts, _)| facts),
@@ -135,10 +140,10 @@ impl CopyResult {
     /// The reason why the copy does not count, if it failed.
     pub(super) fn trouble(&self) -> Option<String> {
         match &self.summary.outcome {
-            Outcome::Complete => None,
-            Outcome::NoConnection(why) | Outcome::Misconfigured(why) => Some(why.clone()),
-            Outcome::Interrupted => Some("interrupted".to_owned()),
-            Outcome::Partial => {
+            CopyOutcome::Complete => None,
+            CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why) => Some(why.clone()),
+            CopyOutcome::Interrupted => Some("interrupted".to_owned()),
+            CopyOutcome::Partial => {
                 let first = self.summary.failures.first();
                 Some(first.map_or_else(
                     || "the copy is incomplete".to_owned(),
@@ -150,12 +155,12 @@ impl CopyResult {
 
     /// Returns true if the connection failed or was lost.
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self.summary.outcome, Outcome::NoConnection(_))
+        matches!(self.summary.outcome, CopyOutcome::NoConnection(_))
     }
 }
 
 /// Samples the progress every [`TICK`], and once more when the sender of `over` is dropped.
-fn sample(progress: &Progress, over: &Receiver<()>, start: Instant) -> Vec<ProgressSample> {
+fn sample(progress: &ProgressCounters, over: &Receiver<()>, start: Instant) -> Vec<ProgressSample> {
     let mut points: Vec<ProgressSample> = Vec::new();
     let mut last = false;
     loop {

@@ -3,23 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use transfer::prompt::{Answer, EchoMode, Prompt, PromptError};
+use transfer::prompt::{EchoMode, Prompt, PromptAnswer, PromptError};
 
 /// The secrets that the user has entered, by host and question. The host has its port, since a
 /// question names only the account.
-pub(super) type Answers = Arc<Mutex<BTreeMap<(String, String), Answer>>>;
+pub(super) type AnswerCache = Arc<Mutex<BTreeMap<(String, String), PromptAnswer>>>;
 
 /// The prompt of one session. The first time that the session asks a question, an answer to another
 /// session is repeated; after that the answer was wrong, and the user is asked.
-pub(super) struct OncePrompt<P> {
+pub(super) struct CachedAnswerPrompt<P> {
     person: P,
     host: String,
-    answers: Answers,
+    answers: AnswerCache,
     asked: BTreeSet<String>,
 }
 
-impl<P> OncePrompt<P> {
-    pub(super) fn new(person: P, host: String, answers: Answers) -> Self {
+impl<P> CachedAnswerPrompt<P> {
+    pub(super) fn new(person: P, host: String, answers: AnswerCache) -> Self {
         Self {
             person,
             host,
@@ -29,7 +29,7 @@ impl<P> OncePrompt<P> {
     }
 }
 
-impl<P> OncePrompt<P> {
+impl<P> CachedAnswerPrompt<P> {
     fn key(&self, question: &str) -> (String, String) {
         (self.host.clone(), question.to_owned())
     }
@@ -42,8 +42,8 @@ fn is_lasting(question: &str, kind: EchoMode) -> bool {
     kind == EchoMode::Secret && (password || question.starts_with("Enter passphrase for key "))
 }
 
-impl<P: Prompt> Prompt for OncePrompt<P> {
-    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
+impl<P: Prompt> Prompt for CachedAnswerPrompt<P> {
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<PromptAnswer, PromptError> {
         if !is_lasting(question, kind) {
             return self.person.ask(question, kind);
         }
@@ -71,10 +71,10 @@ mod tests {
     struct Counting(Arc<Mutex<u32>>);
 
     impl Prompt for Counting {
-        fn ask(&mut self, _: &str, _: EchoMode) -> Result<Answer, PromptError> {
+        fn ask(&mut self, _: &str, _: EchoMode) -> Result<PromptAnswer, PromptError> {
             let mut count = self.0.lock().unwrap();
             *count += 1;
-            Ok(Answer::new(count.to_string()))
+            Ok(PromptAnswer::new(count.to_string()))
         }
 
         fn show(&mut self, _: &str) {}
@@ -82,13 +82,13 @@ mod tests {
 
     #[test]
     fn a_password_is_asked_for_once_and_again_if_it_was_wrong() {
-        let (count, answers) = (Arc::default(), Answers::default());
+        let (count, answers) = (Arc::default(), AnswerCache::default());
         let on = |host: &str| {
             let person = Counting(Arc::clone(&count));
-            OncePrompt::new(person, host.to_owned(), Arc::clone(&answers))
+            CachedAnswerPrompt::new(person, host.to_owned(), Arc::clone(&answers))
         };
         let session = || on("u@h:22");
-        let ask = |session: &mut OncePrompt<Counting>, question: &str| {
+        let ask = |session: &mut CachedAnswerPrompt<Counting>, question: &str| {
             session.ask(question, EchoMode::Secret).unwrap().to_string()
         };
         let own = "u@h's password: ";

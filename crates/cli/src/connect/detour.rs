@@ -6,40 +6,40 @@ use std::sync::PoisonError;
 use std::time::SystemTime;
 
 use transfer::cancel::CancelToken;
-use transfer::config::{HostConfig, Proxy};
+use transfer::config::{HostConfig, ProxyMethod};
 use transfer::connect::{self, ConnectError, SharedSettings};
 use transfer::copy::HostId;
-use transfer::detour::{self, DetourTarget, Measured};
-use transfer::memory::detours::{DetourMemory, WayNote};
+use transfer::detour::{self, DetourMeasurement, DetourTarget};
+use transfer::memory::detours::{DetourMemory, StoredRouteResult};
 use transfer::memory::paths::network_of;
 use transfer::operand::Destination;
-use transfer::report::{Choice, Decision, DetourWhy, Name, Origin};
+use transfer::report::{Decision, DecisionOrigin, DecisionSubject, DetourReason, EscapedName};
 
 use super::{Hosts, name};
 use crate::client_config::ClientConfig;
-use crate::flags::low::Via;
+use crate::flags::low::ViaHosts;
 
 /// Origin of a decision about relaying hosts.
-const VIA: Origin = Origin::Flag("--via");
+const VIA: DecisionOrigin = DecisionOrigin::Flag("--via");
 /// Bytes of an upload from which on a measurement may pay.
 const WORTH_MEASURING: u64 = 16 << 20;
 
 /// A candidate with its name in the configuration.
-type Candidate = (String, Vec<Destination>);
+type DetourCandidate = (String, Vec<Destination>);
 
 impl Hosts {
     /// Replaces the way to a host by the one through the relaying hosts.
     pub(super) fn take_detour(&self, destination: &Destination, config: &mut HostConfig) {
         let through = match &self.flags.via {
             None => return,
-            Some(Via::Through(hosts)) => hosts.clone(),
-            Some(Via::Auto) => {
+            Some(ViaHosts::Through(hosts)) => hosts.clone(),
+            Some(ViaHosts::Auto) => {
                 let detours = self.detours.lock().unwrap_or_else(PoisonError::into_inner);
                 detours.get(destination).cloned().unwrap_or_default()
             }
         };
         if !through.is_empty() {
-            config.proxy = Proxy::Via(through);
+            config.proxy = ProxyMethod::Via(through);
             // An open connection of ssh goes another way.
             config.control_master = None;
         }
@@ -47,12 +47,12 @@ impl Hosts {
 
     /// The relaying hosts of `--via`, as a decision.
     pub(super) fn given_detour(&self) -> Option<Decision> {
-        let Some(Via::Through(hosts)) = &self.flags.via else {
+        let Some(ViaHosts::Through(hosts)) = &self.flags.via else {
             return None;
         };
         let through = Some(listed(hosts));
-        let why = DetourWhy::Given;
-        Some(Decision::new(Choice::Detour { through, why }, VIA))
+        let why = DetourReason::Given;
+        Some(Decision::new(DecisionSubject::Detour { through, why }, VIA))
     }
 
     /// Chooses the way to a host with `--via auto`, once in a run.
@@ -65,7 +65,7 @@ impl Hosts {
         cancel: &CancelToken,
     ) -> Result<(), ConnectError> {
         let detours = || self.detours.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.flags.via != Some(Via::Auto) || detours().contains_key(destination) {
+        if self.flags.via != Some(ViaHosts::Auto) || detours().contains_key(destination) {
             return Ok(());
         }
         let mut candidates = ClientConfig::read()
@@ -106,8 +106,8 @@ impl Hosts {
         }
         self.output
             .warning(format!("--via auto: {error}; connecting directly"));
-        let why = DetourWhy::Failed(error.to_string());
-        self.decide_detour(destination, None, why, Origin::Measured);
+        let why = DetourReason::Failed(error.to_string());
+        self.decide_detour(destination, None, why, DecisionOrigin::Measured);
         true
     }
 
@@ -115,12 +115,12 @@ impl Hosts {
         &self,
         destination: &Destination,
         through: Option<String>,
-        why: DetourWhy,
-        origin: Origin,
+        why: DetourReason,
+        origin: DecisionOrigin,
     ) {
         self.output.decided([Decision {
-            host: Some(Name(name(destination).into_bytes())),
-            choice: Choice::Detour { through, why },
+            host: Some(EscapedName(name(destination).into_bytes())),
+            choice: DecisionSubject::Detour { through, why },
             origin,
         }]);
     }
@@ -129,10 +129,16 @@ impl Hosts {
     fn best_way(
         &self,
         destination: &Destination,
-        candidates: &[Candidate],
+        candidates: &[DetourCandidate],
         cancel: &CancelToken,
-    ) -> Result<(Option<usize>, DetourWhy, Origin), ConnectError> {
-        let not = |why| Ok((None, DetourWhy::NotMeasured(why), Origin::Default));
+    ) -> Result<(Option<usize>, DetourReason, DecisionOrigin), ConnectError> {
+        let not = |why| {
+            Ok((
+                None,
+                DetourReason::NotMeasured(why),
+                DecisionOrigin::Default,
+            ))
+        };
         if candidates.is_empty() {
             let file = ClientConfig::path().unwrap_or_else(|| PathBuf::from("config.toml"));
             self.output.warning(format!(
@@ -148,7 +154,11 @@ impl Hosts {
         if let Some(memories) = &settings.memories
             && let Some((memory, age)) = connect::remembered_detour(&config, memories, up, &names)
         {
-            return Ok((memory.chosen, remembered(&memory), Origin::Memory(age)));
+            return Ok((
+                memory.chosen,
+                remembered(&memory),
+                DecisionOrigin::Memory(age),
+            ));
         }
         if self.flags.background {
             return not("a background copy puts no load on other hosts");
@@ -172,8 +182,8 @@ impl Hosts {
             connect::remember_detour(&config, memories, memory);
         }
         let ways = names.into_iter().zip(measured.candidates).collect();
-        let why = DetourWhy::Measured(measured.direct, ways);
-        Ok((chosen, why, Origin::Measured))
+        let why = DetourReason::Measured(measured.direct, ways);
+        Ok((chosen, why, DecisionOrigin::Measured))
     }
 
     /// True if all that is sent are files of this machine, and few bytes.
@@ -196,7 +206,12 @@ pub(super) fn listed(hosts: &[Destination]) -> String {
     names.join(",")
 }
 
-fn noted(measured: &Measured, up: bool, names: &[String], chosen: Option<usize>) -> DetourMemory {
+fn noted(
+    measured: &DetourMeasurement,
+    up: bool,
+    names: &[String],
+    chosen: Option<usize>,
+) -> DetourMemory {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let addresses = measured.facts.as_ref().and_then(|facts| facts.addresses);
     DetourMemory {
@@ -208,13 +223,17 @@ fn noted(measured: &Measured, up: bool, names: &[String], chosen: Option<usize>)
             .unwrap_or_default(),
         candidates: names.to_vec(),
         chosen,
-        direct: WayNote::new(&measured.direct),
-        ways: measured.candidates.iter().map(WayNote::new).collect(),
+        direct: StoredRouteResult::new(&measured.direct),
+        ways: measured
+            .candidates
+            .iter()
+            .map(StoredRouteResult::new)
+            .collect(),
     }
 }
 
-fn remembered(memory: &DetourMemory) -> DetourWhy {
+fn remembered(memory: &DetourMemory) -> DetourReason {
     let ways = memory.candidates.iter().zip(&memory.ways);
     let ways = ways.map(|(name, way)| (name.clone(), way.result()));
-    DetourWhy::Measured(memory.direct.result(), ways.collect())
+    DetourReason::Measured(memory.direct.result(), ways.collect())
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use transfer::cancel::CancelToken;
-use transfer::config::{HostConfig, Switches};
+use transfer::config::{HostConfig, SshOptionFlags};
 use transfer::connect::{
     self, ConnectError, RemoteCommand, RemoteRole, SecurityProposal, SharedSettings,
 };
@@ -11,7 +11,7 @@ use transfer::copy::HostId;
 use transfer::escape;
 use transfer::probe::OpenConnection;
 use transfer::prompt::NoPrompt;
-use transfer::session::{ConnectionSource, Link, NoMoreConnections, RawLink, SessionOptions};
+use transfer::session::{ConnectionSource, Link, NoMoreConnections, ProgramLink, SessionOptions};
 
 use super::Hosts;
 use super::waiting::wait_for;
@@ -28,7 +28,7 @@ impl ConnectionSource for MasterChannels {
     }
 
     fn another(&self, _: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
-        match RawLink::spawn("ssh".into(), self.arguments.clone()) {
+        match ProgramLink::spawn("ssh".into(), self.arguments.clone()) {
             Ok(link) => Ok(Box::new(link)),
             Err(error) => Err(NoMoreConnections::Connection(error.into_words())),
         }
@@ -54,7 +54,7 @@ impl Hosts {
         };
         let socket = config.control_master.take();
         let master = socket.map(|socket| {
-            config.switches.insert(Switches::BATCH_MODE);
+            config.switches.insert(SshOptionFlags::BATCH_MODE);
             settings.prompt = Arc::new(Mutex::new(NoPrompt));
             settings.awaits_login = true;
             OpenConnection {
@@ -72,7 +72,7 @@ impl Hosts {
     /// # Errors
     /// One sentence with the host.
     pub(crate) fn start_half(&self, host: HostId) -> Result<RemoteCommand, ConnectError> {
-        self.start_role(host, RemoteRole::Half, &CancelToken::default(), None)
+        self.start_role(host, RemoteRole::PairHalf, &CancelToken::default(), None)
     }
 
     /// Starts longhaul at a host. Gives up after a cancel, and without a login within `patience`.

@@ -1,19 +1,22 @@
 use std::ffi::OsString;
 
-use crate::flags::low::{CopyArgs, Family, When};
+use crate::flags::low::{AddressFamilyArg, CopyArgs, TerminalSetting};
 
 /// The user's options for ssh or its replacement (`-S`), in the order in which scp passes them
 /// (scp.c `main`). The options that request the SFTP subsystem follow them.
 pub(super) fn options(flags: &CopyArgs) -> Vec<OsString> {
-    let mut args = Args(Vec::new());
+    let mut args = SshProgramArgs(Vec::new());
     // Like scp, forward no agent without `-A`, even if ssh_config asks for it.
     args.words(&[if flags.forward_agent { "-A" } else { "-a" }]);
-    args.word_if(flags.compress == Some(When::Always), "-C");
-    args.word_if(flags.compress == Some(When::Never), "-oCompression=no");
+    args.word_if(flags.compress == Some(TerminalSetting::Always), "-C");
+    args.word_if(
+        flags.compress == Some(TerminalSetting::Never),
+        "-oCompression=no",
+    );
     args.word_if(flags.quiet, "-q");
     args.word_if(flags.batch, "-oBatchMode=yes");
-    args.word_if(flags.family == Family::V4, "-4");
-    args.word_if(flags.family == Family::V6, "-6");
+    args.word_if(flags.family == AddressFamilyArg::V4, "-4");
+    args.word_if(flags.family == AddressFamilyArg::V6, "-6");
     args.words(&vec!["-v"; flags.verbose.into()]);
     for option in &flags.options {
         args.value("-o", option.into());
@@ -35,9 +38,9 @@ pub(super) fn options(flags: &CopyArgs) -> Vec<OsString> {
     args.0
 }
 
-struct Args(Vec<OsString>);
+struct SshProgramArgs(Vec<OsString>);
 
-impl Args {
+impl SshProgramArgs {
     fn words(&mut self, words: &[&str]) {
         self.0.extend(words.iter().map(OsString::from));
     }
@@ -73,11 +76,11 @@ mod tests {
     fn flags_are_passed_on() {
         let flags = CopyArgs {
             forward_agent: true,
-            compress: Some(When::Always),
+            compress: Some(TerminalSetting::Always),
             batch: true,
             quiet: true,
             verbose: 2,
-            family: Family::V6,
+            family: AddressFamilyArg::V6,
             options: vec!["User=x".to_owned()],
             identities: vec!["k1".into(), "k2".into()],
             ciphers: Some("aes128-ctr".to_owned()),

@@ -1,11 +1,11 @@
-use transfer::config::{AddressFamily, Query};
+use transfer::config::{AddressFamily, ConfigQuery};
 use transfer::operand::Destination;
 
-use crate::flags::low::{CopyArgs, Family, When};
+use crate::flags::low::{AddressFamilyArg, CopyArgs, TerminalSetting};
 
 /// The query to ssh_config for a host: its operand, and the flags that override the files.
-pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
-    Query {
+pub(super) fn query(flags: &CopyArgs, host: &Destination) -> ConfigQuery {
+    ConfigQuery {
         host: host.host.clone(),
         user: host.user.clone(),
         port: host.port,
@@ -14,11 +14,11 @@ pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
         identities: flags.identities.clone(),
         jump: flags.jump.clone(),
         cipher: flags.ciphers.clone(),
-        compression: flags.compress == Some(When::Always),
+        compression: flags.compress == Some(TerminalSetting::Always),
         family: match flags.family {
-            Family::Any => AddressFamily::Any,
-            Family::V4 => AddressFamily::Inet,
-            Family::V6 => AddressFamily::Inet6,
+            AddressFamilyArg::Any => AddressFamily::Any,
+            AddressFamilyArg::V4 => AddressFamily::Inet,
+            AddressFamilyArg::V6 => AddressFamily::Inet6,
         },
         forward_agent: flags.forward_agent,
         batch: flags.batch,
@@ -28,14 +28,14 @@ pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
 }
 
 /// The query to ssh_config for a ProxyJump host: only the file counts, as for `ssh -J`.
-pub(super) fn hop(flags: &CopyArgs, host: &Destination) -> Query {
-    Query {
+pub(super) fn hop(flags: &CopyArgs, host: &Destination) -> ConfigQuery {
+    ConfigQuery {
         host: host.host.clone(),
         user: host.user.clone(),
         port: host.port,
         file: flags.config.clone(),
         batch: flags.batch,
         quiet: flags.quiet,
-        ..Query::default()
+        ..ConfigQuery::default()
     }
 }

@@ -1,17 +1,17 @@
 use std::sync::Arc;
 
-use transfer::prompt::{Answer, EchoMode, Prompt, PromptError, TerminalPrompt};
+use transfer::prompt::{EchoMode, Prompt, PromptAnswer, PromptError, TerminalPrompt};
 
-use crate::output::Output;
+use crate::output::RunReporter;
 
 /// Asks the user, and keeps the progress display off the terminal meanwhile.
 pub(super) struct ConsolePrompt {
     person: TerminalPrompt,
-    output: Arc<Output>,
+    output: Arc<RunReporter>,
 }
 
 impl ConsolePrompt {
-    pub(super) fn new(output: Arc<Output>) -> Self {
+    pub(super) fn new(output: Arc<RunReporter>) -> Self {
         Self {
             person: TerminalPrompt::from_env(),
             output,
@@ -20,7 +20,7 @@ impl ConsolePrompt {
 }
 
 impl Prompt for ConsolePrompt {
-    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<PromptAnswer, PromptError> {
         let _alone = self.output.console().ask();
         let _hold = self.output.console().hold();
         self.person.ask(question, kind)

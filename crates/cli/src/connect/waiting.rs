@@ -5,13 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use transfer::cancel::CancelToken;
-use transfer::connect::{AtFault, ConnectCheck, ConnectError};
+use transfer::connect::{ConnectError, ConnectStep, ResponsibleParty};
 
 /// Longest delay after which a waiting connection notices a cancel.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
-/// Runs `work` on a thread and waits for its result. After a cancel, or after `patience`, the thread
-/// is left alone.
+/// Runs `work` on a thread and waits for its result. After a cancel, or after `patience`, the
+/// thread is left alone.
 ///
 /// # Errors
 /// Those of `work`, a cancel, or the time limit.
@@ -29,18 +29,22 @@ pub(super) fn wait_for<T: Send + 'static>(
     });
     spawned.map_err(|error| {
         let why = format!("cannot start a thread to connect: {error}");
-        ConnectError::this_machine(ConnectCheck::Reach, why)
+        ConnectError::this_machine(ConnectStep::Reach, why)
     })?;
     loop {
         match result.recv_timeout(CANCEL_SEEN) {
             Ok(result) => return result,
             Err(RecvTimeoutError::Disconnected) => {
                 let why = "internal error: the connecting thread ended unexpectedly";
-                return Err(ConnectError::this_machine(ConnectCheck::Reach, why));
+                return Err(ConnectError::this_machine(ConnectStep::Reach, why));
             }
             Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                 let why = "interrupted";
-                return Err(ConnectError::new(AtFault::User, ConnectCheck::Reach, why));
+                return Err(ConnectError::new(
+                    ResponsibleParty::User,
+                    ConnectStep::Reach,
+                    why,
+                ));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -55,8 +59,8 @@ pub(super) fn wait_for<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// Bug: in a fan-out, a host that accepted the connection and said nothing kept the hosts behind
-    /// it from getting the file.
+    /// Bug: in a fan-out, a host that accepted the connection and said nothing kept the hosts
+    /// behind it from getting the file.
     #[test]
     fn a_host_that_says_nothing_is_given_up() {
         let (never, waits) = mpsc::channel::<()>();
@@ -66,7 +70,7 @@ mod tests {
         };
         let cancel = CancelToken::default();
         let given_up = wait_for(&cancel, Some(Duration::ZERO), work).unwrap_err();
-        assert_eq!(given_up.check(), ConnectCheck::Reach);
+        assert_eq!(given_up.check(), ConnectStep::Reach);
         assert_eq!(given_up.to_string(), "no login within 0 s");
         drop(never);
         assert_eq!(wait_for(&cancel, None, || Ok(7)), Ok(7));

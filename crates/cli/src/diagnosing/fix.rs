@@ -2,8 +2,8 @@
 
 use std::io::{self, Write as _};
 
-use diagnose::By;
-use measure::doctor::Report;
+use diagnose::RemedyActor;
+use measure::doctor::DoctorReport;
 
 use crate::exit::Exit;
 use crate::failed;
@@ -14,7 +14,7 @@ const MARK: &str = "# longhaul doctor:";
 
 /// Shows the block, and appends it to the user's ssh_config after a yes. Messages go to standard
 /// error, since standard output may be JSON.
-pub(super) fn offer(report: &Report, yes: bool) -> Exit {
+pub(super) fn offer(report: &DoctorReport, yes: bool) -> Exit {
     let result = match block(report) {
         Ok(Some(text)) => append(None, yes, &text),
         Ok(None) => Ok(format!("nothing written: {}\n", without_settings(report))),
@@ -30,17 +30,17 @@ pub(super) fn offer(report: &Report, yes: bool) -> Exit {
 }
 
 /// Says why there is no block.
-fn without_settings(report: &Report) -> &'static str {
+fn without_settings(report: &DoctorReport) -> &'static str {
     let findings = &report.diagnosis.findings;
     let mut remedies = findings.iter().flat_map(|finding| &finding.remedies);
-    match remedies.any(|remedy| remedy.by == By::OpenSsh) {
+    match remedies.any(|remedy| remedy.by == RemedyActor::OpenSsh) {
         true => "the findings are too unsure to set the options that are advised for OpenSSH",
         false => "no setting of ssh_config would help",
     }
 }
 
 /// The Host block; `None` if no finding has a setting. The host of `--from` is a file's word.
-fn block(report: &Report) -> Result<Option<String>, String> {
+fn block(report: &DoctorReport) -> Result<Option<String>, String> {
     let settings = report.diagnosis.ssh_config();
     if settings.is_empty() {
         return Ok(None);
@@ -62,15 +62,15 @@ fn block(report: &Report) -> Result<Option<String>, String> {
 
 #[cfg(test)]
 mod tests {
-    use diagnose::{Evidence, Mark, Marks};
+    use diagnose::{DscpMeasurement, DscpMeasurements, Evidence};
 
     use super::*;
 
-    fn policed(host: &str) -> Report {
+    fn policed(host: &str) -> DoctorReport {
         let evidence = Evidence {
-            marks: Marks {
+            marks: DscpMeasurements {
                 noise: vec![1.0],
-                marks: vec![Mark {
+                marks: vec![DscpMeasurement {
                     class: "CS1".to_owned(),
                     ratios: vec![0.1; 3],
                     rate: 1e6,
@@ -79,7 +79,7 @@ mod tests {
             },
             ..Evidence::default()
         };
-        Report::new(host.to_owned(), 1.0, evidence)
+        DoctorReport::new(host.to_owned(), 1.0, evidence)
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_healthy_path_gets_no_block() {
-        let report = Report::new("h".to_owned(), 1.0, Evidence::default());
+        let report = DoctorReport::new("h".to_owned(), 1.0, Evidence::default());
         assert_eq!(block(&report), Ok(None));
         assert_eq!(
             without_settings(&report),
@@ -101,15 +101,15 @@ mod tests {
     /// "try Ciphers" was followed by "no setting of ssh_config would help".
     #[test]
     fn advice_that_is_not_written_is_not_denied() {
-        let mut diagnosis = diagnose::explain(&diagnose::Finished {
-            direction: diagnose::Direction::Upload,
+        let mut diagnosis = diagnose::explain(&diagnose::FinishedTransfer {
+            direction: diagnose::DataDirection::Upload,
             limiter: diagnose::Limiter::LocalCpu,
             figures: diagnose::LimiterEvidence::default(),
         });
         for finding in &mut diagnosis.findings {
             finding.certainty = diagnose::Certainty::Unsure;
         }
-        let report = Report::of_copy("h".to_owned(), 1.0, diagnosis);
+        let report = DoctorReport::of_copy("h".to_owned(), 1.0, diagnosis);
         assert_eq!(block(&report), Ok(None));
         let why = without_settings(&report);
         assert!(why.starts_with("the findings are too unsure"), "{why}");

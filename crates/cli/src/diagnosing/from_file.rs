@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use diagnose::{Direction, Finished, Limiter, LimiterEvidence, explain as explained};
-use measure::doctor::{KIND, Report};
+use diagnose::{DataDirection, FinishedTransfer, Limiter, LimiterEvidence, explain as explained};
+use measure::doctor::{DoctorReport, KIND};
 use serde::Deserialize;
 
 use crate::running;
@@ -20,7 +20,7 @@ const MOST_EVENTS: u64 = 16 << 30;
 ///
 /// # Errors
 /// One sentence with the file's name.
-pub(super) fn explain(path: &Path) -> Result<Report, String> {
+pub(super) fn explain(path: &Path) -> Result<DoctorReport, String> {
     let named = |why: &str| format!("{}: {why}", path.display());
     let file = File::open(path).map_err(|e| named(&e.to_string()))?;
     read(file).map_err(|why| named(&why))
@@ -30,14 +30,14 @@ pub(super) fn explain(path: &Path) -> Result<Report, String> {
 ///
 /// # Errors
 /// One sentence with the process.
-pub(super) fn explain_running(pid: u32) -> Result<Report, String> {
+pub(super) fn explain_running(pid: u32) -> Result<DoctorReport, String> {
     let sessions = running::sessions(pid)?;
-    let read = |session| serde_json::from_value::<SessionOfCopy>(session).ok();
+    let read = |session| serde_json::from_value::<CopySession>(session).ok();
     let sessions: Vec<_> = sessions.into_iter().filter_map(read).collect();
     of_sessions(sessions).map_err(|why| format!("process {pid}: {why}"))
 }
 
-fn read(input: impl Read) -> Result<Report, String> {
+fn read(input: impl Read) -> Result<DoctorReport, String> {
     let mut input = BufReader::new(input.take(MOST_EVENTS));
     let mut head = Vec::new();
     let mut summary = None;
@@ -62,19 +62,23 @@ fn read(input: impl Read) -> Result<Report, String> {
         return of_sessions(summary.sessions);
     }
     let neither = "neither the events of longhaul cp --json nor a result of longhaul doctor --json";
-    let stored: Stored = match document {
+    let stored: StoredDoctorResult = match document {
         true => serde_json::from_slice(&head).map_err(|_| neither.to_owned())?,
         false => return Err(neither.to_owned()),
     };
     match stored.kind == KIND {
-        true => Ok(Report::new(stored.host, stored.seconds, stored.evidence)),
+        true => Ok(DoctorReport::new(
+            stored.host,
+            stored.seconds,
+            stored.evidence,
+        )),
         false => Err(neither.to_owned()),
     }
 }
 
 /// A result of `longhaul doctor --json`. The verdict is made anew from the evidence.
 #[derive(Deserialize)]
-struct Stored {
+struct StoredDoctorResult {
     kind: String,
     host: String,
     seconds: f64,
@@ -85,23 +89,23 @@ struct Stored {
 struct SummaryEvent {
     event: String,
     #[serde(default)]
-    sessions: Vec<SessionOfCopy>,
+    sessions: Vec<CopySession>,
 }
 
 #[derive(Deserialize)]
-struct SessionOfCopy {
+struct CopySession {
     host: String,
-    direction: DirectionOfCopy,
+    direction: SessionDirection,
     connections: u32,
     channels: u32,
     limiter: Limiter,
     measured: f64,
-    evidence: Figures,
+    evidence: SessionEvidence,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum DirectionOfCopy {
+enum SessionDirection {
     Up,
     Down,
 }
@@ -109,7 +113,7 @@ enum DirectionOfCopy {
 /// Figures of a session's evidence (docs/json.md), with times in seconds.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Figures {
+struct SessionEvidence {
     rate: f64,
     min_rtt: f64,
     rtt: f64,
@@ -120,28 +124,29 @@ struct Figures {
 }
 
 /// Explains the sessions of a transfer, one for each host.
-fn of_sessions(sessions: Vec<SessionOfCopy>) -> Result<Report, String> {
+fn of_sessions(sessions: Vec<CopySession>) -> Result<DoctorReport, String> {
     let mut reports: Vec<_> = sessions.into_iter().map(of_session).collect();
-    // A host with a limit of its own explains the others, which wait for it: the slowest comes first.
+    // A host with a limit of its own explains the others, which wait for it: the slowest comes
+    // first.
     reports.sort_by(|(rate, a), (other, b)| {
-        let unexplained = |report: &Report| report.diagnosis.findings.is_empty();
+        let unexplained = |report: &DoctorReport| report.diagnosis.findings.is_empty();
         let order = unexplained(a).cmp(&unexplained(b));
         order.then(rate.total_cmp(other))
     });
     let mut reports = reports.into_iter().map(|(_, report)| report);
     let first = reports.next();
     let first = first.ok_or("the transfer was too short to measure its limiter")?;
-    Ok(reports.fold(first, Report::and_host))
+    Ok(reports.fold(first, DoctorReport::and_host))
 }
 
 /// Explains the transfer with one host; returns its rate as well.
-fn of_session(session: SessionOfCopy) -> (f64, Report) {
+fn of_session(session: CopySession) -> (f64, DoctorReport) {
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
     let f = session.evidence;
-    let diagnosis = explained(&Finished {
+    let diagnosis = explained(&FinishedTransfer {
         direction: match session.direction {
-            DirectionOfCopy::Up => Direction::Upload,
-            DirectionOfCopy::Down => Direction::Download,
+            SessionDirection::Up => DataDirection::Upload,
+            SessionDirection::Down => DataDirection::Download,
         },
         limiter: session.limiter,
         figures: LimiterEvidence {
@@ -157,7 +162,7 @@ fn of_session(session: SessionOfCopy) -> (f64, Report) {
             ..LimiterEvidence::default()
         },
     });
-    let report = Report::of_copy(session.host, session.measured, diagnosis);
+    let report = DoctorReport::of_copy(session.host, session.measured, diagnosis);
     (f.rate, report)
 }
 
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_earlier_result_gets_the_same_verdict() {
-        let first = Report::new("h".to_owned(), 3.0, diagnose::Evidence::default());
+        let first = DoctorReport::new("h".to_owned(), 3.0, diagnose::Evidence::default());
         let text = serde_json::to_string_pretty(&first).unwrap();
         assert_eq!(read(text.as_bytes()).unwrap().diagnosis, first.diagnosis);
     }

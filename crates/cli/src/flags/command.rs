@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
-use crate::flags::flag::{Flag, ScpCompatibility, ValueKind};
+use crate::flags::flag::{Flag, FlagValueKind, ScpCompatibility};
 use crate::flags::table::{
     bench_rows, bootstrap_rows, dial_rows, doctor_rows, lab_rows, plan_copy_rows, plan_rows,
     relay_rows, rows, serve_rows, ssh_config_rows, sync_copy_rows, sync_rows, wrap_rows,
@@ -561,33 +561,33 @@ fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
         arg = arg.value_name(name);
     }
     match flag.takes {
-        ValueKind::Nothing => arg.action(ArgAction::SetTrue),
-        ValueKind::Repeats => arg.action(ArgAction::Count),
+        FlagValueKind::Nothing => arg.action(ArgAction::SetTrue),
+        FlagValueKind::Repeats => arg.action(ArgAction::Count),
         // As with getopt, the next word is the value even if it begins with a hyphen.
-        ValueKind::Value(name) => arg
+        FlagValueKind::Value(name) => arg
             .action(ArgAction::Set)
             .allow_hyphen_values(true)
             .value_hint(hint(name))
             .value_parser(ValueParser::os_string()),
-        ValueKind::Values(name) => arg
+        FlagValueKind::Values(name) => arg
             .action(ArgAction::Append)
             .allow_hyphen_values(true)
             .value_hint(hint(name))
             .value_parser(ValueParser::os_string()),
-        ValueKind::Choice(_, choices) => {
+        FlagValueKind::Choice(_, choices) => {
             // The text names the choices already.
             arg.action(ArgAction::Set)
                 .hide_possible_values(true)
                 .value_parser(PossibleValuesParser::new(choices))
         }
-        ValueKind::OptionalValue(name) => arg
+        FlagValueKind::OptionalValue(name) => arg
             .action(ArgAction::Set)
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("")
             .value_hint(hint(name))
             .value_parser(ValueParser::os_string()),
-        ValueKind::OptionalChoice(_, choices) => arg
+        FlagValueKind::OptionalChoice(_, choices) => arg
             .action(ArgAction::Set)
             .num_args(0..=1)
             .require_equals(true)

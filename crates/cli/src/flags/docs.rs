@@ -19,7 +19,7 @@ use crate::flags::table::{
     ssh_config_rows, sync_rows, wrap_rows,
 };
 
-use pages::{CERTIFICATES, Examples, Page, Section};
+use pages::{CERTIFICATES, CommandExamples, ManPage, ManPageSection};
 
 /// Returns the man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
@@ -40,7 +40,7 @@ pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
     }
 }
 
-fn render(command: Command, name: &str, page: &Page) -> io::Result<Vec<u8>> {
+fn render(command: Command, name: &str, page: &ManPage) -> io::Result<Vec<u8>> {
     // The man page has its own section of exit codes, so the copy from `--help` is left out.
     let command = command
         .after_help(None::<&'static str>)
@@ -62,15 +62,15 @@ fn render(command: Command, name: &str, page: &Page) -> io::Result<Vec<u8>> {
     let mut rest = Roff::new();
     for section in page.sections {
         match section {
-            Section::Scp => scp_section(&mut rest),
-            Section::NamedPaths => named_paths_section(&mut rest),
-            Section::Examples(examples) => items_section(&mut rest, "EXAMPLES", examples),
-            Section::Certificates => items_section(&mut rest, "CERTIFICATES", CERTIFICATES),
-            Section::ExitStatus => exit_section(&mut rest),
-            Section::ExitStatusOf(codes) => codes_section(&mut rest, codes),
-            Section::Environment => environment_section(&mut rest),
-            Section::LabEnvironment => lab_environment_section(&mut rest),
-            Section::WrapEnvironment => wrap_environment_section(&mut rest),
+            ManPageSection::Scp => scp_section(&mut rest),
+            ManPageSection::NamedPaths => named_paths_section(&mut rest),
+            ManPageSection::Examples(examples) => items_section(&mut rest, "EXAMPLES", examples),
+            ManPageSection::Certificates => items_section(&mut rest, "CERTIFICATES", CERTIFICATES),
+            ManPageSection::ExitStatus => exit_section(&mut rest),
+            ManPageSection::ExitStatusOf(codes) => codes_section(&mut rest, codes),
+            ManPageSection::Environment => environment_section(&mut rest),
+            ManPageSection::LabEnvironment => lab_environment_section(&mut rest),
+            ManPageSection::WrapEnvironment => wrap_environment_section(&mut rest),
         }
     }
     see_also_section(&mut rest, page.see_also);
@@ -101,7 +101,7 @@ fn scp_section(roff: &mut Roff) {
     );
 }
 
-fn items_section(roff: &mut Roff, heading: &str, items: Examples) {
+fn items_section(roff: &mut Roff, heading: &str, items: CommandExamples) {
     roff.control("SH", [heading]);
     for (typed, meaning) in items {
         item(roff, typed, meaning);

@@ -11,7 +11,7 @@ pub(crate) struct Flag<Args: 'static = CopyArgs> {
     /// The long name. Every flag has one, except some that are refused.
     pub(crate) long: Option<&'static str>,
     /// The kind of value that the flag takes.
-    pub(crate) takes: ValueKind,
+    pub(crate) takes: FlagValueKind,
     /// One line for `-h`, without a full stop.
     pub(crate) help: &'static str,
     /// Whole sentences for the man page and `--help`.
@@ -28,7 +28,7 @@ pub(crate) struct Flag<Args: 'static = CopyArgs> {
 
 /// The kind of value that a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ValueKind {
+pub(crate) enum FlagValueKind {
     /// No value.
     Nothing,
     /// No value; repetition has a meaning.
@@ -45,7 +45,7 @@ pub(crate) enum ValueKind {
     OptionalChoice(&'static str, &'static [&'static str]),
 }
 
-impl ValueKind {
+impl FlagValueKind {
     /// Returns true if the value is the name of a file or directory, which cannot be empty.
     pub(crate) fn names_a_file(self) -> bool {
         matches!(
@@ -123,7 +123,7 @@ impl<Args: 'static> Flag<Args> {
     /// A row that scp has no counterpart for, with a long name only.
     pub(crate) const fn ours(
         group: FlagGroup,
-        (long, takes): (&'static str, ValueKind),
+        (long, takes): (&'static str, FlagValueKind),
         help: &'static str,
         doc: &'static str,
         set: fn(&mut Args, FlagInput) -> Result<(), String>,
@@ -168,7 +168,7 @@ impl<Args: 'static> Flag<Args> {
     }
 }
 
-impl ValueKind {
+impl FlagValueKind {
     /// The placeholder of the value in help texts, if there is one.
     pub(crate) fn value_name(self) -> Option<&'static str> {
         match self {

@@ -468,14 +468,14 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::flags::low::{LowArgs, parse};
+    use crate::flags::low::{ParsedCommandLine, parse};
     use crate::flags::table::{rows, sync_rows};
 
     fn said(words: &[&str]) -> String {
         let words = std::iter::once("longhaul").chain(words.iter().copied());
         match parse(words.map(OsString::from), clap::ColorChoice::Never) {
             Err(error) => error.0,
-            Ok(LowArgs::Show(text)) => text,
+            Ok(ParsedCommandLine::Show(text)) => text,
             Ok(other) => panic!("{other:?}"),
         }
     }

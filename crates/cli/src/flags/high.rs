@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use schedule::TempDir;
 use tracing::level_filters::LevelFilter;
-use transfer::copy::{CopyOptions, CopyRequest, HostId, Place, TargetDirectory};
+use transfer::copy::{CopyLocation, CopyOptions, CopyRequest, HostId, TargetDirectory};
 use transfer::operand::{Destination, Operand};
-use transfer::report::Name;
+use transfer::report::EscapedName;
 
-use crate::flags::low::{CopyArgs, UsageError, When};
+use crate::flags::low::{CopyArgs, TerminalSetting, UsageError};
 use crate::output::ticker::ProgressMode;
-use crate::several::Several;
+use crate::several::MultiHostCopy;
 
 /// The properties of the environment that change the meaning of the command line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,17 +27,17 @@ pub(crate) struct Environment {
 }
 
 /// The resolved arguments of a copy.
-pub(crate) struct HighArgs {
+pub(crate) struct ResolvedCopyArgs {
     pub(crate) request: CopyRequest,
     /// Hosts, indexed by [`HostId`].
     pub(crate) hosts: Vec<Destination>,
     /// The flags for reaching hosts.
     pub(crate) flags: CopyArgs,
     /// The operands as given, for the `start` event.
-    pub(crate) sources: Vec<Name>,
-    pub(crate) target: Name,
+    pub(crate) sources: Vec<EscapedName>,
+    pub(crate) target: EscapedName,
     /// Set if the copy is made from or to several hosts at once.
-    pub(crate) several: Option<Several>,
+    pub(crate) several: Option<MultiHostCopy>,
     /// The operands after the expansion of braces and files of hosts.
     pub(crate) typed: TypedOperands,
     pub(crate) show: ProgressMode,
@@ -63,11 +63,11 @@ impl Environment {
         }
     }
 
-    fn colors(&self, when: When) -> bool {
+    fn colors(&self, when: TerminalSetting) -> bool {
         match when {
-            When::Always => true,
-            When::Never => false,
-            When::Auto => self.stderr_is_terminal && !self.no_color && !self.dumb,
+            TerminalSetting::Always => true,
+            TerminalSetting::Never => false,
+            TerminalSetting::Auto => self.stderr_is_terminal && !self.no_color && !self.dumb,
         }
     }
 
@@ -78,15 +78,15 @@ impl Environment {
         let bar = self.stderr_is_terminal && !self.dumb;
         match args.progress {
             _ if args.quiet => ProgressMode::Nothing,
-            When::Never => ProgressMode::Nothing,
-            When::Auto | When::Always if bar => ProgressMode::Bar,
-            When::Always => ProgressMode::Lines,
-            When::Auto => ProgressMode::Nothing,
+            TerminalSetting::Never => ProgressMode::Nothing,
+            TerminalSetting::Auto | TerminalSetting::Always if bar => ProgressMode::Bar,
+            TerminalSetting::Always => ProgressMode::Lines,
+            TerminalSetting::Auto => ProgressMode::Nothing,
         }
     }
 }
 
-impl HighArgs {
+impl ResolvedCopyArgs {
     /// Parses the operands and decides everything that depends on the environment.
     ///
     /// # Errors
@@ -99,8 +99,10 @@ impl HighArgs {
                 Operand::parse(operand).map_err(|error| UsageError(format!("error: {error}\n")))?;
             places.push(place(operand, args.port, &mut hosts));
         }
-        let target = places.pop().unwrap_or_else(|| Place::Local(PathBuf::new()));
-        let name = |operand: &OsString| Name(operand.as_encoded_bytes().to_vec());
+        let target = places
+            .pop()
+            .unwrap_or_else(|| CopyLocation::Local(PathBuf::new()));
+        let name = |operand: &OsString| EscapedName(operand.as_encoded_bytes().to_vec());
         Ok(Self {
             request: CopyRequest {
                 sources: places,
@@ -128,9 +130,13 @@ impl HighArgs {
 }
 
 /// Resolves an operand. Operands with the same destination share a connection.
-pub(crate) fn place(operand: Operand, port: Option<u16>, hosts: &mut Vec<Destination>) -> Place {
+pub(crate) fn place(
+    operand: Operand,
+    port: Option<u16>,
+    hosts: &mut Vec<Destination>,
+) -> CopyLocation {
     match operand {
-        Operand::Local(path) => Place::Local(path),
+        Operand::Local(path) => CopyLocation::Local(path),
         Operand::Remote(remote) => {
             let mut destination = remote.destination;
             destination.port = destination.port.or(port);
@@ -139,7 +145,7 @@ pub(crate) fn place(operand: Operand, port: Option<u16>, hosts: &mut Vec<Destina
             if known.is_none() {
                 hosts.push(destination);
             }
-            Place::Remote {
+            CopyLocation::Remote {
                 host,
                 path: remote.path.0,
             }
@@ -199,8 +205,8 @@ mod tests {
         }
     }
 
-    fn resolve(args: CopyArgs) -> HighArgs {
-        HighArgs::resolve(args, &Environment::default())
+    fn resolve(args: CopyArgs) -> ResolvedCopyArgs {
+        ResolvedCopyArgs::resolve(args, &Environment::default())
             .map_err(|error| error.0)
             .unwrap()
     }
@@ -214,12 +220,12 @@ mod tests {
         assert_eq!(shown, ["h:2222", "u@h:2222", "h:22"]);
         assert_eq!(
             high.request.target,
-            Place::Remote {
+            CopyLocation::Remote {
                 host: HostId(0),
                 path: b"x".to_vec()
             }
         );
-        assert_eq!(high.request.sources[3], Place::Local("d".into()));
+        assert_eq!(high.request.sources[3], CopyLocation::Local("d".into()));
     }
 
     #[test]
@@ -243,19 +249,37 @@ mod tests {
             progress,
             ..CopyArgs::default()
         };
-        assert_eq!(terminal.show(&with(When::Auto)), ProgressMode::Bar);
-        assert_eq!(terminal.show(&with(When::Never)), ProgressMode::Nothing);
-        assert_eq!(piped.show(&with(When::Auto)), ProgressMode::Nothing);
-        assert_eq!(piped.show(&with(When::Always)), ProgressMode::Lines);
+        assert_eq!(
+            terminal.show(&with(TerminalSetting::Auto)),
+            ProgressMode::Bar
+        );
+        assert_eq!(
+            terminal.show(&with(TerminalSetting::Never)),
+            ProgressMode::Nothing
+        );
+        assert_eq!(
+            piped.show(&with(TerminalSetting::Auto)),
+            ProgressMode::Nothing
+        );
+        assert_eq!(
+            piped.show(&with(TerminalSetting::Always)),
+            ProgressMode::Lines
+        );
         let dumb = Environment {
             dumb: true,
             ..terminal
         };
-        assert_eq!(dumb.show(&with(When::Auto)), ProgressMode::Nothing);
-        assert_eq!(dumb.show(&with(When::Always)), ProgressMode::Lines);
+        assert_eq!(
+            dumb.show(&with(TerminalSetting::Auto)),
+            ProgressMode::Nothing
+        );
+        assert_eq!(
+            dumb.show(&with(TerminalSetting::Always)),
+            ProgressMode::Lines
+        );
         let quiet = CopyArgs {
             quiet: true,
-            ..with(When::Always)
+            ..with(TerminalSetting::Always)
         };
         assert_eq!(terminal.show(&quiet), ProgressMode::Nothing);
         let json = CopyArgs {
@@ -271,29 +295,29 @@ mod tests {
             stderr_is_terminal: true,
             ..Environment::default()
         };
-        assert!(terminal.colors(When::Auto));
+        assert!(terminal.colors(TerminalSetting::Auto));
         assert!(
             !Environment {
                 no_color: true,
                 ..terminal
             }
-            .colors(When::Auto)
+            .colors(TerminalSetting::Auto)
         );
         assert!(
             Environment {
                 no_color: true,
                 ..terminal
             }
-            .colors(When::Always)
+            .colors(TerminalSetting::Always)
         );
-        assert!(!terminal.colors(When::Never));
-        assert!(!Environment::default().colors(When::Auto));
+        assert!(!terminal.colors(TerminalSetting::Never));
+        assert!(!Environment::default().colors(TerminalSetting::Auto));
     }
 
     #[test]
     fn an_operand_that_cannot_be_is_a_usage_error() {
         let Err(error) =
-            HighArgs::resolve(args(&["a"], "-oProxyCommand=x:b"), &Environment::default())
+            ResolvedCopyArgs::resolve(args(&["a"], "-oProxyCommand=x:b"), &Environment::default())
         else {
             panic!("accepted")
         };

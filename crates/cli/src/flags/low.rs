@@ -28,20 +28,20 @@ pub(crate) use self::benching::{BenchArgs, BenchStorage};
 pub(crate) use self::diagnosing::DoctorArgs;
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::planning::{PlanAction, PlanArgs};
-pub(crate) use self::relaying::{RelayAction, RelayArgs, Rules, relay_usage};
+pub(crate) use self::relaying::{RelayAction, RelayArgs, RelayRulesAction, relay_usage};
 pub(crate) use self::selecting::{FilterSource, SelectionArgs};
 pub(crate) use self::serving::ServeArgs;
 pub(crate) use self::syncing::{SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, SHORT_HELP, command};
-use crate::flags::flag::{Flag, FlagInput, ValueKind};
+use crate::flags::flag::{Flag, FlagInput, FlagValueKind};
 use crate::flags::foreign;
-use crate::flags::rate::Rate;
+use crate::flags::rate::RateLimitArg;
 use crate::flags::table::{bootstrap_rows, lab_rows, rows};
 
 /// The parsed command line, by subcommand.
 #[derive(Clone, Debug)]
-pub(crate) enum LowArgs {
+pub(crate) enum ParsedCommandLine {
     /// `longhaul cp`.
     Copy(Box<CopyArgs>),
     /// `longhaul sync`.
@@ -107,7 +107,7 @@ pub(crate) struct CopyArgs {
     pub(crate) delta: DeltaUse,
     pub(crate) verify: bool,
     pub(crate) manifest: Option<PathBuf>,
-    pub(crate) hash: Option<Hash>,
+    pub(crate) hash: Option<ManifestHash>,
     pub(crate) selection: SelectionArgs,
     /// Folder of a plan, the shard to copy, and the seconds of its lease.
     pub(crate) plan: Option<PathBuf>,
@@ -116,20 +116,20 @@ pub(crate) struct CopyArgs {
     pub(crate) port: Option<u16>,
     pub(crate) identities: Vec<PathBuf>,
     pub(crate) jump: Option<String>,
-    pub(crate) via: Option<Via>,
+    pub(crate) via: Option<ViaHosts>,
     pub(crate) config: Option<PathBuf>,
     pub(crate) options: Vec<String>,
     pub(crate) ciphers: Option<String>,
     /// `None` if the flag was not given.
-    pub(crate) compress: Option<When>,
+    pub(crate) compress: Option<TerminalSetting>,
     pub(crate) limit_kbit: Option<u64>,
-    pub(crate) limit: Option<Rate>,
+    pub(crate) limit: Option<RateLimitArg>,
     pub(crate) connections: Option<u32>,
     pub(crate) channels: Option<u32>,
     /// From `-X nrequests=` and `-X buffer=`.
     pub(crate) requests: Option<u64>,
     pub(crate) buffer: Option<u32>,
-    pub(crate) family: Family,
+    pub(crate) family: AddressFamilyArg,
     pub(crate) batch: bool,
     pub(crate) forward_agent: bool,
     pub(crate) program: Option<OsString>,
@@ -152,12 +152,12 @@ pub(crate) struct CopyArgs {
     pub(crate) fan_out: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
-    pub(crate) progress: When,
+    pub(crate) progress: TerminalSetting,
     pub(crate) json: bool,
     pub(crate) explain: bool,
     /// Record and print the steps of the copy (`--explain=timeline`).
     pub(crate) timeline: bool,
-    pub(crate) color: When,
+    pub(crate) color: TerminalSetting,
     pub(crate) sources: Vec<OsString>,
     pub(crate) destination: OsString,
 }
@@ -173,7 +173,7 @@ impl CopyArgs {
 
 /// The relaying hosts of `--via`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Via {
+pub(crate) enum ViaHosts {
     /// The best of the configured ones, or none.
     Auto,
     /// These, in this order.
@@ -208,7 +208,7 @@ pub(crate) struct LabArgs {
 
 /// The hash function of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hash {
+pub(crate) enum ManifestHash {
     /// BLAKE3, as checked by b3sum.
     Blake3,
     /// SHA-256, as checked by sha256sum.
@@ -217,7 +217,7 @@ pub(crate) enum Hash {
 
 /// The address families to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum AddressFamilyArg {
     /// IPv4 and IPv6.
     #[default]
     Any,
@@ -229,7 +229,7 @@ pub(crate) enum Family {
 
 /// When to do something that depends on the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum When {
+pub(crate) enum TerminalSetting {
     /// Only on a terminal.
     #[default]
     Auto,
@@ -243,7 +243,7 @@ pub(crate) enum When {
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
-impl When {
+impl TerminalSetting {
     /// Converts a value that the table allows.
     pub(crate) fn of(text: &str) -> Self {
         match text {
@@ -261,7 +261,7 @@ impl When {
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     color: clap::ColorChoice,
-) -> Result<LowArgs, UsageError> {
+) -> Result<ParsedCommandLine, UsageError> {
     let args = help_and_version(args.into_iter().collect());
     let subcommand = args
         .get(1)
@@ -281,7 +281,7 @@ pub(crate) fn parse(
             return if error.use_stderr() {
                 Err(UsageError(text))
             } else {
-                Ok(LowArgs::Show(text))
+                Ok(ParsedCommandLine::Show(text))
             };
         }
     };
@@ -289,7 +289,7 @@ pub(crate) fn parse(
         && matches.get_flag(SHORT_HELP)
     {
         if help_alone {
-            return Ok(LowArgs::Show(short_help(name, color)));
+            return Ok(ParsedCommandLine::Show(short_help(name, color)));
         }
         // rsync's -avh: the letter asks for sizes with units, which are always shown.
         if name == "cp" {
@@ -300,27 +300,33 @@ pub(crate) fn parse(
         }
     }
     match matches.subcommand() {
-        Some(("cp", matches)) => Ok(LowArgs::Copy(Box::new(copy_args(matches)?))),
-        Some(("sync", matches)) => Ok(LowArgs::Sync(Box::new(syncing::sync(matches)?))),
-        Some(("plan", matches)) => Ok(LowArgs::Plan(Box::new(planning::plan(matches)?))),
+        Some(("cp", matches)) => Ok(ParsedCommandLine::Copy(Box::new(copy_args(matches)?))),
+        Some(("sync", matches)) => Ok(ParsedCommandLine::Sync(Box::new(syncing::sync(matches)?))),
+        Some(("plan", matches)) => Ok(ParsedCommandLine::Plan(Box::new(planning::plan(matches)?))),
         Some(("bootstrap", matches)) => bootstrap_args(matches),
-        Some(("lab", matches)) => Ok(LowArgs::Lab(Box::new(lab_args(matches)?))),
-        Some(("serve", matches)) => Ok(LowArgs::Serve(serving::serve_args(matches)?)),
-        Some(("dial", matches)) => Ok(LowArgs::Dial(Box::new(dialing::dial(matches)?))),
-        Some(("ssh-config", matches)) => {
-            Ok(LowArgs::SshConfig(Box::new(dialing::ssh_config(matches)?)))
-        }
-        Some(("relay", matches)) => Ok(LowArgs::Relay(Box::new(relaying::relay_args(matches)?))),
-        Some(("bench", matches)) => Ok(LowArgs::Bench(Box::new(benching::bench(matches)?))),
-        Some(("doctor", matches)) => Ok(LowArgs::Doctor(Box::new(diagnosing::doctor(matches)?))),
-        Some(("wrap", matches)) => Ok(LowArgs::Wrap(Box::new(wrapping::wrap(matches)?))),
+        Some(("lab", matches)) => Ok(ParsedCommandLine::Lab(Box::new(lab_args(matches)?))),
+        Some(("serve", matches)) => Ok(ParsedCommandLine::Serve(serving::serve_args(matches)?)),
+        Some(("dial", matches)) => Ok(ParsedCommandLine::Dial(Box::new(dialing::dial(matches)?))),
+        Some(("ssh-config", matches)) => Ok(ParsedCommandLine::SshConfig(Box::new(
+            dialing::ssh_config(matches)?,
+        ))),
+        Some(("relay", matches)) => Ok(ParsedCommandLine::Relay(Box::new(relaying::relay_args(
+            matches,
+        )?))),
+        Some(("bench", matches)) => Ok(ParsedCommandLine::Bench(Box::new(benching::bench(
+            matches,
+        )?))),
+        Some(("doctor", matches)) => Ok(ParsedCommandLine::Doctor(Box::new(diagnosing::doctor(
+            matches,
+        )?))),
+        Some(("wrap", matches)) => Ok(ParsedCommandLine::Wrap(Box::new(wrapping::wrap(matches)?))),
         Some(("completions", matches)) => match matches.get_one("SHELL") {
-            Some(shell) => Ok(LowArgs::Completions(*shell)),
+            Some(shell) => Ok(ParsedCommandLine::Completions(*shell)),
             None => Err(UsageError(
                 "error: no shell given: use bash, zsh, fish, elvish or powershell\n".to_owned(),
             )),
         },
-        Some(("man", matches)) => Ok(LowArgs::Man {
+        Some(("man", matches)) => Ok(ParsedCommandLine::Man {
             command: matches.get_one::<String>("COMMAND").cloned(),
             write: matches.get_one::<PathBuf>("write").cloned(),
         }),
@@ -464,7 +470,7 @@ fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
     }
 }
 
-fn bootstrap_args(matches: &ArgMatches) -> Result<LowArgs, UsageError> {
+fn bootstrap_args(matches: &ArgMatches) -> Result<ParsedCommandLine, UsageError> {
     let wrong = |what: &str| usage_of("bootstrap", "[flags] HOST", what);
     let args = from_rows(bootstrap_rows(), matches);
     let mut args: CopyArgs = args.map_err(|what| wrong(&what))?;
@@ -481,7 +487,7 @@ fn bootstrap_args(matches: &ArgMatches) -> Result<LowArgs, UsageError> {
     args.sources = vec![host];
     args.destination = ".".into();
     let remove = matches.get_flag(REMOVE);
-    Ok(LowArgs::Bootstrap {
+    Ok(ParsedCommandLine::Bootstrap {
         args: Box::new(args),
         remove,
     })
@@ -549,7 +555,7 @@ impl CopyArgs {
     /// The checksums to compute while copying, if any.
     pub(crate) fn sums(&self) -> Option<WantedDigest> {
         match (&self.manifest, self.hash) {
-            (Some(_), Some(Hash::Sha256)) => Some(WantedDigest::Sha256),
+            (Some(_), Some(ManifestHash::Sha256)) => Some(WantedDigest::Sha256),
             (Some(_), _) => Some(WantedDigest::Blake3),
             (None, _) => self.verify.then_some(WantedDigest::Verify),
         }
@@ -559,7 +565,7 @@ impl CopyArgs {
     pub(crate) fn limit(&self) -> Option<u64> {
         // scp's kbit has 1024 bits.
         let kbit = self.limit_kbit.map(|kbit| kbit * 1024 / 8);
-        self.limit.map(Rate::bytes).or(kbit)
+        self.limit.map(RateLimitArg::bytes).or(kbit)
     }
 }
 
@@ -654,17 +660,19 @@ fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<FlagI
         return None;
     }
     let times = match flag.takes {
-        ValueKind::Repeats => matches.get_count(&id),
+        FlagValueKind::Repeats => matches.get_count(&id),
         _ => 1,
     };
     let values = match flag.takes {
-        ValueKind::Nothing | ValueKind::Repeats => Vec::new(),
-        ValueKind::Value(_) | ValueKind::Values(_) | ValueKind::OptionalValue(_) => matches
-            .get_many::<OsString>(&id)
-            .unwrap_or_default()
-            .cloned()
-            .collect(),
-        ValueKind::Choice(..) | ValueKind::OptionalChoice(..) => matches
+        FlagValueKind::Nothing | FlagValueKind::Repeats => Vec::new(),
+        FlagValueKind::Value(_) | FlagValueKind::Values(_) | FlagValueKind::OptionalValue(_) => {
+            matches
+                .get_many::<OsString>(&id)
+                .unwrap_or_default()
+                .cloned()
+                .collect()
+        }
+        FlagValueKind::Choice(..) | FlagValueKind::OptionalChoice(..) => matches
             .get_many::<String>(&id)
             .unwrap_or_default()
             .map(OsString::from)
@@ -703,7 +711,7 @@ fn usage_of(subcommand: &str, line: &str, what: &str) -> UsageError {
 
 /// Parses a line whose words are separated by blanks.
 #[cfg(test)]
-fn parse_line(line: &str) -> Result<LowArgs, String> {
+fn parse_line(line: &str) -> Result<ParsedCommandLine, String> {
     let words = line.split(' ').map(OsString::from);
     parse(words, clap::ColorChoice::Never).map_err(|UsageError(why)| why)
 }

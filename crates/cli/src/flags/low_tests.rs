@@ -4,7 +4,7 @@ use crate::flags::flag::ScpCompatibility;
 fn cp(args: &[&str]) -> Result<CopyArgs, String> {
     let words = ["longhaul", "cp"].iter().chain(args).map(OsString::from);
     match parse(words, clap::ColorChoice::Never) {
-        Ok(LowArgs::Copy(args)) => Ok(*args),
+        Ok(ParsedCommandLine::Copy(args)) => Ok(*args),
         Ok(other) => panic!("not a copy: {other:?}"),
         Err(UsageError(text)) => Err(text),
     }
@@ -79,8 +79,8 @@ fn flags_may_follow_operands_until_a_double_dash() {
 #[test]
 fn relaying_hosts_are_a_list_or_auto() {
     let through = |args: &[&str]| cp(&[args, &["a", "h:b"]].concat()).map(|args| args.via);
-    assert_eq!(through(&["--via", "auto"]), Ok(Some(Via::Auto)));
-    let Ok(Some(Via::Through(hosts))) = through(&["--via=u@g:2222,[2001:db8::1]:22"]) else {
+    assert_eq!(through(&["--via", "auto"]), Ok(Some(ViaHosts::Auto)));
+    let Ok(Some(ViaHosts::Through(hosts))) = through(&["--via=u@g:2222,[2001:db8::1]:22"]) else {
         panic!("a list of hosts");
     };
     let shown: Vec<String> = hosts.iter().map(ToString::to_string).collect();
@@ -106,23 +106,26 @@ fn relaying_hosts_are_a_list_or_auto() {
 #[test]
 fn the_last_of_a_repeated_flag_counts() {
     let args = cp(&["-P", "1", "-P", "2", "-r", "-r", "-4", "-6", "a", "b:"]).unwrap();
-    assert_eq!((args.port, args.family), (Some(2), Family::V6));
-    assert_eq!(cp(&["-6", "-4", "a", "b:"]).unwrap().family, Family::V4);
+    assert_eq!((args.port, args.family), (Some(2), AddressFamilyArg::V6));
+    assert_eq!(
+        cp(&["-6", "-4", "a", "b:"]).unwrap().family,
+        AddressFamilyArg::V4
+    );
     let args = cp(&["-i", "k1", "-i", "k2", "a", "b:"]).unwrap();
     assert_eq!(args.identities, [PathBuf::from("k1"), PathBuf::from("k2")]);
 }
 
 #[test]
 fn progress_alone_means_always_and_takes_no_operand() {
-    assert_eq!(cp(&["a", "b:"]).unwrap().progress, When::Auto);
+    assert_eq!(cp(&["a", "b:"]).unwrap().progress, TerminalSetting::Auto);
     let args = cp(&["--progress", "never", "b:"]).unwrap();
     assert_eq!(
         (args.progress, args.sources),
-        (When::Always, vec!["never".into()])
+        (TerminalSetting::Always, vec!["never".into()])
     );
     assert_eq!(
         cp(&["--progress=never", "a", "b:"]).unwrap().progress,
-        When::Never
+        TerminalSetting::Never
     );
     assert!(cp(&["--progress=often", "a", "b:"]).is_err());
 }
@@ -208,7 +211,7 @@ fn values_that_cannot_be_are_named() {
 #[test]
 fn a_letter_and_a_digit_are_no_port() {
     let args = cp(&["-p4", "a", "b:"]).unwrap();
-    assert!(args.preserve && args.family == Family::V4);
+    assert!(args.preserve && args.family == AddressFamilyArg::V4);
     assert_eq!(
         cp(&["-r", "--", "-p2222", "b:"]).unwrap().sources,
         ["-p2222"]
@@ -222,7 +225,7 @@ fn operands_need_not_be_unicode() {
     let name = OsString::from_vec(b"\xff\n".to_vec());
     let words = ["longhaul".into(), "cp".into(), name.clone(), "h:".into()];
     match parse(words, clap::ColorChoice::Never) {
-        Ok(LowArgs::Copy(args)) => assert_eq!(args.sources, [name]),
+        Ok(ParsedCommandLine::Copy(args)) => assert_eq!(args.sources, [name]),
         other => panic!("{other:?}"),
     }
 }
@@ -230,7 +233,7 @@ fn operands_need_not_be_unicode() {
 fn lab(args: &[&str]) -> Result<LabArgs, String> {
     let words = ["longhaul", "lab"].iter().chain(args).map(OsString::from);
     match parse(words, clap::ColorChoice::Never) {
-        Ok(LowArgs::Lab(args)) => Ok(*args),
+        Ok(ParsedCommandLine::Lab(args)) => Ok(*args),
         Ok(other) => panic!("not a lab: {other:?}"),
         Err(UsageError(text)) => Err(text),
     }

@@ -2,7 +2,7 @@ use std::str::FromStr;
 
 /// A rate limit in bytes a second, from 1 to [`MOST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rate(u64);
+pub(crate) struct RateLimitArg(u64);
 
 /// The highest rate limit: a terabyte a second.
 const MOST: u64 = 1_000_000_000_000;
@@ -30,14 +30,14 @@ const UNITS: &[(&str, f64)] = &[
     ("Gbit", 1e9),
 ];
 
-impl Rate {
+impl RateLimitArg {
     /// The rate in bytes a second.
     pub(crate) fn bytes(self) -> u64 {
         self.0
     }
 }
 
-impl FromStr for Rate {
+impl FromStr for RateLimitArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -88,7 +88,11 @@ mod tests {
             ("8000", 8000),
             ("1000GB", MOST),
         ] {
-            assert_eq!(text.parse::<Rate>().unwrap().bytes(), bytes, "{text}");
+            assert_eq!(
+                text.parse::<RateLimitArg>().unwrap().bytes(),
+                bytes,
+                "{text}"
+            );
         }
     }
 
@@ -96,15 +100,15 @@ mod tests {
     #[test]
     fn a_low_rate_without_a_unit_is_refused() {
         for text in ["10", "999", "1.5", "10/s"] {
-            let error = text.parse::<Rate>().unwrap_err();
+            let error = text.parse::<RateLimitArg>().unwrap_err();
             let bare = text.trim_end_matches("/s");
             assert!(
                 error.contains(&format!("write {bare}kB")),
                 "{text}: {error}"
             );
         }
-        assert_eq!("1000".parse::<Rate>().unwrap().bytes(), 1000);
-        assert_eq!("10B".parse::<Rate>().unwrap().bytes(), 10);
+        assert_eq!("1000".parse::<RateLimitArg>().unwrap().bytes(), 1000);
+        assert_eq!("10B".parse::<RateLimitArg>().unwrap().bytes(), 10);
     }
 
     #[test]
@@ -126,9 +130,9 @@ mod tests {
             "10TB",
             "10MB/min",
         ] {
-            assert!(text.parse::<Rate>().is_err(), "{text}");
+            assert!(text.parse::<RateLimitArg>().is_err(), "{text}");
         }
-        let error = "10Mb".parse::<Rate>().unwrap_err();
+        let error = "10Mb".parse::<RateLimitArg>().unwrap_err();
         assert!(error.contains("Mbit") && error.contains("MB"), "{error}");
     }
 }

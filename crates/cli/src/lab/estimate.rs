@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::PathSpec;
 use lab::path::TcpBuffers;
-use schedule::{Direction, MOST_AT_START, StartModel};
+use schedule::{CopyTimeModel, MOST_AT_START, TransferDirection};
 
 use crate::output::units;
 
@@ -34,15 +34,15 @@ pub(super) fn table(path: &PathSpec, bytes: u64) -> String {
         "seconds",
         "with one",
     );
-    for direction in [Direction::Up, Direction::Down] {
+    for direction in [TransferDirection::Up, TransferDirection::Down] {
         for known in [false, true] {
             let model = model(path, bytes, direction, known);
             let connections = model.connections(MOST_AT_START);
             text.push_str(&format!(
                 "{:<6}{:<9}{connections:>12}{:>9.2}{:>10.2}\n",
                 match direction {
-                    Direction::Up => "up",
-                    Direction::Down => "down",
+                    TransferDirection::Up => "up",
+                    TransferDirection::Down => "down",
                 },
                 match known {
                     true => "known",
@@ -56,16 +56,16 @@ pub(super) fn table(path: &PathSpec, bytes: u64) -> String {
     text
 }
 
-fn model(path: &PathSpec, bytes: u64, direction: Direction, known: bool) -> StartModel {
+fn model(path: &PathSpec, bytes: u64, direction: TransferDirection, known: bool) -> CopyTimeModel {
     let rate = match direction {
-        Direction::Up => path.rate[0],
-        Direction::Down => path.rate[1],
+        TransferDirection::Up => path.rate[0],
+        TransferDirection::Down => path.rate[1],
     };
     let buffer = match path.tcp {
         Some(TcpBuffers::Tuned) => 128.0 * 1_048_576.0,
         Some(TcpBuffers::Stock | TcpBuffers::StockSince616) | None => 4.0 * 1_048_576.0,
     };
-    StartModel {
+    CopyTimeModel {
         direction,
         bytes,
         rtt: path.rtt,

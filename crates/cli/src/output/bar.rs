@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::output::snapshot::Snapshot;
+use crate::output::snapshot::ProgressSnapshot;
 
 /// Columns of the bar.
 const BAR: usize = 20;
@@ -11,7 +11,7 @@ const LEAST_BAR: usize = 8;
 
 /// The lines of the display for a terminal with `columns`: the current file, and the progress of
 /// the copy.
-pub(crate) fn of_copy(snapshot: &Snapshot, columns: usize) -> Vec<String> {
+pub(crate) fn of_copy(snapshot: &ProgressSnapshot, columns: usize) -> Vec<String> {
     let room = room(columns);
     let part = snapshot.bytes_done as f64 / snapshot.bytes_total.max(snapshot.bytes_done) as f64;
     let line = with_bar(part, snapshot.counts_from_long_to_short(), room);
@@ -100,12 +100,12 @@ fn end_of(text: &str, room: usize) -> String {
 mod tests {
     use std::time::Duration;
 
-    use transfer::report::Name;
+    use transfer::report::EscapedName;
 
     use super::*;
 
-    fn large() -> Snapshot {
-        Snapshot {
+    fn large() -> ProgressSnapshot {
+        ProgressSnapshot {
             bytes_done: 123_456_789_012,
             bytes_total: 987_654_321_098,
             files_done: 123_456,
@@ -113,8 +113,10 @@ mod tests {
             totals_final: true,
             rate: 123_000_000,
             remaining: Some(Duration::from_secs(36_000)),
-            current: Some(Name("a/very/long/path/\u{6f22}\u{5b57}/file.tar.gz".into())),
-            ..Snapshot::default()
+            current: Some(EscapedName(
+                "a/very/long/path/\u{6f22}\u{5b57}/file.tar.gz".into(),
+            )),
+            ..ProgressSnapshot::default()
         }
     }
 
@@ -122,11 +124,11 @@ mod tests {
     /// behind.
     #[test]
     fn no_line_is_wider_than_the_terminal() {
-        let growing = Snapshot {
+        let growing = ProgressSnapshot {
             totals_final: false,
             ..large()
         };
-        for snapshot in [Snapshot::default(), large(), growing] {
+        for snapshot in [ProgressSnapshot::default(), large(), growing] {
             for columns in 0..=200 {
                 for line in of_copy(&snapshot, columns) {
                     assert!(width(&line) < columns.max(1), "{columns}: {line}");

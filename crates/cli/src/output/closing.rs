@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 
 use transfer::report::{
-    FarEnd, FarEndDepth, HostResult, HostWay, HostWayKind, Outcome, Summary, Verified,
+    CopyOutcome, CopySummary, FarEndServer, HostCopyRoute, HostCopyRouteKind, HostResult,
+    ServerMode, VerifyResult,
 };
 
 use crate::output::units;
 use schedule::FileState;
 
 /// The closing line, without prefix.
-pub(crate) fn line(summary: &Summary) -> String {
+pub(crate) fn line(summary: &CopySummary) -> String {
     let mut text = String::new();
-    if summary.outcome == Outcome::Interrupted {
+    if summary.outcome == CopyOutcome::Interrupted {
         text.push_str("interrupted: ");
     }
     text.push_str(&format!("copied {}", units::files(summary.files)));
@@ -58,7 +59,7 @@ pub(crate) fn line(summary: &Summary) -> String {
         text.push_str(&format!(", {} failed", summary.failed));
     }
     if !summary.hosts.is_empty() {
-        let complete = |host: &&HostResult| host.outcome == Outcome::Complete;
+        let complete = |host: &&HostResult| host.outcome == CopyOutcome::Complete;
         let whole = summary.hosts.iter().filter(complete).count();
         text.push_str(&format!(
             "; {whole} of {} hosts complete",
@@ -75,15 +76,15 @@ pub(crate) fn line(summary: &Summary) -> String {
 }
 
 /// The way of the data between two hosts, without the reason.
-pub(crate) fn way(way: &HostWay) -> String {
+pub(crate) fn way(way: &HostCopyRoute) -> String {
     match (way.kind, &way.address) {
-        (HostWayKind::Direct, Some(address)) => {
+        (HostCopyRouteKind::Direct, Some(address)) => {
             format!("directly between the hosts, source at {address}")
         }
-        (HostWayKind::Direct, None) => "directly between the hosts".to_owned(),
-        (HostWayKind::ThroughHere, _) => "through this machine".to_owned(),
-        (HostWayKind::Chain, _) => "passed on from host to host".to_owned(),
-        (HostWayKind::Star, _) => "from this machine to each host".to_owned(),
+        (HostCopyRouteKind::Direct, None) => "directly between the hosts".to_owned(),
+        (HostCopyRouteKind::ThroughHere, _) => "through this machine".to_owned(),
+        (HostCopyRouteKind::Chain, _) => "passed on from host to host".to_owned(),
+        (HostCopyRouteKind::Star, _) => "from this machine to each host".to_owned(),
     }
 }
 
@@ -105,13 +106,13 @@ pub(crate) fn relayed(ways: &BTreeMap<String, Option<String>>) -> Option<String>
 
 /// Suggests how to continue a run that did not copy everything. `completing` is the command for the
 /// hosts that failed, if others did not.
-pub(crate) fn next_step(summary: &Summary, completing: Option<&str>) -> Option<String> {
+pub(crate) fn next_step(summary: &CopySummary, completing: Option<&str>) -> Option<String> {
     if let Some(command) = completing {
         return Some(format!("to complete the other hosts: {command}"));
     }
     let stopped = matches!(
         summary.outcome,
-        Outcome::Interrupted | Outcome::NoConnection(_) | Outcome::Misconfigured(_)
+        CopyOutcome::Interrupted | CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_)
     );
     // A run that ended with failures alone fails again in the same way, unless a part of a file
     // waits for its rest.
@@ -125,7 +126,7 @@ pub(crate) fn next_step(summary: &Summary, completing: Option<&str>) -> Option<S
     let unreached = |host: &HostResult| {
         matches!(
             host.outcome,
-            Outcome::NoConnection(_) | Outcome::Interrupted
+            CopyOutcome::NoConnection(_) | CopyOutcome::Interrupted
         )
     };
     if summary.hosts.iter().any(unreached) {
@@ -137,8 +138,8 @@ pub(crate) fn next_step(summary: &Summary, completing: Option<&str>) -> Option<S
 }
 
 /// Names the server at the far ends, if it is more than the stock one or less than expected.
-fn far(summary: &Summary) -> Option<String> {
-    let mut ends: Vec<&FarEnd> = Vec::new();
+fn far(summary: &CopySummary) -> Option<String> {
+    let mut ends: Vec<&FarEndServer> = Vec::new();
     for end in &summary.far_ends {
         // Both ends of a copy within one host are that host.
         if !ends.contains(&end) {
@@ -150,15 +151,15 @@ fn far(summary: &Summary) -> Option<String> {
     let said = ends.into_iter().filter_map(|far| {
         let software = far.software.as_deref().unwrap_or_default();
         let what = match (far.depth, &far.reason) {
-            (FarEndDepth::Direct, _) => format!("directly to longhaul {software} at the far end"),
-            (FarEndDepth::Exec, Some(reason)) if far.less => {
+            (ServerMode::Direct, _) => format!("directly to longhaul {software} at the far end"),
+            (ServerMode::Exec, Some(reason)) if far.less => {
                 format!(
                     "by longhaul {software} at the far end, without a direct connection: \
                      {reason}"
                 )
             }
-            (FarEndDepth::Exec, _) => format!("by longhaul {software} at the far end"),
-            (FarEndDepth::Stock, Some(reason)) if far.less => {
+            (ServerMode::Exec, _) => format!("by longhaul {software} at the far end"),
+            (ServerMode::Stock, Some(reason)) if far.less => {
                 format!("by the server's own SFTP server: {reason}")
             }
             _ => return None,
@@ -229,7 +230,7 @@ fn quoted(word: &OsStr) -> String {
 }
 
 /// The strongest state that all copied files are known to have reached.
-fn claim(summary: &Summary) -> Option<&'static str> {
+fn claim(summary: &CopySummary) -> Option<&'static str> {
     match (summary.state?, summary.synced) {
         (FileState::Renamed, true) => Some("synced and renamed"),
         (FileState::Renamed, false) => Some("written and renamed"),
@@ -240,7 +241,7 @@ fn claim(summary: &Summary) -> Option<&'static str> {
 }
 
 /// Describes how files were verified, and the limits of that proof.
-fn proof(summary: &Summary, verified: &Verified) -> String {
+fn proof(summary: &CopySummary, verified: &VerifyResult) -> String {
     let mut text = match verified.files == summary.files {
         true => "verified".to_owned(),
         false => format!("{} verified", verified.files),
@@ -278,8 +279,8 @@ fn proof(summary: &Summary, verified: &Verified) -> String {
 mod tests {
     use std::time::Duration;
 
-    use transfer::report::Name;
-    use transfer::sums::Algorithm;
+    use transfer::report::EscapedName;
+    use transfer::sums::SumAlgorithm;
 
     use super::*;
 
@@ -321,13 +322,13 @@ mod tests {
         }
     }
 
-    fn three() -> Summary {
-        Summary {
+    fn three() -> CopySummary {
+        CopySummary {
             files: 3,
             bytes: 1_204_000_000,
             state: Some(FileState::Renamed),
             elapsed: Duration::from_millis(12_300),
-            ..Summary::default()
+            ..CopySummary::default()
         }
     }
 
@@ -356,7 +357,7 @@ mod tests {
             line(&three()),
             "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), written and renamed"
         );
-        let synced = Summary {
+        let synced = CopySummary {
             synced: true,
             ..three()
         };
@@ -364,7 +365,7 @@ mod tests {
             line(&synced),
             "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), synced and renamed"
         );
-        let inplace = Summary {
+        let inplace = CopySummary {
             state: Some(FileState::Closed),
             ..three()
         };
@@ -372,7 +373,7 @@ mod tests {
             line(&inplace),
             "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), written"
         );
-        let less = Summary {
+        let less = CopySummary {
             state: Some(FileState::Written),
             ..three()
         };
@@ -381,32 +382,32 @@ mod tests {
 
     #[test]
     fn what_served_is_said_where_it_is_not_the_usual() {
-        let with = |far: FarEnd| {
-            line(&Summary {
+        let with = |far: FarEndServer| {
+            line(&CopySummary {
                 far_ends: vec![far],
                 ..three()
             })
         };
-        let stock = FarEnd {
+        let stock = FarEndServer {
             reason: Some("longhaul was not found at the far end".to_owned()),
-            ..FarEnd::default()
+            ..FarEndServer::default()
         };
         assert!(with(stock.clone()).ends_with("renamed"));
-        let less = FarEnd {
+        let less = FarEndServer {
             less: true,
             ..stock.clone()
         };
         let said =
             "renamed; by the server's own SFTP server: longhaul was not found at the far end";
         assert!(with(less).ends_with(said));
-        let exec = FarEnd {
-            host: Name(b"h".to_vec()),
-            depth: FarEndDepth::Exec,
+        let exec = FarEndServer {
+            host: EscapedName(b"h".to_vec()),
+            depth: ServerMode::Exec,
             software: Some("0.1.0".to_owned()),
-            ..FarEnd::default()
+            ..FarEndServer::default()
         };
         assert!(with(exec.clone()).ends_with("renamed; by longhaul 0.1.0 at the far end"));
-        let two = Summary {
+        let two = CopySummary {
             far_ends: vec![stock, exec],
             ..three()
         };
@@ -415,15 +416,15 @@ mod tests {
 
     #[test]
     fn what_verifying_does_not_prove_is_said() {
-        let program = Verified {
+        let program = VerifyResult {
             files: 3,
             program: Some("xxhsum".to_owned()),
-            algorithm: Some(Algorithm::Xxh128),
-            ..Verified::default()
+            algorithm: Some(SumAlgorithm::Xxh128),
+            ..VerifyResult::default()
         };
-        let ending = |verified: Verified| {
+        let ending = |verified: VerifyResult| {
             let verified = Some(verified);
-            let said = line(&Summary {
+            let said = line(&CopySummary {
                 verified,
                 ..three()
             });
@@ -436,7 +437,7 @@ mod tests {
                  the page cache, not from disk"
             )
         );
-        let back = Verified {
+        let back = VerifyResult {
             files: 2,
             repaired: 1,
             read_back: 2,
@@ -456,17 +457,17 @@ mod tests {
 
     #[test]
     fn empty_and_small_copies() {
-        let empty = Summary {
+        let empty = CopySummary {
             files: 1,
             state: Some(FileState::Renamed),
             elapsed: Duration::from_millis(490),
-            ..Summary::default()
+            ..CopySummary::default()
         };
         assert_eq!(
             line(&empty),
             "copied 1 file, 0 B in 0.49 s, written and renamed"
         );
-        let tree = Summary {
+        let tree = CopySummary {
             files: 0,
             directories: 1,
             symlinks: 2,
@@ -481,8 +482,8 @@ mod tests {
 
     #[test]
     fn what_was_not_copied_is_counted() {
-        let summary = Summary {
-            outcome: Outcome::Partial,
+        let summary = CopySummary {
+            outcome: CopyOutcome::Partial,
             excluded: 1,
             failed: 4,
             ..three()
@@ -509,13 +510,13 @@ mod tests {
     /// A copy within one host named its server twice, and its host each time.
     #[test]
     fn a_host_that_is_both_ends_is_named_once() {
-        let exec = FarEnd {
-            host: Name(b"h".to_vec()),
-            depth: FarEndDepth::Exec,
+        let exec = FarEndServer {
+            host: EscapedName(b"h".to_vec()),
+            depth: ServerMode::Exec,
             software: Some("0.1.0".to_owned()),
-            ..FarEnd::default()
+            ..FarEndServer::default()
         };
-        let both = Summary {
+        let both = CopySummary {
             far_ends: vec![exec.clone(), exec],
             ..three()
         };
@@ -526,14 +527,14 @@ mod tests {
     /// failed.
     #[test]
     fn a_run_that_would_fail_again_is_not_to_be_resumed() {
-        let failed = Summary {
-            outcome: Outcome::Partial,
+        let failed = CopySummary {
+            outcome: CopyOutcome::Partial,
             failed: 1,
-            journal: Some(Name(b"j".to_vec())),
-            ..Summary::default()
+            journal: Some(EscapedName(b"j".to_vec())),
+            ..CopySummary::default()
         };
         assert_eq!(next_step(&failed, None), None);
-        let full = Summary {
+        let full = CopySummary {
             unfinished: 1,
             ..failed
         };
@@ -543,8 +544,8 @@ mod tests {
 
     #[test]
     fn an_interrupted_run_says_so() {
-        let summary = Summary {
-            outcome: Outcome::Interrupted,
+        let summary = CopySummary {
+            outcome: CopyOutcome::Interrupted,
             ..three()
         };
         assert!(line(&summary).starts_with("interrupted: copied 3 files"));
@@ -553,11 +554,11 @@ mod tests {
     /// Regression: Ctrl-C after 99 MB of one file reported that nothing had been copied.
     #[test]
     fn what_had_gone_of_unfinished_files_is_said() {
-        let summary = Summary {
-            outcome: Outcome::Interrupted,
+        let summary = CopySummary {
+            outcome: CopyOutcome::Interrupted,
             unfinished: 99_000_000,
             elapsed: Duration::from_secs(10),
-            ..Summary::default()
+            ..CopySummary::default()
         };
         assert_eq!(
             line(&summary),
@@ -565,8 +566,8 @@ mod tests {
         );
         let again = next_step(&summary, None).unwrap_or_default();
         assert!(again.contains("the same command"), "{again}");
-        let kept = Summary {
-            journal: Some(Name(b"j".to_vec())),
+        let kept = CopySummary {
+            journal: Some(EscapedName(b"j".to_vec())),
             ..summary
         };
         let again = next_step(&kept, None).unwrap_or_default();

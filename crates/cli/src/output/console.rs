@@ -19,7 +19,7 @@ const COLUMNS: usize = 80;
 /// Standard error, shared by all writers.
 pub(crate) struct Console {
     colors: bool,
-    bar: Mutex<Bar>,
+    bar: Mutex<ProgressDisplay>,
     // Held while the user is asked: several hosts may ask.
     asking: Mutex<()>,
     // The terminal for prompts with its initial settings; a password prompt switches echo off.
@@ -27,7 +27,7 @@ pub(crate) struct Console {
 }
 
 #[derive(Default)]
-struct Bar {
+struct ProgressDisplay {
     // Lines of the display now on the terminal.
     lines: Vec<String>,
     // Number of holders that keep the display away.
@@ -38,10 +38,10 @@ struct Bar {
 }
 
 /// Keeps the display off the terminal during a prompt, until it is dropped.
-pub(crate) struct BarPause<'a>(&'a Console);
+pub(crate) struct ProgressDisplayPause<'a>(&'a Console);
 
 /// Marks a host as being connected to, until it is dropped.
-pub(crate) struct Connecting<'a> {
+pub(crate) struct ConnectingIndicator<'a> {
     console: &'a Console,
     number: u64,
 }
@@ -107,12 +107,12 @@ impl Console {
     }
 
     /// Marks a host as being connected to until the value is dropped.
-    pub(crate) fn connecting(&self, host: String) -> Connecting<'_> {
+    pub(crate) fn connecting(&self, host: String) -> ConnectingIndicator<'_> {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
         state.connecting.insert(number, (host, Instant::now()));
-        Connecting {
+        ConnectingIndicator {
             console: self,
             number,
         }
@@ -124,11 +124,11 @@ impl Console {
     }
 
     /// Removes the display from the terminal until the value is dropped.
-    pub(crate) fn hold(&self) -> BarPause<'_> {
+    pub(crate) fn hold(&self) -> ProgressDisplayPause<'_> {
         let mut state = self.lock();
         state.clear();
         state.held += 1;
-        BarPause(self)
+        ProgressDisplayPause(self)
     }
 
     /// Waits until no other question is on the terminal, and keeps others away until the value is
@@ -152,19 +152,19 @@ impl Console {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Bar> {
+    fn lock(&self) -> MutexGuard<'_, ProgressDisplay> {
         self.bar.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for BarPause<'_> {
+impl Drop for ProgressDisplayPause<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.held = state.held.saturating_sub(1);
     }
 }
 
-impl Drop for Connecting<'_> {
+impl Drop for ConnectingIndicator<'_> {
     fn drop(&mut self) {
         let mut state = self.console.lock();
         state.connecting.remove(&self.number);
@@ -173,7 +173,7 @@ impl Drop for Connecting<'_> {
     }
 }
 
-impl Bar {
+impl ProgressDisplay {
     fn clear(&mut self) {
         erase(&std::mem::take(&mut self.lines));
     }

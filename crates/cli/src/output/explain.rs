@@ -5,19 +5,19 @@ use transfer::copy::DeltaUse;
 use transfer::detour::WORTH;
 use transfer::escape;
 use transfer::report::{
-    Choice, CipherOrder, Decision, DetourWhy, FarEnd, FarEndDepth, KexGuessKind, Name, Origin,
-    Sample, Verified, ZlibWhy,
+    CipherOrderReason, DataSample, Decision, DecisionOrigin, DecisionSubject, DetourReason,
+    EscapedName, FarEndServer, KexGuessKind, ServerMode, VerifyResult, ZlibReason,
 };
 
 use crate::output::closing;
 use crate::output::limiter::lanes;
 use crate::output::units;
-use schedule::{PackingMode, TrialResult};
+use schedule::{CompressionMode, TrialResult};
 
 /// The `decision` event.
 #[derive(Debug, Serialize)]
 pub(crate) struct DecisionEvent {
-    host: Option<Name>,
+    host: Option<EscapedName>,
     what: &'static str,
     choice: String,
     from: &'static str,
@@ -30,16 +30,16 @@ impl DecisionEvent {
     pub(crate) fn new(decision: &Decision) -> Self {
         let (what, choice) = chosen(&decision.choice);
         let (from, source, age) = match &decision.origin {
-            Origin::Default => ("default", None, None),
-            Origin::Flag(flag) => ("flag", Some((*flag).to_owned()), None),
-            Origin::Config(file) => {
+            DecisionOrigin::Default => ("default", None, None),
+            DecisionOrigin::Flag(flag) => ("flag", Some((*flag).to_owned()), None),
+            DecisionOrigin::Config(file) => {
                 let file = file.as_ref().map(|f| escape::path(f).to_string());
                 let file = file.unwrap_or_else(|| "ssh_config".to_owned());
                 ("config", Some(file), None)
             }
-            Origin::Memory(age) => ("memory", None, Some(age.as_secs())),
-            Origin::Measured => ("measured", None, None),
-            Origin::Peer => ("peer", None, None),
+            DecisionOrigin::Memory(age) => ("memory", None, Some(age.as_secs())),
+            DecisionOrigin::Measured => ("measured", None, None),
+            DecisionOrigin::Peer => ("peer", None, None),
         };
         Self {
             host: decision.host.clone(),
@@ -84,39 +84,39 @@ fn known_for(seconds: u64) -> String {
 }
 
 /// The subject of a decision, and the choice.
-fn chosen(choice: &Choice) -> (&'static str, String) {
+fn chosen(choice: &DecisionSubject) -> (&'static str, String) {
     match choice {
-        Choice::Cipher { name, .. } => ("cipher", name.clone()),
-        Choice::KeyExchange { name, .. } => ("key exchange", name.clone()),
-        Choice::Zlib { on: true, .. } => ("zlib", "on".to_owned()),
-        Choice::Zlib { on: false, .. } => ("zlib", "off".to_owned()),
-        Choice::Zstd {
+        DecisionSubject::Cipher { name, .. } => ("cipher", name.clone()),
+        DecisionSubject::KeyExchange { name, .. } => ("key exchange", name.clone()),
+        DecisionSubject::Zlib { on: true, .. } => ("zlib", "on".to_owned()),
+        DecisionSubject::Zlib { on: false, .. } => ("zlib", "off".to_owned()),
+        DecisionSubject::Zstd {
             tried,
             became,
             moved,
             ..
         } => ("zstd", zstd(*tried, *became, *moved)),
-        Choice::FarEnd(far) => ("far end", far_end(far)),
-        Choice::Lanes {
+        DecisionSubject::FarEnd(far) => ("far end", far_end(far)),
+        DecisionSubject::Lanes {
             connections,
             channels,
             ..
         } => ("connections", lanes(*connections, *channels)),
-        Choice::Dscp(0) => ("DSCP", "none".to_owned()),
-        Choice::Dscp(mark) => ("DSCP", mark.to_string()),
-        Choice::Congestion { name, .. } => {
+        DecisionSubject::Dscp(0) => ("DSCP", "none".to_owned()),
+        DecisionSubject::Dscp(mark) => ("DSCP", mark.to_string()),
+        DecisionSubject::Congestion { name, .. } => {
             let own = || "the system's default".to_owned();
             ("congestion control", name.clone().unwrap_or_else(own))
         }
-        Choice::Files { cut, whole, .. } => ("files", files(*cut, *whole)),
-        Choice::Delta { mode, reused } => ("delta", delta(*mode, *reused)),
-        Choice::HostWay(way) => ("way", closing::way(way)),
-        Choice::Detour { through, .. } => {
+        DecisionSubject::Files { cut, whole, .. } => ("files", files(*cut, *whole)),
+        DecisionSubject::Delta { mode, reused } => ("delta", delta(*mode, *reused)),
+        DecisionSubject::HostWay(way) => ("way", closing::way(way)),
+        DecisionSubject::Detour { through, .. } => {
             let direct = || "the direct way".to_owned();
             let relayed = |hosts: &String| format!("through {}", escape::name(hosts.as_bytes()));
             ("via", through.as_ref().map_or_else(direct, relayed))
         }
-        Choice::Verify(verified) => ("verify", verify(verified.as_ref())),
+        DecisionSubject::Verify(verified) => ("verify", verify(verified.as_ref())),
     }
 }
 
@@ -132,13 +132,13 @@ fn zstd(tried: u64, became: u64, moved: u64) -> String {
     }
 }
 
-fn far_end(far: &FarEnd) -> String {
+fn far_end(far: &FarEndServer) -> String {
     let software = far.software.as_deref().unwrap_or_default();
     match far.depth {
-        FarEndDepth::Stock => "the server's own SFTP server".to_owned(),
-        FarEndDepth::Exec => format!("longhaul {software}, started through the SSH server"),
-        FarEndDepth::Direct => format!("longhaul {software}, over direct connections"),
-        FarEndDepth::Server => "longhaul is the SSH server".to_owned(),
+        ServerMode::Stock => "the server's own SFTP server".to_owned(),
+        ServerMode::Exec => format!("longhaul {software}, started through the SSH server"),
+        ServerMode::Direct => format!("longhaul {software}, over direct connections"),
+        ServerMode::Server => "longhaul is the SSH server".to_owned(),
     }
 }
 
@@ -159,7 +159,7 @@ fn delta(mode: DeltaUse, reused: u64) -> String {
     }
 }
 
-fn verify(verified: Option<&Verified>) -> String {
+fn verify(verified: Option<&VerifyResult>) -> String {
     let program = verified.and_then(|v| v.program.as_ref().zip(v.algorithm));
     match (program, verified) {
         (Some((program, algorithm)), _) => {
@@ -171,34 +171,34 @@ fn verify(verified: Option<&Verified>) -> String {
 }
 
 /// The evidence for a decision.
-fn evidence(choice: &Choice) -> String {
+fn evidence(choice: &DecisionSubject) -> String {
     match choice {
-        Choice::Cipher { name, order } => order_of_ciphers(name, order),
-        Choice::KeyExchange { guess, .. } => match guess {
+        DecisionSubject::Cipher { name, order } => order_of_ciphers(name, order),
+        DecisionSubject::KeyExchange { guess, .. } => match guess {
             KexGuessKind::Remembered => "guessed, because the server chose it last time",
             KexGuessKind::ByVersion => "guessed from the server's version",
             KexGuessKind::No => "not guessed, or guessed wrongly",
         }
         .to_owned(),
-        Choice::Zlib { why, .. } => zlib(why),
-        Choice::Zstd { pack, tried, .. } => match (pack, tried) {
-            (PackingMode::Always, _) => "block by block, where it makes data smaller",
-            (PackingMode::Never, _) => "it was turned off",
-            (PackingMode::Auto, 0) => {
+        DecisionSubject::Zlib { why, .. } => zlib(why),
+        DecisionSubject::Zstd { pack, tried, .. } => match (pack, tried) {
+            (CompressionMode::Always, _) => "block by block, where it makes data smaller",
+            (CompressionMode::Never, _) => "it was turned off",
+            (CompressionMode::Auto, 0) => {
                 "the path is as fast as the compression, or no data was suitable"
             }
-            (PackingMode::Auto, _) => {
+            (CompressionMode::Auto, _) => {
                 "the path is long, or trials with and without it showed that it pays"
             }
         }
         .to_owned(),
-        Choice::FarEnd(far) => match (&far.reason, far.depth) {
+        DecisionSubject::FarEnd(far) => match (&far.reason, far.depth) {
             (Some(reason), _) => reason.clone(),
-            (None, FarEndDepth::Stock) => "no other server was requested".to_owned(),
-            (None, FarEndDepth::Server) => "its version string or its extensions say so".to_owned(),
+            (None, ServerMode::Stock) => "no other server was requested".to_owned(),
+            (None, ServerMode::Server) => "its version string or its extensions say so".to_owned(),
             (None, _) => "longhaul answered there".to_owned(),
         },
-        Choice::Lanes {
+        DecisionSubject::Lanes {
             limiter,
             tried,
             learned,
@@ -214,18 +214,20 @@ fn evidence(choice: &Choice) -> String {
                 false => all.join("; "),
             }
         }
-        Choice::Dscp(0) => "some networks slow marked packets down".to_owned(),
-        Choice::Dscp(_) => "packets from this machine carry this mark".to_owned(),
-        Choice::Congestion { losses: true, .. } => {
+        DecisionSubject::Dscp(0) => "some networks slow marked packets down".to_owned(),
+        DecisionSubject::Dscp(_) => "packets from this machine carry this mark".to_owned(),
+        DecisionSubject::Congestion { losses: true, .. } => {
             "packets were lost during the upload, and it does not slow down at each loss".to_owned()
         }
-        Choice::Congestion { .. } => "no losses during an upload called for another".to_owned(),
-        Choice::Files { from, .. } => format!(
+        DecisionSubject::Congestion { .. } => {
+            "no losses during an upload called for another".to_owned()
+        }
+        DecisionSubject::Files { from, .. } => format!(
             "files of {} or more are split if several lanes are possible; one request for a \
              small file needs longhaul at the far end",
             units::size(*from)
         ),
-        Choice::Delta { mode, .. } => match mode {
+        DecisionSubject::Delta { mode, .. } => match mode {
             DeltaUse::Auto => {
                 "used with longhaul at the far end, if an older version exists and sending it \
                  whole takes longer"
@@ -236,23 +238,24 @@ fn evidence(choice: &Choice) -> String {
             DeltaUse::Never => "files are sent whole",
         }
         .to_owned(),
-        Choice::HostWay(way) => way.reason.clone(),
-        Choice::Detour { why, .. } => detour(why),
-        Choice::Verify(verified) => match verified.as_ref().and_then(|v| v.reason.clone()) {
-            Some(reason) => reason,
-            None => {
-                "checksums of the transferred data and of the stored files were compared".to_owned()
+        DecisionSubject::HostWay(way) => way.reason.clone(),
+        DecisionSubject::Detour { why, .. } => detour(why),
+        DecisionSubject::Verify(verified) => {
+            match verified.as_ref().and_then(|v| v.reason.clone()) {
+                Some(reason) => reason,
+                None => "checksums of the transferred data and of the stored files were compared"
+                    .to_owned(),
             }
-        },
+        }
     }
 }
 
-fn detour(why: &DetourWhy) -> String {
+fn detour(why: &DetourReason) -> String {
     let ways = match why {
-        DetourWhy::Given => return "all connections are relayed by these hosts".to_owned(),
-        DetourWhy::NotMeasured(why) => return format!("not measured: {why}"),
-        DetourWhy::Failed(why) => return why.clone(),
-        DetourWhy::Measured(direct, ways) => {
+        DetourReason::Given => return "all connections are relayed by these hosts".to_owned(),
+        DetourReason::NotMeasured(why) => return format!("not measured: {why}"),
+        DetourReason::Failed(why) => return why.clone(),
+        DetourReason::Measured(direct, ways) => {
             let direct = ("direct".to_owned(), direct.clone());
             std::iter::once(direct).chain(ways.iter().cloned())
         }
@@ -275,12 +278,18 @@ fn detour(why: &DetourWhy) -> String {
     )
 }
 
-fn order_of_ciphers(name: &str, order: &CipherOrder) -> String {
+fn order_of_ciphers(name: &str, order: &CipherOrderReason) -> String {
     match order {
-        CipherOrder::Chosen => "the first of the given ones that the server supports".to_owned(),
-        CipherOrder::Instructions(true) => "this processor has instructions for AES".to_owned(),
-        CipherOrder::Instructions(false) => "this processor has no instructions for AES".to_owned(),
-        CipherOrder::Measured {
+        CipherOrderReason::Chosen => {
+            "the first of the given ones that the server supports".to_owned()
+        }
+        CipherOrderReason::Instructions(true) => {
+            "this processor has instructions for AES".to_owned()
+        }
+        CipherOrderReason::Instructions(false) => {
+            "this processor has no instructions for AES".to_owned()
+        }
+        CipherOrderReason::Measured {
             by,
             both_ends,
             rates,
@@ -299,37 +308,37 @@ fn order_of_ciphers(name: &str, order: &CipherOrder) -> String {
     }
 }
 
-fn zlib(why: &ZlibWhy) -> String {
+fn zlib(why: &ZlibReason) -> String {
     match why {
-        ZlibWhy::Set => "as requested".to_owned(),
-        ZlibWhy::Refused => "the server does not support it".to_owned(),
-        ZlibWhy::BlocksInstead => {
+        ZlibReason::Set => "as requested".to_owned(),
+        ZlibReason::Refused => "the server does not support it".to_owned(),
+        ZlibReason::BlocksInstead => {
             "longhaul at the far end compresses block by block instead".to_owned()
         }
-        ZlibWhy::NotAsked => "it cannot help here".to_owned(),
-        ZlibWhy::Failed => "a connection with it failed before".to_owned(),
-        ZlibWhy::PathUnknown => "the rate of the path is not known yet".to_owned(),
-        ZlibWhy::PathFast(rate) => {
+        ZlibReason::NotAsked => "it cannot help here".to_owned(),
+        ZlibReason::Failed => "a connection with it failed before".to_owned(),
+        ZlibReason::PathUnknown => "the rate of the path is not known yet".to_owned(),
+        ZlibReason::PathFast(rate) => {
             format!("the path ({}/s) is faster than zlib", units::size(*rate))
         }
-        ZlibWhy::Unseen => {
+        ZlibReason::Unseen => {
             "the data are at the far end and cannot be sampled beforehand".to_owned()
         }
-        ZlibWhy::Several => {
+        ZlibReason::Several => {
             "with several files, compressed lengths can reveal contents of one through another: \
              --compress=auto allows it"
                 .to_owned()
         }
-        ZlibWhy::Little(total) => {
+        ZlibReason::Little(total) => {
             let total = units::size(*total);
             format!("only {total} to send, and it costs a round trip")
         }
-        ZlibWhy::Looked {
+        ZlibReason::Looked {
             path,
             sample,
             expected,
         } => {
-            let Sample {
+            let DataSample {
                 files, bytes, left, ..
             } = sample;
             format!(
@@ -343,7 +352,7 @@ fn zlib(why: &ZlibWhy) -> String {
                 units::size(*expected),
             )
         }
-        ZlibWhy::Found(row) => format!(
+        ZlibReason::Found(row) => format!(
             "such data moved at {}/s with it and {}/s without in an earlier measurement",
             units::size(row.rate),
             units::size(row.plain)
@@ -371,37 +380,46 @@ mod tests {
 
     use super::*;
 
-    fn line(choice: Choice, origin: Origin) -> String {
+    fn line(choice: DecisionSubject, origin: DecisionOrigin) -> String {
         DecisionEvent::new(&Decision::new(choice, origin)).line(false)
     }
 
     #[test]
     fn decisions_are_sentences_with_their_origin() {
-        let cipher = |order| Choice::Cipher {
+        let cipher = |order| DecisionSubject::Cipher {
             name: "aes128-gcm@openssh.com".to_owned(),
             order,
         };
         assert_eq!(
-            line(cipher(CipherOrder::Instructions(true)), Origin::Default),
+            line(
+                cipher(CipherOrderReason::Instructions(true)),
+                DecisionOrigin::Default
+            ),
             "cipher: aes128-gcm@openssh.com (automatic): this processor has instructions for AES"
         );
         assert_eq!(
-            line(cipher(CipherOrder::Chosen), Origin::Config(None)),
+            line(
+                cipher(CipherOrderReason::Chosen),
+                DecisionOrigin::Config(None)
+            ),
             "cipher: aes128-gcm@openssh.com (from ssh_config): the first of the given ones that \
              the server supports"
         );
         let rates = [("a", 1_000_000), ("aes128-gcm@openssh.com", 2_000_000)];
-        let measured = CipherOrder::Measured {
+        let measured = CipherOrderReason::Measured {
             by: "a test".to_owned(),
             both_ends: false,
             rates: rates.map(|(n, r)| (n.to_owned(), r)).into(),
         };
         assert_eq!(
-            line(cipher(measured), Origin::Memory(Duration::from_secs(7300))),
+            line(
+                cipher(measured),
+                DecisionOrigin::Memory(Duration::from_secs(7300))
+            ),
             "cipher: aes128-gcm@openssh.com (remembered for 2 hours): aes128-gcm@openssh.com 2.0 MB/s, \
              a 1.0 MB/s on this processor, measured by a test"
         );
-        let lanes = Choice::Lanes {
+        let lanes = DecisionSubject::Lanes {
             connections: 4,
             channels: 1,
             limiter: Some(Limiter::Path),
@@ -414,20 +432,20 @@ mod tests {
             learned: None,
         };
         assert_eq!(
-            line(lanes, Origin::Measured),
+            line(lanes, DecisionOrigin::Measured),
             "connections: 4 connections (measured in this run): 4 connections changed the rate \
              by +50 % over 2; limited by the path"
         );
         assert_eq!(
-            line(Choice::Dscp(8), Origin::Flag("--dscp")),
+            line(DecisionSubject::Dscp(8), DecisionOrigin::Flag("--dscp")),
             "DSCP: 8 (from --dscp): packets from this machine carry this mark"
         );
     }
 
     #[test]
     fn the_host_is_named_where_there_are_several() {
-        let mut decision = Decision::new(Choice::Dscp(0), Origin::Default);
-        decision.host = Some(Name(b"h\x07".to_vec()));
+        let mut decision = Decision::new(DecisionSubject::Dscp(0), DecisionOrigin::Default);
+        decision.host = Some(EscapedName(b"h\x07".to_vec()));
         let line = DecisionEvent::new(&decision).line(true);
         assert!(
             line.starts_with("h\\x07: DSCP: none (automatic): "),

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use transfer::report::{Event, Outcome, Summary};
+use transfer::report::{CopyEvent, CopyOutcome, CopySummary};
 
 use crate::output::units;
 
@@ -40,17 +40,17 @@ fn pattern(reason: &str) -> String {
 
 impl FailureCounter {
     /// Counts an event if it is a failure.
-    pub(crate) fn note(&self, event: &Event) {
-        if let Event::Failed { reason, .. } = event {
+    pub(crate) fn note(&self, event: &CopyEvent) {
+        if let CopyEvent::Failed { reason, .. } = event {
             let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             count(&mut counts, reason);
         }
     }
 
     /// Returns one sentence for each failure; with `all`, for each one that the summary has.
-    pub(crate) fn lines(&self, summary: &Summary, all: bool) -> Vec<String> {
+    pub(crate) fn lines(&self, summary: &CopySummary, all: bool) -> Vec<String> {
         let lost = match &summary.outcome {
-            Outcome::NoConnection(reason) | Outcome::Misconfigured(reason) => Some(reason),
+            CopyOutcome::NoConnection(reason) | CopyOutcome::Misconfigured(reason) => Some(reason),
             _ => None,
         };
         // Failures by a lost connection are reported once, not for each file that was in flight.
@@ -113,26 +113,26 @@ fn count(counts: &mut Vec<ReasonCount>, reason: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use transfer::report::{FAILURES_KEPT, Failure, Name};
+    use transfer::report::{EscapedName, FAILURES_KEPT, ItemFailure};
 
     use super::*;
 
-    fn after(reasons: impl Iterator<Item = String>) -> (FailureCounter, Summary) {
+    fn after(reasons: impl Iterator<Item = String>) -> (FailureCounter, CopySummary) {
         let counter = FailureCounter::default();
-        let mut summary = Summary {
-            outcome: Outcome::Partial,
-            ..Summary::default()
+        let mut summary = CopySummary {
+            outcome: CopyOutcome::Partial,
+            ..CopySummary::default()
         };
         for (number, reason) in reasons.enumerate() {
-            let path = Name(format!("f{number}").into_bytes());
+            let path = EscapedName(format!("f{number}").into_bytes());
             summary.failed += 1;
-            counter.note(&Event::Failed {
+            counter.note(&CopyEvent::Failed {
                 id: None,
                 path: path.clone(),
                 reason: reason.clone(),
             });
             if summary.failures.len() < FAILURES_KEPT {
-                summary.failures.push(Failure { path, reason });
+                summary.failures.push(ItemFailure { path, reason });
             }
         }
         (counter, summary)
@@ -190,15 +190,15 @@ mod tests {
             "h: the server went away",
         ];
         let (counter, summary) = after(reasons.map(str::to_owned).into_iter());
-        let summary = Summary {
-            outcome: Outcome::NoConnection("h: the server went away".to_owned()),
+        let summary = CopySummary {
+            outcome: CopyOutcome::NoConnection("h: the server went away".to_owned()),
             ..summary
         };
         let said = ["f1: permission denied", "h: the server went away"];
         assert_eq!(counter.lines(&summary, false), said);
-        let alone = Summary {
-            outcome: Outcome::NoConnection("h: gone".to_owned()),
-            ..Summary::default()
+        let alone = CopySummary {
+            outcome: CopyOutcome::NoConnection("h: gone".to_owned()),
+            ..CopySummary::default()
         };
         assert_eq!(FailureCounter::default().lines(&alone, false), ["h: gone"]);
     }
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn names_drive_no_terminal() {
         let (counter, mut summary) = after(["permission denied".to_owned()].into_iter());
-        summary.failures[0].path = Name(b"bad\x1b[2Jname".to_vec());
+        summary.failures[0].path = EscapedName(b"bad\x1b[2Jname".to_vec());
         let lines = counter.lines(&summary, false);
         assert_eq!(lines, ["bad\\x1b[2Jname: permission denied"]);
     }

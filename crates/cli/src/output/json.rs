@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
-use transfer::report::{Name, Summary};
-use transfer::timeline::TimelineMark;
+use transfer::report::{CopySummary, EscapedName};
+use transfer::timeline::TimelineEntry;
 
 use crate::exit::Exit;
 use crate::output::explain::DecisionEvent;
-use crate::output::snapshot::Snapshot;
+use crate::output::snapshot::ProgressSnapshot;
 use crate::several::HostProgress;
 
 /// Version of the format. It is raised when a field changes its meaning or is removed, not for new
@@ -18,20 +18,20 @@ use crate::several::HostProgress;
 const VERSION: u32 = 1;
 
 /// Writes events to standard output, or another writer.
-pub(crate) struct Json {
+pub(crate) struct JsonEventWriter {
     out: Mutex<Box<dyn Write + Send>>,
     start: Instant,
 }
 
 #[derive(Serialize)]
-struct EventLine<'a, E: Serialize> {
+struct JsonEventLine<'a, E: Serialize> {
     v: u32,
     t: f64,
     #[serde(flatten)]
     event: &'a E,
 }
 
-/// The events of the command line; those of the copy are [`transfer::report::Event`].
+/// The events of the command line; those of the copy are [`transfer::report::CopyEvent`].
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum RunEvent<'a> {
@@ -40,16 +40,16 @@ pub(crate) enum RunEvent<'a> {
         /// Version of longhaul.
         version: &'static str,
         /// The sources as on the command line.
-        sources: Vec<Name>,
+        sources: Vec<EscapedName>,
         /// The target as on the command line.
-        target: Name,
+        target: EscapedName,
     },
     /// A new connection.
     Host(HostInfo),
     /// A decision, at the end, with `--explain`.
     Decision(DecisionEvent),
     /// A step of the copy, at the end, with `--explain=timeline`.
-    Timeline(TimelineMark),
+    Timeline(TimelineEntry),
     /// The progress, every second.
     Progress {
         bytes_done: u64,
@@ -59,7 +59,7 @@ pub(crate) enum RunEvent<'a> {
         totals_final: bool,
         rate: u64,
         remaining: Option<u64>,
-        current: Option<Name>,
+        current: Option<EscapedName>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         hosts: Vec<HostProgress>,
     },
@@ -67,7 +67,7 @@ pub(crate) enum RunEvent<'a> {
     Summary {
         exit: u8,
         #[serde(flatten)]
-        summary: &'a Summary,
+        summary: &'a CopySummary,
     },
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct HostInfo {
     pub(crate) guessed: bool,
 }
 
-impl Json {
+impl JsonEventWriter {
     pub(crate) fn new(out: Box<dyn Write + Send>, start: Instant) -> Self {
         Self {
             out: Mutex::new(out),
@@ -110,7 +110,7 @@ impl Json {
     /// The event can't be written; `BrokenPipe` if the reader has closed the pipe.
     pub(crate) fn write(&self, event: &impl Serialize) -> io::Result<()> {
         let t = (self.start.elapsed().as_secs_f64() * 1e6).round() / 1e6;
-        let line = serde_json::to_string(&EventLine {
+        let line = serde_json::to_string(&JsonEventLine {
             v: VERSION,
             t,
             event,
@@ -124,7 +124,7 @@ impl Json {
 
 impl<'a> RunEvent<'a> {
     /// A `progress` event with the counters of a snapshot.
-    pub(crate) fn progress(snapshot: Snapshot) -> Self {
+    pub(crate) fn progress(snapshot: ProgressSnapshot) -> Self {
         Self::Progress {
             bytes_done: snapshot.bytes_done,
             bytes_total: snapshot.bytes_total,
@@ -139,7 +139,7 @@ impl<'a> RunEvent<'a> {
     }
 
     /// The `summary` event.
-    pub(crate) fn summary(exit: Exit, summary: &'a Summary) -> Self {
+    pub(crate) fn summary(exit: Exit, summary: &'a CopySummary) -> Self {
         Self::Summary {
             exit: exit.code(),
             summary,

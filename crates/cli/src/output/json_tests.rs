@@ -2,16 +2,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use schedule::{Direction, FileState, Limiter, LimiterEvidence};
+use schedule::{FileState, Limiter, LimiterEvidence, TransferDirection};
 use serde_json::Value;
 use transfer::report::{
-    Change, Choice, Decision, Event, Failure, FarEnd, HostResult, HostWay, Origin, Outcome,
-    SessionReport, Verified,
+    CopyEvent, CopyOutcome, Decision, DecisionOrigin, DecisionSubject, FarEndServer, HostCopyRoute,
+    HostResult, ItemFailure, SessionReport, SyncChange, VerifyResult,
 };
-use transfer::timeline::{ConnectionState, FileStep, StallCause, TimelineMark, TimelineStep};
+use transfer::timeline::{ConnectionState, FileStateStep, StallCause, TimelineEntry, TimelineStep};
 
 use super::*;
-use crate::several::HostState;
+use crate::several::HostCopyState;
 
 /// Field names and types, as in a table of docs/json.md.
 type Fields = BTreeMap<String, String>;
@@ -102,15 +102,15 @@ fn check_fields(name: &str, event: &Value, all: &BTreeMap<&String, &String>) {
 }
 
 fn examples() -> Vec<String> {
-    let name = || Name(b"a\xff".to_vec());
+    let name = || EscapedName(b"a\xff".to_vec());
     let copy = [
-        Event::FileStarted {
+        CopyEvent::FileStarted {
             id: 1,
             source: name(),
             target: name(),
             size: None,
         },
-        Event::FileDone {
+        CopyEvent::FileDone {
             id: 1,
             source: name(),
             target: name(),
@@ -120,32 +120,32 @@ fn examples() -> Vec<String> {
             synced: false,
             verified: true,
         },
-        Event::Mismatch {
+        CopyEvent::Mismatch {
             id: 1,
             path: name(),
             from: 0,
             len: 5,
             again: true,
         },
-        Event::Failed {
+        CopyEvent::Failed {
             id: None,
             path: name(),
             reason: "no".to_owned(),
         },
-        Event::DirectoryDone { target: name() },
-        Event::SymlinkDone { target: name() },
-        Event::Resumed {
+        CopyEvent::DirectoryDone { target: name() },
+        CopyEvent::SymlinkDone { target: name() },
+        CopyEvent::Resumed {
             done: 3,
             partial: 1,
             partial_bytes: 9,
         },
-        Event::Planned {
-            change: Change::Move,
+        CopyEvent::Planned {
+            change: SyncChange::Move,
             path: name(),
             from: Some(name()),
             reasons: vec!["size"],
         },
-        Event::SyncPlanned {
+        CopyEvent::SyncPlanned {
             source: name(),
             target: name(),
             files: 1,
@@ -153,39 +153,39 @@ fn examples() -> Vec<String> {
             deletions: 2,
             equal: 3,
         },
-        Event::Warning {
+        CopyEvent::Warning {
             path: None,
             message: "careful".to_owned(),
         },
     ];
-    let failures = vec![Failure {
+    let failures = vec![ItemFailure {
         path: name(),
         reason: "no".to_owned(),
     }];
-    let partial = Summary {
-        outcome: Outcome::Partial,
+    let partial = CopySummary {
+        outcome: CopyOutcome::Partial,
         failed: 1,
         failures,
-        verified: Some(Verified::default()),
-        way: Some(HostWay::through_here("no longhaul there".to_owned())),
+        verified: Some(VerifyResult::default()),
+        way: Some(HostCopyRoute::through_here("no longhaul there".to_owned())),
         hosts: vec![HostResult {
             host: name(),
             from: Some(name()),
-            outcome: Outcome::NoConnection("gone".to_owned()),
+            outcome: CopyOutcome::NoConnection("gone".to_owned()),
             files: 1,
             bytes: 2,
             unfinished: 3,
             failed: 1,
             elapsed: Duration::from_secs(2),
         }],
-        ..Summary::default()
+        ..CopySummary::default()
     };
-    let lost = Summary {
-        outcome: Outcome::NoConnection("h: gone".to_owned()),
+    let lost = CopySummary {
+        outcome: CopyOutcome::NoConnection("h: gone".to_owned()),
         elapsed: Duration::from_millis(1500),
         sessions: vec![SessionReport {
             host: name(),
-            direction: Direction::Down,
+            direction: TransferDirection::Down,
             connections: 5,
             channels: 2,
             fixed: false,
@@ -194,12 +194,12 @@ fn examples() -> Vec<String> {
             evidence: LimiterEvidence::default(),
             tried: None,
         }],
-        far_ends: vec![FarEnd {
+        far_ends: vec![FarEndServer {
             host: name(),
-            ..FarEnd::default()
+            ..FarEndServer::default()
         }],
         state: Some(FileState::Closed),
-        ..Summary::default()
+        ..CopySummary::default()
     };
     let run = [
         RunEvent::Start {
@@ -214,14 +214,17 @@ fn examples() -> Vec<String> {
             ..HostInfo::default()
         }),
         RunEvent::Decision(DecisionEvent::new(&Decision::new(
-            Choice::Dscp(8),
-            Origin::Flag("--dscp"),
+            DecisionSubject::Dscp(8),
+            DecisionOrigin::Flag("--dscp"),
         ))),
         RunEvent::Decision(DecisionEvent::new(&Decision {
             host: Some(name()),
-            ..Decision::new(Choice::Dscp(0), Origin::Memory(Duration::from_secs(5)))
+            ..Decision::new(
+                DecisionSubject::Dscp(0),
+                DecisionOrigin::Memory(Duration::from_secs(5)),
+            )
         })),
-        RunEvent::Timeline(TimelineMark {
+        RunEvent::Timeline(TimelineEntry {
             at: Duration::from_millis(114),
             connection: Some(1),
             step: TimelineStep::State(ConnectionState {
@@ -229,25 +232,29 @@ fn examples() -> Vec<String> {
                 ..ConnectionState::default()
             }),
         }),
-        RunEvent::Timeline(TimelineMark {
+        RunEvent::Timeline(TimelineEntry {
             at: Duration::from_millis(900),
             connection: None,
-            step: TimelineStep::File(FileStep {
+            step: TimelineStep::File(FileStateStep {
                 job: 1,
                 state: FileState::Renamed,
             }),
         }),
-        RunEvent::progress(Snapshot::default()),
-        RunEvent::progress(Snapshot {
-            hosts: vec![HostProgress::new("h".to_owned(), HostState::Failed, (1, 2))],
+        RunEvent::progress(ProgressSnapshot::default()),
+        RunEvent::progress(ProgressSnapshot {
+            hosts: vec![HostProgress::new(
+                "h".to_owned(),
+                HostCopyState::Failed,
+                (1, 2),
+            )],
             remaining: Some(Duration::from_secs(5)),
-            ..Snapshot::default()
+            ..ProgressSnapshot::default()
         }),
         RunEvent::summary(Exit::SomeFailed, &partial),
         RunEvent::summary(Exit::NoConnection, &lost),
     ];
     let sink = Shared::default();
-    let json = Json::new(Box::new(sink.clone()), Instant::now());
+    let json = JsonEventWriter::new(Box::new(sink.clone()), Instant::now());
     for event in &copy {
         json.write(event).unwrap();
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schedule::Limiter;
-use transfer::report::{Outcome, SessionReport, Summary};
+use transfer::report::{CopyOutcome, CopySummary, SessionReport};
 
 /// Shorter copies are not long enough for a finding.
 const SHORT: Duration = Duration::from_secs(2);
@@ -14,10 +14,10 @@ const OTHERS: f64 = 0.3;
 /// A thread that runs or waits for a processor for this share of the time is at its limit.
 const HELD: f64 = 0.85;
 
-type LimiterDetail = fn(&SessionReport) -> Option<String>;
+type LimiterDetailFn = fn(&SessionReport) -> Option<String>;
 
 /// The text after the name of each limiter.
-const DETAILS: &[(Limiter, LimiterDetail)] = &[
+const DETAILS: &[(Limiter, LimiterDetailFn)] = &[
     (Limiter::Path, |r| tried(r).or_else(|| queue(r))),
     (Limiter::Loss, |r| {
         Some(format!("{} of the packets", percent(r.evidence.loss)))
@@ -61,8 +61,8 @@ const DETAILS: &[(Limiter, LimiterDetail)] = &[
 ];
 
 /// The line below the closing line; `None` if nothing is certain enough.
-pub(crate) fn line(summary: &Summary) -> Option<String> {
-    let lost = matches!(summary.outcome, Outcome::NoConnection(_));
+pub(crate) fn line(summary: &CopySummary) -> Option<String> {
+    let lost = matches!(summary.outcome, CopyOutcome::NoConnection(_));
     if summary.elapsed < SHORT || lost {
         return None;
     }
@@ -165,15 +165,15 @@ fn ms(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use schedule::{Direction, LimiterEvidence, TrialResult};
-    use transfer::report::Name;
+    use schedule::{LimiterEvidence, TransferDirection, TrialResult};
+    use transfer::report::EscapedName;
 
     use super::*;
 
     fn report(limiter: Limiter) -> SessionReport {
         SessionReport {
-            host: Name(b"h\x07".to_vec()),
-            direction: Direction::Up,
+            host: EscapedName(b"h\x07".to_vec()),
+            direction: TransferDirection::Up,
             connections: 4,
             channels: 2,
             fixed: false,
@@ -194,10 +194,10 @@ mod tests {
     }
 
     fn after(sessions: Vec<SessionReport>) -> Option<String> {
-        line(&Summary {
+        line(&CopySummary {
             elapsed: Duration::from_secs(10),
             sessions,
-            ..Summary::default()
+            ..CopySummary::default()
         })
     }
 
@@ -325,14 +325,14 @@ mod tests {
     #[test]
     fn nothing_is_said_of_short_and_lost_copies() {
         assert_eq!(after(Vec::new()), None);
-        let short = Summary {
+        let short = CopySummary {
             elapsed: Duration::from_millis(1900),
             sessions: vec![report(Limiter::Path)],
-            ..Summary::default()
+            ..CopySummary::default()
         };
         assert_eq!(line(&short), None);
-        let lost = Summary {
-            outcome: Outcome::NoConnection("h: gone".to_owned()),
+        let lost = CopySummary {
+            outcome: CopyOutcome::NoConnection("h: gone".to_owned()),
             elapsed: Duration::from_secs(10),
             ..short
         };

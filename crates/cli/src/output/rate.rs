@@ -7,11 +7,11 @@ const WINDOW: Duration = Duration::from_secs(8);
 
 /// The rate of the last [`WINDOW`].
 #[derive(Debug, Default)]
-pub(crate) struct Rate {
+pub(crate) struct RecentRate {
     samples: VecDeque<(Instant, u64)>,
 }
 
-impl Rate {
+impl RecentRate {
     /// Notes that `bytes` had moved by `now`.
     pub(crate) fn note(&mut self, now: Instant, bytes: u64) {
         // Logins and listings come before the first byte and are not part of the rate.
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn follows_the_last_seconds() {
         let start = Instant::now();
-        let mut rate = Rate::default();
+        let mut rate = RecentRate::default();
         assert_eq!(rate.per_second(), 0);
         let mut bytes = 0;
         for second in 0..60u64 {
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn nothing_moves_and_bytes_taken_back() {
         let start = Instant::now();
-        let mut rate = Rate::default();
+        let mut rate = RecentRate::default();
         rate.note(start, 500);
         rate.note(start + Duration::from_secs(1), 500);
         assert_eq!((rate.per_second(), rate.remaining(10)), (0, None));
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_time_before_the_first_byte_does_not_count() {
         let start = Instant::now();
-        let mut rate = Rate::default();
+        let mut rate = RecentRate::default();
         for second in 0..6 {
             rate.note(start + Duration::from_secs(second), 0);
         }

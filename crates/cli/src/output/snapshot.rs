@@ -1,13 +1,13 @@
 use std::time::{Duration, Instant};
 
-use transfer::report::{Name, Progress};
+use transfer::report::{EscapedName, ProgressCounters};
 
-use crate::output::rate::Rate;
+use crate::output::rate::RecentRate;
 use crate::output::units;
 use crate::several::HostProgress;
 
 /// Counters of a run, of one copy or of several.
-pub(crate) trait Counters {
+pub(crate) trait RunCounters {
     /// Bytes confirmed by the receiving end.
     fn bytes_done(&self) -> u64;
     /// Bytes that this run has moved.
@@ -21,12 +21,12 @@ pub(crate) trait Counters {
     /// True once totals no longer grow.
     fn totals_are_final(&self) -> bool;
     /// The line above the counters.
-    fn current(&self) -> Option<Name>;
+    fn current(&self) -> Option<EscapedName>;
     /// Progress of each host, if there are several copies.
     fn hosts(&self) -> Vec<HostProgress>;
 }
 
-impl Counters for Progress {
+impl RunCounters for ProgressCounters {
     fn bytes_done(&self) -> u64 {
         self.bytes_done()
     }
@@ -51,7 +51,7 @@ impl Counters for Progress {
         self.totals_are_final()
     }
 
-    fn current(&self) -> Option<Name> {
+    fn current(&self) -> Option<EscapedName> {
         self.current()
     }
 
@@ -62,7 +62,7 @@ impl Counters for Progress {
 
 /// The counters at one moment, with the recent rate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Snapshot {
+pub(crate) struct ProgressSnapshot {
     pub(crate) bytes_done: u64,
     pub(crate) bytes_total: u64,
     pub(crate) files_done: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Snapshot {
     pub(crate) rate: u64,
     /// `None` while the totals grow or nothing moves.
     pub(crate) remaining: Option<Duration>,
-    pub(crate) current: Option<Name>,
+    pub(crate) current: Option<EscapedName>,
     /// Each host, if there are several copies.
     pub(crate) hosts: Vec<HostProgress>,
 }
@@ -92,8 +92,8 @@ enum ProgressPart {
     Files,
 }
 
-impl Snapshot {
-    pub(crate) fn take(progress: &impl Counters, rate: &mut Rate, now: Instant) -> Self {
+impl ProgressSnapshot {
+    pub(crate) fn take(progress: &impl RunCounters, rate: &mut RecentRate, now: Instant) -> Self {
         let (bytes_done, bytes_total) = (progress.bytes_done(), progress.bytes_total());
         let totals_final = progress.totals_are_final();
         rate.note(now, progress.bytes_moved());
@@ -192,7 +192,7 @@ impl Snapshot {
     pub(crate) fn current(&self) -> String {
         self.current
             .as_ref()
-            .map_or_else(String::new, Name::to_string)
+            .map_or_else(String::new, EscapedName::to_string)
     }
 }
 
@@ -202,13 +202,13 @@ mod tests {
 
     #[test]
     fn totals_that_grow_have_a_plus_and_no_end() {
-        let snapshot = Snapshot {
+        let snapshot = ProgressSnapshot {
             bytes_done: 1_200_000,
             bytes_total: 5_000_000,
             files_done: 2,
             files_total: 9,
             rate: 600_000,
-            ..Snapshot::default()
+            ..ProgressSnapshot::default()
         };
         assert_eq!(
             snapshot.counts(),
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn known_totals() {
-        let mut snapshot = Snapshot {
+        let mut snapshot = ProgressSnapshot {
             bytes_done: 999_999,
             bytes_total: 1_000_000,
             files_total: 1,
             totals_final: true,
             rate: 10,
             remaining: Some(Duration::from_secs(1)),
-            ..Snapshot::default()
+            ..ProgressSnapshot::default()
         };
         assert_eq!(
             snapshot.counts(),
@@ -234,9 +234,9 @@ mod tests {
         snapshot.bytes_done = 2_000_000;
         assert!(snapshot.counts().starts_with("100%  2.0 MB of 1.0 MB"));
         assert!(
-            Snapshot {
+            ProgressSnapshot {
                 totals_final: true,
-                ..Snapshot::default()
+                ..ProgressSnapshot::default()
             }
             .counts()
             .starts_with("100%")

@@ -1,14 +1,14 @@
 //! Lines of `longhaul sync`: the plan, and the totals at the end.
 
-use transfer::report::{Change, Event};
+use transfer::report::{CopyEvent, SyncChange};
 use transfer::sync::SyncResult;
 
 use crate::output::units;
 
 /// Returns the line for a planned change, if changes are itemized, and the first line of the plan.
-pub(crate) fn line(event: &Event, itemize: bool, quiet: bool) -> Option<String> {
+pub(crate) fn line(event: &CopyEvent, itemize: bool, quiet: bool) -> Option<String> {
     match event {
-        Event::SyncPlanned {
+        CopyEvent::SyncPlanned {
             source,
             target,
             files,
@@ -26,19 +26,19 @@ pub(crate) fn line(event: &Event, itemize: bool, quiet: bool) -> Option<String> 
             text.push_str(&format!(", {equal} unchanged"));
             Some(text)
         }
-        Event::Planned {
+        CopyEvent::Planned {
             change,
             path,
             from,
             reasons,
         } if itemize => Some(match (change, from) {
-            (Change::Create, _) => format!("+ {path}"),
-            (Change::Update, _) => format!("~ {path} ({})", reasons.join(", ")),
-            (Change::Delete, _) => format!("- {path}"),
-            (Change::Move, Some(from)) => format!("> {from} -> {path}"),
-            (Change::Move, None) => format!("> {path}"),
-            (Change::Link, _) => format!("+ {path} (linked)"),
-            (Change::Equal, _) => format!("= {path}"),
+            (SyncChange::Create, _) => format!("+ {path}"),
+            (SyncChange::Update, _) => format!("~ {path} ({})", reasons.join(", ")),
+            (SyncChange::Delete, _) => format!("- {path}"),
+            (SyncChange::Move, Some(from)) => format!("> {from} -> {path}"),
+            (SyncChange::Move, None) => format!("> {path}"),
+            (SyncChange::Link, _) => format!("+ {path} (linked)"),
+            (SyncChange::Equal, _) => format!("= {path}"),
         }),
         _ => None,
     }
@@ -74,7 +74,7 @@ pub(crate) const DRY: &str = "nothing was changed (--dry-run)";
 
 #[cfg(test)]
 mod tests {
-    use transfer::report::Name;
+    use transfer::report::EscapedName;
 
     use super::*;
 
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn totals_name_what_no_other_line_has() {
         let result = SyncResult {
-            summary: transfer::report::Summary::default(),
+            summary: transfer::report::CopySummary::default(),
             equal: 9,
             deleted: 1,
             replaced: 2,
@@ -97,9 +97,9 @@ mod tests {
 
     #[test]
     fn a_change_is_one_line_that_drives_no_terminal() {
-        let event = Event::Planned {
-            change: Change::Update,
-            path: Name(b"a\x1b[2J".to_vec()),
+        let event = CopyEvent::Planned {
+            change: SyncChange::Update,
+            path: EscapedName(b"a\x1b[2J".to_vec()),
             from: None,
             reasons: vec!["size", "time"],
         };

@@ -3,10 +3,10 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use crate::output::Output;
+use crate::output::RunReporter;
 use crate::output::bar;
-use crate::output::rate::Rate;
-use crate::output::snapshot::{Counters, Snapshot};
+use crate::output::rate::RecentRate;
+use crate::output::snapshot::{ProgressSnapshot, RunCounters};
 
 const TICK: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,8 +26,8 @@ pub(crate) enum ProgressMode {
 
 /// Shows progress until the other end of `stopped` is dropped.
 pub(crate) fn run(
-    output: &Output,
-    progress: &impl Counters,
+    output: &RunReporter,
+    progress: &impl RunCounters,
     show: ProgressMode,
     stopped: &Receiver<()>,
 ) {
@@ -37,13 +37,13 @@ pub(crate) fn run(
     } else {
         SECOND
     };
-    let mut rate = Rate::default();
+    let mut rate = RecentRate::default();
     let mut due = start + pace;
     while show != ProgressMode::Nothing && wait_until(due, stopped) {
         let now = Instant::now();
         // Skip missed ticks.
         due = (due + pace).max(now);
-        let snapshot = Snapshot::take(progress, &mut rate, now);
+        let snapshot = ProgressSnapshot::take(progress, &mut rate, now);
         match show {
             // A copy shorter than a second needs no bar. Before the first data, ssh (`-S`) may be
             // asking for a password on this terminal.
@@ -62,7 +62,7 @@ fn wait_until(due: Instant, stopped: &Receiver<()>) -> bool {
     stopped.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
 }
 
-fn show_bar(output: &Output, snapshot: &Snapshot) {
+fn show_bar(output: &RunReporter, snapshot: &ProgressSnapshot) {
     let console = output.console();
     match console.connecting_to() {
         // One of several hosts that does not answer does not hide the progress of the others.
@@ -77,7 +77,7 @@ fn show_bar(output: &Output, snapshot: &Snapshot) {
     }
 }
 
-fn line(snapshot: &Snapshot) -> String {
+fn line(snapshot: &ProgressSnapshot) -> String {
     format!("{}  {}", snapshot.counts(), snapshot.current())
         .trim_end()
         .to_owned()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use transfer::timeline::{ConnectionState, StallCause, TimelineMark, TimelineStep};
+use transfer::timeline::{ConnectionState, StallCause, TimelineEntry, TimelineStep};
 
 use crate::output::units;
 
@@ -14,8 +14,8 @@ const DATA: u64 = 16 << 10;
 
 /// Returns the timeline as lines: one for the login of each connection, one for its window, one for
 /// its waits, and one for each step of the first files.
-pub(crate) fn lines(marks: &[TimelineMark]) -> Vec<String> {
-    let mut connections: BTreeMap<u32, Vec<TimelineMark>> = BTreeMap::new();
+pub(crate) fn lines(marks: &[TimelineEntry]) -> Vec<String> {
+    let mut connections: BTreeMap<u32, Vec<TimelineEntry>> = BTreeMap::new();
     for mark in marks {
         if let Some(connection) = mark.connection {
             connections.entry(connection).or_default().push(*mark);
@@ -46,7 +46,7 @@ pub(crate) fn lines(marks: &[TimelineMark]) -> Vec<String> {
 }
 
 /// Formats the steps of a login with their times.
-fn logins(marks: &[TimelineMark]) -> String {
+fn logins(marks: &[TimelineEntry]) -> String {
     let steps = marks
         .iter()
         .filter(|m| !matches!(m.step, TimelineStep::State(_)));
@@ -54,8 +54,8 @@ fn logins(marks: &[TimelineMark]) -> String {
     steps.join(", ")
 }
 
-fn states(marks: &[TimelineMark]) -> Vec<(Duration, ConnectionState)> {
-    let state = |mark: &TimelineMark| match mark.step {
+fn states(marks: &[TimelineEntry]) -> Vec<(Duration, ConnectionState)> {
+    let state = |mark: &TimelineEntry| match mark.step {
         TimelineStep::State(state) => Some((mark.at, state)),
         _ => None,
     };
@@ -122,19 +122,19 @@ fn at(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use transfer::timeline::FileStep;
+    use transfer::timeline::FileStateStep;
 
     use super::*;
 
-    fn mark(ms: u64, connection: Option<u32>, step: TimelineStep) -> TimelineMark {
-        TimelineMark {
+    fn mark(ms: u64, connection: Option<u32>, step: TimelineStep) -> TimelineEntry {
+        TimelineEntry {
             at: Duration::from_millis(ms),
             connection,
             step,
         }
     }
 
-    fn state(ms: u64, sent: u64, cwnd: u64, waits: Option<StallCause>) -> TimelineMark {
+    fn state(ms: u64, sent: u64, cwnd: u64, waits: Option<StallCause>) -> TimelineEntry {
         let state = ConnectionState {
             sent,
             cwnd,
@@ -158,7 +158,7 @@ mod tests {
             mark(
                 900,
                 None,
-                TimelineStep::File(FileStep {
+                TimelineStep::File(FileStateStep {
                     job: 3,
                     state: schedule::FileState::Renamed,
                 }),

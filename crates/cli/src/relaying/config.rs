@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config_file::{self, ConfigFileError};
-use crate::flags::flag::{Flag, FlagInput, ValueKind};
+use crate::flags::flag::{Flag, FlagInput, FlagValueKind};
 use crate::flags::low::{RelayArgs, put};
 use crate::flags::table::relay_rows;
 
@@ -30,7 +30,7 @@ pub(crate) const OPERANDS: [(&str, &str, &str); 2] = [
 
 /// The content of a file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Configuration {
+pub(super) struct RelayConfiguration {
     /// Settings of the whole process.
     pub(super) all: RelayArgs,
     pub(super) relays: Vec<RelayArgs>,
@@ -59,7 +59,7 @@ fn parse<T>(
     settle: impl Fn(&RelayArgs) -> Result<T, String>,
 ) -> Result<(RelayArgs, Vec<T>), Vec<ConfigFileError>> {
     let table = DeTable::parse(text).map_err(|e| vec![ConfigFileError::syntax(&e)])?;
-    let mut reading = ConfigReader::default();
+    let mut reading = RelayConfigReader::default();
     let configuration = reading.whole(table.get_ref());
     let mut settled = Vec::new();
     for (args, at) in configuration.relays.iter().zip(&reading.places) {
@@ -78,13 +78,13 @@ fn parse<T>(
 }
 
 #[derive(Default)]
-struct ConfigReader {
+struct RelayConfigReader {
     wrongs: Vec<ConfigFileError>,
     /// Offset of each relay in the file.
     places: Vec<usize>,
 }
 
-impl ConfigReader {
+impl RelayConfigReader {
     fn wrong(&mut self, at: &Range<usize>, what: impl Into<String>) {
         self.wrongs.push(ConfigFileError {
             at: at.start,
@@ -92,7 +92,7 @@ impl ConfigReader {
         });
     }
 
-    fn whole(&mut self, table: &DeTable<'_>) -> Configuration {
+    fn whole(&mut self, table: &DeTable<'_>) -> RelayConfiguration {
         let mut all = RelayArgs::default();
         let mut found = None;
         for (key, value) in table {
@@ -121,7 +121,7 @@ impl ConfigReader {
             Some((at, _)) => self.wrong(&at, "relay must be a [[relay]] table"),
             None => self.wrong(&(0..0), "the file has no [[relay]] table"),
         }
-        Configuration { all, relays }
+        RelayConfiguration { all, relays }
     }
 
     /// Reads a `[[relay]]`; keys above the first one are defaults for all.
@@ -219,11 +219,13 @@ fn given(
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Option<FlagInput>, &'static str> {
     let values = match (flag.takes, value.get_ref()) {
-        (ValueKind::Nothing, DeValue::Boolean(true)) => Vec::new(),
-        (ValueKind::Nothing, DeValue::Boolean(false)) => return Ok(None),
-        (ValueKind::Nothing, _) => return Err("must be true or false"),
-        (ValueKind::Values(_), _) => texts(value).ok_or("must be a string or a list of strings")?,
-        (ValueKind::Choice(_, choices), _) => {
+        (FlagValueKind::Nothing, DeValue::Boolean(true)) => Vec::new(),
+        (FlagValueKind::Nothing, DeValue::Boolean(false)) => return Ok(None),
+        (FlagValueKind::Nothing, _) => return Err("must be true or false"),
+        (FlagValueKind::Values(_), _) => {
+            texts(value).ok_or("must be a string or a list of strings")?
+        }
+        (FlagValueKind::Choice(_, choices), _) => {
             let text = text(value).filter(|text| choices.contains(&text.as_str()));
             vec![text.ok_or("is not one of the possible values; see longhaul-relay.conf(5)")?]
         }

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::net::ToSocketAddrs as _;
 
 use relay::entry::permit::TargetRule;
-use relay::{ClientProtocols, Endpoint, Host, RedirectKind};
+use relay::{ClientProtocols, Endpoint, HostSpec, RedirectKind};
 
 use crate::flags::low::RelayArgs;
 use crate::setting_error::SettingError;
 
 /// Settings of a relay that are parsed and not yet checked against each other.
-pub(super) struct Settled<'a> {
+pub(super) struct ParsedRelaySettings<'a> {
     pub(super) args: &'a RelayArgs,
     /// Address that clients connect to.
     pub(super) place: &'a Endpoint,
@@ -23,16 +23,16 @@ pub(super) struct Settled<'a> {
 }
 
 /// A rule that settings may break.
-struct Conflict {
+struct ConflictRule {
     /// The setting at fault, as the user wrote it.
-    setting: fn(&Settled<'_>) -> String,
+    setting: fn(&ParsedRelaySettings<'_>) -> String,
     /// The reason, if the setting conflicts with another one.
-    problem: fn(&Settled<'_>) -> Option<Cow<'static, str>>,
+    problem: fn(&ParsedRelaySettings<'_>) -> Option<Cow<'static, str>>,
 }
 
 /// The rules, in the order in which they are checked.
-const CONFLICTS: &[Conflict] = &[
-    Conflict {
+const CONFLICTS: &[ConflictRule] = &[
+    ConflictRule {
         setting: entrance,
         problem: |settled| {
             let names = settled.speaks.pair || settled.speaks.names_target();
@@ -42,7 +42,7 @@ const CONFLICTS: &[Conflict] = &[
             ))
         },
     },
-    Conflict {
+    ConflictRule {
         setting: entrance,
         problem: |settled| {
             let lacks = settled.permits.is_empty() && settled.speaks.names_target();
@@ -52,7 +52,7 @@ const CONFLICTS: &[Conflict] = &[
             ))
         },
     },
-    Conflict {
+    ConflictRule {
         setting: permits,
         problem: |settled| {
             let idle = !settled.permits.is_empty() && !settled.speaks.names_target();
@@ -62,7 +62,7 @@ const CONFLICTS: &[Conflict] = &[
             ))
         },
     },
-    Conflict {
+    ConflictRule {
         setting: permits,
         problem: |settled| {
             let by_name = settled.permits.iter().any(TargetRule::is_of_names);
@@ -72,14 +72,14 @@ const CONFLICTS: &[Conflict] = &[
             ))
         },
     },
-    Conflict {
+    ConflictRule {
         setting: entrance,
         problem: |settled| {
             let reachable = needs_allow(settled).then(|| reachable(settled.place));
             reachable.flatten().map(Cow::Owned)
         },
     },
-    Conflict {
+    ConflictRule {
         setting: entrance,
         problem: |settled| {
             let tproxy = settled.speaks.diverted == Some(RedirectKind::Tproxy);
@@ -89,7 +89,7 @@ const CONFLICTS: &[Conflict] = &[
             ))
         },
     },
-    Conflict {
+    ConflictRule {
         setting: |_| "--keep-address".to_owned(),
         problem: |settled| {
             let address = settled.args.bind.first();
@@ -107,7 +107,7 @@ const CONFLICTS: &[Conflict] = &[
 ///
 /// # Errors
 /// The first conflict: the setting, and what it conflicts with.
-pub(super) fn check(settled: &Settled<'_>) -> Result<(), String> {
+pub(super) fn check(settled: &ParsedRelaySettings<'_>) -> Result<(), String> {
     let broken = CONFLICTS.iter().find_map(|conflict| {
         let problem = (conflict.problem)(settled)?;
         Some(SettingError::written(&(conflict.setting)(settled), problem))
@@ -115,11 +115,11 @@ pub(super) fn check(settled: &Settled<'_>) -> Result<(), String> {
     broken.map_or(Ok(()), |error| Err(error.to_string()))
 }
 
-fn entrance(settled: &Settled<'_>) -> String {
+fn entrance(settled: &ParsedRelaySettings<'_>) -> String {
     settled.args.entrance.clone()
 }
 
-fn permits(settled: &Settled<'_>) -> String {
+fn permits(settled: &ParsedRelaySettings<'_>) -> String {
     let texts = settled.args.permits.iter();
     let texts = texts.map(|text| wire::escape::name(text.as_bytes()).to_string());
     let texts: Vec<String> = texts.collect();
@@ -127,7 +127,7 @@ fn permits(settled: &Settled<'_>) -> String {
 }
 
 /// Clients that prove a name or a key are known, so they need no --allow.
-fn needs_allow(settled: &Settled<'_>) -> bool {
+fn needs_allow(settled: &ParsedRelaySettings<'_>) -> bool {
     let speaks = settled.speaks;
     let proves_name = speaks.tls.is_some() && settled.args.tls.client_ca.is_some();
     settled.args.allow.is_empty() && !speaks.pair && !proves_name
@@ -137,7 +137,7 @@ fn needs_allow(settled: &Settled<'_>) -> bool {
 fn reachable(place: &Endpoint) -> Option<String> {
     let strangers = match place {
         Endpoint::Tcp {
-            host: Host::Name(name),
+            host: HostSpec::Name(name),
             port,
         } => match (name.as_str(), *port).to_socket_addrs() {
             Ok(mut found) => found

@@ -11,12 +11,12 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use relay::status::StatusMonitor;
-use relay::{Endpoint, InheritedSockets, RelayControl, RelaySettings, Relays};
+use relay::{Endpoint, InheritedSockets, RelayControl, RelayServer, RelaySettings};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
 use super::handover;
-use super::route::{self, Route};
+use super::route::{self, RelayRoute};
 use super::{config, page, prometheus, settle};
 use crate::config_file::is_nearby;
 use crate::flags::low::RelayArgs;
@@ -27,10 +27,10 @@ use crate::{signals, systemd};
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Merged settings of command line and file.
-pub(super) struct MergedSettings {
+pub(super) struct MergedRelaySettings {
     pub(super) relays: Vec<RelaySettings>,
     /// Routes over ssh.
-    routes: Vec<Route>,
+    routes: Vec<RelayRoute>,
     /// Stamps of keys and certificates, taken before they were read.
     files: Vec<FileStamp>,
     status: Option<SocketAddr>,
@@ -40,7 +40,7 @@ pub(super) struct MergedSettings {
     threads: Option<usize>,
 }
 
-impl MergedSettings {
+impl MergedRelaySettings {
     /// Reads the file, if there is one. Flags override it.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl MergedSettings {
 /// One relay, its route over ssh if it has one, and the files that it depends on.
 struct ResolvedRelay {
     relay: RelaySettings,
-    route: Option<Route>,
+    route: Option<RelayRoute>,
     files: Vec<FileStamp>,
 }
 
@@ -125,7 +125,7 @@ fn settled(args: &RelayArgs) -> Result<ResolvedRelay, String> {
     let files = files.into_iter().flatten().cloned().map(FileStamp::new);
     Ok(ResolvedRelay {
         files: files.collect(),
-        route: Route::of(args)?,
+        route: RelayRoute::of(args)?,
         relay: settle(args)?,
     })
 }
@@ -150,7 +150,7 @@ impl FileStamp {
 }
 
 /// Relays until a signal or a successor ends the process.
-pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), String> {
+pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), String> {
     let connections = told.relays.iter().map(|relay| {
         // A pair may use several connections for one of a client.
         let legs = if relay.facing.is_some() { 4 } else { 1 };
@@ -165,7 +165,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
     let keys: BTreeSet<_> = facing
         .map(|facing| facing.fingerprint().to_owned())
         .collect();
-    let relays = Relays::start(told.relays, threads, handed_on).map_err(|e| e.to_string())?;
+    let relays = RelayServer::start(told.relays, threads, handed_on).map_err(|e| e.to_string())?;
     for fingerprint in keys {
         info!("the key of this relay for --pair-allow of its peers is {fingerprint}");
     }
@@ -243,7 +243,7 @@ fn inherited(
 }
 
 /// Prints the addresses of the relays and of the status page.
-fn announce(relays: &Relays, status: Option<SocketAddr>) -> io::Result<()> {
+fn announce(relays: &RelayServer, status: Option<SocketAddr>) -> io::Result<()> {
     let listening = relays.listening();
     let listening = listening.iter().map(|at| format!("listening on {at}\n"));
     let status = status.map(|at| format!("status at http://{at}/\n"));
@@ -265,7 +265,7 @@ fn raise_descriptors(connections: usize) {
 
 /// Starts the HTTP servers of the status page and of the metrics; the page comes first.
 fn tell(
-    relays: &Relays,
+    relays: &RelayServer,
     status: Option<&SocketAddr>,
     metrics: Option<&HttpEndpoint>,
 ) -> Result<Vec<HttpServer>, String> {
@@ -335,7 +335,7 @@ impl ReloadHandler {
     /// Applies the current files to connections from now on, if they are valid.
     fn reload(&self) {
         systemd::reloading();
-        let told = MergedSettings::of(&self.args).and_then(|told| told.on_its_way(&self.args));
+        let told = MergedRelaySettings::of(&self.args).and_then(|told| told.on_its_way(&self.args));
         let told = told.and_then(|told| {
             let replaced = self.handle.replace(told.relays);
             replaced.map(|()| told.files).map_err(|e| e.to_string())

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use measure::html::escaped;
-use relay::status::{ConnectionStatus, LegStatus, RelayStatus, SECONDS, Status, StatusMonitor};
+use relay::status::{
+    ConnectionStatus, LegStatus, RelayStatus, SECONDS, StatusMonitor, StatusReport,
+};
 
 use super::operating::figures;
 use crate::http::HttpResponse;
@@ -31,7 +33,7 @@ pub(super) fn answer(watch: &StatusMonitor, path: &str) -> Option<HttpResponse> 
     }
 }
 
-fn page(status: &Status) -> String {
+fn page(status: &StatusReport) -> String {
     let mut relays = String::new();
     for relay in &status.relays {
         relays.push_str(&relay_row(relay));
@@ -173,7 +175,7 @@ mod tests {
     use super::*;
     use relay::status::{TargetStatus, TcpStatus};
 
-    fn status(text: &str) -> Status {
+    fn status(text: &str) -> StatusReport {
         let leg = || LegStatus {
             peer: text.to_owned(),
             tls: Some(text.to_owned()),
@@ -184,7 +186,7 @@ mod tests {
                 ..TcpStatus::default()
             }),
         };
-        Status {
+        StatusReport {
             seconds: 3.0,
             connections: 300,
             relays: vec![RelayStatus {

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use relay::strategy::{self, PathMemory};
-use schedule::{Direction, LearnedConcurrency};
+use relay::strategy::{self, StripeCountStore};
+use schedule::{LearnedConcurrency, TransferDirection};
 use transfer::memory::MemoryStore;
 
 /// Pseudo login name that no account can have: it separates memories of pairs from those of logins.
@@ -33,11 +33,11 @@ impl LearnedStripes {
         let memory = self.memories.as_ref()?;
         let mut memory = memory.load(host, port, USER, SystemTime::now())?;
         memory.on_path(None, Some(rtt));
-        memory.learned(Direction::Up)
+        memory.learned(TransferDirection::Up)
     }
 }
 
-impl PathMemory for LearnedStripes {
+impl StripeCountStore for LearnedStripes {
     fn recall(
         &self,
         target: &str,
@@ -63,7 +63,7 @@ impl PathMemory for LearnedStripes {
 
     fn keep(&self, target: &str, found: strategy::LearnedStripeCount) {
         let learned = LearnedConcurrency {
-            direction: Direction::Up,
+            direction: TransferDirection::Up,
             connections: u32::try_from(found.legs).unwrap_or(1),
             channels: 1,
             rate: found.rate,

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use relay::status::{RelayStatus, Status};
+use relay::status::{RelayStatus, StatusReport};
 use wire::escape::{name, steers_terminal};
 
 /// The text of all metrics.
-pub(super) fn text(status: &Status) -> String {
+pub(super) fn text(status: &StatusReport) -> String {
     let mut text = MetricsText::default();
     let relays = &status.relays;
     text.family("accepted_total", "counter", "Connections accepted.");
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn every_sample_follows_its_family() {
-        let status = Status {
+        let status = StatusReport {
             relays: vec![RelayStatus {
                 relay: "unix:/run/\"a\"\n".to_owned(),
                 accepted: 3,
@@ -131,7 +131,7 @@ mod tests {
                 }],
                 ..RelayStatus::default()
             }],
-            ..Status::default()
+            ..StatusReport::default()
         };
         let text = text(&status);
         for line in [

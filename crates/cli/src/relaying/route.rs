@@ -12,19 +12,21 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use relay::control::StartConfig;
+use relay::control::StartedRelayConfig;
 use relay::peer::{KnownPeers, PeerConfig, StripeCount, new_key};
-use relay::{Endpoint, Host, Target};
+use relay::{Endpoint, HostSpec, TargetSpec};
 use tracing::{info, warn};
 use transfer::cancel::CancelToken;
 use transfer::copy::HostId;
 use transfer::operand::Destination;
 use zeroize::Zeroizing;
 
-use self::near::{Backoff, MonitoredRelay, RemoteRelay, StripeTunnel, patience, say_alive};
+use self::near::{
+    MonitoredRelay, ReconnectBackoff, RemoteRelay, StripeTunnel, patience, say_alive,
+};
 use crate::connect::Hosts;
 use crate::flags::low::{CopyArgs, RelayArgs};
-use crate::output::Output;
+use crate::output::RunReporter;
 use crate::output::console::Console;
 use transfer::connect::RemoteServerUse;
 
@@ -35,7 +37,7 @@ const MOST_HOSTS: usize = 8;
 
 /// A route: the hosts in order of passing, and the target behind the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Route {
+pub(super) struct RelayRoute {
     hosts: Vec<Destination>,
     target: String,
     /// Words of the target: `proxy` or a version of it, or none.
@@ -52,7 +54,7 @@ pub(super) struct Route {
 /// The first leg of a route: its target and the pair's settings.
 #[derive(Clone, Debug)]
 pub(super) struct FirstHop {
-    pub(super) target: Target,
+    pub(super) target: TargetSpec,
     pub(super) facing: PeerConfig,
 }
 
@@ -64,7 +66,7 @@ static CHANGED: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 static KEY: LazyLock<Result<Zeroizing<String>, String>> = LazyLock::new(new_key);
 
 struct StartedRoute {
-    route: Route,
+    route: RelayRoute,
     way: FirstHop,
 }
 
@@ -78,7 +80,7 @@ pub(super) fn when_changed(tell: impl Fn() + Send + Sync + 'static) {
     let _ = CHANGED.set(Box::new(tell));
 }
 
-impl Route {
+impl RelayRoute {
     /// Parses the route that the arguments ask for, if there is one.
     ///
     /// # Errors
@@ -114,7 +116,7 @@ impl Route {
         if hosts.len() > MOST_HOSTS {
             return Err(format!("--via: more than {MOST_HOSTS} hosts given"));
         }
-        let parsed: Target = target
+        let parsed: TargetSpec = target
             .parse()
             .map_err(|e| format!("TARGET: '{target}' {e}"))?;
         super::no_words(target, &parsed.words, &["proxy", "proxy1", "proxy2"])?;
@@ -159,7 +161,7 @@ impl Route {
     }
 
     fn keep(&self, carrier: &Arc<StripeTunnel>, mut chain: RelayChain) {
-        let mut pause = Backoff::new();
+        let mut pause = ReconnectBackoff::new();
         loop {
             let why = chain.follow();
             warn!("{why}; restarting it");
@@ -198,7 +200,7 @@ impl Route {
             let Some(half) = halves.get_mut(nth) else {
                 continue;
             };
-            let begin = StartConfig {
+            let begin = StartedRelayConfig {
                 allow: [Some(own.clone()), before].into_iter().flatten().collect(),
                 target: next.0.clone(),
                 target_key: next.1.clone(),
@@ -309,10 +311,10 @@ impl Route {
         })
     }
 
-    fn target_at(&self, at: SocketAddr) -> Target {
-        Target {
+    fn target_at(&self, at: SocketAddr) -> TargetSpec {
+        TargetSpec {
             place: Endpoint::Tcp {
-                host: Host::Address(at.ip()),
+                host: HostSpec::Address(at.ip()),
                 port: at.port(),
             },
             words: [&["pair".to_owned()], self.words.as_slice()].concat(),
@@ -334,7 +336,7 @@ impl Route {
             verbose: self.verbose,
             ..CopyArgs::default()
         };
-        let output = Output::new(
+        let output = RunReporter::new(
             Arc::new(Console::new(false)),
             None,
             false,

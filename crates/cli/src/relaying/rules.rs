@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 
 use relay::RelaySettings;
 
-use crate::flags::low::Rules;
+use crate::flags::low::RelayRulesAction;
 
-pub(super) fn run(what: Rules, relay: &RelaySettings) -> Result<(), String> {
+pub(super) fn run(what: RelayRulesAction, relay: &RelaySettings) -> Result<(), String> {
     let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
     let rules = relay::ListenerRules::of(relay, has_ipv6)?;
     match what {
-        Rules::Print => {
+        RelayRulesAction::Print => {
             let mut text = "# What `longhaul relay rules add` runs, as root:\n".to_owned();
             text += &rules.add.iter().map(shell).collect::<String>();
             text += "# And `longhaul relay rules remove`:\n";
@@ -20,7 +20,7 @@ pub(super) fn run(what: Rules, relay: &RelaySettings) -> Result<(), String> {
             let written = std::io::stdout().write_all(text.as_bytes());
             written.map_err(|e| format!("cannot write to standard output: {e}"))
         }
-        Rules::Add => {
+        RelayRulesAction::Add => {
             for (nth, command) in rules.add.iter().enumerate() {
                 if let Err(why) = call(command) {
                     // All or nothing: undo the commands that succeeded.
@@ -33,7 +33,7 @@ pub(super) fn run(what: Rules, relay: &RelaySettings) -> Result<(), String> {
             Ok(())
         }
         // Remove every rule that exists, whatever is missing.
-        Rules::Remove => {
+        RelayRulesAction::Remove => {
             let done: Vec<Result<(), String>> = rules.remove.iter().map(call).collect();
             done.into_iter().collect()
         }
@@ -41,7 +41,7 @@ pub(super) fn run(what: Rules, relay: &RelaySettings) -> Result<(), String> {
 }
 
 /// Formats a command for a shell.
-fn shell(command: &relay::RuleCommand) -> String {
+fn shell(command: &relay::FirewallCommand) -> String {
     let words = command.words.join(" ");
     match &command.input {
         None => format!("{words}\n"),
@@ -49,7 +49,7 @@ fn shell(command: &relay::RuleCommand) -> String {
     }
 }
 
-fn call(command: &relay::RuleCommand) -> Result<(), String> {
+fn call(command: &relay::FirewallCommand) -> Result<(), String> {
     let [program, words @ ..] = command.words.as_slice() else {
         return Ok(());
     };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use relay::status::{ConnectionStatus, Status};
+use relay::status::{ConnectionStatus, StatusReport};
 use rustix::termios::tcgetwinsize;
 use wire::escape;
 
@@ -86,7 +86,7 @@ fn watch(address: SocketAddr) -> Result<(), String> {
 }
 
 /// Fetches the status from the relay.
-fn status(address: SocketAddr) -> Result<Status, String> {
+fn status(address: SocketAddr) -> Result<StatusReport, String> {
     let ask = || -> io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -107,7 +107,7 @@ fn status(address: SocketAddr) -> Result<Status, String> {
 }
 
 /// Formats the status within a number of columns and rows.
-fn text(status: &Status, columns: usize, rows: usize) -> String {
+fn text(status: &StatusReport, columns: usize, rows: usize) -> String {
     let mut lines = Vec::new();
     for relay in &status.relays {
         let [up, down] = relay.bytes.map(size);
@@ -208,10 +208,10 @@ mod tests {
             rates: [vec![0, 7, 70], vec![]],
             ..ConnectionStatus::default()
         });
-        let status = Status {
+        let status = StatusReport {
             connections: 60,
             listed: listed.collect(),
-            ..Status::default()
+            ..StatusReport::default()
         };
         let screen = text(&status, 60, 24);
         assert!(screen.lines().count() <= 23, "{screen}");

@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use serve::Access;
 
-use super::options::{KeyOptions, OptionName};
+use super::options::{KeyOptions, ServeOptionName};
 use crate::flags::low::ServeArgs;
 use crate::setting_error::{SettingError, quoted};
 
@@ -13,7 +13,7 @@ pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<SettingError> {
     let owner = key.fingerprint.as_deref().unwrap_or_default();
     let owner = wire::escape::name(owner.as_bytes());
     let mut all = Vec::new();
-    let mut wrong = |name: OptionName, value: String, problem: String| {
+    let mut wrong = |name: ServeOptionName, value: String, problem: String| {
         all.push(SettingError::option(name.as_str(), value, problem));
     };
     if let (Some(flag), Some(access)) = (args.access, key.access)

@@ -8,7 +8,7 @@ use ssh::key::{PrivateKey, PublicKey};
 use transfer::disk::os_words;
 use transfer::{PrivateDir, UserDir, identity};
 
-/// The files of sshd, in the order of its defaults for HostKey, the preferred first.
+/// The files of sshd, in the order of its defaults for HostKeySigner, the preferred first.
 const SSHD: [&str; 3] = [
     "/etc/ssh/ssh_host_ed25519_key",
     "/etc/ssh/ssh_host_ecdsa_key",

@@ -5,8 +5,11 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serve::sshd::{AccessPolicy, AllowedProgram, FullOffer, Limits, Rules, ServedFiles, Settings};
-use serve::{Access, Export};
+use serve::sshd::{
+    AccessPolicy, AccountRules, AllowedProgram, ConnectionLimits, FullOffer, ServedFiles,
+    ServerSettings,
+};
+use serve::{Access, ExportedTree};
 use ssh::key::host_key_algorithms;
 use ssh::transport::DisabledProtection;
 use tracing::info;
@@ -104,7 +107,7 @@ impl MergedServeSettings {
     }
 
     /// Opens the served files.
-    pub(super) fn export(&self) -> Result<Export, String> {
+    pub(super) fn export(&self) -> Result<ExportedTree, String> {
         self.served().open().map_err(|e| e.to_string())
     }
 
@@ -128,7 +131,7 @@ impl MergedServeSettings {
     }
 
     /// Builds the settings of the server.
-    pub(super) fn settings(&self) -> Result<Settings, String> {
+    pub(super) fn settings(&self) -> Result<ServerSettings, String> {
         let options = &self.options;
         for (name, pattern) in [
             ("root", &self.root),
@@ -148,8 +151,8 @@ impl MergedServeSettings {
             };
             keys.insert(key.fingerprint.clone().unwrap_or_default(), different);
         }
-        let usual = Limits::default();
-        let rules = Rules {
+        let usual = ConnectionLimits::default();
+        let rules = AccountRules {
             nologin_shells: options.nologin_shells.unwrap_or_default(),
             users: options.users.clone(),
         };
@@ -169,12 +172,12 @@ impl MergedServeSettings {
         });
         let authorities = options.trusted_user_ca_keys.clone();
         let entrance = AccessPolicy::open(self.authorized_keys.clone(), authorities, rules);
-        Ok(Settings {
+        Ok(ServerSettings {
             entrance: entrance.map_err(|e| e.to_string())?,
             keys,
             algorithms: options.algorithms(self.old_clients),
             to_old_clients,
-            limits: Limits {
+            limits: ConnectionLimits {
                 connections: options.connections.unwrap_or(usual.connections),
                 strangers: options.strangers.unwrap_or(usual.strangers),
                 strangers_per_source: options

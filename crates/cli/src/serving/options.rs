@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serve::Access;
-use serve::sshd::Algorithms;
+use serve::sshd::OfferedAlgorithms;
 
 /// The documentation of an option.
-pub(crate) struct OptionDoc {
+pub(crate) struct ServeOptionDoc {
     /// Name in the file.
     pub(crate) name: &'static str,
     /// Form of the value.
@@ -19,9 +19,9 @@ pub(crate) struct OptionDoc {
 
 /// Name of an option in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OptionName(&'static str);
+pub(crate) struct ServeOptionName(&'static str);
 
-impl OptionName {
+impl ServeOptionName {
     pub(crate) fn as_str(self) -> &'static str {
         self.0
     }
@@ -38,18 +38,18 @@ macro_rules! options {
 
         impl $name {
             /// The documentation of the options.
-            pub(crate) const ROWS: &[OptionDoc] = &[
-                $(OptionDoc { name: $key, takes: $takes, doc: $doc },)*
+            pub(crate) const ROWS: &[ServeOptionDoc] = &[
+                $(ServeOptionDoc { name: $key, takes: $takes, doc: $doc },)*
             ];
 
             /// The names of the options.
-            pub(crate) const NAMES: $names = $names { $($field: OptionName($key)),* };
+            pub(crate) const NAMES: $names = $names { $($field: ServeOptionName($key)),* };
         }
 
         /// The names of the options, each in the field that holds its value.
         #[allow(dead_code, reason = "only those are named whose values are checked")]
         pub(crate) struct $names {
-            $(pub(crate) $field: OptionName,)*
+            $(pub(crate) $field: ServeOptionName,)*
         }
     };
 }
@@ -179,12 +179,12 @@ impl Options {
 
     /// The algorithms to offer. Kinds that the file does not list get the secure defaults, or all
     /// algorithms with `old_clients`.
-    pub(crate) fn algorithms(&self, old_clients: bool) -> Algorithms {
+    pub(crate) fn algorithms(&self, old_clients: bool) -> OfferedAlgorithms {
         let rest = match old_clients {
-            true => Algorithms::all(),
-            false => Algorithms::default(),
+            true => OfferedAlgorithms::all(),
+            false => OfferedAlgorithms::default(),
         };
-        Algorithms {
+        OfferedAlgorithms {
             key_exchange: self.key_exchange.clone().unwrap_or(rest.key_exchange),
             ciphers: self.ciphers.clone().unwrap_or(rest.ciphers),
             macs: self.macs.clone().unwrap_or(rest.macs),
@@ -203,7 +203,8 @@ mod tests {
             ..Options::default()
         };
         for old in [false, true] {
-            let rest = [Algorithms::default(), Algorithms::all()][usize::from(old)].clone();
+            let rest =
+                [OfferedAlgorithms::default(), OfferedAlgorithms::all()][usize::from(old)].clone();
             assert_eq!(Options::default().algorithms(old), rest);
             let offered = listed.algorithms(old);
             assert_eq!(offered.key_exchange, ["ecdh-sha2-nistp256"]);

@@ -7,11 +7,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use serve::sshd::{Algorithms, AllowedProgram, is_fingerprint, unknown_token};
+use serve::sshd::{AllowedProgram, OfferedAlgorithms, is_fingerprint, unknown_token};
 
 use super::address::is_address;
 use super::bounds;
-use super::options::{KeyOptions, OptionName, Options};
+use super::options::{KeyOptions, Options, ServeOptionName};
 use super::paths::is_absolute;
 use crate::config_file::is_nearby;
 use crate::flags::low::ServeArgs;
@@ -19,26 +19,26 @@ use crate::setting_error::{SettingError, quoted};
 
 /// A mistake in the file: the line that it is reported for, and the error.
 #[derive(Debug)]
-pub(super) struct Mistake {
-    line: Line,
+pub(super) struct ConfigMistake {
+    line: MistakeLine,
     error: SettingError,
 }
 
 /// Line of the file that a mistake is reported for.
 #[derive(Clone, Copy, Debug)]
-enum Line {
+enum MistakeLine {
     /// The line that sets this option.
-    Option(OptionName),
+    Option(ServeOptionName),
     /// The line `[[key]]` with this index.
     Key(usize),
 }
 
-impl Mistake {
+impl ConfigMistake {
     /// Offset in the file of the line with the mistake, 0 if there is no such line.
     pub(super) fn offset(&self, text: &str) -> usize {
         let (name, nth) = match self.line {
-            Line::Option(name) => (name.as_str(), 0),
-            Line::Key(nth) => ("[[key]]", nth),
+            MistakeLine::Option(name) => (name.as_str(), 0),
+            MistakeLine::Key(nth) => ("[[key]]", nth),
         };
         let mut at = 0;
         let mut found = text.split_inclusive('\n').filter_map(|line| {
@@ -52,23 +52,23 @@ impl Mistake {
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ConfigMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
 /// A rule about one option.
-struct Rule {
-    name: OptionName,
-    check: Check,
+struct OptionRule {
+    name: ServeOptionName,
+    check: OptionCheck,
 }
 
 /// Names of algorithms that the options give, and the algorithms that are known.
-type NamedAlgorithms<'a> = (&'a [String], Algorithms);
+type NamedAlgorithms<'a> = (&'a [String], OfferedAlgorithms);
 
 /// Check of an option's value, which the function takes from the options.
-enum Check {
+enum OptionCheck {
     /// A limit is not 0.
     Limit(fn(&Options) -> Option<usize>),
     /// A time is between 1 second and a year.
@@ -81,15 +81,15 @@ enum Check {
     Other(fn(&Options) -> Option<(String, String)>),
 }
 
-impl Rule {
-    const fn new(name: OptionName, check: Check) -> Self {
+impl OptionRule {
+    const fn new(name: ServeOptionName, check: OptionCheck) -> Self {
         Self { name, check }
     }
 
     /// Values that break the rule, and the problem with each.
     fn broken(&self, options: &Options) -> Vec<(String, String)> {
         match self.check {
-            Check::Limit(of) => {
+            OptionCheck::Limit(of) => {
                 let zero = of(options).filter(|number| *number == 0);
                 let problem = |number: usize| {
                     (
@@ -100,7 +100,7 @@ impl Rule {
                 zero.map(problem).into_iter().collect()
             }
             // At most a year: longer times are mistakes, and would overflow eventually.
-            Check::Seconds(of) => {
+            OptionCheck::Seconds(of) => {
                 let wrong = of(options).filter(|seconds| !(1..=31_536_000).contains(seconds));
                 let problem = |seconds: u64| {
                     let problem = "must be between 1 second and a year".to_owned();
@@ -108,67 +108,67 @@ impl Rule {
                 };
                 wrong.map(problem).into_iter().collect()
             }
-            Check::Absolute(of) => {
+            OptionCheck::Absolute(of) => {
                 let relative = of(options).into_iter().filter(|path| !path.is_absolute());
                 let problem = |path| (shown(path), "must be an absolute path".to_owned());
                 relative.map(problem).collect()
             }
-            Check::Algorithms(of) => {
+            OptionCheck::Algorithms(of) => {
                 let problem = of(options).and_then(|(names, algorithms)| {
                     let why = algorithms.check().err()?;
                     Some((list(names), why.to_string()))
                 });
                 problem.into_iter().collect()
             }
-            Check::Other(of) => of(options).into_iter().collect(),
+            OptionCheck::Other(of) => of(options).into_iter().collect(),
         }
     }
 }
 
 /// The rules about options above the first `[[key]]`, in the order in which they are reported.
-const RULES: &[Rule] = {
+const RULES: &[OptionRule] = {
     const NAMES: super::options::OptionNames = Options::NAMES;
     &[
-        Rule::new(NAMES.connections, Check::Limit(|o| o.connections)),
-        Rule::new(NAMES.strangers, Check::Limit(|o| o.strangers)),
-        Rule::new(
+        OptionRule::new(NAMES.connections, OptionCheck::Limit(|o| o.connections)),
+        OptionRule::new(NAMES.strangers, OptionCheck::Limit(|o| o.strangers)),
+        OptionRule::new(
             NAMES.strangers_per_source,
-            Check::Limit(|o| o.strangers_per_source),
+            OptionCheck::Limit(|o| o.strangers_per_source),
         ),
-        Rule::new(
+        OptionRule::new(
             NAMES.connections_per_user,
-            Check::Limit(|o| o.connections_per_user),
+            OptionCheck::Limit(|o| o.connections_per_user),
         ),
-        Rule::new(
+        OptionRule::new(
             NAMES.connections_per_second,
-            Check::Limit(|o| o.connections_per_second),
+            OptionCheck::Limit(|o| o.connections_per_second),
         ),
-        Rule::new(NAMES.source_block, Check::Other(source_block)),
-        Rule::new(NAMES.users, Check::Other(users)),
-        Rule::new(NAMES.login_time, Check::Seconds(|o| o.login_time)),
-        Rule::new(NAMES.idle_time, Check::Seconds(|o| o.idle_time)),
-        Rule::new(NAMES.slow_time, Check::Seconds(|o| o.slow_time)),
-        Rule::new(NAMES.listen, Check::Other(listen)),
-        Rule::new(NAMES.key_exchange, Check::Algorithms(key_exchange)),
-        Rule::new(NAMES.ciphers, Check::Algorithms(ciphers)),
-        Rule::new(NAMES.macs, Check::Algorithms(macs)),
-        Rule::new(NAMES.root, Check::Other(root)),
-        Rule::new(
+        OptionRule::new(NAMES.source_block, OptionCheck::Other(source_block)),
+        OptionRule::new(NAMES.users, OptionCheck::Other(users)),
+        OptionRule::new(NAMES.login_time, OptionCheck::Seconds(|o| o.login_time)),
+        OptionRule::new(NAMES.idle_time, OptionCheck::Seconds(|o| o.idle_time)),
+        OptionRule::new(NAMES.slow_time, OptionCheck::Seconds(|o| o.slow_time)),
+        OptionRule::new(NAMES.listen, OptionCheck::Other(listen)),
+        OptionRule::new(NAMES.key_exchange, OptionCheck::Algorithms(key_exchange)),
+        OptionRule::new(NAMES.ciphers, OptionCheck::Algorithms(ciphers)),
+        OptionRule::new(NAMES.macs, OptionCheck::Algorithms(macs)),
+        OptionRule::new(NAMES.root, OptionCheck::Other(root)),
+        OptionRule::new(
             NAMES.host_keys,
-            Check::Absolute(|o| o.host_keys.iter().flatten().map(AsRef::as_ref).collect()),
+            OptionCheck::Absolute(|o| o.host_keys.iter().flatten().map(AsRef::as_ref).collect()),
         ),
-        Rule::new(NAMES.allow, Check::Other(allow)),
-        Rule::new(
+        OptionRule::new(NAMES.allow, OptionCheck::Other(allow)),
+        OptionRule::new(
             NAMES.trusted_user_ca_keys,
-            Check::Absolute(|o| o.trusted_user_ca_keys.as_deref().into_iter().collect()),
+            OptionCheck::Absolute(|o| o.trusted_user_ca_keys.as_deref().into_iter().collect()),
         ),
-        Rule::new(NAMES.metrics, Check::Other(metrics)),
+        OptionRule::new(NAMES.metrics, OptionCheck::Other(metrics)),
     ]
 };
 
 fn source_block(options: &Options) -> Option<(String, String)> {
     let text = options.source_block.as_deref()?;
-    let why = text.parse::<sys::SourceBlock>().err()?;
+    let why = text.parse::<sys::SourcePrefixLengths>().err()?;
     Some((quoted(text), why.to_string()))
 }
 
@@ -184,29 +184,29 @@ fn listen(options: &Options) -> Option<(String, String)> {
     Some((quoted(address), problem.to_owned()))
 }
 
-fn key_exchange(options: &Options) -> Option<(&[String], Algorithms)> {
+fn key_exchange(options: &Options) -> Option<(&[String], OfferedAlgorithms)> {
     let names = options.key_exchange.as_ref()?;
-    let algorithms = Algorithms {
+    let algorithms = OfferedAlgorithms {
         key_exchange: names.clone(),
-        ..Algorithms::default()
+        ..OfferedAlgorithms::default()
     };
     Some((names, algorithms))
 }
 
-fn ciphers(options: &Options) -> Option<(&[String], Algorithms)> {
+fn ciphers(options: &Options) -> Option<(&[String], OfferedAlgorithms)> {
     let names = options.ciphers.as_ref()?;
-    let algorithms = Algorithms {
+    let algorithms = OfferedAlgorithms {
         ciphers: names.clone(),
-        ..Algorithms::default()
+        ..OfferedAlgorithms::default()
     };
     Some((names, algorithms))
 }
 
-fn macs(options: &Options) -> Option<(&[String], Algorithms)> {
+fn macs(options: &Options) -> Option<(&[String], OfferedAlgorithms)> {
     let names = options.macs.as_ref()?;
-    let algorithms = Algorithms {
+    let algorithms = OfferedAlgorithms {
         macs: names.clone(),
-        ..Algorithms::default()
+        ..OfferedAlgorithms::default()
     };
     Some((names, algorithms))
 }
@@ -237,20 +237,20 @@ pub(super) fn why_not_allowed(restriction: &str) -> String {
 }
 
 /// Finds the mistakes in a file for a server with these flags.
-pub(super) fn mistakes(options: &Options, args: &ServeArgs) -> Vec<Mistake> {
+pub(super) fn mistakes(options: &Options, args: &ServeArgs) -> Vec<ConfigMistake> {
     let mut all = Vec::new();
     for rule in RULES {
         let broken = rule.broken(options).into_iter();
-        all.extend(broken.map(|(value, problem)| Mistake {
-            line: Line::Option(rule.name),
+        all.extend(broken.map(|(value, problem)| ConfigMistake {
+            line: MistakeLine::Option(rule.name),
             error: SettingError::option(rule.name.as_str(), value, problem),
         }));
     }
     for (nth, key) in options.key.iter().flatten().enumerate() {
         let above = options.key.iter().flatten().take(nth);
         let errors = wrong_key(key, above, args);
-        all.extend(errors.into_iter().map(|error| Mistake {
-            line: Line::Key(nth),
+        all.extend(errors.into_iter().map(|error| ConfigMistake {
+            line: MistakeLine::Key(nth),
             error,
         }));
     }
@@ -266,7 +266,7 @@ fn wrong_key<'k>(
 ) -> Vec<SettingError> {
     const NAMES: super::options::KeyOptionNames = KeyOptions::NAMES;
     let mut all = Vec::new();
-    let mut wrong = |name: OptionName, value: String, problem: &str| {
+    let mut wrong = |name: ServeOptionName, value: String, problem: &str| {
         all.push(SettingError::option(name.as_str(), value, problem));
     };
     let fingerprint = key.fingerprint.as_deref().unwrap_or_default();
@@ -288,12 +288,12 @@ fn wrong_key<'k>(
 
 /// Finds files that do not exist. A file that this process may not access is passed over, since the
 /// server may run as another user.
-fn missing(options: &Options, args: &ServeArgs) -> Vec<Mistake> {
+fn missing(options: &Options, args: &ServeArgs) -> Vec<ConfigMistake> {
     const NAMES: super::options::OptionNames = Options::NAMES;
     let mut all = Vec::new();
-    let mut add = |name: OptionName, value: String, problem: Option<String>| {
-        all.extend(problem.map(|problem| Mistake {
-            line: Line::Option(name),
+    let mut add = |name: ServeOptionName, value: String, problem: Option<String>| {
+        all.extend(problem.map(|problem| ConfigMistake {
+            line: MistakeLine::Option(name),
             error: SettingError::option(name.as_str(), value, problem),
         }));
     };
@@ -325,8 +325,8 @@ fn missing(options: &Options, args: &ServeArgs) -> Vec<Mistake> {
     for (nth, key) in options.key.iter().flatten().enumerate() {
         let root = key.root.as_ref();
         let wrong = root.and_then(|root| Some((root, no_root(root)?)));
-        all.extend(wrong.map(|(root, problem)| Mistake {
-            line: Line::Key(nth),
+        all.extend(wrong.map(|(root, problem)| ConfigMistake {
+            line: MistakeLine::Key(nth),
             error: SettingError::option(KeyOptions::NAMES.root.as_str(), shown(root), problem),
         }));
     }

@@ -1,5 +1,5 @@
-//! Passes large files on from host to host while they are being received, so that each of their bytes
-//! leaves this machine once: docs/design/0024-fan-out.md.
+//! Passes large files on from host to host while they are being received, so that each of their
+//! bytes leaves this machine once: docs/design/0024-fan-out.md.
 //!
 //! The first host gets a file by an ordinary copy. Each further host copies it from the one before
 //! it, as between two hosts, while that one is still receiving. A host whose predecessor fails
@@ -19,14 +19,16 @@ use ssh::direct_control::GrowingBlocks;
 use transfer::cancel::CancelToken;
 use transfer::copy::{CopyOptions, CopyRequest, HostId};
 use transfer::host_to_host::{BlockSums, SourceFiles, files_of};
-use transfer::report::{Event, HostWay, HostWayKind, Outcome, Progress, Summary};
+use transfer::report::{
+    CopyEvent, CopyOutcome, CopySummary, HostCopyRoute, HostCopyRouteKind, ProgressCounters,
+};
 
 use self::large::{LEAST, LargeFile, options, path_at};
-pub(super) use self::large::{Sizes, contents};
+pub(super) use self::large::{SizeSelection, contents};
 use self::order::order;
-use self::passing::Passed;
-use super::Part;
-use crate::cp::Run;
+use self::passing::ChainCopyOutcome;
+use super::HostCopyRequest;
+use crate::cp::CopyRun;
 use crate::host_to_host::needs_this_machine;
 
 /// Most hosts of a chain, which all receive at the same time.
@@ -47,13 +49,13 @@ const CANCEL_SEEN: Duration = Duration::from_millis(50);
 pub(super) type FileNumber = usize;
 
 /// Hosts that pass files on, in their order.
-pub(super) struct Chain<'a> {
-    run: &'a Run<'a>,
+pub(super) struct HostChain<'a> {
+    run: &'a CopyRun<'a>,
     files: Vec<LargeFile>,
     /// There is more to copy than these files.
     rest: bool,
     options: CopyOptions,
-    links: Vec<Link>,
+    links: Vec<ChainHost>,
     /// Numbers of the hosts in the order in which they get the file.
     order: Vec<usize>,
     state: Mutex<ChainState>,
@@ -61,7 +63,7 @@ pub(super) struct Chain<'a> {
 }
 
 /// A host of the chain.
-struct Link {
+struct ChainHost {
     host: HostId,
     name: String,
     /// The files there, or why the host gets them from here and passes nothing on.
@@ -74,7 +76,7 @@ struct LinkFile {
 }
 
 struct ChainState {
-    hosts: Vec<LinkState>,
+    hosts: Vec<ChainHostState>,
     /// Checksums of each file; `None` until they are known.
     sums: Vec<Option<Sums>>,
     /// Files in the order in which the first host has begun to receive them.
@@ -84,7 +86,7 @@ struct ChainState {
 type Sums = Result<(BlockSums, GrowingBlocks), String>;
 
 #[derive(Clone, Default)]
-struct LinkState {
+struct ChainHostState {
     failed: bool,
     /// The copy there has ended.
     over: bool,
@@ -102,12 +104,12 @@ struct LinkState {
     begun: Vec<FileNumber>,
 }
 
-impl<'a> Chain<'a> {
+impl<'a> HostChain<'a> {
     /// Prepares a chain.
     ///
     /// # Errors
     /// A clause that says why each host gets the file from here.
-    pub(super) fn new(parts: &[Part], run: &'a Run<'a>) -> Result<Self, String> {
+    pub(super) fn new(parts: &[HostCopyRequest], run: &'a CopyRun<'a>) -> Result<Self, String> {
         let Some(first) = parts.first() else {
             return Err("there is no host".to_owned());
         };
@@ -119,7 +121,7 @@ impl<'a> Chain<'a> {
             return Err(why.to_owned());
         }
         let options = options(&first.request.options)?;
-        let files = |part: &Part| {
+        let files = |part: &HostCopyRequest| {
             // Errors of the configuration are reported by the copy.
             if let Ok(Some(why)) = run.hosts().longhaul_is_absent(part.host) {
                 return Err(format!("{}: {why}", part.name));
@@ -131,9 +133,9 @@ impl<'a> Chain<'a> {
             };
             found.files.iter().map(link_file).collect()
         };
-        let links: Vec<Link> = parts
+        let links: Vec<ChainHost> = parts
             .iter()
-            .map(|part| Link {
+            .map(|part| ChainHost {
                 host: part.host,
                 name: part.name.clone(),
                 files: files(part),
@@ -150,7 +152,7 @@ impl<'a> Chain<'a> {
             Err(_) => None,
         });
         let order = order(&rates.collect::<Vec<_>>());
-        let hosts = vec![LinkState::default(); links.len()];
+        let hosts = vec![ChainHostState::default(); links.len()];
         let sums = vec![None; found.files.len()];
         Ok(Self {
             run,
@@ -221,7 +223,7 @@ impl<'a> Chain<'a> {
 
     /// Name in messages of the directory at a host that the only source becomes, if the target is a
     /// directory there; `None` if the target surely is one.
-    pub(super) fn tree_at(&self, part: &Part) -> Option<Vec<u8>> {
+    pub(super) fn tree_at(&self, part: &HostCopyRequest) -> Option<Vec<u8>> {
         let name = large::only_tree(&part.request)?;
         let path = path_at(part, &name).ok().filter(|path| *path != name)?;
         Some([part.name.as_bytes(), b":", &path].concat())
@@ -240,8 +242,8 @@ impl<'a> Chain<'a> {
     }
 
     /// Notes an event of the first host's copy.
-    pub(super) fn note(&self, event: &Event) {
-        let Event::FileStarted { source, size, .. } = event else {
+    pub(super) fn note(&self, event: &CopyEvent) {
+        let CopyEvent::FileStarted { source, size, .. } = event else {
             return;
         };
         if size.is_some_and(|size| size < LEAST) {
@@ -288,9 +290,9 @@ impl<'a> Chain<'a> {
         &self,
         number: usize,
         file: FileNumber,
-        progress: &Progress,
-        events: &mut dyn FnMut(Event),
-    ) -> Result<Summary, String> {
+        progress: &ProgressCounters,
+        events: &mut dyn FnMut(CopyEvent),
+    ) -> Result<CopySummary, String> {
         let start = Instant::now();
         let mut why = "no host before it has the file".to_owned();
         let mut tried = Vec::new();
@@ -307,36 +309,36 @@ impl<'a> Chain<'a> {
             };
             let mut shown = |event| match event {
                 // The part is of this run.
-                Event::Resumed { .. } if resumes => {}
+                CopyEvent::Resumed { .. } if resumes => {}
                 event => events(event),
             };
             let passed = self.pass((from, number), file, progress, &mut shown);
             resumes |= self.lock().hosts[number].begun.contains(&file);
             self.lock().hosts[number].cancel = None;
             match passed {
-                Passed::Over(mut summary) => {
+                ChainCopyOutcome::Finished(mut summary) => {
                     summary.elapsed = start.elapsed();
                     summary.way = None;
                     self.lock().hosts[number].origin = Some(from);
                     return Ok(*summary);
                 }
-                Passed::Lost(reason) => {
+                ChainCopyOutcome::Lost(reason) => {
                     why = reason;
                     lost = Some(from);
                 }
-                Passed::Gone(reason) => {
+                ChainCopyOutcome::Gone(reason) => {
                     why = reason;
                     gone += 1;
                     // One that was never reached is not waited for.
                     lost = Some(from).filter(|_| resumes && gone < GONE);
                     self.lock().hosts[from].silent |= lost.is_none();
                 }
-                Passed::Unreached(reason) => {
+                ChainCopyOutcome::Unreached(reason) => {
                     why = reason;
                     self.lock().hosts[number].silent = true;
                     break;
                 }
-                Passed::Not(reason, missing) => {
+                ChainCopyOutcome::Failed(reason, missing) => {
                     why = reason;
                     if missing.source {
                         self.lock().hosts[from].silent = true;
@@ -379,10 +381,10 @@ impl<'a> Chain<'a> {
     }
 
     /// Notes the end of a host's copy. Hosts that get a file from a failed one are told.
-    pub(super) fn end(&self, number: usize, outcome: &Outcome) {
+    pub(super) fn end(&self, number: usize, outcome: &CopyOutcome) {
         let mut state = self.lock();
         state.hosts[number].over = true;
-        if *outcome != Outcome::Complete {
+        if *outcome != CopyOutcome::Complete {
             state.hosts[number].failed = true;
             let after = state.hosts.iter().filter(|host| host.from == Some(number));
             after
@@ -455,7 +457,7 @@ impl<'a> Chain<'a> {
 }
 
 /// The way of the data in a fan-out: `from` holds each host with the one before it.
-pub(super) fn way(from: &[(String, Option<String>)], why_not: Option<String>) -> HostWay {
+pub(super) fn way(from: &[(String, Option<String>)], why_not: Option<String>) -> HostCopyRoute {
     let passed: Vec<_> = from
         .iter()
         .filter_map(|(host, from)| from.as_ref().map(|from| format!("{from} > {host}")))
@@ -469,17 +471,17 @@ pub(super) fn way(from: &[(String, Option<String>)], why_not: Option<String>) ->
     };
     let passed_on = passed.join(", ");
     let (kind, reason) = match (passed.is_empty(), why_not) {
-        (true, why) => (HostWayKind::Star, why.unwrap_or_default()),
+        (true, why) => (HostCopyRouteKind::Star, why.unwrap_or_default()),
         (false, Some(why)) if !from_here.is_empty() => {
             let why = why.strip_prefix(&format!("{to}: ")).unwrap_or(&why);
             (
-                HostWayKind::Chain,
+                HostCopyRouteKind::Chain,
                 format!("{passed_on}; from this machine to {to}: {why}"),
             )
         }
-        (false, _) => (HostWayKind::Chain, passed_on),
+        (false, _) => (HostCopyRouteKind::Chain, passed_on),
     };
-    HostWay {
+    HostCopyRoute {
         kind,
         connected: None,
         address: None,

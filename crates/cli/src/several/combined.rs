@@ -1,24 +1,26 @@
 //! Summary of several copies.
 
-use transfer::report::{FAILURES_KEPT, Failure, HostResult, Name, Outcome, Summary, Verified};
+use transfer::report::{
+    CopyOutcome, CopySummary, EscapedName, FAILURES_KEPT, HostResult, ItemFailure, VerifyResult,
+};
 
 /// End of one host's copy.
-pub(super) struct HostEnd {
+pub(super) struct HostCopyResult {
     /// The host as on the command line.
     pub(super) host: String,
     /// The host that passed the data on.
     pub(super) from: Option<String>,
-    pub(super) summary: Summary,
+    pub(super) summary: CopySummary,
 }
 
 /// Combines the summaries of all hosts.
-pub(super) fn combined(each: Vec<HostEnd>) -> Summary {
-    let mut all = Summary {
+pub(super) fn combined(each: Vec<HostCopyResult>) -> CopySummary {
+    let mut all = CopySummary {
         synced: !each.is_empty(),
-        ..Summary::default()
+        ..CopySummary::default()
     };
     let outcome = outcome(&each);
-    for HostEnd {
+    for HostCopyResult {
         host,
         from,
         summary,
@@ -31,10 +33,10 @@ pub(super) fn combined(each: Vec<HostEnd>) -> Summary {
     all
 }
 
-fn add(all: &mut Summary, host: &str, from: Option<String>, mut one: Summary) {
+fn add(all: &mut CopySummary, host: &str, from: Option<String>, mut one: CopySummary) {
     add_failures(all, host, &mut one);
     // Names every field, so that none is forgotten.
-    let Summary {
+    let CopySummary {
         outcome,
         files,
         directories,
@@ -58,8 +60,8 @@ fn add(all: &mut Summary, host: &str, from: Option<String>, mut one: Summary) {
         decisions,
     } = one;
     all.hosts.push(HostResult {
-        host: Name(host.as_bytes().to_vec()),
-        from: from.map(|from| Name(from.into_bytes())),
+        host: EscapedName(host.as_bytes().to_vec()),
+        from: from.map(|from| EscapedName(from.into_bytes())),
         files,
         bytes,
         unfinished,
@@ -91,17 +93,17 @@ fn add(all: &mut Summary, host: &str, from: Option<String>, mut one: Summary) {
 }
 
 /// Takes over the failures of a host; a failed connection counts as one.
-fn add_failures(all: &mut Summary, host: &str, one: &mut Summary) {
-    if let Outcome::NoConnection(why) | Outcome::Misconfigured(why) = &one.outcome {
-        let of_connection = |failure: &Failure| why.ends_with(&failure.reason);
+fn add_failures(all: &mut CopySummary, host: &str, one: &mut CopySummary) {
+    if let CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why) = &one.outcome {
+        let of_connection = |failure: &ItemFailure| why.ends_with(&failure.reason);
         let listed = one.failures.len();
         one.failures.retain(|failure| !of_connection(failure));
         let same = listed - one.failures.len();
         one.failed = one.failed.saturating_sub(same as u64) + 1;
         let prefix = format!("{host}: ");
         let reason = why.strip_prefix(&prefix).unwrap_or(why).to_owned();
-        let path = Name(host.as_bytes().to_vec());
-        one.failures.push(Failure { path, reason });
+        let path = EscapedName(host.as_bytes().to_vec());
+        one.failures.push(ItemFailure { path, reason });
     }
     all.failed += one.failed;
     let room = FAILURES_KEPT.saturating_sub(all.failures.len());
@@ -110,11 +112,11 @@ fn add_failures(all: &mut Summary, host: &str, one: &mut Summary) {
 }
 
 /// Adds a further copy to the summary of the same host.
-pub(super) fn joined(all: Summary, one: Summary) -> Summary {
+pub(super) fn joined(all: CopySummary, one: CopySummary) -> CopySummary {
     let outcome = match (all.outcome, one.outcome) {
-        (Outcome::Complete, outcome) | (outcome, Outcome::Complete) => outcome,
-        (Outcome::Interrupted, _) | (_, Outcome::Interrupted) => Outcome::Interrupted,
-        (_, lost @ Outcome::NoConnection(_)) => lost,
+        (CopyOutcome::Complete, outcome) | (outcome, CopyOutcome::Complete) => outcome,
+        (CopyOutcome::Interrupted, _) | (_, CopyOutcome::Interrupted) => CopyOutcome::Interrupted,
+        (_, lost @ CopyOutcome::NoConnection(_)) => lost,
         (outcome, _) => outcome,
     };
     let mut failures = all.failures;
@@ -133,7 +135,7 @@ pub(super) fn joined(all: Summary, one: Summary) -> Summary {
     let mut decisions = all.decisions;
     decisions.extend(one.decisions);
     // Names every field, so that none is forgotten.
-    Summary {
+    CopySummary {
         outcome,
         files: all.files + one.files,
         directories: all.directories + one.directories,
@@ -168,8 +170,8 @@ pub(super) fn joined(all: Summary, one: Summary) -> Summary {
     }
 }
 
-fn both(a: Verified, b: Verified) -> Verified {
-    Verified {
+fn both(a: VerifyResult, b: VerifyResult) -> VerifyResult {
+    VerifyResult {
         files: a.files + b.files,
         repaired: a.repaired + b.repaired,
         read_back: a.read_back + b.read_back,
@@ -182,20 +184,25 @@ fn both(a: Verified, b: Verified) -> Verified {
 
 /// The outcome of all copies together: without any connection the run failed, with some it is
 /// partial.
-fn outcome(each: &[HostEnd]) -> Outcome {
-    let all = |is: fn(&Outcome) -> bool| each.iter().all(|one| is(&one.summary.outcome));
-    let any = |is: fn(&Outcome) -> bool| each.iter().any(|one| is(&one.summary.outcome));
-    let unreached = |o: &Outcome| matches!(o, Outcome::NoConnection(_) | Outcome::Misconfigured(_));
-    if any(|o| *o == Outcome::Interrupted) {
-        Outcome::Interrupted
-    } else if all(|o| *o == Outcome::Complete) {
-        Outcome::Complete
-    } else if all(|o| matches!(o, Outcome::Misconfigured(_))) {
-        Outcome::Misconfigured("the settings of every host are wrong".to_owned())
+fn outcome(each: &[HostCopyResult]) -> CopyOutcome {
+    let all = |is: fn(&CopyOutcome) -> bool| each.iter().all(|one| is(&one.summary.outcome));
+    let any = |is: fn(&CopyOutcome) -> bool| each.iter().any(|one| is(&one.summary.outcome));
+    let unreached = |o: &CopyOutcome| {
+        matches!(
+            o,
+            CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_)
+        )
+    };
+    if any(|o| *o == CopyOutcome::Interrupted) {
+        CopyOutcome::Interrupted
+    } else if all(|o| *o == CopyOutcome::Complete) {
+        CopyOutcome::Complete
+    } else if all(|o| matches!(o, CopyOutcome::Misconfigured(_))) {
+        CopyOutcome::Misconfigured("the settings of every host are wrong".to_owned())
     } else if all(unreached) {
-        Outcome::NoConnection(format!("none of {} hosts was reached", each.len()))
+        CopyOutcome::NoConnection(format!("none of {} hosts was reached", each.len()))
     } else {
-        Outcome::Partial
+        CopyOutcome::Partial
     }
 }
 
@@ -203,52 +210,60 @@ fn outcome(each: &[HostEnd]) -> Outcome {
 mod tests {
     use super::*;
 
-    fn with(outcome: Outcome) -> Summary {
-        Summary {
+    fn with(outcome: CopyOutcome) -> CopySummary {
+        CopySummary {
             outcome,
-            ..Summary::default()
+            ..CopySummary::default()
         }
     }
 
-    fn end(host: &str, summary: Summary) -> HostEnd {
-        HostEnd {
+    fn end(host: &str, summary: CopySummary) -> HostCopyResult {
+        HostCopyResult {
             host: host.to_owned(),
             from: None,
             summary,
         }
     }
 
-    fn down() -> Summary {
-        with(Outcome::NoConnection("h2: connection refused".to_owned()))
+    fn down() -> CopySummary {
+        with(CopyOutcome::NoConnection(
+            "h2: connection refused".to_owned(),
+        ))
     }
 
     #[test]
     fn a_host_that_is_down_is_named_and_the_others_count() {
-        let done = Summary {
+        let done = CopySummary {
             files: 3,
             bytes: 9,
             excluded: 2,
-            ..Summary::default()
+            ..CopySummary::default()
         };
         let all = combined(vec![end("h1", done), end("h2", down())]);
         assert_eq!((all.files, all.bytes, all.failed), (3, 9, 1));
         assert_eq!(all.excluded, 2, "it was left out");
-        assert_eq!(all.outcome, Outcome::Partial);
-        assert_eq!(all.failures[0].path, Name(b"h2".to_vec()));
+        assert_eq!(all.outcome, CopyOutcome::Partial);
+        assert_eq!(all.failures[0].path, EscapedName(b"h2".to_vec()));
         assert_eq!(all.failures[0].reason, "connection refused");
         assert_eq!(all.hosts.len(), 2);
     }
 
     #[test]
     fn the_outcome_is_no_connection_only_without_any_host() {
-        let of = |each: Vec<Summary>| {
+        let of = |each: Vec<CopySummary>| {
             let each = each.into_iter().map(|one| end("h", one));
             combined(each.collect()).outcome
         };
-        assert!(matches!(of(vec![down(), down()]), Outcome::NoConnection(_)));
-        assert_eq!(of(vec![down(), with(Outcome::Complete)]), Outcome::Partial);
-        let interrupted = with(Outcome::Interrupted);
-        assert_eq!(of(vec![down(), interrupted]), Outcome::Interrupted);
-        assert_eq!(of(vec![with(Outcome::Complete)]), Outcome::Complete);
+        assert!(matches!(
+            of(vec![down(), down()]),
+            CopyOutcome::NoConnection(_)
+        ));
+        assert_eq!(
+            of(vec![down(), with(CopyOutcome::Complete)]),
+            CopyOutcome::Partial
+        );
+        let interrupted = with(CopyOutcome::Interrupted);
+        assert_eq!(of(vec![down(), interrupted]), CopyOutcome::Interrupted);
+        assert_eq!(of(vec![with(CopyOutcome::Complete)]), CopyOutcome::Complete);
     }
 }

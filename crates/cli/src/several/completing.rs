@@ -4,20 +4,20 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use transfer::copy::{CopyRequest, Place};
+use transfer::copy::{CopyLocation, CopyRequest};
 use transfer::operand::Destination;
 
-use super::operands::{Several, folders};
-use crate::flags::flag::ValueKind;
+use super::operands::{MultiHostCopy, folders};
+use crate::flags::flag::FlagValueKind;
 use crate::flags::high::TypedOperands;
 use crate::flags::table;
 
-/// Returns the words of a command that copies from or to the hosts for which `failed` is true. `None`
-/// if it would not do the same as the whole command, `words`, does for these hosts.
+/// Returns the words of a command that copies from or to the hosts for which `failed` is true.
+/// `None` if it would not do the same as the whole command, `words`, does for these hosts.
 pub(super) fn words(
     words: &[OsString],
     typed: &TypedOperands,
-    (several, request): (&Several, &CopyRequest),
+    (several, request): (&MultiHostCopy, &CopyRequest),
     hosts: &[Destination],
     failed: &[bool],
 ) -> Option<Vec<OsString>> {
@@ -25,7 +25,7 @@ pub(super) fn words(
     let (mut flags, mut dashes) = flags(words);
     let mut operands = Vec::new();
     match several {
-        Several::FanOut(targets) => {
+        MultiHostCopy::FanOut(targets) => {
             operands.extend(typed.sources.iter().cloned());
             let targets = targets.iter().zip(&typed.targets).enumerate();
             let left = targets.filter(|(at, _)| has_failed(*at));
@@ -37,7 +37,7 @@ pub(super) fn words(
             }
             operands.extend(left);
         }
-        Several::Gather { by_host, .. } => {
+        MultiHostCopy::Gather { by_host, .. } => {
             let left = |at: usize| has_failed(at).then(|| hosts.get(at).cloned()).flatten();
             let left: Vec<Destination> = (0..hosts.len()).filter_map(left).collect();
             if *by_host {
@@ -51,8 +51,8 @@ pub(super) fn words(
             }
             let sources = request.sources.iter().zip(&typed.sources);
             let of_failed = sources.filter(|(source, _)| match source {
-                Place::Remote { host, .. } => has_failed(host.0),
-                Place::Local(_) => false,
+                CopyLocation::Remote { host, .. } => has_failed(host.0),
+                CopyLocation::Local(_) => false,
             });
             operands.extend(of_failed.map(|(_, typed)| typed.clone()));
             operands.extend(typed.targets.iter().cloned());
@@ -97,10 +97,10 @@ fn flags(words: &[OsString]) -> (Vec<OsString>, bool) {
 
 /// For a flag, true if the next word is its value; `None` for an operand.
 fn as_flag(word: &OsStr) -> Option<bool> {
-    let takes = |kind: ValueKind| {
+    let takes = |kind: FlagValueKind| {
         matches!(
             kind,
-            ValueKind::Value(_) | ValueKind::Values(_) | ValueKind::Choice(..)
+            FlagValueKind::Value(_) | FlagValueKind::Values(_) | FlagValueKind::Choice(..)
         )
     };
     let bytes = word.as_bytes();
@@ -122,13 +122,13 @@ fn as_flag(word: &OsStr) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::flags::high::Environment;
-    use crate::flags::low::{LowArgs, parse};
+    use crate::flags::low::{ParsedCommandLine, parse};
 
     /// The command for the hosts of these numbers.
     fn completing(line: &str, failed: &[usize]) -> String {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let args = match parse(words.iter().cloned(), clap::ColorChoice::Never) {
-            Ok(LowArgs::Copy(args)) => *args,
+            Ok(ParsedCommandLine::Copy(args)) => *args,
             other => panic!("{line}: {other:?}"),
         };
         let high = super::super::resolve(args, &Environment::default());

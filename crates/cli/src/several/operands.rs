@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
-use transfer::copy::{CopyRequest, HostId, Place, SourceName, TargetDirectory};
+use transfer::copy::{CopyLocation, CopyRequest, HostId, SourceName, TargetDirectory};
 use transfer::operand::{Destination, Operand};
-use transfer::report::Name;
+use transfer::report::EscapedName;
 
 use super::hosts_file;
 use super::meaning::{Meaning, meaning};
-use crate::flags::high::{Environment, HighArgs, place};
+use crate::flags::high::{Environment, ResolvedCopyArgs, place};
 use crate::flags::low::{CopyArgs, UsageError};
 
 /// A copy with several hosts at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Several {
+pub(crate) enum MultiHostCopy {
     /// Sources on several hosts are copied to this machine.
     Gather {
         /// The files of each host get a directory of their own.
@@ -24,11 +24,11 @@ pub(crate) enum Several {
         create: bool,
     },
     /// Sources on this machine are copied to each of these targets.
-    FanOut(Vec<Place>),
+    FanOut(Vec<CopyLocation>),
 }
 
 /// Operands after expansion.
-struct Operands {
+struct ExpandedOperands {
     sources: Vec<OsString>,
     /// Targets, with more than one in a fan-out.
     targets: Vec<OsString>,
@@ -42,12 +42,15 @@ struct Operands {
 ///
 /// # Errors
 /// An operand is invalid, a host is named twice, or the command has two meanings.
-pub(crate) fn resolve(mut args: CopyArgs, world: &Environment) -> Result<HighArgs, UsageError> {
+pub(crate) fn resolve(
+    mut args: CopyArgs,
+    world: &Environment,
+) -> Result<ResolvedCopyArgs, UsageError> {
     if args.plan.is_some() {
-        return HighArgs::resolve(args, world);
+        return ResolvedCopyArgs::resolve(args, world);
     }
-    let name = |operand: &OsString| Name(operand.as_bytes().to_vec());
-    let sources: Vec<Name> = args.sources.iter().map(name).collect();
+    let name = |operand: &OsString| EscapedName(operand.as_bytes().to_vec());
+    let sources: Vec<EscapedName> = args.sources.iter().map(name).collect();
     let target = name(&args.destination);
     let operands = operands(&args).map_err(wrong)?;
     let fans_out = operands.targets.len() > 1 || args.hosts_file.is_some() || args.fan_out;
@@ -56,7 +59,7 @@ pub(crate) fn resolve(mut args: CopyArgs, world: &Environment) -> Result<HighArg
     let mut targets = operands.targets.into_iter();
     args.destination = targets.next().unwrap_or_default();
     let manifest = args.manifest.is_some();
-    let mut high = HighArgs::resolve(args, world)?;
+    let mut high = ResolvedCopyArgs::resolve(args, world)?;
     high.request.options.may_fan_out = operands.may_be_targets;
     high.several = match fans_out {
         true => Some(fan_out(&mut high, targets)?),
@@ -78,7 +81,7 @@ fn wrong(what: String) -> UsageError {
     UsageError(format!("error: {what}\n"))
 }
 
-fn operands(args: &CopyArgs) -> Result<Operands, String> {
+fn operands(args: &CopyArgs) -> Result<ExpandedOperands, String> {
     let mut sources = Vec::new();
     for operand in &args.sources {
         sources.extend(expand(operand)?);
@@ -87,7 +90,7 @@ fn operands(args: &CopyArgs) -> Result<Operands, String> {
     if let Some(file) = &args.hosts_file {
         let path = hosts_file::of_all_hosts(&args.destination)?;
         let targets = hosts_file::targets(file, path)?;
-        return Ok(Operands {
+        return Ok(ExpandedOperands {
             sources,
             targets,
             braces,
@@ -105,7 +108,7 @@ fn operands(args: &CopyArgs) -> Result<Operands, String> {
             Meaning::Sources { may_fan_out } => may_be_targets = may_fan_out,
         }
     }
-    Ok(Operands {
+    Ok(ExpandedOperands {
         sources,
         targets,
         braces,
@@ -129,12 +132,12 @@ pub(super) fn expand(operand: &OsStr) -> Result<Vec<OsString>, String> {
 
 /// True if the sources name the same paths on several hosts, as braces do that the shell has
 /// expanded.
-fn names_each_path_on_each_host(sources: &[Place]) -> bool {
+fn names_each_path_on_each_host(sources: &[CopyLocation]) -> bool {
     let mut of_host: BTreeMap<HostId, Vec<&[u8]>> = BTreeMap::new();
     for source in sources {
         match source {
-            Place::Remote { host, path } => of_host.entry(*host).or_default().push(path),
-            Place::Local(_) => return false,
+            CopyLocation::Remote { host, path } => of_host.entry(*host).or_default().push(path),
+            CopyLocation::Local(_) => return false,
         }
     }
     let mut all = of_host.values();
@@ -144,10 +147,10 @@ fn names_each_path_on_each_host(sources: &[Place]) -> bool {
 
 /// Resolves the targets of a fan-out behind the first one.
 fn fan_out(
-    high: &mut HighArgs,
+    high: &mut ResolvedCopyArgs,
     rest: impl Iterator<Item = OsString>,
-) -> Result<Several, UsageError> {
-    let local = |place: &Place| matches!(place, Place::Local(_));
+) -> Result<MultiHostCopy, UsageError> {
+    let local = |place: &CopyLocation| matches!(place, CopyLocation::Local(_));
     if !high.request.sources.iter().all(local) {
         return Err(wrong(
             "several targets need sources on this machine: copy to one of the hosts first, and \
@@ -163,7 +166,7 @@ fn fan_out(
     }
     let mut seen = HashSet::new();
     for target in &targets {
-        let Place::Remote { host, .. } = target else {
+        let CopyLocation::Remote { host, .. } = target else {
             continue;
         };
         if !seen.insert(*host) {
@@ -174,16 +177,16 @@ fn fan_out(
             )));
         }
     }
-    Ok(Several::FanOut(targets))
+    Ok(MultiHostCopy::FanOut(targets))
 }
 
 /// Recognizes sources on several hosts whose target is this machine.
-fn gather(high: &HighArgs, braces: bool) -> Result<Option<Several>, String> {
+fn gather(high: &ResolvedCopyArgs, braces: bool) -> Result<Option<MultiHostCopy>, String> {
     let CopyRequest {
         sources, target, ..
     } = &high.request;
     let by_host = high.flags.by_host;
-    let remote = |place: &Place| matches!(place, Place::Remote { .. });
+    let remote = |place: &CopyLocation| matches!(place, CopyLocation::Remote { .. });
     let gathers = !remote(target) && sources.iter().all(remote);
     if by_host && !gathers {
         return Err(
@@ -192,13 +195,13 @@ fn gather(high: &HighArgs, braces: bool) -> Result<Option<Several>, String> {
         );
     }
     // The contents of several directories are merged by one copy, which compares all names.
-    let merges = |place: &Place| SourceName::of(place) == SourceName::Contents;
+    let merges = |place: &CopyLocation| SourceName::of(place) == SourceName::Contents;
     let many = high.hosts.len() > 1;
     let parallel = gathers && many && !sources.iter().any(merges);
     if by_host {
         folders(&high.hosts)?;
     }
-    Ok((by_host || parallel).then_some(Several::Gather {
+    Ok((by_host || parallel).then_some(MultiHostCopy::Gather {
         by_host,
         create: by_host || braces || names_each_path_on_each_host(sources),
     }))
@@ -229,40 +232,42 @@ pub(super) fn folders(hosts: &[Destination]) -> Result<Vec<OsString>, String> {
 
 /// Copies that a request with several hosts consists of, one for each host.
 pub(super) fn parts(
-    several: &Several,
+    several: &MultiHostCopy,
     request: &CopyRequest,
     hosts: &[Destination],
 ) -> Result<Vec<(HostId, CopyRequest)>, String> {
     match several {
-        Several::FanOut(targets) => {
-            let part = |target: &Place| match target {
-                Place::Remote { host, path } => Some((
+        MultiHostCopy::FanOut(targets) => {
+            let part = |target: &CopyLocation| match target {
+                CopyLocation::Remote { host, path } => Some((
                     *host,
                     CopyRequest {
                         target: alone(path),
                         ..request.clone()
                     },
                 )),
-                Place::Local(_) => None,
+                CopyLocation::Local(_) => None,
             };
             Ok(targets.iter().filter_map(part).collect())
         }
-        Several::Gather { by_host, create } => {
+        MultiHostCopy::Gather { by_host, create } => {
             let folders = match by_host {
                 true => folders(hosts)?,
                 false => Vec::new(),
             };
             let part = |at: usize| {
-                let of_host = |source: &Place| match source {
-                    Place::Remote { host, path } if host.0 == at => Some(alone(path)),
+                let of_host = |source: &CopyLocation| match source {
+                    CopyLocation::Remote { host, path } if host.0 == at => Some(alone(path)),
                     _ => None,
                 };
                 let mut part = CopyRequest {
                     sources: request.sources.iter().filter_map(of_host).collect(),
                     ..request.clone()
                 };
-                if let (Place::Local(path), Some(folder)) = (&request.target, folders.get(at)) {
-                    part.target = Place::Local(path.join(folder));
+                if let (CopyLocation::Local(path), Some(folder)) =
+                    (&request.target, folders.get(at))
+                {
+                    part.target = CopyLocation::Local(path.join(folder));
                 }
                 part.options.target_directory = match create {
                     true => TargetDirectory::Created,
@@ -276,8 +281,8 @@ pub(super) fn parts(
 }
 
 /// A path on the only host of a copy.
-fn alone(path: &[u8]) -> Place {
-    Place::Remote {
+fn alone(path: &[u8]) -> CopyLocation {
+    CopyLocation::Remote {
         host: HostId(0),
         path: path.to_vec(),
     }

@@ -4,12 +4,12 @@ fn args(words: &str) -> CopyArgs {
     let line = format!("longhaul cp {words}");
     let words = line.split(' ').map(OsString::from);
     match crate::flags::low::parse(words, clap::ColorChoice::Never) {
-        Ok(crate::flags::low::LowArgs::Copy(args)) => *args,
+        Ok(crate::flags::low::ParsedCommandLine::Copy(args)) => *args,
         other => panic!("{line}: {other:?}"),
     }
 }
 
-fn high(words: &str) -> Result<HighArgs, String> {
+fn high(words: &str) -> Result<ResolvedCopyArgs, String> {
     resolve(args(words), &Environment::default()).map_err(|UsageError(what)| what)
 }
 
@@ -19,9 +19,9 @@ fn copies(words: &str) -> String {
         Ok(high) => high,
         Err(what) => return what,
     };
-    let shown = |place: &Place, hosts: &[Destination]| match place {
-        Place::Local(path) => path.display().to_string(),
-        Place::Remote { host, path } => {
+    let shown = |place: &CopyLocation, hosts: &[Destination]| match place {
+        CopyLocation::Local(path) => path.display().to_string(),
+        CopyLocation::Remote { host, path } => {
             format!("{}:{}", hosts[host.0], String::from_utf8_lossy(path))
         }
     };
@@ -88,7 +88,7 @@ fn remote_directories_behind_local_sources_are_targets() {
 #[test]
 fn braces_that_the_shell_has_expanded_create_the_directory_too() {
     let creates = |words: &str| match high(words).unwrap().several {
-        Some(Several::Gather { create, .. }) => create,
+        Some(MultiHostCopy::Gather { create, .. }) => create,
         other => panic!("{words}: {other:?}"),
     };
     assert!(creates("h{1..2}:/x dir"));

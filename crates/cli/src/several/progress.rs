@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use transfer::report::{Name, Outcome, Progress};
+use transfer::report::{CopyOutcome, EscapedName, ProgressCounters};
 
-use crate::output::snapshot::Counters;
+use crate::output::snapshot::RunCounters;
 
 /// Hosts that the progress line shows one by one.
 const SHOWN: usize = 6;
@@ -15,16 +15,16 @@ const SHOWN: usize = 6;
 pub(super) struct HostCopyProgress {
     name: String,
     /// Counters of the copies that were begun, one after the other.
-    begun: Mutex<Vec<Arc<Progress>>>,
+    begun: Mutex<Vec<Arc<ProgressCounters>>>,
     /// Bytes of copies that were not begun yet.
     expected: AtomicU64,
-    over: Mutex<Option<HostState>>,
+    over: Mutex<Option<HostCopyState>>,
 }
 
 /// State of a host's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum HostState {
+pub(crate) enum HostCopyState {
     /// The copy waits or runs.
     Copying,
     /// Everything was copied.
@@ -37,14 +37,14 @@ pub(crate) enum HostState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct HostProgress {
     host: String,
-    state: HostState,
+    state: HostCopyState,
     bytes_done: u64,
     bytes_total: u64,
 }
 
 impl HostProgress {
     /// Describes a host; `bytes` are those done and in all.
-    pub(crate) fn new(host: String, state: HostState, bytes: (u64, u64)) -> Self {
+    pub(crate) fn new(host: String, state: HostCopyState, bytes: (u64, u64)) -> Self {
         let (bytes_done, bytes_total) = bytes;
         Self {
             host,
@@ -56,7 +56,7 @@ impl HostProgress {
 }
 
 /// Progress of all copies.
-pub(super) struct SeveralProgress(Vec<HostCopyProgress>);
+pub(super) struct MultiHostProgress(Vec<HostCopyProgress>);
 
 impl HostCopyProgress {
     /// Notes bytes of copies that will be begun.
@@ -65,8 +65,8 @@ impl HostCopyProgress {
     }
 
     /// Returns the counters of a copy that begins now; `bytes` of it were expected.
-    pub(super) fn begin(&self, bytes: u64) -> Arc<Progress> {
-        let counters = Arc::<Progress>::default();
+    pub(super) fn begin(&self, bytes: u64) -> Arc<ProgressCounters> {
+        let counters = Arc::<ProgressCounters>::default();
         let left = |expected: u64| Some(expected.saturating_sub(bytes));
         // Always succeeds.
         let _ = self
@@ -77,7 +77,7 @@ impl HostCopyProgress {
         counters
     }
 
-    fn sum(&self, of: impl Fn(&Progress) -> u64) -> u64 {
+    fn sum(&self, of: impl Fn(&ProgressCounters) -> u64) -> u64 {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let each = begun.iter().map(|copy| of(copy));
         each.fold(0, u64::saturating_add)
@@ -85,8 +85,10 @@ impl HostCopyProgress {
 
     fn bytes(&self) -> (u64, u64) {
         let expected = self.expected.load(Ordering::Relaxed);
-        let total = self.sum(Progress::bytes_total).saturating_add(expected);
-        (self.sum(Progress::bytes_done), total)
+        let total = self
+            .sum(ProgressCounters::bytes_total)
+            .saturating_add(expected);
+        (self.sum(ProgressCounters::bytes_done), total)
     }
 
     fn totals_are_final(&self) -> bool {
@@ -95,17 +97,17 @@ impl HostCopyProgress {
     }
 
     /// Notes the end of the copy.
-    pub(super) fn end(&self, outcome: &Outcome) {
+    pub(super) fn end(&self, outcome: &CopyOutcome) {
         let state = match outcome {
-            Outcome::Complete => HostState::Complete,
-            _ => HostState::Failed,
+            CopyOutcome::Complete => HostCopyState::Complete,
+            _ => HostCopyState::Failed,
         };
         *self.over.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
     }
 
-    fn state(&self) -> HostState {
+    fn state(&self) -> HostCopyState {
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        over.unwrap_or(HostState::Copying)
+        over.unwrap_or(HostCopyState::Copying)
     }
 
     fn percent(&self) -> u64 {
@@ -116,14 +118,14 @@ impl HostCopyProgress {
 
     fn shown(&self) -> String {
         match self.state() {
-            HostState::Copying => format!("{} {}%", self.name, self.percent()),
-            HostState::Complete => format!("{} done", self.name),
-            HostState::Failed => format!("{} failed", self.name),
+            HostCopyState::Copying => format!("{} {}%", self.name, self.percent()),
+            HostCopyState::Complete => format!("{} done", self.name),
+            HostCopyState::Failed => format!("{} failed", self.name),
         }
     }
 }
 
-impl SeveralProgress {
+impl MultiHostProgress {
     pub(super) fn new(names: impl Iterator<Item = String>) -> Self {
         let each = names.map(|name| HostCopyProgress {
             name,
@@ -139,19 +141,19 @@ impl SeveralProgress {
         &self.0
     }
 
-    fn sum(&self, of: impl Fn(&Progress) -> u64) -> u64 {
+    fn sum(&self, of: impl Fn(&ProgressCounters) -> u64) -> u64 {
         let each = self.0.iter().map(|host| host.sum(&of));
         each.fold(0, u64::saturating_add)
     }
 }
 
-impl Counters for SeveralProgress {
+impl RunCounters for MultiHostProgress {
     fn bytes_done(&self) -> u64 {
-        self.sum(Progress::bytes_done)
+        self.sum(ProgressCounters::bytes_done)
     }
 
     fn bytes_moved(&self) -> u64 {
-        self.sum(Progress::bytes_moved)
+        self.sum(ProgressCounters::bytes_moved)
     }
 
     fn bytes_total(&self) -> u64 {
@@ -160,41 +162,43 @@ impl Counters for SeveralProgress {
     }
 
     fn files_done(&self) -> u64 {
-        self.sum(Progress::files_done)
+        self.sum(ProgressCounters::files_done)
     }
 
     fn files_total(&self) -> u64 {
-        self.sum(Progress::files_total)
+        self.sum(ProgressCounters::files_total)
     }
 
     fn totals_are_final(&self) -> bool {
-        let is_final =
-            |host: &HostCopyProgress| host.totals_are_final() || host.state() != HostState::Copying;
+        let is_final = |host: &HostCopyProgress| {
+            host.totals_are_final() || host.state() != HostCopyState::Copying
+        };
         self.0.iter().all(is_final)
     }
 
     /// The state of each host, or counts if there are many.
-    fn current(&self) -> Option<Name> {
+    fn current(&self) -> Option<EscapedName> {
         let text = if self.0.len() <= SHOWN {
             let each: Vec<String> = self.0.iter().map(HostCopyProgress::shown).collect();
             each.join(", ")
         } else {
             let count = |state| self.0.iter().filter(|host| host.state() == state).count();
-            let done = count(HostState::Complete);
+            let done = count(HostCopyState::Complete);
             let mut text = format!("{done} of {} hosts done", self.0.len());
-            let failed = count(HostState::Failed);
+            let failed = count(HostCopyState::Failed);
             if failed > 0 {
                 text.push_str(&format!(", {failed} failed"));
             }
-            let begun =
-                |host: &&HostCopyProgress| host.state() == HostState::Copying && host.bytes().0 > 0;
+            let begun = |host: &&HostCopyProgress| {
+                host.state() == HostCopyState::Copying && host.bytes().0 > 0
+            };
             let copying = self.0.iter().filter(begun);
             if let Some(last) = copying.min_by_key(|host| host.percent()) {
                 text.push_str(&format!(", slowest {}", last.shown()));
             }
             text
         };
-        Some(Name(text.into_bytes()))
+        Some(EscapedName(text.into_bytes()))
     }
 
     fn hosts(&self) -> Vec<HostProgress> {

@@ -20,10 +20,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use shim::ipc::{DONE, HEAD, IpcKind, IpcMessage};
 use socket2::SockRef;
-use sys::Tuning;
+use sys::SocketTuning;
 use transfer::connect::{pass_socket, passed_socket};
 
-use self::pump::{DirectionStats, Pump, PumpEnd};
+use self::pump::{ConnectionPump, DirectionStats, PumpOutcome};
 use super::events::{self, CarriedConnection, CarriedWaits, CarryReason};
 
 /// Time limit for a message to arrive, and for a connection after its announcement.
@@ -35,36 +35,36 @@ const PIECE: usize = 64 << 10;
 
 /// Carries connections until the program and all of them have ended.
 pub(super) struct CarrierServer {
-    shared: Arc<Shared>,
+    shared: Arc<CarrierShared>,
     name: String,
     port: u16,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct CarrierShared {
+    state: Mutex<CarrierState>,
     changed: Condvar,
     /// The file of the report.
     report: Option<PathBuf>,
     /// Socket options of our own connections, and the permission to set a congestion control on far
     /// ones.
-    tuning: Tuning,
+    tuning: SocketTuning,
     tunes: bool,
 }
 
 #[derive(Default)]
-struct State {
+struct CarrierState {
     /// Carried connections, by the cookie of the program's socket.
-    live: HashMap<u64, LiveConnections>,
+    live: HashMap<u64, LiveConnection>,
     /// Errors of lost connections that the program has not seen yet.
     lost: HashMap<u64, Errno>,
     /// Announced connections, by the program's port.
-    leads: HashMap<u16, CarriedSocket>,
+    leads: HashMap<u16, CarryRequest>,
     /// Number of threads, including those about to start.
     threads: usize,
 }
 
 #[derive(Default)]
-struct LiveConnections {
+struct LiveConnection {
     /// The socket to the network, once connected.
     net: Option<Arc<OwnedFd>>,
     /// The library's report line for this connection.
@@ -73,7 +73,7 @@ struct LiveConnections {
 
 /// The content of a message about a connection, and its sender.
 #[derive(Clone)]
-struct CarriedSocket {
+struct CarryRequest {
     letter: IpcMessage,
     program: String,
     pid: u32,
@@ -85,12 +85,16 @@ impl CarrierServer {
     ///
     /// # Errors
     /// The sockets cannot be created.
-    pub(super) fn start(report: Option<PathBuf>, tuning: Tuning, tunes: bool) -> io::Result<Self> {
+    pub(super) fn start(
+        report: Option<PathBuf>,
+        tuning: SocketTuning,
+        tunes: bool,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let name = format!("longhaul-wrap-{}-{port}", std::process::id());
         let letters = UnixListener::bind_addr(&UnixAddr::from_abstract_name(&name)?)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CarrierShared {
             state: Mutex::default(),
             changed: Condvar::new(),
             report,
@@ -133,8 +137,8 @@ impl CarrierServer {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl CarrierShared {
+    fn lock(&self) -> MutexGuard<'_, CarrierState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -176,14 +180,14 @@ impl Shared {
         let letter = IpcMessage::read(&head).ok_or(io::ErrorKind::InvalidData)?;
         let mut text = vec![0; letter.text];
         stream.read_exact(&mut text)?;
-        let lead = || CarriedSocket {
+        let lead = || CarryRequest {
             letter,
             program: String::from_utf8_lossy(&text).into_owned(),
             pid: other.pid.as_raw_nonzero().get().cast_unsigned(),
             since: Instant::now(),
         };
         match letter.kind {
-            IpcKind::Take => {
+            IpcKind::TakeOver => {
                 let program = passed_socket(stream, Some(PATIENCE))?;
                 let net = Arc::new(passed_socket(stream, Some(PATIENCE))?);
                 let (lead, socket) = (lead(), Arc::clone(&net));
@@ -195,12 +199,12 @@ impl Shared {
                 let answer = if taken { DONE } else { refusal(Errno::MFILE) };
                 stream.write_all(&[answer])
             }
-            IpcKind::Lead => {
+            IpcKind::ConnectVia => {
                 self.lock().leads.insert(letter.port, lead());
                 self.changed.notify_all();
                 Ok(())
             }
-            IpcKind::Lend => {
+            IpcKind::LendSocket => {
                 let state = self.lock();
                 let net = state
                     .live
@@ -214,7 +218,7 @@ impl Shared {
                     (None, None) => stream.write_all(&[DONE]),
                 }
             }
-            IpcKind::Line => {
+            IpcKind::ReportLine => {
                 if let Some(live) = self.lock().live.get_mut(&letter.key) {
                     live.line = Some(text);
                 }
@@ -224,7 +228,7 @@ impl Shared {
     }
 
     /// Carries bytes between the program's end of a socket pair and the network socket.
-    fn filter(&self, lead: &CarriedSocket, program: &OwnedFd, net: &Arc<OwnedFd>) {
+    fn filter(&self, lead: &CarryRequest, program: &OwnedFd, net: &Arc<OwnedFd>) {
         let socket = SockRef::from(net);
         // Until the end is orderly, closing must reset: this process may be killed.
         let linger = socket.linger().ok().flatten();
@@ -260,7 +264,7 @@ impl Shared {
     }
 
     /// Waits for the message about a connection, which arrives after it.
-    fn announced(&self, program: &TcpStream) -> Option<CarriedSocket> {
+    fn announced(&self, program: &TcpStream) -> Option<CarryRequest> {
         let port = program.peer_addr().ok().as_ref().map(SocketAddr::port)?;
         let until = Instant::now() + PATIENCE;
         let mut state = self.lock();
@@ -277,7 +281,7 @@ impl Shared {
     /// Carries a connection to its end. Returns true if that was orderly.
     fn carry(
         &self,
-        lead: &CarriedSocket,
+        lead: &CarryRequest,
         program: &impl AsFd,
         net: &Arc<OwnedFd>,
         how: CarryReason,
@@ -286,7 +290,7 @@ impl Shared {
         let do_not_wait = |fd: &SockRef<'_>| fd.set_nonblocking(true);
         let ready =
             do_not_wait(&SockRef::from(program)).and_then(|()| do_not_wait(&SockRef::from(net)));
-        let pump = Pump::new(program, net, PIECE);
+        let pump = ConnectionPump::new(program, net, PIECE);
         let carried = ready.and_then(|()| {
             pump.run(|error| {
                 // Only needed for a socket pair, which cannot be reset.
@@ -301,12 +305,12 @@ impl Shared {
             return false;
         };
         self.report(lead, live.line, tcp.as_ref(), how, (up, down));
-        end == PumpEnd::Whole
+        end == PumpOutcome::Closed
     }
 
     fn report(
         &self,
-        lead: &CarriedSocket,
+        lead: &CarryRequest,
         line: Option<Vec<u8>>,
         tcp: Option<&sys::TcpInfo>,
         how: CarryReason,

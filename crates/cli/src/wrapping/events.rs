@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use shim::line::{Record, Tcp};
+use shim::line::{ConnectionReport, TcpCounters};
 
 /// Waiting times of both sides, in microseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -80,7 +80,7 @@ fn whole(
     carried: &CarriedWaits,
 ) -> Option<String> {
     let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-    let tcp = tcp.map(|tcp| Tcp {
+    let tcp = tcp.map(|tcp| TcpCounters {
         // SYN and FIN are acknowledged like bytes, and the SOCKS handshake is not the program's
         // data.
         sent: tcp.bytes_acked.saturating_sub(1).min(connection.bytes.0),
@@ -89,7 +89,7 @@ fn whole(
         min_rtt_us: us(tcp.min_rtt),
         retransmitted: tcp.total_retrans,
     });
-    let record = Record {
+    let record = ConnectionReport {
         program: connection.program,
         pid: connection.pid,
         peer: connection.peer,

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use shim::program::{HEAD, Program, look};
+use shim::program::{HEAD, ProgramKind, look};
 use transfer::escape;
 
 use super::go::is_go;
@@ -22,9 +22,9 @@ pub(super) struct ProgramFile {
 /// The result of the check.
 pub(super) enum WrapCheck {
     /// The program can be wrapped; the text describes how.
-    Yes(String),
+    Supported(String),
     /// The reason why not, and the alternative, to be printed after the program's name.
-    No(String),
+    Unsupported(String),
 }
 
 /// Advice for programs that cannot load the library.
@@ -72,37 +72,37 @@ fn look_at(path: &Path, depth: u32) -> WrapCheck {
     let (head, own, file) = match read {
         Ok(read) => read,
         Err(e) => {
-            return WrapCheck::No(format!("cannot be read and checked: {e}"));
+            return WrapCheck::Unsupported(format!("cannot be read and checked: {e}"));
         }
     };
     let why = match look(&head, &own) {
-        Program::Script { .. } if depth == 0 => "has too many nested interpreters",
-        Program::Script {
+        ProgramKind::Script { .. } if depth == 0 => "has too many nested interpreters",
+        ProgramKind::Script {
             interpreter,
             argument,
         } => return script(interpreter, argument, depth),
-        Program::Foreign => {
+        ProgramKind::Foreign => {
             "is built for another processor or for 32 bits and cannot load the library"
         }
-        Program::Unknown => "is not an ELF program and cannot load a library",
-        Program::Static { go: true } | Program::Dynamic { go: true, .. } => {
+        ProgramKind::Unknown => "is not an ELF program and cannot load a library",
+        ProgramKind::Static { go: true } | ProgramKind::Dynamic { go: true, .. } => {
             "is written in Go and bypasses the C library"
         }
-        Program::Static { .. } | Program::Dynamic { .. } if is_go(path) => {
+        ProgramKind::Static { .. } | ProgramKind::Dynamic { .. } if is_go(path) => {
             "is written in Go and bypasses the C library"
         }
-        Program::Static { go: false } => "is statically linked and cannot load a library",
-        Program::Dynamic { .. } if gains(path, &file) => {
+        ProgramKind::Static { go: false } => "is statically linked and cannot load a library",
+        ProgramKind::Dynamic { .. } if gains(path, &file) => {
             "is privileged (setuid, setgid or capabilities), so the loader ignores LD_PRELOAD"
         }
-        Program::Dynamic { loader, .. } => {
+        ProgramKind::Dynamic { loader, .. } => {
             let musl = loader.windows(7).any(|part| part == b"ld-musl");
             let of = if musl { "musl" } else { "glibc" };
             let loader = escape::name(loader);
-            return WrapCheck::Yes(format!("it is dynamically linked with {of} ({loader})"));
+            return WrapCheck::Supported(format!("it is dynamically linked with {of} ({loader})"));
         }
     };
-    WrapCheck::No(format!("{why}: {INSTEAD}"))
+    WrapCheck::Unsupported(format!("{why}: {INSTEAD}"))
 }
 
 fn script(interpreter: &[u8], argument: &[u8], depth: u32) -> WrapCheck {
@@ -118,8 +118,10 @@ fn script(interpreter: &[u8], argument: &[u8], depth: u32) -> WrapCheck {
     let path = named.map_or(path, |found| found.path);
     let shown = escape::path(&path);
     match look_at(&path, depth - 1) {
-        WrapCheck::Yes(how) => WrapCheck::Yes(format!("a script for {shown}: {how}")),
-        WrapCheck::No(why) => WrapCheck::No(format!("is a script for {shown}, which {why}")),
+        WrapCheck::Supported(how) => WrapCheck::Supported(format!("a script for {shown}: {how}")),
+        WrapCheck::Unsupported(why) => {
+            WrapCheck::Unsupported(format!("is a script for {shown}, which {why}"))
+        }
     }
 }
 

@@ -10,23 +10,23 @@ use crate::output::units;
 
 /// The fields of a report line that are shown.
 #[derive(Deserialize)]
-struct ReportEntry {
+struct WrapReportEntry {
     program: String,
     pid: u32,
     peer: std::net::SocketAddr,
     via: Option<std::net::SocketAddr>,
     lasted_us: u64,
-    tcp: Option<Tcp>,
+    tcp: Option<ReportedTcp>,
     dscp: Option<u8>,
     kept_off: u32,
     changed: Vec<String>,
-    waits: Waits,
+    waits: ReportedWaits,
     /// Set if longhaul has carried the connection.
     carried: Option<CarriedWaits>,
 }
 
 #[derive(Deserialize)]
-struct Tcp {
+struct ReportedTcp {
     sent: u64,
     received: u64,
     rtt_us: u32,
@@ -35,7 +35,7 @@ struct Tcp {
 }
 
 #[derive(Deserialize)]
-struct Waits {
+struct ReportedWaits {
     reading: ReportedWait,
     writing: ReportedWait,
 }
@@ -55,7 +55,7 @@ struct ReportedWait {
 /// Formats each line. Invalid ones are skipped: the last may be cut if a program was killed.
 pub(super) fn shown(lines: &[u8]) -> String {
     let lines = lines.split(|b| *b == b'\n');
-    let read = lines.filter_map(|line| serde_json::from_slice::<ReportEntry>(line).ok());
+    let read = lines.filter_map(|line| serde_json::from_slice::<WrapReportEntry>(line).ok());
     let text: String = read.map(|line| line.shown() + "\n").collect();
     match text.is_empty() {
         true => "longhaul wrap: no connections seen\n".to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn shown(lines: &[u8]) -> String {
     }
 }
 
-impl ReportEntry {
+impl WrapReportEntry {
     fn shown(&self) -> String {
         let Self {
             program, pid, peer, ..
@@ -175,11 +175,11 @@ fn seconds(us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shim::line::{Record, Tcp as Counted, changed};
+    use shim::line::{ConnectionReport, TcpCounters as Counted, changed};
 
     #[test]
     fn what_the_library_writes_is_read_and_what_is_cut_is_left_out() {
-        let record = Record {
+        let record = ConnectionReport {
             program: "ssh",
             pid: 7,
             peer: "[2001:db8::1]:22".parse().unwrap(),

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
-use shim::rules::{NetworkRule, Rules};
+use shim::rules::{NetworkRule, WrapRules};
 
 use crate::flags::low::WrapArgs;
 
@@ -64,7 +64,7 @@ pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, St
         words.push(carrier.to_owned());
     }
     let text = words.join(",");
-    match Rules::parse(&text) {
+    match WrapRules::parse(&text) {
         Ok(_) => Ok(text),
         Err(error) => Err(format!(
             "'{}' {}",

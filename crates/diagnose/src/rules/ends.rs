@@ -1,8 +1,8 @@
 //! Rules about disks, logins, small files and the server's answers.
 
 use crate::cause::Cause;
-use crate::evidence::{Evidence, Ladder, Mark, Rung};
-use crate::finding::{Certainty, Direction, Finding};
+use crate::evidence::{DscpMeasurement, Evidence, LadderRung, ThroughputLadder};
+use crate::finding::{Certainty, DataDirection, Finding};
 use crate::units::{percent, rate, time};
 
 /// Time of a step of the login in seconds, beyond three round trips, from which on it is slow. The
@@ -18,11 +18,11 @@ const SMALL_FILES: f64 = 0.3;
 const TRIPS_OF_A_FILE: f64 = 3.0;
 /// Time of a small file beyond its round trips from which on the server is slow.
 const SLOW_FILE: f64 = 0.05;
-/// Bytes of acknowledgements per byte of data, at most: one of 72 bytes (IPv6) for one to two segments
-/// of 1,500, and SFTP's answers.
+/// Bytes of acknowledgements per byte of data, at most: one of 72 bytes (IPv6) for one to two
+/// segments of 1,500, and SFTP's answers.
 const ACKNOWLEDGEMENTS: f64 = 0.04;
-/// Bytes of an acknowledgement, and the share of the return path that they fill if they are the limit.
-/// They queue there as well, so that some are lost.
+/// Bytes of an acknowledgement, and the share of the return path that they fill if they are the
+/// limit. They queue there as well, so that some are lost.
 const ACKNOWLEDGEMENT: f64 = 72.0;
 const FILLED: f64 = 0.6;
 /// Gain from more connections that a full link does not give.
@@ -81,7 +81,7 @@ fn stalled(e: &Evidence) -> Option<Finding> {
 }
 
 fn disks(e: &Evidence, found: &mut Vec<Finding>) {
-    let path = |ladder: &Ladder| ladder.best().map(|best| best.rate);
+    let path = |ladder: &ThroughputLadder| ladder.best().map(|best| best.rate);
     let Some(best) = path(&e.up) else { return };
     for (cause, disk, whose) in [
         (Cause::FarDisk, e.there.disk, "files there are written at"),
@@ -90,7 +90,7 @@ fn disks(e: &Evidence, found: &mut Vec<Finding>) {
         if let Some(disk) = disk.filter(|disk| *disk < SLOWER * best) {
             let evidence = format!("{whose} {}, the path carries {}", rate(disk), rate(best));
             let finding = Finding::new(cause, evidence).limits(disk, Some(best));
-            found.push(finding.of(Direction::Upload));
+            found.push(finding.of(DataDirection::Upload));
         }
     }
 }
@@ -117,7 +117,7 @@ fn marked(e: &Evidence, found: &mut Vec<Finding>) {
             }
         );
         let sure = !few && mark.ratios.iter().all(|ratio| 1.0 - ratio > 2.0 * noise);
-        let finding = Finding::new(Cause::MarkedClass, evidence).of(Direction::Upload);
+        let finding = Finding::new(Cause::MarkedClass, evidence).of(DataDirection::Upload);
         let finding = finding.limits(mark.rate, Some(mark.unmarked));
         found.push(
             match (sure, few && noise < STEADY && others_pass(e, mark)) {
@@ -129,9 +129,9 @@ fn marked(e: &Evidence, found: &mut Vec<Finding>) {
     }
 }
 
-/// True if other classes, measured in the same round, pass as unmarked packets do: one pair of the slow
-/// class tells then as much as several.
-fn others_pass(e: &Evidence, slow: &Mark) -> bool {
+/// True if other classes, measured in the same round, pass as unmarked packets do: one pair of the
+/// slow class tells then as much as several.
+fn others_pass(e: &Evidence, slow: &DscpMeasurement) -> bool {
     let others = e.marks.marks.iter().filter(|m| m.class != slow.class);
     let mut rounds = others.filter_map(|mark| mark.ratios.first()).peekable();
     rounds.peek().is_some() && rounds.all(|ratio| (ratio - 1.0).abs() < STEADY)
@@ -174,21 +174,24 @@ fn slow_answers(e: &Evidence) -> Option<Finding> {
 pub(crate) fn return_path(e: &Evidence) -> Option<Finding> {
     let there = e.up.rung(1, 1).zip(e.down.best());
     let back = e.down.rung(1, 1).zip(e.up.best());
-    let more = |ladder: &Ladder, one: &Rung| {
+    let more = |ladder: &ThroughputLadder, one: &LadderRung| {
         let best = ladder.best().map_or(0.0, |best| best.rate);
         best > MORE_WITH_MORE * one.rate
     };
-    let starved = |pair: &(&Rung, &Rung)| {
+    let starved = |pair: &(&LadderRung, &LadderRung)| {
         let (one, other) = pair;
         let small = other.rate > 0.0 && other.rate < ACKNOWLEDGEMENTS * one.rate;
-        // A full link queues as well, but has the same rate with more connections, and its return path
-        // has room.
+        // A full link queues as well, but has the same rate with more connections, and its return
+        // path has room.
         let fills = one.acknowledgements * ACKNOWLEDGEMENT > FILLED * other.rate;
         small && one.is_queueing() && (fills || more(&e.up, one) || more(&e.down, one))
     };
-    let (direction, (one, other)) = [(Direction::Upload, there), (Direction::Download, back)]
-        .into_iter()
-        .find_map(|(direction, pair)| Some((direction, pair.filter(starved)?)))?;
+    let (direction, (one, other)) = [
+        (DataDirection::Upload, there),
+        (DataDirection::Download, back),
+    ]
+    .into_iter()
+    .find_map(|(direction, pair)| Some((direction, pair.filter(starved)?)))?;
     let evidence = format!(
         "the opposite direction carries {}, and acknowledgements of {} need up to {}",
         rate(other.rate),
@@ -216,9 +219,10 @@ fn tcp_options(e: &Evidence) -> Vec<Finding> {
 
 fn login(e: &Evidence) -> Option<Finding> {
     let idle = e.idle?.median;
-    let slow =
-        |s: &&crate::evidence::LoginStep| s.seconds > s.round_trips.max(3.0) * idle + SLOW_STEP;
-    let longest = |a: &&crate::evidence::LoginStep, b: &&crate::evidence::LoginStep| {
+    let slow = |s: &&crate::evidence::TimedLoginStep| {
+        s.seconds > s.round_trips.max(3.0) * idle + SLOW_STEP
+    };
+    let longest = |a: &&crate::evidence::TimedLoginStep, b: &&crate::evidence::TimedLoginStep| {
         a.seconds.total_cmp(&b.seconds)
     };
     let step = e.login.iter().filter(slow).max_by(longest)?;
@@ -246,7 +250,10 @@ fn limits(e: &Evidence) -> Vec<Finding> {
 
 fn bloated(e: &Evidence, found: &mut Vec<Finding>) {
     let Some(idle) = e.idle else { return };
-    for (ladder, direction) in [(&e.up, Direction::Upload), (&e.down, Direction::Download)] {
+    for (ladder, direction) in [
+        (&e.up, DataDirection::Upload),
+        (&e.down, DataDirection::Download),
+    ] {
         let Some(loaded) = ladder.loaded else {
             continue;
         };

@@ -4,10 +4,10 @@ mod policer;
 
 use std::time::Duration;
 
-use crate::cause::{By, Cause};
-use crate::evidence::{Evidence, Ladder, Rung};
-use crate::finding::{Certainty, Direction, Finding};
-use crate::kernel::{self, Buffer};
+use crate::cause::{Cause, RemedyActor};
+use crate::evidence::{Evidence, LadderRung, ThroughputLadder};
+use crate::finding::{Certainty, DataDirection, Finding};
+use crate::kernel::{self, TcpBuffer};
 use crate::limiter::{Limiter, LimiterEvidence, TransferFacts, limiter};
 use crate::units::{bytes, percent, rate, time};
 
@@ -37,8 +37,8 @@ const SHORT: f64 = 0.002;
 const LATE: f64 = 0.3;
 /// Share of the first rate below which more connections do not fall by chance.
 const FALLEN: f64 = 0.8;
-/// Share of lost segments that slows down a fast connection, and from which on it would lose some at any
-/// time.
+/// Share of lost segments that slows down a fast connection, and from which on it would lose some
+/// at any time.
 const RARE_LOSS: f64 = 0.0002;
 const OFTEN: f64 = 0.002;
 /// Growth of the rate within a measurement that ended too early to be a plateau.
@@ -49,15 +49,15 @@ const FALL: f64 = 0.67;
 const CIPHER: f64 = 1.4;
 
 /// Adds the findings of one direction.
-pub(crate) fn add(e: &Evidence, direction: Direction, found: &mut Vec<Finding>) {
+pub(crate) fn add(e: &Evidence, direction: DataDirection, found: &mut Vec<Finding>) {
     let ladder = match direction {
-        Direction::Upload => &e.up,
-        Direction::Download => &e.down,
+        DataDirection::Upload => &e.up,
+        DataDirection::Download => &e.down,
     };
     let Some(one) = ladder.rung(1, 1).filter(|r| r.rate > 0.0) else {
         return;
     };
-    let r = Rule {
+    let r = LadderEvidence {
         e,
         direction,
         ladder,
@@ -71,8 +71,13 @@ pub(crate) fn add(e: &Evidence, direction: Direction, found: &mut Vec<Finding>) 
 }
 
 /// Returns the limiter of a rung, by the same rule as in a copy.
-pub(crate) fn limiter_of(direction: Direction, e: &Evidence, rung: &Rung, sated: bool) -> Limiter {
-    let up = direction == Direction::Upload;
+pub(crate) fn limiter_of(
+    direction: DataDirection,
+    e: &Evidence,
+    rung: &LadderRung,
+    sated: bool,
+) -> Limiter {
+    let up = direction == DataDirection::Upload;
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
     let channels = f64::from((rung.connections * rung.channels).max(1));
     let lags = match up {
@@ -107,7 +112,7 @@ pub(crate) fn limiter_of(direction: Direction, e: &Evidence, rung: &Rung, sated:
         sated,
         slow_start: rung.slow_start,
         round_trip: seconds(rung.min_rtt),
-        receive_buffer: kernel::maximum(&e.here, Buffer::Receive),
+        receive_buffer: kernel::maximum(&e.here, TcpBuffer::Receive),
         ..TransferFacts::default()
     })
 }
@@ -116,19 +121,19 @@ pub(crate) fn limiter_of(direction: Direction, e: &Evidence, rung: &Rung, sated:
 const LOST: f64 = 0.0005;
 
 /// Evidence of one direction, seen from its first rung.
-struct Rule<'a> {
+struct LadderEvidence<'a> {
     e: &'a Evidence,
-    direction: Direction,
-    ladder: &'a Ladder,
+    direction: DataDirection,
+    ladder: &'a ThroughputLadder,
     /// One connection with one channel.
-    one: &'a Rung,
+    one: &'a LadderRung,
     /// Highest rate of the ladder.
     best: f64,
     /// Gain from a second connection.
     two: Option<f64>,
 }
 
-impl Rule<'_> {
+impl LadderEvidence<'_> {
     /// Cause of the limit of one connection.
     fn limited(&self) -> Option<Finding> {
         // A full queue holds back one connection as well as two, if it is the path's.
@@ -196,7 +201,7 @@ impl Rule<'_> {
 
     /// A burst that ended in a later measurement, because a window held back the first one.
     fn later_burst(&self) -> Option<Finding> {
-        let fell = |r: &&Rung| {
+        let fell = |r: &&LadderRung| {
             let before = r.before_burst.unwrap_or_default();
             r.rate < FALL * before && r.burst > 0 && r.is_queueing()
         };
@@ -221,8 +226,8 @@ impl Rule<'_> {
     fn burst_of_one(&self) -> Option<Finding> {
         let before = self.one.before_burst?;
         let repeated = self.one.repeated?;
-        // Random loss ends slow start at a high rate as well, but for each connection. The burst of a
-        // policer has no queue behind it.
+        // Random loss ends slow start at a high rate as well, but for each connection. The burst of
+        // a policer has no queue behind it.
         if self.scales() || self.spared() == Some(true) && self.is_policed() {
             return None;
         }
@@ -277,11 +282,11 @@ impl Rule<'_> {
             return finding;
         }
         let mut waits = match self.direction {
-            Direction::Upload => format!(
+            DataDirection::Upload => format!(
                 "{} waited at the server without an answer while the path was free",
                 bytes(self.one.held as f64)
             ),
-            Direction::Download => format!(
+            DataDirection::Download => format!(
                 "it sent nothing for {} of the time while the path was free",
                 percent(self.one.silent)
             ),
@@ -361,7 +366,7 @@ impl Rule<'_> {
         }
         let up = self.e.up.rung(1, 1)?;
         let late = reordered(&self.e.up);
-        let down = self.direction == Direction::Download;
+        let down = self.direction == DataDirection::Download;
         (down && late > LATE * one.loss && up.loss < one.loss / 2.0).then_some(late)
     }
 
@@ -492,10 +497,10 @@ impl Rule<'_> {
 
     fn with_sysctl(&self, finding: Finding) -> Finding {
         let (machine, by, buffer) = match finding.cause {
-            Cause::SendBuffer => (&self.e.here, By::Here, Buffer::Send),
-            Cause::ReceiveBuffer => (&self.e.here, By::Here, Buffer::Receive),
-            Cause::FarSendBuffer => (&self.e.there, By::Server, Buffer::Send),
-            _ => (&self.e.there, By::Server, Buffer::Receive),
+            Cause::SendBuffer => (&self.e.here, RemedyActor::Here, TcpBuffer::Send),
+            Cause::ReceiveBuffer => (&self.e.here, RemedyActor::Here, TcpBuffer::Receive),
+            Cause::FarSendBuffer => (&self.e.there, RemedyActor::Server, TcpBuffer::Send),
+            _ => (&self.e.there, RemedyActor::Server, TcpBuffer::Receive),
         };
         // Twice the best rate, since the ladder may not have reached the path's.
         let line = kernel::line(machine, buffer, 2.0 * self.best, self.one.min_rtt);
@@ -575,8 +580,8 @@ impl Rule<'_> {
 }
 
 /// Highest share of reordered segments of a ladder.
-fn reordered(ladder: &Ladder) -> f64 {
-    let in_vain = |rung: &Rung| match rung.spurious > SPURIOUS {
+fn reordered(ladder: &ThroughputLadder) -> f64 {
+    let in_vain = |rung: &LadderRung| match rung.spurious > SPURIOUS {
         true => rung.vain,
         false => 0.0,
     };
@@ -599,7 +604,7 @@ const NEAR_CIPHER: f64 = 0.1;
 /// Share of throttled periods from which on the quota is the limit.
 const THROTTLED: f64 = 0.2;
 
-impl Rung {
+impl LadderRung {
     /// Returns true if the path's queue fills under this load.
     pub(crate) fn is_queueing(&self) -> bool {
         let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();

@@ -4,7 +4,7 @@ mod ends;
 pub(crate) mod ladder;
 
 use crate::evidence::Evidence;
-use crate::finding::{Certainty, Direction, Finding};
+use crate::finding::{Certainty, DataDirection, Finding};
 
 /// Applies all rules. The lowest limit comes first, then findings that cost only time, then limits
 /// that are unsure, then notes.
@@ -14,7 +14,7 @@ pub(crate) fn apply(e: &Evidence) -> Vec<Finding> {
     if e.stall.is_none() {
         // A direction that waits for acknowledgements queues, varies and falls for that reason.
         let starved = ends::return_path(e);
-        for direction in [Direction::Upload, Direction::Download] {
+        for direction in [DataDirection::Upload, DataDirection::Download] {
             if starved
                 .as_ref()
                 .is_none_or(|f| f.direction != Some(direction))

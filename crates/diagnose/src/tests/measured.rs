@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn rungs(ladder: &mut Ladder, rates: &[f64]) {
+fn rungs(ladder: &mut ThroughputLadder, rates: &[f64]) {
     ladder.rungs.retain(|rung| rung.channels == 1);
     ladder.rungs.truncate(rates.len());
     for (rung, rate) in ladder.rungs.iter_mut().zip(rates) {
@@ -30,8 +30,8 @@ fn acknowledgements_that_fill_the_return_path_are_the_limit_of_any_number_of_con
     );
 }
 
-/// Linux counts a reordering only if the late packet arrives before it is sent again: at 10 ms, packets
-/// that were 40 ms late were called lost.
+/// Linux counts a reordering only if the late packet arrives before it is sent again: at 10 ms,
+/// packets that were 40 ms late were called lost.
 #[test]
 fn packets_that_were_all_sent_again_in_vain_are_late_ones() {
     let mut m = Model::new(0.01, link(0.01));
@@ -42,7 +42,7 @@ fn packets_that_were_all_sent_again_in_vain_are_late_ones() {
     }
     let d = diagnose(&e);
     let up = d.findings.iter();
-    let up = up.filter(|f| f.direction == Some(Direction::Upload));
+    let up = up.filter(|f| f.direction == Some(DataDirection::Upload));
     let causes: Vec<_> = up.map(|f| f.cause).collect();
     assert_eq!(causes, [Cause::Reordering], "{d:#?}");
 }
@@ -98,10 +98,11 @@ fn a_finding_that_is_unsure_is_not_named_behind_a_sure_one() {
     assert!(!d.verdict.contains("then by a policer"), "{}", d.verdict);
 }
 
-/// One pair of a policed class was unsure, although the other classes passed as unmarked packets do.
+/// One pair of a policed class was unsure, although the other classes passed as unmarked packets
+/// do.
 #[test]
 fn one_pair_of_a_class_tells_if_the_other_classes_pass() {
-    let mark = |class: &str, ratio: f64| Mark {
+    let mark = |class: &str, ratio: f64| DscpMeasurement {
         class: class.to_owned(),
         ratios: vec![ratio],
         rate: ratio * 2.4e6,

@@ -1,5 +1,5 @@
 use crate::figures::DirectionStatistics;
-use crate::path::{Direction, Fraction, Loss, PathSpec};
+use crate::path::{Fraction, LossModel, PacketDirection, PathSpec};
 
 /// The uses of randomness. Each has its own stream in each direction, so that another impairment
 /// leaves the choices of the others unchanged.
@@ -13,12 +13,12 @@ pub(super) enum RandomStream {
 
 /// SplitMix64 (Steele, Lea, Flood 2014): a few instructions, and any number is a good seed.
 #[derive(Debug)]
-pub(super) struct Random(u64);
+pub(super) struct SplitMix64(u64);
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-impl Random {
-    pub(super) fn new(seed: u64, direction: Direction, purpose: RandomStream) -> Self {
+impl SplitMix64 {
+    pub(super) fn new(seed: u64, direction: PacketDirection, purpose: RandomStream) -> Self {
         let stream = direction as u64 * 16 + purpose as u64 + 1;
         Self(mix(seed ^ mix(stream.wrapping_mul(GOLDEN))))
     }
@@ -43,12 +43,12 @@ fn mix(mut z: u64) -> u64 {
 /// A random event of fixed probability.
 #[derive(Debug)]
 struct Probability {
-    random: Random,
+    random: SplitMix64,
     below: u64,
 }
 
 impl Probability {
-    fn new(random: Random, probability: f64) -> Self {
+    fn new(random: SplitMix64, probability: f64) -> Self {
         Self {
             random,
             below: threshold(probability),
@@ -102,8 +102,8 @@ pub(super) struct SegmentImpairments {
 }
 
 impl SegmentImpairments {
-    pub(super) fn new(path: &PathSpec, direction: Direction) -> Self {
-        let random = |purpose| Random::new(path.seed, direction, purpose);
+    pub(super) fn new(path: &PathSpec, direction: PacketDirection) -> Self {
+        let random = |purpose| SplitMix64::new(path.seed, direction, purpose);
         let coin = |purpose, share: Fraction| Probability::new(random(purpose), share.get());
         Self {
             loss: coin(RandomStream::Loss, path.loss.share),
@@ -146,7 +146,7 @@ impl SegmentImpairments {
 
 /// Thresholds of a chain that spends the part `share` of all packets in its bad state, and remains
 /// there for `burst` packets on average.
-fn bursts(loss: Loss) -> Option<[u64; 2]> {
+fn bursts(loss: LossModel) -> Option<[u64; 2]> {
     let share = loss.share.get();
     let burst = loss.burst.filter(|_| share > 0.0)?.max(1.0);
     let fall = share / (1.0 - share) / burst;

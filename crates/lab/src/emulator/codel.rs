@@ -20,12 +20,12 @@ const MOST_FLOWS: usize = 65_536;
 /// The connections of a queue.
 #[derive(Debug, Default)]
 pub(super) struct FqCodel {
-    flows: BTreeMap<FlowKey, Flow>,
+    flows: BTreeMap<FlowKey, CodelFlow>,
 }
 
 /// One connection. Times are in nanoseconds.
 #[derive(Debug, Default)]
-struct Flow {
+struct CodelFlow {
     /// Departure of its last packet.
     empty_at: u64,
     /// Time at which the waits will have been too long for [`INTERVAL`].
@@ -74,7 +74,7 @@ impl FqCodel {
     }
 }
 
-impl Flow {
+impl CodelFlow {
     fn recovered(&mut self) {
         self.first_above = None;
         self.drop_next = None;

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use super::chance::{Random, RandomStream};
+use super::chance::{RandomStream, SplitMix64};
 use super::nanoseconds;
-use crate::path::{Direction, PathSpec};
+use crate::path::{PacketDirection, PathSpec};
 
 /// Shortest time between two random values of the delay.
 const STEP: Duration = Duration::from_millis(10);
@@ -14,27 +14,27 @@ const STEP: Duration = Duration::from_millis(10);
 /// their order is kept. Independent values for each packet would reorder them, or if order is
 /// enforced, add the full jitter to each.
 #[derive(Debug)]
-pub(super) struct Delay {
+pub(super) struct PropagationDelay {
     base: u64,
     jitter: u64,
     step: u64,
-    random: Random,
+    random: SplitMix64,
 }
 
-impl Delay {
-    pub(super) fn new(path: &PathSpec, direction: Direction) -> Self {
+impl PropagationDelay {
+    pub(super) fn new(path: &PathSpec, direction: PacketDirection) -> Self {
         let rtt = nanoseconds(path.rtt);
         let jitter = nanoseconds(path.jitter);
         Self {
             base: match direction {
-                Direction::NearToFar => rtt / 2,
-                Direction::FarToNear => rtt - rtt / 2,
+                PacketDirection::NearToFar => rtt / 2,
+                PacketDirection::FarToNear => rtt - rtt / 2,
             },
             jitter,
             // Falling by 2 * jitter within 4 * jitter, the delay at most doubles the rate of
             // packets.
             step: jitter.saturating_mul(4).max(nanoseconds(STEP)),
-            random: Random::new(path.seed, direction, RandomStream::Jitter),
+            random: SplitMix64::new(path.seed, direction, RandomStream::Jitter),
         }
     }
 

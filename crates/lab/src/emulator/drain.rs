@@ -1,4 +1,4 @@
-use crate::path::Rate;
+use crate::path::BitRate;
 
 /// One byte in the unit of [`LeakyBucket::level`].
 const BYTE: u128 = 8_000_000_000;
@@ -19,7 +19,7 @@ pub(super) struct LeakyBucket {
 
 impl LeakyBucket {
     /// Creates an empty bucket for `limit` bytes.
-    pub(super) fn new(rate: Rate, limit: u64) -> Self {
+    pub(super) fn new(rate: BitRate, limit: u64) -> Self {
         Self {
             rate: rate.bits(),
             drain: rate.bits(),
@@ -30,12 +30,12 @@ impl LeakyBucket {
         }
     }
 
-    /// Lets constant traffic of others take its part: bytes wait as long as the link needs for them,
-    /// and the level falls at the rest of the rate.
-    pub(super) fn shared_with(mut self, others: Option<Rate>) -> Self {
+    /// Lets constant traffic of others take its part: bytes wait as long as the link needs for
+    /// them, and the level falls at the rest of the rate.
+    pub(super) fn shared_with(mut self, others: Option<BitRate>) -> Self {
         self.drain = self
             .rate
-            .saturating_sub(others.map_or(0, Rate::bits))
+            .saturating_sub(others.map_or(0, BitRate::bits))
             .max(1);
         self
     }

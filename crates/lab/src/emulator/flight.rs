@@ -1,7 +1,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::packet::Frame;
+use crate::packet::TunFrame;
 
 /// A frame in flight.
 #[derive(Debug)]
@@ -13,19 +13,19 @@ pub(super) struct FrameInFlight {
     pub(super) bytes: u64,
     /// Created by the path itself.
     pub(super) own: bool,
-    pub(super) frame: Frame,
+    pub(super) frame: TunFrame,
 }
 
 /// Frames in flight in one direction: ordered ones in a queue, the few that others may overtake in
 /// a heap.
 #[derive(Debug, Default)]
-pub(super) struct Flight {
+pub(super) struct InFlightQueue {
     ordered: VecDeque<FrameInFlight>,
     others: BinaryHeap<Reverse<OrderedFrame>>,
     number: u64,
 }
 
-impl Flight {
+impl InFlightQueue {
     /// Adds an ordered frame behind the others.
     pub(super) fn push(&mut self, mut flying: FrameInFlight) {
         if let Some(last) = self.ordered.back() {

@@ -2,36 +2,36 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
-use crate::packet::{Headers, ResetSegment, TcpHeader};
-use crate::path::{Direction, Middlebox, MiddleboxAction, MiddleboxLimit};
+use crate::packet::{PacketHeaders, ResetSegment, TcpHeader};
+use crate::path::{Middlebox, MiddleboxAction, MiddleboxLimit, PacketDirection};
 
 /// Maximum number of connections that are tracked; others are not reset.
 const MOST: usize = 65_536;
 
 /// The TCP connections on the path, tracked in order to reset or stall them.
 #[derive(Debug, Default)]
-pub(super) struct Flows {
-    flows: BTreeMap<FlowEndpoints, Flow>,
+pub(super) struct ConnectionTracker {
+    flows: BTreeMap<ConnectionEndpoints, TrackedConnection>,
     middlebox: Option<Middlebox>,
 }
 
 /// Address and port of the near and the far end.
-type FlowEndpoints = [(IpAddr, u16); 2];
+type ConnectionEndpoints = [(IpAddr, u16); 2];
 
 #[derive(Debug, Default)]
-struct Flow {
+struct TrackedConnection {
     /// The connection was reset or stalled; nothing passes any more.
     dead: Option<MiddleboxAction>,
     /// Time of the SYN in nanoseconds, and IP bytes in both directions.
     began: u64,
     bytes: u64,
     /// State of each direction, indexed by direction.
-    ways: [FlowDirection; 2],
+    ways: [TrackedDirection; 2],
 }
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, Default)]
-struct FlowDirection {
+struct TrackedDirection {
     /// Next sequence number after all that was sent, and after all that has arrived.
     sent: Option<u32>,
     arrived: Option<u32>,
@@ -49,7 +49,7 @@ pub(super) enum PacketVerdict {
     Answer(ResetSegment),
 }
 
-impl Flows {
+impl ConnectionTracker {
     pub(super) fn new(middlebox: Option<Middlebox>) -> Self {
         Self {
             flows: BTreeMap::new(),
@@ -61,11 +61,11 @@ impl Flows {
     /// is due. Returns the resets for both ends, with their directions.
     pub(super) fn break_if_due(
         &mut self,
-        direction: Direction,
-        headers: &Headers,
+        direction: PacketDirection,
+        headers: &PacketHeaders,
         now: u64,
         bytes: u64,
-    ) -> Vec<(Direction, ResetSegment)> {
+    ) -> Vec<(PacketDirection, ResetSegment)> {
         let (Some(middlebox), Some((ends, tcp))) = (self.middlebox, ends(direction, headers))
         else {
             return Vec::new();
@@ -100,8 +100,8 @@ impl Flows {
     /// SYN on.
     pub(super) fn sets_out(
         &mut self,
-        direction: Direction,
-        headers: &Headers,
+        direction: PacketDirection,
+        headers: &PacketHeaders,
         len: usize,
     ) -> PacketVerdict {
         let Some((ends, tcp)) = ends(direction, headers) else {
@@ -133,7 +133,12 @@ impl Flows {
     }
 
     /// Decides if a frame may arrive.
-    pub(super) fn arrives(&mut self, direction: Direction, headers: &Headers, len: usize) -> bool {
+    pub(super) fn arrives(
+        &mut self,
+        direction: PacketDirection,
+        headers: &PacketHeaders,
+        len: usize,
+    ) -> bool {
         let Some((ends, tcp)) = ends(direction, headers) else {
             return true;
         };
@@ -151,7 +156,7 @@ impl Flows {
 
     /// Resets every connection. The resets go to each end that already takes part, in its
     /// direction.
-    pub(super) fn reset_all(&mut self) -> Vec<(Direction, ResetSegment)> {
+    pub(super) fn reset_all(&mut self) -> Vec<(PacketDirection, ResetSegment)> {
         let alive = self.flows.iter_mut().filter(|(_, f)| f.dead.is_none());
         let reset = alive.flat_map(|(ends, flow)| {
             flow.dead = Some(MiddleboxAction::Reset);
@@ -161,44 +166,54 @@ impl Flows {
     }
 
     /// Starts tracking a connection at its SYN, also if an earlier one with these ends was reset.
-    fn begin(&mut self, ends: FlowEndpoints) {
+    fn begin(&mut self, ends: ConnectionEndpoints) {
         let full = self.flows.len() >= MOST;
         match self.flows.entry(ends) {
             Entry::Occupied(mut entry) if entry.get().dead.is_some() => {
-                entry.insert(Flow::default());
+                entry.insert(TrackedConnection::default());
             }
             Entry::Vacant(entry) if !full => {
-                entry.insert(Flow::default());
+                entry.insert(TrackedConnection::default());
             }
             _ => {}
         }
     }
 }
 
-impl Flow {
+impl TrackedConnection {
     /// Resets for each end that already takes part, in its direction.
-    fn resets(&self, ends: &FlowEndpoints) -> impl Iterator<Item = (Direction, ResetSegment)> {
+    fn resets(
+        &self,
+        ends: &ConnectionEndpoints,
+    ) -> impl Iterator<Item = (PacketDirection, ResetSegment)> {
         let (ends, ways) = (*ends, self.ways);
-        Direction::BOTH.into_iter().filter_map(move |direction| {
-            let there = ways[direction as usize];
-            let back = ways[direction.opposite() as usize];
-            if there.arrived.is_none() && back.sent.is_none() {
-                return None;
-            }
-            let reset = ResetSegment {
-                from: ends[direction as usize],
-                to: ends[direction.opposite() as usize],
-                seq: there.arrived.unwrap_or(0),
-                ack: back.sent,
-            };
-            Some((direction, reset))
-        })
+        PacketDirection::BOTH
+            .into_iter()
+            .filter_map(move |direction| {
+                let there = ways[direction as usize];
+                let back = ways[direction.opposite() as usize];
+                if there.arrived.is_none() && back.sent.is_none() {
+                    return None;
+                }
+                let reset = ResetSegment {
+                    from: ends[direction as usize],
+                    to: ends[direction.opposite() as usize],
+                    seq: there.arrived.unwrap_or(0),
+                    ack: back.sent,
+                };
+                Some((direction, reset))
+            })
     }
 }
 
 /// The reset that a host without this connection sends (RFC 9293 section 3.10.7.1), back to the
 /// origin of `direction`.
-fn answer(direction: Direction, ends: &FlowEndpoints, tcp: &TcpHeader, len: usize) -> ResetSegment {
+fn answer(
+    direction: PacketDirection,
+    ends: &ConnectionEndpoints,
+    tcp: &TcpHeader,
+    len: usize,
+) -> ResetSegment {
     ResetSegment {
         from: ends[direction.opposite() as usize],
         to: ends[direction as usize],
@@ -208,11 +223,14 @@ fn answer(direction: Direction, ends: &FlowEndpoints, tcp: &TcpHeader, len: usiz
 }
 
 /// The ends of a TCP packet's connection, near end first, and its TCP header.
-fn ends(direction: Direction, headers: &Headers) -> Option<(FlowEndpoints, TcpHeader)> {
+fn ends(
+    direction: PacketDirection,
+    headers: &PacketHeaders,
+) -> Option<(ConnectionEndpoints, TcpHeader)> {
     let (source, destination) = headers.addresses?;
     let (from, to) = headers.ports?;
     let mut ends = [(source, from), (destination, to)];
-    if direction == Direction::FarToNear {
+    if direction == PacketDirection::FarToNear {
         ends.reverse();
     }
     Some((ends, headers.tcp?))

@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::drain::LeakyBucket;
-use crate::packet::Headers;
+use crate::packet::PacketHeaders;
 use crate::path::{LimitScope, RateLimit};
 
 /// Maximum number of connections with a bucket of their own; further ones share one.
@@ -13,7 +13,7 @@ const MOST_FLOWS: usize = 65_536;
 pub(super) type FlowKey = (IpAddr, u16, IpAddr, u16);
 
 /// The connection of a packet, if it has ports.
-pub(super) fn flow_of(headers: &Headers) -> Option<FlowKey> {
+pub(super) fn flow_of(headers: &PacketHeaders) -> Option<FlowKey> {
     let ((from, to), (source, destination)) = headers.addresses.zip(headers.ports)?;
     Some((from, source, to, destination))
 }

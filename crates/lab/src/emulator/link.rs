@@ -3,16 +3,19 @@ use std::time::Duration;
 
 use super::chance::SegmentImpairments;
 use super::codel::{FqCodel, QueueDecision};
-use super::delay::Delay;
+use super::delay::PropagationDelay;
 use super::drain::LeakyBucket;
-use super::flight::{Flight, FrameInFlight};
+use super::flight::{FrameInFlight, InFlightQueue};
 use super::limits::{FlowKey, LimitBuckets, flow_of};
 use super::nanoseconds;
 use crate::figures::{DirectionStatistics, PacketCount};
 use crate::packet::{
-    Frame, Headers, Pool, Segments, clear_dscp, copy_segments, keep_segments, rewrite_handshake,
+    FramePool, PacketHeaders, SegmentLayout, TunFrame, clear_dscp, copy_segments, keep_segments,
+    rewrite_handshake,
 };
-use crate::path::{Direction, Event, EventKind, HandshakeOptions, PathSpec, Queue, RateLimit};
+use crate::path::{
+    HandshakeOptions, PacketDirection, PathEvent, PathEventKind, PathSpec, QueueCapacity, RateLimit,
+};
 
 /// Longest piece of a super-packet, as time on the wire. Pieces keep delay and queue fine-grained
 /// at low rates; above 0.5 Gbit/s super-packets stay whole.
@@ -20,7 +23,7 @@ const PIECE: Duration = Duration::from_millis(1);
 
 /// One direction: policers, the queue with its link, then the wire with delay and impairments.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct EmulatedLink {
     block: Vec<RangeInclusive<u16>>,
     blackouts: Vec<Range<u64>>,
     policers: Vec<LimitBuckets>,
@@ -32,9 +35,9 @@ pub(super) struct Link {
     codel: Option<FqCodel>,
     piece: u64,
     fates: SegmentImpairments,
-    delay: Delay,
+    delay: PropagationDelay,
     held: u64,
-    flight: Flight,
+    flight: InFlightQueue,
     /// Reused for each frame.
     parts: Vec<SegmentRun>,
 }
@@ -47,8 +50,8 @@ struct SegmentRun {
     held: bool,
 }
 
-impl Link {
-    pub(super) fn new(path: &PathSpec, direction: Direction) -> Self {
+impl EmulatedLink {
+    pub(super) fn new(path: &PathSpec, direction: PacketDirection) -> Self {
         let rate = path.rate[direction as usize];
         let slowest = path.shape.iter().map(|limit| limit.rate).min();
         let slowest = slowest.map_or(rate, |shaped| shaped.min(rate));
@@ -65,12 +68,12 @@ impl Link {
             bleach: path.bleach,
             queue: LeakyBucket::new(rate, path.queue_bytes(direction))
                 .shared_with(path.cross[direction as usize]),
-            codel: (path.queue == Queue::FqCodel).then(FqCodel::default),
+            codel: (path.queue == QueueCapacity::FqCodel).then(FqCodel::default),
             piece: slowest.bytes_in(PIECE),
             fates: SegmentImpairments::new(path, direction),
-            delay: Delay::new(path, direction),
+            delay: PropagationDelay::new(path, direction),
             held: nanoseconds(path.reorder.held),
-            flight: Flight::default(),
+            flight: InFlightQueue::default(),
             parts: Vec::new(),
         }
     }
@@ -79,10 +82,10 @@ impl Link {
     pub(super) fn carry(
         &mut self,
         now: u64,
-        headers: &Headers,
-        segments: &Segments,
-        mut frame: Frame,
-        pool: &mut Pool,
+        headers: &PacketHeaders,
+        segments: &SegmentLayout,
+        mut frame: TunFrame,
+        pool: &mut FramePool,
         figures: &mut DirectionStatistics,
     ) {
         if let Some(drops) = self.stops(now, headers, figures) {
@@ -104,7 +107,7 @@ impl Link {
     }
 
     /// Adds a frame created by the path, which arrives at once.
-    pub(super) fn inject(&mut self, now: u64, frame: Frame) {
+    pub(super) fn inject(&mut self, now: u64, frame: TunFrame) {
         self.flight.push_apart(FrameInFlight {
             at: now,
             packets: 1,
@@ -126,7 +129,7 @@ impl Link {
     fn stops<'f>(
         &self,
         now: u64,
-        headers: &Headers,
+        headers: &PacketHeaders,
         figures: &'f mut DirectionStatistics,
     ) -> Option<&'f mut PacketCount> {
         let blocked = |port: u16| self.block.iter().any(|ports| ports.contains(&port));
@@ -141,7 +144,7 @@ impl Link {
     }
 
     /// Returns the number of segments to decide on at once.
-    fn decided_together(&self, segments: &Segments) -> usize {
+    fn decided_together(&self, segments: &SegmentLayout) -> usize {
         let too_long = |longest| segments.bytes(0..1) > longest;
         let alike = self.fates.quiet() && self.codel.is_none();
         match alike && !self.black_hole.is_some_and(too_long) {
@@ -155,8 +158,8 @@ impl Link {
     fn admit(
         &mut self,
         now: u64,
-        headers: &Headers,
-        segments: &Segments,
+        headers: &PacketHeaders,
+        segments: &SegmentLayout,
         figures: &mut DirectionStatistics,
     ) {
         self.parts.clear();
@@ -233,7 +236,7 @@ impl Link {
     }
 
     /// Makes frames of the parts; the last one reuses the memory of the frame.
-    fn depart(&mut self, segments: &Segments, mut frame: Frame, pool: &mut Pool) {
+    fn depart(&mut self, segments: &SegmentLayout, mut frame: TunFrame, pool: &mut FramePool) {
         let Some(last) = self.parts.pop() else {
             pool.give(frame);
             return;
@@ -251,7 +254,7 @@ impl Link {
         self.launch(segments, &last, frame);
     }
 
-    fn launch(&mut self, segments: &Segments, part: &SegmentRun, frame: Frame) {
+    fn launch(&mut self, segments: &SegmentLayout, part: &SegmentRun, frame: TunFrame) {
         let arrives = self.delay.arrival(part.departs);
         let flying = FrameInFlight {
             at: arrives,
@@ -297,12 +300,12 @@ fn push(parts: &mut Vec<SegmentRun>, part: SegmentRun, duplicated: bool, piece: 
     }
 }
 
-fn blackout(event: &Event) -> Option<Range<u64>> {
+fn blackout(event: &PathEvent) -> Option<Range<u64>> {
     match event.kind {
-        EventKind::Blackout(length) => {
+        PathEventKind::Blackout(length) => {
             Some(nanoseconds(event.at)..nanoseconds(event.at.saturating_add(length)))
         }
-        EventKind::Reset => None,
+        PathEventKind::Reset => None,
     }
 }
 

@@ -13,34 +13,34 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::figures::PathStatistics;
-use crate::packet::{Frame, Headers, Pool, ResetSegment, Segments, reset};
-use crate::path::{Direction, EventKind, PathSpec};
-use flows::{Flows, PacketVerdict};
-use link::Link;
+use crate::packet::{FramePool, PacketHeaders, ResetSegment, SegmentLayout, TunFrame, reset};
+use crate::path::{PacketDirection, PathEventKind, PathSpec};
+use flows::{ConnectionTracker, PacketVerdict};
+use link::EmulatedLink;
 
 /// Both directions of a path.
 ///
 /// Time is counted from the start and never decreases. The caller reads a frame from a TUN device
-/// into [`Emulator::memory`], sets its length with [`Frame::set_len`], and passes it to
+/// into [`Emulator::memory`], sets its length with [`TunFrame::set_len`], and passes it to
 /// [`Emulator::offer`]. It then calls [`Emulator::poll`] until there is nothing, writes each frame
-/// ([`Frame::bytes`]) to the device at the end of its direction, and returns the memory with
+/// ([`TunFrame::bytes`]) to the device at the end of its direction, and returns the memory with
 /// [`Emulator::recycle`]. If nothing can be read, the next poll is due at
 /// [`Emulator::next_deadline`], which an offer may make earlier.
 ///
-/// A packet passes these stages in order: the middlebox; blocked ports and blackouts; changes to TCP's
-/// options; the black hole; the policers; the bleach; the queue, and the link with its rate; the
-/// shaper; then loss, duplication, and the delay with
+/// A packet passes these stages in order: the middlebox; blocked ports and blackouts; changes to
+/// TCP's options; the black hole; the policers; the bleach; the queue, and the link with its rate;
+/// the shaper; then loss, duplication, and the delay with
 /// jitter and reordering. Each stage treats the segments of a super-packet as packets. The
 /// remaining segments continue as one or several frames.
 #[derive(Debug)]
 pub struct Emulator {
-    pool: Pool,
-    links: [Link; 2],
+    pool: FramePool,
+    links: [EmulatedLink; 2],
     figures: PathStatistics,
     /// Times of future resets, in order.
     resets: VecDeque<u64>,
     /// Set only if resets or a middlebox are configured.
-    flows: Option<Flows>,
+    flows: Option<ConnectionTracker>,
 }
 
 impl Emulator {
@@ -49,32 +49,32 @@ impl Emulator {
         let mut resets: Vec<_> = path
             .events
             .iter()
-            .filter(|event| event.kind == EventKind::Reset)
+            .filter(|event| event.kind == PathEventKind::Reset)
             .map(|event| nanoseconds(event.at))
             .collect();
         resets.sort_unstable();
         Self {
-            pool: Pool::new(),
-            links: Direction::BOTH.map(|direction| Link::new(path, direction)),
+            pool: FramePool::new(),
+            links: PacketDirection::BOTH.map(|direction| EmulatedLink::new(path, direction)),
             figures: PathStatistics::default(),
             flows: (!resets.is_empty() || path.middlebox.is_some())
-                .then(|| Flows::new(path.middlebox)),
+                .then(|| ConnectionTracker::new(path.middlebox)),
             resets: resets.into(),
         }
     }
 
     /// Memory for reading the next frame, long enough for any.
-    pub fn memory(&mut self) -> Frame {
+    pub fn memory(&mut self) -> TunFrame {
         self.pool.take()
     }
 
     /// Takes back a frame from [`Emulator::poll`], or unused memory.
-    pub fn recycle(&mut self, frame: Frame) {
+    pub fn recycle(&mut self, frame: TunFrame) {
         self.pool.give(frame);
     }
 
     /// Accepts a frame from the device at the beginning of `direction`.
-    pub fn offer(&mut self, direction: Direction, now: Duration, frame: Frame) {
+    pub fn offer(&mut self, direction: PacketDirection, now: Duration, frame: TunFrame) {
         let now = self.advance(now);
         let figures = &mut self.figures.directions[direction as usize];
         if frame.packet().is_empty() {
@@ -83,8 +83,8 @@ impl Emulator {
             self.pool.give(frame);
             return;
         }
-        let headers = Headers::read(frame.bytes());
-        let segments = Segments::of(frame.bytes(), &headers);
+        let headers = PacketHeaders::read(frame.bytes());
+        let segments = SegmentLayout::of(frame.bytes(), &headers);
         let (packets, bytes) = (segments.count as u64, segments.bytes(segments.all()));
         figures.offered.add(packets, bytes);
         figures.dscp[usize::from(headers.dscp)].add(packets, bytes);
@@ -116,7 +116,7 @@ impl Emulator {
     }
 
     /// Returns the next due frame, for the device at the end of its direction.
-    pub fn poll(&mut self, now: Duration) -> Option<(Direction, Frame)> {
+    pub fn poll(&mut self, now: Duration) -> Option<(PacketDirection, TunFrame)> {
         let now = self.advance(now);
         loop {
             let (at, direction) = self.next_arrival()?;
@@ -130,7 +130,7 @@ impl Emulator {
                 return Some((direction, flying.frame));
             }
             if let Some(flows) = &mut self.flows {
-                let headers = Headers::read(flying.frame.bytes());
+                let headers = PacketHeaders::read(flying.frame.bytes());
                 let len = flying.frame.packet().len();
                 if !flows.arrives(direction, &headers, len) {
                     figures.drops.reset.add(flying.packets, flying.bytes);
@@ -159,8 +159,8 @@ impl Emulator {
         &self.figures
     }
 
-    fn next_arrival(&self) -> Option<(u64, Direction)> {
-        Direction::BOTH
+    fn next_arrival(&self) -> Option<(u64, PacketDirection)> {
+        PacketDirection::BOTH
             .into_iter()
             .filter_map(|direction| Some((self.links[direction as usize].next_at()?, direction)))
             .min()
@@ -172,7 +172,7 @@ impl Emulator {
         let now = nanoseconds(now);
         while self.resets.front().is_some_and(|at| *at <= now) {
             self.resets.pop_front();
-            let resets = self.flows.as_mut().map(Flows::reset_all);
+            let resets = self.flows.as_mut().map(ConnectionTracker::reset_all);
             for (direction, reset) in resets.into_iter().flatten() {
                 self.inject(now, direction, &reset);
             }
@@ -180,7 +180,7 @@ impl Emulator {
         now
     }
 
-    fn inject(&mut self, now: u64, direction: Direction, packet: &ResetSegment) {
+    fn inject(&mut self, now: u64, direction: PacketDirection, packet: &ResetSegment) {
         if let Some(frame) = reset(&mut self.pool, packet) {
             self.links[direction as usize].inject(now, frame);
         }

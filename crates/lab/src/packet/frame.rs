@@ -9,13 +9,13 @@ pub const MAX_FRAME: usize = VNET_LEN + 40 + 65_535;
 /// The memory of one frame, `virtio_net_hdr` and IP packet. It is read from one TUN device and
 /// written to the other without copying.
 #[derive(Debug)]
-pub struct Frame {
+pub struct TunFrame {
     memory: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
-impl Frame {
+impl TunFrame {
     /// An empty frame with room for `size` bytes.
     pub(super) fn with_room(size: usize) -> Self {
         Self {
@@ -25,7 +25,7 @@ impl Frame {
         }
     }
 
-    /// The whole memory, for reading a frame into. [`Frame::set_len`] then sets its length.
+    /// The whole memory, for reading a frame into. [`TunFrame::set_len`] then sets its length.
     pub fn room(&mut self) -> &mut [u8] {
         self.start = 0;
         self.end = 0;

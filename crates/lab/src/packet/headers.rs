@@ -12,7 +12,7 @@ const MAX_EXTENSIONS: usize = 8;
 /// The header fields that the emulator needs. Packets that are truncated or not IP have only those
 /// that could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Headers {
+pub struct PacketHeaders {
     /// IP version: 4, 6, or 0 for other packets.
     pub version: u8,
     /// DSCP, 0 to 63.
@@ -61,7 +61,7 @@ impl TcpHeader {
     }
 }
 
-impl Headers {
+impl PacketHeaders {
     /// Reads the headers of a frame.
     pub fn read(frame: &[u8]) -> Self {
         let packet = frame.get(VNET_LEN..).unwrap_or_default();
@@ -98,14 +98,14 @@ impl Headers {
     }
 }
 
-fn ipv4(packet: &[u8]) -> Option<Headers> {
+fn ipv4(packet: &[u8]) -> Option<PacketHeaders> {
     let fixed: &[u8; 20] = packet.first_chunk()?;
     let header_len = usize::from(fixed[0] & 15) * 4;
     let address = |at: usize| {
         let four: [u8; 4] = [fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]];
         IpAddr::from(Ipv4Addr::from(four))
     };
-    let mut headers = Headers {
+    let mut headers = PacketHeaders {
         version: 4,
         dscp: fixed[1] >> 2,
         addresses: Some((address(12), address(16))),
@@ -119,14 +119,14 @@ fn ipv4(packet: &[u8]) -> Option<Headers> {
     Some(headers)
 }
 
-fn ipv6(packet: &[u8]) -> Option<Headers> {
+fn ipv6(packet: &[u8]) -> Option<PacketHeaders> {
     let fixed: &[u8; 40] = packet.first_chunk()?;
     let address = |at: usize| {
         let mut sixteen = [0; 16];
         sixteen.copy_from_slice(&fixed[at..at + 16]);
         IpAddr::from(Ipv6Addr::from(sixteen))
     };
-    let mut headers = Headers {
+    let mut headers = PacketHeaders {
         version: 6,
         dscp: (fixed[0] & 15) << 2 | fixed[1] >> 6,
         addresses: Some((address(8), address(24))),
@@ -161,7 +161,7 @@ fn after_extensions(packet: &[u8], next: u8) -> Option<(u8, usize)> {
     None
 }
 
-impl Headers {
+impl PacketHeaders {
     fn transport(&mut self, packet: &[u8], protocol: u8, at: usize) {
         if protocol == TCP || protocol == UDP {
             self.ports = word(packet, at).zip(word(packet, at + 2));

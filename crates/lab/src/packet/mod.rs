@@ -10,11 +10,11 @@ mod reset;
 mod split;
 mod vnet;
 
-pub use frame::{Frame, MAX_FRAME};
-pub use headers::{Headers, TcpHeader};
-pub use pool::Pool;
+pub use frame::{MAX_FRAME, TunFrame};
+pub use headers::{PacketHeaders, TcpHeader};
+pub use pool::FramePool;
 pub use reset::{ResetSegment, reset};
 pub use vnet::{VNET_LEN, VnetHeader};
 
 pub(crate) use options::rewrite_handshake;
-pub(crate) use split::{Segments, clear_dscp, copy_segments, keep_segments};
+pub(crate) use split::{SegmentLayout, clear_dscp, copy_segments, keep_segments};

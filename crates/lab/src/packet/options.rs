@@ -1,5 +1,5 @@
 use super::checksum::replace_word;
-use super::{Frame, Headers, TcpHeader, VNET_LEN, VnetHeader};
+use super::{PacketHeaders, TcpHeader, TunFrame, VNET_LEN, VnetHeader};
 use crate::path::HandshakeOptions;
 
 /// Kinds of TCP options (RFC 9293 section 3.2, RFC 7323, RFC 2018).
@@ -11,7 +11,11 @@ const SACK_PERMITTED: u8 = 4;
 const TIMESTAMPS: u8 = 8;
 
 /// Changes the TCP options of a SYN packet; other frames pass unchanged.
-pub(crate) fn rewrite_handshake(frame: &mut Frame, headers: &Headers, changes: &HandshakeOptions) {
+pub(crate) fn rewrite_handshake(
+    frame: &mut TunFrame,
+    headers: &PacketHeaders,
+    changes: &HandshakeOptions,
+) {
     let Some(tcp) = headers.tcp.filter(|tcp| tcp.has(TcpHeader::SYN)) else {
         return;
     };
@@ -68,7 +72,7 @@ fn change(options: &mut [u8], changes: &HandshakeOptions) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Pool;
+    use super::super::FramePool;
     use super::super::checksum::{checksum, fold, sum};
     use super::*;
 
@@ -98,8 +102,8 @@ mod tests {
     }
 
     fn rewritten(frame: &[u8], changes: &HandshakeOptions) -> Vec<u8> {
-        let mut frame = Pool::new().filled(frame);
-        let headers = Headers::read(frame.bytes());
+        let mut frame = FramePool::new().filled(frame);
+        let headers = PacketHeaders::read(frame.bytes());
         rewrite_handshake(&mut frame, &headers, changes);
         frame.bytes().to_vec()
     }

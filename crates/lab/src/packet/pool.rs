@@ -1,4 +1,4 @@
-use super::{Frame, MAX_FRAME};
+use super::{MAX_FRAME, TunFrame};
 
 /// Sizes of memory in bytes: an acknowledgement, an Ethernet packet, then steps of two to four up
 /// to the longest super-packet, which limits the waste in queues.
@@ -9,32 +9,32 @@ const KEPT: usize = 64 << 20;
 
 /// Reusable memory of frames.
 #[derive(Debug, Default)]
-pub struct Pool {
-    free: [Vec<Frame>; SIZES.len()],
+pub struct FramePool {
+    free: [Vec<TunFrame>; SIZES.len()],
 }
 
-impl Pool {
+impl FramePool {
     /// An empty pool.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Memory for reading a frame of any length.
-    pub fn take(&mut self) -> Frame {
+    pub fn take(&mut self) -> TunFrame {
         self.take_for(MAX_FRAME)
     }
 
     /// Memory for a frame of `len` bytes, at most [`MAX_FRAME`].
-    pub fn take_for(&mut self, len: usize) -> Frame {
+    pub fn take_for(&mut self, len: usize) -> TunFrame {
         let class = class_of(len);
         match self.free[class].pop() {
             Some(frame) => frame,
-            None => Frame::with_room(SIZES[class]),
+            None => TunFrame::with_room(SIZES[class]),
         }
     }
 
     /// A frame with these bytes, cut at [`MAX_FRAME`].
-    pub fn filled(&mut self, bytes: &[u8]) -> Frame {
+    pub fn filled(&mut self, bytes: &[u8]) -> TunFrame {
         let mut frame = self.take_for(bytes.len());
         let room = frame.room();
         let len = bytes.len().min(room.len());
@@ -45,7 +45,7 @@ impl Pool {
 
     /// Moves a frame to the smallest memory that holds it, so that a queue of acknowledgements does
     /// not take 64 KiB for each.
-    pub fn fit(&mut self, frame: Frame) -> Frame {
+    pub fn fit(&mut self, frame: TunFrame) -> TunFrame {
         if SIZES[class_of(frame.bytes().len())] >= frame.capacity() {
             return frame;
         }
@@ -55,7 +55,7 @@ impl Pool {
     }
 
     /// Takes back the memory of a frame that has been written.
-    pub fn give(&mut self, mut frame: Frame) {
+    pub fn give(&mut self, mut frame: TunFrame) {
         let class = class_of(frame.capacity());
         let kept = &mut self.free[class];
         if frame.capacity() == SIZES[class] && kept.len() < KEPT / SIZES[class] {

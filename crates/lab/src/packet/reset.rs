@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use super::checksum::{checksum, sum};
-use super::{Frame, Pool, TcpHeader, VNET_LEN};
+use super::{FramePool, TcpHeader, TunFrame, VNET_LEN};
 
 /// A TCP segment with RST set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct ResetSegment {
 }
 
 /// The frame of a reset; `None` if the two addresses have different IP versions.
-pub fn reset(pool: &mut Pool, reset: &ResetSegment) -> Option<Frame> {
+pub fn reset(pool: &mut FramePool, reset: &ResetSegment) -> Option<TunFrame> {
     let mut tcp = [0; 20];
     tcp[0..2].copy_from_slice(&reset.from.1.to_be_bytes());
     tcp[2..4].copy_from_slice(&reset.to.1.to_be_bytes());

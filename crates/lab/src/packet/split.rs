@@ -1,12 +1,12 @@
 use std::ops::Range;
 
 use super::checksum::{checksum, replace_in_sum, replace_word};
-use super::headers::{Headers, TcpHeader};
-use super::{Frame, Pool, VNET_LEN, VnetHeader};
+use super::headers::{PacketHeaders, TcpHeader};
+use super::{FramePool, TunFrame, VNET_LEN, VnetHeader};
 
 /// The division of a frame into segments as on a wire; an ordinary packet has one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Segments {
+pub(crate) struct SegmentLayout {
     /// Number of segments.
     pub(crate) count: usize,
     /// IP bytes of the whole frame, its headers counted once.
@@ -19,9 +19,9 @@ pub(crate) struct Segments {
     size: usize,
 }
 
-impl Segments {
+impl SegmentLayout {
     /// Divides a frame of at least [`VNET_LEN`] bytes.
-    pub(crate) fn of(frame: &[u8], headers: &Headers) -> Self {
+    pub(crate) fn of(frame: &[u8], headers: &PacketHeaders) -> Self {
         let len = frame.len().saturating_sub(VNET_LEN);
         match headers.segment_size(frame) {
             Some((tcp, size)) => Self {
@@ -68,11 +68,11 @@ impl Segments {
 
 /// A new frame with these segments of `frame`.
 pub(crate) fn copy_segments(
-    pool: &mut Pool,
-    frame: &Frame,
-    segments: &Segments,
+    pool: &mut FramePool,
+    frame: &TunFrame,
+    segments: &SegmentLayout,
     range: Range<usize>,
-) -> Frame {
+) -> TunFrame {
     let bytes = frame.bytes();
     let head = VNET_LEN + segments.head;
     let body = segments.payload(&range);
@@ -88,7 +88,7 @@ pub(crate) fn copy_segments(
 }
 
 /// Reduces `frame` to these segments, in place.
-pub(crate) fn keep_segments(frame: &mut Frame, segments: &Segments, range: Range<usize>) {
+pub(crate) fn keep_segments(frame: &mut TunFrame, segments: &SegmentLayout, range: Range<usize>) {
     let head = VNET_LEN + segments.head;
     let body = segments.payload(&range);
     frame.narrow(head, head + body.start..head + body.end);
@@ -98,7 +98,7 @@ pub(crate) fn keep_segments(frame: &mut Frame, segments: &Segments, range: Range
 /// Corrects the headers of a part of the payload, as segmentation does: lengths, IPv4
 /// identification (one more for each segment), sequence number, flags (CWR belongs to the first
 /// segment, RFC 3168 section 6.1.2; PSH and FIN to the last) and checksums.
-fn rewrite(frame: &mut [u8], segments: &Segments, range: &Range<usize>) {
+fn rewrite(frame: &mut [u8], segments: &SegmentLayout, range: &Range<usize>) {
     let Some(tcp) = segments.tcp else { return };
     let Some(mut vnet) = VnetHeader::read(frame) else {
         return;
@@ -144,7 +144,7 @@ fn rewrite_ipv4(packet: &mut [u8], header_len: usize, skipped: usize) {
 
 /// Clears the DSCP and keeps ECN (RFC 2474 section 3, RFC 3168 section 5). Only IPv4's header
 /// checksum changes: an IPv6 header has none, and pseudo headers do not include the DSCP.
-pub(crate) fn clear_dscp(frame: &mut Frame, headers: &Headers) {
+pub(crate) fn clear_dscp(frame: &mut TunFrame, headers: &PacketHeaders) {
     let packet = frame.bytes_mut().get_mut(VNET_LEN..).unwrap_or_default();
     match headers.version {
         4 => {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Direction, EventKind, PathError, PathSpec};
+use super::{PacketDirection, PathError, PathEventKind, PathSpec};
 
 /// Limit of bytes in flight and in queues, both directions together, since they are in this
 /// machine's memory.
@@ -16,7 +16,7 @@ pub(super) fn check(path: &PathSpec) -> Result<(), PathError> {
             path.jitter
         )));
     }
-    for direction in Direction::BOTH {
+    for direction in PacketDirection::BOTH {
         let queue = path.queue_bytes(direction);
         if queue < u64::from(path.mtu) {
             return Err(PathError(format!(
@@ -25,7 +25,7 @@ pub(super) fn check(path: &PathSpec) -> Result<(), PathError> {
             )));
         }
     }
-    for direction in Direction::BOTH {
+    for direction in PacketDirection::BOTH {
         let (link, cross) = (
             path.rate[direction as usize],
             path.cross[direction as usize],
@@ -64,8 +64,8 @@ fn check_blackouts(path: &PathSpec) -> Result<(), PathError> {
         .events
         .iter()
         .filter_map(|event| match event.kind {
-            EventKind::Blackout(length) => Some((event.at, length)),
-            EventKind::Reset => None,
+            PathEventKind::Blackout(length) => Some((event.at, length)),
+            PathEventKind::Reset => None,
         })
         .collect();
     blackouts.sort();
@@ -93,7 +93,7 @@ pub(super) fn under_way(path: &PathSpec) -> u64 {
         false => Duration::ZERO,
     };
     let time = path.rtt / 2 + path.jitter + held;
-    let each = |direction: Direction| {
+    let each = |direction: PacketDirection| {
         let rate = path.rate[direction as usize];
         let shaped = path.shape.iter().map(|limit| {
             let (_, queue) = limit.shape_sizes(path.rtt);
@@ -103,7 +103,7 @@ pub(super) fn under_way(path: &PathSpec) -> u64 {
             .saturating_add(path.queue_bytes(direction))
             .saturating_add(shaped.fold(0, u64::saturating_add))
     };
-    Direction::BOTH
+    PacketDirection::BOTH
         .into_iter()
         .fold(0, |sum, direction| each(direction).saturating_add(sum))
 }

@@ -4,16 +4,16 @@ use super::units::{InvalidValue, time};
 
 /// A single event at a time counted from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct PathEvent {
     /// Time of the event.
     pub at: Duration,
     /// Kind of the event.
-    pub kind: EventKind,
+    pub kind: PathEventKind,
 }
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventKind {
+pub enum PathEventKind {
     /// Both directions of the link are cut for this time: packets that are offered meanwhile, or
     /// would leave the queue, are dropped. Packets in flight arrive.
     Blackout(Duration),
@@ -23,14 +23,14 @@ pub enum EventKind {
 }
 
 /// Parses "5s blackout=3s" or "5s reset".
-pub(super) fn parse(text: &str) -> Result<Event, InvalidValue> {
+pub(super) fn parse(text: &str) -> Result<PathEvent, InvalidValue> {
     let form = || "is neither TIME blackout=TIME nor TIME reset, such as 5s blackout=3s".to_owned();
     let (at, what) = text.trim().split_once([' ', ',']).ok_or_else(form)?;
     let kind = match what.trim().split_once('=') {
-        None if what.trim() == "reset" => EventKind::Reset,
-        Some(("blackout", length)) => EventKind::Blackout(time(length)?),
+        None if what.trim() == "reset" => PathEventKind::Reset,
+        Some(("blackout", length)) => PathEventKind::Blackout(time(length)?),
         _ => return Err(form()),
     };
     let at = time(at).map_err(|_| form())?;
-    Ok(Event { at, kind })
+    Ok(PathEvent { at, kind })
 }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::units::{InvalidValue, rate, size};
-use super::{Dscp, Queue, Rate};
+use super::{BitRate, Dscp, QueueCapacity};
 
 /// The traffic that a [`RateLimit`] applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,25 +22,25 @@ pub struct RateLimit {
     /// The traffic that shares the rate.
     pub scope: LimitScope,
     /// IP bits a second.
-    pub rate: Rate,
+    pub rate: BitRate,
     /// Bytes of the token bucket; `None` for the default.
     pub burst: Option<u64>,
 }
 
 impl RateLimit {
     /// Bytes that pass a policer at once. The default is 100 ms or two round trips at the rate, at
-    /// least [`Queue::LEAST`] / 2. A bucket below a round trip would keep TCP far below the rate,
-    /// since nothing smooths its bursts; the usual advice for routers is 100 ms and more.
+    /// least [`QueueCapacity::LEAST`] / 2. A bucket below a round trip would keep TCP far below the
+    /// rate, since nothing smooths its bursts; the usual advice for routers is 100 ms and more.
     pub fn police_burst(&self, rtt: Duration) -> u64 {
         let time = Duration::from_millis(100).max(rtt * 2);
-        let usual = self.rate.bytes_in(time).max(Queue::LEAST / 2);
+        let usual = self.rate.bytes_in(time).max(QueueCapacity::LEAST / 2);
         self.burst.unwrap_or(usual)
     }
 
     /// Bytes that pass a shaper undelayed, and bytes that wait in it: its queue is one
     /// bandwidth-delay product, as the link's.
     pub fn shape_sizes(&self, rtt: Duration) -> (u64, u64) {
-        let queue = Queue::Default.bytes(self.rate, rtt);
+        let queue = QueueCapacity::Default.bytes(self.rate, rtt);
         (self.burst.unwrap_or(0), queue)
     }
 

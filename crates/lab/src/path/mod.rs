@@ -15,25 +15,25 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use dscp::Dscp;
-pub use event::{Event, EventKind};
+pub use event::{PathEvent, PathEventKind};
 pub use handshake::HandshakeOptions;
 pub use limit::{LimitScope, RateLimit};
 pub use middlebox::{Middlebox, MiddleboxAction, MiddleboxLimit};
 pub use named::{NAMED, NamedPath};
-pub use options::{OPTIONS, PathError, PathOption};
+pub use options::{OPTIONS, PathError, PathOptionSpec};
 pub use tcp::TcpBuffers;
-pub use units::{Fraction, Rate, time};
+pub use units::{BitRate, Fraction, time};
 
 /// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
+pub enum PacketDirection {
     /// From the near side, where the command runs, to the far side: the data of an upload.
     NearToFar,
     /// From the far side to the near side.
     FarToNear,
 }
 
-impl Direction {
+impl PacketDirection {
     /// Both directions, near to far first.
     pub const BOTH: [Self; 2] = [Self::NearToFar, Self::FarToNear];
 
@@ -55,19 +55,19 @@ pub struct PathSpec {
     /// Variation of the one-way delay above and below its mean.
     pub jitter: Duration,
     /// IP bits a second, from near to far and from far to near.
-    pub rate: [Rate; 2],
+    pub rate: [BitRate; 2],
     /// Size of the queue in each direction.
-    pub queue: Queue,
+    pub queue: QueueCapacity,
     /// Random loss behind the queue.
-    pub loss: Loss,
+    pub loss: LossModel,
     /// Packets that later ones overtake.
-    pub reorder: Reorder,
+    pub reorder: ReorderModel,
     /// Packets that arrive twice.
     pub duplicate: Fraction,
     /// Longest IP packet of the devices, in bytes; the emulator accepts any.
     pub mtu: u16,
     /// Constant traffic of others, from near to far and from far to near.
-    pub cross: [Option<Rate>; 2],
+    pub cross: [Option<BitRate>; 2],
     /// Rate limits before the queue, which drop the excess.
     pub police: Vec<RateLimit>,
     /// Rate limits behind the link, which delay the excess. The first one that applies to a packet
@@ -86,7 +86,7 @@ pub struct PathSpec {
     /// TCP and UDP destination ports whose packets are dropped, in both directions.
     pub block: Vec<RangeInclusive<u16>>,
     /// Events with their times.
-    pub events: Vec<Event>,
+    pub events: Vec<PathEvent>,
     /// Socket buffers of the namespaces; `None` for the machine's own.
     pub tcp: Option<TcpBuffers>,
     /// Congestion control of the namespaces; `None` for the machine's own.
@@ -100,10 +100,10 @@ impl Default for PathSpec {
         Self {
             rtt: Duration::ZERO,
             jitter: Duration::ZERO,
-            rate: [Rate::from_bits(10_000_000_000); 2],
-            queue: Queue::Default,
-            loss: Loss::NONE,
-            reorder: Reorder::NONE,
+            rate: [BitRate::from_bits(10_000_000_000); 2],
+            queue: QueueCapacity::Default,
+            loss: LossModel::NONE,
+            reorder: ReorderModel::NONE,
             duplicate: Fraction::NONE,
             mtu: 1500,
             cross: [None; 2],
@@ -124,8 +124,8 @@ impl Default for PathSpec {
 
 /// The capacity of the queue in each direction; excess packets are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
-    /// One bandwidth-delay product, at least 2 ms and [`Queue::LEAST`].
+pub enum QueueCapacity {
+    /// One bandwidth-delay product, at least 2 ms and [`QueueCapacity::LEAST`].
     ///
     /// A single flow that reduces its window to 0.7 (cubic, RFC 9438) after a drop keeps the link
     /// busy with a queue of 0.43 products, one that halves it (Reno) with one (Appenzeller,
@@ -138,11 +138,11 @@ pub enum Queue {
     Bytes(u64),
     /// The bytes that the link sends in this time.
     Time(Duration),
-    /// FQ-CoDel (RFC 8290), of [`Queue::LONGEST`].
+    /// FQ-CoDel (RFC 8290), of [`QueueCapacity::LONGEST`].
     FqCodel,
 }
 
-impl Queue {
+impl QueueCapacity {
     /// Two of the largest super-packets with the headers of their segments: a TUN device delivers
     /// 64 KiB at once, which a real wire would spread out.
     pub const LEAST: u64 = 160 * 1024;
@@ -152,7 +152,7 @@ impl Queue {
     pub const LONGEST: Duration = Duration::from_secs(1);
 
     /// Size in bytes for a link of this rate and round trip.
-    pub fn bytes(self, rate: Rate, rtt: Duration) -> u64 {
+    pub fn bytes(self, rate: BitRate, rtt: Duration) -> u64 {
         match self {
             Self::Default => rate.bytes_in(rtt.max(Self::SHORTEST)).max(Self::LEAST),
             Self::Bytes(bytes) => bytes,
@@ -164,7 +164,7 @@ impl Queue {
 
 /// Random loss: uniform, or in bursts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Loss {
+pub struct LossModel {
     /// Share of all packets.
     pub share: Fraction,
     /// Mean length of a burst in packets; `None` for uniform loss. The model is Gilbert's (1960): a
@@ -172,7 +172,7 @@ pub struct Loss {
     pub burst: Option<f64>,
 }
 
-impl Loss {
+impl LossModel {
     /// No loss.
     pub const NONE: Self = Self {
         share: Fraction::NONE,
@@ -182,14 +182,14 @@ impl Loss {
 
 /// Random reordering: packets are held back, so that later ones overtake them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reorder {
+pub struct ReorderModel {
     /// Share of all packets.
     pub share: Fraction,
     /// Time for which they are held.
     pub held: Duration,
 }
 
-impl Reorder {
+impl ReorderModel {
     /// No reordering.
     pub const NONE: Self = Self {
         share: Fraction::NONE,
@@ -204,7 +204,7 @@ impl PathSpec {
     }
 
     /// Size of the queue of a direction, in bytes.
-    pub fn queue_bytes(&self, direction: Direction) -> u64 {
+    pub fn queue_bytes(&self, direction: PacketDirection) -> u64 {
         self.queue.bytes(self.rate[direction as usize], self.rtt)
     }
 

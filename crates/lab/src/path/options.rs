@@ -2,7 +2,10 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::units::{InvalidValue, positive, rate, rates, share, size, time};
-use super::{Loss, Middlebox, NAMED, PathSpec, Queue, Rate, RateLimit, Reorder, TcpBuffers, event};
+use super::{
+    BitRate, LossModel, Middlebox, NAMED, PathSpec, QueueCapacity, RateLimit, ReorderModel,
+    TcpBuffers, event,
+};
 
 /// The reason why a path is invalid: one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +21,7 @@ impl std::error::Error for PathError {}
 
 /// An option of a path, for the command line and its help.
 #[derive(Clone, Copy)]
-pub struct PathOption {
+pub struct PathOptionSpec {
     /// Name without dashes.
     pub name: &'static str,
     /// Placeholder of the value in help; empty for a switch, which [`PathSpec::build`] takes with
@@ -31,29 +34,29 @@ pub struct PathOption {
     set: fn(&mut PathSpec, &str) -> Result<(), InvalidValue>,
 }
 
-impl fmt::Debug for PathOption {
+impl fmt::Debug for PathOptionSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PathOption").field(&self.name).finish()
+        f.debug_tuple("PathOptionSpec").field(&self.name).finish()
     }
 }
 
 /// All options of a path but `path` itself.
-pub const OPTIONS: &[PathOption] = &[
-    PathOption {
+pub const OPTIONS: &[PathOptionSpec] = &[
+    PathOptionSpec {
         name: "rtt",
         value: "TIME",
         several: false,
         help: "Set the round-trip time of the empty path, half of it each way [0]",
         set: |path, text| set(&mut path.rtt, time(text)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "jitter",
         value: "TIME",
         several: false,
         help: "Vary the one-way delay by up to this, without reordering [0]",
         set: |path, text| set(&mut path.jitter, time(text)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "rate",
         value: "RATE[/RATE]",
         several: false,
@@ -61,7 +64,7 @@ pub const OPTIONS: &[PathOption] = &[
              [10Gbit]",
         set: |path, text| set(&mut path.rate, rates(text)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "queue",
         value: "SIZE|TIME|fq-codel",
         several: false,
@@ -69,63 +72,63 @@ pub const OPTIONS: &[PathOption] = &[
              bandwidth-delay product]",
         set: |path, text| set(&mut path.queue, queue(text)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "loss",
         value: "SHARE[/BURST]",
         several: false,
         help: "Lose packets: 0.1%, or 1%/4 in bursts with a mean length of 4 [0]",
         set: |path, text| set(&mut path.loss, loss(text)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "reorder",
         value: "SHARE[/TIME]",
         several: false,
         help: "Reorder packets: delay this share by 1 ms, or by the given time, as 0.1%/3ms [0]",
         set: |path, text| set(&mut path.reorder, reorder(text)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "duplicate",
         value: "SHARE",
         several: false,
         help: "Duplicate this share of packets, such as 0.1% [0]",
         set: |path, text| set(&mut path.duplicate, share(text)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "mtu",
         value: "BYTES",
         several: false,
         help: "Set the MTU, 576 to 65535; IPv6 needs at least 1280 [1500]",
         set: |path, text| set(&mut path.mtu, number(text, 576..=65_535)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "police",
         value: "SCOPE=RATE[/BURST]",
         several: true,
         help: "Drop what exceeds a rate: CS1=10Mbit, all=50Mbit/1MB, or flow=5Mbit for each connection",
         set: |path, text| limit(&mut path.police, text),
     },
-    PathOption {
+    PathOptionSpec {
         name: "shape",
         value: "SCOPE=RATE[/BURST]",
         several: true,
         help: "Delay what exceeds a rate, behind the link: all=20Mbit/30MB, CS1=10Mbit, flow=5Mbit",
         set: |path, text| limit(&mut path.shape, text),
     },
-    PathOption {
+    PathOptionSpec {
         name: "cross",
         value: "RATE[/RATE]",
         several: false,
         help: "Fill a part of the link with traffic of others; 0/9Mbit: the return path only [0]",
         set: |path, text| set(&mut path.cross, cross(text)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "black-hole",
         value: "BYTES",
         several: false,
         help: "Drop longer IP packets without an ICMP message, as a path MTU black hole",
         set: |path, text| set(&mut path.black_hole, number(text, 68..=65_535).map(Some)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "mss",
         value: "BYTES",
         several: false,
@@ -135,42 +138,42 @@ pub const OPTIONS: &[PathOption] = &[
             set(&mut path.handshake.largest_segment, size)
         },
     },
-    PathOption {
+    PathOptionSpec {
         name: "strip",
         value: "LIST",
         several: true,
         help: "Remove TCP options from the handshake: wscale, sack, timestamps",
         set: |path, text| path.handshake.strip(text),
     },
-    PathOption {
+    PathOptionSpec {
         name: "middlebox",
         value: "ACTION=LIMIT",
         several: false,
         help: "Break each TCP connection: reset=30s, reset=50MB, stall=30s or stall=50MB",
         set: |path, text| set(&mut path.middlebox, Middlebox::parse(text).map(Some)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "bleach",
         value: "",
         several: false,
         help: "Clear the DSCP of every packet, behind the policers",
         set: |path, _| set(&mut path.bleach, Ok(true)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "seed",
         value: "NUMBER",
         several: false,
         help: "Seed the random events: the same seed loses the same packets [1]",
         set: |path, text| set(&mut path.seed, number(text, 0..=u64::MAX)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "block",
         value: "PORTS",
         several: true,
         help: "Drop packets to these TCP and UDP ports, both ways, such as 80,8000-8010",
         set: block,
     },
-    PathOption {
+    PathOptionSpec {
         name: "at",
         value: "EVENT",
         several: true,
@@ -181,14 +184,14 @@ pub const OPTIONS: &[PathOption] = &[
             Ok(())
         },
     },
-    PathOption {
+    PathOptionSpec {
         name: "tcp",
         value: "stock|stock-6.16|tuned",
         several: false,
         help: "Set TCP buffers: Linux's defaults, those since 6.16, or tuned [this machine's]",
         set: |path, text| set(&mut path.tcp, tcp(text)),
     },
-    PathOption {
+    PathOptionSpec {
         name: "cc",
         value: "NAME",
         several: false,
@@ -238,19 +241,19 @@ fn set<T>(field: &mut T, value: Result<T, InvalidValue>) -> Result<(), InvalidVa
     Ok(())
 }
 
-fn queue(text: &str) -> Result<Queue, InvalidValue> {
+fn queue(text: &str) -> Result<QueueCapacity, InvalidValue> {
     if text == "fq-codel" {
-        return Ok(Queue::FqCodel);
+        return Ok(QueueCapacity::FqCodel);
     }
     time(text)
-        .map(Queue::Time)
-        .or_else(|_| size(text).map(Queue::Bytes))
+        .map(QueueCapacity::Time)
+        .or_else(|_| size(text).map(QueueCapacity::Bytes))
         .map_err(|_| {
             "is neither a size such as 2MB, nor a time such as 50ms, nor fq-codel".to_owned()
         })
 }
 
-fn loss(text: &str) -> Result<Loss, InvalidValue> {
+fn loss(text: &str) -> Result<LossModel, InvalidValue> {
     let (part, burst) = match text.split_once('/') {
         None => (text, None),
         Some((part, burst)) => {
@@ -260,18 +263,18 @@ fn loss(text: &str) -> Result<Loss, InvalidValue> {
             (part, Some(packets))
         }
     };
-    Ok(Loss {
+    Ok(LossModel {
         share: share(part)?,
         burst,
     })
 }
 
-fn reorder(text: &str) -> Result<Reorder, InvalidValue> {
+fn reorder(text: &str) -> Result<ReorderModel, InvalidValue> {
     let (part, held) = match text.split_once('/') {
-        None => (text, Reorder::NONE.held),
+        None => (text, ReorderModel::NONE.held),
         Some((part, held)) => (part, time(held)?),
     };
-    Ok(Reorder {
+    Ok(ReorderModel {
         share: share(part)?,
         held,
     })
@@ -286,7 +289,7 @@ fn limit(limits: &mut Vec<RateLimit>, text: &str) -> Result<(), InvalidValue> {
 }
 
 /// Parses the traffic of others: one rate for both directions, or two; 0 is none.
-fn cross(text: &str) -> Result<[Option<Rate>; 2], InvalidValue> {
+fn cross(text: &str) -> Result<[Option<BitRate>; 2], InvalidValue> {
     let one = |text: &str| match text {
         "0" => Ok(None),
         text => rate(text).map(Some),

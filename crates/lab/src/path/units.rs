@@ -3,13 +3,13 @@ use std::time::Duration;
 
 /// A rate in bits a second, never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rate(u64);
+pub struct BitRate(u64);
 
-impl Rate {
+impl BitRate {
     /// The highest rate, 10 Tbit/s.
     pub const MAX: Self = Self(10_000_000_000_000);
 
-    /// Creates a rate from bits a second, limited to 1 to [`Rate::MAX`].
+    /// Creates a rate from bits a second, limited to 1 to [`BitRate::MAX`].
     pub const fn from_bits(bits: u64) -> Self {
         match bits {
             0 => Self(1),
@@ -30,7 +30,7 @@ impl Rate {
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = RATE_UNITS
             .iter()
@@ -114,7 +114,7 @@ pub(super) fn size(text: &str) -> Result<u64, InvalidValue> {
 }
 
 /// Parses a rate: "1Gbit", "120Mbit/s", "10Mbps".
-pub(super) fn rate(text: &str) -> Result<Rate, InvalidValue> {
+pub(super) fn rate(text: &str) -> Result<BitRate, InvalidValue> {
     let bare = text.strip_suffix("/s").unwrap_or(text);
     let bits = match bare.strip_suffix("bps") {
         Some(bare) => format!("{bare}bit"),
@@ -123,13 +123,13 @@ pub(super) fn rate(text: &str) -> Result<Rate, InvalidValue> {
     let bits = scaled(&bits, &RATE_UNITS, "a rate such as 1Gbit or 120Mbit")?;
     match bits {
         0 => Err("is zero: a link needs a rate".to_owned()),
-        bits if bits > Rate::MAX.bits() => Err(format!("is more than {}", Rate::MAX)),
-        bits => Ok(Rate(bits)),
+        bits if bits > BitRate::MAX.bits() => Err(format!("is more than {}", BitRate::MAX)),
+        bits => Ok(BitRate(bits)),
     }
 }
 
 /// Parses "1Gbit" for both directions, or "1Gbit/100Mbit".
-pub(super) fn rates(text: &str) -> Result<[Rate; 2], InvalidValue> {
+pub(super) fn rates(text: &str) -> Result<[BitRate; 2], InvalidValue> {
     let mut parts = text.split('/').filter(|part| *part != "s");
     match (parts.next(), parts.next(), parts.next()) {
         (Some(both), None, _) => Ok([rate(both)?; 2]),

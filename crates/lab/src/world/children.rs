@@ -37,13 +37,13 @@ impl ChildRole {
 
 /// The processes started by this one. As the first of its namespace, it also inherits orphans.
 #[derive(Debug)]
-pub(super) struct Children {
+pub(super) struct ChildProcesses {
     alive: Vec<(Pid, ChildRole)>,
     ended: SignalFd,
     passed_on: Vec<SignalFd>,
 }
 
-impl Children {
+impl ChildProcesses {
     pub(super) fn new() -> Result<Self, LabError> {
         let failed = |error| LabError::system("signals", error);
         let ignored = || LabError("SIGCHLD is ignored, but the lab needs it".to_owned());

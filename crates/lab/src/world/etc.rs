@@ -7,14 +7,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
-use sys::Namespace;
+use sys::NamespaceKind;
 
 use super::side::{FAR, NEAR, SideAddresses};
 use crate::error::LabError;
 
 /// Enters a mount namespace, with a /proc of the lab's processes.
 pub(super) fn own_mounts() -> Result<(), LabError> {
-    sys::unshare(Namespace::Mounts)
+    sys::unshare(NamespaceKind::Mounts)
         .map_err(|error| LabError::system("cannot create a mount namespace", error))?;
     mount_change(
         "/",

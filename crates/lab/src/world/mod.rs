@@ -20,12 +20,12 @@ use rustix::process::{Signal, getpid, getuid, set_parent_process_death_signal};
 
 use crate::error::LabError;
 use crate::outside::this_program;
-use crate::scratch::Scratch;
+use crate::scratch::ScratchFolder;
 use crate::sshd::{self, SshdKeys};
-use crate::{CANNOT_RUN, Lab, NOT_FOUND, files, privilege};
-use children::{ChildRole, Children};
+use crate::{CANNOT_RUN, LabSpec, NOT_FOUND, files, privilege};
+use children::{ChildProcesses, ChildRole};
 use listening::AwaitedPort;
-use side::{FAR, NEAR, NamespaceSide};
+use side::{FAR, LabNamespace, NEAR};
 
 /// The hidden subcommand that calls [`crate::emulate`].
 pub const EMULATOR: &str = "lab-emulator";
@@ -42,14 +42,14 @@ const EMULATOR_ENDS: Duration = Duration::from_secs(2);
 /// # Errors
 /// The kernel refuses something that the lab needs, or a part of the lab does not start or ends
 /// early.
-pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabError> {
+pub fn inside(lab: &LabSpec, scratch: &Path, again: &[OsString]) -> Result<u8, LabError> {
     die_with_parent(scratch)?;
     etc::own_mounts()?;
     etc::hosts(scratch, side::has_ipv6(&lab.path))?;
     etc::shell(scratch, lab.far_start)?;
-    let mut near = NamespaceSide::new(NEAR, FAR, &lab.path)?;
-    let mut far = NamespaceSide::new(FAR, NEAR, &lab.path)?;
-    let mut children = Children::new()?;
+    let mut near = LabNamespace::new(NEAR, FAR, &lab.path)?;
+    let mut far = LabNamespace::new(FAR, NEAR, &lab.path)?;
+    let mut children = ChildProcesses::new()?;
     privilege::limit_children(!lab.allow_cc.is_empty())
         .map_err(|error| LabError::system("cannot drop the lab's capabilities", error))?;
     check_congestion_controls(lab)?;
@@ -74,9 +74,9 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
         Ok(child) => children.run(child)?,
         Err(error) => not_run(lab, &error),
     };
-    let dropped = NamespaceSide::dropped_by_device() + {
+    let dropped = LabNamespace::dropped_by_device() + {
         far.enter()?;
-        NamespaceSide::dropped_by_device()
+        LabNamespace::dropped_by_device()
     };
     // If this fails, the figures lack the number.
     let _ = fs::write(scratch.join(files::DEVICE_DROPS), dropped.to_string());
@@ -90,7 +90,7 @@ fn die_with_parent(scratch: &Path) -> Result<(), LabError> {
         .map_err(|error| LabError::system("cannot tie the lab to its parent process", error))?;
     // The parent may have died before. Its process ID is not visible in this namespace, but it
     // holds a lock.
-    if getpid().as_raw_nonzero().get() == 1 && Scratch::owner_is_alive(scratch) {
+    if getpid().as_raw_nonzero().get() == 1 && ScratchFolder::owner_is_alive(scratch) {
         return Ok(());
     }
     Err(LabError(
@@ -101,11 +101,11 @@ fn die_with_parent(scratch: &Path) -> Result<(), LabError> {
 fn emulator(
     scratch: &Path,
     again: &[OsString],
-    near: &mut NamespaceSide,
-    far: &mut NamespaceSide,
+    near: &mut LabNamespace,
+    far: &mut LabNamespace,
 ) -> Command {
     let mut command = this_program(EMULATOR, scratch, again);
-    let device = |side: &mut NamespaceSide| side.tun.take().map_or_else(Stdio::null, Stdio::from);
+    let device = |side: &mut LabNamespace| side.tun.take().map_or_else(Stdio::null, Stdio::from);
     command
         .stdin(device(near))
         .stdout(device(far))
@@ -117,9 +117,9 @@ fn emulator(
 /// Starts the servers of the far side, in whose namespace this thread is, and waits until they
 /// listen.
 fn servers(
-    lab: &Lab,
+    lab: &LabSpec,
     scratch: &Path,
-    children: &mut Children,
+    children: &mut ChildProcesses,
 ) -> Result<Option<SshdKeys>, LabError> {
     let mut keys = None;
     if let Some(options) = &lab.sshd {
@@ -166,7 +166,7 @@ fn servers(
     Ok(keys)
 }
 
-fn command(lab: &Lab, keys: Option<&SshdKeys>) -> Command {
+fn command(lab: &LabSpec, keys: Option<&SshdKeys>) -> Command {
     let mut words = lab.command.iter();
     let mut command = Command::new(
         words
@@ -181,7 +181,7 @@ fn command(lab: &Lab, keys: Option<&SshdKeys>) -> Command {
 }
 
 /// Reports that the command did not start. Returns the exit code of env(1) and timeout(1).
-fn not_run(lab: &Lab, error: &io::Error) -> u8 {
+fn not_run(lab: &LabSpec, error: &io::Error) -> u8 {
     let name = lab.command.first().map(|word| word.to_string_lossy());
     let name = name.unwrap_or_default();
     children::tell(&format!("{}: {error}", name.escape_debug()));
@@ -191,7 +191,7 @@ fn not_run(lab: &Lab, error: &io::Error) -> u8 {
     }
 }
 
-fn check_congestion_controls(lab: &Lab) -> Result<(), LabError> {
+fn check_congestion_controls(lab: &LabSpec) -> Result<(), LabError> {
     let missing = lab
         .allow_cc
         .iter()

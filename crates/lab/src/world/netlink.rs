@@ -38,11 +38,11 @@ const AF_INET6: u8 = 10;
 
 /// A socket of the kernel's routing protocol.
 #[derive(Debug)]
-pub(super) struct Routing {
+pub(super) struct RtnetlinkSocket {
     socket: OwnedFd,
 }
 
-impl Routing {
+impl RtnetlinkSocket {
     pub(super) fn open() -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::NETLINK,

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use sys::Namespace;
+use sys::NamespaceKind;
 
-use super::netlink::Routing;
+use super::netlink::RtnetlinkSocket;
 use crate::error::LabError;
 use crate::path::PathSpec;
 
@@ -46,7 +46,7 @@ pub(crate) const FAR: SideAddresses = SideAddresses {
 
 /// A namespace that is set up.
 #[derive(Debug)]
-pub(super) struct NamespaceSide {
+pub(super) struct LabNamespace {
     namespace: File,
     /// The emulator's end of the device, until the emulator takes it.
     pub(super) tun: Option<OwnedFd>,
@@ -57,14 +57,14 @@ pub(super) fn has_ipv6(path: &PathSpec) -> bool {
     path.mtu >= LEAST_MTU_OF_IPV6 && Path::new("/proc/sys/net/ipv6").is_dir()
 }
 
-impl NamespaceSide {
+impl LabNamespace {
     /// Creates the namespace and moves this thread into it.
     pub(super) fn new(
         me: SideAddresses,
         peer: SideAddresses,
         path: &PathSpec,
     ) -> Result<Self, LabError> {
-        sys::unshare(Namespace::Network)
+        sys::unshare(NamespaceKind::Network)
             .map_err(|error| LabError::system("cannot create a network namespace", error))?;
         let namespace = File::open("/proc/thread-self/ns/net")
             .map_err(|error| LabError::system("/proc/thread-self/ns/net", error))?;
@@ -113,7 +113,7 @@ fn configure(me: SideAddresses, peer: SideAddresses, path: &PathSpec) -> Result<
             )
         }
     };
-    let routing = Routing::open().map_err(failed("up a routing socket"))?;
+    let routing = RtnetlinkSocket::open().map_err(failed("up a routing socket"))?;
     let index = |name: &str| routing.index(name).map_err(failed("up an interface"));
     let device = index(DEVICE)?;
     routing

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use build::Packet;
 use lab::path::PathSpec;
-use lab::{Direction, Emulator};
+use lab::{Emulator, PacketDirection};
 
-pub(crate) use lab::Direction::{FarToNear, NearToFar};
+pub(crate) use lab::PacketDirection::{FarToNear, NearToFar};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub(crate) fn path(options: &[(&str, &str)]) -> PathSpec {
 /// A path, with everything that arrived at its ends.
 pub(crate) struct Lab {
     pub(crate) emulator: Emulator,
-    pub(crate) arrived: Vec<(Duration, Direction, Packet)>,
+    pub(crate) arrived: Vec<(Duration, PacketDirection, Packet)>,
 }
 
 impl Lab {
@@ -37,11 +37,11 @@ impl Lab {
         }
     }
 
-    pub(crate) fn offer(&mut self, direction: Direction, now: Duration, packet: &Packet) {
+    pub(crate) fn offer(&mut self, direction: PacketDirection, now: Duration, packet: &Packet) {
         self.offer_bytes(direction, now, &packet.bytes());
     }
 
-    pub(crate) fn offer_bytes(&mut self, direction: Direction, now: Duration, bytes: &[u8]) {
+    pub(crate) fn offer_bytes(&mut self, direction: PacketDirection, now: Duration, bytes: &[u8]) {
         self.run_until(now);
         let mut frame = self.emulator.memory();
         frame.room()[..bytes.len()].copy_from_slice(bytes);
@@ -63,7 +63,7 @@ impl Lab {
     /// Delivers everything, and checks that all offered packets are accounted for.
     pub(crate) fn finish(&mut self) {
         self.run_until(Duration::from_secs(3600));
-        for direction in Direction::BOTH {
+        for direction in PacketDirection::BOTH {
             let figures = self.emulator.figures().of(direction);
             let (came, went) = (figures.offered, figures.delivered);
             let (copies, gone) = (figures.duplicated, figures.drops.total());

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bench, BenchRow, Compression, Data, FilePlace, Setting};
+use super::{BenchCompression, BenchData, BenchResult, BenchRow, BenchSetting, FileStorage};
 use crate::result::CopyDirection;
 use crate::shown;
 
@@ -26,11 +26,11 @@ const SHRUNK: f64 = 0.98;
 
 /// The recommendation for one kind of data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Advice {
+pub struct BenchAdvice {
     /// The kind of data.
-    pub data: Data,
+    pub data: BenchData,
     /// The recommended setting.
-    pub setting: Setting,
+    pub setting: BenchSetting,
     /// The reason, in a sentence or two.
     pub reason: String,
     /// The beginning of the longhaul command line.
@@ -40,8 +40,8 @@ pub struct Advice {
 }
 
 /// Derives the advice from the rows; kinds of data without rows get none.
-pub fn advise(bench: &Bench) -> Vec<Advice> {
-    let mut kinds: Vec<Data> = Vec::new();
+pub fn advise(bench: &BenchResult) -> Vec<BenchAdvice> {
+    let mut kinds: Vec<BenchData> = Vec::new();
     for row in bench.rows.iter().filter(|row| usable(row)) {
         if !kinds.contains(&row.setting.data) {
             kinds.push(row.setting.data);
@@ -54,16 +54,16 @@ pub fn advise(bench: &Bench) -> Vec<Advice> {
         .collect()
 }
 
-fn advise_for(bench: &Bench, data: Data) -> Option<Advice> {
+fn advise_for(bench: &BenchResult, data: BenchData) -> Option<BenchAdvice> {
     let usable = bench.rows.iter().filter(|row| usable(row));
     let all: Vec<&BenchRow> = usable.filter(|row| fits(bench, row, data)).collect();
     let best = choose(&all)?;
     let is_plain = |row: &&&BenchRow| {
         let s = &row.setting;
-        s.compression != Compression::Zstd && !s.both_ours && s.lanes() == "1x1"
+        s.compression != BenchCompression::Zstd && !s.both_ours && s.lanes() == "1x1"
     };
     let plain: Vec<&BenchRow> = all.iter().filter(is_plain).copied().collect();
-    Some(Advice {
+    Some(BenchAdvice {
         data,
         setting: best.setting.clone(),
         reason: reason(bench, data, best, &all),
@@ -109,10 +109,10 @@ fn choose<'a>(all: &[&'a BenchRow]) -> Option<&'a BenchRow> {
 }
 
 /// Sort key: settings that require less from the user come first.
-fn plainness(setting: &Setting) -> (bool, bool, u32) {
+fn plainness(setting: &BenchSetting) -> (bool, bool, u32) {
     (
         setting.both_ours,
-        setting.compression != Compression::None,
+        setting.compression != BenchCompression::None,
         setting.connections * setting.channels,
     )
 }
@@ -128,7 +128,7 @@ enum SettingProperty {
 
 /// The single property in which two settings differ; `None` if there is none or several. The kind
 /// of data is not one, since it does not matter without compression.
-fn difference(a: &Setting, b: &Setting) -> Option<SettingProperty> {
+fn difference(a: &BenchSetting, b: &BenchSetting) -> Option<SettingProperty> {
     let things = [
         (SettingProperty::Cipher, a.protection() != b.protection()),
         (SettingProperty::Compression, a.compression != b.compression),
@@ -157,9 +157,10 @@ fn faster(a: &BenchRow, b: &BenchRow) -> bool {
 
 /// Returns true if the advice compares rows of this setting. `plain` is the first setting of the
 /// table.
-pub fn decides(setting: &Setting, plain: &Setting) -> bool {
-    let compared =
-        setting.way == CopyDirection::Up && setting.place == FilePlace::Memory && !setting.carried;
+pub fn decides(setting: &BenchSetting, plain: &BenchSetting) -> bool {
+    let compared = setting.way == CopyDirection::Up
+        && setting.place == FileStorage::Memory
+        && !setting.carried;
     let level = plainness(setting) == plainness(plain);
     compared && (level || setting.protection() == plain.protection())
 }
@@ -169,15 +170,15 @@ fn usable(row: &BenchRow) -> bool {
     let s = &row.setting;
     // Algorithms that longhaul lacks are never advised.
     let ours = !s.carried && row.trouble.is_none();
-    ours && !row.runs.is_empty() && s.way == CopyDirection::Up && s.place == FilePlace::Memory
+    ours && !row.runs.is_empty() && s.way == CopyDirection::Up && s.place == FileStorage::Memory
 }
 
 /// Selects rows that apply to a kind of data: all without compression, and those with a compression
 /// that makes these data smaller.
-fn fits(bench: &Bench, row: &BenchRow, data: Data) -> bool {
+fn fits(bench: &BenchResult, row: &BenchRow, data: BenchData) -> bool {
     let setting = &row.setting;
     match setting.compression {
-        Compression::None => true,
+        BenchCompression::None => true,
         with => setting.data == data && shrunk(bench, data, with),
     }
 }
@@ -200,7 +201,7 @@ fn cheapest_of_the_fastest<'a>(rows: &[&'a BenchRow]) -> Option<&'a BenchRow> {
     equal.find(|row| cost(row) <= least * AS_CHEAP)
 }
 
-fn reason(bench: &Bench, data: Data, best: &BenchRow, all: &[&BenchRow]) -> String {
+fn reason(bench: &BenchResult, data: BenchData, best: &BenchRow, all: &[&BenchRow]) -> String {
     let rest = [
         about_ciphers(best, all),
         about_lanes(best, all),
@@ -262,7 +263,7 @@ fn about_ciphers(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
 }
 
 fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
-    let one = |setting: &Setting| setting.connections * setting.channels == 1;
+    let one = |setting: &BenchSetting| setting.connections * setting.channels == 1;
     if one(&best.setting) {
         let other = neighbour(all, best, SettingProperty::Lanes)?;
         return Some(format!(
@@ -276,7 +277,7 @@ fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
     let single = all.iter().copied().find(|row| {
         one(&row.setting) && difference(&row.setting, &best.setting) == Some(SettingProperty::Lanes)
     })?;
-    let Setting {
+    let BenchSetting {
         connections,
         channels,
         ..
@@ -315,12 +316,12 @@ fn about_the_server(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
 }
 
 fn about_compression(
-    bench: &Bench,
-    data: Data,
+    bench: &BenchResult,
+    data: BenchData,
     best: &BenchRow,
     all: &[&BenchRow],
 ) -> Option<String> {
-    let shrinks = |compression: Compression| match bench.ratio(data, compression) {
+    let shrinks = |compression: BenchCompression| match bench.ratio(data, compression) {
         Some(ratio) if ratio < SHRUNK => {
             format!("; {data} data shrinks to {:.0} %", ratio * 100.0)
         }
@@ -328,9 +329,9 @@ fn about_compression(
         None => String::new(),
     };
     let chosen = best.setting.compression;
-    if chosen != Compression::None {
+    if chosen != BenchCompression::None {
         let none = neighbour(all, best, SettingProperty::Compression)
-            .filter(|row| row.setting.compression == Compression::None);
+            .filter(|row| row.setting.compression == BenchCompression::None);
         return Some(match none {
             Some(none) => format!(
                 "{chosen} pays: {} MB/s against {} without it{}",
@@ -344,7 +345,7 @@ fn about_compression(
     // Compression that does not make data smaller is no candidate, but its rows are shown.
     let measured = bench.rows.iter().filter(|row| {
         let s = &row.setting;
-        usable(row) && s.data == data && s.compression != Compression::None
+        usable(row) && s.data == data && s.compression != BenchCompression::None
     });
     let like = measured.filter(|row| {
         difference(&row.setting, &best.setting) == Some(SettingProperty::Compression)
@@ -375,18 +376,18 @@ fn about_compression(
     })
 }
 
-fn shrunk(bench: &Bench, data: Data, compression: Compression) -> bool {
+fn shrunk(bench: &BenchResult, data: BenchData, compression: BenchCompression) -> bool {
     bench
         .ratio(data, compression)
         .is_none_or(|ratio| ratio < SHRUNK)
 }
 
-fn command(setting: &Setting) -> String {
+fn command(setting: &BenchSetting) -> String {
     let mut words = vec!["longhaul cp -c".to_owned(), setting.cipher.clone()];
     if let Some(mac) = &setting.mac {
         words.push(format!("-o MACs={mac}"));
     }
-    if setting.compression != Compression::None {
+    if setting.compression != BenchCompression::None {
         words.push("-C".to_owned());
     }
     if setting.both_ours {
@@ -402,14 +403,14 @@ fn command(setting: &Setting) -> String {
 }
 
 /// The names to list: the best cipher, then the other measured ones from fast to slow.
-fn lines(best: &Setting, rows: &[&BenchRow]) -> Vec<String> {
+fn lines(best: &BenchSetting, rows: &[&BenchRow]) -> Vec<String> {
     let mut rows: Vec<&BenchRow> = rows
         .iter()
         .copied()
         .filter(|row| row.setting.compression == best.compression)
         .collect();
     rows.sort_by(|a, b| median(b).total_cmp(&median(a)));
-    let of = |name: &dyn Fn(&Setting) -> Option<String>| {
+    let of = |name: &dyn Fn(&BenchSetting) -> Option<String>| {
         let mut names: Vec<String> = Vec::new();
         let all = rows.iter().map(|row| &row.setting);
         for name in [best].into_iter().chain(all).filter_map(name) {
@@ -424,8 +425,8 @@ fn lines(best: &Setting, rows: &[&BenchRow]) -> Vec<String> {
         lines.push(format!("MACs {}", of(&|s| s.mac.clone())));
     }
     lines.push(match best.compression {
-        Compression::Zlib => "Compression yes".to_owned(),
-        Compression::None | Compression::Zstd => "Compression no".to_owned(),
+        BenchCompression::Zlib => "Compression yes".to_owned(),
+        BenchCompression::None | BenchCompression::Zstd => "Compression no".to_owned(),
     });
     lines
 }

@@ -1,10 +1,10 @@
 //! Compares two results.
 
-use super::Bench;
-use super::interval::Interval;
+use super::BenchResult;
+use super::interval::ConfidenceInterval;
 use super::text::name;
 use crate::shown;
-use crate::table::Table;
+use crate::table::MarkdownTable;
 
 /// The change of one figure.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,9 +12,9 @@ pub struct RateChange {
     /// Name of the figure.
     pub what: String,
     /// The figure before.
-    pub before: Interval,
+    pub before: ConfidenceInterval,
     /// The figure now.
-    pub now: Interval,
+    pub now: ConfidenceInterval,
     /// The difference is larger than chance.
     pub sure: bool,
 }
@@ -27,7 +27,7 @@ impl RateChange {
 }
 
 /// Compares the figures that both results have.
-pub fn compare(before: &Bench, now: &Bench) -> Vec<RateChange> {
+pub fn compare(before: &BenchResult, now: &BenchResult) -> Vec<RateChange> {
     let rows = now.rows.iter().filter_map(|row| {
         let old = before.row(&row.setting)?.rate();
         change(name(&row.setting), old, row.rate())
@@ -43,7 +43,11 @@ pub fn compare(before: &Bench, now: &Bench) -> Vec<RateChange> {
     primitives.chain(rows).collect()
 }
 
-fn change(what: String, before: Option<Interval>, now: Option<Interval>) -> Option<RateChange> {
+fn change(
+    what: String,
+    before: Option<ConfidenceInterval>,
+    now: Option<ConfidenceInterval>,
+) -> Option<RateChange> {
     let (before, now) = (before?, now?);
     // Two 95 % intervals lie apart by chance once in two hundred; a single value has no interval.
     let enough = before.count >= 5 && now.count >= 5;
@@ -60,7 +64,7 @@ pub fn shown(changes: &[RateChange]) -> String {
     if changes.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&["what", "before MB/s", "now MB/s", "times as fast", ""]);
+    let mut table = MarkdownTable::new(&["what", "before MB/s", "now MB/s", "times as fast", ""]);
     for change in changes {
         table.row(vec![
             change.what.clone(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Bench;
+use super::BenchResult;
 
 /// The header line.
 const HEAD: &str = "kind,name,mac,compression,data,way,place,connections,channels,longhaul_there,by_ssh,\
@@ -10,7 +10,7 @@ const HEAD: &str = "kind,name,mac,compression,data,way,place,connections,channel
                     trouble";
 
 /// All runs of a result as CSV.
-pub fn csv(bench: &Bench) -> String {
+pub fn csv(bench: &BenchResult) -> String {
     let mut text = format!("{HEAD}\n");
     for primitive in &bench.primitives {
         for rate in &primitive.rates {

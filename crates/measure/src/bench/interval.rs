@@ -14,7 +14,7 @@ pub const SURE: f64 = 0.99;
 
 /// The median of some values, with a confidence interval for that of the distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// The lower end, which is one of the values.
     pub low: f64,
     /// The median of the values.
@@ -28,7 +28,7 @@ pub struct Interval {
     pub count: usize,
 }
 
-impl Interval {
+impl ConfidenceInterval {
     /// The narrowest interval that covers `wanted`, or all values if none does. Non-finite values
     /// are skipped; `None` if no value remains.
     pub fn of(values: impl IntoIterator<Item = f64>, wanted: f64) -> Option<Self> {
@@ -88,7 +88,7 @@ fn below(count: usize, most: usize) -> f64 {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairedRatio {
     /// First by second; 1 means equal.
-    pub ratio: Interval,
+    pub ratio: ConfidenceInterval,
 }
 
 impl PairedRatio {
@@ -96,7 +96,7 @@ impl PairedRatio {
     /// such as heat or another program, cancel out.
     pub fn paired(rounds: &[(f64, f64)]) -> Option<Self> {
         let ratios = rounds.iter().map(|(first, second)| first / second);
-        Interval::of(ratios, SURE).map(|ratio| Self { ratio })
+        ConfidenceInterval::of(ratios, SURE).map(|ratio| Self { ratio })
     }
 
     /// Returns true if the ratio differs from 1 with 99 % confidence.
@@ -109,8 +109,8 @@ impl PairedRatio {
 /// differ significantly. Values are in order of time; a negative result is a rise.
 pub fn fall(values: &[f64]) -> Option<f64> {
     let third = values.len() / 3;
-    let first = Interval::of(values.get(..third)?.iter().copied(), USUAL)?;
-    let last = Interval::of(values.get(values.len() - third..)?.iter().copied(), USUAL)?;
+    let first = ConfidenceInterval::of(values.get(..third)?.iter().copied(), USUAL)?;
+    let last = ConfidenceInterval::of(values.get(values.len() - third..)?.iter().copied(), USUAL)?;
     let sure = first.coverage >= USUAL && last.coverage >= USUAL && first.apart(&last);
     sure.then(|| 1.0 - last.median / first.median)
 }
@@ -179,14 +179,18 @@ mod tests {
 
     #[test]
     fn few_values_are_sure_of_nothing() {
-        assert_eq!(Interval::of([], USUAL), None);
-        let one = Interval::of([2.0], USUAL).unwrap();
+        assert_eq!(ConfidenceInterval::of([], USUAL), None);
+        let one = ConfidenceInterval::of([2.0], USUAL).unwrap();
         assert_eq!((one.low, one.median, one.high), (2.0, 2.0, 2.0));
         assert_eq!(one.coverage, 0.0);
         assert!(!one.is_narrow(0.1));
-        let five = Interval::of([1.0; 5], USUAL).unwrap();
+        let five = ConfidenceInterval::of([1.0; 5], USUAL).unwrap();
         assert!(five.coverage < USUAL && !five.is_narrow(0.1));
-        assert!(Interval::of([1.0; 6], USUAL).unwrap().is_narrow(0.1));
+        assert!(
+            ConfidenceInterval::of([1.0; 6], USUAL)
+                .unwrap()
+                .is_narrow(0.1)
+        );
         let rounds = [(1.1, 1.0); 7];
         assert!(!PairedRatio::paired(&rounds).unwrap().is_sure());
         assert!(PairedRatio::paired(&[(1.1, 1.0); 8]).unwrap().is_sure());
@@ -196,7 +200,7 @@ mod tests {
     fn the_interval_is_that_of_the_tables() {
         // Conover's table: for 20 values, the 6th and the 15th give 95 %.
         let values = (1..=20).map(f64::from);
-        let interval = Interval::of(values, USUAL).unwrap();
+        let interval = ConfidenceInterval::of(values, USUAL).unwrap();
         assert_eq!((interval.low, interval.high), (6.0, 15.0));
         assert!((interval.coverage - 0.9586).abs() < 1e-4);
         assert_eq!(interval.median, 10.5);
@@ -209,7 +213,7 @@ mod tests {
         let trials = 2000;
         let holds = (0..trials).filter(|_| {
             let values: Vec<f64> = (0..15).map(|_| times.tail(0.1)).collect();
-            let interval = Interval::of(values, USUAL).unwrap();
+            let interval = ConfidenceInterval::of(values, USUAL).unwrap();
             interval.low <= true_median && true_median <= interval.high
         });
         assert!(holds.count() > trials * 94 / 100);
@@ -219,7 +223,7 @@ mod tests {
     fn an_outlier_moves_nothing() {
         let mut values = vec![10.0, 10.1, 9.9, 10.0, 10.05, 9.95, 10.0, 10.02, 9.98];
         values.push(1000.0);
-        let interval = Interval::of(values, USUAL).unwrap();
+        let interval = ConfidenceInterval::of(values, USUAL).unwrap();
         assert!(interval.is_narrow(0.02), "{interval:?}");
     }
 

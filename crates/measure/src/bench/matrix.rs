@@ -1,6 +1,6 @@
 //! Lists the settings that are possible between two ends, the most useful first.
 
-use super::{Compression, Data, FilePlace, Setting, UnmeasuredAlgorithm};
+use super::{BenchCompression, BenchData, BenchSetting, FileStorage, UnmeasuredAlgorithm};
 use crate::result::CopyDirection;
 
 /// The algorithms that both ends have, in a copy's order of preference.
@@ -18,9 +18,9 @@ pub struct CommonOffer {
 
 /// The selection of settings to measure.
 #[derive(Debug, Clone)]
-pub struct WantedSettings {
+pub struct SettingSelection {
     /// Kinds of data; the first is used if a single one suffices.
-    pub data: Vec<Data>,
+    pub data: Vec<BenchData>,
     /// (connections, channels); the first is used if lanes are not compared.
     pub lanes: Vec<(u32, u32)>,
     /// Measure files on disk too.
@@ -29,21 +29,21 @@ pub struct WantedSettings {
 
 impl CommonOffer {
     /// Compressions that both ends have.
-    fn compressions(&self) -> Vec<Compression> {
-        let zlib = self.zlib.then_some(Compression::Zlib);
-        let zstd = self.zstd.then_some(Compression::Zstd);
+    fn compressions(&self) -> Vec<BenchCompression> {
+        let zlib = self.zlib.then_some(BenchCompression::Zlib);
+        let zstd = self.zstd.then_some(BenchCompression::Zstd);
         zlib.into_iter().chain(zstd).collect()
     }
 }
 
 /// Copies of `plain` with each cipher, and with the first MAC where the cipher needs one.
-fn each_cipher(offer: &CommonOffer, plain: &Setting) -> Vec<Setting> {
+fn each_cipher(offer: &CommonOffer, plain: &BenchSetting) -> Vec<BenchSetting> {
     let with = |(cipher, alone): &(String, bool)| {
         let mac = match alone {
             true => None,
             false => Some(offer.macs.first()?.clone()),
         };
-        Some(Setting {
+        Some(BenchSetting {
             cipher: cipher.clone(),
             mac,
             ..plain.clone()
@@ -53,25 +53,25 @@ fn each_cipher(offer: &CommonOffer, plain: &Setting) -> Vec<Setting> {
 }
 
 /// Copy of `row` with this data and compression.
-fn compressed(row: &Setting, data: Data, compression: Compression) -> Setting {
-    Setting {
+fn compressed(row: &BenchSetting, data: BenchData, compression: BenchCompression) -> BenchSetting {
+    BenchSetting {
         data,
         compression,
-        both_ours: compression == Compression::Zstd,
+        both_ours: compression == BenchCompression::Zstd,
         ..row.clone()
     }
 }
 
 /// Copy of `row` as a download.
-fn down(row: &Setting) -> Setting {
-    Setting {
+fn down(row: &BenchSetting) -> BenchSetting {
+    BenchSetting {
         way: CopyDirection::Down,
         ..row.clone()
     }
 }
 
 /// The settings, and the number of leading ones that run even if time is short: each cipher once.
-pub fn settings(offer: &CommonOffer, wanted: &WantedSettings) -> (Vec<Setting>, usize) {
+pub fn settings(offer: &CommonOffer, wanted: &SettingSelection) -> (Vec<BenchSetting>, usize) {
     let mut all = SettingList::default();
     let Some(plain) = base(offer, wanted) else {
         return (Vec::new(), 0);
@@ -82,14 +82,14 @@ pub fn settings(offer: &CommonOffer, wanted: &WantedSettings) -> (Vec<Setting>, 
     let compressions = offer.compressions();
     // Compression, with each kind of data.
     for data in &wanted.data {
-        all.add(compressed(&plain, *data, Compression::None));
+        all.add(compressed(&plain, *data, BenchCompression::None));
         for compression in &compressions {
             all.add(compressed(&plain, *data, *compression));
         }
     }
     all.add(down(&plain));
     for (connections, channels) in &wanted.lanes {
-        let lanes = Setting {
+        let lanes = BenchSetting {
             connections: *connections,
             channels: *channels,
             ..plain.clone()
@@ -98,20 +98,24 @@ pub fn settings(offer: &CommonOffer, wanted: &WantedSettings) -> (Vec<Setting>, 
         all.add(down(&lanes));
     }
     if offer.zstd {
-        all.add(Setting {
+        all.add(BenchSetting {
             both_ours: true,
             ..plain.clone()
         });
     }
     if wanted.disk {
-        let disk = Setting {
-            place: FilePlace::Disk,
+        let disk = BenchSetting {
+            place: FileStorage::Disk,
             ..plain.clone()
         };
         all.add(disk.clone());
         all.add(down(&disk));
         for compression in &compressions {
-            for data in wanted.data.iter().filter(|data| **data != Data::Random) {
+            for data in wanted
+                .data
+                .iter()
+                .filter(|data| **data != BenchData::Random)
+            {
                 all.add(compressed(&disk, *data, *compression));
             }
         }
@@ -120,7 +124,7 @@ pub fn settings(offer: &CommonOffer, wanted: &WantedSettings) -> (Vec<Setting>, 
     // MACs, with the first cipher that needs one.
     let needs_mac = ciphers.iter().find(|row| row.mac.is_some());
     for mac in needs_mac.iter().flat_map(|_| &offer.macs) {
-        all.add(Setting {
+        all.add(BenchSetting {
             mac: Some(mac.clone()),
             cipher: needs_mac.map_or_else(String::new, |row| row.cipher.clone()),
             ..plain.clone()
@@ -131,7 +135,7 @@ pub fn settings(offer: &CommonOffer, wanted: &WantedSettings) -> (Vec<Setting>, 
         for row in &ciphers {
             for data in &wanted.data {
                 for compression in &compressions {
-                    all.add(Setting {
+                    all.add(BenchSetting {
                         way,
                         ..compressed(row, *data, *compression)
                     });
@@ -147,12 +151,12 @@ pub fn settings(offer: &CommonOffer, wanted: &WantedSettings) -> (Vec<Setting>, 
 /// measured.
 pub fn carried(
     named: &mut Vec<UnmeasuredAlgorithm>,
-    like: &Setting,
+    like: &BenchSetting,
     (ciphers, macs): (&[String], &[String]),
     offer: &CommonOffer,
-) -> Vec<Setting> {
-    let plain = Setting {
-        compression: Compression::None,
+) -> Vec<BenchSetting> {
+    let plain = BenchSetting {
+        compression: BenchCompression::None,
         connections: 1,
         channels: 1,
         both_ours: false,
@@ -180,7 +184,7 @@ pub fn carried(
         let (Some(cipher), Some(mac)) = (cipher, mac) else {
             return true;
         };
-        settings.push(Setting {
+        settings.push(BenchSetting {
             cipher: cipher.clone(),
             mac: Some(mac.clone()),
             ..plain.clone()
@@ -190,19 +194,19 @@ pub fn carried(
     settings
 }
 
-fn base(offer: &CommonOffer, wanted: &WantedSettings) -> Option<Setting> {
+fn base(offer: &CommonOffer, wanted: &SettingSelection) -> Option<BenchSetting> {
     let (cipher, alone) = offer.ciphers.first()?;
     let (connections, channels) = wanted.lanes.first().copied().unwrap_or((1, 1));
-    Some(Setting {
+    Some(BenchSetting {
         cipher: cipher.clone(),
         mac: match alone {
             true => None,
             false => Some(offer.macs.first()?.clone()),
         },
-        compression: Compression::None,
-        data: wanted.data.first().copied().unwrap_or(Data::Random),
+        compression: BenchCompression::None,
+        data: wanted.data.first().copied().unwrap_or(BenchData::Random),
         way: CopyDirection::Up,
-        place: FilePlace::Memory,
+        place: FileStorage::Memory,
         connections,
         channels,
         both_ours: false,
@@ -212,10 +216,10 @@ fn base(offer: &CommonOffer, wanted: &WantedSettings) -> Option<Setting> {
 
 /// A list of settings without duplicates.
 #[derive(Default)]
-struct SettingList(Vec<Setting>);
+struct SettingList(Vec<BenchSetting>);
 
 impl SettingList {
-    fn add(&mut self, setting: Setting) {
+    fn add(&mut self, setting: BenchSetting) {
         if !self.0.contains(&setting) {
             self.0.push(setting);
         }
@@ -267,9 +271,9 @@ mod tests {
         }
     }
 
-    fn wanted() -> WantedSettings {
-        WantedSettings {
-            data: vec![Data::Random, Data::Text, Data::Gzipped],
+    fn wanted() -> SettingSelection {
+        SettingSelection {
+            data: vec![BenchData::Random, BenchData::Text, BenchData::Gzipped],
             lanes: vec![(1, 1), (2, 1)],
             disk: true,
         }
@@ -288,13 +292,15 @@ mod tests {
             assert!(!all[..at].contains(setting), "{setting:?}");
             assert_eq!(setting.mac.is_none(), setting.cipher.contains("gcm"));
         }
-        let any = |is: &dyn Fn(&Setting) -> bool| all.iter().any(is);
+        let any = |is: &dyn Fn(&BenchSetting) -> bool| all.iter().any(is);
         assert!(any(
             &|s| s.way == CopyDirection::Down && s.cipher == "aes256-ctr"
         ));
         assert!(any(&|s| s.mac.as_deref() == Some("hmac-sha2-512")));
-        assert!(any(&|s| s.connections == 2) && any(&|s| s.place == FilePlace::Disk));
-        assert!(!any(&|s| s.compression == Compression::Zstd || s.both_ours));
+        assert!(any(&|s| s.connections == 2) && any(&|s| s.place == FileStorage::Disk));
+        assert!(!any(
+            &|s| s.compression == BenchCompression::Zstd || s.both_ours
+        ));
     }
 
     #[test]
@@ -304,7 +310,7 @@ mod tests {
             ..offer()
         };
         let (all, _) = settings(&ours, &wanted());
-        let zstd = |s: &&Setting| s.compression == Compression::Zstd;
+        let zstd = |s: &&BenchSetting| s.compression == BenchCompression::Zstd;
         assert!(all.iter().filter(zstd).all(|s| s.both_ours));
         assert!(all.iter().filter(zstd).count() >= 3);
     }

@@ -15,8 +15,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use self::interval::{Interval, USUAL};
-use crate::result::{CopyDirection, Machine};
+use self::interval::{ConfidenceInterval, USUAL};
+use crate::result::{CopyDirection, MachineProperties};
 use crate::stats::RunStatistics;
 
 /// Version of the stored form, raised when a member changes its meaning or is removed.
@@ -30,7 +30,7 @@ const NOISY: f64 = 0.10;
 
 /// The result of one `longhaul bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bench {
+pub struct BenchResult {
     /// Always [`KIND`].
     pub kind: String,
     /// [`SCHEMA`] of the program that wrote it.
@@ -40,9 +40,9 @@ pub struct Bench {
     /// Version of longhaul.
     pub software: String,
     /// The machine at this end.
-    pub machine: Machine,
+    pub machine: MachineProperties,
     /// The machine at the other end; `None` with `--local`.
-    pub host: Option<Host>,
+    pub host: Option<BenchHost>,
     /// Duration.
     pub seconds: f64,
     /// Time limit.
@@ -64,7 +64,7 @@ pub struct Bench {
     pub ratios: Vec<CompressionRatio>,
     /// Recommendations.
     #[serde(default)]
-    pub advice: Vec<advice::Advice>,
+    pub advice: Vec<advice::BenchAdvice>,
     /// Doubts about the figures, and files that may remain at the other end.
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -74,7 +74,7 @@ pub struct Bench {
 
 /// The host at the other end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Host {
+pub struct BenchHost {
     /// The host as the user named it.
     pub name: String,
     /// SSH identification string of the server.
@@ -94,7 +94,7 @@ pub struct Host {
 /// The compression of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Compression {
+pub enum BenchCompression {
     /// No compression.
     None,
     /// SSH's own, zlib@openssh.com.
@@ -106,7 +106,7 @@ pub enum Compression {
 /// The kind of data that is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Data {
+pub enum BenchData {
     /// Incompressible random bytes.
     Random,
     /// English words.
@@ -120,7 +120,7 @@ pub enum Data {
 /// The place of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum FilePlace {
+pub enum FileStorage {
     /// In memory at both ends, if possible.
     Memory,
     /// On disk at both ends.
@@ -147,25 +147,25 @@ macro_rules! names {
     };
 }
 
-names!(Compression { None = "none", Zlib = "zlib", Zstd = "zstd" });
-names!(Data { Random = "random", Text = "text", Gzipped = "gzipped", File = "file" });
-names!(FilePlace { Memory = "memory", Disk = "disk" });
+names!(BenchCompression { None = "none", Zlib = "zlib", Zstd = "zstd" });
+names!(BenchData { Random = "random", Text = "text", Gzipped = "gzipped", File = "file" });
+names!(FileStorage { Memory = "memory", Disk = "disk" });
 
 /// One way to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Setting {
+pub struct BenchSetting {
     /// Name in SSH.
     pub cipher: String,
     /// Name in SSH; `None` if the cipher needs no MAC.
     pub mac: Option<String>,
     /// The compression.
-    pub compression: Compression,
+    pub compression: BenchCompression,
     /// The kind of data.
-    pub data: Data,
+    pub data: BenchData,
     /// The direction.
     pub way: CopyDirection,
     /// The place of the files.
-    pub place: FilePlace,
+    pub place: FileStorage,
     /// Number of connections.
     pub connections: u32,
     /// Channels on each connection.
@@ -177,7 +177,7 @@ pub struct Setting {
     pub carried: bool,
 }
 
-impl Setting {
+impl BenchSetting {
     /// Names of cipher and MAC.
     pub fn protection(&self) -> String {
         match &self.mac {
@@ -196,7 +196,7 @@ impl Setting {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchRow {
     /// The setting.
-    pub setting: Setting,
+    pub setting: BenchSetting,
     /// The runs in order; the first is the warm-up.
     pub runs: Vec<BenchRun>,
     /// The reason why it could not be measured.
@@ -236,8 +236,8 @@ impl BenchRow {
     }
 
     /// Interval of the rate, in bytes a second.
-    pub fn rate(&self) -> Option<Interval> {
-        Interval::of(self.counted().iter().map(|run| run.rate), USUAL)
+    pub fn rate(&self) -> Option<ConfidenceInterval> {
+        ConfidenceInterval::of(self.counted().iter().map(|run| run.rate), USUAL)
     }
 
     /// Processor seconds for 10^9 bytes at this end, as a median.
@@ -273,8 +273,8 @@ pub struct PrimitiveResult {
 
 impl PrimitiveResult {
     /// Interval of the rate, in bytes a second.
-    pub fn rate(&self) -> Option<Interval> {
-        Interval::of(self.rates.iter().copied(), USUAL)
+    pub fn rate(&self) -> Option<ConfidenceInterval> {
+        ConfidenceInterval::of(self.rates.iter().copied(), USUAL)
     }
 }
 
@@ -293,14 +293,14 @@ pub struct UnmeasuredAlgorithm {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CompressionRatio {
     /// The kind of data.
-    pub data: Data,
+    pub data: BenchData,
     /// The compression.
-    pub compression: Compression,
+    pub compression: BenchCompression,
     /// Compressed size by original size.
     pub ratio: f64,
 }
 
-impl Bench {
+impl BenchResult {
     /// Adds warnings about the precision of the figures.
     pub fn judge(&mut self) {
         let mut noisy: Vec<(f64, String)> = self
@@ -358,12 +358,12 @@ impl Bench {
     }
 
     /// The row of a setting.
-    pub fn row(&self, setting: &Setting) -> Option<&BenchRow> {
+    pub fn row(&self, setting: &BenchSetting) -> Option<&BenchRow> {
         self.rows.iter().find(|row| row.setting == *setting)
     }
 
     /// Compressed size by original size, if known.
-    pub fn ratio(&self, data: Data, compression: Compression) -> Option<f64> {
+    pub fn ratio(&self, data: BenchData, compression: BenchCompression) -> Option<f64> {
         let is = |r: &&CompressionRatio| r.data == data && r.compression == compression;
         self.ratios.iter().find(is).map(|r| r.ratio)
     }
@@ -373,7 +373,7 @@ impl Bench {
 ///
 /// # Errors
 /// The reason why this is no such result, without the file's name.
-pub fn read(text: &str) -> Result<Bench, String> {
+pub fn read(text: &str) -> Result<BenchResult, String> {
     let value: serde_json::Value =
         serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     if value.get("kind").and_then(serde_json::Value::as_str) != Some(KIND) {

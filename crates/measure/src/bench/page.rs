@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Bench, BenchRow, Compression, FilePlace, PrimitiveResult};
-use super::{interval::Interval, text};
+use super::{BenchCompression, BenchResult, BenchRow, FileStorage, PrimitiveResult};
+use super::{interval::ConfidenceInterval, text};
 use crate::RunStatistics;
 use crate::html::escaped;
 use crate::page::STYLE;
@@ -12,7 +12,7 @@ use crate::result::CopyDirection;
 use crate::shown;
 
 /// The page as HTML.
-pub fn page(bench: &Bench) -> String {
+pub fn page(bench: &BenchResult) -> String {
     let what = match &bench.host {
         Some(host) => host.name.clone(),
         None => "this machine".to_owned(),
@@ -66,7 +66,7 @@ pub fn page(bench: &Bench) -> String {
     html
 }
 
-fn advice(html: &mut String, bench: &Bench) {
+fn advice(html: &mut String, bench: &BenchResult) {
     for advice in &bench.advice {
         let _ = write!(
             html,
@@ -81,7 +81,7 @@ fn advice(html: &mut String, bench: &Bench) {
 }
 
 /// Plots of rows that differ in one property, each with a title.
-fn plots(bench: &Bench) -> Vec<(String, BarPlot)> {
+fn plots(bench: &BenchResult) -> Vec<(String, BarPlot)> {
     let mut plots = Vec::new();
     let first = bench.rows.first().map(|row| row.setting.clone());
     let mut add = |title: &str, rows: Vec<BarRow>| {
@@ -116,15 +116,19 @@ fn plots(bench: &Bench) -> Vec<(String, BarPlot)> {
 }
 
 /// Adds the plots of the copies that differ from `first` in one respect.
-fn plots_of_copies(bench: &Bench, first: &super::Setting, add: &mut dyn FnMut(&str, Vec<BarRow>)) {
+fn plots_of_copies(
+    bench: &BenchResult,
+    first: &super::BenchSetting,
+    add: &mut dyn FnMut(&str, Vec<BarRow>),
+) {
     for (way, title) in [
         (CopyDirection::Up, "Ciphers, uncompressed, upload"),
         (CopyDirection::Down, "Ciphers, uncompressed, download"),
     ] {
         let rows = of(bench, |s| {
             s.way == way
-                && s.compression == Compression::None
-                && s.place == FilePlace::Memory
+                && s.compression == BenchCompression::None
+                && s.place == FileStorage::Memory
                 && s.data == first.data
                 && s.lanes() == first.lanes()
                 && !s.both_ours
@@ -138,10 +142,10 @@ fn plots_of_copies(bench: &Bench, first: &super::Setting, add: &mut dyn FnMut(&s
     }
     let rows = of(bench, |s| {
         s.way == CopyDirection::Up
-            && s.place == FilePlace::Memory
+            && s.place == FileStorage::Memory
             && s.cipher == first.cipher
             && s.lanes() == first.lanes()
-            && (!s.both_ours || s.compression == Compression::Zstd)
+            && (!s.both_ours || s.compression == BenchCompression::Zstd)
     });
     add(
         "Data and compression, upload",
@@ -151,9 +155,9 @@ fn plots_of_copies(bench: &Bench, first: &super::Setting, add: &mut dyn FnMut(&s
     );
     let rows = of(bench, |s| {
         s.way == CopyDirection::Up
-            && s.place == FilePlace::Memory
+            && s.place == FileStorage::Memory
             && s.cipher == first.cipher
-            && s.compression == Compression::None
+            && s.compression == BenchCompression::None
             && s.data == first.data
             && !s.both_ours
     });
@@ -161,7 +165,7 @@ fn plots_of_copies(bench: &Bench, first: &super::Setting, add: &mut dyn FnMut(&s
         "Connections and channels",
         bars(&rows, |row| row.setting.lanes()),
     );
-    let rows = of(bench, |s| s.place == FilePlace::Disk);
+    let rows = of(bench, |s| s.place == FileStorage::Disk);
     add(
         "Disk to disk",
         bars(&rows, |row| {
@@ -171,7 +175,7 @@ fn plots_of_copies(bench: &Bench, first: &super::Setting, add: &mut dyn FnMut(&s
     );
 }
 
-fn of(bench: &Bench, is: impl Fn(&super::Setting) -> bool) -> Vec<&BenchRow> {
+fn of(bench: &BenchResult, is: impl Fn(&super::BenchSetting) -> bool) -> Vec<&BenchRow> {
     bench.rows.iter().filter(|row| is(&row.setting)).collect()
 }
 
@@ -198,7 +202,7 @@ fn bars(rows: &[&BenchRow], label: impl Fn(&BenchRow) -> String) -> Vec<BarRow> 
         .collect()
 }
 
-fn bar(label: String, rate: Option<Interval>, note: String) -> BarRow {
+fn bar(label: String, rate: Option<ConfidenceInterval>, note: String) -> BarRow {
     BarRow {
         label,
         value: rate.map(|rate| RunStatistics {
@@ -242,7 +246,7 @@ fn table(html: &mut String, markdown: &str) {
     html.push_str("</table>\n");
 }
 
-fn named(html: &mut String, bench: &Bench) {
+fn named(html: &mut String, bench: &BenchResult) {
     if bench.named.is_empty() {
         return;
     }

@@ -2,7 +2,7 @@
 //! precise enough or the time is up.
 
 use super::NARROW;
-use super::interval::{Interval, USUAL};
+use super::interval::{ConfidenceInterval, USUAL};
 
 /// Share of the time in which rows without runs come before imprecise ones.
 const BREADTH: f64 = 0.5;
@@ -14,15 +14,15 @@ const DECISIVE_RUNS: usize = 4;
 
 /// Chooses the next row to run. It has no clock: callers pass the time used.
 #[derive(Debug, Clone)]
-pub struct Planner {
-    rows: Vec<State>,
+pub struct BenchPlanner {
+    rows: Vec<RowState>,
     /// Number of leading rows that run once even if time is short.
     must: usize,
     limit: f64,
 }
 
 #[derive(Debug, Clone, Default)]
-struct State {
+struct RowState {
     /// Rates in order; the first is the warm-up's.
     values: Vec<f64>,
     seconds: f64,
@@ -31,10 +31,10 @@ struct State {
     decisive: bool,
 }
 
-impl State {
+impl RowState {
     fn is_known(&self) -> bool {
         let counted = self.values.get(1..).unwrap_or_default();
-        let interval = Interval::of(counted.iter().copied(), USUAL);
+        let interval = ConfidenceInterval::of(counted.iter().copied(), USUAL);
         self.values.len() > MOST_RUNS || interval.is_some_and(|i| i.is_narrow(NARROW))
     }
 
@@ -43,11 +43,11 @@ impl State {
     }
 }
 
-impl Planner {
+impl BenchPlanner {
     /// Plans `rows` rows, the most useful first, within `limit` seconds.
     pub fn new(rows: usize, must: usize, limit: f64) -> Self {
         Self {
-            rows: vec![State::default(); rows],
+            rows: vec![RowState::default(); rows],
             must: must.min(rows),
             limit,
         }
@@ -64,13 +64,13 @@ impl Planner {
 
     /// The row to run next after `used` seconds; `None` at the end.
     pub fn next(&self, used: f64) -> Option<usize> {
-        let fresh = |row: &State| row.values.is_empty() && !row.failed;
+        let fresh = |row: &RowState| row.values.is_empty() && !row.failed;
         let first = self.rows.iter().position(fresh);
         if let Some(first) = first.filter(|first| *first < self.must) {
             return Some(first);
         }
         let usual = self.usual_cost();
-        let undecided = |row: &State| {
+        let undecided = |row: &RowState| {
             let runs = row.values.len();
             row.decisive
                 && !row.failed
@@ -89,8 +89,8 @@ impl Planner {
         if let Some(first) = first.take_if(|_| used + usual < self.limit * BREADTH) {
             return Some(first);
         }
-        let open = |row: &State| !row.values.is_empty() && !row.failed && !row.is_known();
-        let fits = |row: &State| used + row.cost() < self.limit;
+        let open = |row: &RowState| !row.values.is_empty() && !row.failed && !row.is_known();
+        let fits = |row: &RowState| used + row.cost() < self.limit;
         self.rows
             .iter()
             .enumerate()
@@ -117,7 +117,7 @@ impl Planner {
 
     /// Upper bound of the remaining seconds, if nothing changes.
     pub fn remaining(&self, used: f64) -> f64 {
-        let fresh = |row: &&State| row.values.is_empty() && !row.failed;
+        let fresh = |row: &&RowState| row.values.is_empty() && !row.failed;
         let must = self.rows.iter().take(self.must).filter(fresh).count();
         let needed = must as f64 * self.usual_cost();
         (self.limit - used).max(needed).max(0.0)
@@ -137,7 +137,7 @@ mod tests {
 
     /// Runs the planner to its end. Returns the order of rows, and the seconds used.
     fn run(
-        mut planner: Planner,
+        mut planner: BenchPlanner,
         cost: f64,
         value: impl Fn(usize, usize) -> f64,
     ) -> (Vec<usize>, f64) {
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn each_runs_once_and_then_they_take_turns() {
         let noisy = |row: usize, number: usize| 10.0 + row as f64 + (number % 3) as f64;
-        let (order, used) = run(Planner::new(3, 0, 10.0), 0.5, noisy);
+        let (order, used) = run(BenchPlanner::new(3, 0, 10.0), 0.5, noisy);
         assert_eq!(&order[..9], [0, 1, 2, 0, 1, 2, 0, 1, 2]);
         assert!(used <= 10.0 && used > 9.0);
     }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn what_the_advice_compares_runs_often_enough_first() {
         let decisive = (0..40).map(|row| row < 3 || row == 20);
-        let planner = Planner::new(40, 0, 100.0).deciding_by(decisive);
+        let planner = BenchPlanner::new(40, 0, 100.0).deciding_by(decisive);
         let noisy = |row: usize, number: usize| 10.0 + row as f64 + (number % 3) as f64;
         let (order, _) = run(planner, 1.0, noisy);
         assert_eq!(&order[..16], [0, 1, 2, 20].repeat(4));
@@ -174,10 +174,14 @@ mod tests {
 
     #[test]
     fn what_is_known_well_is_left_alone() {
-        let (order, used) = run(Planner::new(2, 0, 100.0), 0.5, |row, number| match row {
-            0 => 10.0,
-            _ => 10.0 + (number % 2) as f64,
-        });
+        let (order, used) = run(
+            BenchPlanner::new(2, 0, 100.0),
+            0.5,
+            |row, number| match row {
+                0 => 10.0,
+                _ => 10.0 + (number % 2) as f64,
+            },
+        );
         let of = |row| order.iter().filter(|r| **r == row).count();
         // A warm-up, and the six values that an interval needs.
         assert_eq!(of(0), 7);
@@ -187,13 +191,15 @@ mod tests {
 
     #[test]
     fn what_has_to_run_runs_whatever_the_time() {
-        let (order, _) = run(Planner::new(9, 4, 0.1), 1.0, |_, _| 1.0);
+        let (order, _) = run(BenchPlanner::new(9, 4, 0.1), 1.0, |_, _| 1.0);
         assert_eq!(order, [0, 1, 2, 3]);
     }
 
     #[test]
     fn half_of_the_time_goes_to_depth() {
-        let (order, used) = run(Planner::new(100, 2, 20.0), 1.0, |_, number| number as f64);
+        let (order, used) = run(BenchPlanner::new(100, 2, 20.0), 1.0, |_, number| {
+            number as f64
+        });
         let reached = order.iter().max().unwrap() + 1;
         assert!((8..=11).contains(&reached), "{reached}");
         assert!(used <= 20.0);
@@ -201,13 +207,13 @@ mod tests {
 
     #[test]
     fn what_is_left_of_the_time_goes_to_breadth() {
-        let (order, _) = run(Planner::new(40, 0, 200.0), 1.0, |_, _| 1.0);
+        let (order, _) = run(BenchPlanner::new(40, 0, 200.0), 1.0, |_, _| 1.0);
         assert_eq!(order.iter().max(), Some(&39));
     }
 
     #[test]
     fn what_fails_is_not_tried_again() {
-        let mut planner = Planner::new(2, 2, 10.0);
+        let mut planner = BenchPlanner::new(2, 2, 10.0);
         planner.failed(0);
         assert_eq!(planner.next(0.0), Some(1));
         planner.failed(1);

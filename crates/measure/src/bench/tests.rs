@@ -1,13 +1,13 @@
 use super::*;
 
-fn setting(cipher: &str, compression: Compression, data: Data) -> Setting {
-    Setting {
+fn setting(cipher: &str, compression: BenchCompression, data: BenchData) -> BenchSetting {
+    BenchSetting {
         cipher: cipher.to_owned(),
         mac: None,
         compression,
         data,
         way: CopyDirection::Up,
-        place: FilePlace::Memory,
+        place: FileStorage::Memory,
         connections: 1,
         channels: 1,
         both_ours: false,
@@ -16,7 +16,7 @@ fn setting(cipher: &str, compression: Compression, data: Data) -> Setting {
 }
 
 /// A row with a warm-up at half the rate, and six runs.
-fn row(setting: Setting, rate: f64, cpu: f64) -> BenchRow {
+fn row(setting: BenchSetting, rate: f64, cpu: f64) -> BenchRow {
     let runs = (0..7).map(|number| BenchRun {
         at: f64::from(number),
         bytes: 100_000_000,
@@ -32,17 +32,17 @@ fn row(setting: Setting, rate: f64, cpu: f64) -> BenchRow {
     }
 }
 
-fn bench() -> Bench {
+fn bench() -> BenchResult {
     let (gcm, chacha) = ("aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com");
-    Bench {
+    BenchResult {
         kind: KIND.to_owned(),
         schema: SCHEMA,
         date: "2026-11-22T10:00:00Z".to_owned(),
         software: "0.1.0".to_owned(),
-        machine: Machine::default(),
-        host: Some(Host {
+        machine: MachineProperties::default(),
+        host: Some(BenchHost {
             name: "h<1>".to_owned(),
-            ..Host::default()
+            ..BenchHost::default()
         }),
         seconds: 9.0,
         limit_seconds: 10.0,
@@ -54,22 +54,38 @@ fn bench() -> Bench {
             rates: vec![3e9; 6],
         }],
         rows: vec![
-            row(setting(gcm, Compression::None, Data::Random), 112e6, 0.5),
-            row(setting(chacha, Compression::None, Data::Random), 111e6, 1.5),
-            row(setting(gcm, Compression::Zlib, Data::Text), 150e6, 20.0),
-            row(setting(gcm, Compression::Zlib, Data::Gzipped), 30e6, 30.0),
+            row(
+                setting(gcm, BenchCompression::None, BenchData::Random),
+                112e6,
+                0.5,
+            ),
+            row(
+                setting(chacha, BenchCompression::None, BenchData::Random),
+                111e6,
+                1.5,
+            ),
+            row(
+                setting(gcm, BenchCompression::Zlib, BenchData::Text),
+                150e6,
+                20.0,
+            ),
+            row(
+                setting(gcm, BenchCompression::Zlib, BenchData::Gzipped),
+                30e6,
+                30.0,
+            ),
         ],
         not_reached: 2,
         named: matrix::named("cipher", "3des-cbc", &[]),
         ratios: vec![
             CompressionRatio {
-                data: Data::Text,
-                compression: Compression::Zlib,
+                data: BenchData::Text,
+                compression: BenchCompression::Zlib,
                 ratio: 0.36,
             },
             CompressionRatio {
-                data: Data::Gzipped,
-                compression: Compression::Zlib,
+                data: BenchData::Gzipped,
+                compression: BenchCompression::Zlib,
                 ratio: 1.001,
             },
         ],
@@ -81,7 +97,11 @@ fn bench() -> Bench {
 
 #[test]
 fn the_warm_up_does_not_count() {
-    let row = row(setting("c", Compression::None, Data::Random), 10.0, 1.0);
+    let row = row(
+        setting("c", BenchCompression::None, BenchData::Random),
+        10.0,
+        1.0,
+    );
     assert_eq!(row.rate().unwrap().low, 10.0);
     assert_eq!(row.counted().len(), 6);
     let alone = BenchRow {
@@ -98,8 +118,8 @@ fn compression_is_advised_where_it_pays() {
     let bench = bench();
     let advice = advice::advise(&bench);
     let of = |data| advice.iter().find(|a| a.data == data).unwrap();
-    let text = of(Data::Text);
-    assert_eq!(text.setting.compression, Compression::Zlib);
+    let text = of(BenchData::Text);
+    assert_eq!(text.setting.compression, BenchCompression::Zlib);
     assert!(
         text.reason.contains("zlib pays: 150 MB/s against 112"),
         "{}",
@@ -108,8 +128,8 @@ fn compression_is_advised_where_it_pays() {
     assert!(text.reason.contains("36 %"), "{}", text.reason);
     assert!(text.longhaul.ends_with("-c aes128-gcm@openssh.com -C"));
     assert_eq!(text.ssh_config.last().unwrap(), "Compression yes");
-    let gzipped = of(Data::Gzipped);
-    assert_eq!(gzipped.setting.compression, Compression::None);
+    let gzipped = of(BenchData::Gzipped);
+    assert_eq!(gzipped.setting.compression, BenchCompression::None);
     assert!(
         gzipped.reason.contains("does not pay: 30.0 MB/s with zlib"),
         "{}",
@@ -121,7 +141,7 @@ fn compression_is_advised_where_it_pays() {
 #[test]
 fn of_ciphers_that_are_as_fast_the_cheaper_one_is_advised() {
     let advice = advice::advise(&bench());
-    let random = advice.iter().find(|a| a.data == Data::Random).unwrap();
+    let random = advice.iter().find(|a| a.data == BenchData::Random).unwrap();
     assert_eq!(random.setting.cipher, "aes128-gcm@openssh.com");
     assert!(
         random.reason.contains("takes less processor time"),
@@ -237,11 +257,11 @@ impl SeededRandom {
 }
 
 /// A table of random rows: few or many runs, close or far apart, quiet or noisy.
-fn generated(seed: u64) -> Bench {
+fn generated(seed: u64) -> BenchResult {
     let mut numbers = SeededRandom(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let noise = numbers.of(&[0.0, 0.01, 0.1, 0.5]);
     let runs = numbers.of(&[1, 2, 3, 4, 7]);
-    let mut bench = Bench {
+    let mut bench = BenchResult {
         rows: Vec::new(),
         ..bench()
     };
@@ -254,18 +274,18 @@ fn generated(seed: u64) -> Bench {
         "chacha20",
     ] {
         for (compression, data, lanes, both_ours) in [
-            (Compression::None, Data::Random, 1, false),
-            (Compression::None, Data::Random, 4, false),
-            (Compression::None, Data::Random, 1, true),
-            (Compression::Zlib, Data::Text, 1, false),
-            (Compression::Zlib, Data::Text, 4, false),
-            (Compression::Zlib, Data::Gzipped, 1, false),
-            (Compression::Zstd, Data::Text, 1, true),
+            (BenchCompression::None, BenchData::Random, 1, false),
+            (BenchCompression::None, BenchData::Random, 4, false),
+            (BenchCompression::None, BenchData::Random, 1, true),
+            (BenchCompression::Zlib, BenchData::Text, 1, false),
+            (BenchCompression::Zlib, BenchData::Text, 4, false),
+            (BenchCompression::Zlib, BenchData::Gzipped, 1, false),
+            (BenchCompression::Zstd, BenchData::Text, 1, true),
         ] {
             if numbers.below(5) == 0 {
                 continue;
             }
-            let setting = Setting {
+            let setting = BenchSetting {
                 connections: lanes,
                 both_ours,
                 ..setting(cipher, compression, data)
@@ -292,9 +312,9 @@ fn the_advice_never_contradicts_the_rows() {
             let best = bench.row(&advice.setting).expect("a measured row");
             let rate = best.rate().expect("runs");
             let said = format!("seed {seed}: {advice:?}\n{}", text::rows(&bench));
-            let shrinks = |s: &Setting| {
+            let shrinks = |s: &BenchSetting| {
                 let ratio = bench.ratio(advice.data, s.compression);
-                s.compression == Compression::None
+                s.compression == BenchCompression::None
                     || s.data == advice.data && ratio.is_none_or(|r| r < 0.98)
             };
             assert!(shrinks(&advice.setting), "{said}");
@@ -306,7 +326,7 @@ fn the_advice_never_contradicts_the_rows() {
                     + u32::from(a.both_ours != b.both_ours);
                 let other = row.rate().expect("runs");
                 let enough = rate.count >= 3 && other.count >= 3;
-                let faster = |a: Interval, b: Interval| {
+                let faster = |a: ConfidenceInterval, b: ConfidenceInterval| {
                     enough && a.low > b.high && a.median > b.median * 1.03
                 };
                 if differs == 1 {
@@ -320,7 +340,10 @@ fn the_advice_never_contradicts_the_rows() {
                 if zlib && advice.reason.contains("does not pay") && a.data == advice.data {
                     assert!(rate.median > other.median, "{said}");
                 }
-                if zlib && advice.reason.contains(" pays: ") && a.compression == Compression::None {
+                if zlib
+                    && advice.reason.contains(" pays: ")
+                    && a.compression == BenchCompression::None
+                {
                     assert!(rate.median > other.median, "{said}");
                 }
             }
@@ -358,30 +381,30 @@ fn a_single_run_has_no_spread() {
     assert_eq!(count(&text::primitives(&bench.primitives)), 1);
 }
 
-/// Regression: the advice about text named the rate of random data, 733 MB/s, although the table had
-/// 302 MB/s for text.
+/// Regression: the advice about text named the rate of random data, 733 MB/s, although the table
+/// had 302 MB/s for text.
 #[test]
 fn the_advice_about_a_kind_of_data_names_its_own_rates() {
     let mut bench = bench();
     let plain = bench.rows[0].clone();
     let mut text = plain.clone();
-    text.setting.data = Data::Text;
+    text.setting.data = BenchData::Text;
     for run in &mut text.runs {
         run.rate /= 2.0;
     }
     let own = crate::shown::number(text.rate().unwrap().median / 1e6);
     bench.rows.push(text);
     let mut slow = plain.clone();
-    (slow.setting.data, slow.setting.compression) = (Data::Text, Compression::Zlib);
+    (slow.setting.data, slow.setting.compression) = (BenchData::Text, BenchCompression::Zlib);
     for run in &mut slow.runs {
         run.rate /= 10.0;
     }
     bench
         .rows
-        .retain(|row| row.setting.compression == Compression::None);
+        .retain(|row| row.setting.compression == BenchCompression::None);
     bench.rows.push(slow);
     let advice = advice::advise(&bench);
-    let text = advice.iter().find(|a| a.data == Data::Text).unwrap();
+    let text = advice.iter().find(|a| a.data == BenchData::Text).unwrap();
     let says = format!("with zlib against {own} without it");
     assert!(text.reason.contains(&says), "{}", text.reason);
     assert!(

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::interval::Interval;
-use super::{Bench, BenchRow, PrimitiveResult, Setting, matrix};
+use super::interval::ConfidenceInterval;
+use super::{BenchResult, BenchRow, BenchSetting, PrimitiveResult, matrix};
 use crate::shown;
-use crate::table::Table;
+use crate::table::MarkdownTable;
 
 /// The description of a setting in one line.
-pub fn name(setting: &Setting) -> String {
+pub fn name(setting: &BenchSetting) -> String {
     format!(
         "{}{}, {}{}, {}, {}, {}, {}",
         setting.protection(),
@@ -27,7 +27,7 @@ pub fn name(setting: &Setting) -> String {
 }
 
 /// Marks settings that longhaul itself lacks.
-pub fn carried(setting: &Setting) -> &'static str {
+pub fn carried(setting: &BenchSetting) -> &'static str {
     let weak = |name: &str| matrix::is_weak(name);
     match setting.carried {
         true if weak(&setting.cipher) || setting.mac.as_deref().is_some_and(weak) => {
@@ -39,7 +39,7 @@ pub fn carried(setting: &Setting) -> &'static str {
 }
 
 /// The whole result.
-pub fn text(bench: &Bench) -> String {
+pub fn text(bench: &BenchResult) -> String {
     let mut text = head(bench);
     if !bench.primitives.is_empty() {
         let _ = writeln!(text, "\n{}", primitives(&bench.primitives));
@@ -85,7 +85,7 @@ pub fn text(bench: &Bench) -> String {
 }
 
 /// The lines about date, machines and data.
-pub fn head(bench: &Bench) -> String {
+pub fn head(bench: &BenchResult) -> String {
     let machine = &bench.machine;
     let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
     let mut text = format!(
@@ -111,8 +111,8 @@ pub fn head(bench: &Bench) -> String {
 }
 
 /// The table of measured rows.
-pub fn rows(bench: &Bench) -> String {
-    let mut table = Table::new(&[
+pub fn rows(bench: &BenchResult) -> String {
+    let mut table = MarkdownTable::new(&[
         "cipher and MAC",
         "compression",
         "data",
@@ -156,7 +156,7 @@ fn cells(row: &BenchRow) -> Option<Vec<String>> {
 }
 
 /// Half width of an interval in percent; a single run has none.
-fn spread(rate: &Interval) -> String {
+fn spread(rate: &ConfidenceInterval) -> String {
     match rate.count {
         1 => "one run".to_owned(),
         _ => format!("{:.1}", rate.half_width() * 100.0),
@@ -165,7 +165,7 @@ fn spread(rate: &Interval) -> String {
 
 /// The table of primitives.
 pub fn primitives(all: &[PrimitiveResult]) -> String {
-    let mut table = Table::new(&["what", "name", "", "threads", "MB/s", "+-%", "runs"]);
+    let mut table = MarkdownTable::new(&["what", "name", "", "threads", "MB/s", "+-%", "runs"]);
     for primitive in all {
         let Some(rate) = primitive.rate() else {
             continue;
@@ -183,7 +183,7 @@ pub fn primitives(all: &[PrimitiveResult]) -> String {
     table.markdown()
 }
 
-fn named(text: &mut String, bench: &Bench) {
+fn named(text: &mut String, bench: &BenchResult) {
     for what in ["cipher", "MAC"] {
         let names: Vec<String> = bench
             .named

@@ -1,7 +1,7 @@
 //! The two plots of a scenario: figures by tool, and rates over time.
 
 use crate::plot::{BarPlot, BarRow, BarStyle, LinePlot, PlotLine};
-use crate::result::{Metric, RunOutcome, Sample, Scenario, ToolResult};
+use crate::result::{RunOutcome, Scenario, ScenarioMetric, ScenarioRun, ToolResult};
 use crate::shown;
 use crate::stats::RunStatistics;
 
@@ -64,14 +64,14 @@ fn row(scenario: &Scenario, entry: &ToolResult) -> BarRow {
 }
 
 /// The rate of a run until its time limit. It is drawn but not counted.
-fn so_far(scenario: &Scenario, sample: &Sample) -> Option<f64> {
+fn so_far(scenario: &Scenario, sample: &ScenarioRun) -> Option<f64> {
     let RunOutcome::TimedOut { files, bytes } = &sample.ending else {
         return None;
     };
     let value = match scenario.measure {
-        Metric::Rate => *bytes as f64 / 1e6 / sample.seconds,
-        Metric::Files => *files as f64 / sample.seconds,
-        Metric::Seconds => sample.seconds,
+        ScenarioMetric::Rate => *bytes as f64 / 1e6 / sample.seconds,
+        ScenarioMetric::Files => *files as f64 / sample.seconds,
+        ScenarioMetric::Seconds => sample.seconds,
     };
     (value > 0.0).then_some(value)
 }
@@ -87,7 +87,7 @@ fn cut(text: &str) -> String {
 /// The plot of rates over time, for the fastest tools and the slowest; `None` if no run is long
 /// enough.
 pub(super) fn rates(scenario: &Scenario) -> Option<LinePlot> {
-    let mut entries: Vec<(&ToolResult, &Sample)> = scenario
+    let mut entries: Vec<(&ToolResult, &ScenarioRun)> = scenario
         .entries
         .iter()
         .filter_map(|entry| Some((entry, shown_sample(entry)?)))
@@ -129,12 +129,12 @@ pub(super) fn rates(scenario: &Scenario) -> Option<LinePlot> {
     })
 }
 
-fn shown_sample(entry: &ToolResult) -> Option<&Sample> {
+fn shown_sample(entry: &ToolResult) -> Option<&ScenarioRun> {
     entry.middle().or_else(|| entry.samples.last())
 }
 
 /// Rates in steps of a fiftieth of the shown time: finer ones would show bursts.
-fn rate_over_time(sample: &Sample, horizon: f64) -> Vec<(f64, f64)> {
+fn rate_over_time(sample: &ScenarioRun, horizon: f64) -> Vec<(f64, f64)> {
     let step = (sample.seconds.min(horizon) / 50.0).max(0.1);
     let mut rates = Vec::new();
     let mut from = match sample.curve.first() {

@@ -1,14 +1,14 @@
 //! HTTP CONNECT (RFC 9110 section 9.3.6) as spoken by clients of the relay.
 
 use super::{HeaderParse, named};
-use crate::address::{Host, Target};
+use crate::address::{HostSpec, TargetSpec};
 
 /// Maximum length of a request with its headers, in bytes.
 pub const LONGEST: usize = 8 << 10;
 
 /// Status of the reply to a CONNECT request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum ConnectStatus {
     /// 200: the target is connected.
     Established,
     /// 400: the request is malformed.
@@ -22,54 +22,56 @@ pub enum Status {
 }
 
 /// Parses a request into the target to connect to, or the status to reply with.
-pub fn request(bytes: &[u8]) -> HeaderParse<Result<Target, Status>> {
+pub fn request(bytes: &[u8]) -> HeaderParse<Result<TargetSpec, ConnectStatus>> {
     let within = bytes.get(..bytes.len().min(LONGEST)).unwrap_or_default();
     let Some(end) = within.windows(4).position(|end| end == b"\r\n\r\n") else {
         let printable = |b: &u8| matches!(b, b'\r' | b'\n' | b'\t' | 0x20..=0x7e | 0x80..);
         return if bytes.len() >= LONGEST {
-            HeaderParse::Wrong("the HTTP request is too long or incomplete")
+            HeaderParse::Invalid("the HTTP request is too long or incomplete")
         } else if bytes.iter().all(printable) {
-            HeaderParse::More
+            HeaderParse::Incomplete
         } else {
-            HeaderParse::Wrong("the client did not send an HTTP request")
+            HeaderParse::Invalid("the client did not send an HTTP request")
         };
     };
     let line = within.split(|b| *b == b'\r').next().unwrap_or_default();
     let whole = end + 4;
     let Ok(line) = std::str::from_utf8(line) else {
-        return HeaderParse::Done(Err(Status::BadRequest), whole);
+        return HeaderParse::Done(Err(ConnectStatus::BadRequest), whole);
     };
     let words: Vec<&str> = line.split(' ').collect();
     let answer = match words.as_slice() {
         ["CONNECT", authority, version] if version.starts_with("HTTP/1.") => {
-            target(authority).ok_or(Status::BadRequest)
+            target(authority).ok_or(ConnectStatus::BadRequest)
         }
-        [_, _, version] if version.starts_with("HTTP/1.") => Err(Status::NoSuchMethod),
-        _ => Err(Status::BadRequest),
+        [_, _, version] if version.starts_with("HTTP/1.") => Err(ConnectStatus::NoSuchMethod),
+        _ => Err(ConnectStatus::BadRequest),
     };
     HeaderParse::Done(answer, whole)
 }
 
-fn target(authority: &str) -> Option<Target> {
+fn target(authority: &str) -> Option<TargetSpec> {
     let (host, port) = authority.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port != 0)?;
     let host = match host.strip_prefix('[') {
-        Some(host) => Host::Address(host.strip_suffix(']')?.parse().ok()?),
+        Some(host) => HostSpec::Address(host.strip_suffix(']')?.parse().ok()?),
         None if host.contains(':') => return None,
-        None => Host::of_client(host)?,
+        None => HostSpec::of_client(host)?,
     };
     Some(named(host, port))
 }
 
 /// Encodes the reply to a request.
-pub fn reply(status: Status) -> Vec<u8> {
+pub fn reply(status: ConnectStatus) -> Vec<u8> {
     let line = match status {
         // Section 9.3.6: a successful CONNECT has no headers and no body, only the empty line.
-        Status::Established => return b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
-        Status::BadRequest => "400 Bad Request",
-        Status::Forbidden => "403 Forbidden",
-        Status::NoSuchMethod => "405 Method Not Allowed\r\nAllow: CONNECT",
-        Status::BadGateway => "502 Bad Gateway",
+        ConnectStatus::Established => {
+            return b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec();
+        }
+        ConnectStatus::BadRequest => "400 Bad Request",
+        ConnectStatus::Forbidden => "403 Forbidden",
+        ConnectStatus::NoSuchMethod => "405 Method Not Allowed\r\nAllow: CONNECT",
+        ConnectStatus::BadGateway => "502 Bad Gateway",
     };
     format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
 }
@@ -82,7 +84,7 @@ mod tests {
     fn requests_come_back_from_any_cut() {
         let bytes = b"CONNECT host:22 HTTP/1.1\r\nHost: host:22\r\n\r\n";
         for cut in 0..bytes.len() {
-            assert_eq!(request(&bytes[..cut]), HeaderParse::More, "{cut}");
+            assert_eq!(request(&bytes[..cut]), HeaderParse::Incomplete, "{cut}");
         }
         let more = [&bytes[..], b"SSH\r\n\r\n"].concat();
         let HeaderParse::Done(Ok(target), len) = request(&more) else {
@@ -97,15 +99,15 @@ mod tests {
     #[test]
     fn what_is_asked_otherwise_is_answered_so() {
         for (line, status) in [
-            ("GET / HTTP/1.1", Status::NoSuchMethod),
-            ("CONNECT host HTTP/1.1", Status::BadRequest),
-            ("CONNECT host:0 HTTP/1.1", Status::BadRequest),
-            ("CONNECT :22 HTTP/1.1", Status::BadRequest),
-            ("CONNECT ::1:22 HTTP/1.1", Status::BadRequest),
-            ("CONNECT h:22", Status::BadRequest),
-            ("CONNECT  h:22 HTTP/1.1", Status::BadRequest),
-            ("CONNECT h:22 HTTP/2", Status::BadRequest),
-            ("", Status::BadRequest),
+            ("GET / HTTP/1.1", ConnectStatus::NoSuchMethod),
+            ("CONNECT host HTTP/1.1", ConnectStatus::BadRequest),
+            ("CONNECT host:0 HTTP/1.1", ConnectStatus::BadRequest),
+            ("CONNECT :22 HTTP/1.1", ConnectStatus::BadRequest),
+            ("CONNECT ::1:22 HTTP/1.1", ConnectStatus::BadRequest),
+            ("CONNECT h:22", ConnectStatus::BadRequest),
+            ("CONNECT  h:22 HTTP/1.1", ConnectStatus::BadRequest),
+            ("CONNECT h:22 HTTP/2", ConnectStatus::BadRequest),
+            ("", ConnectStatus::BadRequest),
         ] {
             let bytes = format!("{line}\r\n\r\n").into_bytes();
             assert_eq!(
@@ -116,7 +118,7 @@ mod tests {
         }
         let v6 = b"CONNECT [2001:db8::1]:22 HTTP/1.0\r\n\r\n";
         assert!(matches!(request(v6), HeaderParse::Done(Ok(_), _)));
-        assert!(matches!(request(&[5, 1, 0]), HeaderParse::Wrong(_)));
-        assert!(matches!(request(&[b'a'; LONGEST]), HeaderParse::Wrong(_)));
+        assert!(matches!(request(&[5, 1, 0]), HeaderParse::Invalid(_)));
+        assert!(matches!(request(&[b'a'; LONGEST]), HeaderParse::Invalid(_)));
     }
 }

@@ -7,22 +7,22 @@ pub mod permit;
 pub mod proxy;
 pub mod socks;
 
-use crate::address::{Endpoint, Target};
+use crate::address::{Endpoint, TargetSpec};
 
 /// Result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderParse<T> {
     /// The message is incomplete.
-    More,
+    Incomplete,
     /// The complete message, and its length in bytes.
     Done(T, usize),
     /// The bytes are not such a message; the reason.
-    Wrong(&'static str),
+    Invalid(&'static str),
 }
 
 /// Returns the target for a host and port that a client has named.
-pub(crate) fn named(host: crate::address::Host, port: u16) -> Target {
-    Target {
+pub(crate) fn named(host: crate::address::HostSpec, port: u16) -> TargetSpec {
+    TargetSpec {
         place: Endpoint::Tcp { host, port },
         words: Vec::new(),
     }

@@ -3,51 +3,53 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use crate::address::{Endpoint, Host, Target};
-use crate::network::Network;
+use crate::address::{Endpoint, HostSpec, TargetSpec};
+use crate::network::IpNetwork;
 use sys::is_special;
 
 /// Rule `HOST:PORT`: HOST is a name, `*.example.com`, a network or `*`; PORT is a number or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRule {
-    host: Pattern,
+    host: HostPattern,
     /// `None` permits every port.
     port: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Pattern {
+enum HostPattern {
     /// Any host except this machine's own addresses.
     All,
     Name(String),
-    Under(String),
-    Net(Network),
+    Subdomains(String),
+    Network(IpNetwork),
 }
 
 /// Decision about a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetVerdict {
     /// The target may be connected to.
-    Yes,
+    Allowed,
     /// The target may be connected to unless it resolves to this machine or its link.
-    Elsewhere,
+    AllowedUnlessLocal,
     /// The target is refused.
-    No,
+    Denied,
 }
 
 /// Checks a target against the rules.
-pub fn verdict(permits: &[TargetRule], target: &Target) -> TargetVerdict {
+pub fn verdict(permits: &[TargetRule], target: &TargetSpec) -> TargetVerdict {
     let Endpoint::Tcp { host, port } = &target.place else {
-        return TargetVerdict::No;
+        return TargetVerdict::Denied;
     };
     let of_port = permits
         .iter()
         .filter(|permit| permit.port.is_none_or(|own| own == *port));
     let verdicts = of_port.map(|permit| permit.host.verdict(host));
-    verdicts.fold(TargetVerdict::No, |one, other| match (one, other) {
-        (TargetVerdict::Yes, _) | (_, TargetVerdict::Yes) => TargetVerdict::Yes,
-        (TargetVerdict::Elsewhere, _) | (_, TargetVerdict::Elsewhere) => TargetVerdict::Elsewhere,
-        _ => TargetVerdict::No,
+    verdicts.fold(TargetVerdict::Denied, |one, other| match (one, other) {
+        (TargetVerdict::Allowed, _) | (_, TargetVerdict::Allowed) => TargetVerdict::Allowed,
+        (TargetVerdict::AllowedUnlessLocal, _) | (_, TargetVerdict::AllowedUnlessLocal) => {
+            TargetVerdict::AllowedUnlessLocal
+        }
+        _ => TargetVerdict::Denied,
     })
 }
 
@@ -55,7 +57,7 @@ pub fn verdict(permits: &[TargetRule], target: &Target) -> TargetVerdict {
 /// own. An address or a network counts; `*` and a network that contains all addresses do not.
 pub(crate) fn names_address(permits: &[TargetRule], to: SocketAddr) -> bool {
     let named = |permit: &TargetRule| match &permit.host {
-        Pattern::Net(network) => !network.has_all() && network.contains(to.ip()),
+        HostPattern::Network(network) => !network.has_all() && network.contains(to.ip()),
         _ => false,
     };
     let of_port = |permit: &&TargetRule| permit.port.is_none_or(|own| own == to.port());
@@ -83,49 +85,49 @@ fn is_own_name(name: &str) -> bool {
 impl TargetRule {
     /// Returns the network and the port of the rule; `None` matches all of them. A rule with a name
     /// has no network.
-    pub(crate) fn addresses(&self) -> (Option<&Network>, Option<u16>) {
+    pub(crate) fn addresses(&self) -> (Option<&IpNetwork>, Option<u16>) {
         match &self.host {
-            Pattern::Net(network) => (Some(network), self.port),
+            HostPattern::Network(network) => (Some(network), self.port),
             _ => (None, self.port),
         }
     }
 
     /// Reports if the rule names hosts rather than addresses.
     pub fn is_of_names(&self) -> bool {
-        matches!(self.host, Pattern::Name(_) | Pattern::Under(_))
+        matches!(self.host, HostPattern::Name(_) | HostPattern::Subdomains(_))
     }
 }
 
-impl Pattern {
-    fn verdict(&self, host: &Host) -> TargetVerdict {
+impl HostPattern {
+    fn verdict(&self, host: &HostSpec) -> TargetVerdict {
         let yes = |is: bool| {
             if is {
-                TargetVerdict::Yes
+                TargetVerdict::Allowed
             } else {
-                TargetVerdict::No
+                TargetVerdict::Denied
             }
         };
         let elsewhere = |may: bool| match may {
-            true => TargetVerdict::Elsewhere,
-            false => TargetVerdict::No,
+            true => TargetVerdict::AllowedUnlessLocal,
+            false => TargetVerdict::Denied,
         };
         match (self, host) {
-            (Self::All, Host::Address(ip)) => elsewhere(!is_special(*ip)),
-            (Self::All, _) => TargetVerdict::Elsewhere,
-            (Self::Net(network), Host::Address(ip)) if network.has_all() => {
+            (Self::All, HostSpec::Address(ip)) => elsewhere(!is_special(*ip)),
+            (Self::All, _) => TargetVerdict::AllowedUnlessLocal,
+            (Self::Network(network), HostSpec::Address(ip)) if network.has_all() => {
                 elsewhere(network.contains(*ip) && !is_special(*ip))
             }
-            (Self::Net(network), Host::Address(ip)) => yes(network.contains(*ip)),
-            (Self::Name(own), Host::Name(name)) if own.eq_ignore_ascii_case(name) => {
+            (Self::Network(network), HostSpec::Address(ip)) => yes(network.contains(*ip)),
+            (Self::Name(own), HostSpec::Name(name)) if own.eq_ignore_ascii_case(name) => {
                 match is_own_name(own) {
-                    true => TargetVerdict::Yes,
-                    false => TargetVerdict::Elsewhere,
+                    true => TargetVerdict::Allowed,
+                    false => TargetVerdict::AllowedUnlessLocal,
                 }
             }
-            (Self::Under(end), Host::Name(name)) => {
+            (Self::Subdomains(end), HostSpec::Name(name)) => {
                 elsewhere(name.to_ascii_lowercase().ends_with(end.as_str()))
             }
-            _ => TargetVerdict::No,
+            _ => TargetVerdict::Denied,
         }
     }
 }
@@ -142,12 +144,12 @@ impl FromStr for TargetRule {
         };
         let bare = host.trim_matches(['[', ']']);
         let host = match host.strip_prefix("*.") {
-            _ if host == "*" => Pattern::All,
-            Some(end) => Pattern::Under(format!(".{}", end.to_ascii_lowercase())),
+            _ if host == "*" => HostPattern::All,
+            Some(end) => HostPattern::Subdomains(format!(".{}", end.to_ascii_lowercase())),
             None => match bare.parse() {
-                Ok(network) => Pattern::Net(network),
-                Err(_) => match Host::of_client(host) {
-                    Some(Host::Name(name)) => Pattern::Name(name),
+                Ok(network) => HostPattern::Network(network),
+                Err(_) => match HostSpec::of_client(host) {
+                    Some(HostSpec::Name(name)) => HostPattern::Name(name),
                     _ => return Err(wrong()),
                 },
             },
@@ -172,59 +174,67 @@ mod tests {
             (
                 &["host.example:22"][..],
                 "host.example:22",
-                TargetVerdict::Elsewhere,
+                TargetVerdict::AllowedUnlessLocal,
             ),
             (
                 &["host.example:22"],
                 "HOST.example:22",
-                TargetVerdict::Elsewhere,
+                TargetVerdict::AllowedUnlessLocal,
             ),
-            (&["host:22"], "host:23", TargetVerdict::No),
+            (&["host:22"], "host:23", TargetVerdict::Denied),
             (
                 &["host.example:*"],
                 "host.example:23",
-                TargetVerdict::Elsewhere,
+                TargetVerdict::AllowedUnlessLocal,
             ),
             (
                 &["*.example.com:22"],
                 "a.example.com:22",
-                TargetVerdict::Elsewhere,
+                TargetVerdict::AllowedUnlessLocal,
             ),
-            (&["*.example.com:22"], "example.com:22", TargetVerdict::No),
+            (
+                &["*.example.com:22"],
+                "example.com:22",
+                TargetVerdict::Denied,
+            ),
             (
                 &["*.example.com:22"],
                 "evilexample.com:22",
-                TargetVerdict::No,
+                TargetVerdict::Denied,
             ),
-            (&["10.0.0.0/8:22"], "10.1.2.3:22", TargetVerdict::Yes),
-            (&["10.0.0.0/8:22"], "11.1.2.3:22", TargetVerdict::No),
-            (&["10.0.0.0/8:22"], "name:22", TargetVerdict::No),
+            (&["10.0.0.0/8:22"], "10.1.2.3:22", TargetVerdict::Allowed),
+            (&["10.0.0.0/8:22"], "11.1.2.3:22", TargetVerdict::Denied),
+            (&["10.0.0.0/8:22"], "name:22", TargetVerdict::Denied),
             (
                 &["[2001:db8::]/32:22"],
                 "[2001:db8::7]:22",
-                TargetVerdict::Yes,
+                TargetVerdict::Allowed,
             ),
-            (&["*:22"], "name:22", TargetVerdict::Elsewhere),
+            (&["*:22"], "name:22", TargetVerdict::AllowedUnlessLocal),
             // The kernel decides at connect time if the address is this machine's own.
-            (&["*:22"], "192.0.2.1:22", TargetVerdict::Elsewhere),
-            (&["0.0.0.0/0:22"], "192.0.2.1:22", TargetVerdict::Elsewhere),
-            (&["0.0.0.0/0:22"], "127.0.0.1:22", TargetVerdict::No),
-            (&["[::]/0:22"], "[::1]:22", TargetVerdict::No),
-            (&["127.0.0.0/8:22"], "127.0.0.1:22", TargetVerdict::Yes),
-            (&["*:22"], "127.0.0.1:22", TargetVerdict::No),
-            (&["*:22"], "[::1]:22", TargetVerdict::No),
-            (&["*:22"], "[::ffff:127.0.0.1]:22", TargetVerdict::No),
+            (&["*:22"], "192.0.2.1:22", TargetVerdict::AllowedUnlessLocal),
+            (
+                &["0.0.0.0/0:22"],
+                "192.0.2.1:22",
+                TargetVerdict::AllowedUnlessLocal,
+            ),
+            (&["0.0.0.0/0:22"], "127.0.0.1:22", TargetVerdict::Denied),
+            (&["[::]/0:22"], "[::1]:22", TargetVerdict::Denied),
+            (&["127.0.0.0/8:22"], "127.0.0.1:22", TargetVerdict::Allowed),
+            (&["*:22"], "127.0.0.1:22", TargetVerdict::Denied),
+            (&["*:22"], "[::1]:22", TargetVerdict::Denied),
+            (&["*:22"], "[::ffff:127.0.0.1]:22", TargetVerdict::Denied),
             (
                 &["*:22", "127.0.0.1:22"],
                 "127.0.0.1:22",
-                TargetVerdict::Yes,
+                TargetVerdict::Allowed,
             ),
             (
                 &["*:22", "localhost:22"],
                 "localhost:22",
-                TargetVerdict::Yes,
+                TargetVerdict::Allowed,
             ),
-            (&[], "host:22", TargetVerdict::No),
+            (&[], "host:22", TargetVerdict::Denied),
         ] {
             let target = target.parse().unwrap();
             assert_eq!(

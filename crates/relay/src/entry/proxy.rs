@@ -24,7 +24,7 @@ pub struct ProxyAddresses {
 
 /// Version of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum ProxyVersion {
     /// Version 1: a line of text.
     V1,
     /// Version 2: binary.
@@ -41,7 +41,7 @@ pub fn parse(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
     let begin = bytes.len().min(line.len());
     let is_signature = bytes.first() == SIGNATURE.first() && bytes.len() < 2;
     if bytes.get(..begin) != line.get(..begin) && !is_signature {
-        return HeaderParse::Wrong("the client did not send a PROXY header");
+        return HeaderParse::Invalid("the client did not send a PROXY header");
     }
     let within = bytes
         .get(..bytes.len().min(LONGEST_LINE))
@@ -51,13 +51,13 @@ pub fn parse(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
             let line = within.get(..at).unwrap_or_default();
             match parse_line(line) {
                 Some(ends) => HeaderParse::Done(ends, at + 2),
-                None => HeaderParse::Wrong("the PROXY header is malformed"),
+                None => HeaderParse::Invalid("the PROXY header is malformed"),
             }
         }
         None if bytes.len() >= LONGEST_LINE => {
-            HeaderParse::Wrong("the PROXY header has no line end")
+            HeaderParse::Invalid("the PROXY header has no line end")
         }
-        None => HeaderParse::More,
+        None => HeaderParse::Incomplete,
     }
 }
 
@@ -92,24 +92,24 @@ fn parse_line(line: &[u8]) -> Option<Option<ProxyAddresses>> {
 
 fn parse_binary(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
     let Some((head, rest)) = bytes.split_at_checked(16) else {
-        return HeaderParse::More;
+        return HeaderParse::Incomplete;
     };
     let [.., version, family, high, low] = head else {
-        return HeaderParse::More;
+        return HeaderParse::Incomplete;
     };
     let len = usize::from(u16::from_be_bytes([*high, *low]));
     if len + 16 > LONGEST {
-        return HeaderParse::Wrong("the PROXY header is too long");
+        return HeaderParse::Invalid("the PROXY header is too long");
     }
     let is_local = match version {
         0x20 => true,
         0x21 => false,
         _ => {
-            return HeaderParse::Wrong("the PROXY header has an unknown version or command");
+            return HeaderParse::Invalid("the PROXY header has an unknown version or command");
         }
     };
     let Some(body) = rest.get(..len) else {
-        return HeaderParse::More;
+        return HeaderParse::Incomplete;
     };
     if is_local {
         return HeaderParse::Done(None, 16 + len);
@@ -122,7 +122,7 @@ fn parse_binary(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
     };
     match ends {
         Some(ends) => HeaderParse::Done(Some(ends), 16 + len),
-        None => HeaderParse::Wrong("the PROXY header is too short for its addresses"),
+        None => HeaderParse::Invalid("the PROXY header is too short for its addresses"),
     }
 }
 
@@ -143,10 +143,10 @@ fn ends_of<const N: usize>(body: &[u8]) -> Option<ProxyAddresses> {
 }
 
 /// Encodes a header; `None` yields one without addresses (UNKNOWN, LOCAL).
-pub fn header(version: Version, ends: Option<ProxyAddresses>) -> Vec<u8> {
+pub fn header(version: ProxyVersion, ends: Option<ProxyAddresses>) -> Vec<u8> {
     let ends = ends.map(same_family);
     match version {
-        Version::V1 => {
+        ProxyVersion::V1 => {
             let mut line = String::from("PROXY ");
             let _ = match ends {
                 None => write!(line, "UNKNOWN"),
@@ -166,7 +166,7 @@ pub fn header(version: Version, ends: Option<ProxyAddresses>) -> Vec<u8> {
             line.push_str("\r\n");
             line.into_bytes()
         }
-        Version::V2 => {
+        ProxyVersion::V2 => {
             let mut bytes = SIGNATURE.to_vec();
             let Some(ProxyAddresses {
                 source,
@@ -241,12 +241,16 @@ mod tests {
     fn headers_come_back_from_any_cut() {
         arbtest::arbtest(|u| {
             let ends = some_ends(u)?;
-            for version in [Version::V1, Version::V2] {
+            for version in [ProxyVersion::V1, ProxyVersion::V2] {
                 let mut bytes = header(version, ends);
                 let len = bytes.len();
                 bytes.extend(b"SSH-2.0-x\r\n");
                 for cut in 0..len {
-                    assert_eq!(parse(&bytes[..cut]), HeaderParse::More, "{version:?} {cut}");
+                    assert_eq!(
+                        parse(&bytes[..cut]),
+                        HeaderParse::Incomplete,
+                        "{version:?} {cut}"
+                    );
                 }
                 for cut in len..bytes.len() {
                     assert_eq!(parse(&bytes[..cut]), HeaderParse::Done(ends, len));
@@ -270,7 +274,7 @@ mod tests {
                 assert!(len <= bytes.len());
             }
             bytes.resize(LONGEST + 16, b'x');
-            assert_ne!(parse(&bytes), HeaderParse::More);
+            assert_ne!(parse(&bytes), HeaderParse::Incomplete);
             Ok(())
         })
         .budget_ms(300);
@@ -300,7 +304,7 @@ mod tests {
             "\r\nPROXY",
         ] {
             assert!(
-                matches!(parse(text.as_bytes()), HeaderParse::Wrong(_)),
+                matches!(parse(text.as_bytes()), HeaderParse::Invalid(_)),
                 "{text:?}"
             );
         }

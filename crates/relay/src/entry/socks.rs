@@ -1,7 +1,7 @@
 //! Server side of SOCKS version 5 (RFC 1928), limited to CONNECT without authentication.
 
 use super::{HeaderParse, named};
-use crate::address::{Host, Target};
+use crate::address::{HostSpec, TargetSpec};
 
 /// Answer to the greeting: version 5, no authentication.
 pub const WELCOME: &[u8] = &[5, 0];
@@ -26,52 +26,54 @@ pub enum SocksReply {
 /// Parses the greeting; true if the client offers "no authentication".
 pub fn greeting(bytes: &[u8]) -> HeaderParse<bool> {
     let [version, rest @ ..] = bytes else {
-        return HeaderParse::More;
+        return HeaderParse::Incomplete;
     };
     if *version != 5 {
-        return HeaderParse::Wrong("the client did not send a SOCKS 5 request");
+        return HeaderParse::Invalid("the client did not send a SOCKS 5 request");
     }
     let [count, methods @ ..] = rest else {
-        return HeaderParse::More;
+        return HeaderParse::Incomplete;
     };
     match methods.get(..usize::from(*count)) {
-        None => HeaderParse::More,
+        None => HeaderParse::Incomplete,
         Some(methods) => HeaderParse::Done(methods.contains(&0), 2 + methods.len()),
     }
 }
 
 /// Parses the request into the target to connect to, or the reply to send.
-pub fn request(bytes: &[u8]) -> HeaderParse<Result<Target, SocksReply>> {
+pub fn request(bytes: &[u8]) -> HeaderParse<Result<TargetSpec, SocksReply>> {
     let (command, kind, rest) = match bytes {
         [5, command, 0, kind, rest @ ..] => (*command, *kind, rest),
-        [5, _, 0] | [5, _] | [5] | [] => return HeaderParse::More,
-        _ => return HeaderParse::Wrong("the SOCKS request is malformed"),
+        [5, _, 0] | [5, _] | [5] | [] => return HeaderParse::Incomplete,
+        _ => return HeaderParse::Invalid("the SOCKS request is malformed"),
     };
     let len = match (kind, rest) {
         (1, _) => 4,
         (4, _) => 16,
-        (3, []) => return HeaderParse::More,
+        (3, []) => return HeaderParse::Incomplete,
         (3, [len, ..]) => 1 + usize::from(*len),
-        _ => return HeaderParse::Wrong("the SOCKS request has an unknown address type"),
+        _ => return HeaderParse::Invalid("the SOCKS request has an unknown address type"),
     };
     let (Some(address), Some(port)) = (rest.get(..len), rest.get(len..len + 2)) else {
-        return HeaderParse::More;
+        return HeaderParse::Incomplete;
     };
     let whole = 4 + len + 2;
     let host = match (kind, address) {
-        (3, [_, name @ ..]) => match std::str::from_utf8(name).ok().and_then(Host::of_client) {
+        (3, [_, name @ ..]) => match std::str::from_utf8(name).ok().and_then(HostSpec::of_client) {
             Some(host) => host,
-            None => return HeaderParse::Wrong("the SOCKS request has an invalid host name"),
+            None => return HeaderParse::Invalid("the SOCKS request has an invalid host name"),
         },
-        (1, _) => <[u8; 4]>::try_from(address).map_or(Host::All, |ip| Host::Address(ip.into())),
-        _ => <[u8; 16]>::try_from(address).map_or(Host::All, |ip| Host::Address(ip.into())),
+        (1, _) => {
+            <[u8; 4]>::try_from(address).map_or(HostSpec::All, |ip| HostSpec::Address(ip.into()))
+        }
+        _ => <[u8; 16]>::try_from(address).map_or(HostSpec::All, |ip| HostSpec::Address(ip.into())),
     };
     let port = <[u8; 2]>::try_from(port).map_or(0, u16::from_be_bytes);
     if command != 1 {
         return HeaderParse::Done(Err(SocksReply::NoSuchCommand), whole);
     }
     match port {
-        0 => HeaderParse::Wrong("the SOCKS request has port 0"),
+        0 => HeaderParse::Invalid("the SOCKS request has port 0"),
         port => HeaderParse::Done(Ok(named(host, port)), whole),
     }
 }
@@ -102,7 +104,11 @@ mod tests {
             ),
         ] {
             for cut in 0..bytes.len() {
-                assert_eq!(request(&bytes[..cut]), HeaderParse::More, "{shown} {cut}");
+                assert_eq!(
+                    request(&bytes[..cut]),
+                    HeaderParse::Incomplete,
+                    "{shown} {cut}"
+                );
             }
             let more = [&bytes[..], b"SSH"].concat();
             let HeaderParse::Done(Ok(target), len) = request(&more) else {
@@ -111,7 +117,7 @@ mod tests {
             assert_eq!((target.to_string(), len), (shown.to_owned(), bytes.len()));
         }
         for cut in 0..4 {
-            assert_eq!(greeting(&[5, 2, 1, 0][..cut]), HeaderParse::More);
+            assert_eq!(greeting(&[5, 2, 1, 0][..cut]), HeaderParse::Incomplete);
         }
         assert_eq!(greeting(&[5, 2, 1, 0, 9]), HeaderParse::Done(true, 4));
         assert_eq!(greeting(&[5, 1, 2]), HeaderParse::Done(false, 3));
@@ -129,7 +135,10 @@ mod tests {
             &connect(3, b"\x02\xff\xfe", 22),
             &connect(1, &[1, 2, 3, 4], 0),
         ] {
-            assert!(matches!(request(bytes), HeaderParse::Wrong(_)), "{bytes:?}");
+            assert!(
+                matches!(request(bytes), HeaderParse::Invalid(_)),
+                "{bytes:?}"
+            );
         }
         let mut bind = connect(1, &[1, 2, 3, 4], 5);
         bind[1] = 2;
@@ -151,7 +160,7 @@ mod tests {
                 assert!(len <= bytes.len());
             }
             bytes.resize(600, 7);
-            assert_ne!(request(&bytes), HeaderParse::More);
+            assert_ne!(request(&bytes), HeaderParse::Incomplete);
             Ok(())
         })
         .budget_ms(200);

@@ -12,23 +12,23 @@ use rustix::pipe::{SpliceFlags, splice};
 
 use super::pipes::Pipe;
 use super::stripe_set::StripeSet;
-use super::tls::{DecryptedRead, Tls};
-use crate::tls::{TlsClient, TlsServer};
+use super::tls::{DecryptedRead, TlsState};
+use crate::tls::{TlsClientSettings, TlsServerSettings};
 
 /// One end of a relayed connection. Readiness is stored, since edge-triggered epoll reports only
 /// changes: events set it, and a call that returns EAGAIN clears it.
 #[derive(Debug)]
 pub(crate) struct Leg {
-    channel: Channel,
+    channel: LegTransport,
     readable: bool,
     writable: bool,
-    short_read: ShortRead,
-    transfer: Transfer,
+    short_read: ShortReadMeaning,
+    transfer: TransferMethod,
     /// Error of a broken connection; there may still be data to read.
     failed: Option<io::Error>,
     /// The kernel may hold a partial segment back until more data follows.
     corked: bool,
-    tls: Option<Box<Tls>>,
+    tls: Option<Box<TlsState>>,
     /// Errors are reported to the peer in a TLS alert, so that no reset may be sent, which would
     /// overtake the alert.
     alerts: bool,
@@ -36,17 +36,18 @@ pub(crate) struct Leg {
 
 /// Meaning of a read that returns fewer bytes than asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ShortRead {
+enum ShortReadMeaning {
     /// Nothing more is available now; epoll will report the next data.
     Empty,
-    /// Nothing: the end of the stream was already reported, reads stop short at urgent data (tcp(7)),
-    /// or the descriptor is a regular file, which epoll does not support and which is always ready.
+    /// Nothing: the end of the stream was already reported, reads stop short at urgent data
+    /// (tcp(7)), or the descriptor is a regular file, which epoll does not support and which is
+    /// always ready.
     Unknown,
 }
 
 /// Method by which bytes are moved from and to a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transfer {
+enum TransferMethod {
     /// With splice(2), if the leg has no TLS.
     Splice,
     /// Only through memory: splice(2) refuses the descriptor, or does not pass its urgent data.
@@ -54,7 +55,7 @@ enum Transfer {
 }
 
 #[derive(Debug)]
-enum Channel {
+enum LegTransport {
     Socket {
         fd: OwnedFd,
         tcp: bool,
@@ -69,7 +70,7 @@ enum Channel {
 
 /// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum LegRead {
     Bytes(usize),
     /// The peer has ended its stream.
     End,
@@ -80,12 +81,12 @@ pub(crate) enum Received {
 impl Leg {
     /// Creates a leg from a connected non-blocking socket.
     pub(crate) fn socket(fd: OwnedFd, tcp: bool) -> Self {
-        Self::new(Channel::Socket { fd, tcp })
+        Self::new(LegTransport::Socket { fd, tcp })
     }
 
     /// Creates a leg from two non-blocking streams, pipes or a socket.
     pub(crate) fn streams(input: OwnedFd, output: OwnedFd) -> Self {
-        Self::new(Channel::Streams {
+        Self::new(LegTransport::Streams {
             input,
             output: Some(output),
         })
@@ -94,26 +95,26 @@ impl Leg {
     /// Creates a leg from the stripes of a pair.
     pub(crate) fn pair(bundle: StripeSet) -> Self {
         Self {
-            transfer: Transfer::Copy,
-            ..Self::new(Channel::Pair(Box::new(bundle)))
+            transfer: TransferMethod::Copy,
+            ..Self::new(LegTransport::Pair(Box::new(bundle)))
         }
     }
 
     /// Returns the stripes, if the leg is a pair.
     pub(crate) fn bundle(&mut self) -> Option<&mut StripeSet> {
         match &mut self.channel {
-            Channel::Pair(bundle) => Some(bundle),
-            Channel::Socket { .. } | Channel::Streams { .. } => None,
+            LegTransport::Pair(bundle) => Some(bundle),
+            LegTransport::Socket { .. } | LegTransport::Streams { .. } => None,
         }
     }
 
-    fn new(channel: Channel) -> Self {
+    fn new(channel: LegTransport) -> Self {
         Self {
             channel,
             readable: true,
             writable: true,
-            short_read: ShortRead::Empty,
-            transfer: Transfer::Splice,
+            short_read: ShortReadMeaning::Empty,
+            transfer: TransferMethod::Splice,
             failed: None,
             corked: false,
             tls: None,
@@ -128,8 +129,8 @@ impl Leg {
             registry.register(&mut SourceFd(&fd.as_raw_fd()), Token(token), interest)
         };
         match &self.channel {
-            Channel::Socket { fd, .. } => add(fd, token, both),
-            Channel::Streams { input, output } => {
+            LegTransport::Socket { fd, .. } => add(fd, token, both),
+            LegTransport::Streams { input, output } => {
                 let told = match output {
                     Some(output) => add(output, token + 1, Interest::WRITABLE),
                     None => Ok(()),
@@ -138,7 +139,7 @@ impl Leg {
                     match added {
                         // epoll_ctl(2) returns EPERM for regular files and directories.
                         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                            self.short_read = ShortRead::Unknown;
+                            self.short_read = ShortReadMeaning::Unknown;
                         }
                         added => added?,
                     }
@@ -146,13 +147,13 @@ impl Leg {
                 Ok(())
             }
             // Each stripe is registered by itself.
-            Channel::Pair(_) => Ok(()),
+            LegTransport::Pair(_) => Ok(()),
         }
     }
 
     /// Removes the leg from this event loop, so that another loop can register it.
     pub(crate) fn deregister(&self, registry: &Registry) {
-        if let Channel::Socket { fd, .. } = &self.channel {
+        if let LegTransport::Socket { fd, .. } = &self.channel {
             // An error means that the descriptor was not registered.
             let _ = registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
         }
@@ -163,13 +164,13 @@ impl Leg {
         self.readable |= event.is_readable() || event.is_read_closed();
         self.writable |= event.is_writable() || event.is_write_closed();
         if event.is_read_closed() || event.is_priority() {
-            self.short_read = ShortRead::Unknown;
+            self.short_read = ShortReadMeaning::Unknown;
         }
         if event.is_priority() {
-            self.transfer = Transfer::Copy;
+            self.transfer = TransferMethod::Copy;
         }
         // A pipe whose reader has closed reports an error too; the next write returns it.
-        if event.is_error() && matches!(self.channel, Channel::Socket { .. }) {
+        if event.is_error() && matches!(self.channel, LegTransport::Socket { .. }) {
             (self.readable, self.writable) = (true, true);
             if self.failed.is_none() {
                 self.failed = Some(io::ErrorKind::ConnectionReset.into());
@@ -196,34 +197,34 @@ impl Leg {
     /// Returns the socket, if it is TCP.
     pub(crate) fn tcp(&self) -> Option<BorrowedFd<'_>> {
         match &self.channel {
-            Channel::Socket { fd, tcp: true } => Some(fd.as_fd()),
-            Channel::Pair(bundle) => bundle.tcp(),
+            LegTransport::Socket { fd, tcp: true } => Some(fd.as_fd()),
+            LegTransport::Pair(bundle) => bundle.tcp(),
             _ => None,
         }
     }
 
     fn input(&self) -> Result<BorrowedFd<'_>, Errno> {
         match &self.channel {
-            Channel::Socket { fd, .. } => Ok(fd.as_fd()),
-            Channel::Streams { input, .. } => Ok(input.as_fd()),
-            Channel::Pair(_) => Err(Errno::BADF),
+            LegTransport::Socket { fd, .. } => Ok(fd.as_fd()),
+            LegTransport::Streams { input, .. } => Ok(input.as_fd()),
+            LegTransport::Pair(_) => Err(Errno::BADF),
         }
     }
 
     fn output(&self) -> Result<BorrowedFd<'_>, Errno> {
         match &self.channel {
-            Channel::Socket { fd, .. } => Ok(fd.as_fd()),
-            Channel::Streams { output, .. } => {
+            LegTransport::Socket { fd, .. } => Ok(fd.as_fd()),
+            LegTransport::Streams { output, .. } => {
                 output.as_ref().map(OwnedFd::as_fd).ok_or(Errno::PIPE)
             }
-            Channel::Pair(_) => Err(Errno::BADF),
+            LegTransport::Pair(_) => Err(Errno::BADF),
         }
     }
 
     /// Reports if splice(2) can move bytes from or to this leg: no urgent data, no TLS, and not
     /// refused before.
     pub(crate) fn splices(&self) -> bool {
-        self.transfer == Transfer::Splice && self.tls.is_none()
+        self.transfer == TransferMethod::Splice && self.tls.is_none()
     }
 
     /// Minimum buffer for reads from this leg, in bytes: a TLS record is decrypted as a whole.
@@ -236,7 +237,7 @@ impl Leg {
 
     /// Reports if a read may return data.
     pub(crate) fn is_readable(&self) -> bool {
-        if let Channel::Pair(bundle) = &self.channel {
+        if let LegTransport::Pair(bundle) = &self.channel {
             return bundle.is_readable();
         }
         self.readable || self.tls.as_ref().is_some_and(|tls| tls.holds())
@@ -244,15 +245,15 @@ impl Leg {
 
     /// Reports if a write may succeed.
     pub(crate) fn is_writable(&self) -> bool {
-        if let Channel::Pair(bundle) = &self.channel {
+        if let LegTransport::Pair(bundle) = &self.channel {
             return bundle.is_writable();
         }
         self.writable && self.tls.as_ref().is_none_or(|tls| tls.takes())
     }
 
     /// Starts TLS as the server; `begun` holds bytes that were already received.
-    pub(crate) fn serve_tls(&mut self, server: &TlsServer, begun: &[u8]) -> io::Result<()> {
-        let mut tls = Tls::server(server)?;
+    pub(crate) fn serve_tls(&mut self, server: &TlsServerSettings, begun: &[u8]) -> io::Result<()> {
+        let mut tls = TlsState::server(server)?;
         if !begun.is_empty() {
             tls.begin_with(begun);
         }
@@ -261,8 +262,8 @@ impl Leg {
     }
 
     /// Starts TLS as a client of this host.
-    pub(crate) fn ask_tls(&mut self, client: &TlsClient, host: &str) -> io::Result<()> {
-        self.tls = Some(Box::new(Tls::client(client, host)?));
+    pub(crate) fn ask_tls(&mut self, client: &TlsClientSettings, host: &str) -> io::Result<()> {
+        self.tls = Some(Box::new(TlsState::client(client, host)?));
         Ok(())
     }
 
@@ -293,31 +294,31 @@ impl Leg {
         };
         let mut broken = false;
         let done = match tls.has_begun() {
-            true => tls.begin().map(|()| (Received::Bytes(0), 0)),
+            true => tls.begin().map(|()| (LegRead::Bytes(0), 0)),
             false => tls.receive(into, |free| {
                 let received = self.receive_raw(free);
                 broken = received.is_err();
                 let n = match &received {
-                    Ok(Received::Bytes(n)) => *n,
+                    Ok(LegRead::Bytes(n)) => *n,
                     _ => 0,
                 };
                 Ok((received?, n))
             }),
         };
         let is_handshaking = tls.is_handshaking();
-        if matches!(done, Ok((Received::End, _))) {
+        if matches!(done, Ok((LegRead::End, _))) {
             tls.hung_up();
         }
         self.tls = Some(tls);
         match done {
-            Ok((Received::Nothing, _)) => Ok(None),
+            Ok((LegRead::Nothing, _)) => Ok(None),
             // If no close_notify has come before, the next read reports a truncated stream.
-            Ok((Received::End, _)) => match is_handshaking {
+            Ok((LegRead::End, _)) => match is_handshaking {
                 true => Err(io::ErrorKind::UnexpectedEof.into()),
                 false => Ok(Some(0)),
             },
             // Handshake messages, tickets and other replies are sent at once.
-            Ok((Received::Bytes(_), there)) => self.flush().map(|_| Some(there)),
+            Ok((LegRead::Bytes(_), there)) => self.flush().map(|_| Some(there)),
             Err(e) if broken => Err(e),
             Err(e) => Err(self.alert(e)),
         }
@@ -334,8 +335,8 @@ impl Leg {
     }
 
     /// Reads available bytes into the buffer, decrypted if the leg has TLS.
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Received> {
-        if let Channel::Pair(bundle) = &mut self.channel {
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<LegRead> {
+        if let LegTransport::Pair(bundle) = &mut self.channel {
             return Ok(bundle.receive(into));
         }
         loop {
@@ -343,25 +344,25 @@ impl Leg {
                 return self.receive_raw(into);
             };
             match tls.read(into) {
-                Ok(DecryptedRead::Bytes(n)) => return Ok(Received::Bytes(n)),
-                Ok(DecryptedRead::End) => return Ok(Received::End),
+                Ok(DecryptedRead::Bytes(n)) => return Ok(LegRead::Bytes(n)),
+                Ok(DecryptedRead::End) => return Ok(LegRead::End),
                 Ok(DecryptedRead::Empty) => match self.receive_cipher(into)? {
-                    None => return Ok(Received::Nothing),
+                    None => return Ok(LegRead::Nothing),
                     // A record without payload, such as a session ticket or a key update.
                     Some(0) => {}
-                    Some(n) => return Ok(Received::Bytes(n)),
+                    Some(n) => return Ok(LegRead::Bytes(n)),
                 },
                 Err(e) => return Err(self.alert(e)),
             }
         }
     }
 
-    fn receive_raw(&mut self, into: &mut [u8]) -> io::Result<Received> {
+    fn receive_raw(&mut self, into: &mut [u8]) -> io::Result<LegRead> {
         if !self.readable {
-            return Ok(Received::Nothing);
+            return Ok(LegRead::Nothing);
         }
         let read = retry(|| match &self.channel {
-            Channel::Socket { fd, .. } => {
+            LegTransport::Socket { fd, .. } => {
                 recv(fd, &mut *into, RecvFlags::DONTWAIT).map(|(read, _)| read)
             }
             _ => rustix::io::read(self.input()?, &mut *into),
@@ -369,14 +370,14 @@ impl Leg {
         match read {
             Ok(0) => self.end(),
             Ok(n) => {
-                if n < into.len() && self.short_read == ShortRead::Empty {
+                if n < into.len() && self.short_read == ShortReadMeaning::Empty {
                     self.readable = false;
                 }
-                Ok(Received::Bytes(n))
+                Ok(LegRead::Bytes(n))
             }
             Err(Errno::AGAIN) => {
                 self.readable = false;
-                Ok(Received::Nothing)
+                Ok(LegRead::Nothing)
             }
             Err(e) => Err(e.into()),
         }
@@ -384,30 +385,30 @@ impl Leg {
 
     /// Result of a read of 0 bytes: end of stream, or the error of a broken connection, which an
     /// earlier call may have consumed.
-    fn end(&self) -> io::Result<Received> {
+    fn end(&self) -> io::Result<LegRead> {
         match &self.failed {
-            None => Ok(Received::End),
+            None => Ok(LegRead::End),
             Some(why) => Err(why.kind().into()),
         }
     }
 
     /// Splices at most `most` bytes from the socket into an empty pipe.
-    pub(crate) fn splice_in(&mut self, pipe: &Pipe, most: usize) -> io::Result<Received> {
+    pub(crate) fn splice_in(&mut self, pipe: &Pipe, most: usize) -> io::Result<LegRead> {
         if !self.readable {
-            return Ok(Received::Nothing);
+            return Ok(LegRead::Nothing);
         }
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         match retry(|| splice(self.input()?, None, pipe.writer(), None, most, flags)) {
             Ok(0) => self.end(),
-            Ok(n) => Ok(Received::Bytes(n)),
+            Ok(n) => Ok(LegRead::Bytes(n)),
             // The pipe is empty, so that EAGAIN can only mean that the socket has no data.
             Err(Errno::AGAIN) => {
                 self.readable = false;
-                Ok(Received::Nothing)
+                Ok(LegRead::Nothing)
             }
             Err(Errno::INVAL) => {
-                self.transfer = Transfer::Copy;
-                Ok(Received::Bytes(0))
+                self.transfer = TransferMethod::Copy;
+                Ok(LegRead::Bytes(0))
             }
             Err(e) => Err(e.into()),
         }
@@ -416,7 +417,7 @@ impl Leg {
     /// Writes bytes and returns how many were accepted: fewer than given only if the kernel's
     /// buffer is full. `more` announces that further bytes follow at once.
     pub(crate) fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
-        if let Channel::Pair(bundle) = &mut self.channel {
+        if let LegTransport::Pair(bundle) = &mut self.channel {
             return Ok(bundle.send(bytes));
         }
         if self.tls.is_some() && !self.is_writable() {
@@ -442,7 +443,7 @@ impl Leg {
         while self.writable && sent < bytes.len() {
             let rest = bytes.get(sent..).unwrap_or_default();
             let wrote = retry(|| match &self.channel {
-                Channel::Socket { fd, .. } => send(fd, rest, flags),
+                LegTransport::Socket { fd, .. } => send(fd, rest, flags),
                 _ => rustix::io::write(self.output()?, rest),
             });
             match wrote {
@@ -479,7 +480,7 @@ impl Leg {
                 Ok(n) => sent += n,
                 Err(Errno::AGAIN) => self.writable = false,
                 Err(Errno::INVAL) => {
-                    self.transfer = Transfer::Copy;
+                    self.transfer = TransferMethod::Copy;
                     break;
                 }
                 Err(e) => return Err(e.into()),
@@ -490,7 +491,7 @@ impl Leg {
 
     /// Sends the partial segment or TLS record that was held back for more data.
     pub(crate) fn push(&mut self) -> io::Result<()> {
-        if let Channel::Pair(bundle) = &mut self.channel {
+        if let LegTransport::Pair(bundle) = &mut self.channel {
             bundle.flush();
         }
         if let Some(mut tls) = self.tls.take() {
@@ -518,16 +519,16 @@ impl Leg {
             }
         }
         match &mut self.channel {
-            Channel::Socket { fd, .. } => shutdown(&*fd, Shutdown::Write)?,
-            Channel::Streams { output, .. } => drop(output.take()),
-            Channel::Pair(bundle) => return Ok(bundle.finish()),
+            LegTransport::Socket { fd, .. } => shutdown(&*fd, Shutdown::Write)?,
+            LegTransport::Streams { output, .. } => drop(output.take()),
+            LegTransport::Pair(bundle) => return Ok(bundle.finish()),
         }
         Ok(true)
     }
 
     /// Returns the TLS version, or a summary of the stripes, for the log.
     pub(crate) fn tls(&self) -> Option<String> {
-        if let Channel::Pair(bundle) = &self.channel {
+        if let LegTransport::Pair(bundle) = &self.channel {
             return Some(bundle.shown());
         }
         self.tls.as_ref().map(|tls| tls.shown())
@@ -546,7 +547,7 @@ impl Leg {
     /// Prepares an orderly close after both directions have ended: the kernel still sends its
     /// buffer after the leg is dropped. Without this call, dropping a leg resets the connection.
     pub(crate) fn close_orderly(&mut self) {
-        if let Channel::Pair(bundle) = &mut self.channel {
+        if let LegTransport::Pair(bundle) = &mut self.channel {
             bundle.close();
             return;
         }

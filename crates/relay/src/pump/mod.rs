@@ -19,8 +19,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 pub(crate) use bucket::TokenBucket;
-pub(crate) use leg::{Leg, Received};
-pub(crate) use pages::Pages;
+pub(crate) use leg::{Leg, LegRead};
+pub(crate) use pages::PageBuffer;
 pub(crate) use pipes::PipePool;
 
 use pipes::Pipe;
@@ -40,16 +40,16 @@ const WORTH_A_PIPE: usize = 16 << 10;
 /// Resources that the connections of a worker share.
 #[derive(Debug)]
 pub(crate) struct WorkerResources {
-    pub(crate) scratch: Pages,
+    pub(crate) scratch: PageBuffer,
     pub(crate) pipes: PipePool,
     pub(crate) now: Instant,
 }
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Flow {
+pub(crate) struct RelayFlow {
     held: HeldBytes,
-    at: At,
+    at: FlowState,
     /// Bytes that were written to the sink.
     bytes: u64,
     ended: Option<Instant>,
@@ -75,7 +75,7 @@ enum HeldBytes {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum At {
+enum FlowState {
     #[default]
     Open,
     /// The source has ended; held bytes are still to be written.
@@ -94,9 +94,9 @@ pub(crate) struct FlowLimits<'a> {
 
 /// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TurnResult {
+pub(crate) enum FlowTurnResult {
     /// The flow is blocked until the next event.
-    Still,
+    Blocked,
     /// The turn has used its share, and more data may be available.
     More,
 }
@@ -108,7 +108,7 @@ pub(crate) enum BrokenLeg {
     Sink(io::Error),
 }
 
-impl Flow {
+impl RelayFlow {
     pub(crate) fn new(rate: Option<u64>, now: Instant) -> Self {
         Self {
             bucket: rate.map(|rate| Box::new(TokenBucket::new(rate, now))),
@@ -138,11 +138,11 @@ impl Flow {
 
     /// Reports if the end of the stream was passed on.
     pub(crate) fn is_finished(&self) -> bool {
-        self.at == At::Finished
+        self.at == FlowState::Finished
     }
 
     fn end(&mut self, now: Instant) {
-        self.at = At::Ending;
+        self.at = FlowState::Ending;
         self.ended = Some(now);
     }
 
@@ -153,21 +153,21 @@ impl Flow {
         sink: &mut Leg,
         rules: &FlowLimits<'_>,
         means: &mut WorkerResources,
-    ) -> Result<TurnResult, BrokenLeg> {
+    ) -> Result<FlowTurnResult, BrokenLeg> {
         let before = self.bytes;
         for _ in 0..ROUNDS {
             if !self.drain(sink, means).map_err(BrokenLeg::Sink)? {
-                return Ok(TurnResult::Still);
+                return Ok(FlowTurnResult::Blocked);
             }
             match self.at {
-                At::Finished => return Ok(TurnResult::Still),
-                At::Ending => {
+                FlowState::Finished => return Ok(FlowTurnResult::Blocked),
+                FlowState::Ending => {
                     if sink.finish().map_err(BrokenLeg::Sink)? {
-                        self.at = At::Finished;
+                        self.at = FlowState::Finished;
                     }
-                    return Ok(TurnResult::Still);
+                    return Ok(FlowTurnResult::Blocked);
                 }
-                At::Open => {}
+                FlowState::Open => {}
             }
             // If the bytes just read cannot be written, the rest is left in the kernel's receive
             // buffer.
@@ -185,15 +185,15 @@ impl Flow {
             }
             if self.bytes - before >= TURN as u64 {
                 sink.push().map_err(BrokenLeg::Sink)?;
-                return Ok(TurnResult::More);
+                return Ok(FlowTurnResult::More);
             }
         }
         sink.push().map_err(BrokenLeg::Sink)?;
         let more = self.paused.is_none() && source.is_readable() && sink.is_writable();
-        Ok(if more && self.at == At::Open {
-            TurnResult::More
+        Ok(if more && self.at == FlowState::Open {
+            FlowTurnResult::More
         } else {
-            TurnResult::Still
+            FlowTurnResult::Blocked
         })
     }
 
@@ -259,28 +259,28 @@ impl Flow {
             && let Some(pipe) = means.pipes.take()
         {
             let moved = source.splice_in(&pipe, most).map_err(BrokenLeg::Source)?;
-            if let Received::Bytes(n @ 1..) = moved {
+            if let LegRead::Bytes(n @ 1..) = moved {
                 self.bulk = n >= WORTH_A_PIPE;
                 self.held = HeldBytes::Pipe(pipe, n);
                 return Ok(Some(n));
             }
             means.pipes.give_back(pipe);
-            if moved == Received::End {
+            if moved == LegRead::End {
                 self.end(means.now);
             }
-            return Ok((moved != Received::Nothing).then_some(0));
+            return Ok((moved != LegRead::Nothing).then_some(0));
         }
         let most = most.min(means.scratch.len());
         let Some(into) = means.scratch.get_mut(..most) else {
             return Ok(None);
         };
         match source.receive(into).map_err(BrokenLeg::Source)? {
-            Received::Nothing => Ok(None),
-            Received::End => {
+            LegRead::Nothing => Ok(None),
+            LegRead::End => {
                 self.end(means.now);
                 Ok(Some(0))
             }
-            Received::Bytes(n) => {
+            LegRead::Bytes(n) => {
                 self.bulk = n >= WORTH_A_PIPE;
                 let bytes = into.get(..n).unwrap_or_default();
                 let sent = sink.send(bytes, n == most && most < SMALL);

@@ -11,13 +11,13 @@ const PAGE: usize = 4096;
 
 /// Page-aligned memory.
 #[derive(Debug, Default)]
-pub(crate) struct Pages {
+pub(crate) struct PageBuffer {
     memory: Box<[u8]>,
     begin: usize,
     len: usize,
 }
 
-impl Pages {
+impl PageBuffer {
     pub(crate) fn new(len: usize) -> Self {
         let memory: Box<[u8]> = vec![0; len + PAGE].into();
         let begin = memory.as_ptr().align_offset(PAGE).min(PAGE);
@@ -25,7 +25,7 @@ impl Pages {
     }
 }
 
-impl Deref for Pages {
+impl Deref for PageBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -34,7 +34,7 @@ impl Deref for Pages {
     }
 }
 
-impl DerefMut for Pages {
+impl DerefMut for PageBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let end = self.begin + self.len;
         self.memory.get_mut(self.begin..end).unwrap_or_default()
@@ -42,21 +42,21 @@ impl DerefMut for Pages {
 }
 
 /// Memory of one thread, allocated at its first use.
-pub(crate) type LazyPages = RefCell<Pages>;
+pub(crate) type LazyPageBuffer = RefCell<PageBuffer>;
 
 /// Lends `len` bytes of the thread's memory. A nested call gets a new allocation.
-pub(crate) fn lend<T>(shared: &LazyPages, len: usize, with: impl FnOnce(&mut [u8]) -> T) -> T {
+pub(crate) fn lend<T>(shared: &LazyPageBuffer, len: usize, with: impl FnOnce(&mut [u8]) -> T) -> T {
     let mut own;
     let mut lent = shared.try_borrow_mut();
     let pages = match &mut lent {
         Ok(pages) => &mut **pages,
         Err(_) => {
-            own = Pages::default();
+            own = PageBuffer::default();
             &mut own
         }
     };
     if pages.len < len {
-        *pages = Pages::new(len);
+        *pages = PageBuffer::new(len);
     }
     with(pages)
 }
@@ -68,10 +68,10 @@ mod tests {
     #[test]
     fn it_begins_at_a_page_and_is_as_long_as_was_asked() {
         for len in [1, 4095, 4096, 300_000] {
-            let pages = Pages::new(len);
+            let pages = PageBuffer::new(len);
             assert_eq!((pages.len(), pages.as_ptr().addr() % PAGE), (len, 0));
         }
-        let shared = LazyPages::default();
+        let shared = LazyPageBuffer::default();
         lend(&shared, 10, |one| {
             one.fill(1);
             lend(&shared, 20, |other| other.fill(2));

@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use mio::Registry;
 use mio::event::Event;
 use pair::{
-    AbortReason, Frame, Parser, SessionConfig, StripeController, StripeId, StripedConnection, TOKEN,
+    AbortReason, FrameDecoder, SessionConfig, StripeController, StripeFrame, StripeId,
+    StripedConnection, TOKEN,
 };
 use socket2::SockRef;
-use sys::Tuning;
+use sys::SocketTuning;
 
-use super::leg::{Leg, Received};
-use super::{TurnResult, WorkerResources};
+use super::leg::{Leg, LegRead};
+use super::{FlowTurnResult, WorkerResources};
 use crate::peer::PeerConfig;
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::strategy::{self, LearnedStripeCount};
@@ -87,7 +88,7 @@ struct StripeOpener {
 struct Stripe {
     id: StripeId,
     leg: Leg,
-    parser: Parser,
+    parser: FrameDecoder,
     /// The TLS handshake is complete.
     open: bool,
     /// Bytes have been received on this stripe.
@@ -109,17 +110,17 @@ pub(crate) struct StripeContext<'a> {
     /// Starts to connect to an address, optionally by one of several uplinks.
     connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
     timeout: Duration,
-    tuning: &'a Tuning,
+    tuning: &'a SocketTuning,
 }
 
 impl<'a> StripeContext<'a> {
-    /// Collects the event loop with the token of the first stripe, the way to connect to an address,
-    /// and the time for a handshake with the options of the sockets.
+    /// Collects the event loop with the token of the first stripe, the way to connect to an
+    /// address, and the time for a handshake with the options of the sockets.
     pub(crate) fn new(
         (registry, token): (&'a Registry, usize),
         means: &'a mut WorkerResources,
         connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
-        (timeout, tuning): (Duration, &'a Tuning),
+        (timeout, tuning): (Duration, &'a SocketTuning),
     ) -> Self {
         Self {
             registry,
@@ -195,7 +196,7 @@ impl StripeSet {
         &mut self,
         mut leg: Leg,
         open: bool,
-        begun: Parser,
+        begun: FrameDecoder,
         guest: Option<ConnectionPermit>,
         (registry, token): (&Registry, usize),
     ) -> io::Result<()> {
@@ -231,7 +232,7 @@ impl StripeSet {
     }
 
     /// Reads frames, opens and closes stripes, and sends pending frames.
-    pub(crate) fn turn(&mut self, around: &mut StripeContext<'_>) -> io::Result<TurnResult> {
+    pub(crate) fn turn(&mut self, around: &mut StripeContext<'_>) -> io::Result<FlowTurnResult> {
         self.now = around.means.now;
         self.timeout = around.timeout;
         let mut left = TURN;
@@ -272,8 +273,8 @@ impl StripeSet {
         let mut members = self.members.iter().flatten();
         Ok(
             match members.any(|member| member.open && member.leg.is_readable()) {
-                true => TurnResult::More,
-                false => TurnResult::Still,
+                true => FlowTurnResult::More,
+                false => FlowTurnResult::Blocked,
             },
         )
     }
@@ -389,11 +390,11 @@ impl StripeSet {
     }
 
     /// Reads received bytes in order.
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Received {
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> LegRead {
         match self.session.read(into, self.now) {
-            0 if self.session.is_ended() => Received::End,
-            0 => Received::Nothing,
-            n => Received::Bytes(n),
+            0 if self.session.is_ended() => LegRead::End,
+            0 => LegRead::Nothing,
+            n => LegRead::Bytes(n),
         }
     }
 
@@ -430,7 +431,7 @@ impl StripeSet {
     /// Aborts the session, and tells the peer relay why.
     pub(crate) fn abort(&mut self, why: AbortReason) {
         if !self.session.is_over() && self.session.aborted().is_none() {
-            self.part(&Frame::Abort(why).encode());
+            self.part(&StripeFrame::Abort(why).encode());
         }
     }
 

@@ -16,8 +16,8 @@ use rustls::server::UnbufferedServerConnection;
 
 use engine::{RecordPayload, TlsEngine, TlsStep, wrong};
 
-use super::pages::{LazyPages, lend};
-use crate::tls::{TlsClient, TlsServer, has_name};
+use super::pages::{LazyPageBuffer, lend};
+use crate::tls::{TlsClientSettings, TlsServerSettings, has_name};
 
 /// Maximum plaintext of one record in bytes (RFC 8446 section 5.1).
 pub(super) const RECORD: usize = 16 << 10;
@@ -29,13 +29,13 @@ const CIPHER: usize = 256 << 10;
 const SEALED: usize = 256 << 10;
 
 thread_local! {
-    static CIPHERS: LazyPages = LazyPages::default();
-    static SEALEDS: LazyPages = LazyPages::default();
+    static CIPHERS: LazyPageBuffer = LazyPageBuffer::default();
+    static SEALEDS: LazyPageBuffer = LazyPageBuffer::default();
 }
 
 /// TLS state of a leg.
 #[derive(Debug)]
-pub(super) struct Tls {
+pub(super) struct TlsState {
     engine: TlsEngine,
     /// Received bytes that are not decrypted: a partial record.
     part: Vec<u8>,
@@ -52,7 +52,7 @@ pub(super) struct Tls {
     /// Number of bytes of `sealed` that were sent.
     sent: usize,
     /// End of the incoming stream: by close_notify, or without it.
-    end: Option<CloseNotify>,
+    end: Option<CloseNotifyState>,
     /// Names of which the peer's certificate must contain one.
     names: Arc<[ServerName<'static>]>,
     checked: bool,
@@ -60,9 +60,9 @@ pub(super) struct Tls {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CloseNotify {
-    Said,
-    Unsaid,
+enum CloseNotifyState {
+    Sent,
+    NotSent,
 }
 
 /// Result of a read of decrypted bytes.
@@ -74,14 +74,14 @@ pub(super) enum DecryptedRead {
     Empty,
 }
 
-impl Tls {
-    pub(super) fn server(server: &TlsServer) -> io::Result<Self> {
+impl TlsState {
+    pub(super) fn server(server: &TlsServerSettings) -> io::Result<Self> {
         let (config, names) = server.settings();
         let engine = UnbufferedServerConnection::new(config).map_err(wrong)?;
         Self::new(TlsEngine::Server(Box::new(engine)), names)
     }
 
-    pub(super) fn client(client: &TlsClient, host: &str) -> io::Result<Self> {
+    pub(super) fn client(client: &TlsClientSettings, host: &str) -> io::Result<Self> {
         let name = client.name_for(host).map_err(io::Error::other)?;
         let engine = UnbufferedClientConnection::new(client.config(), name).map_err(wrong)?;
         Self::new(TlsEngine::Client(Box::new(engine)), Arc::new([]))
@@ -145,8 +145,8 @@ impl Tls {
         }
         match self.end {
             None => Ok(DecryptedRead::Empty),
-            Some(CloseNotify::Said) => Ok(DecryptedRead::End),
-            Some(CloseNotify::Unsaid) => {
+            Some(CloseNotifyState::Sent) => Ok(DecryptedRead::End),
+            Some(CloseNotifyState::NotSent) => {
                 let why =
                     "the TLS connection ended without close_notify; the data may be truncated";
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
@@ -220,9 +220,9 @@ impl Tls {
             let (gone, step) = self.engine.step(rest, &mut self.sealed, &mut take);
             at += gone;
             match step {
-                Ok(TlsStep::On) => {}
-                Ok(TlsStep::Ended) => self.end = Some(CloseNotify::Said),
-                Ok(TlsStep::Still) => break,
+                Ok(TlsStep::Continue) => {}
+                Ok(TlsStep::Ended) => self.end = Some(CloseNotifyState::Sent),
+                Ok(TlsStep::Blocked) => break,
                 Err(e) => {
                     // Let the library queue the alert for the peer.
                     let rest = cipher.get_mut(at..).unwrap_or_default();
@@ -261,7 +261,7 @@ impl Tls {
 
     /// Records that the peer has closed its socket.
     pub(super) fn hung_up(&mut self) {
-        self.end.get_or_insert(CloseNotify::Unsaid);
+        self.end.get_or_insert(CloseNotifyState::NotSent);
     }
 
     /// Takes all of the bytes for sending. Unless `more` follow at once, they are sealed and passed

@@ -16,13 +16,13 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use slab::Slab;
 
 use super::connection_limiter::ConnectionLimiter;
-use super::listener::{Inherited, Listener, ListeningSocket, listen};
+use super::listener::{InheritedListeners, ListeningSocket, RelayListener, listen};
 use super::running::{ListenAddresses, RunningRelay};
 use super::{RunningRelays, StartError, WorkerThreads, health};
 use crate::network::is_allowed;
 use crate::settings::RelaySettings;
 use crate::worker::connection::ClientAddress;
-use crate::worker::inbox::{Accepted, Inbox, WorkerMessage};
+use crate::worker::inbox::{AcceptedConnection, WorkerInbox, WorkerMessage};
 
 const WAKE: Token = Token(usize::MAX);
 /// Connections accepted at one listener before the next one gets its turn.
@@ -74,7 +74,7 @@ pub(super) struct Acceptor {
     orders: Arc<AcceptorHandle>,
     crew: WorkerThreads,
     crowds: Vec<ConnectionLimiter>,
-    pub(super) listeners: Slab<Listener>,
+    pub(super) listeners: Slab<RelayListener>,
     pub(super) listening: ListenAddresses,
     pub(super) roll: RunningRelays,
     /// Limits the log of rejected clients to one line per second.
@@ -91,8 +91,8 @@ impl Acceptor {
     /// Opens the sockets of all relays, or uses inherited ones where they match.
     pub(super) fn open(
         relays: Vec<RelaySettings>,
-        workers: Vec<Arc<Inbox>>,
-        inherited: &mut Inherited,
+        workers: Vec<Arc<WorkerInbox>>,
+        inherited: &mut InheritedListeners,
     ) -> Result<(Self, Arc<AcceptorHandle>, RunningRelays), StartError> {
         let poll = Poll::new()?;
         let orders = Arc::new(AcceptorHandle {
@@ -116,7 +116,7 @@ impl Acceptor {
         for relay in relays {
             let running = Arc::new(RunningRelay::new(relay, door.listening.clone()));
             for socket in listen(&running, inherited)? {
-                door.add(Listener::new(socket, &running))?;
+                door.add(RelayListener::new(socket, &running))?;
             }
             door.share_crowd(&running);
         }
@@ -126,7 +126,7 @@ impl Acceptor {
     }
 
     /// Registers a listener for events, and returns its slot.
-    pub(super) fn add(&mut self, mut listener: Listener) -> io::Result<usize> {
+    pub(super) fn add(&mut self, mut listener: RelayListener) -> io::Result<usize> {
         let slot = self.listeners.vacant_key();
         let all = self.listeners.iter();
         listener.nth = all.filter(|(_, other)| other.at == listener.at).count() as u32;
@@ -136,7 +136,7 @@ impl Acceptor {
 
     /// Makes all listeners of a relay share one connection limit.
     pub(super) fn share_crowd(&mut self, running: &Arc<RunningRelay>) {
-        let own = |listener: &&mut Listener| Arc::ptr_eq(&listener.running, running);
+        let own = |listener: &&mut RelayListener| Arc::ptr_eq(&listener.running, running);
         let mut all = self.listeners.iter_mut().map(|(_, l)| l).filter(own);
         if let Some(first) = all.next() {
             let crowd = first.crowd.clone();
@@ -204,7 +204,7 @@ impl Acceptor {
     /// Copies the listening sockets, in the kernel's order of those that share an address.
     pub(super) fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
         let now = Instant::now();
-        let mut all: Vec<&Listener> = self.listeners.iter().map(|(_, l)| l).collect();
+        let mut all: Vec<&RelayListener> = self.listeners.iter().map(|(_, l)| l).collect();
         all.sort_by_key(|listener| listener.nth);
         let copies = all.into_iter().map(|listener| {
             Ok(ListeningSocket {
@@ -333,7 +333,7 @@ impl Acceptor {
         };
         let place = crowd.enter(
             None,
-            &crate::settings::Limits {
+            &crate::settings::RelayLimits {
                 connections: usize::MAX,
                 ..relay.limits
             },
@@ -342,7 +342,7 @@ impl Acceptor {
             return;
         };
         listener.running.figures.accepted();
-        let arrival = Accepted {
+        let arrival = AcceptedConnection {
             relay: Arc::clone(&listener.running),
             client: from.map_or(ClientAddress::Unix, ClientAddress::Tcp),
             input: socket,
@@ -350,7 +350,7 @@ impl Acceptor {
             guest: guest.with(place),
         };
         if let Some(inbox) = self.crew.0.get(nth) {
-            inbox.put(WorkerMessage::Arrived(Box::new(arrival)));
+            inbox.put(WorkerMessage::Accepted(Box::new(arrival)));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::settings::Limits;
+use crate::settings::RelayLimits;
 
 /// Counter of the current connections.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ impl ConnectionLimiter {
     pub(crate) fn enter(
         &self,
         from: Option<IpAddr>,
-        limits: &Limits,
+        limits: &RelayLimits,
     ) -> Result<ConnectionPermit, &'static str> {
         let source = from.map(|ip| limits.source_block.of(ip));
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,10 +90,10 @@ mod tests {
     #[test]
     fn limits_hold_until_somebody_goes() {
         let crowd = ConnectionLimiter::default();
-        let limits = Limits {
+        let limits = RelayLimits {
             connections: 3,
             per_source: 2,
-            ..Limits::default()
+            ..RelayLimits::default()
         };
         let enter = |ip: &str| crowd.enter(Some(ip.parse().unwrap()), &limits);
         let first = enter("2001:db8::1").unwrap();

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
-use sys::Tuning;
+use sys::SocketTuning;
 
 use super::running::RunningRelay;
-use crate::address::{Endpoint, Host, Target};
+use crate::address::{Endpoint, HostSpec, TargetSpec};
 
 /// Time for which a target that failed is tried last.
 const SHUNNED: Duration = Duration::from_secs(10);
@@ -18,13 +18,13 @@ const SHUNNED: Duration = Duration::from_secs(10);
 /// Time of the last failure of each target; cleared when the target answers.
 #[derive(Debug)]
 pub(crate) struct TargetHealth {
-    state: Mutex<State>,
+    state: Mutex<TargetHealthState>,
     /// Interval of active health checks, which run even without clients.
     every: Option<Duration>,
 }
 
 #[derive(Debug)]
-struct State {
+struct TargetHealthState {
     failed: Vec<Option<Instant>>,
     /// Time of the last health check.
     checked: Option<Instant>,
@@ -35,7 +35,7 @@ impl TargetHealth {
         let failed = vec![None; targets];
         let checked = None;
         Self {
-            state: Mutex::new(State { failed, checked }),
+            state: Mutex::new(TargetHealthState { failed, checked }),
             every,
         }
     }
@@ -91,7 +91,7 @@ impl TargetHealth {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, TargetHealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,7 +119,7 @@ pub(super) fn check(running: &Arc<RunningRelay>) {
 }
 
 /// Connects to the target and closes the connection again.
-fn knock(running: &RunningRelay, target: &Target) -> io::Result<()> {
+fn knock(running: &RunningRelay, target: &TargetSpec) -> io::Result<()> {
     let relay = &running.relay;
     let addresses: Vec<SocketAddr> = match &target.place {
         Endpoint::Unix(path) => {
@@ -127,7 +127,7 @@ fn knock(running: &RunningRelay, target: &Target) -> io::Result<()> {
             return socket.connect(&SockAddr::unix(path)?);
         }
         Endpoint::Tcp {
-            host: Host::Name(name),
+            host: HostSpec::Name(name),
             port,
         } => (name.as_str(), *port).to_socket_addrs()?.collect(),
         place => place.addresses().unwrap_or_default(),
@@ -136,7 +136,7 @@ fn knock(running: &RunningRelay, target: &Target) -> io::Result<()> {
     for to in addresses {
         for nth in running.uplinks.order(to.ip(), 0, &|_| 0, Instant::now()) {
             let uplink = running.uplinks.get(nth).cloned().unwrap_or_default();
-            let tuning = Tuning {
+            let tuning = SocketTuning {
                 bind: uplink.bind,
                 interface: uplink.interface,
                 abrupt: false,

@@ -13,21 +13,21 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 use socket2::{SockRef, Socket};
-use sys::Tuning;
+use sys::SocketTuning;
 
 use super::StartError;
 use super::connection_limiter::ConnectionLimiter;
 use super::running::RunningRelay;
-use crate::address::{Endpoint, Host};
+use crate::address::{Endpoint, HostSpec};
 use crate::settings::{RedirectKind, RelaySettings};
 
 /// Backlog of listen(2); net.core.somaxconn limits it.
 const BACKLOG: i32 = 4096;
 
 /// Listening socket of a relay.
-pub(super) struct Listener {
+pub(super) struct RelayListener {
     pub(super) socket: Socket,
-    pub(super) at: ListenAt,
+    pub(super) at: ListenAddress,
     pub(super) running: Arc<RunningRelay>,
     pub(super) crowd: ConnectionLimiter,
     pub(super) ready: bool,
@@ -47,14 +47,14 @@ pub struct ListeningSocket {
 }
 
 /// Listening socket that belongs to no relay yet.
-pub(super) struct OpenedListener {
+pub(super) struct UnassignedListener {
     socket: Socket,
-    at: ListenAt,
+    at: ListenAddress,
     retires: Option<Instant>,
 }
 
-impl OpenedListener {
-    fn new(socket: Socket, at: ListenAt) -> Self {
+impl UnassignedListener {
+    fn new(socket: Socket, at: ListenAddress) -> Self {
         Self {
             socket,
             at,
@@ -65,12 +65,12 @@ impl OpenedListener {
 
 /// Address of a listening socket.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum ListenAt {
+pub(super) enum ListenAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-impl ListenAt {
+impl ListenAddress {
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(*address),
@@ -90,7 +90,7 @@ impl ListenAt {
     }
 }
 
-impl std::fmt::Display for ListenAt {
+impl std::fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
@@ -102,8 +102,8 @@ impl std::fmt::Display for ListenAt {
     }
 }
 
-impl Listener {
-    pub(super) fn new(opened: OpenedListener, running: &Arc<RunningRelay>) -> Self {
+impl RelayListener {
+    pub(super) fn new(opened: UnassignedListener, running: &Arc<RunningRelay>) -> Self {
         Self {
             socket: opened.socket,
             at: opened.at,
@@ -129,7 +129,7 @@ impl Listener {
 
     /// Closes the socket, and removes the path of a UNIX socket.
     pub(super) fn close(self) {
-        if let ListenAt::Unix(path) = &self.at {
+        if let ListenAddress::Unix(path) = &self.at {
             // The path may have been removed already.
             let _ = std::fs::remove_file(path);
         }
@@ -138,16 +138,16 @@ impl Listener {
 
 /// Listening sockets inherited from the process that started this one, or from a predecessor.
 #[derive(Default)]
-pub(super) struct Inherited(Vec<OpenedListener>);
+pub(super) struct InheritedListeners(Vec<UnassignedListener>);
 
-impl Inherited {
+impl InheritedListeners {
     pub(super) fn new(sockets: Vec<ListeningSocket>) -> Result<Self, StartError> {
         let now = Instant::now();
         let named = sockets.into_iter().map(|handed| {
             let wrong = |e: io::Error| StartError(format!("cannot use an inherited socket: {e}"));
             match rustix::net::sockopt::socket_acceptconn(&handed.socket) {
-                Ok(true) => Ok(OpenedListener {
-                    at: ListenAt::of(&handed.socket).map_err(wrong)?,
+                Ok(true) => Ok(UnassignedListener {
+                    at: ListenAddress::of(&handed.socket).map_err(wrong)?,
                     socket: handed.socket.into(),
                     retires: handed.retires_in.map(|left| now + left),
                 }),
@@ -158,12 +158,12 @@ impl Inherited {
     }
 
     /// Returns the address of a socket that no relay has taken.
-    pub(super) fn left(&self) -> Option<&ListenAt> {
+    pub(super) fn left(&self) -> Option<&ListenAddress> {
         self.0.first().map(|opened| &opened.at)
     }
 
     /// Takes the sockets at these addresses.
-    fn take(&mut self, places: &[ListenAt]) -> Vec<OpenedListener> {
+    fn take(&mut self, places: &[ListenAddress]) -> Vec<UnassignedListener> {
         let all = std::mem::take(&mut self.0).into_iter();
         let (taken, left) = all.partition(|opened| places.contains(&opened.at));
         self.0 = left;
@@ -172,8 +172,8 @@ impl Inherited {
 }
 
 /// Returns the socket options of a listener, which accepted sockets inherit.
-pub(super) fn tuning(relay: &RelaySettings) -> Tuning {
-    Tuning {
+pub(super) fn tuning(relay: &RelaySettings) -> SocketTuning {
+    SocketTuning {
         buffers: match relay.sockopts.no_sizes() {
             true => relay.tuning.buffers,
             false => relay.sockopts.for_all().client,
@@ -189,14 +189,17 @@ pub(super) fn tuning(relay: &RelaySettings) -> Tuning {
 /// Returns the listening sockets of a relay: inherited ones if they match, otherwise new ones.
 pub(super) fn listen(
     running: &RunningRelay,
-    inherited: &mut Inherited,
-) -> Result<Vec<OpenedListener>, StartError> {
+    inherited: &mut InheritedListeners,
+) -> Result<Vec<UnassignedListener>, StartError> {
     let place = &running.relay.entrance.place;
     let wrong = |e: io::Error| StartError(format!("cannot listen on {place}: {e}"));
     sockets(&running.relay, inherited).map_err(wrong)
 }
 
-fn sockets(relay: &RelaySettings, inherited: &mut Inherited) -> io::Result<Vec<OpenedListener>> {
+fn sockets(
+    relay: &RelaySettings,
+    inherited: &mut InheritedListeners,
+) -> io::Result<Vec<UnassignedListener>> {
     let tuning = tuning(relay);
     let (addresses, several) = match &relay.entrance.place {
         Endpoint::Streams => {
@@ -205,16 +208,16 @@ fn sockets(relay: &RelaySettings, inherited: &mut Inherited) -> io::Result<Vec<O
             ));
         }
         Endpoint::Unix(path) => {
-            let at = ListenAt::Unix(path.clone());
+            let at = ListenAddress::Unix(path.clone());
             let taken = inherited.take(std::slice::from_ref(&at)).pop();
             if let Some(taken) = taken {
                 return Ok(vec![taken]);
             }
             let socket = sys::listen_unix(path, BACKLOG)?;
-            return Ok(vec![OpenedListener::new(socket, at)]);
+            return Ok(vec![UnassignedListener::new(socket, at)]);
         }
         Endpoint::Tcp {
-            host: Host::Name(name),
+            host: HostSpec::Name(name),
             port,
         } => {
             let found = (name.as_str(), *port).to_socket_addrs()?;
@@ -222,7 +225,7 @@ fn sockets(relay: &RelaySettings, inherited: &mut Inherited) -> io::Result<Vec<O
         }
         place => (place.addresses().unwrap_or_default(), true),
     };
-    let places: Vec<ListenAt> = addresses.iter().copied().map(ListenAt::Tcp).collect();
+    let places: Vec<ListenAddress> = addresses.iter().copied().map(ListenAddress::Tcp).collect();
     let taken = inherited.take(&places);
     if !taken.is_empty() {
         return taken
@@ -230,7 +233,7 @@ fn sockets(relay: &RelaySettings, inherited: &mut Inherited) -> io::Result<Vec<O
             .map(|opened| adopt(&tuning, opened))
             .collect();
     }
-    let mut sockets: Vec<OpenedListener> = Vec::new();
+    let mut sockets: Vec<UnassignedListener> = Vec::new();
     let mut port = None;
     for mut address in addresses {
         // The kernel chooses the port for the first family; the second one uses the same port.
@@ -240,7 +243,7 @@ fn sockets(relay: &RelaySettings, inherited: &mut Inherited) -> io::Result<Vec<O
         match listen_tcp(&tuning, address, relay.sockopts.share) {
             Ok((socket, at)) => {
                 port = Some(at.port());
-                sockets.push(OpenedListener::new(socket, ListenAt::Tcp(at)));
+                sockets.push(UnassignedListener::new(socket, ListenAddress::Tcp(at)));
             }
             // On a machine without IPv6, the IPv4 socket is enough.
             Err(e) if several && !sockets.is_empty() && is_missing(&e) => {}
@@ -264,14 +267,18 @@ fn in_line(socket: &Socket) {
     let _ = socket.set_out_of_band_inline(true);
 }
 
-fn listen_tcp(tuning: &Tuning, at: SocketAddr, share: bool) -> io::Result<(Socket, SocketAddr)> {
+fn listen_tcp(
+    tuning: &SocketTuning,
+    at: SocketAddr,
+    share: bool,
+) -> io::Result<(Socket, SocketAddr)> {
     let socket = tuning.listener(at, share, BACKLOG)?;
     in_line(&socket);
     let at = socket.local_addr()?.as_socket().unwrap_or(at);
     Ok((socket, at))
 }
 
-fn adopt(tuning: &Tuning, opened: OpenedListener) -> io::Result<OpenedListener> {
+fn adopt(tuning: &SocketTuning, opened: UnassignedListener) -> io::Result<UnassignedListener> {
     if let Some(address) = opened.at.address() {
         tuning.adopt(&opened.socket, address)?;
         in_line(&opened.socket);
@@ -282,10 +289,10 @@ fn adopt(tuning: &Tuning, opened: OpenedListener) -> io::Result<OpenedListener> 
 /// Opens a second socket at the address of a listener, for options that cannot be changed on a
 /// listening socket.
 pub(super) fn beside(
-    old: &Listener,
+    old: &RelayListener,
     at: SocketAddr,
     relay: &RelaySettings,
-) -> io::Result<OpenedListener> {
+) -> io::Result<UnassignedListener> {
     // SO_REUSEPORT must be set on both sockets when the second is bound; afterwards it is cleared
     // again to keep other processes out. Retiring sockets keep it, since the kernel checks all
     // sockets at an address.
@@ -297,5 +304,5 @@ pub(super) fn beside(
     }
     let (socket, at) = opened?;
     socket.set_reuse_port(relay.sockopts.share)?;
-    Ok(OpenedListener::new(socket, ListenAt::Tcp(at)))
+    Ok(UnassignedListener::new(socket, ListenAddress::Tcp(at)))
 }

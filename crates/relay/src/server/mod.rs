@@ -19,11 +19,11 @@ use crate::address::Endpoint;
 use crate::settings::RelaySettings;
 use crate::status::StatusMonitor;
 use crate::worker::connection::ClientAddress;
-use crate::worker::inbox::{Accepted, Inbox, WorkerMessage};
+use crate::worker::inbox::{AcceptedConnection, WorkerInbox, WorkerMessage};
 use crate::worker::resolve::Resolver;
 use acceptor::{Acceptor, AcceptorOrder};
 pub(crate) use health::TargetHealth;
-use listener::Inherited;
+use listener::InheritedListeners;
 pub use listener::ListeningSocket;
 use running::ListenAddresses;
 pub(crate) use running::RunningRelay;
@@ -33,7 +33,7 @@ pub(crate) type RunningRelays = Arc<RwLock<Vec<Arc<RunningRelay>>>>;
 
 /// Running relays and their threads.
 #[derive(Debug)]
-pub struct Relays {
+pub struct RelayServer {
     door: JoinHandle<()>,
     workers: Vec<JoinHandle<()>>,
     handle: RelayControl,
@@ -44,7 +44,7 @@ pub struct Relays {
 #[derive(Clone, Debug)]
 pub struct RelayControl {
     orders: Arc<acceptor::AcceptorHandle>,
-    workers: Vec<Arc<Inbox>>,
+    workers: Vec<Arc<WorkerInbox>>,
     roll: RunningRelays,
 }
 
@@ -75,7 +75,7 @@ impl From<io::Error> for StartError {
     }
 }
 
-impl Relays {
+impl RelayServer {
     /// Starts accepting connections, at inherited sockets where they match, and moves bytes on
     /// `workers` threads.
     ///
@@ -97,7 +97,7 @@ impl Relays {
             }
             InheritedSockets::ByPredecessor(sockets) => (sockets, false),
         };
-        let mut inherited = Inherited::new(sockets)?;
+        let mut inherited = InheritedListeners::new(sockets)?;
         let resolver = Resolver::default();
         let mut inboxes = Vec::new();
         let mut threads = Vec::new();
@@ -218,14 +218,14 @@ pub fn streams(relay: RelaySettings, input: OwnedFd, output: OwnedFd) -> Result<
     let running = Arc::new(RunningRelay::new(relay, ListenAddresses::default()));
     let guest = connection_limiter::ConnectionLimiter::default().enter(None, &limits);
     let guest = guest.map_err(|why| StartError(why.to_owned()))?;
-    let arrival = Accepted {
+    let arrival = AcceptedConnection {
         relay: Arc::clone(&running),
         client: ClientAddress::Streams,
         input,
         output: Some(output),
         guest,
     };
-    inbox.put(WorkerMessage::Arrived(Box::new(arrival)));
+    inbox.put(WorkerMessage::Accepted(Box::new(arrival)));
     inbox.put(WorkerMessage::Drain);
     // A panic of the thread was already reported.
     let _ = thread.join();
@@ -237,4 +237,4 @@ pub fn streams(relay: RelaySettings, input: OwnedFd, output: OwnedFd) -> Result<
 
 /// Worker threads, by their inboxes.
 #[derive(Debug)]
-struct WorkerThreads(Vec<Arc<Inbox>>);
+struct WorkerThreads(Vec<Arc<WorkerInbox>>);

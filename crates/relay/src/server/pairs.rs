@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pair::TOKEN;
 
-use crate::worker::inbox::ConnectionPlace;
+use crate::worker::inbox::ConnectionHandle;
 
 /// Registry of the whole process, so that a reload of relays keeps existing pairs.
 static PAIRS: Mutex<BTreeMap<[u8; TOKEN], PairSlot>> = Mutex::new(BTreeMap::new());
@@ -13,18 +13,18 @@ static PAIRS: Mutex<BTreeMap<[u8; TOKEN], PairSlot>> = Mutex::new(BTreeMap::new(
 /// A pair: its connection, and the key of the peer relay.
 #[derive(Clone, Debug)]
 pub(crate) struct PairSlot {
-    connection: ConnectionPlace,
+    connection: ConnectionHandle,
     /// Key that every stripe must present.
     key: Vec<u8>,
 }
 
 impl PairSlot {
-    pub(crate) fn new(connection: ConnectionPlace, key: Vec<u8>) -> Self {
+    pub(crate) fn new(connection: ConnectionHandle, key: Vec<u8>) -> Self {
         Self { connection, key }
     }
 
     /// The connection that further stripes join.
-    pub(crate) fn connection(&self) -> &ConnectionPlace {
+    pub(crate) fn connection(&self) -> &ConnectionHandle {
         &self.connection
     }
 }

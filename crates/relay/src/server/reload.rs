@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::StartError;
 use super::acceptor::Acceptor;
-use super::listener::{Inherited, ListenAt, Listener, beside, listen, tuning};
+use super::listener::{InheritedListeners, ListenAddress, RelayListener, beside, listen, tuning};
 use super::running::RunningRelay;
 use crate::settings::RelaySettings;
 
@@ -89,7 +89,7 @@ impl Acceptor {
     ) -> Result<SocketChange, StartError> {
         let place = relay.entrance.place.clone();
         let wrong = |e: io::Error| StartError(format!("cannot listen on {place}: {e}"));
-        let there = |(slot, l): (usize, &Listener)| {
+        let there = |(slot, l): (usize, &RelayListener)| {
             (l.running.relay.entrance.place == place && !opened.contains(&slot)).then_some(slot)
         };
         let old: Vec<usize> = self.listeners.iter().filter_map(there).collect();
@@ -97,8 +97,10 @@ impl Acceptor {
         let Some(before) = before else {
             let running = Arc::new(RunningRelay::new(relay, self.listening.clone()));
             let mut added = Vec::new();
-            for socket in listen(&running, &mut Inherited::default())? {
-                let slot = self.add(Listener::new(socket, &running)).map_err(wrong)?;
+            for socket in listen(&running, &mut InheritedListeners::default())? {
+                let slot = self
+                    .add(RelayListener::new(socket, &running))
+                    .map_err(wrong)?;
                 added.push(slot);
                 opened.push(slot);
             }
@@ -138,7 +140,7 @@ impl Acceptor {
                 continue;
             };
             let socket = beside(old, at, &running.relay).map_err(wrong)?;
-            let mut listener = Listener::new(socket, &running);
+            let mut listener = RelayListener::new(socket, &running);
             listener.crowd = old.crowd.clone();
             let slot = self.add(listener).map_err(wrong)?;
             added.push(slot);
@@ -174,13 +176,13 @@ impl Acceptor {
     }
 
     /// Returns the listener at this address that is not retiring.
-    fn current(&self, at: &ListenAt) -> Option<&Listener> {
+    fn current(&self, at: &ListenAddress) -> Option<&RelayListener> {
         let mut all = self.listeners.iter().map(|(_, listener)| listener);
         all.find(|listener| listener.at == *at && listener.retires.is_none())
     }
 
     /// Directs new connections to the listener that is not retiring.
-    fn steer(&self, at: &ListenAt) {
+    fn steer(&self, at: &ListenAddress) {
         let Some(current) = self.current(at) else {
             return;
         };
@@ -200,7 +202,8 @@ impl Acceptor {
     /// replaced.
     pub(super) fn close_retired(&mut self) {
         let now = Instant::now();
-        let is_due = |(slot, l): (usize, &Listener)| (l.retires? <= now).then_some((l.nth, slot));
+        let is_due =
+            |(slot, l): (usize, &RelayListener)| (l.retires? <= now).then_some((l.nth, slot));
         let mut due: Vec<(u32, usize)> = self.listeners.iter().filter_map(is_due).collect();
         // Sorted by index: closing a listener moves the last one into its place, and that one stays
         // there.
@@ -253,7 +256,7 @@ impl Acceptor {
     }
 
     /// Returns the slot of the listener that has the last index at this address in the kernel.
-    fn last(&self, at: &ListenAt) -> Option<usize> {
+    fn last(&self, at: &ListenAddress) -> Option<usize> {
         let same = self.listeners.iter().filter(|(_, l)| l.at == *at);
         same.max_by_key(|(_, l)| l.nth).map(|(slot, _)| slot)
     }
@@ -263,12 +266,12 @@ impl Acceptor {
         let closed = || io::Error::from(io::ErrorKind::NotFound);
         let like = self.listeners.get(slot).ok_or_else(closed)?;
         let at = like.at.address().ok_or_else(closed)?;
-        let mut twin = Listener::new(beside(like, at, &like.running.relay)?, &like.running);
+        let mut twin = RelayListener::new(beside(like, at, &like.running.relay)?, &like.running);
         twin.crowd = like.crowd.clone();
         self.add(twin)
     }
 
-    fn take_off(&mut self, slot: usize) -> Listener {
+    fn take_off(&mut self, slot: usize) -> RelayListener {
         let listener = self.listeners.remove(slot);
         listener.unregister(self.poll.registry());
         listener
@@ -279,10 +282,10 @@ impl Acceptor {
 mod tests {
     use std::net::{SocketAddr, TcpStream};
 
-    use sys::Tuning;
+    use sys::SocketTuning;
 
     use super::*;
-    use crate::settings::{ClientProtocols, Limits};
+    use crate::settings::{ClientProtocols, RelayLimits};
     use crate::sockopt::SockOpts;
 
     fn free() -> SocketAddr {
@@ -302,7 +305,7 @@ mod tests {
             targets: vec!["127.0.0.1:9".parse().expect("a target")],
             allow: Vec::new(),
             uplinks: Vec::new(),
-            tuning: Tuning::default(),
+            tuning: SocketTuning::default(),
             sockopts,
             buffer: 65536,
             connect_timeout: brief,
@@ -311,7 +314,7 @@ mod tests {
             half_timeout: brief,
             keep_address: false,
             fastopen: false,
-            limits: Limits::default(),
+            limits: RelayLimits::default(),
             speaks: ClientProtocols::default(),
             permits: Vec::new(),
             tls_client: None,
@@ -335,7 +338,7 @@ mod tests {
 
     /// Asserts that new connections arrive at the one socket that stays.
     fn newcomers_come_to_the_current(door: &Acceptor, at: SocketAddr) {
-        let current = door.current(&ListenAt::Tcp(at)).expect("one stays");
+        let current = door.current(&ListenAddress::Tcp(at)).expect("one stays");
         for _ in 0..16 {
             let client = TcpStream::connect(at).expect("it listens");
             let (_, from) = current.socket.accept().expect("it comes here");
@@ -346,8 +349,12 @@ mod tests {
     #[test]
     fn changes_that_come_faster_than_sockets_retire_leave_none_behind() {
         let at = free();
-        let (mut door, ..) =
-            Acceptor::open(relays(at, 0), Vec::new(), &mut Inherited::default()).expect("it opens");
+        let (mut door, ..) = Acceptor::open(
+            relays(at, 0),
+            Vec::new(),
+            &mut InheritedListeners::default(),
+        )
+        .expect("it opens");
         for nth in 1..40 {
             door.replace(relays(at, nth)).expect("it is replaced");
             if nth % 4 == 0 {
@@ -366,12 +373,17 @@ mod tests {
     #[test]
     fn sockets_that_retire_go_on_doing_so_at_a_successor() {
         let at = free();
-        let (mut door, ..) =
-            Acceptor::open(relays(at, 0), Vec::new(), &mut Inherited::default()).expect("it opens");
+        let (mut door, ..) = Acceptor::open(
+            relays(at, 0),
+            Vec::new(),
+            &mut InheritedListeners::default(),
+        )
+        .expect("it opens");
         for nth in 1..4 {
             door.replace(relays(at, nth)).expect("it is replaced");
         }
-        let mut handed = Inherited::new(door.sockets().expect("descriptors")).expect("sockets");
+        let mut handed =
+            InheritedListeners::new(door.sockets().expect("descriptors")).expect("sockets");
         let (mut next, ..) =
             Acceptor::open(relays(at, 3), Vec::new(), &mut handed).expect("it opens");
         drop(door);

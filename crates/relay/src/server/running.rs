@@ -10,11 +10,11 @@ use super::figures::RelayCounters;
 use super::health::TargetHealth;
 use socket2::Socket;
 
-use crate::address::Target;
+use crate::address::TargetSpec;
 use crate::pump::TokenBucket;
 use crate::settings::RelaySettings;
 use crate::uplinks::Uplinks;
-use crate::worker::connection::EndReason;
+use crate::worker::connection::ConnectionEndReason;
 use crate::worker::dial::DialTarget;
 use sys::is_delivered_here;
 
@@ -22,7 +22,7 @@ use sys::is_delivered_here;
 #[derive(Debug)]
 pub(crate) struct RunningRelay {
     pub(crate) relay: RelaySettings,
-    pub(crate) targets: Vec<Arc<Target>>,
+    pub(crate) targets: Vec<Arc<TargetSpec>>,
     pub(crate) health: Arc<TargetHealth>,
     /// Uplinks by which connections leave.
     pub(crate) uplinks: Arc<Uplinks>,
@@ -162,9 +162,9 @@ impl RunningRelay {
     }
 
     /// Counts the end of a connection, and keeps the reason of a failure.
-    pub(crate) fn count(&self, end: &EndReason) {
+    pub(crate) fn count(&self, end: &ConnectionEndReason) {
         self.figures.ended(end.kind());
-        if !matches!(end, EndReason::Closed(_)) {
+        if !matches!(end, ConnectionEndReason::Closed(_)) {
             *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(end.to_string());
         }
     }

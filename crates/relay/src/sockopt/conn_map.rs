@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::network::Network;
+use crate::network::IpNetwork;
 
 /// Selects the connections that a socket option applies to; an empty map selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,8 +30,8 @@ enum ConnMapFilter {
     /// Exact host name.
     Name(String),
     /// Suffix of host names: `.example.com`, `*.example.com`.
-    Under(String),
-    Net(Network),
+    Subdomains(String),
+    Network(IpNetwork),
 }
 
 /// Protocol names that DeleGate and its users write for a plain relay.
@@ -127,14 +127,14 @@ impl MapPattern {
         let matches = if name == "*" {
             ConnMapFilter::All
         } else if let Ok(network) = name.parse() {
-            ConnMapFilter::Net(network)
+            ConnMapFilter::Network(network)
         } else if under.len() > 1 && under.starts_with('.') {
-            ConnMapFilter::Under(under.to_owned())
+            ConnMapFilter::Subdomains(under.to_owned())
         } else {
             ConnMapFilter::Name(name)
         };
         match &matches {
-            ConnMapFilter::Name(name) | ConnMapFilter::Under(name) if !is_name(name) => {
+            ConnMapFilter::Name(name) | ConnMapFilter::Subdomains(name) if !is_name(name) => {
                 Err(format!(
                     "has '{}' in its map, which is neither a host name nor a network",
                     wire::escape::name(text.as_bytes())
@@ -155,8 +155,8 @@ impl ConnMapFilter {
         match self {
             Self::All => true,
             Self::Name(own) => name.eq_ignore_ascii_case(own),
-            Self::Under(end) => name.to_ascii_lowercase().ends_with(end.as_str()),
-            Self::Net(network) => ip.is_some_and(|ip| network.contains(ip)),
+            Self::Subdomains(end) => name.to_ascii_lowercase().ends_with(end.as_str()),
+            Self::Network(network) => ip.is_some_and(|ip| network.contains(ip)),
         }
     }
 }

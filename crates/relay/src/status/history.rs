@@ -8,9 +8,9 @@ pub const SECONDS: usize = 60;
 
 /// Rates of many counters in the last minute.
 #[derive(Debug)]
-pub(super) struct History<Key>(HashMap<Key, RateTrack>);
+pub(super) struct RateHistory<Key>(HashMap<Key, RateTrack>);
 
-impl<Key> Default for History<Key> {
+impl<Key> Default for RateHistory<Key> {
     fn default() -> Self {
         Self(HashMap::new())
     }
@@ -24,7 +24,7 @@ struct RateTrack {
     seen: bool,
 }
 
-impl<Key: Hash + Eq> History<Key> {
+impl<Key: Hash + Eq> RateHistory<Key> {
     /// Adds the samples of one second. Keys that are not listed are removed.
     pub(super) fn note(&mut self, all: impl IntoIterator<Item = (Key, [u64; 2])>) {
         for track in self.0.values_mut() {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_last_minute_is_known_of_those_who_are_there() {
-        let mut history = History::default();
+        let mut history = RateHistory::default();
         history.note([(1, [100, 0]), (2, [0, 0])]);
         history.note([(1, [150, 7]), (2, [0, 0])]);
         assert_eq!(history.rates(&1), [vec![100, 50], vec![0, 7]]);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn who_is_idle_costs_nothing() {
-        let mut history = History::default();
+        let mut history = RateHistory::default();
         history.note([(1, [9, 9])]);
         for _ in 0..SECONDS {
             history.note([(1, [9, 9])]);

@@ -13,7 +13,7 @@ pub use watch::StatusMonitor;
 
 /// Status of all relays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct StatusReport {
     /// Seconds since monitoring began.
     pub seconds: f64,
     /// Relays in the order of the configuration.

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::history::History;
-use super::{ByteCounters, LISTED, RelayStatus, Status, TargetStatus};
+use super::history::RateHistory;
+use super::{ByteCounters, LISTED, RelayStatus, StatusReport, TargetStatus};
 use crate::server::figures::ConnectionOutcome;
 use crate::server::{RunningRelay, RunningRelays, enrolled};
-use crate::worker::inbox::{Inbox, StatusRequest, WorkerMessage};
+use crate::worker::inbox::{StatusRequest, WorkerInbox, WorkerMessage};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Time limit for the workers' answers; a worker that is too busy is left out.
@@ -19,11 +19,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Handle of the monitoring thread, which ends with the last handle.
 #[derive(Clone, Debug)]
-pub struct StatusMonitor(Arc<WatchState>);
+pub struct StatusMonitor(Arc<MonitorState>);
 
 #[derive(Debug)]
-struct WatchState {
-    workers: Vec<Arc<Inbox>>,
+struct MonitorState {
+    workers: Vec<Arc<WorkerInbox>>,
     roll: RunningRelays,
     since: Instant,
     seen: Mutex<SeenConnection>,
@@ -33,14 +33,14 @@ struct WatchState {
 
 #[derive(Debug, Default)]
 struct SeenConnection {
-    relays: History<String>,
-    connections: History<u64>,
+    relays: RateHistory<String>,
+    connections: RateHistory<u64>,
 }
 
 impl StatusMonitor {
-    pub(crate) fn start(workers: Vec<Arc<Inbox>>, roll: RunningRelays) -> io::Result<Self> {
+    pub(crate) fn start(workers: Vec<Arc<WorkerInbox>>, roll: RunningRelays) -> io::Result<Self> {
         let (ends, ended) = mpsc::channel();
-        let watching = Arc::new(WatchState {
+        let watching = Arc::new(MonitorState {
             workers,
             roll,
             since: Instant::now(),
@@ -61,7 +61,7 @@ impl StatusMonitor {
     }
 
     /// Returns the current status.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> StatusReport {
         let watching = &self.0;
         let moved = watching.moved();
         let seen = watching.lock();
@@ -72,7 +72,7 @@ impl StatusMonitor {
         busiest.truncate(LISTED);
         let order = busiest.clone();
         let asked = Arc::new(busiest.into_iter().collect::<BTreeSet<u64>>());
-        let mut listed = watching.ask(|to| StatusRequest::About(Arc::clone(&asked), to));
+        let mut listed = watching.ask(|to| StatusRequest::Connections(Arc::clone(&asked), to));
         let place = |connection| order.iter().position(|own| *own == connection);
         listed.sort_by_key(|status| place(status.connection));
         let seen = watching.lock();
@@ -80,7 +80,7 @@ impl StatusMonitor {
             status.rates = seen.connections.rates(&status.connection);
         }
         let relays = enrolled(&watching.roll);
-        Status {
+        StatusReport {
             seconds: watching.since.elapsed().as_secs_f64(),
             relays: relays.iter().map(|r| relay_status(r, &seen)).collect(),
             connections: moved.len(),
@@ -89,7 +89,7 @@ impl StatusMonitor {
     }
 }
 
-impl WatchState {
+impl MonitorState {
     fn lock(&self) -> MutexGuard<'_, SeenConnection> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,14 +105,14 @@ impl WatchState {
     }
 
     fn moved(&self) -> Vec<ByteCounters> {
-        self.ask(StatusRequest::Moved)
+        self.ask(StatusRequest::ByteCounters)
     }
 
     /// Asks all workers, and collects their answers.
     fn ask<T>(&self, question: impl Fn(Sender<Vec<T>>) -> StatusRequest) -> Vec<T> {
         let (to, answers) = mpsc::channel();
         for inbox in &self.workers {
-            inbox.put(WorkerMessage::Asked(question(to.clone())));
+            inbox.put(WorkerMessage::StatusRequested(question(to.clone())));
         }
         drop(to);
         let until = Instant::now() + PATIENCE;

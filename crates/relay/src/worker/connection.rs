@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 
 use mio::Registry;
 use mio::event::Event;
-use pair::Parser;
+use pair::FrameDecoder;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
 use super::dial::{DialContext, DialProgress, DialState, DialTarget};
-use super::enter::{self, ClientHandshake, ClientProgress};
-use super::inbox::{Accepted, ConnectionPlace, Inbox};
+use super::enter::{self, ClientHandshake, HandshakeProgress};
+use super::inbox::{AcceptedConnection, ConnectionHandle, WorkerInbox};
 use super::resolve::{ResolveResult, Resolver};
-use crate::address::Target;
+use crate::address::TargetSpec;
 use crate::entry::proxy::{self, ProxyAddresses};
 use crate::pump::stripe_set::MOST_LEGS;
-use crate::pump::{BrokenLeg, Flow, FlowLimits, Leg, TurnResult, WorkerResources};
+use crate::pump::{BrokenLeg, FlowLimits, FlowTurnResult, Leg, RelayFlow, WorkerResources};
 use crate::server::RunningRelay;
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::figures::ConnectionOutcome;
@@ -50,16 +50,16 @@ pub(crate) enum ClientAddress {
 
 /// One relayed connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct RelayedConnection {
     running: Arc<RunningRelay>,
     client: ClientAddress,
     serial: u64,
     near: Leg,
-    stage: Stage,
+    stage: ConnectionStage,
     /// Flow from the client to the server.
-    up: Flow,
+    up: RelayFlow,
     /// Flow from the server to the client.
-    down: Flow,
+    down: RelayFlow,
     /// Addresses of the client and its destination, from its PROXY header.
     ends: Option<ProxyAddresses>,
     /// Payload that was received together with the client's request.
@@ -82,12 +82,12 @@ pub(crate) struct Connection {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum ConnectionStage {
     Enter(Box<ClientHandshake>),
     Dial(Box<DialProgress>),
     Relay {
         far: Leg,
-        target: Arc<Target>,
+        target: Arc<TargetSpec>,
         to: Option<SocketAddr>,
     },
 }
@@ -95,7 +95,7 @@ enum Stage {
 /// Resources of the worker that a connection uses.
 pub(crate) struct ConnectionContext<'a> {
     registry: &'a Registry,
-    inbox: &'a Arc<Inbox>,
+    inbox: &'a Arc<WorkerInbox>,
     resolver: &'a Resolver,
     means: &'a mut WorkerResources,
     slot: usize,
@@ -105,7 +105,7 @@ impl<'a> ConnectionContext<'a> {
     /// Creates the context of the connection in `slot`: the parts of the worker that it uses.
     pub(crate) fn new(
         registry: &'a Registry,
-        inbox: &'a Arc<Inbox>,
+        inbox: &'a Arc<WorkerInbox>,
         resolver: &'a Resolver,
         means: &'a mut WorkerResources,
         slot: usize,
@@ -122,7 +122,7 @@ impl<'a> ConnectionContext<'a> {
 
 /// Reason for the end of a connection.
 #[derive(Debug)]
-pub(crate) enum EndReason {
+pub(crate) enum ConnectionEndReason {
     /// Both directions have ended; the side that ended first.
     Closed(LegSide),
     /// One side reset the connection or failed.
@@ -132,7 +132,7 @@ pub(crate) enum EndReason {
     /// The connection was refused.
     Refused(String),
     /// The connection is a stripe of an existing pair; what was received on it so far.
-    Joins(Box<(PairSlot, Parser)>),
+    Joins(Box<(PairSlot, FrameDecoder)>),
     /// The client took too long before its payload.
     Slow,
     /// Nothing has moved for this time.
@@ -143,7 +143,7 @@ pub(crate) enum EndReason {
     CutOff,
 }
 
-impl EndReason {
+impl ConnectionEndReason {
     /// Returns the kind by which the end is counted.
     pub(crate) fn kind(&self) -> ConnectionOutcome {
         match self {
@@ -167,10 +167,10 @@ pub(crate) enum LegSide {
     Server,
 }
 
-impl Connection {
+impl RelayedConnection {
     /// Takes over an accepted connection.
     pub(crate) fn new(
-        arrival: Accepted,
+        arrival: AcceptedConnection,
         serial: u64,
         around: &ConnectionContext<'_>,
     ) -> io::Result<Self> {
@@ -188,11 +188,11 @@ impl Connection {
             client: arrival.client,
             serial,
             near,
-            stage: Stage::Enter(Box::new(ClientHandshake::new(&arrival.relay, now))),
+            stage: ConnectionStage::Enter(Box::new(ClientHandshake::new(&arrival.relay, now))),
             ends: None,
             rest: Vec::new(),
-            up: Flow::new(rate, now),
-            down: Flow::new(rate, now),
+            up: RelayFlow::new(rate, now),
+            down: RelayFlow::new(rate, now),
             begun: now,
             progress: now,
             moved: 0,
@@ -214,13 +214,13 @@ impl Connection {
     pub(crate) fn told(&mut self, which: usize, event: &Event) {
         match (&mut self.stage, which) {
             (_, NEAR..FAR) => self.near.told(event),
-            (Stage::Relay { far, .. }, FAR) => far.told(event),
+            (ConnectionStage::Relay { far, .. }, FAR) => far.told(event),
             (_, NEAR_LEGS..FAR_LEGS) => {
                 if let Some(bundle) = self.near.bundle() {
                     bundle.told(which - NEAR_LEGS, event);
                 }
             }
-            (Stage::Relay { far, .. }, FAR_LEGS..TOKENS) => {
+            (ConnectionStage::Relay { far, .. }, FAR_LEGS..TOKENS) => {
                 if let Some(bundle) = far.bundle() {
                     bundle.told(which - FAR_LEGS, event);
                 }
@@ -233,7 +233,7 @@ impl Connection {
     /// Handles the answer of the resolver.
     pub(crate) fn resolved(&mut self, answer: &ResolveResult, around: &ConnectionContext<'_>) {
         let source = self.client.ip();
-        if let Stage::Dial(dial) = &mut self.stage {
+        if let ConnectionStage::Dial(dial) = &mut self.stage {
             let way = way(&self.running, source, false, around);
             match answer {
                 Ok(ips) => dial.resolved(&way, ips),
@@ -246,44 +246,55 @@ impl Connection {
     pub(crate) fn turn(
         &mut self,
         around: &mut ConnectionContext<'_>,
-    ) -> Result<TurnResult, EndReason> {
+    ) -> Result<FlowTurnResult, ConnectionEndReason> {
         let more = self.turn_pairs(around);
         let turn = self.go_on(around)?;
         self.flush_pairs();
-        Ok(if more == TurnResult::More { more } else { turn })
+        Ok(if more == FlowTurnResult::More {
+            more
+        } else {
+            turn
+        })
     }
 
-    fn go_on(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, EndReason> {
-        if let Stage::Enter(_) = &self.stage
+    fn go_on(
+        &mut self,
+        around: &mut ConnectionContext<'_>,
+    ) -> Result<FlowTurnResult, ConnectionEndReason> {
+        if let ConnectionStage::Enter(_) = &self.stage
             && !self.enter(around)?
         {
-            return Ok(TurnResult::Still);
+            return Ok(FlowTurnResult::Blocked);
         }
-        while let Stage::Dial(dial) = &mut self.stage {
+        while let ConnectionStage::Dial(dial) = &mut self.stage {
             if let Some(why) = self.near.failure() {
-                return Err(EndReason::Reset(LegSide::Client, why.kind().into()));
+                return Err(ConnectionEndReason::Reset(
+                    LegSide::Client,
+                    why.kind().into(),
+                ));
             }
             let has_data = self.running.relay.fastopen
-                && has_data(&self.near).map_err(|e| EndReason::Reset(LegSide::Client, e))?;
+                && has_data(&self.near)
+                    .map_err(|e| ConnectionEndReason::Reset(LegSide::Client, e))?;
             let way = way(&self.running, self.client.ip(), has_data, around);
             match dial.turn(&way) {
                 DialState::Waiting(until) => {
                     self.wake_by(until);
-                    return Ok(TurnResult::Still);
+                    return Ok(FlowTurnResult::Blocked);
                 }
-                DialState::Ask(name) => {
-                    let place = ConnectionPlace::new(around.inbox, around.slot, self.serial);
+                DialState::ResolveName(name) => {
+                    let place = ConnectionHandle::new(around.inbox, around.slot, self.serial);
                     around.resolver.ask(&name, place);
                 }
                 DialState::Forbidden(why) => {
                     let reply = enter::not_allowed(self.running.relay.speaks.asks);
                     self.refuse(&reply);
-                    return Err(EndReason::Refused(format!("refused: {why}")));
+                    return Err(ConnectionEndReason::Refused(format!("refused: {why}")));
                 }
                 DialState::Failed(why) => {
                     let reply = enter::unreachable(self.running.relay.speaks.asks);
                     self.refuse(&reply);
-                    return Err(EndReason::NoTarget(why));
+                    return Err(ConnectionEndReason::NoTarget(why));
                 }
                 DialState::Connected {
                     socket,
@@ -294,7 +305,7 @@ impl Connection {
                 } => {
                     self.on_its_way = on_its_way;
                     self.connected(socket, &goal, (to, uplink), around)
-                        .map_err(EndReason::Failed)?;
+                        .map_err(ConnectionEndReason::Failed)?;
                 }
             }
         }
@@ -302,8 +313,8 @@ impl Connection {
     }
 
     /// Processes the client's header or request before the payload; true once it is complete.
-    fn enter(&mut self, around: &mut ConnectionContext<'_>) -> Result<bool, EndReason> {
-        let Stage::Enter(entering) = &mut self.stage else {
+    fn enter(&mut self, around: &mut ConnectionContext<'_>) -> Result<bool, ConnectionEndReason> {
+        let ConnectionStage::Enter(entering) = &mut self.stage else {
             return Ok(true);
         };
         let now = around.means.now;
@@ -312,43 +323,47 @@ impl Connection {
         self.ends = entering.ends;
         let deadline = entering.deadline;
         match entered {
-            Ok(ClientProgress::Waiting) if now >= deadline => Err(EndReason::Slow),
-            Ok(ClientProgress::Waiting) => match self.near.failure() {
-                Some(why) => Err(EndReason::Reset(LegSide::Client, why.kind().into())),
+            Ok(HandshakeProgress::Waiting) if now >= deadline => Err(ConnectionEndReason::Slow),
+            Ok(HandshakeProgress::Waiting) => match self.near.failure() {
+                Some(why) => Err(ConnectionEndReason::Reset(
+                    LegSide::Client,
+                    why.kind().into(),
+                )),
                 None => {
                     self.wake_by(deadline);
                     Ok(false)
                 }
             },
-            Ok(ClientProgress::Inside {
+            Ok(HandshakeProgress::Payload {
                 goals,
                 elsewhere,
                 rest,
             }) => {
                 let goals = goals.unwrap_or_else(|| self.running.goals(now));
                 self.rest = rest;
-                self.stage = Stage::Dial(Box::new(DialProgress::new(goals, elsewhere, now)));
+                self.stage =
+                    ConnectionStage::Dial(Box::new(DialProgress::new(goals, elsewhere, now)));
                 Ok(true)
             }
-            Ok(ClientProgress::Leg {
+            Ok(HandshakeProgress::Stripe {
                 token,
                 joins,
                 begun,
             }) => {
                 self.enter_pair(token, joins, begun, around)?;
                 let goals = self.running.goals(now);
-                self.stage = Stage::Dial(Box::new(DialProgress::new(goals, false, now)));
+                self.stage = ConnectionStage::Dial(Box::new(DialProgress::new(goals, false, now)));
                 Ok(true)
             }
-            Ok(ClientProgress::Refused(why)) => {
+            Ok(HandshakeProgress::Refused(why)) => {
                 self.refuse(&[]);
-                Err(EndReason::Refused(why))
+                Err(ConnectionEndReason::Refused(why))
             }
             Err(e) => {
                 if self.near.alerts() {
                     self.refuse(&[]);
                 }
-                Err(EndReason::Reset(LegSide::Client, e))
+                Err(ConnectionEndReason::Reset(LegSide::Client, e))
             }
         }
     }
@@ -369,7 +384,7 @@ impl Connection {
 
     /// Queues what precedes the payload: replies to the client, and PROXY and TLS data to the
     /// server.
-    fn introduce(&mut self, far: &mut Leg, target: &Target) -> io::Result<()> {
+    fn introduce(&mut self, far: &mut Leg, target: &TargetSpec) -> io::Result<()> {
         let relay = &self.running.relay;
         self.down
             .prepend(&enter::connected(relay.speaks.asks), usize::MAX);
@@ -427,13 +442,13 @@ impl Connection {
         }
         self.set_client_buffers(&target, to);
         self.introduce(&mut far, &target)?;
-        self.stage = Stage::Relay { far, target, to };
+        self.stage = ConnectionStage::Relay { far, target, to };
         self.progress = around.means.now;
         Ok(())
     }
 
     /// Sets socket buffer sizes that depend on the target, once the target is known.
-    fn set_client_buffers(&self, target: &Target, to: Option<SocketAddr>) {
+    fn set_client_buffers(&self, target: &TargetSpec, to: Option<SocketAddr>) {
         let sockopts = &self.running.relay.sockopts;
         let (false, Some(tcp)) = (sockopts.no_sizes(), self.near.tcp()) else {
             return;
@@ -447,9 +462,12 @@ impl Connection {
         }
     }
 
-    fn relay(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, EndReason> {
-        let Stage::Relay { far, .. } = &mut self.stage else {
-            return Ok(TurnResult::Still);
+    fn relay(
+        &mut self,
+        around: &mut ConnectionContext<'_>,
+    ) -> Result<FlowTurnResult, ConnectionEndReason> {
+        let ConnectionStage::Relay { far, .. } = &mut self.stage else {
+            return Ok(FlowTurnResult::Blocked);
         };
         let before = self.up.written() + self.down.written();
         let said = [self.up.moved(), self.down.moved()];
@@ -457,7 +475,7 @@ impl Connection {
         let buffer = relay.buffer;
         let [up_all, down_all] = &*self.running.rates;
         let rules = |all| FlowLimits { buffer, all };
-        let mut more = TurnResult::Still;
+        let mut more = FlowTurnResult::Blocked;
         let (mut up_broken, mut down_broken) = (false, false);
         // If one direction fails, the other one is still read: a server may have sent the reason
         // before it closed.
@@ -472,7 +490,7 @@ impl Connection {
             .down
             .turn(far, &mut self.near, &rules(down_all.as_ref()), around.means)
         {
-            Ok(turn) if turn == TurnResult::More => more = turn,
+            Ok(turn) if turn == FlowTurnResult::More => more = turn,
             Ok(_) => {}
             Err(why) => down_broken = broke(why, far, &mut self.near),
         }
@@ -489,8 +507,8 @@ impl Connection {
             let more = [after[0] - said[0], after[1] - said[1]];
             self.running.figures.moved(more);
         }
-        if more == TurnResult::More && !up_broken && !down_broken {
-            return Ok(TurnResult::More);
+        if more == FlowTurnResult::More && !up_broken && !down_broken {
+            return Ok(FlowTurnResult::More);
         }
         if let Some(end) = self.ended() {
             return Err(end);
@@ -500,18 +518,18 @@ impl Connection {
             self.wake_by(until);
         }
         self.check_progress(around.means.now)?;
-        Ok(TurnResult::Still)
+        Ok(FlowTurnResult::Blocked)
     }
 
-    fn ended(&mut self) -> Option<EndReason> {
+    fn ended(&mut self) -> Option<ConnectionEndReason> {
         let first = self.first_to_end();
-        let Stage::Relay { far, .. } = &mut self.stage else {
+        let ConnectionStage::Relay { far, .. } = &mut self.stage else {
             return None;
         };
         if self.up.is_finished() && self.down.is_finished() {
             self.near.close_orderly();
             far.close_orderly();
-            return Some(EndReason::Closed(first));
+            return Some(ConnectionEndReason::Closed(first));
         }
         let sides = [(LegSide::Client, &mut self.near), (LegSide::Server, far)];
         sides.into_iter().find_map(|(side, leg)| {
@@ -520,7 +538,7 @@ impl Connection {
             if leg.alerts() {
                 leg.close_orderly();
             }
-            Some(EndReason::Reset(side, why))
+            Some(ConnectionEndReason::Reset(side, why))
         })
     }
 
@@ -532,7 +550,7 @@ impl Connection {
     }
 
     /// Ends the connection if nothing has moved for too long, neither here nor in the kernel.
-    fn check_progress(&mut self, now: Instant) -> Result<(), EndReason> {
+    fn check_progress(&mut self, now: Instant) -> Result<(), ConnectionEndReason> {
         let relay = &self.running.relay;
         let half = self.up.ended_at().is_some() || self.down.ended_at().is_some();
         let limit = match (relay.idle_timeout, half) {
@@ -552,7 +570,7 @@ impl Connection {
             .map(|tcp| tcp.bytes_acked + tcp.bytes_received)
             .sum();
         if moved == self.moved {
-            return Err(EndReason::Idle(limit));
+            return Err(ConnectionEndReason::Idle(limit));
         }
         self.moved = moved;
         self.progress = now;
@@ -567,16 +585,16 @@ impl Connection {
 
     fn far(&self) -> Option<&Leg> {
         match &self.stage {
-            Stage::Relay { far, .. } => Some(far),
-            Stage::Enter(_) | Stage::Dial(_) => None,
+            ConnectionStage::Relay { far, .. } => Some(far),
+            ConnectionStage::Enter(_) | ConnectionStage::Dial(_) => None,
         }
     }
 
     /// Returns the kernel's TCP statistics of both legs.
     fn figures(&self) -> [Option<TcpInfo>; 2] {
         let far = match &self.stage {
-            Stage::Relay { far, .. } => far.tcp(),
-            Stage::Enter(_) | Stage::Dial(_) => None,
+            ConnectionStage::Relay { far, .. } => far.tcp(),
+            ConnectionStage::Enter(_) | ConnectionStage::Dial(_) => None,
         };
         [self.near.tcp(), far].map(|tcp| tcp.and_then(sys::tcp_info))
     }
@@ -584,7 +602,7 @@ impl Connection {
     /// Returns the name of the target, with its address.
     fn server(&self) -> Option<String> {
         match &self.stage {
-            Stage::Relay { target, to, .. } => {
+            ConnectionStage::Relay { target, to, .. } => {
                 let name = target.to_string();
                 // A target given as an address already contains it.
                 let unsaid = to.filter(|to| !name.starts_with(&to.to_string()));
@@ -593,7 +611,7 @@ impl Connection {
                     None => name,
                 })
             }
-            Stage::Enter(_) | Stage::Dial(_) => None,
+            ConnectionStage::Enter(_) | ConnectionStage::Dial(_) => None,
         }
     }
 
@@ -609,9 +627,9 @@ impl Connection {
     pub(crate) fn status(&self, now: Instant) -> ConnectionStatus {
         let [near, far] = self.figures();
         let stage = match &self.stage {
-            Stage::Enter(_) => "entering",
-            Stage::Dial(_) => "connecting",
-            Stage::Relay { .. } => "relaying",
+            ConnectionStage::Enter(_) => "entering",
+            ConnectionStage::Dial(_) => "connecting",
+            ConnectionStage::Relay { .. } => "relaying",
         };
         ConnectionStatus {
             connection: self.serial,
@@ -630,7 +648,7 @@ impl Connection {
     }
 
     /// Logs the end of the connection in one line.
-    pub(crate) fn tell(&self, end: &EndReason, now: Instant) {
+    pub(crate) fn tell(&self, end: &ConnectionEndReason, now: Instant) {
         let [near, far] = self.figures();
         let target = self.server().unwrap_or_else(|| "none".to_owned());
         // Statistics that the kernel no longer has are omitted: the stripes of a pair are closed by
@@ -729,7 +747,7 @@ impl fmt::Display for LegSide {
     }
 }
 
-impl fmt::Display for EndReason {
+impl fmt::Display for ConnectionEndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed(side) => write!(f, "closed, {side} first"),

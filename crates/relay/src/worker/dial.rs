@@ -13,9 +13,9 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
-use sys::Tuning;
+use sys::SocketTuning;
 
-use crate::address::{Endpoint, Host, Target};
+use crate::address::{Endpoint, HostSpec, TargetSpec};
 use crate::entry::permit::names_address;
 use crate::server::RunningRelay;
 use crate::server::running::OutgoingConnection;
@@ -39,7 +39,7 @@ pub(crate) struct DialProgress {
     /// Target to which connections are being attempted.
     goal: Option<DialTarget>,
     addresses: VecDeque<AttemptedAddress>,
-    attempts: [Option<Attempt>; ATTEMPTS],
+    attempts: [Option<ConnectAttempt>; ATTEMPTS],
     /// Time of the next attempt, beside those in progress.
     next: Instant,
     /// Time at which attempts for the current target end.
@@ -54,7 +54,7 @@ pub(crate) struct DialProgress {
 /// Target of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct DialTarget {
-    pub(crate) target: Arc<Target>,
+    pub(crate) target: Arc<TargetSpec>,
     /// Index among the relay's targets; `None` if the client has named the target.
     pub(crate) nth: Option<usize>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct DialTarget {
 type AttemptedAddress = (SocketAddr, Option<usize>);
 
 #[derive(Debug)]
-struct Attempt {
+struct ConnectAttempt {
     socket: Socket,
     to: AttemptedAddress,
     on_its_way: Option<OutgoingConnection>,
@@ -75,7 +75,7 @@ pub(crate) enum DialState {
     /// Nothing to do until an event or this time.
     Waiting(Instant),
     /// The addresses of this name have to be resolved.
-    Ask(String),
+    ResolveName(String),
     Connected {
         socket: OwnedFd,
         goal: DialTarget,
@@ -195,11 +195,11 @@ impl DialProgress {
             self.next = way.now;
             match &goal.target.place {
                 Endpoint::Tcp {
-                    host: Host::Name(name),
+                    host: HostSpec::Name(name),
                     ..
                 } => {
                     self.resolving = true;
-                    return DialState::Ask(name.clone());
+                    return DialState::ResolveName(name.clone());
                 }
                 Endpoint::Unix(path) => match connect_unix(path) {
                     Ok(socket) => {
@@ -319,7 +319,7 @@ impl DialProgress {
         match started {
             Ok((socket, on_its_way)) => {
                 if let Some(place) = self.attempts.get_mut(slot) {
-                    *place = Some(Attempt {
+                    *place = Some(ConnectAttempt {
                         socket,
                         to: attempted,
                         on_its_way,
@@ -399,7 +399,7 @@ pub(crate) fn begin(
             "the client's address is not of the target's address family (--keep-address)",
         ));
     }
-    let tuning = Tuning {
+    let tuning = SocketTuning {
         buffers,
         bind,
         interface: uplink.and_then(|uplink| uplink.interface.clone()),

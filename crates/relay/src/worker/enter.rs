@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pair::{Frame, Parser, TOKEN};
+use pair::{FrameDecoder, StripeFrame, TOKEN};
 
 use super::dial::DialTarget;
-use crate::address::{Host, Target};
+use crate::address::{HostSpec, TargetSpec};
 use crate::entry::permit::{TargetVerdict, verdict};
 use crate::entry::proxy::ProxyAddresses;
 use crate::entry::{HeaderParse, http, named, proxy, socks};
-use crate::pump::{Leg, Received};
+use crate::pump::{Leg, LegRead};
 use crate::server::RunningRelay;
 use crate::settings::{ClientProtocol, ClientProtocols, RedirectKind};
 
@@ -42,16 +42,16 @@ enum HandshakeStage {
     Request,
     /// The connection was redirected to this relay and has its own destination.
     Diverted,
-    Inside,
+    Payload,
 }
 
 /// Progress of a client.
 #[derive(Debug)]
-pub(crate) enum ClientProgress {
+pub(crate) enum HandshakeProgress {
     /// More bytes are needed.
     Waiting,
     /// The payload begins.
-    Inside {
+    Payload {
         /// Target named by the client; `None` uses the relay's targets.
         goals: Option<VecDeque<DialTarget>>,
         /// Addresses of this machine are refused.
@@ -60,12 +60,12 @@ pub(crate) enum ClientProgress {
         rest: Vec<u8>,
     },
     /// The connection is a stripe of a pair.
-    Leg {
+    Stripe {
         token: [u8; TOKEN],
         /// The stripe joins an existing pair.
         joins: bool,
         /// Frames that were received already.
-        begun: Parser,
+        begun: FrameDecoder,
     },
     /// The client is refused; if it made a request, a reply was sent.
     Refused(String),
@@ -91,16 +91,16 @@ impl ClientHandshake {
         near: &mut Leg,
         running: &RunningRelay,
         scratch: &mut [u8],
-    ) -> io::Result<ClientProgress> {
+    ) -> io::Result<HandshakeProgress> {
         loop {
             match self.step(near, running)? {
-                Step::On => {}
-                Step::More => {
+                HandshakeStep::Continue => {}
+                HandshakeStep::NeedInput => {
                     if !self.read(near, scratch)? {
-                        return Ok(ClientProgress::Waiting);
+                        return Ok(HandshakeProgress::Waiting);
                     }
                 }
-                Step::Done(entered) => return Ok(entered),
+                HandshakeStep::Done(entered) => return Ok(entered),
             }
         }
     }
@@ -108,25 +108,25 @@ impl ClientHandshake {
     fn read(&mut self, near: &mut Leg, scratch: &mut [u8]) -> io::Result<bool> {
         let into = scratch.get_mut(..PIECE).unwrap_or_default();
         match near.receive(into)? {
-            Received::Bytes(n) => {
+            LegRead::Bytes(n) => {
                 self.input
                     .extend_from_slice(into.get(..n).unwrap_or_default());
                 Ok(true)
             }
-            Received::Nothing => Ok(false),
-            Received::End => Err(io::Error::new(
+            LegRead::Nothing => Ok(false),
+            LegRead::End => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 "the client closed the connection before its header or request was complete",
             )),
         }
     }
 
-    fn step(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<Step> {
+    fn step(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<HandshakeStep> {
         let speaks = &running.relay.speaks;
         match self.at {
             HandshakeStage::Proxy => match proxy::parse(&self.input) {
-                HeaderParse::More => return Ok(Step::More),
-                HeaderParse::Wrong(why) => return Ok(refused(why)),
+                HeaderParse::Incomplete => return Ok(HandshakeStep::NeedInput),
+                HeaderParse::Invalid(why) => return Ok(refused(why)),
                 HeaderParse::Done(ends, len) => {
                     self.ends = ends;
                     self.input.drain(..len);
@@ -144,15 +144,15 @@ impl ClientHandshake {
             }
             HandshakeStage::Tls => match near.shake()? {
                 true => self.at = after_tls(speaks),
-                false => return Ok(Step::Done(ClientProgress::Waiting)),
+                false => return Ok(HandshakeStep::Done(HandshakeProgress::Waiting)),
             },
             HandshakeStage::Hello => {
-                let mut begun = Parser::default();
+                let mut begun = FrameDecoder::default();
                 begun.push(&self.input);
                 return match begun.poll() {
-                    Ok(None) => Ok(Step::More),
-                    Ok(Some(Frame::Hello { token, joins })) => {
-                        Ok(Step::Done(ClientProgress::Leg {
+                    Ok(None) => Ok(HandshakeStep::NeedInput),
+                    Ok(Some(StripeFrame::Hello { token, joins })) => {
+                        Ok(HandshakeStep::Done(HandshakeProgress::Stripe {
                             token,
                             joins,
                             begun,
@@ -162,8 +162,8 @@ impl ClientHandshake {
                 };
             }
             HandshakeStage::Greeting => match socks::greeting(&self.input) {
-                HeaderParse::More => return Ok(Step::More),
-                HeaderParse::Wrong(why) => return Ok(refused(why)),
+                HeaderParse::Incomplete => return Ok(HandshakeStep::NeedInput),
+                HeaderParse::Invalid(why) => return Ok(refused(why)),
                 HeaderParse::Done(false, _) => {
                     answer(near, socks::NO_METHOD)?;
                     return Ok(refused(
@@ -178,28 +178,28 @@ impl ClientHandshake {
             },
             HandshakeStage::Request => return self.request(near, running),
             HandshakeStage::Diverted => return Ok(diverted(near, running)),
-            HandshakeStage::Inside => {
-                return Ok(Step::Done(ClientProgress::Inside {
+            HandshakeStage::Payload => {
+                return Ok(HandshakeStep::Done(HandshakeProgress::Payload {
                     goals: None,
                     elsewhere: false,
                     rest: std::mem::take(&mut self.input),
                 }));
             }
         }
-        Ok(Step::On)
+        Ok(HandshakeStep::Continue)
     }
 
-    fn request(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<Step> {
+    fn request(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<HandshakeStep> {
         let asked = match running.relay.speaks.asks {
-            None => return Ok(Step::On),
+            None => return Ok(HandshakeStep::Continue),
             Some(ClientProtocol::Socks5) => match socks::request(&self.input) {
-                HeaderParse::More => return Ok(Step::More),
-                HeaderParse::Wrong(why) => return Ok(refused(why)),
+                HeaderParse::Incomplete => return Ok(HandshakeStep::NeedInput),
+                HeaderParse::Invalid(why) => return Ok(refused(why)),
                 HeaderParse::Done(asked, len) => (asked.map_err(socks::reply), len),
             },
             Some(ClientProtocol::Http) => match http::request(&self.input) {
-                HeaderParse::More => return Ok(Step::More),
-                HeaderParse::Wrong(why) => return Ok(refused(why)),
+                HeaderParse::Incomplete => return Ok(HandshakeStep::NeedInput),
+                HeaderParse::Invalid(why) => return Ok(refused(why)),
                 HeaderParse::Done(asked, len) => (asked.map_err(http::reply), len),
             },
         };
@@ -216,7 +216,7 @@ impl ClientHandshake {
             }
         };
         let step = permitted(running, target, std::mem::take(&mut self.input));
-        if let Step::Done(ClientProgress::Refused(_)) = &step {
+        if let HandshakeStep::Done(HandshakeProgress::Refused(_)) = &step {
             answer(near, &not_allowed(running.relay.speaks.asks))?;
         }
         Ok(step)
@@ -224,20 +224,20 @@ impl ClientHandshake {
 }
 
 /// Returns the target that a client has named, if a rule permits it.
-fn permitted(running: &RunningRelay, target: Target, rest: Vec<u8>) -> Step {
+fn permitted(running: &RunningRelay, target: TargetSpec, rest: Vec<u8>) -> HandshakeStep {
     let verdict = verdict(&running.relay.permits, &target);
-    if verdict == TargetVerdict::No {
+    if verdict == TargetVerdict::Denied {
         return refused(&format!("{target} is not in --to"));
     }
-    Step::Done(ClientProgress::Inside {
+    HandshakeStep::Done(HandshakeProgress::Payload {
         goals: Some([goal(target)].into()),
-        elsewhere: verdict == TargetVerdict::Elsewhere,
+        elsewhere: verdict == TargetVerdict::AllowedUnlessLocal,
         rest,
     })
 }
 
 /// Returns the original destination of a diverted connection, if a rule permits it.
-fn diverted(near: &Leg, running: &RunningRelay) -> Step {
+fn diverted(near: &Leg, running: &RunningRelay) -> HandshakeStep {
     let to = match (running.relay.speaks.diverted, near.tcp()) {
         (Some(RedirectKind::Redirect), Some(tcp)) => sys::original_destination(tcp).ok(),
         (Some(RedirectKind::Tproxy), Some(_)) => near.local(),
@@ -263,20 +263,20 @@ fn diverted(near: &Leg, running: &RunningRelay) -> Step {
             "a rule redirects this relay's own connections back to it, which would be a loop",
         );
     }
-    permitted(running, named(Host::Address(ip), port), Vec::new())
+    permitted(running, named(HostSpec::Address(ip), port), Vec::new())
 }
 
-enum Step {
-    On,
-    More,
-    Done(ClientProgress),
+enum HandshakeStep {
+    Continue,
+    NeedInput,
+    Done(HandshakeProgress),
 }
 
-fn refused(why: &str) -> Step {
-    Step::Done(ClientProgress::Refused(format!("refused: {why}")))
+fn refused(why: &str) -> HandshakeStep {
+    HandshakeStep::Done(HandshakeProgress::Refused(format!("refused: {why}")))
 }
 
-fn goal(target: Target) -> DialTarget {
+fn goal(target: TargetSpec) -> DialTarget {
     DialTarget {
         target: Arc::new(target),
         nth: None,
@@ -287,7 +287,7 @@ fn after_tls(speaks: &ClientProtocols) -> HandshakeStage {
     match speaks.asks {
         None if speaks.diverted.is_some() => HandshakeStage::Diverted,
         None if speaks.pair => HandshakeStage::Hello,
-        None => HandshakeStage::Inside,
+        None => HandshakeStage::Payload,
         Some(ClientProtocol::Socks5) => HandshakeStage::Greeting,
         Some(ClientProtocol::Http) => HandshakeStage::Request,
     }
@@ -307,7 +307,7 @@ pub(crate) fn connected(asks: Option<ClientProtocol>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
         Some(ClientProtocol::Socks5) => socks::reply(socks::SocksReply::Succeeded),
-        Some(ClientProtocol::Http) => http::reply(http::Status::Established),
+        Some(ClientProtocol::Http) => http::reply(http::ConnectStatus::Established),
     }
 }
 
@@ -316,7 +316,7 @@ pub(crate) fn unreachable(asks: Option<ClientProtocol>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
         Some(ClientProtocol::Socks5) => socks::reply(socks::SocksReply::Unreachable),
-        Some(ClientProtocol::Http) => http::reply(http::Status::BadGateway),
+        Some(ClientProtocol::Http) => http::reply(http::ConnectStatus::BadGateway),
     }
 }
 
@@ -325,6 +325,6 @@ pub(crate) fn not_allowed(asks: Option<ClientProtocol>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
         Some(ClientProtocol::Socks5) => socks::reply(socks::SocksReply::NotAllowed),
-        Some(ClientProtocol::Http) => http::reply(http::Status::Forbidden),
+        Some(ClientProtocol::Http) => http::reply(http::ConnectStatus::Forbidden),
     }
 }

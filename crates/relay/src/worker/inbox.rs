@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
-use pair::Parser;
+use pair::FrameDecoder;
 
 use super::connection::ClientAddress;
 use super::resolve::ResolveResult;
@@ -20,7 +20,7 @@ use crate::status::{ByteCounters, ConnectionStatus};
 #[derive(Debug)]
 pub(crate) enum WorkerMessage {
     /// New connection.
-    Arrived(Box<Accepted>),
+    Accepted(Box<AcceptedConnection>),
     /// Result of a DNS lookup.
     Resolved {
         slot: usize,
@@ -32,7 +32,7 @@ pub(crate) enum WorkerMessage {
         slot: usize,
         serial: u64,
         leg: Box<Leg>,
-        begun: Parser,
+        begun: FrameDecoder,
         guest: Option<ConnectionPermit>,
     },
     /// Exit after the last connection has ended.
@@ -40,29 +40,29 @@ pub(crate) enum WorkerMessage {
     /// Reset all remaining connections.
     CutOff,
     /// Request for the state of connections.
-    Asked(StatusRequest),
+    StatusRequested(StatusRequest),
 }
 
 /// Request for the state of connections; an answer that is no longer wanted is dropped.
 #[derive(Debug)]
 pub(crate) enum StatusRequest {
     /// Byte counters of all connections.
-    Moved(Sender<Vec<ByteCounters>>),
+    ByteCounters(Sender<Vec<ByteCounters>>),
     /// Full status of these connections.
-    About(Arc<BTreeSet<u64>>, Sender<Vec<ConnectionStatus>>),
+    Connections(Arc<BTreeSet<u64>>, Sender<Vec<ConnectionStatus>>),
 }
 
 /// Place of a connection: its worker's inbox, its slot there, and its serial number, which tells it
 /// from a later connection in the slot.
 #[derive(Clone, Debug)]
-pub(crate) struct ConnectionPlace {
-    inbox: Arc<Inbox>,
+pub(crate) struct ConnectionHandle {
+    inbox: Arc<WorkerInbox>,
     slot: usize,
     serial: u64,
 }
 
-impl ConnectionPlace {
-    pub(crate) fn new(inbox: &Arc<Inbox>, slot: usize, serial: u64) -> Self {
+impl ConnectionHandle {
+    pub(crate) fn new(inbox: &Arc<WorkerInbox>, slot: usize, serial: u64) -> Self {
         let inbox = Arc::clone(inbox);
         Self {
             inbox,
@@ -81,7 +81,7 @@ impl ConnectionPlace {
     }
 
     /// Passes a further stripe on to the pair of the connection, with what was received on it.
-    pub(crate) fn join(&self, leg: Leg, begun: Parser, guest: Option<ConnectionPermit>) {
+    pub(crate) fn join(&self, leg: Leg, begun: FrameDecoder, guest: Option<ConnectionPermit>) {
         self.inbox.put(WorkerMessage::Joined {
             slot: self.slot,
             serial: self.serial,
@@ -94,7 +94,7 @@ impl ConnectionPlace {
 
 /// Accepted connection.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedConnection {
     pub(crate) relay: Arc<RunningRelay>,
     pub(crate) client: ClientAddress,
     /// Input descriptor; the output is separate for standard streams only.
@@ -104,18 +104,18 @@ pub(crate) struct Accepted {
 }
 
 /// Inbox of a worker.
-pub(crate) struct Inbox {
+pub(crate) struct WorkerInbox {
     messages: Mutex<Vec<WorkerMessage>>,
     waker: Waker,
 }
 
-impl fmt::Debug for Inbox {
+impl fmt::Debug for WorkerInbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Inbox")
+        f.write_str("WorkerInbox")
     }
 }
 
-impl Inbox {
+impl WorkerInbox {
     pub(crate) fn new(waker: Waker) -> Self {
         Self {
             messages: Mutex::default(),

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use crate::pump::{Pages, PipePool, SCRATCH, TurnResult, WorkerResources};
+use crate::pump::{FlowTurnResult, PageBuffer, PipePool, SCRATCH, WorkerResources};
 use crate::server::figures::ConnectionOutcome;
-use connection::{Connection, ConnectionContext, EndReason, TOKENS};
+use connection::{ConnectionContext, ConnectionEndReason, RelayedConnection, TOKENS};
 use dial::ATTEMPTS;
-use inbox::{Accepted, Inbox, StatusRequest, WorkerMessage};
+use inbox::{AcceptedConnection, StatusRequest, WorkerInbox, WorkerMessage};
 use resolve::Resolver;
-use timers::Timers;
+use timers::ConnectionTimers;
 
 /// Token of the waker, which no connection has.
 const WAKE: Token = Token(usize::MAX);
@@ -34,12 +34,12 @@ static SERIAL: AtomicU64 = AtomicU64::new(1);
 /// Worker thread with an event loop.
 struct Worker {
     poll: Poll,
-    inbox: Arc<Inbox>,
+    inbox: Arc<WorkerInbox>,
     resolver: Resolver,
-    connections: Slab<Box<Connection>>,
+    connections: Slab<Box<RelayedConnection>>,
     /// Run queue: connections that have more to do than one turn.
     queue: VecDeque<usize>,
-    timers: Timers,
+    timers: ConnectionTimers,
     means: WorkerResources,
     draining: bool,
 }
@@ -48,20 +48,20 @@ struct Worker {
 ///
 /// # Errors
 /// Returns an error if the system has no thread or no file descriptors left.
-pub(crate) fn start(resolver: &Resolver) -> io::Result<(Arc<Inbox>, JoinHandle<()>)> {
+pub(crate) fn start(resolver: &Resolver) -> io::Result<(Arc<WorkerInbox>, JoinHandle<()>)> {
     const { assert!(ATTEMPTS + 4 <= TOKENS) };
     let poll = Poll::new()?;
     let waker = Waker::new(poll.registry(), WAKE)?;
-    let inbox = Arc::new(Inbox::new(waker));
+    let inbox = Arc::new(WorkerInbox::new(waker));
     let worker = Worker {
         poll,
         inbox: Arc::clone(&inbox),
         resolver: resolver.clone(),
         connections: Slab::new(),
         queue: VecDeque::new(),
-        timers: Timers::default(),
+        timers: ConnectionTimers::default(),
         means: WorkerResources {
-            scratch: Pages::new(SCRATCH),
+            scratch: PageBuffer::new(SCRATCH),
             pipes: PipePool::default(),
             now: Instant::now(),
         },
@@ -130,7 +130,7 @@ impl Worker {
     fn read_inbox(&mut self) {
         for message in self.inbox.take() {
             match message {
-                WorkerMessage::Arrived(arrival) => self.arrived(*arrival),
+                WorkerMessage::Accepted(arrival) => self.arrived(*arrival),
                 WorkerMessage::Resolved {
                     slot,
                     serial,
@@ -153,10 +153,10 @@ impl Worker {
                     let all: Vec<usize> = self.connections.iter().map(|(slot, _)| slot).collect();
                     for slot in all {
                         let wake = self.connections.get(slot).and_then(|c| c.wake);
-                        self.end(slot, wake, EndReason::CutOff);
+                        self.end(slot, wake, ConnectionEndReason::CutOff);
                     }
                 }
-                WorkerMessage::Asked(question) => self.answer(question),
+                WorkerMessage::StatusRequested(question) => self.answer(question),
             }
         }
     }
@@ -166,7 +166,7 @@ impl Worker {
         &mut self,
         slot: usize,
         serial: u64,
-        told: impl FnOnce(&mut Connection, &ConnectionContext<'_>),
+        told: impl FnOnce(&mut RelayedConnection, &ConnectionContext<'_>),
     ) {
         let around = ConnectionContext::new(
             self.poll.registry(),
@@ -186,15 +186,15 @@ impl Worker {
         let all = self.connections.iter().map(|(_, connection)| connection);
         // A send error means that the requester no longer waits.
         match question {
-            StatusRequest::Moved(to) => drop(to.send(all.map(|c| c.moved()).collect())),
-            StatusRequest::About(which, to) => {
+            StatusRequest::ByteCounters(to) => drop(to.send(all.map(|c| c.moved()).collect())),
+            StatusRequest::Connections(which, to) => {
                 let asked = all.filter(|c| which.contains(&c.serial()));
                 drop(to.send(asked.map(|c| c.status(self.means.now)).collect()));
             }
         }
     }
 
-    fn arrived(&mut self, arrival: Accepted) {
+    fn arrived(&mut self, arrival: AcceptedConnection) {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let entry = self.connections.vacant_entry();
         let slot = entry.key();
@@ -206,7 +206,7 @@ impl Worker {
             slot,
         );
         let client = arrival.client;
-        match Connection::new(arrival, serial, &around) {
+        match RelayedConnection::new(arrival, serial, &around) {
             Ok(connection) => {
                 entry.insert(Box::new(connection));
                 self.enqueue(slot);
@@ -233,7 +233,7 @@ impl Worker {
                 if connection.wake != old {
                     self.timers.set(slot, old, connection.wake);
                 }
-                if turn == TurnResult::More {
+                if turn == FlowTurnResult::More {
                     self.enqueue(slot);
                 }
             }
@@ -242,11 +242,11 @@ impl Worker {
     }
 
     /// Ends a connection. A leg that was not closed in order is reset when it is dropped.
-    fn end(&mut self, slot: usize, wake: Option<Instant>, end: EndReason) {
+    fn end(&mut self, slot: usize, wake: Option<Instant>, end: ConnectionEndReason) {
         self.timers.set(slot, wake, None);
         let mut connection = self.connections.remove(slot);
         match end {
-            EndReason::Joins(joins) => {
+            ConnectionEndReason::Joins(joins) => {
                 let (place, begun) = *joins;
                 connection
                     .guest_of()

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::inbox::ConnectionPlace;
+use super::inbox::ConnectionHandle;
 
 /// Maximum number of simultaneous lookups.
 const THREADS: usize = 16;
@@ -21,12 +21,12 @@ pub(crate) type ResolveResult = Result<Arc<[IpAddr]>, Arc<str>>;
 
 /// DNS resolver.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Resolver(Arc<Mutex<State>>);
+pub(crate) struct Resolver(Arc<Mutex<ResolverState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ResolverState {
     /// Waiting connections by name; several that ask for one name share a lookup.
-    waiting: BTreeMap<String, Vec<ConnectionPlace>>,
+    waiting: BTreeMap<String, Vec<ConnectionHandle>>,
     /// Names that no thread has taken yet.
     queue: Vec<String>,
     threads: usize,
@@ -36,7 +36,7 @@ struct State {
 
 impl Resolver {
     /// Starts a lookup; the answer goes to the asker's inbox.
-    pub(crate) fn ask(&self, name: &str, asker: ConnectionPlace) {
+    pub(crate) fn ask(&self, name: &str, asker: ConnectionHandle) {
         let mut state = self.lock();
         let waiting = state.waiting.entry(name.to_owned()).or_default();
         waiting.push(asker);
@@ -62,7 +62,7 @@ impl Resolver {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ResolverState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,7 +85,7 @@ impl Resolver {
     }
 }
 
-impl State {
+impl ResolverState {
     /// Stores a successful answer; replaces a failure by a stored answer that is not too old.
     fn keep(&mut self, name: &str, found: ResolveResult) -> ResolveResult {
         let now = Instant::now();
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-fn tell(state: &mut State, name: &str, answer: &ResolveResult) {
+fn tell(state: &mut ResolverState, name: &str, answer: &ResolveResult) {
     for asker in state.waiting.remove(name).unwrap_or_default() {
         asker.resolved(answer.clone());
     }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_good_stands_in_for_none() {
-        let mut state = State::default();
+        let mut state = ResolverState::default();
         let failed = || Err(Arc::from("no answer"));
         assert!(state.keep("h", failed()).is_err());
         let good: Arc<[IpAddr]> = vec!["192.0.2.1".parse().unwrap()].into();

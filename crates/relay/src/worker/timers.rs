@@ -5,9 +5,9 @@ use std::time::Instant;
 
 /// Timers of connections, at most one for each.
 #[derive(Debug, Default)]
-pub(crate) struct Timers(BTreeSet<(Instant, usize)>);
+pub(crate) struct ConnectionTimers(BTreeSet<(Instant, usize)>);
 
-impl Timers {
+impl ConnectionTimers {
     /// Moves the timer of the connection in `slot` from `old` to `new`.
     pub(crate) fn set(&mut self, slot: usize, old: Option<Instant>, new: Option<Instant>) {
         if let Some(old) = old {

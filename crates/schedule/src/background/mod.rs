@@ -79,10 +79,10 @@ pub struct BackgroundAllowance {
 /// 25 ms the window grows; above it the window shrinks, by half per round trip at twice the target.
 /// A loss halves the window. The lower of two delay measurements counts, since each includes all
 /// queues. TCP's excludes the server's work, but is smoothed over eight acknowledgements, which may
-/// take seconds at a low rate, and includes delayed acknowledgements. Call [`Background::sample`]
-/// every [`Background::interval`].
+/// take seconds at a low rate, and includes delayed acknowledgements. Call
+/// [`BackgroundRateControl::sample`] every [`BackgroundRateControl::interval`].
 #[derive(Clone, Debug)]
-pub struct Background {
+pub struct BackgroundRateControl {
     window: f64,
     round_trips: BaseDelays,
     answers: BaseDelays,
@@ -106,13 +106,13 @@ enum BaseDelayPause {
     Resting(Instant, f64),
 }
 
-impl Default for Background {
+impl Default for BackgroundRateControl {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Background {
+impl BackgroundRateControl {
     /// Creates a controller that knows nothing of the path yet.
     pub fn new() -> Self {
         Self {

@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::plan::{LOGIN, LONG, SLOW_START, USUAL_RATE};
-use super::trial::{Trial, retire};
-use super::{ConcurrencyChange, ConcurrencyController, Direction, Limiter, RunMeasurements};
+use super::trial::{ConcurrencyTrial, retire};
+use super::{
+    ConcurrencyChange, ConcurrencyController, Limiter, RunMeasurements, TransferDirection,
+};
 
 /// Number of connections from which the next step is small, unless the last one brought its share:
 /// doubling five connections on a path that they filled cost a quarter of the rate for two seconds.
@@ -56,7 +58,7 @@ impl ConcurrencyController {
     /// Returns true if a connection will outgrow its channels' windows: in slow start it reaches
     /// them within three round trips, and twice the channels are ready in time if requested now.
     pub(super) fn outgrows_window(&self, evidence: &RunMeasurements) -> bool {
-        let up = self.config.direction == Direction::Up;
+        let up = self.config.direction == TransferDirection::Up;
         if !up || self.history.figures().lossy() || self.history.trip() < LONG {
             return false;
         }
@@ -153,7 +155,7 @@ impl ConcurrencyController {
             self.more_channels(evidence, &mut changes);
         }
         if !changes.is_empty() {
-            let trial = Trial::new(now, &changes, self.history.work(), self.counts.0);
+            let trial = ConcurrencyTrial::new(now, &changes, self.history.work(), self.counts.0);
             self.trials.go_on(trial);
         }
         changes
@@ -162,7 +164,7 @@ impl ConcurrencyController {
     /// Judges the trial; continues it if it is too early to tell.
     pub(super) fn judge(
         &mut self,
-        mut trial: Trial,
+        mut trial: ConcurrencyTrial,
         evidence: &RunMeasurements,
     ) -> Vec<ConcurrencyChange> {
         let now = evidence.now;
@@ -202,7 +204,8 @@ impl ConcurrencyController {
     pub(super) fn meet_losses(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let changes = self.more_for_losses(evidence);
         if !changes.is_empty() {
-            let trial = Trial::new(evidence.now, &changes, self.history.work(), self.counts.0);
+            let trial =
+                ConcurrencyTrial::new(evidence.now, &changes, self.history.work(), self.counts.0);
             let loss = self.history.figures().shown().loss;
             let trial = trial.because_of_losses(loss, self.history.best());
             self.trials.go_on(trial);

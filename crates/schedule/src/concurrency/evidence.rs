@@ -7,7 +7,7 @@ use crate::{ConnectionId, LaneId};
 /// Direction of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
+pub enum TransferDirection {
     /// Upload: this end sends.
     Up,
     /// Download: this end receives.

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{ConnectionSample, Direction, LaneSample, LimiterEvidence, RunMeasurements};
+use super::{ConnectionSample, LaneSample, LimiterEvidence, RunMeasurements, TransferDirection};
 use crate::{ConnectionId, LaneId};
 
 /// Turns counters into figures of the interval between two samples.
@@ -70,7 +70,7 @@ impl CounterDeltas {
     /// Returns the figures since the last sample; `None` at the first.
     pub(super) fn take(
         &mut self,
-        direction: Direction,
+        direction: TransferDirection,
         e: &RunMeasurements,
     ) -> Option<IntervalRates> {
         for c in &e.connections {
@@ -129,8 +129,8 @@ impl CounterDeltas {
             },
             silent: e.silent.saturating_sub(last.silent).as_secs_f64() / over,
             held: match direction {
-                Direction::Up => held(e),
-                Direction::Down => 0,
+                TransferDirection::Up => held(e),
+                TransferDirection::Down => 0,
             },
             ..LimiterEvidence::default()
         };
@@ -201,7 +201,7 @@ impl IntervalRates {
 
     fn take_connections(
         &mut self,
-        direction: Direction,
+        direction: TransferDirection,
         e: &RunMeasurements,
         last: &PreviousCounters,
     ) {
@@ -213,19 +213,19 @@ impl IntervalRates {
             };
             let Some(was) = then.tcp else { continue };
             rtts.push(match direction {
-                Direction::Down if tcp.rcv_rtt > Duration::ZERO => tcp.rcv_rtt.min(tcp.rtt),
+                TransferDirection::Down if tcp.rcv_rtt > Duration::ZERO => tcp.rcv_rtt.min(tcp.rtt),
                 _ => tcp.rtt,
             });
             busy += tcp.busy.saturating_sub(was.busy);
             rwnd += tcp.rwnd_limited.saturating_sub(was.rwnd_limited);
             sndbuf += tcp.sndbuf_limited.saturating_sub(was.sndbuf_limited);
             match direction {
-                Direction::Up => {
+                TransferDirection::Up => {
                     sent += tcp.segments.saturating_sub(was.segments);
                     again += tcp.retransmitted.saturating_sub(was.retransmitted);
                     self.slow_start |= tcp.slow_start && tcp.cwnd > was.cwnd + was.cwnd / 8;
                 }
-                Direction::Down => {
+                TransferDirection::Down => {
                     sent += c.bytes.saturating_sub(then.bytes) / 1400;
                     again += tcp.out_of_order.saturating_sub(was.out_of_order);
                 }
@@ -285,13 +285,13 @@ impl IntervalRates {
     /// every request takes its time, one after the other, regardless of their number; or nothing
     /// arrives for several round trips while TCP loses nothing (sshd limited to a tenth of a
     /// processor is silent for 90 of 100 ms).
-    pub(super) fn server_lags(&self, direction: Direction) -> bool {
+    pub(super) fn server_lags(&self, direction: TransferDirection) -> bool {
         let shown = &self.shown;
         let lanes = f64::from(shown.lanes.max(1));
         let answers = shown.rate * shown.rtt.as_secs_f64() + lanes * UNANSWERED;
         match direction {
-            Direction::Up => shown.held as f64 > answers,
-            Direction::Down => {
+            TransferDirection::Up => shown.held as f64 > answers,
+            TransferDirection::Down => {
                 let each = shown.rate / lanes * self.quickest.as_secs_f64();
                 let in_turn = self.quickest > SLOW_ANSWER && ONE_REQUEST.contains(&each);
                 in_turn || shown.silent > SILENT

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::figures::{CounterDeltas, IntervalRates};
-use super::{Direction, RunMeasurements};
+use super::{RunMeasurements, TransferDirection};
 
 /// Number of bytes that any path holds in flight at once.
 const LITTLE: u64 = 64 << 10;
@@ -25,7 +25,7 @@ const COLLAPSED: f64 = 0.5;
 
 /// Figures of the present interval, and rates of those before.
 #[derive(Debug)]
-pub(super) struct History {
+pub(super) struct IntervalHistory {
     measure: CounterDeltas,
     began: Option<Instant>,
     figures: IntervalRates,
@@ -39,7 +39,7 @@ pub(super) struct History {
     since_loss: u32,
 }
 
-impl Default for History {
+impl Default for IntervalHistory {
     fn default() -> Self {
         Self {
             measure: CounterDeltas::default(),
@@ -53,11 +53,11 @@ impl Default for History {
     }
 }
 
-impl History {
+impl IntervalHistory {
     /// Takes a sample; returns the figures of the interval, `None` at the first sample.
     pub(super) fn measure(
         &mut self,
-        direction: Direction,
+        direction: TransferDirection,
         evidence: &RunMeasurements,
     ) -> Option<IntervalRates> {
         let figures = self.measure.take(direction, evidence);
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_rate_is_level_once_it_stops_growing_and_steady_after_two_intervals() {
         let of = |rates: &[f64]| {
-            let history = History::of(rates, 0.0);
+            let history = IntervalHistory::of(rates, 0.0);
             (history.is_level(), history.is_steady())
         };
         assert_eq!(of(&[100.0]), (false, false));
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(of(&[100.0, 95.0, 90.0]), (true, true));
         assert_eq!(of(&[200.0, 95.0, 190.0]), (false, false));
         assert_eq!(of(&[40.0, 95.0, 90.0]), (true, false), "it collapsed");
-        let history = History::of(&[100.0, 50.0, 300.0], 0.0);
+        let history = IntervalHistory::of(&[100.0, 50.0, 300.0], 0.0);
         assert!((history.work() - 75.0).abs() < 1e-9 && (history.best() - 300.0).abs() < 1e-9);
         assert_eq!(history.last(9).len(), 3);
     }

@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Direction;
+use super::TransferDirection;
 
 /// Result of a run for a destination, from which the next run starts. The caller keeps one per
 /// destination and direction, and uses it only while it is recent and the path is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedConcurrency {
     /// Direction of the transfer.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// Number of connections that paid.
     pub connections: u32,
     /// Number of channels on each connection.
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     const RECORD: LearnedConcurrency = LearnedConcurrency {
-        direction: Direction::Up,
+        direction: TransferDirection::Up,
         connections: 5,
         channels: 2,
         rate: 100_000_000,

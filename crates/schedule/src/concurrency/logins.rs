@@ -14,7 +14,7 @@ const REFUSAL_REST: Duration = Duration::from_secs(3);
 
 /// Logins of a controller.
 #[derive(Debug)]
-pub(super) struct Logins {
+pub(super) struct LoginPacing {
     /// Number of requested connections that are not open yet.
     opening: u32,
     /// Number of connections that may be opening at once: more when a whole batch has come, one
@@ -29,7 +29,7 @@ pub(super) struct Logins {
     cost: LoginCost,
 }
 
-impl Logins {
+impl LoginPacing {
     /// Creates the logins of a controller; `none` if there may be one connection only.
     pub(super) fn new(none: bool) -> Self {
         Self {
@@ -114,7 +114,7 @@ impl Logins {
 mod tests {
     use super::*;
 
-    fn add(logins: &mut Logins, now: Instant, more: u32) -> usize {
+    fn add(logins: &mut LoginPacing, now: Instant, more: u32) -> usize {
         let mut changes = Vec::new();
         logins.add(now, more, &mut changes);
         changes.len()
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_refused_connection_is_followed_by_single_ones_after_a_rest() {
         let mut now = testkit::sftp_model::epoch();
-        let mut logins = Logins::new(false);
+        let mut logins = LoginPacing::new(false);
         assert_eq!(add(&mut logins, now, 20), AT_ONCE as usize);
         for _ in 0..AT_ONCE {
             logins.connection_refused(now);
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn more_are_opened_at_once_after_a_batch_that_came() {
         let now = testkit::sftp_model::epoch();
-        let mut logins = Logins::new(false);
+        let mut logins = LoginPacing::new(false);
         let first = add(&mut logins, now, 20);
         (0..first).for_each(|_| logins.opened());
         assert_eq!(add(&mut logins, now, 20), MOST_AT_ONCE as usize);

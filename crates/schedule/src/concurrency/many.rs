@@ -51,7 +51,7 @@ pub fn begins_with(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Direction, LaneId, LaneSample};
+    use crate::{LaneId, LaneSample, TransferDirection};
 
     fn first_look(config: ConcurrencyConfig, announced: &[(u64, u64)]) -> usize {
         let added = |c: &&ConcurrencyChange| matches!(c, ConcurrencyChange::AddConnection);
@@ -116,15 +116,19 @@ mod tests {
             changes.iter().filter(channel).count()
         };
         let some = [(2_000, 8 << 20)];
-        assert_eq!(added(Direction::Up, None, &some), 1);
-        assert_eq!(added(Direction::Up, Some(1), &some), 0);
-        assert_eq!(added(Direction::Up, None, &[(500, 2 << 20)]), 0);
-        assert_eq!(added(Direction::Down, None, &some), 0, "no window is ours");
+        assert_eq!(added(TransferDirection::Up, None, &some), 1);
+        assert_eq!(added(TransferDirection::Up, Some(1), &some), 0);
+        assert_eq!(added(TransferDirection::Up, None, &[(500, 2 << 20)]), 0);
+        assert_eq!(
+            added(TransferDirection::Down, None, &some),
+            0,
+            "no window is ours"
+        );
     }
 
     #[test]
     fn only_many_files_are_worth_logins_at_once() {
-        let config = ConcurrencyConfig::new(Direction::Up);
+        let config = ConcurrencyConfig::new(TransferDirection::Up);
         assert_eq!(first_look(config, &[]), 0);
         assert_eq!(first_look(config, &[(2_000, 8 << 20)]), 0);
         assert_eq!(
@@ -142,7 +146,7 @@ mod tests {
     fn as_many_are_begun_ahead_as_at_the_first_look() {
         let config = ConcurrencyConfig {
             buffer: Some(4 << 20),
-            ..ConcurrencyConfig::new(Direction::Up)
+            ..ConcurrencyConfig::new(TransferDirection::Up)
         };
         let long = Duration::from_millis(114);
         let begins =
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn who_has_to_be_asked_or_has_fixed_it_is_left_alone() {
-        let config = ConcurrencyConfig::new(Direction::Up);
+        let config = ConcurrencyConfig::new(TransferDirection::Up);
         let many = [(100_000, 400 << 20)];
         let alone = ConcurrencyConfig {
             interactive: true,
@@ -183,7 +187,8 @@ mod tests {
 
     #[test]
     fn news_of_many_files_is_looked_at_at_once() {
-        let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Down));
+        let mut growth =
+            ConcurrencyController::new(ConcurrencyConfig::new(TransferDirection::Down));
         growth.next = Some(testkit::sftp_model::epoch());
         growth.expect(100, 1 << 20);
         assert!(growth.next_sample().is_some());

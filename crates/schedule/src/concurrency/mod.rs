@@ -5,10 +5,10 @@ mod evidence;
 mod figures;
 mod history;
 mod learned;
+mod limiter_inputs;
 mod logins;
 mod many;
 mod plan;
-mod situation;
 mod start;
 mod trial;
 mod verdict;
@@ -18,19 +18,19 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use self::history::History;
-use self::logins::Logins;
-use self::plan::Plan;
-use self::situation::Situation;
-use self::trial::Trials;
+use self::history::IntervalHistory;
+use self::limiter_inputs::LimiterInputs;
+use self::logins::LoginPacing;
+use self::plan::InitialConcurrency;
+use self::trial::TrialHistory;
 use crate::{ConnectionId, LaneId};
 
 pub use diagnose::{Limiter, LimiterEvidence};
-pub use evidence::{ConnectionSample, Direction, LaneSample, RunMeasurements, TcpSample};
+pub use evidence::{ConnectionSample, LaneSample, RunMeasurements, TcpSample, TransferDirection};
 pub use learned::LearnedConcurrency;
 pub use many::begins_with;
 pub use plan::USUAL_RATE;
-pub use start::{LoginCost, MOST_AT_START, StartModel};
+pub use start::{CopyTimeModel, LoginCost, MOST_AT_START};
 pub use trial::TrialResult;
 pub use verdict::LimiterLog;
 
@@ -38,7 +38,7 @@ pub use verdict::LimiterLog;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConcurrencyConfig {
     /// Direction of the transfer.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// Number of connections, if fixed by the user.
     pub connections: Option<u32>,
     /// Number of channels per connection, if fixed by the user.
@@ -72,7 +72,7 @@ pub struct ConcurrencyConfig {
 
 impl ConcurrencyConfig {
     /// Returns the defaults.
-    pub fn new(direction: Direction) -> Self {
+    pub fn new(direction: TransferDirection) -> Self {
         Self {
             direction,
             connections: None,
@@ -110,7 +110,7 @@ pub enum ConcurrencyChange {
 
 /// Reason why a connection or channel was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Refusal {
+pub enum OpenRefusal {
     /// The connection was closed or reset before the login: MaxStartups, a penalty, a firewall.
     Connection,
     /// The server refused the login.
@@ -128,10 +128,10 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct ConcurrencyController {
     config: ConcurrencyConfig,
-    history: History,
-    logins: Logins,
-    plan: Plan,
-    trials: Trials,
+    history: IntervalHistory,
+    logins: LoginPacing,
+    plan: InitialConcurrency,
+    trials: TrialHistory,
     next: Option<Instant>,
     /// Number of channels of each connection, and the most that one may have after a refusal.
     channels: BTreeMap<ConnectionId, u32>,
@@ -150,10 +150,10 @@ impl ConcurrencyController {
     pub fn new(config: ConcurrencyConfig) -> Self {
         Self {
             config,
-            history: History::default(),
-            logins: Logins::new(config.interactive),
-            plan: Plan::default(),
-            trials: Trials::default(),
+            history: IntervalHistory::default(),
+            logins: LoginPacing::new(config.interactive),
+            plan: InitialConcurrency::default(),
+            trials: TrialHistory::default(),
             next: None,
             channels: BTreeMap::new(),
             channels_refused: None,
@@ -289,10 +289,10 @@ impl ConcurrencyController {
         *self.history.figures().shown()
     }
 
-    fn situation(&self) -> Situation<'_> {
+    fn situation(&self) -> LimiterInputs<'_> {
         let (sated, alone) = (self.trials.is_sated(), self.logins.are_over());
         let is = (sated, alone, self.throttled);
-        Situation::new(&self.config, &self.history, is)
+        LimiterInputs::new(&self.config, &self.history, is)
     }
 
     /// Handles the opening of a requested connection with its first channel; returns planned
@@ -318,9 +318,9 @@ impl ConcurrencyController {
     }
 
     /// Handles the refusal of a requested connection or channel.
-    pub fn refused(&mut self, now: Instant, refusal: Refusal) {
+    pub fn refused(&mut self, now: Instant, refusal: OpenRefusal) {
         match refusal {
-            Refusal::Channel(connection) => {
+            OpenRefusal::Channel(connection) => {
                 // Refused channels were counted with the others at the last sample.
                 let counted = self.channels.entry(connection).or_insert(2);
                 *counted = counted.saturating_sub(1).max(1);
@@ -331,8 +331,8 @@ impl ConcurrencyController {
                     trial.refused(connection);
                 }
             }
-            Refusal::Connection => self.logins.connection_refused(now),
-            Refusal::Login => self.logins.login_refused(),
+            OpenRefusal::Connection => self.logins.connection_refused(now),
+            OpenRefusal::Login => self.logins.login_refused(),
         }
     }
 

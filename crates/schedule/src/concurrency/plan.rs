@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::choose::SLOW_START_UP;
-use super::history::History;
+use super::history::IntervalHistory;
 use super::start::SMALL;
-use super::{ConcurrencyConfig, Direction, LearnedConcurrency, RunMeasurements, StartModel};
+use super::{
+    ConcurrencyConfig, CopyTimeModel, LearnedConcurrency, RunMeasurements, TransferDirection,
+};
 
 /// Cost of a new connection in round trips: the login, and the slow start after it.
 pub(super) const LOGIN: f64 = 6.0;
@@ -57,7 +59,7 @@ pub(super) const LONG: Duration = Duration::from_millis(4);
 
 /// Number of connections, and of channels on each, that are opened without a trial.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct InitialConcurrency {
     connections: u32,
     channels: u32,
     /// Round trip for which the plan was made.
@@ -68,7 +70,7 @@ pub(super) struct Plan {
     announced: (u64, u64),
 }
 
-impl Default for Plan {
+impl Default for InitialConcurrency {
     fn default() -> Self {
         Self {
             connections: 1,
@@ -80,7 +82,7 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
+impl InitialConcurrency {
     /// Returns the number of connections.
     pub(super) fn connections(&self) -> u32 {
         self.connections
@@ -101,12 +103,12 @@ impl Plan {
         trip > self.trip.max(LONG) * 3
     }
 
-    /// Makes the plan; `costs` is the time until another connection moves its share. Returns true if
-    /// it uses the result of an earlier run.
+    /// Makes the plan; `costs` is the time until another connection moves its share. Returns true
+    /// if it uses the result of an earlier run.
     pub(super) fn make(
         &mut self,
         config: &ConcurrencyConfig,
-        history: &History,
+        history: &IntervalHistory,
         evidence: &RunMeasurements,
         costs: Duration,
     ) -> bool {
@@ -117,7 +119,7 @@ impl Plan {
             connections = worth(config, buffer, left, rtt);
             let starts = self.for_start(config, (buffer, left), rtt, evidence.start_up);
             connections = connections.max(starts);
-            if config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
+            if config.direction == TransferDirection::Up && left > STOCK_WINDOW * 4 {
                 channels = windows_of_buffer(config).clamp(1, 3);
             }
         }
@@ -169,7 +171,7 @@ impl Plan {
     pub(super) fn start_for(
         &self,
         config: &ConcurrencyConfig,
-        history: &History,
+        history: &IntervalHistory,
         left: u64,
         start_up: Duration,
     ) -> u32 {
@@ -203,7 +205,7 @@ impl Plan {
             return 1;
         }
         let buffer = buffer.min(STOCK_SEND_BUFFER);
-        let model = StartModel {
+        let model = CopyTimeModel {
             direction: config.direction,
             bytes: left,
             rtt,
@@ -235,7 +237,12 @@ impl Plan {
 
     /// Returns the number of connections that the announced files are worth, if connections may be
     /// opened before the effect of one is known (`may`).
-    pub(super) fn for_many(&self, config: &ConcurrencyConfig, history: &History, may: bool) -> u32 {
+    pub(super) fn for_many(
+        &self,
+        config: &ConcurrencyConfig,
+        history: &IntervalHistory,
+        may: bool,
+    ) -> u32 {
         if self.expected < MANY || !may {
             return 0;
         }
@@ -249,7 +256,7 @@ impl Plan {
     /// Raises the plan to `connections`, and to the channels that the announced files are worth.
     pub(super) fn raise_for_many(&mut self, config: &ConcurrencyConfig, connections: u32) {
         self.connections = self.connections.max(connections);
-        let up = config.direction == Direction::Up;
+        let up = config.direction == TransferDirection::Up;
         if up && self.expected > ENOUGH && config.channels.is_none() {
             self.raise_channels(2);
         }
@@ -257,7 +264,7 @@ impl Plan {
 }
 
 /// Returns true if a login's waiting time matters more than its processor time.
-pub(super) fn is_far_away(history: &History) -> bool {
+pub(super) fn is_far_away(history: &IntervalHistory) -> bool {
     history.known_trip().is_none_or(|rtt| rtt >= FAR_AWAY)
 }
 
@@ -267,8 +274,8 @@ fn worth(config: &ConcurrencyConfig, buffer: u64, left: u64, rtt: Duration) -> u
     // Highest possible rate of one connection, and the time for the rest at it. The far end's
     // send buffer is unknown, but is hardly ever larger than the default.
     let buffer = match config.direction {
-        Direction::Up => buffer,
-        Direction::Down => buffer.min(STOCK_SEND_BUFFER),
+        TransferDirection::Up => buffer,
+        TransferDirection::Down => buffer.min(STOCK_SEND_BUFFER),
     };
     let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
     // One connection is enough for the user's limit.
@@ -279,8 +286,8 @@ fn worth(config: &ConcurrencyConfig, buffer: u64, left: u64, rtt: Duration) -> u
         return 1;
     }
     let fill = match config.direction {
-        Direction::Up => USUAL_RATE / cap,
-        Direction::Down => FAR * USUAL_RATE / cap,
+        TransferDirection::Up => USUAL_RATE / cap,
+        TransferDirection::Down => FAR * USUAL_RATE / cap,
     };
     let fill = fill.round() as u32;
     ((lasts / costs) as u32).min(fill).clamp(1, SPECULATIVE)

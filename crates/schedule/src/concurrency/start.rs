@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Direction;
+use super::TransferDirection;
 
 /// Round trip from which slow start and logins take noticeable time.
 pub(super) const LONG: Duration = Duration::from_millis(20);
@@ -31,8 +31,8 @@ const LOGIN: f64 = 0.012;
 /// server.
 const LEAST_GAIN: f64 = 0.15;
 const LEAST_SHARE: f64 = 0.007;
-/// [`LEAST_GAIN`] and [`LEAST_SHARE`] while the rate of the path is assumed. The slow starts of five
-/// connections overflow a path of 100 Mbit/s: at 114 ms, 16 MiB up took 3.8 and 3.3 s (first
+/// [`LEAST_GAIN`] and [`LEAST_SHARE`] while the rate of the path is assumed. The slow starts of
+/// five connections overflow a path of 100 Mbit/s: at 114 ms, 16 MiB up took 3.8 and 3.3 s (first
 /// contact and known host) in place of 3.3 and 2.9 s with one; three took 3.3 and 2.8 s, and are
 /// 0.07 s slower than five at 1 Gbit/s.
 const LEAST_GAIN_ASSUMED: f64 = 0.5;
@@ -83,9 +83,9 @@ impl LoginCost {
 /// A path, the size of a copy, and what is known of the host, from which the time of the copy is
 /// predicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StartModel {
+pub struct CopyTimeModel {
     /// Direction of the copy.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// Bytes to copy.
     pub bytes: u64,
     /// Round trip of the path.
@@ -102,7 +102,7 @@ pub struct StartModel {
     pub start_up: Duration,
 }
 
-impl StartModel {
+impl CopyTimeModel {
     /// Returns the predicted time of the copy in seconds with this number of connections, from the
     /// start of the program to its end.
     pub fn seconds(&self, connections: u32) -> f64 {
@@ -157,8 +157,8 @@ impl StartModel {
         let (gain, share) = match self.proven {
             true => (LEAST_GAIN, LEAST_SHARE),
             false => match self.direction {
-                Direction::Up => (LEAST_GAIN_ASSUMED, LEAST_SHARE_ASSUMED),
-                Direction::Down => (LEAST_GAIN_DOWN, LEAST_SHARE_ASSUMED),
+                TransferDirection::Up => (LEAST_GAIN_ASSUMED, LEAST_SHARE_ASSUMED),
+                TransferDirection::Down => (LEAST_GAIN_DOWN, LEAST_SHARE_ASSUMED),
             },
         };
         let price = (gain * self.rtt.as_secs_f64()).max(share * best);
@@ -179,10 +179,10 @@ impl StartModel {
     /// the size. On a known host they send their first requests with the login.
     fn first_data(&self) -> (f64, f64) {
         match (self.direction, self.known) {
-            (Direction::Up, true) => (3.0, 4.0),
-            (Direction::Up, false) => (5.0, 6.0),
-            (Direction::Down, true) => (4.0, 8.0),
-            (Direction::Down, false) => (6.0, 10.0),
+            (TransferDirection::Up, true) => (3.0, 4.0),
+            (TransferDirection::Up, false) => (5.0, 6.0),
+            (TransferDirection::Down, true) => (4.0, 8.0),
+            (TransferDirection::Down, false) => (6.0, 10.0),
         }
     }
 
@@ -190,10 +190,10 @@ impl StartModel {
     /// to move data.
     fn windows(&self) -> (f64, f64) {
         match (self.direction, self.known) {
-            (Direction::Up, true) => (INITIAL_WINDOW, INITIAL_WINDOW),
+            (TransferDirection::Up, true) => (INITIAL_WINDOW, INITIAL_WINDOW),
             // Messages without content open the windows during the login (`ssh_link/opening.rs`).
-            (Direction::Up, false) => (4.0 * INITIAL_WINDOW, 4.0 * INITIAL_WINDOW),
-            (Direction::Down, _) => (INITIAL_WINDOW, INITIAL_WINDOW),
+            (TransferDirection::Up, false) => (4.0 * INITIAL_WINDOW, 4.0 * INITIAL_WINDOW),
+            (TransferDirection::Down, _) => (INITIAL_WINDOW, INITIAL_WINDOW),
         }
     }
 
@@ -201,8 +201,8 @@ impl StartModel {
     /// upload. A download ends when the last byte has arrived.
     fn answers(&self) -> f64 {
         match self.direction {
-            Direction::Up => 2.0,
-            Direction::Down => 0.0,
+            TransferDirection::Up => 2.0,
+            TransferDirection::Down => 0.0,
         }
     }
 }
@@ -218,8 +218,8 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    fn path(direction: Direction, bytes: u64, rtt: Duration, rate: f64) -> StartModel {
-        StartModel {
+    fn path(direction: TransferDirection, bytes: u64, rtt: Duration, rate: f64) -> CopyTimeModel {
+        CopyTimeModel {
             direction,
             bytes,
             rtt,
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_number_follows_size_and_path() {
-        use Direction::{Down, Up};
+        use TransferDirection::{Down, Up};
         for (direction, bytes, rtt, rate, expected) in [
             // Too little to send, whatever the path.
             (Up, 100 << 10, ms(114), GIGABIT, 1..=1),
@@ -268,8 +268,8 @@ mod tests {
     #[test]
     fn a_path_that_may_be_slow_gets_fewer() {
         for size in [16, 32, 64] {
-            let assumed = path(Direction::Up, size * MIB, ms(114), GIGABIT);
-            let proven = StartModel {
+            let assumed = path(TransferDirection::Up, size * MIB, ms(114), GIGABIT);
+            let proven = CopyTimeModel {
                 proven: true,
                 ..assumed
             };
@@ -299,11 +299,11 @@ mod tests {
 
     #[test]
     fn a_known_host_is_faster_and_more_bytes_are_slower() {
-        for direction in [Direction::Up, Direction::Down] {
+        for direction in [TransferDirection::Up, TransferDirection::Down] {
             let mut before = 0.0;
             for size in [1, 16, 64, 256] {
                 let first = path(direction, size * MIB, ms(114), GIGABIT);
-                let known = StartModel {
+                let known = CopyTimeModel {
                     known: true,
                     ..first
                 };
@@ -322,10 +322,10 @@ mod tests {
 
     #[test]
     fn a_limit_is_kept_and_nothing_diverges() {
-        let model = path(Direction::Up, u64::MAX, ms(600), 1.0);
+        let model = path(TransferDirection::Up, u64::MAX, ms(600), 1.0);
         assert!(model.seconds(0).is_finite());
         for most in 0..=2 {
-            let large = path(Direction::Up, 256 * MIB, ms(114), GIGABIT);
+            let large = path(TransferDirection::Up, 256 * MIB, ms(114), GIGABIT);
             assert!(large.connections(most) <= most.max(1));
         }
     }
@@ -333,7 +333,7 @@ mod tests {
     /// One connection moves its buffer in a round trip: 18 MB/s at 114 ms.
     #[test]
     fn one_connection_is_held_by_its_buffer() {
-        let model = path(Direction::Up, 256 * MIB, ms(114), GIGABIT);
+        let model = path(TransferDirection::Up, 256 * MIB, ms(114), GIGABIT);
         let rate = model.bytes as f64 / model.seconds(1);
         assert!((15e6..22e6).contains(&rate), "{rate}");
         let several = model.seconds(model.connections(MOST_AT_START));

@@ -1,12 +1,12 @@
 use std::time::{Duration, Instant};
 
-use super::history::History;
+use super::history::IntervalHistory;
 use super::{ConcurrencyChange, RunMeasurements};
 use crate::{ConnectionId, LaneId};
 
 /// A change whose effect is being measured.
 #[derive(Debug)]
-pub(super) struct Trial {
+pub(super) struct ConcurrencyTrial {
     /// Time when the last addition was in place.
     began: Instant,
     asked: Instant,
@@ -47,7 +47,7 @@ const PROPORTION: f64 = 0.5;
 /// Longest wait for a connection that does not come.
 const LONGEST: Duration = Duration::from_secs(20);
 
-impl Trial {
+impl ConcurrencyTrial {
     pub(super) fn new(now: Instant, changes: &[ConcurrencyChange], before: f64, had: u32) -> Self {
         let mut trial = Self {
             began: now,
@@ -62,8 +62,8 @@ impl Trial {
         trial
     }
 
-    /// Makes it a trial of connections that are added because of losses: the loss before, and the best
-    /// work per second so far.
+    /// Makes it a trial of connections that are added because of losses: the loss before, and the
+    /// best work per second so far.
     pub(super) fn because_of_losses(self, before: f64, best: f64) -> Self {
         Self {
             losses: Some((before, best)),
@@ -110,11 +110,12 @@ impl Trial {
         }
     }
 
-    /// Measures the gain, and if it is proportional to the addition; `None` if it is too early to tell.
+    /// Measures the gain, and if it is proportional to the addition; `None` if it is too early to
+    /// tell.
     pub(super) fn measured(
         &self,
         evidence: &RunMeasurements,
-        history: &History,
+        history: &IntervalHistory,
     ) -> Option<(TrialResult, bool)> {
         let rtt = history.trip();
         let since = evidence.now.saturating_duration_since(self.began);
@@ -204,8 +205,8 @@ const MOST_BACKOFF: Duration = Duration::from_secs(120);
 
 /// Trials of a controller: the present one, and what the earlier ones have shown.
 #[derive(Debug)]
-pub(super) struct Trials {
-    now: Option<Trial>,
+pub(super) struct TrialHistory {
+    now: Option<ConcurrencyTrial>,
     /// Result of the last trial.
     result: Option<TrialResult>,
     backoff: Duration,
@@ -219,7 +220,7 @@ pub(super) struct Trials {
     bold: bool,
 }
 
-impl Default for Trials {
+impl Default for TrialHistory {
     fn default() -> Self {
         Self {
             now: None,
@@ -233,23 +234,23 @@ impl Default for Trials {
     }
 }
 
-impl Trials {
+impl TrialHistory {
     /// Returns the present trial.
-    pub(super) fn current(&self) -> Option<&Trial> {
+    pub(super) fn current(&self) -> Option<&ConcurrencyTrial> {
         self.now.as_ref()
     }
 
-    pub(super) fn current_mut(&mut self) -> Option<&mut Trial> {
+    pub(super) fn current_mut(&mut self) -> Option<&mut ConcurrencyTrial> {
         self.now.as_mut()
     }
 
     /// Takes the present trial out, to be judged.
-    pub(super) fn take(&mut self) -> Option<Trial> {
+    pub(super) fn take(&mut self) -> Option<ConcurrencyTrial> {
         self.now.take()
     }
 
     /// Starts or continues a trial.
-    pub(super) fn go_on(&mut self, trial: Trial) {
+    pub(super) fn go_on(&mut self, trial: ConcurrencyTrial) {
         self.now = Some(trial);
     }
 
@@ -300,7 +301,7 @@ impl Trials {
 
     /// Tries again if the rate has clearly fallen since channels were closed and the remaining
     /// windows are too small, so that the closed channels did pay.
-    pub(super) fn miss_channels(&mut self, history: &History) -> bool {
+    pub(super) fn miss_channels(&mut self, history: &IntervalHistory) -> bool {
         let Some(before) = self.gave_back else {
             return false;
         };
@@ -328,7 +329,7 @@ mod tests {
         let now = testkit::sftp_model::epoch();
         let connection = ConnectionId(0);
         let changes = [ConcurrencyChange::AddChannel(connection); 4];
-        let mut trial = Trial::new(now, &changes, 100e6, 1);
+        let mut trial = ConcurrencyTrial::new(now, &changes, 100e6, 1);
         trial.refused(connection);
         let lane = |channel| LaneSample {
             lane: LaneId {
@@ -366,9 +367,9 @@ mod tests {
     #[test]
     fn channels_are_missed_where_windows_hold_what_is_left() {
         let missed = |rates: &[f64], window_blocked| {
-            let mut trials = Trials::default();
+            let mut trials = TrialHistory::default();
             trials.was_in_vain(testkit::sftp_model::epoch(), Some(100e6));
-            let missed = trials.miss_channels(&History::of(rates, window_blocked));
+            let missed = trials.miss_channels(&IntervalHistory::of(rates, window_blocked));
             assert_eq!(trials.gave_back.is_none(), missed);
             assert_eq!(trials.is_sated(), !missed);
             missed

@@ -2,14 +2,14 @@
 //! bytes in, ranges out.
 //!
 //! The basis file is known by its block sums ([`sftp::blocks`]). [`compare`] finds blocks at their
-//! own offset, from the sums of that range only; [`BasisIndex::search`] searches the basis file for the
-//! remaining bytes at any offset, as rsync does (docs/design/0009-delta.md).
+//! own offset, from the sums of that range only; [`BasisIndex::search`] searches the basis file for
+//! the remaining bytes at any offset, as rsync does (docs/design/0009-delta.md).
 
 mod search;
 
 use std::collections::VecDeque;
 
-use sftp::blocks::{BlockSum, StrongSum, SumKey, strong};
+use sftp::blocks::{BlockSum, BlockSumKey, StrongSum, strong};
 
 pub use self::search::{BasisIndex, MatchedRange};
 
@@ -122,7 +122,13 @@ impl DeltaMatches {
 
 /// Compares the `bytes` at `offset`, which start with a block, with the sums `basis` of that range
 /// in wire form, empty beyond the end of the basis file.
-pub fn compare(key: &SumKey, block: u32, offset: u64, bytes: &[u8], basis: &[u8]) -> DeltaMatches {
+pub fn compare(
+    key: &BlockSumKey,
+    block: u32,
+    offset: u64,
+    bytes: &[u8],
+    basis: &[u8],
+) -> DeltaMatches {
     let mut found = DeltaMatches::default();
     let mut theirs = BlockSum::read_all(basis);
     let mut at = offset;

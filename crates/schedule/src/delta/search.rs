@@ -1,11 +1,11 @@
 use std::sync::OnceLock;
 
-use sftp::blocks::{BlockSum, RollingSum, SumKey, strong};
+use sftp::blocks::{BlockSum, BlockSumKey, RollingSum, strong};
 
 /// Index of a basis file: its block sums.
 #[derive(Debug)]
 pub struct BasisIndex {
-    key: SumKey,
+    key: BlockSumKey,
     block: usize,
     size: u64,
     sums: Vec<BlockSum>,
@@ -48,7 +48,7 @@ const MISSES: usize = 64;
 impl BasisIndex {
     /// Creates the index of a basis file of `size` bytes, from the `sums` of its blocks of `block`
     /// bytes in order; the last block may be shorter.
-    pub fn new(key: SumKey, block: u32, size: u64, sums: Vec<BlockSum>) -> Self {
+    pub fn new(key: BlockSumKey, block: u32, size: u64, sums: Vec<BlockSum>) -> Self {
         Self {
             key,
             block: block.max(1) as usize,

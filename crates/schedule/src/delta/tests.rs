@@ -3,7 +3,7 @@ use arbtest::arbtest;
 
 use super::*;
 
-const KEY: SumKey = [9; 32];
+const KEY: BlockSumKey = [9; 32];
 
 /// Result of an upload by delta: matching ranges are copied, all others are sent.
 struct Rebuilt {

@@ -1,8 +1,8 @@
 use std::fmt;
 
 use super::checksum::crc32c;
-use super::record::{LONGEST, Record, SYNCED};
-use super::state::State;
+use super::record::{JournalRecord, LONGEST, SYNCED};
+use super::state::JournalState;
 
 /// Format version, raised when a record changes its meaning or a new kind appears, since an older
 /// longhaul must not skip unknown records.
@@ -17,12 +17,12 @@ const SYNCED_LEN: usize = 9;
 
 /// Encodes records as journal bytes.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct JournalEncoder {
     last: Vec<u8>,
     payload: Vec<u8>,
 }
 
-impl Writer {
+impl JournalEncoder {
     /// Appends the file header (magic and version).
     pub fn header(out: &mut Vec<u8>) {
         out.extend_from_slice(MAGIC);
@@ -31,9 +31,10 @@ impl Writer {
 
     /// Appends a record. A record longer than [`LONGEST`] is omitted, and false is returned: its
     /// file is copied without a journal entry.
-    pub fn write(&mut self, record: &Record, out: &mut Vec<u8>) -> bool {
+    pub fn write(&mut self, record: &JournalRecord, out: &mut Vec<u8>) -> bool {
         // Checked first, since the path would become the base for the next path.
-        let long = matches!(record, Record::Begun { target, .. } if target.len() > LONGEST - 128);
+        let long =
+            matches!(record, JournalRecord::Begun { target, .. } if target.len() > LONGEST - 128);
         if long {
             return false;
         }
@@ -52,7 +53,7 @@ impl Writer {
 
 /// Reason why a journal cannot be used: one sentence without the file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnusableJournal {
+pub enum JournalReadError {
     /// The file is no journal.
     Foreign,
     /// Another version of longhaul wrote the journal.
@@ -64,7 +65,7 @@ pub enum UnusableJournal {
     },
 }
 
-impl fmt::Display for UnusableJournal {
+impl fmt::Display for JournalReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Foreign => f.write_str("not a journal of longhaul"),
@@ -77,13 +78,13 @@ impl fmt::Display for UnusableJournal {
     }
 }
 
-impl std::error::Error for UnusableJournal {}
+impl std::error::Error for JournalReadError {}
 
 /// Result of reading the journal of an earlier run.
 #[derive(Debug)]
-pub struct Replay {
+pub struct JournalReplay {
     /// Progress of the earlier run.
-    pub state: State,
+    pub state: JournalState,
     /// Length in bytes of the intact part of the file. The rest was being written when the run
     /// ended: truncate the file to this length before appending.
     pub good: usize,
@@ -93,20 +94,20 @@ pub struct Replay {
 ///
 /// # Errors
 ///
-/// Those of [`Replayer::take`] and [`Replayer::end`].
-pub fn replay(bytes: &[u8]) -> Result<Replay, UnusableJournal> {
-    let mut replayer = Replayer::new(usize::MAX);
+/// Those of [`JournalReplayer::take`] and [`JournalReplayer::end`].
+pub fn replay(bytes: &[u8]) -> Result<JournalReplay, JournalReadError> {
+    let mut replayer = JournalReplayer::new(usize::MAX);
     replayer.take(bytes)?;
     replayer.end()
 }
 
-/// Reads a journal in pieces, and holds at most one record beyond the [`State`].
+/// Reads a journal in pieces, and holds at most one record beyond the [`JournalState`].
 ///
 /// Reading stops at a damaged record, which was being written at the crash unless a later record
 /// proves that it had been synced.
 #[derive(Debug)]
-pub struct Replayer {
-    state: State,
+pub struct JournalReplayer {
+    state: JournalState,
     /// Base of the next path.
     last: Vec<u8>,
     /// Byte offset in the file of the first record that was not applied.
@@ -116,11 +117,12 @@ pub struct Replayer {
     torn: bool,
 }
 
-impl Replayer {
-    /// Reads into a state that takes at most about `most` bytes of memory ([`State::bounded`]).
+impl JournalReplayer {
+    /// Reads into a state that takes at most about `most` bytes of memory
+    /// ([`JournalState::bounded`]).
     pub fn new(most: usize) -> Self {
         Self {
-            state: State::bounded(most),
+            state: JournalState::bounded(most),
             last: Vec::new(),
             at: 0,
             pending: Vec::new(),
@@ -133,7 +135,7 @@ impl Replayer {
     /// # Errors
     ///
     /// Nothing in the journal may be used.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<(), UnusableJournal> {
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), JournalReadError> {
         // Pieces keep the memory small for any length of `bytes`.
         for piece in bytes.chunks(LONGEST) {
             self.pending.extend_from_slice(piece);
@@ -142,7 +144,7 @@ impl Replayer {
         Ok(())
     }
 
-    fn apply(&mut self) -> Result<(), UnusableJournal> {
+    fn apply(&mut self) -> Result<(), JournalReadError> {
         let pending = std::mem::take(&mut self.pending);
         let mut rest = pending.as_slice();
         if self.at == 0 {
@@ -155,16 +157,16 @@ impl Replayer {
         }
         while !self.torn {
             let payload = match framed(rest) {
-                Frame::Whole(payload) => payload,
-                Frame::Incomplete => break,
-                Frame::Damaged => {
+                RecordFrame::Whole(payload) => payload,
+                RecordFrame::Incomplete => break,
+                RecordFrame::Damaged => {
                     self.torn = true;
                     break;
                 }
             };
-            let damaged = UnusableJournal::Damaged { at: self.at };
-            let record = Record::decode(payload, &mut self.last).ok_or(damaged)?;
-            let first = matches!(record, Record::Copy { .. });
+            let damaged = JournalReadError::Damaged { at: self.at };
+            let record = JournalRecord::decode(payload, &mut self.last).ok_or(damaged)?;
+            let first = matches!(record, JournalRecord::Copy { .. });
             if first != (self.at == HEADER) || !self.state.apply(record) {
                 return Err(damaged);
             }
@@ -186,57 +188,57 @@ impl Replayer {
     /// # Errors
     ///
     /// Nothing in the journal may be used.
-    pub fn end(self) -> Result<Replay, UnusableJournal> {
+    pub fn end(self) -> Result<JournalReplay, JournalReadError> {
         if self.at == 0 {
             // The first write was incomplete.
             let mut header = Vec::new();
-            Writer::header(&mut header);
+            JournalEncoder::header(&mut header);
             if !header.starts_with(&self.pending) {
-                return Err(UnusableJournal::Foreign);
+                return Err(JournalReadError::Foreign);
             }
         }
         self.check_synced(&self.pending)?;
-        Ok(Replay {
+        Ok(JournalReplay {
             state: self.state,
             good: self.at,
         })
     }
 
     /// Fails if a record in `behind` states that the bytes at [`Self::at`] had been synced.
-    fn check_synced(&self, behind: &[u8]) -> Result<(), UnusableJournal> {
+    fn check_synced(&self, behind: &[u8]) -> Result<(), JournalReadError> {
         let whole = FRAME + SYNCED_LEN;
         let len = [0, 0, 0, SYNCED_LEN as u8];
         let synced = behind.windows(whole).any(|window| {
             if !window.starts_with(&len) || window.get(FRAME) != Some(&SYNCED) {
                 return false;
             }
-            let Frame::Whole(payload) = framed(window) else {
+            let RecordFrame::Whole(payload) = framed(window) else {
                 return false;
             };
-            let said = Record::decode(payload, &mut Vec::new());
-            matches!(said, Some(Record::Synced { offset }) if offset > self.at as u64)
+            let said = JournalRecord::decode(payload, &mut Vec::new());
+            matches!(said, Some(JournalRecord::Synced { offset }) if offset > self.at as u64)
         });
         match synced {
-            true => Err(UnusableJournal::Damaged { at: self.at }),
+            true => Err(JournalReadError::Damaged { at: self.at }),
             false => Ok(()),
         }
     }
 }
 
-fn check_header(head: &[u8]) -> Result<(), UnusableJournal> {
+fn check_header(head: &[u8]) -> Result<(), JournalReadError> {
     let mut header = Vec::new();
-    Writer::header(&mut header);
+    JournalEncoder::header(&mut header);
     if head == header {
         return Ok(());
     }
     let version = head.strip_prefix(MAGIC).and_then(|v| v.try_into().ok());
-    Err(version.map_or(UnusableJournal::Foreign, |v| {
-        UnusableJournal::Version(u32::from_be_bytes(v))
+    Err(version.map_or(JournalReadError::Foreign, |v| {
+        JournalReadError::Version(u32::from_be_bytes(v))
     }))
 }
 
 /// First record of some bytes.
-enum Frame<'a> {
+enum RecordFrame<'a> {
     /// The payload; its checksum is right.
     Whole(&'a [u8]),
     /// More bytes are needed.
@@ -244,22 +246,22 @@ enum Frame<'a> {
     Damaged,
 }
 
-fn framed(bytes: &[u8]) -> Frame<'_> {
+fn framed(bytes: &[u8]) -> RecordFrame<'_> {
     let Some((len, rest)) = bytes.split_first_chunk::<4>() else {
-        return Frame::Incomplete;
+        return RecordFrame::Incomplete;
     };
     let size = u32::from_be_bytes(*len) as usize;
     if size == 0 || size > LONGEST {
-        return Frame::Damaged;
+        return RecordFrame::Damaged;
     }
     let Some((sum, rest)) = rest.split_first_chunk::<4>() else {
-        return Frame::Incomplete;
+        return RecordFrame::Incomplete;
     };
     let Some(payload) = rest.get(..size) else {
-        return Frame::Incomplete;
+        return RecordFrame::Incomplete;
     };
     match crc32c(&[len, payload]) == u32::from_be_bytes(*sum) {
-        true => Frame::Whole(payload),
-        false => Frame::Damaged,
+        true => RecordFrame::Whole(payload),
+        false => RecordFrame::Damaged,
     }
 }

@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use wire::{Field, Reader, WireError};
+use wire::{Field, FieldReader, WireError};
 
 /// Longest record in bytes. Local paths are limited by PATH_MAX (4096) and remote paths by the SFTP
 /// message size; the identity holds all sources of a command line.
@@ -23,7 +23,7 @@ pub struct SourceId {
 
 /// Record of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum JournalRecord {
     /// First record: identifies the copy.
     Copy {
         /// Sources, destination and the flags that change the result.
@@ -38,7 +38,7 @@ pub enum Record {
     /// Boot id of the receiving machine, learned during the run. Earlier records of this run belong
     /// to the same boot.
     Boot {
-        /// Boot id, as in [`Record::Run`].
+        /// Boot id, as in [`JournalRecord::Run`].
         boot: Vec<u8>,
     },
     /// Kind of target that the first run found.
@@ -140,7 +140,7 @@ fn write_path(path: &[u8], last: &mut Vec<u8>, out: &mut Vec<u8>) {
     last.extend_from_slice(path);
 }
 
-impl Record {
+impl JournalRecord {
     /// Returns the first byte of the encoded record.
     fn tag(&self) -> u8 {
         match self {
@@ -236,13 +236,13 @@ impl Record {
 
     /// Decodes a record; `None` if no writer of this version can have written it.
     pub(super) fn decode(bytes: &[u8], last: &mut Vec<u8>) -> Option<Self> {
-        let mut r = Reader::new(bytes);
+        let mut r = FieldReader::new(bytes);
         let record = Self::read(&mut r, last).ok().flatten()?;
         r.finish().ok()?;
         Some(record)
     }
 
-    fn read(r: &mut Reader<'_>, last: &mut Vec<u8>) -> Result<Option<Self>, WireError> {
+    fn read(r: &mut FieldReader<'_>, last: &mut Vec<u8>) -> Result<Option<Self>, WireError> {
         Ok(Some(match r.u8()? {
             COPY => Self::Copy {
                 identity: r.string()?.to_vec(),

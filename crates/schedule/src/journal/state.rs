@@ -1,18 +1,18 @@
 use std::collections::BTreeMap;
 
-use super::record::{Record, SourceId};
+use super::record::{JournalRecord, SourceId};
 use crate::scheduler::ByteRanges;
-use crate::{Attributes, Keep, Left};
+use crate::{Attributes, PartialFile, ResumeData};
 
 /// Contents of a journal, after all of its records.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct JournalState {
     identity: Vec<u8>,
     onto: Option<bool>,
     boot: Vec<u8>,
     clock: u64,
     /// Files by the id of their records: those that were started, without failed and replaced ones.
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, JournalEntry>,
     /// Latest id for each final name.
     targets: BTreeMap<Vec<u8>, u64>,
     /// Finished files that may exist only in the receiving machine's memory.
@@ -28,7 +28,7 @@ pub struct State {
 
 /// Journal entry of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Final name of the file.
     pub target: Vec<u8>,
     /// Identity of the source.
@@ -84,7 +84,7 @@ pub struct ExistingFile {
 impl CompletedFile {
     /// Returns true if `seen` is still the file that the copy made. Times are compared in whole
     /// seconds, the unit of SFTP. What was changed after the run is later than the seal
-    /// ([`State::seal`]).
+    /// ([`JournalState::seal`]).
     pub fn stands(&self, seen: ExistingFile) -> bool {
         self.size == seen.size
             && match (self.mtime / SECOND, seen.mtime / SECOND) {
@@ -94,7 +94,7 @@ impl CompletedFile {
     }
 }
 
-impl Left {
+impl PartialFile {
     /// Returns true if an opened source is the one from which these bytes were read.
     pub fn is_of(&self, opened: &Attributes) -> bool {
         let (_, part) = opened.nanoseconds.unwrap_or_default();
@@ -114,7 +114,7 @@ impl Left {
     }
 }
 
-impl Entry {
+impl JournalEntry {
     /// Returns about the bytes of memory that the entry takes.
     fn weight(&self) -> usize {
         let temp = self.temp.as_ref().map_or(0, Vec::len);
@@ -130,8 +130,8 @@ impl Entry {
     }
 
     /// Returns the ranges and times from which a copy resumes.
-    pub fn left(&self) -> Left {
-        Left {
+    pub fn left(&self) -> PartialFile {
+        PartialFile {
             ranges: self.proven(),
             mtime: self.mtime,
             source: (self.source.size, self.source.mtime),
@@ -181,7 +181,7 @@ fn is_within(target: &[u8], path: &[u8]) -> bool {
     below.split(|b| *b == b'/').all(is_name)
 }
 
-impl State {
+impl JournalState {
     /// Creates an empty state whose entries take at most about `most` bytes of memory. Further
     /// files and ranges are left out, and so are copied again. Paths in the journal are compressed,
     /// so the length of the file is no bound.
@@ -207,11 +207,11 @@ impl State {
     }
 
     fn weigh(&mut self) {
-        self.weight = self.entries.values().map(Entry::weight).sum();
+        self.weight = self.entries.values().map(JournalEntry::weight).sum();
     }
 
     /// Changes an entry, and counts the memory that it takes.
-    fn change(&mut self, id: u64, change: impl FnOnce(&mut Entry)) {
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut JournalEntry)) {
         if let Some(entry) = self.entries.get_mut(&id) {
             let before = entry.weight();
             change(entry);
@@ -238,7 +238,9 @@ impl State {
             .retain(|_, entry| is_within(target, &entry.target));
         for entry in self.entries.values_mut() {
             let tag = entry.tag;
-            entry.temp.take_if(|temp| !Keep::may_be_named(temp, tag));
+            entry
+                .temp
+                .take_if(|temp| !ResumeData::may_be_named(temp, tag));
         }
         let entries = &self.entries;
         self.targets.retain(|_, id| entries.contains_key(id));
@@ -251,10 +253,10 @@ impl State {
     }
 
     /// Ends the earlier run, before another one continues its journal. Returns the record of that.
-    pub fn seal(&mut self) -> Record {
+    pub fn seal(&mut self) -> JournalRecord {
         let mtime = self.clock.saturating_add(UNLOOKED);
         self.sealed(mtime);
-        Record::Sealed { mtime }
+        JournalRecord::Sealed { mtime }
     }
 
     fn sealed(&mut self, mtime: u64) {
@@ -272,13 +274,13 @@ impl State {
     }
 
     /// Returns id and entry of the file with the final name `target`.
-    pub fn file(&self, target: &[u8]) -> Option<(u64, &Entry)> {
+    pub fn file(&self, target: &[u8]) -> Option<(u64, &JournalEntry)> {
         let id = self.targets.get(target)?;
         self.entries.get(id).map(|entry| (*id, entry))
     }
 
     /// Removes and returns an entry that the caller takes over.
-    pub fn take(&mut self, id: u64) -> Option<Entry> {
+    pub fn take(&mut self, id: u64) -> Option<JournalEntry> {
         let entry = self.entries.remove(&id)?;
         self.weight = self.weight.saturating_sub(entry.weight());
         if self.targets.get(&entry.target) == Some(&id) {
@@ -288,7 +290,7 @@ impl State {
     }
 
     /// Returns files that were started and are not done; their temporaries may still exist.
-    pub fn unfinished(&self) -> impl Iterator<Item = (u64, &Entry)> {
+    pub fn unfinished(&self) -> impl Iterator<Item = (u64, &JournalEntry)> {
         let begun = self.entries.iter().filter(|(_, e)| e.done.is_none());
         begun.map(|(id, entry)| (*id, entry))
     }
@@ -311,13 +313,13 @@ impl State {
     }
 
     /// Applies the next record; false if it cannot follow the earlier ones.
-    pub fn apply(&mut self, record: Record) -> bool {
+    pub fn apply(&mut self, record: JournalRecord) -> bool {
         match record {
-            Record::Copy { identity } => self.identity = identity,
-            Record::Run { boot } => self.started(boot),
-            Record::Boot { boot } => self.learned(boot),
-            Record::Onto { into } => self.onto = Some(into),
-            Record::Begun {
+            JournalRecord::Copy { identity } => self.identity = identity,
+            JournalRecord::Run { boot } => self.started(boot),
+            JournalRecord::Boot { boot } => self.learned(boot),
+            JournalRecord::Onto { into } => self.onto = Some(into),
+            JournalRecord::Begun {
                 id,
                 target,
                 source,
@@ -330,10 +332,10 @@ impl State {
                 self.begun(id, target, source, tag);
             }
             // Without its path, the temporary is looked for beside the target.
-            Record::Temp { id, path } if self.has_room(path.len()) => {
+            JournalRecord::Temp { id, path } if self.has_room(path.len()) => {
                 self.change(id, |entry| entry.temp = Some(path));
             }
-            Record::Ranges {
+            JournalRecord::Ranges {
                 id,
                 durable,
                 mtime,
@@ -352,7 +354,7 @@ impl State {
                 }
                 self.clock = self.clock.max(mtime);
             }
-            Record::Done {
+            JournalRecord::Done {
                 id,
                 durable,
                 size,
@@ -372,16 +374,16 @@ impl State {
                     self.unsealed.extend((mtime == 0).then_some(id));
                 }
             }
-            Record::Forgotten { id } => {
+            JournalRecord::Forgotten { id } => {
                 self.take(id);
             }
-            Record::Clock { mtime } => self.clock = self.clock.max(mtime),
-            Record::Sealed { mtime } => self.sealed(mtime),
-            Record::Durable { files } => {
+            JournalRecord::Clock { mtime } => self.clock = self.clock.max(mtime),
+            JournalRecord::Sealed { mtime } => self.sealed(mtime),
+            JournalRecord::Durable { files } => {
                 let files = usize::try_from(files).unwrap_or(usize::MAX);
                 self.soft.drain(..files.min(self.soft.len()));
             }
-            Record::Temp { .. } | Record::Synced { .. } => {}
+            JournalRecord::Temp { .. } | JournalRecord::Synced { .. } => {}
         }
         true
     }
@@ -421,7 +423,7 @@ impl State {
         {
             self.take(old);
         }
-        let entry = Entry {
+        let entry = JournalEntry {
             target,
             source,
             tag,

@@ -3,13 +3,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sftp::{ServerInfo, SymlinkOrder, Told};
-use wire::Pool;
+use wire::PacketPool;
 
-use super::{Refusals, server};
-use crate::{DepthLimits, RemotePath};
+use super::{RefusedOperations, server};
+use crate::{InflightBounds, RemotePath};
 
 /// Fills the slice with unpredictable bytes.
-pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
+pub type RandomFill = Box<dyn FnMut(&mut [u8]) + Send>;
 
 /// Settings that a [`crate::Lane`] needs before its first byte.
 pub struct LaneConfig {
@@ -26,13 +26,13 @@ pub struct LaneConfig {
     /// Payload bytes of one channel packet, the unit in which blocks are cut.
     pub slot: usize,
     /// Memory for blocks.
-    pub pool: Pool,
+    pub pool: PacketPool,
     /// Source of random bytes for the names of temporaries.
-    pub random: Random,
+    pub random: RandomFill,
     /// Limits of the bytes in flight.
-    pub bytes: DepthLimits,
+    pub bytes: InflightBounds,
     /// Limits of the requests in flight.
-    pub requests: DepthLimits,
+    pub requests: InflightBounds,
     /// Maximum length of a READ or WRITE in bytes, even if the server takes more.
     pub length: u32,
     /// Number of received bytes, beyond the depth, that the disk may still have to write before
@@ -44,7 +44,7 @@ pub struct LaneConfig {
     /// Argument order of the server's SYMLINK.
     pub symlink_order: SymlinkOrder,
     /// Compress data if the server can.
-    pub pack: PackingMode,
+    pub pack: CompressionMode,
     /// Attributes beyond the standard ones to request from a longhaul server.
     pub told: Told,
     /// Directories below which a longhaul server follows no symlink, as the user named them.
@@ -58,12 +58,12 @@ pub struct LaneConfig {
     /// Maximum number of bytes of a file whose size the server does not state, or states as 0.
     pub unstated: u64,
     /// Operations that this server is known to refuse.
-    pub refusals: Refusals,
+    pub refusals: RefusedOperations,
 }
 
 /// Choice of compression for file data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PackingMode {
+pub enum CompressionMode {
     /// Compress on paths that are slower than compression.
     #[default]
     Auto,
@@ -75,7 +75,7 @@ pub enum PackingMode {
 
 impl LaneConfig {
     /// Returns defaults for an unknown server: no prediction.
-    pub fn new(pool: Pool, random: Random) -> Self {
+    pub fn new(pool: PacketPool, random: RandomFill) -> Self {
         const MIB: u64 = 1 << 20;
         Self {
             openssh: false,
@@ -85,13 +85,13 @@ impl LaneConfig {
             slot: pool.slot(),
             pool,
             random,
-            bytes: DepthLimits {
+            bytes: InflightBounds {
                 initial: 4 * MIB,
                 min: 4 * MIB,
                 max: 16 * MIB,
             },
             // Data waiting in the server are limited by bytes; this limits empty files.
-            requests: DepthLimits {
+            requests: InflightBounds {
                 initial: 2048,
                 min: 2048,
                 max: 16 * 1024,
@@ -100,13 +100,13 @@ impl LaneConfig {
             unwritten: 8 * MIB,
             open_files: 100,
             symlink_order: SymlinkOrder::OpenSsh,
-            pack: PackingMode::default(),
+            pack: CompressionMode::default(),
             told: Told::default(),
             roots: Vec::new(),
             slow: false,
             growth: 8 * MIB,
             unstated: 256 * MIB,
-            refusals: Refusals::default(),
+            refusals: RefusedOperations::default(),
         }
     }
 

@@ -3,16 +3,16 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use sftp::{Client, Handle, Limits, Reply, Request, ServerInfo};
-use wire::Block;
+use sftp::{Handle, Reply, Request, ServerInfo, ServerLimits, SftpClient};
+use wire::PayloadBlock;
 
-use super::Refusals;
+use super::RefusedOperations;
 use super::config::LaneConfig;
-use super::packing::Packing;
+use super::packing::LaneCompression;
 use super::pipeline::RequestPipeline;
+use super::queues::{LaneQueue, LaneQueues};
 use super::request_tag::RequestTag;
-use super::server::{Capabilities, Server};
-use super::turns::{Queue, Turns};
+use super::server::{Capabilities, ServerProfile};
 use crate::{DiskRequest, JobId, LaneEvent, RemotePath};
 
 /// Requests in flight, queues towards disk and driver, order of the jobs, and what is known of the
@@ -20,10 +20,10 @@ use crate::{DiskRequest, JobId, LaneEvent, RemotePath};
 #[derive(Debug)]
 pub(super) struct LaneContext {
     config: LaneConfig,
-    server: Server,
+    server: ServerProfile,
     pipeline: RequestPipeline,
-    turns: Turns,
-    packing: Packing,
+    turns: LaneQueues,
+    packing: LaneCompression,
     disk: VecDeque<DiskRequest>,
     events: VecDeque<LaneEvent>,
     /// Bytes that the disk side is reading for upload.
@@ -42,7 +42,7 @@ pub(super) struct LaneContext {
     /// A directory, and the owner and group of files that are created in it.
     owner_in: Option<(Vec<u8>, (u32, u32))>,
     /// Operations that the server is known to refuse.
-    refusals: Refusals,
+    refusals: RefusedOperations,
     /// True once the lane's owner was informed that files are written in place.
     told_in_place: bool,
 }
@@ -50,10 +50,10 @@ pub(super) struct LaneContext {
 impl LaneContext {
     pub(super) fn new(config: LaneConfig, now: Instant) -> Self {
         Self {
-            server: Server::default(),
+            server: ServerProfile::default(),
             pipeline: RequestPipeline::new(&config, now),
-            turns: Turns::default(),
-            packing: Packing::new(config.pack, config.slow),
+            turns: LaneQueues::default(),
+            packing: LaneCompression::new(config.pack, config.slow),
             disk: VecDeque::new(),
             events: VecDeque::new(),
             reading: 0,
@@ -79,7 +79,7 @@ impl LaneContext {
         &self.config
     }
 
-    pub(super) fn server(&self) -> &Server {
+    pub(super) fn server(&self) -> &ServerProfile {
         &self.server
     }
 
@@ -106,19 +106,19 @@ impl LaneContext {
         &mut self.pipeline
     }
 
-    pub(super) fn turns(&self) -> &Turns {
+    pub(super) fn turns(&self) -> &LaneQueues {
         &self.turns
     }
 
-    pub(super) fn turns_mut(&mut self) -> &mut Turns {
+    pub(super) fn turns_mut(&mut self) -> &mut LaneQueues {
         &mut self.turns
     }
 
-    pub(super) fn packing(&self) -> &Packing {
+    pub(super) fn packing(&self) -> &LaneCompression {
         &self.packing
     }
 
-    pub(super) fn packing_mut(&mut self) -> &mut Packing {
+    pub(super) fn packing_mut(&mut self) -> &mut LaneCompression {
         &mut self.packing
     }
 
@@ -129,7 +129,7 @@ impl LaneContext {
 
     /// Adopts the capabilities in VERSION and requests those that it leaves open.
     pub(super) fn set_up(&mut self, info: &ServerInfo) {
-        self.server = Server::new(&self.config, info);
+        self.server = ServerProfile::new(&self.config, info);
         if self.can(Capabilities::LIMITS) && info.limits.is_none() {
             let request = Request::Limits {};
             self.pipeline.request(None, RequestTag::Limits, &request, 0);
@@ -137,7 +137,8 @@ impl LaneContext {
         let told = self.config.told;
         if self.can(Capabilities::ATTRIBUTES) && !told.is_empty() {
             let request = Request::Attributes { told };
-            self.pipeline.request(None, RequestTag::Told, &request, 0);
+            self.pipeline
+                .request(None, RequestTag::ExtraAttributes, &request, 0);
         }
         for RemotePath(path) in std::mem::take(&mut self.config.roots) {
             self.request_root(&path);
@@ -159,7 +160,7 @@ impl LaneContext {
     }
 
     /// Takes over the limits that the server has answered.
-    pub(super) fn apply_limits(&mut self, limits: Limits) {
+    pub(super) fn apply_limits(&mut self, limits: ServerLimits) {
         self.server.apply(&self.config, limits);
     }
 
@@ -282,7 +283,7 @@ impl LaneContext {
 
     /// Queues `job` for opening its file.
     pub(super) fn queue_open(&mut self, job: JobId) {
-        self.turns.push(Queue::Openers, job);
+        self.turns.push(LaneQueue::Openers, job);
     }
 
     /// Queues `job` for moving data.
@@ -321,18 +322,18 @@ impl LaneContext {
     }
 
     /// Returns an empty block with room for a WRITE header and `len` bytes of file data.
-    pub(super) fn block(&self, handle: usize, len: usize) -> Block {
-        self.block_behind(Client::write_reserve(handle), len)
+    pub(super) fn block(&self, handle: usize, len: usize) -> PayloadBlock {
+        self.block_behind(SftpClient::write_reserve(handle), len)
     }
 
     /// Returns an empty block for `len` bytes behind the header of a plain or compressed WRITE.
-    pub(super) fn block_to_pack(&self, handle: usize, len: usize) -> Block {
-        self.block_behind(Client::write_zstd_reserve(handle), len)
+    pub(super) fn block_to_pack(&self, handle: usize, len: usize) -> PayloadBlock {
+        self.block_behind(SftpClient::write_zstd_reserve(handle), len)
     }
 
     /// Returns an empty block for `len` bytes behind `reserve` bytes.
-    pub(super) fn block_behind(&self, reserve: usize, len: usize) -> Block {
-        Block::new(&self.config.pool, self.config.slot, reserve, len)
+    pub(super) fn block_behind(&self, reserve: usize, len: usize) -> PayloadBlock {
+        PayloadBlock::new(&self.config.pool, self.config.slot, reserve, len)
     }
 
     /// Handles an answer, or a part of one, to a READ that might be compressed.
@@ -414,18 +415,18 @@ impl LaneContext {
     }
 
     /// Returns the operations that the server is known to refuse.
-    pub(super) fn refusals(&self) -> Refusals {
+    pub(super) fn refusals(&self) -> RefusedOperations {
         self.refusals
     }
 
     /// Adds refusals that another lane has found.
-    pub(super) fn note_refusals(&mut self, refusals: Refusals) {
+    pub(super) fn note_refusals(&mut self, refusals: RefusedOperations) {
         self.refusals = self.refusals.and(refusals);
     }
 
     /// Records and reports operations that the server refuses for every file, found by `job`, with
     /// the reason `why`.
-    pub(super) fn learn(&mut self, job: JobId, found: Refusals, why: &str) {
+    pub(super) fn learn(&mut self, job: JobId, found: RefusedOperations, why: &str) {
         let all = self.refusals.and(found);
         if all != self.refusals {
             self.refusals = all;

@@ -7,7 +7,7 @@ use crate::{DiskRequest, Job, JobId, RemotePath};
 pub enum LaneError {
     /// The server behaves differently from the prediction: close this channel and repeat unfinished
     /// jobs on another one without prediction.
-    Surprise(&'static str),
+    Misprediction(&'static str),
     /// The server violated the protocol.
     Protocol(sftp::Error),
     /// The channel was closed.
@@ -17,7 +17,7 @@ pub enum LaneError {
 impl fmt::Display for LaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Surprise(what) => write!(f, "{what}; continuing without predicted handles"),
+            Self::Misprediction(what) => write!(f, "{what}; continuing without predicted handles"),
             Self::Protocol(error) => error.fmt(f),
             Self::Closed(reason) => write!(f, "the server closed the SFTP channel: {reason}"),
         }
@@ -28,7 +28,7 @@ impl std::error::Error for LaneError {}
 
 /// Work that is left when a lane ends before its jobs.
 #[derive(Debug, Default)]
-pub struct Unfinished {
+pub struct UnfinishedWork {
     /// Jobs for another lane, in the order of their ids.
     pub jobs: Vec<Job>,
     /// Remote temporaries that may exist and must be removed.

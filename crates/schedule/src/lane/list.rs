@@ -1,11 +1,11 @@
-use sftp::{Handle, Name, Reply, Request, StatusCode};
+use sftp::{Handle, NameRecord, Reply, Request, StatusCode};
 
 use super::context::LaneContext;
 use super::listing_bounds::{ListingBounds, is_safe};
 use super::messages::{refused, remote};
 use super::request_tag::RequestTag;
-use super::task::{Misprediction, TaskStep, attributes};
-use crate::{Fault, JobId, LaneEvent};
+use super::task::{JobProgress, Misprediction, attributes};
+use crate::{JobFailure, JobId, LaneEvent};
 
 /// Lists one directory.
 ///
@@ -14,7 +14,7 @@ use crate::{Fault, JobId, LaneEvent};
 /// left to a lane that does not predict, which reports the first entries again; to hold them back
 /// until the end had come would cost a round trip and a half in the middle of slow start.
 #[derive(Debug)]
-pub(super) struct List {
+pub(super) struct ListDirectory {
     id: JobId,
     path: Vec<u8>,
     handle: Option<Handle>,
@@ -25,7 +25,7 @@ pub(super) struct List {
     /// All requests were sent in one flight.
     one_flight: bool,
     bounds: ListingBounds,
-    fault: Option<Fault>,
+    fault: Option<JobFailure>,
 }
 
 /// Number of READDIRs that wait at the server while answers travel: each brings up to 100 names
@@ -35,7 +35,7 @@ const AHEAD: usize = 8;
 /// trip, and the flight of a small one is below a kilobyte.
 pub(super) const FLIGHT: usize = 8;
 
-impl List {
+impl ListDirectory {
     pub(super) fn new(id: JobId, path: Vec<u8>) -> Self {
         Self {
             id,
@@ -90,7 +90,7 @@ impl List {
         core: &mut LaneContext,
         what: RequestTag,
         reply: Reply,
-    ) -> Result<TaskStep, Misprediction> {
+    ) -> Result<JobProgress, Misprediction> {
         self.pending -= 1;
         match (what, reply) {
             (RequestTag::Open, Reply::Handle(handle)) => {
@@ -120,7 +120,7 @@ impl List {
         Ok(self.settle(core))
     }
 
-    fn on_names(&mut self, core: &mut LaneContext, names: Vec<Name>) {
+    fn on_names(&mut self, core: &mut LaneContext, names: Vec<NameRecord>) {
         // A server that answers without names would be asked forever.
         if names.is_empty() {
             self.at_end = true;
@@ -150,7 +150,7 @@ impl List {
         }
     }
 
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> JobProgress {
         if let (Some(handle), false) = (self.handle.clone(), self.closing) {
             let handle = handle.as_bytes();
             let ends = self.at_end || self.fault.is_some();
@@ -164,7 +164,7 @@ impl List {
             }
         }
         if self.pending > 0 || (self.fault.is_none() && !self.closing) {
-            return TaskStep::Goes;
+            return JobProgress::Continues;
         }
         let end = match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
@@ -172,10 +172,10 @@ impl List {
             None => LaneEvent::Done(self.id),
         };
         core.event(end);
-        TaskStep::Over
+        JobProgress::Finished
     }
 
-    pub(super) fn fail(&mut self, fault: Fault) {
+    pub(super) fn fail(&mut self, fault: JobFailure) {
         self.fault.get_or_insert(fault);
     }
 }

@@ -1,13 +1,13 @@
 use sftp::{Reply, Request, StatusCode, TreeFlags};
 
-use super::config::PackingMode;
+use super::config::CompressionMode;
 use super::context::LaneContext;
 use super::listing_bounds::{ListingBounds, is_safe};
 use super::messages::{left_out, refused, remote};
 use super::request_tag::RequestTag;
 use super::server::Capabilities;
-use super::task::{TaskStep, attributes};
-use crate::{Fault, JobId, LaneEvent, TreeStep};
+use super::task::{JobProgress, attributes};
+use crate::{JobFailure, JobId, LaneEvent, TreeWalkStep};
 
 /// Lists a whole tree by list-tree@longhaul. The server answers each request with the next part,
 /// and sends no part without a request.
@@ -32,16 +32,16 @@ pub(super) struct ListTree {
     entered: u64,
     /// Number of consecutive answers without any step.
     empty: usize,
-    fault: Option<Fault>,
+    fault: Option<JobFailure>,
     /// True if the server was requested to drop the listing.
     forgotten: bool,
 }
 
 /// Verdict on a name from the server.
-enum Name {
-    Sound,
+enum ListedNameCheck {
+    Valid,
     /// No file can have the name; holds the warning.
-    Impossible(String),
+    Invalid(String),
     /// The name lies in an omitted directory.
     Dropped,
 }
@@ -96,15 +96,15 @@ impl ListTree {
         self
     }
 
-    pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         if !core.can(Capabilities::LIST_TREE) {
             core.event(LaneEvent::Failed(self.id, remote(NO_TREES)));
-            return TaskStep::Over;
+            return JobProgress::Finished;
         }
         self.number = core.tree_number();
         let path = std::mem::take(&mut self.path);
         let mut flags = self.flags;
-        if core.config().pack != PackingMode::Never {
+        if core.config().pack != CompressionMode::Never {
             flags = flags | TreeFlags::PACK;
         }
         self.ask(core, flags, &path);
@@ -122,7 +122,7 @@ impl ListTree {
         );
     }
 
-    pub(super) fn on_reply(&mut self, core: &mut LaneContext, reply: Reply) -> TaskStep {
+    pub(super) fn on_reply(&mut self, core: &mut LaneContext, reply: Reply) -> JobProgress {
         self.pending -= 1;
         self.answered += 1;
         match reply {
@@ -140,7 +140,7 @@ impl ListTree {
         self.settle(core)
     }
 
-    fn on_steps(&mut self, core: &mut LaneContext, steps: Vec<sftp::TreeStep>) {
+    fn on_steps(&mut self, core: &mut LaneContext, steps: Vec<sftp::TreeRecord>) {
         self.empty = if steps.is_empty() { self.empty + 1 } else { 0 };
         if self.empty > MOST_EMPTY {
             self.fail(remote("the server answered without listing anything"));
@@ -156,33 +156,41 @@ impl ListTree {
                 break;
             }
             let (step, change) = match step {
-                sftp::TreeStep::Entry(name) => match self.checked(&name.filename) {
-                    Name::Sound => (TreeStep::Entry(name.filename, attributes(&name.attrs)), 0),
-                    Name::Impossible(what) => (TreeStep::Failed(what), 0),
-                    Name::Dropped => continue,
+                sftp::TreeRecord::Entry(name) => match self.checked(&name.filename) {
+                    ListedNameCheck::Valid => (
+                        TreeWalkStep::Entry(name.filename, attributes(&name.attrs)),
+                        0,
+                    ),
+                    ListedNameCheck::Invalid(what) => (TreeWalkStep::Failed(what), 0),
+                    ListedNameCheck::Dropped => continue,
                 },
-                sftp::TreeStep::Enter(name) => {
+                sftp::TreeRecord::Enter(name) => {
                     self.depth += 1;
                     match self.checked(&name.filename) {
-                        Name::Sound => (TreeStep::Enter(name.filename, attributes(&name.attrs)), 0),
-                        Name::Impossible(what) => {
-                            told.push(TreeStep::Failed(what));
+                        ListedNameCheck::Valid => (
+                            TreeWalkStep::Enter(name.filename, attributes(&name.attrs)),
+                            0,
+                        ),
+                        ListedNameCheck::Invalid(what) => {
+                            told.push(TreeWalkStep::Failed(what));
                             self.dropped += 1;
                             continue;
                         }
-                        Name::Dropped => {
+                        ListedNameCheck::Dropped => {
                             self.dropped += 1;
                             continue;
                         }
                     }
                 }
-                sftp::TreeStep::Leave => (TreeStep::Leave, 1),
-                sftp::TreeStep::Count { files, bytes } => (TreeStep::Count { files, bytes }, 0),
-                sftp::TreeStep::Failed(code, text) => {
+                sftp::TreeRecord::Leave => (TreeWalkStep::Leave, 1),
+                sftp::TreeRecord::Count { files, bytes } => {
+                    (TreeWalkStep::Count { files, bytes }, 0)
+                }
+                sftp::TreeRecord::Failed(code, text) => {
                     let message = sftp::printable(&text, 256);
                     let status = sftp::Status { code, message };
                     let what = refused("cannot list the directory", &status).what;
-                    (TreeStep::Failed(what), 0)
+                    (TreeWalkStep::Failed(what), 0)
                 }
             };
             self.depth -= change;
@@ -198,43 +206,43 @@ impl ListTree {
     }
 
     /// Counts a step in its directory.
-    fn note(&mut self, step: &sftp::TreeStep) -> Result<(), &'static str> {
+    fn note(&mut self, step: &sftp::TreeRecord) -> Result<(), &'static str> {
         let directory = self.open.last().copied().unwrap_or(0);
         match step {
-            sftp::TreeStep::Entry(name) => self.bounds.note_in(directory, &name.filename),
-            sftp::TreeStep::Enter(name) => {
+            sftp::TreeRecord::Entry(name) => self.bounds.note_in(directory, &name.filename),
+            sftp::TreeRecord::Enter(name) => {
                 self.entered += 1;
                 self.open.push(self.entered);
                 self.bounds.note_in(directory, &name.filename)
             }
-            sftp::TreeStep::Leave => {
+            sftp::TreeRecord::Leave => {
                 self.open.pop();
                 Ok(())
             }
             // Each directory has at most one of these steps, so it counts as a name in the
             // directory.
-            sftp::TreeStep::Count { .. } | sftp::TreeStep::Failed(..) => {
+            sftp::TreeRecord::Count { .. } | sftp::TreeRecord::Failed(..) => {
                 self.bounds.note_in(directory, b"")
             }
         }
     }
 
     /// Checks `name`. Names in omitted directories are not inspected.
-    fn checked(&mut self, name: &[u8]) -> Name {
+    fn checked(&mut self, name: &[u8]) -> ListedNameCheck {
         if self.dropped > 0 {
-            return Name::Dropped;
+            return ListedNameCheck::Dropped;
         }
         if is_safe(name) && !matches!(name, b"." | b"..") {
-            return Name::Sound;
+            return ListedNameCheck::Valid;
         }
         if let Err(why) = self.bounds.note_impossible() {
             self.fail(remote(why));
-            return Name::Dropped;
+            return ListedNameCheck::Dropped;
         }
-        Name::Impossible(left_out(name))
+        ListedNameCheck::Invalid(left_out(name))
     }
 
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> JobProgress {
         if self.fault.is_some() && self.depth > 0 && !self.forgotten {
             self.forgotten = true;
             self.ask(core, TreeFlags::END, &[]);
@@ -246,16 +254,16 @@ impl ListTree {
             self.ask(core, TreeFlags::NEXT, &[]);
         }
         if goes || self.pending > 0 {
-            return TaskStep::Goes;
+            return JobProgress::Continues;
         }
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Done(self.id),
         });
-        TaskStep::Over
+        JobProgress::Finished
     }
 
-    pub(super) fn fail(&mut self, fault: Fault) {
+    pub(super) fn fail(&mut self, fault: JobFailure) {
         self.fault.get_or_insert(fault);
     }
 }

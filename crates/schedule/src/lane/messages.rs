@@ -2,10 +2,10 @@
 
 use sftp::{Reply, Status, StatusCode};
 
-use crate::Fault;
+use crate::JobFailure;
 
-pub(super) fn remote(what: impl Into<String>) -> Fault {
-    Fault {
+pub(super) fn remote(what: impl Into<String>) -> JobFailure {
+    JobFailure {
         what: what.into(),
         remote: true,
     }
@@ -13,7 +13,7 @@ pub(super) fn remote(what: impl Into<String>) -> Fault {
 
 /// Returns the fault for a refused request. SFTP version 3 has one code for most of errno, so the
 /// cause can only be guessed, unless the server's message says more.
-pub(super) fn refused(doing: &str, status: &Status) -> Fault {
+pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
     let said = status.to_string();
     let hint = match (status.code, doing) {
         _ if said != status.code.words() => "",

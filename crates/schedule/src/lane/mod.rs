@@ -15,6 +15,7 @@ mod ops;
 mod packing;
 mod pipeline;
 mod put;
+mod queues;
 mod rebuild;
 mod refusals;
 mod remote_file;
@@ -22,28 +23,27 @@ mod replace;
 mod request_tag;
 mod server;
 mod task;
-mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sftp::{Output, Reply, ServerInfo};
+use sftp::{ClientOutput, Reply, ServerInfo};
 
-pub use config::{LaneConfig, LaneStats, PackingMode, Random};
-pub use ending::{LaneError, Unfinished};
+pub use config::{CompressionMode, LaneConfig, LaneStats, RandomFill};
+pub use ending::{LaneError, UnfinishedWork};
 pub use list_tree::NO_TREES;
 pub use listing_bounds::{IMPOSSIBLE_NAMES, REPEATED_NAMES, TOO_MANY_NAMES};
 pub use messages::left_out;
-pub use refusals::Refusals;
+pub use refusals::RefusedOperations;
 
 use self::context::LaneContext;
+use self::queues::LaneQueue;
 use self::request_tag::RequestTag;
 use self::server::Capabilities;
-use self::task::{Misprediction, Task, TaskStep};
-use self::turns::Queue;
+use self::task::{JobProgress, Misprediction, RunningJob};
 use crate::job::place_of_listing;
-use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
+use crate::{DiskReply, DiskRequest, Job, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
 /// One SFTP channel with its jobs, without I/O.
 ///
@@ -55,7 +55,7 @@ use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, Remot
 /// MakeDir may be followed at once by files in that directory.
 ///
 /// An error of `handle_input` ends the lane: close the channel, take [`Lane::into_unfinished`], and
-/// push its jobs to a new lane, without prediction after [`LaneError::Surprise`].
+/// push its jobs to a new lane, without prediction after [`LaneError::Misprediction`].
 ///
 /// **Remote to remote**: the `Get` of one lane feeds the `Put` of another through disk requests.
 /// Keep a map from offset to pieces and insert the Get's `Write`s. Answer the Put's `OpenSource`
@@ -70,7 +70,7 @@ pub struct Lane {
     waiting: VecDeque<Job>,
     /// Started jobs. Boxed, since thousands are in flight and map entries move when a neighbor is
     /// removed.
-    tasks: BTreeMap<JobId, Box<Task>>,
+    tasks: BTreeMap<JobId, Box<RunningJob>>,
     /// Requests may be sent: VERSION has come or is not needed.
     ready: bool,
     /// VERSION has come.
@@ -251,7 +251,7 @@ impl Lane {
     }
 
     /// Returns the next bytes for the channel.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<ClientOutput> {
         if self.ended.is_some() {
             return None;
         }
@@ -338,12 +338,12 @@ impl Lane {
     }
 
     /// Returns the operations that the server is known to refuse.
-    pub fn refusals(&self) -> Refusals {
+    pub fn refusals(&self) -> RefusedOperations {
         self.core.refusals()
     }
 
     /// Adds refusals that another lane to this server has found.
-    pub fn note_refusals(&mut self, refusals: Refusals) {
+    pub fn note_refusals(&mut self, refusals: RefusedOperations) {
         self.core.note_refusals(refusals);
     }
 
@@ -372,7 +372,7 @@ impl Lane {
     fn stop(&mut self, now: Instant, reason: &str, leaving: bool) {
         self.revision += 1;
         self.core.at(now);
-        let fault = Fault {
+        let fault = JobFailure {
             what: reason.to_owned(),
             remote: false,
         };
@@ -406,8 +406,8 @@ impl Lane {
     }
 
     /// Returns the work that is left after the channel has gone.
-    pub fn into_unfinished(self) -> Unfinished {
-        let mut left = Unfinished::default();
+    pub fn into_unfinished(self) -> UnfinishedWork {
+        let mut left = UnfinishedWork::default();
         for (_, task) in self.tasks {
             let temp = task.temporary().map(|(id, t)| (id, RemotePath(t.to_vec())));
             left.temporaries.extend(temp);
@@ -489,8 +489,8 @@ impl Lane {
         Ok(())
     }
 
-    fn after(&mut self, job: JobId, step: TaskStep) {
-        if step == TaskStep::Over {
+    fn after(&mut self, job: JobId, step: JobProgress) {
+        if step == JobProgress::Finished {
             self.tasks.remove(&job);
         }
     }
@@ -544,9 +544,9 @@ impl Lane {
 
     /// Moves data of the open files, the first file first.
     fn pump_streams(&mut self) {
-        while let Some(id) = self.core.turns_mut().first(Queue::Streams) {
+        while let Some(id) = self.core.turns_mut().first(LaneQueue::Streams) {
             let Some(task) = self.tasks.get_mut(&id) else {
-                self.core.turns_mut().pop(Queue::Streams);
+                self.core.turns_mut().pop(LaneQueue::Streams);
                 continue;
             };
             let may = match task.receives() {
@@ -557,30 +557,30 @@ impl Lane {
                 return;
             }
             if !task.stream(&mut self.core) {
-                self.core.turns_mut().pop(Queue::Streams);
+                self.core.turns_mut().pop(LaneQueue::Streams);
             }
         }
     }
 
     /// Sends files that are one request each.
     fn pump_wholes(&mut self) {
-        while let Some(id) = self.core.turns_mut().first(Queue::Wholes) {
+        while let Some(id) = self.core.turns_mut().first(LaneQueue::Wholes) {
             let Some(task) = self.tasks.get_mut(&id) else {
-                self.core.turns_mut().pop(Queue::Wholes);
+                self.core.turns_mut().pop(LaneQueue::Wholes);
                 continue;
             };
             let disk = !task.receives() || self.core.may_read_remote();
             if !disk || !self.core.has_room() {
                 return;
             }
-            self.core.turns_mut().pop(Queue::Wholes);
+            self.core.turns_mut().pop(LaneQueue::Wholes);
             task.go_whole(&mut self.core);
         }
     }
 
     fn pump_openers(&mut self) {
         while self.core.may_open() && self.core.turns().unsent().0 > 0 && self.core.has_room() {
-            if let Some(id) = self.core.turns_mut().pop(Queue::Openers)
+            if let Some(id) = self.core.turns_mut().pop(LaneQueue::Openers)
                 && let Some(task) = self.tasks.get_mut(&id)
             {
                 task.open(&mut self.core);
@@ -602,15 +602,15 @@ impl Lane {
 
     fn begin(&mut self, job: Job) {
         let id = job.id;
-        let mut task = Box::new(Task::new(job));
-        if task.start(&mut self.core) == TaskStep::Goes {
+        let mut task = Box::new(RunningJob::new(job));
+        if task.start(&mut self.core) == JobProgress::Continues {
             self.tasks.insert(id, task);
         }
     }
 }
 
 fn surprise(surprise: Misprediction) -> LaneError {
-    LaneError::Surprise(match surprise {
+    LaneError::Misprediction(match surprise {
         Misprediction::Handle => "the server returned an unexpected file handle",
         Misprediction::Extensions => "the server announces other extensions than last time",
     })

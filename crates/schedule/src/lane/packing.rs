@@ -5,7 +5,7 @@ use std::time::Instant;
 use sftp::Reply;
 
 use super::compression_probe::CompressionProbe;
-use super::config::PackingMode;
+use super::config::CompressionMode;
 
 /// Number of blocks after which one is tried again when data did not become smaller.
 const AGAIN: u32 = 64;
@@ -15,8 +15,8 @@ const TELLING: u64 = 4 << 10;
 
 /// Compressibility of the data on a lane.
 #[derive(Debug)]
-pub(super) struct Packing {
-    mode: PackingMode,
+pub(super) struct LaneCompression {
+    mode: CompressionMode,
     /// The last block that was tried did not become smaller.
     in_vain: bool,
     /// Number of blocks since that trial.
@@ -28,8 +28,8 @@ pub(super) struct Packing {
     became: u64,
 }
 
-impl Packing {
-    pub(super) fn new(mode: PackingMode, believed: bool) -> Self {
+impl LaneCompression {
+    pub(super) fn new(mode: CompressionMode, believed: bool) -> Self {
         Self {
             mode,
             in_vain: false,
@@ -46,9 +46,9 @@ impl Packing {
         let pays = self.pays.ask(len);
         let may = can
             && match self.mode {
-                PackingMode::Never => false,
-                PackingMode::Always => true,
-                PackingMode::Auto => pays || long,
+                CompressionMode::Never => false,
+                CompressionMode::Always => true,
+                CompressionMode::Auto => pays || long,
             };
         // Until the first result is known, all blocks are tried: on a long path they are all in
         // flight.

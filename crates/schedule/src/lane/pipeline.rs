@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use sftp::{Client, Output, Reply, Request, RequestId};
-use wire::Block;
+use sftp::{ClientOutput, Reply, Request, RequestId, SftpClient};
+use wire::PayloadBlock;
 
 use super::config::LaneConfig;
 use super::request_tag::RequestTag;
@@ -14,7 +14,7 @@ use crate::{InflightLimit, JobId};
 /// SFTP client of a lane with its requests in flight, their limits and the pace.
 #[derive(Debug)]
 pub(super) struct RequestPipeline {
-    client: Client,
+    client: SftpClient,
     now: Instant,
     sent: BTreeMap<RequestId, SentRequest>,
     /// Time of the last answer.
@@ -77,12 +77,12 @@ const READ_AHEAD: u64 = 1 << 20;
 
 impl RequestPipeline {
     pub(super) fn new(config: &LaneConfig, now: Instant) -> Self {
-        let options = sftp::Options {
+        let options = sftp::ClientOptions {
             symlink_order: config.symlink_order,
             max_message: 0,
         };
         Self {
-            client: Client::new(options),
+            client: SftpClient::new(options),
             now,
             sent: BTreeMap::new(),
             answered_at: now,
@@ -106,7 +106,7 @@ impl RequestPipeline {
     }
 
     /// Returns the SFTP client.
-    pub(super) fn client(&self) -> &Client {
+    pub(super) fn client(&self) -> &SftpClient {
         &self.client
     }
 
@@ -121,7 +121,7 @@ impl RequestPipeline {
     }
 
     /// Returns the next bytes for the channel.
-    pub(super) fn poll_output(&mut self) -> Option<Output> {
+    pub(super) fn poll_output(&mut self) -> Option<ClientOutput> {
         self.client.poll_output()
     }
 
@@ -143,7 +143,7 @@ impl RequestPipeline {
         job: JobId,
         what: RequestTag,
         request: &Request<'_>,
-        block: Block,
+        block: PayloadBlock,
     ) {
         let data = block.len() as u64;
         let id = self.client.request_with(request, block);
@@ -156,7 +156,7 @@ impl RequestPipeline {
         job: JobId,
         handle: &sftp::Handle,
         offset: u64,
-        block: Block,
+        block: PayloadBlock,
         packed: Option<u64>,
     ) {
         let data = block.len() as u64;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// A refusal that may concern one file or directory only is not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusals {
+pub struct RefusedOperations {
     /// OPEN of temporary names, on servers that admit only certain names such as `*.csv`.
     #[serde(default)]
     pub temporaries: bool,
@@ -19,7 +19,7 @@ pub struct Refusals {
     pub attributes: bool,
 }
 
-impl Refusals {
+impl RefusedOperations {
     /// Returns true if uploads are written in place, since no temporary can be created or renamed.
     pub fn in_place(self) -> bool {
         self.temporaries || self.renames

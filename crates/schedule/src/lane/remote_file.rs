@@ -16,21 +16,21 @@ pub(super) struct RemoteFile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpenState {
-    Asked,
+    Sent,
     Open,
     Refused,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseState {
-    NotAsked,
-    Asked,
+    NotSent,
+    Sent,
     Closed,
 }
 
 /// Result of an OPEN.
 #[derive(Debug)]
-pub(super) enum OpenAnswer {
+pub(super) enum OpenResult {
     /// The handle is the predicted one, with which requests have been sent.
     AsPredicted,
     /// The handle is known now.
@@ -52,8 +52,8 @@ impl RemoteFile {
         requests.send(core, RequestTag::Open, &open);
         Self {
             handle,
-            open: OpenState::Asked,
-            close: CloseState::NotAsked,
+            open: OpenState::Sent,
+            close: CloseState::NotSent,
         }
     }
 
@@ -63,25 +63,25 @@ impl RemoteFile {
         requests: &JobRequests,
         core: &mut LaneContext,
         reply: &Reply,
-    ) -> Result<OpenAnswer, Misprediction> {
+    ) -> Result<OpenResult, Misprediction> {
         if let Reply::Handle(handle) = reply {
             self.open = OpenState::Open;
             return match &self.handle {
                 Some(predicted) if predicted != handle => Err(Misprediction::Handle),
-                Some(_) => Ok(OpenAnswer::AsPredicted),
+                Some(_) => Ok(OpenResult::AsPredicted),
                 None => {
                     self.handle = Some(handle.clone());
-                    Ok(OpenAnswer::Known)
+                    Ok(OpenResult::Known)
                 }
             };
         }
-        if self.close == CloseState::NotAsked {
+        if self.close == CloseState::NotSent {
             core.closes(requests.job());
-            self.close = CloseState::Asked;
+            self.close = CloseState::Sent;
         }
         self.open = OpenState::Refused;
         self.handle = None;
-        Ok(OpenAnswer::Refused(match reply {
+        Ok(OpenResult::Refused(match reply {
             Reply::Status(status) => status.clone(),
             _ => Status {
                 code: StatusCode::BAD_MESSAGE,
@@ -92,8 +92,8 @@ impl RemoteFile {
 
     /// Sends CLOSE, once, if the handle is known or predicted.
     pub(super) fn close(&mut self, requests: &mut JobRequests, core: &mut LaneContext) {
-        if let (Some(handle), CloseState::NotAsked) = (&self.handle, self.close) {
-            self.close = CloseState::Asked;
+        if let (Some(handle), CloseState::NotSent) = (&self.handle, self.close) {
+            self.close = CloseState::Sent;
             let handle = handle.as_bytes();
             requests.send(core, RequestTag::Close, &Request::Close { handle });
             core.closes(requests.job());
@@ -112,7 +112,7 @@ impl RemoteFile {
 
     /// Returns true if OPEN has no answer yet.
     pub(super) fn is_opening(&self) -> bool {
-        self.open == OpenState::Asked
+        self.open == OpenState::Sent
     }
 
     /// Returns true if OPEN has succeeded.
@@ -127,7 +127,7 @@ impl RemoteFile {
 
     /// Returns true if CLOSE was sent, or need not be.
     pub(super) fn is_closing(&self) -> bool {
-        self.close != CloseState::NotAsked
+        self.close != CloseState::NotSent
     }
 
     /// Returns true if CLOSE was answered.

@@ -6,7 +6,7 @@ use super::context::LaneContext;
 use super::messages::{self, refused};
 use super::request_tag::RequestTag;
 use super::server::Capabilities;
-use crate::{Fault, JobId};
+use crate::{JobFailure, JobId};
 
 /// The renames that put a temporary in place of an existing file.
 ///
@@ -14,7 +14,7 @@ use crate::{Fault, JobId};
 /// the old file is moved aside, the new one renamed, and only then the old one removed. If the
 /// second rename fails, the old file is put back.
 #[derive(Debug)]
-pub(super) struct Replace {
+pub(super) struct ReplaceFile {
     from: Vec<u8>,
     to: Vec<u8>,
     /// A file or symlink exists at `to`, as far as known. A directory is never moved aside.
@@ -44,11 +44,11 @@ enum ReplaceStage {
     Probe,
 }
 
-/// State of a [`Replace`] after an answer.
+/// State of a [`ReplaceFile`] after an answer.
 #[derive(Debug)]
 pub(super) enum ReplaceProgress {
     /// Another request was sent.
-    Goes,
+    InProgress,
     /// The new file has its name. The old one could not be removed and is at `left`.
     Done { left: Option<Vec<u8>> },
     /// The old file is unchanged and the new one is at `temp`. With `always`, the server refuses
@@ -73,9 +73,9 @@ impl ReplaceProgress {
         self,
         doing: &str,
         temp: &mut Option<Vec<u8>>,
-    ) -> (Option<Fault>, Option<String>) {
+    ) -> (Option<JobFailure>, Option<String>) {
         match self {
-            Self::Goes | Self::Done { left: None } => (None, None),
+            Self::InProgress | Self::Done { left: None } => (None, None),
             Self::Done { left: Some(old) } => (None, Some(messages::old_is_left(&old))),
             Self::Refused {
                 status, temp: at, ..
@@ -93,7 +93,7 @@ impl ReplaceProgress {
     }
 }
 
-impl Replace {
+impl ReplaceFile {
     /// Sends the first request.
     pub(super) fn begin(
         core: &mut LaneContext,
@@ -192,7 +192,7 @@ impl Replace {
                 self.stage = ReplaceStage::RemoveOld;
                 let path = &self.aside;
                 core.send(job, RequestTag::Replace, &Request::Remove { path });
-                return ReplaceProgress::Goes;
+                return ReplaceProgress::InProgress;
             }
             (ReplaceStage::Named, Err(status)) => {
                 self.refusal = Some(status.clone());
@@ -218,7 +218,7 @@ impl Replace {
             (ReplaceStage::Probe, Err(_)) => return self.refused(true),
         };
         self.rename(core, job, next);
-        ReplaceProgress::Goes
+        ReplaceProgress::InProgress
     }
 
     fn why(&mut self) -> Status {

@@ -5,11 +5,11 @@
 pub(super) enum RequestTag {
     Limits,
     /// Request for additional attributes in later ATTRS.
-    Told,
+    ExtraAttributes,
     /// hold-root@longhaul of the target.
     HoldRoot,
     /// LSTAT or STAT of the job's path.
-    Look,
+    Lstat,
     /// STAT through a symlink.
     Follow,
     Resolve,
@@ -41,7 +41,7 @@ pub(super) enum RequestTag {
     Attributes,
     Owner,
     /// Query of a new temporary's owner.
-    OwnerIs,
+    TempOwner,
     /// Change of the temporary's owner and group to those of the replaced file (`KeepOwner`), or of
     /// its group only (`KeepGroup`).
     KeepOwner,
@@ -53,7 +53,7 @@ pub(super) enum RequestTag {
     Mode,
     Sync,
     Close,
-    /// Step of [`super::replace::Replace`].
+    /// Step of [`super::replace::ReplaceFile`].
     Replace,
     /// fsync-set@longhaul of the directory that contains the renamed file.
     SyncName,
@@ -80,12 +80,12 @@ impl RequestTag {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Limits => "limits@openssh.com",
-            Self::Told => "attributes@longhaul",
+            Self::ExtraAttributes => "attributes@longhaul",
             Self::HoldRoot => "hold-root@longhaul",
-            Self::Look | Self::Follow => "STAT",
+            Self::Lstat | Self::Follow => "STAT",
             Self::Resolve => "REALPATH",
             Self::Open => "OPEN",
-            Self::Fstat | Self::OwnerIs | Self::SizeAgain => "FSTAT",
+            Self::Fstat | Self::TempOwner | Self::SizeAgain => "FSTAT",
             Self::Read { .. } | Self::ReadPacked { .. } => "READ",
             Self::Write { .. } => "WRITE",
             Self::PutFile { .. } => "put-file@longhaul",

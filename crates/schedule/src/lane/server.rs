@@ -1,7 +1,7 @@
 //! Abilities and limits of the server at the other end of a lane.
 
 use bitflags::bitflags;
-use sftp::{Limits, ServerInfo};
+use sftp::{ServerInfo, ServerLimits};
 
 use super::config::LaneConfig;
 
@@ -96,7 +96,7 @@ const EXTENSIONS: [(Capabilities, &[&str]); 21] = [
 
 /// Capabilities and limits of the server.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Server {
+pub(super) struct ServerProfile {
     capabilities: Capabilities,
     read: u32,
     write: u32,
@@ -124,7 +124,7 @@ pub(super) const FAST_LENGTH: u32 = 1 << 20;
 const FAST: f64 = 1e-3;
 const PAGE: u32 = 4096;
 
-impl Server {
+impl ServerProfile {
     /// Returns the server that `info` describes.
     pub(super) fn new(config: &LaneConfig, info: &ServerInfo) -> Self {
         let openssh = config.answers_in_order(info);
@@ -159,7 +159,7 @@ impl Server {
     }
 
     /// Takes over the limits that the server has answered.
-    pub(super) fn apply(&mut self, config: &LaneConfig, limits: Limits) {
+    pub(super) fn apply(&mut self, config: &LaneConfig, limits: ServerLimits) {
         let length = |limit: u64| {
             let allowed = match limit {
                 0 => OPENSSH_LENGTH,
@@ -231,12 +231,12 @@ fn whole_pages(length: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use wire::Pool;
+    use wire::PacketPool;
 
     use super::*;
 
-    fn server(openssh: bool, extensions: &[&str]) -> Server {
-        let pool = Pool::new(32 * 1024, 4);
+    fn server(openssh: bool, extensions: &[&str]) -> ServerProfile {
+        let pool = PacketPool::new(32 * 1024, 4);
         let mut config = LaneConfig::new(pool, Box::new(|bytes| bytes.fill(0)));
         config.openssh = openssh;
         let pair = |name: &&str| (name.as_bytes().to_vec(), b"1".to_vec());
@@ -245,7 +245,7 @@ mod tests {
             extensions: extensions.iter().map(pair).collect(),
             limits: None,
         };
-        Server::new(&config, &info)
+        ServerProfile::new(&config, &info)
     }
 
     #[test]
@@ -270,9 +270,9 @@ mod tests {
         let mut server = server(false, &["posix-rename@openssh.com"]);
         assert!(!server.can(Capabilities::IN_ORDER | Capabilities::PREDICT));
         assert_eq!((server.read(), server.write()), (SAFE_LENGTH, SAFE_LENGTH));
-        let pool = Pool::new(32 * 1024, 4);
+        let pool = PacketPool::new(32 * 1024, 4);
         let config = LaneConfig::new(pool, Box::new(|bytes| bytes.fill(0)));
-        let limits = Limits {
+        let limits = ServerLimits {
             packet: 0,
             read: 100_000,
             write: u64::MAX,

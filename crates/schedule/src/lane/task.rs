@@ -1,45 +1,47 @@
 use sftp::{Attrs, Reply};
 
 use super::context::LaneContext;
-use super::get::Get;
-use super::list::List;
+use super::get::DownloadJob;
+use super::list::ListDirectory;
 use super::list_tree::ListTree;
-use super::ops::{AdoptTemp, HardLink, MakeDir, MakeSymlink, Query, SetAttributes, Sum};
-use super::put::{NewFile, OwnerOutcome, Put, UploadPart};
+use super::ops::{
+    ChecksumJob, MakeDir, MakeHardLink, MakeSymlink, QueryJob, ResumeTempCheck, SetAttributes,
+};
+use super::put::{OwnerPreservation, UploadJob, UploadPart, UploadedFileState};
 use super::rebuild::{DeltaDownload, DeltaUpload};
 use super::request_tag::RequestTag;
-use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind, PutOptions};
+use crate::{Attributes, DiskReply, DiskRequest, Job, JobFailure, JobId, JobKind, PutOptions};
 
 /// A job that has started.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct RunningJob {
     job: Job,
     machine: JobMachine,
 }
 
 #[derive(Debug)]
 enum JobMachine {
-    Put(Box<Put>),
+    Put(Box<UploadJob>),
     PutDelta(Box<DeltaUpload>),
-    Get(Box<Get>),
+    Get(Box<DownloadJob>),
     GetDelta(Box<DeltaDownload>),
-    List(List),
+    List(ListDirectory),
     Tree(ListTree),
-    HardLink(HardLink),
+    HardLink(MakeHardLink),
     Symlink(MakeSymlink),
     MakeDir(MakeDir),
     SetAttributes(Box<SetAttributes>),
-    Adopt(Box<AdoptTemp>),
-    Query(Box<Query>),
-    Sum(Box<Sum>),
+    Adopt(Box<ResumeTempCheck>),
+    Query(Box<QueryJob>),
+    Sum(Box<ChecksumJob>),
 }
 
 /// Result of a step: the job continues or is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum TaskStep {
-    Goes,
-    Over,
+pub(super) enum JobProgress {
+    Continues,
+    Finished,
 }
 
 /// The server differs from the one for which handles were predicted.
@@ -69,7 +71,7 @@ impl JobMachine {
             JobKind::Get { .. } | JobKind::GetRange { .. } | JobKind::GetDelta { .. } => {
                 Self::download(id, kind)
             }
-            JobKind::List { path } => Self::List(List::new(id, path.0)),
+            JobKind::List { path } => Self::List(ListDirectory::new(id, path.0)),
             JobKind::ListTree {
                 path,
                 count,
@@ -78,7 +80,9 @@ impl JobMachine {
                 let tree = ListTree::new(id, path.0);
                 Self::Tree(tree.counting(count).on_same_device(same_device))
             }
-            JobKind::MakeHardLink { path, of } => Self::HardLink(HardLink::new(id, path.0, of.0)),
+            JobKind::MakeHardLink { path, of } => {
+                Self::HardLink(MakeHardLink::new(id, path.0, of.0))
+            }
             JobKind::MakeSymlink { path, points_to } => {
                 Self::Symlink(MakeSymlink::new(id, path.0, points_to))
             }
@@ -100,11 +104,11 @@ impl JobMachine {
                 left,
                 replace_link,
             } => {
-                let adopt = AdoptTemp::new(id, target, temp, left, replace_link);
+                let adopt = ResumeTempCheck::new(id, target, temp, left, replace_link);
                 Self::Adopt(Box::new(adopt))
             }
             JobKind::Sum { path, span, size } => {
-                Self::Sum(Box::new(Sum::new(id, path.0, span, size)))
+                Self::Sum(Box::new(ChecksumJob::new(id, path.0, span, size)))
             }
             JobKind::GetXattrs { .. }
             | JobKind::Names { .. }
@@ -116,7 +120,7 @@ impl JobMachine {
             | JobKind::MakeDurable { .. }
             | JobKind::Remove { .. }
             | JobKind::RemoveDir { .. }
-            | JobKind::Rename { .. } => Self::Query(Box::new(Query::new(id, kind))),
+            | JobKind::Rename { .. } => Self::Query(Box::new(QueryJob::new(id, kind))),
         }
     }
 
@@ -130,7 +134,7 @@ impl JobMachine {
                 span,
                 sparse,
             } => {
-                let range = Get::range(id, file, source.0, known, span, sparse);
+                let range = DownloadJob::range(id, file, source.0, known, span, sparse);
                 Self::Get(Box::new(range))
             }
             JobKind::Get {
@@ -138,7 +142,9 @@ impl JobMachine {
                 target,
                 known,
                 options,
-            } => Self::Get(Box::new(Get::new(id, source.0, target, known, options))),
+            } => Self::Get(Box::new(DownloadJob::new(
+                id, source.0, target, known, options,
+            ))),
             JobKind::GetDelta {
                 source,
                 target,
@@ -149,7 +155,7 @@ impl JobMachine {
                 let get = DeltaDownload::new(id, source.0, target, known, options, always);
                 Self::GetDelta(Box::new(get))
             }
-            kind => Self::Query(Box::new(Query::new(id, kind))),
+            kind => Self::Query(Box::new(QueryJob::new(id, kind))),
         }
     }
 
@@ -209,17 +215,21 @@ impl JobMachine {
                     cut,
                     set,
                 };
-                let new = NewFile::complete(attributes.mode, false, OwnerOutcome::default());
-                return Self::Put(Box::new(Put::finish(id, temp, part, options, new)));
+                let new = UploadedFileState::complete(
+                    attributes.mode,
+                    false,
+                    OwnerPreservation::default(),
+                );
+                return Self::Put(Box::new(UploadJob::finish(id, temp, part, options, new)));
             }
             JobKind::SyncTemp { temp } => (UploadPart::Sync, temp, fresh(true)),
-            kind => return Self::Query(Box::new(Query::new(id, kind))),
+            kind => return Self::Query(Box::new(QueryJob::new(id, kind))),
         };
-        Self::Put(Box::new(Put::new(id, part, path.0, options)))
+        Self::Put(Box::new(UploadJob::new(id, part, path.0, options)))
     }
 }
 
-impl Task {
+impl RunningJob {
     pub(super) fn new(job: Job) -> Self {
         let machine = JobMachine::new(job.id, job.kind.clone());
         Self { job, machine }
@@ -233,7 +243,7 @@ impl Task {
         self.job
     }
 
-    pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         match &mut self.machine {
             JobMachine::Put(put) => put.start(core),
             JobMachine::Get(get) => get.start(core),
@@ -250,7 +260,7 @@ impl Task {
             JobMachine::Query(query) => return query.start(core),
             JobMachine::Sum(sum) => return sum.start(core),
         }
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     pub(super) fn open(&mut self, core: &mut LaneContext) {
@@ -275,15 +285,15 @@ impl Task {
     }
 
     /// Resumes a paused listing.
-    pub(super) fn list_on(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(super) fn list_on(&mut self, core: &mut LaneContext) -> JobProgress {
         match &mut self.machine {
             JobMachine::Tree(tree) => tree.settle(core),
             JobMachine::List(list) => list.settle(core),
-            _ => TaskStep::Goes,
+            _ => JobProgress::Continues,
         }
     }
 
-    /// Returns true if [`Task::stream`] sends requests, false if it makes the disk side read.
+    /// Returns true if [`RunningJob::stream`] sends requests, false if it makes the disk side read.
     pub(super) fn receives(&self) -> bool {
         matches!(self.machine, JobMachine::Get(_) | JobMachine::GetDelta(_))
     }
@@ -303,7 +313,7 @@ impl Task {
         core: &mut LaneContext,
         what: RequestTag,
         reply: Reply,
-    ) -> Result<TaskStep, Misprediction> {
+    ) -> Result<JobProgress, Misprediction> {
         Ok(match &mut self.machine {
             JobMachine::Put(put) => put.on_reply(core, what, &reply)?,
             JobMachine::PutDelta(delta) => delta.on_reply(core, what, &reply)?,
@@ -321,13 +331,13 @@ impl Task {
         })
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> JobProgress {
         match &mut self.machine {
             JobMachine::Put(put) => put.on_disk(core, reply),
             JobMachine::PutDelta(delta) => delta.on_disk(core, reply),
             JobMachine::Get(get) => get.on_disk(core, reply),
             JobMachine::GetDelta(delta) => delta.on_disk(core, reply),
-            _ => TaskStep::Goes,
+            _ => JobProgress::Continues,
         }
     }
 
@@ -335,9 +345,9 @@ impl Task {
     pub(super) fn cancel(
         &mut self,
         core: &mut LaneContext,
-        fault: Fault,
+        fault: JobFailure,
         leaving: bool,
-    ) -> TaskStep {
+    ) -> JobProgress {
         match &mut self.machine {
             JobMachine::Put(put) => put.cancel(core, fault, leaving),
             JobMachine::PutDelta(delta) => delta.cancel(core, fault, leaving),
@@ -356,16 +366,16 @@ impl Task {
                 sum.settle(core)
             }
             // A few round trips, and the job is done.
-            _ => TaskStep::Goes,
+            _ => JobProgress::Continues,
         }
     }
 
     /// Ends a part of a file early; other jobs continue.
-    pub(super) fn abandon(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(super) fn abandon(&mut self, core: &mut LaneContext) -> JobProgress {
         match &mut self.machine {
             JobMachine::Put(put) if put.is_piece() => put.abandon(core),
             JobMachine::Get(get) if get.is_part() => get.abandon(core),
-            _ => TaskStep::Goes,
+            _ => JobProgress::Continues,
         }
     }
 

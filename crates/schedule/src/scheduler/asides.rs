@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::LaneId;
-use super::queues::Queued;
+use super::queues::QueuedJob;
 use crate::{JobId, RemotePath};
 
 /// Old files under temporary names, and work that waits until requests of lost lanes can no longer
@@ -16,11 +16,11 @@ pub(super) struct MovedAsideFiles {
     now: BTreeMap<JobId, RemotePath>,
     /// Names to remove once the job is done.
     lost: BTreeMap<JobId, Vec<RemotePath>>,
-    waiting: Vec<WaitsForLane>,
+    waiting: Vec<FencedWork>,
 }
 
 #[derive(Debug)]
-struct WaitsForLane {
+struct FencedWork {
     lane: LaneId,
     until: Instant,
     work: DeferredWork,
@@ -29,7 +29,7 @@ struct WaitsForLane {
 #[derive(Debug)]
 enum DeferredWork {
     /// A job to queue again.
-    Queue(Box<Queued>),
+    Queue(Box<QueuedJob>),
     /// A cut file whose temporary is to be looked up.
     Check(JobId),
 }
@@ -81,7 +81,7 @@ impl MovedAsideFiles {
 
     /// Removes the jobs that wait to be queued and returns their ids.
     pub(super) fn drain(&mut self) -> Vec<JobId> {
-        let queued = |w: &mut WaitsForLane| matches!(w.work, DeferredWork::Queue(_));
+        let queued = |w: &mut FencedWork| matches!(w.work, DeferredWork::Queue(_));
         let drained = self.waiting.extract_if(.., queued);
         let ids = drained.filter_map(|waiting| match waiting.work {
             DeferredWork::Queue(queued) => Some(queued.job.id),
@@ -91,19 +91,19 @@ impl MovedAsideFiles {
     }
 
     /// Queues a job again once the lost lane cannot affect it any more, at `until`.
-    pub(super) fn queue_later(&mut self, lane: LaneId, until: Instant, queued: Queued) {
+    pub(super) fn queue_later(&mut self, lane: LaneId, until: Instant, queued: QueuedJob) {
         let work = DeferredWork::Queue(Box::new(queued));
-        self.waiting.push(WaitsForLane { lane, until, work });
+        self.waiting.push(FencedWork { lane, until, work });
     }
 
     /// Looks for the temporary of a cut file at `until`.
     pub(super) fn check_later(&mut self, lane: LaneId, until: Instant, file: JobId) {
         let work = DeferredWork::Check(file);
-        self.waiting.push(WaitsForLane { lane, until, work });
+        self.waiting.push(FencedWork { lane, until, work });
     }
 
     /// Takes the work that no lost lane can affect any more: jobs to queue and files to check.
-    pub(super) fn due(&mut self, now: Instant) -> (Vec<Queued>, Vec<JobId>) {
+    pub(super) fn due(&mut self, now: Instant) -> (Vec<QueuedJob>, Vec<JobId>) {
         let (mut queued, mut files) = (Vec::new(), Vec::new());
         for waiting in self.waiting.extract_if(.., |w| w.until <= now) {
             match waiting.work {

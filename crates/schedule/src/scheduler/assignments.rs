@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
 
 use super::LaneId;
-use super::queues::Queued;
+use super::queues::QueuedJob;
 use crate::{JobId, JobKind, RemotePath};
 
 /// Role of a job on a lane.
 #[derive(Clone, Debug)]
-pub(super) enum Assigned {
+pub(super) enum AssignedRole {
     /// A whole job. Boxed, since thousands are in flight and map entries move when a neighbor is
     /// removed.
-    Whole(Box<Queued>),
+    Whole(Box<QueuedJob>),
     /// A part of this file.
     Part(JobId),
     /// The rename of this file.
@@ -29,25 +29,25 @@ pub(super) enum Assigned {
 /// Lane and role of every job that was assigned.
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
-    by_job: BTreeMap<JobId, (LaneId, Assigned)>,
+    by_job: BTreeMap<JobId, (LaneId, AssignedRole)>,
 }
 
 impl Assignments {
-    pub(super) fn insert(&mut self, job: JobId, lane: LaneId, role: Assigned) {
+    pub(super) fn insert(&mut self, job: JobId, lane: LaneId, role: AssignedRole) {
         self.by_job.insert(job, (lane, role));
     }
 
-    pub(super) fn remove(&mut self, job: JobId) -> Option<Assigned> {
+    pub(super) fn remove(&mut self, job: JobId) -> Option<AssignedRole> {
         self.by_job.remove(&job).map(|(_, role)| role)
     }
 
     /// Returns the role of a job.
-    pub(super) fn role(&self, job: JobId) -> Option<&Assigned> {
+    pub(super) fn role(&self, job: JobId) -> Option<&AssignedRole> {
         self.by_job.get(&job).map(|(_, role)| role)
     }
 
     /// Returns the role of a job if `lane` has it.
-    pub(super) fn role_on(&self, lane: LaneId, job: JobId) -> Option<&Assigned> {
+    pub(super) fn role_on(&self, lane: LaneId, job: JobId) -> Option<&AssignedRole> {
         let (at, role) = self.by_job.get(&job)?;
         (*at == lane).then_some(role)
     }
@@ -55,15 +55,15 @@ impl Assignments {
     /// Returns the file of which the job is a part.
     pub(super) fn file_of_part(&self, job: JobId) -> Option<JobId> {
         match self.role(job) {
-            Some(Assigned::Part(file)) => Some(*file),
+            Some(AssignedRole::Part(file)) => Some(*file),
             _ => None,
         }
     }
 
     /// Returns each assigned job as a pushed one, `None` for the scheduler's own.
-    pub(super) fn wholes(&self) -> impl Iterator<Item = Option<&Queued>> {
+    pub(super) fn wholes(&self) -> impl Iterator<Item = Option<&QueuedJob>> {
         self.by_job.values().map(|(_, role)| match role {
-            Assigned::Whole(queued) => Some(&**queued),
+            AssignedRole::Whole(queued) => Some(&**queued),
             _ => None,
         })
     }
@@ -91,19 +91,19 @@ pub(super) enum EventOwner {
 
 impl EventOwner {
     /// Returns the owner of the events of `job`.
-    pub(super) fn of(role: &Assigned, job: JobId) -> Self {
+    pub(super) fn of(role: &AssignedRole, job: JobId) -> Self {
         match role {
-            Assigned::Whole(queued) => match queued.job.kind {
+            AssignedRole::Whole(queued) => match queued.job.kind {
                 JobKind::Put { .. } | JobKind::PutDelta { .. } => Self::Upload(job),
                 _ => Self::Other,
             },
-            Assigned::Part(file) => Self::Part(*file),
-            Assigned::Finish(file) => Self::Finish(*file),
-            Assigned::Check(file) => Self::Check(*file),
-            Assigned::Clean(file) => Self::Clean(*file),
-            Assigned::Adopt(file) => Self::Adopt(*file),
-            Assigned::Sync(file) => Self::Sync(*file),
-            Assigned::Remove(of, _) => Self::Removed(*of),
+            AssignedRole::Part(file) => Self::Part(*file),
+            AssignedRole::Finish(file) => Self::Finish(*file),
+            AssignedRole::Check(file) => Self::Check(*file),
+            AssignedRole::Clean(file) => Self::Clean(*file),
+            AssignedRole::Adopt(file) => Self::Adopt(*file),
+            AssignedRole::Sync(file) => Self::Sync(*file),
+            AssignedRole::Remove(of, _) => Self::Removed(*of),
         }
     }
 }

@@ -7,11 +7,11 @@ use crate::{JobId, JobKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DirReadiness {
     /// The directory exists: any lane.
-    Anywhere,
+    Exists,
     /// The MKDIR is in flight on this lane.
-    Behind(LaneId),
+    MakeInFlight(LaneId),
     /// The MKDIR is not assigned to a lane yet.
-    NotYet,
+    Unassigned,
 }
 
 /// Directories to be made. Jobs in a directory wait until a lane has its MKDIR; before the answer,
@@ -53,16 +53,16 @@ impl PendingDirs {
     /// Returns the readiness of the nearest pending directory above `path`.
     pub(super) fn place(&self, path: &[u8]) -> DirReadiness {
         if self.making.is_empty() {
-            return DirReadiness::Anywhere;
+            return DirReadiness::Exists;
         }
         let mut path = trimmed(path);
         while let Some(at) = path.iter().rposition(|b| *b == b'/') {
             path = path.get(..at).unwrap_or_default();
             if let Some((_, lane)) = self.making.get(path) {
-                return lane.map_or(DirReadiness::NotYet, DirReadiness::Behind);
+                return lane.map_or(DirReadiness::Unassigned, DirReadiness::MakeInFlight);
             }
         }
-        DirReadiness::Anywhere
+        DirReadiness::Exists
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn target(kind: &JobKind) -> Option<&[u8]> {
 
 /// Returns the lanes on which a job may run.
 pub(super) fn place(dirs: &PendingDirs, kind: &JobKind) -> DirReadiness {
-    target(kind).map_or(DirReadiness::Anywhere, |path| dirs.place(path))
+    target(kind).map_or(DirReadiness::Exists, |path| dirs.place(path))
 }
 
 #[cfg(test)]
@@ -100,30 +100,30 @@ mod tests {
     fn what_is_in_a_directory_follows_it() {
         let lane = LaneId::default();
         let mut dirs = PendingDirs::default();
-        assert_eq!(dirs.place(b"a/b/c"), DirReadiness::Anywhere);
+        assert_eq!(dirs.place(b"a/b/c"), DirReadiness::Exists);
         dirs.wanted(b"a/b", JobId(1));
-        assert_eq!(dirs.place(b"a/b/c/d"), DirReadiness::NotYet);
+        assert_eq!(dirs.place(b"a/b/c/d"), DirReadiness::Unassigned);
         assert_eq!(dirs.begun(), 0);
         dirs.begin(b"a/b/", JobId(1), lane);
         assert_eq!(dirs.begun(), 1);
-        assert_eq!(dirs.place(b"a/b/c/d"), DirReadiness::Behind(lane));
-        assert_eq!(dirs.place(b"a/b"), DirReadiness::Anywhere, "not itself");
-        assert_eq!(dirs.place(b"a/bc/d"), DirReadiness::Anywhere);
+        assert_eq!(dirs.place(b"a/b/c/d"), DirReadiness::MakeInFlight(lane));
+        assert_eq!(dirs.place(b"a/b"), DirReadiness::Exists, "not itself");
+        assert_eq!(dirs.place(b"a/bc/d"), DirReadiness::Exists);
         dirs.end(b"a/b", JobId(2));
         assert_eq!(
             dirs.place(b"a/b/c"),
-            DirReadiness::Behind(lane),
+            DirReadiness::MakeInFlight(lane),
             "another job's"
         );
         dirs.end(b"a/b", JobId(1));
-        assert_eq!(dirs.place(b"a/b/c"), DirReadiness::Anywhere);
+        assert_eq!(dirs.place(b"a/b/c"), DirReadiness::Exists);
         assert_eq!(dirs.begun(), 0);
         dirs.wanted(b"a", JobId(3));
         dirs.begin(b"a", JobId(3), lane);
         dirs.wanted(b"a", JobId(4));
         assert_eq!(
             (dirs.place(b"a/b"), dirs.begun()),
-            (DirReadiness::NotYet, 0),
+            (DirReadiness::Unassigned, 0),
             "once more"
         );
         dirs.end(b"a", JobId(3));

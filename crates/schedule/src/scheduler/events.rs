@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::assignments::{Assigned, EventOwner};
-use super::lanes::{ChannelEnd, LaneState};
-use super::queues::Queued;
+use super::assignments::{AssignedRole, EventOwner};
+use super::lanes::{ChannelCloseState, LaneState};
+use super::queues::QueuedJob;
 use super::{LaneId, Scheduler};
-use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
+use crate::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
 /// Size in bytes up to which a file counts as a question rather than as data.
 const LITTLE: u64 = 4096;
@@ -26,13 +26,13 @@ impl Scheduler {
         match owner {
             EventOwner::Upload(_) | EventOwner::Other => match (&event, over) {
                 // A delta is not possible or does not pay.
-                (LaneEvent::Abandoned(_), Some(Assigned::Whole(queued)))
+                (LaneEvent::Abandoned(_), Some(AssignedRole::Whole(queued)))
                     if rebuilds(&queued.job.kind) =>
                 {
                     self.do_plainly(*queued);
                 }
                 // The directory is too long for a lane that predicts handles.
-                (LaneEvent::Abandoned(_), Some(Assigned::Whole(mut queued))) => {
+                (LaneEvent::Abandoned(_), Some(AssignedRole::Whole(mut queued))) => {
                     queued.whole = true;
                     board.queue(*queued, true);
                 }
@@ -70,7 +70,7 @@ impl Scheduler {
         // A lane may have had many parts of a file, but counts as one loss.
         let hit: BTreeSet<JobId> = state.jobs().filter_map(of_part).collect();
         let until = self.board.late_until(&state);
-        let until = (state.end() != ChannelEnd::Confirmed).then_some(until);
+        let until = (state.end() != ChannelCloseState::Confirmed).then_some(until);
         for id in hit {
             self.files.lane_lost(id, lane, state.has_spoken(), until);
         }
@@ -82,14 +82,14 @@ impl Scheduler {
             };
             let (board, files) = (&mut self.board, &mut self.files);
             match role {
-                Assigned::Whole(mut queued) => {
+                AssignedRole::Whole(mut queued) => {
                     if state.has_spoken() {
                         queued.losses.note(fruitful);
                     }
                     self.whole_lost(lane, &state, *queued, why);
                 }
-                Assigned::Part(file) => files.part_lost(board, file, id, why),
-                Assigned::Finish(file) | Assigned::Check(file) => {
+                AssignedRole::Part(file) => files.part_lost(board, file, id, why),
+                AssignedRole::Finish(file) | AssignedRole::Check(file) => {
                     if files.finish_lost(file) {
                         match board.may_check(lane, &state, file) {
                             true => files.check(board, file),
@@ -97,12 +97,12 @@ impl Scheduler {
                         }
                     }
                 }
-                Assigned::Clean(file) => files.clean(board, file),
-                Assigned::Adopt(file) => {
+                AssignedRole::Clean(file) => files.clean(board, file),
+                AssignedRole::Adopt(file) => {
                     files.ask_to_adopt(board, file);
                 }
-                Assigned::Sync(file) => files.sync_lost(file, id),
-                Assigned::Remove(of, path) => board.remove(of, path),
+                AssignedRole::Sync(file) => files.sync_lost(file, id),
+                AssignedRole::Remove(of, path) => board.remove(of, path),
             }
         }
         for (of, path) in owners {
@@ -125,10 +125,10 @@ impl Scheduler {
     }
 
     /// Handles the loss of a lane with a whole job.
-    fn whole_lost(&mut self, lane: LaneId, state: &LaneState, mut queued: Queued, why: &str) {
+    fn whole_lost(&mut self, lane: LaneId, state: &LaneState, mut queued: QueuedJob, why: &str) {
         let id = queued.job.id;
         if queued.hint.relayed || queued.losses.are_its_fault() {
-            let fault = Fault {
+            let fault = JobFailure {
                 what: why.to_owned(),
                 remote: true,
             };
@@ -157,7 +157,7 @@ impl Scheduler {
         }
     }
 
-    fn do_plainly(&mut self, mut queued: Queued) {
+    fn do_plainly(&mut self, mut queued: QueuedJob) {
         let id = queued.job.id;
         queued.job.kind = match queued.job.kind {
             JobKind::PutDelta {
@@ -191,7 +191,7 @@ impl Scheduler {
     }
 
     pub(super) fn on_lose(&mut self, why: &str) {
-        let fault = Fault {
+        let fault = JobFailure {
             what: why.to_owned(),
             remote: true,
         };
@@ -213,7 +213,7 @@ impl Scheduler {
     }
 }
 
-fn leaving(fault: &Fault, temporary: Option<&RemotePath>) -> Fault {
+fn leaving(fault: &JobFailure, temporary: Option<&RemotePath>) -> JobFailure {
     let mut fault = fault.clone();
     if let Some(path) = temporary {
         let name = sftp::printable(&path.0, 4096);

@@ -17,7 +17,7 @@ pub(super) struct LaneState {
     usage: LaneUse,
     /// True once the lane has reported an event, so the server did not refuse it.
     spoke: bool,
-    end: ChannelEnd,
+    end: ChannelCloseState,
     /// Unfinished jobs of the lane, with the remaining bytes of each.
     jobs: BTreeMap<JobId, u64>,
     /// Remaining bytes plus the weight of each job; 128 bits, since sizes come from the server.
@@ -43,7 +43,7 @@ enum LaneUse {
 
 /// End of a lane's channel, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ChannelEnd {
+pub(super) enum ChannelCloseState {
     Unknown,
     /// The connection was cut locally: only data that had arrived by then can still be executed.
     Cut,
@@ -53,7 +53,7 @@ pub(super) enum ChannelEnd {
 
 /// Kinds of work that a lane may be given; a lane with room for a range takes whole jobs too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LaneRoom {
+pub(super) enum LaneCapacity {
     None,
     Jobs,
     Ranges,
@@ -77,7 +77,7 @@ impl LaneState {
             share: u64::MAX,
             usage: LaneUse::Open,
             spoke: false,
-            end: ChannelEnd::Unknown,
+            end: ChannelCloseState::Unknown,
             jobs: BTreeMap::new(),
             load: 0,
             overtaken: BTreeSet::new(),
@@ -139,12 +139,12 @@ impl LaneState {
     }
 
     /// Returns the state of the channel's end.
-    pub(super) fn end(&self) -> ChannelEnd {
+    pub(super) fn end(&self) -> ChannelCloseState {
         self.end
     }
 
     /// Records news of the end of the channel.
-    pub(super) fn ends(&mut self, end: ChannelEnd) {
+    pub(super) fn ends(&mut self, end: ChannelCloseState) {
         self.end = self.end.max(end);
     }
 
@@ -262,11 +262,11 @@ impl LaneState {
     }
 
     /// Returns the kinds of work that the lane may be given now.
-    pub(super) fn room(&self) -> LaneRoom {
+    pub(super) fn room(&self) -> LaneCapacity {
         match self.has_room() {
-            true => LaneRoom::Ranges,
-            false if self.takes_more() => LaneRoom::Jobs,
-            false => LaneRoom::None,
+            true => LaneCapacity::Ranges,
+            false if self.takes_more() => LaneCapacity::Jobs,
+            false => LaneCapacity::None,
         }
     }
 
@@ -327,8 +327,8 @@ impl LaneState {
     }
 
     /// Returns the time after which the lane will have finished its work. In slow start its rate
-    /// doubles with each answer: at the rate seen so far, every lane of a copy of 16 MiB over 114 ms
-    /// looked slow, so twice the file was sent and the rename waited for all of it.
+    /// doubles with each answer: at the rate seen so far, every lane of a copy of 16 MiB over 114
+    /// ms looked slow, so twice the file was sent and the rename waited for all of it.
     pub(super) fn ends_after(&self, now: Instant, usual: f64) -> Duration {
         let steady = self.takes(now, 0, usual);
         let trip = self.report.latency.as_secs_f64();

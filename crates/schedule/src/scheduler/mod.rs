@@ -2,7 +2,6 @@
 
 mod asides;
 mod assignments;
-mod board;
 mod dirs;
 mod events;
 mod expected;
@@ -14,22 +13,23 @@ mod queues;
 mod report;
 mod settings;
 mod split;
+mod state;
 mod stragglers;
 
 use std::time::Instant;
 
 pub use self::report::{
-    ConnectionId, Hint, LaneId, LaneOrder, LaneReport, SchedulerEvent, SchedulerOptions,
+    ConnectionId, JobHint, LaneId, LaneOrder, LaneReport, SchedulerEvent, SchedulerOptions,
     SchedulerStats,
 };
 pub(crate) use self::split::ByteRanges;
 
-use self::board::Board;
 use self::job_losses::JobLosses;
-use self::lanes::{ChannelEnd, LaneState};
-use self::queues::{QueueName, Queued};
+use self::lanes::{ChannelCloseState, LaneState};
+use self::queues::{QueueName, QueuedJob};
 use self::split::SplitFiles;
-use crate::{DiskReply, DiskRequest, Fault, Job, JobId, LaneEvent, RemotePath};
+use self::state::SchedulerState;
+use crate::{DiskReply, DiskRequest, Job, JobFailure, JobId, LaneEvent, RemotePath};
 
 /// Assigns the jobs of a session to its lanes: many files, one large file cut by offset, or both.
 ///
@@ -45,7 +45,7 @@ use crate::{DiskReply, DiskRequest, Fault, Job, JobId, LaneEvent, RemotePath};
 /// Job ids from 2^63 on are reserved for the scheduler.
 #[derive(Debug)]
 pub struct Scheduler {
-    board: Board,
+    board: SchedulerState,
     files: SplitFiles,
     /// Time of the last check for stalled lanes.
     looked: Instant,
@@ -61,7 +61,7 @@ impl Scheduler {
     /// Creates a scheduler without lanes.
     pub fn new(options: SchedulerOptions, now: Instant) -> Self {
         Self {
-            board: Board::new(options, now),
+            board: SchedulerState::new(options, now),
             files: SplitFiles::new(now),
             looked: now,
             done_at_loss: 0,
@@ -70,9 +70,9 @@ impl Scheduler {
     }
 
     /// Adds a job; its events end with `Done` or `Failed`.
-    pub fn push(&mut self, now: Instant, job: Job, hint: Hint) {
+    pub fn push(&mut self, now: Instant, job: Job, hint: JobHint) {
         self.at(now);
-        let queued = Queued {
+        let queued = QueuedJob {
             job,
             hint,
             losses: JobLosses::default(),
@@ -227,7 +227,7 @@ impl Scheduler {
     pub fn handle_lane(&mut self, now: Instant, lane: LaneId, event: LaneEvent) {
         self.board.at(now);
         self.revision += 1;
-        let room = |board: &Board| board.lanes().get(lane).map(LaneState::room);
+        let room = |board: &SchedulerState| board.lanes().get(lane).map(LaneState::room);
         let had = room(&self.board);
         self.on_lane(lane, event);
         // A lane gets its next piece when its current one ends, not continuously.
@@ -237,7 +237,7 @@ impl Scheduler {
     }
 
     /// Handles the end of a lane, for any reason, with the temporaries that it left behind
-    /// ([`crate::Unfinished::temporaries`]). The lane must have asked the disk to release its
+    /// ([`crate::UnfinishedWork::temporaries`]). The lane must have asked the disk to release its
     /// files, and the disk must have answered all requests of the lane.
     pub fn lane_lost(
         &mut self,
@@ -266,10 +266,11 @@ impl Scheduler {
         self.files.forgive();
     }
 
-    /// Fails every job with `reason` and cleans up. Call [`crate::Lane::cancel`] of every lane afterwards.
+    /// Fails every job with `reason` and cleans up. Call [`crate::Lane::cancel`] of every lane
+    /// afterwards.
     pub fn cancel(&mut self, now: Instant, reason: &str) {
         self.at(now);
-        let fault = Fault {
+        let fault = JobFailure {
             what: reason.to_owned(),
             remote: false,
         };
@@ -296,7 +297,7 @@ impl Scheduler {
 
     /// Returns the number of bytes of pushed jobs still to be moved, as far as sizes are known.
     pub fn remaining(&self) -> u64 {
-        let size = |queued: &Queued| queued.hint.size.unwrap_or(0);
+        let size = |queued: &QueuedJob| queued.hint.size.unwrap_or(0);
         let sizes = self.board.queues().files().map(size);
         let on_lanes = self.board.assigned().wholes().flatten().map(size);
         total(sizes.chain(self.files.untold()).chain(on_lanes))
@@ -305,9 +306,9 @@ impl Scheduler {
     /// Returns true if the only work, apart from questions, is one delta of one file. One lane does
     /// it, limited by hashing: further logins would take processor time from it.
     pub fn only_rebuilds_one(&self) -> bool {
-        let asks = |q: &Option<&Queued>| q.is_some_and(|q| events::asks(&q.job.kind));
+        let asks = |q: &Option<&QueuedJob>| q.is_some_and(|q| events::asks(&q.job.kind));
         let mut all = self.board.all_jobs().filter(|q| !asks(q));
-        let rebuilds = |q: &Queued| events::rebuilds(&q.job.kind);
+        let rebuilds = |q: &QueuedJob| events::rebuilds(&q.job.kind);
         let first = all.next().flatten().is_some_and(rebuilds);
         first && all.next().is_none() && self.files.len() == 0
     }
@@ -339,7 +340,7 @@ impl Scheduler {
     /// [`Scheduler::lane_lost`] if known by then, otherwise as soon as it is known.
     pub fn lane_is_over(&mut self, now: Instant, lane: LaneId) {
         self.at(now);
-        self.board.lane_ends(lane, ChannelEnd::Confirmed);
+        self.board.lane_ends(lane, ChannelCloseState::Confirmed);
         self.files.lane_ends(lane, None);
         self.files.name_what_waited(&mut self.board);
         self.board.remove_strays();
@@ -350,7 +351,7 @@ impl Scheduler {
     /// before [`Scheduler::lane_lost`] if the lane has just ended.
     pub fn lane_is_cut(&mut self, now: Instant, lane: LaneId) {
         self.at(now);
-        let until = self.board.lane_ends(lane, ChannelEnd::Cut);
+        let until = self.board.lane_ends(lane, ChannelCloseState::Cut);
         self.files.lane_ends(lane, Some(until));
     }
 

@@ -2,17 +2,17 @@
 
 use std::collections::VecDeque;
 
-use super::Hint;
-use super::assignments::Assigned;
+use super::JobHint;
+use super::assignments::AssignedRole;
 use super::job_losses::JobLosses;
 use crate::job::place_of_listing;
 use crate::{Job, JobId, JobKind};
 
 /// A pushed job that waits for a lane.
 #[derive(Clone, Debug)]
-pub(super) struct Queued {
+pub(super) struct QueuedJob {
     pub(super) job: Job,
-    pub(super) hint: Hint,
+    pub(super) hint: JobHint,
     /// Number of lanes that were lost with the job.
     pub(super) losses: JobLosses,
     /// Do not cut the file, or list the directory in one flight: that has failed before.
@@ -23,16 +23,16 @@ pub(super) struct Queued {
 #[derive(Debug, Default)]
 pub(super) struct JobQueues {
     /// MKDIR jobs.
-    makes: VecDeque<Queued>,
-    waiting: VecDeque<Queued>,
+    makes: VecDeque<QueuedJob>,
+    waiting: VecDeque<QueuedJob>,
     /// Files that are to be cut.
-    large: VecDeque<Queued>,
-    lists: VecDeque<Queued>,
+    large: VecDeque<QueuedJob>,
+    lists: VecDeque<QueuedJob>,
     /// Listings that are too long for the one flight in which a lane that predicts handles lists a
     /// directory.
-    long_lists: VecDeque<Queued>,
+    long_lists: VecDeque<QueuedJob>,
     /// Jobs that come first: renames, and temporaries to remove.
-    urgent: VecDeque<(JobId, JobKind, Assigned)>,
+    urgent: VecDeque<(JobId, JobKind, AssignedRole)>,
     /// Sync jobs that no lane has: id, kind and file.
     syncs: VecDeque<(JobId, JobKind, JobId)>,
 }
@@ -56,7 +56,7 @@ const ALL: [QueueName; 5] = [
 ];
 
 impl JobQueues {
-    fn queue(&mut self, name: QueueName) -> &mut VecDeque<Queued> {
+    fn queue(&mut self, name: QueueName) -> &mut VecDeque<QueuedJob> {
         match name {
             QueueName::Makes => &mut self.makes,
             QueueName::Waiting => &mut self.waiting,
@@ -67,7 +67,7 @@ impl JobQueues {
     }
 
     /// Returns the jobs of a queue.
-    pub(super) fn of(&self, name: QueueName) -> &VecDeque<Queued> {
+    pub(super) fn of(&self, name: QueueName) -> &VecDeque<QueuedJob> {
         match name {
             QueueName::Makes => &self.makes,
             QueueName::Waiting => &self.waiting,
@@ -79,7 +79,7 @@ impl JobQueues {
 
     /// Adds a job: a file that is to be cut (`split`) or another one, which has been on a lane
     /// before (`again`) or not.
-    pub(super) fn push(&mut self, queued: Queued, split: bool, again: bool) {
+    pub(super) fn push(&mut self, queued: QueuedJob, split: bool, again: bool) {
         let name = match queued.job.kind {
             JobKind::MakeDir { .. } => QueueName::Makes,
             JobKind::List { .. } if queued.whole => QueueName::LongLists,
@@ -95,7 +95,7 @@ impl JobQueues {
             // One request whose answer unblocks more than any file: behind 2,000 small files the
             // server's clock was never read, and after a kill everything was sent again.
             JobKind::Stat { .. } => {
-                let is_look = |q: &&Queued| matches!(q.job.kind, JobKind::Stat { .. });
+                let is_look = |q: &&QueuedJob| matches!(q.job.kind, JobKind::Stat { .. });
                 queue.iter().take_while(is_look).count()
             }
             _ => queue.len(),
@@ -104,18 +104,18 @@ impl JobQueues {
     }
 
     /// Takes the first job of a queue.
-    pub(super) fn pop(&mut self, name: QueueName) -> Option<Queued> {
+    pub(super) fn pop(&mut self, name: QueueName) -> Option<QueuedJob> {
         self.queue(name).pop_front()
     }
 
     /// Takes the job at `at` of a queue.
-    pub(super) fn take(&mut self, name: QueueName, at: usize) -> Option<Queued> {
+    pub(super) fn take(&mut self, name: QueueName, at: usize) -> Option<QueuedJob> {
         self.queue(name).remove(at)
     }
 
     /// Takes the large uploads, in their order.
-    pub(super) fn take_large_uploads(&mut self) -> VecDeque<Queued> {
-        let is_put = |queued: &Queued| matches!(queued.job.kind, JobKind::Put { .. });
+    pub(super) fn take_large_uploads(&mut self) -> VecDeque<QueuedJob> {
+        let is_put = |queued: &QueuedJob| matches!(queued.job.kind, JobKind::Put { .. });
         let large = std::mem::take(&mut self.large);
         let (puts, gets) = large.into_iter().partition(is_put);
         self.large = gets;
@@ -123,7 +123,7 @@ impl JobQueues {
     }
 
     /// Adds a job that comes before all others.
-    pub(super) fn push_urgent(&mut self, id: JobId, kind: JobKind, role: Assigned) {
+    pub(super) fn push_urgent(&mut self, id: JobId, kind: JobKind, role: AssignedRole) {
         self.urgent.push_back((id, kind, role));
     }
 
@@ -133,7 +133,7 @@ impl JobQueues {
     }
 
     /// Takes the next urgent job.
-    pub(super) fn pop_urgent(&mut self) -> Option<(JobId, JobKind, Assigned)> {
+    pub(super) fn pop_urgent(&mut self) -> Option<(JobId, JobKind, AssignedRole)> {
         self.urgent.pop_front()
     }
 
@@ -174,7 +174,7 @@ impl JobQueues {
     }
 
     /// Returns the waiting jobs that are neither listings nor urgent.
-    pub(super) fn files(&self) -> impl Iterator<Item = &Queued> {
+    pub(super) fn files(&self) -> impl Iterator<Item = &QueuedJob> {
         self.waiting.iter().chain(&self.large)
     }
 
@@ -188,7 +188,7 @@ impl JobQueues {
     }
 
     /// Removes all jobs.
-    pub(super) fn drain(&mut self) -> Vec<Queued> {
+    pub(super) fn drain(&mut self) -> Vec<QueuedJob> {
         let each = ALL.map(|name| std::mem::take(self.queue(name)));
         each.into_iter().flatten().collect()
     }
@@ -199,24 +199,24 @@ mod tests {
     use super::*;
     use crate::RemotePath;
 
-    fn queued(id: u64, kind: JobKind) -> Queued {
-        Queued {
+    fn queued(id: u64, kind: JobKind) -> QueuedJob {
+        QueuedJob {
             job: Job {
                 id: JobId(id),
                 kind,
             },
-            hint: Hint::default(),
+            hint: JobHint::default(),
             losses: JobLosses::one(true),
             whole: false,
         }
     }
 
-    fn remove(id: u64) -> Queued {
+    fn remove(id: u64) -> QueuedJob {
         let path = RemotePath(Vec::new());
         queued(id, JobKind::Remove { path })
     }
 
-    fn stat(id: u64) -> Queued {
+    fn stat(id: u64) -> QueuedJob {
         let (path, follow) = (RemotePath(Vec::new()), false);
         queued(id, JobKind::Stat { path, follow })
     }
@@ -251,7 +251,7 @@ mod tests {
         };
         queues.push(queued(1, dir), false, false);
         queues.push(queued(2, JobKind::List { path: path() }), false, false);
-        let long = Queued {
+        let long = QueuedJob {
             whole: true,
             ..queued(3, JobKind::List { path: path() })
         };

@@ -32,10 +32,10 @@ pub struct LaneReport {
     pub predicts: bool,
     /// The server handles requests in order ([`crate::Lane::works_in_order`]).
     pub in_order: bool,
-    /// One file may be open several times ([`crate::Lane::shares_files`]); `None` while the server is
-    /// unknown ([`crate::Lane::is_known`]).
+    /// One file may be open several times ([`crate::Lane::shares_files`]); `None` while the server
+    /// is unknown ([`crate::Lane::is_known`]).
     pub shares_files: Option<bool>,
-    /// The lane writes files in place ([`crate::Refusals::in_place`]).
+    /// The lane writes files in place ([`crate::RefusedOperations::in_place`]).
     pub in_place: bool,
     /// Bytes that may be in flight ([`crate::LaneStats::bytes_depth`]).
     pub depth: u64,
@@ -61,7 +61,7 @@ impl LaneReport {
 
 /// Facts about a job that it does not carry itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hint {
+pub struct JobHint {
     /// Size of the source in bytes, from the walk. A file of unknown size is not cut.
     pub size: Option<u64>,
     /// The local file is a relay to another host: the file is never cut, and fails instead of being
@@ -122,7 +122,8 @@ pub struct SchedulerOptions {
     /// repeated bytes count against it.
     pub overtake: bool,
     /// Cutting the connection of a lane discards data in flight. False behind a jump host or a
-    /// command, which pass on the data that they have; set by [`crate::Scheduler::set_cuts`] once known.
+    /// command, which pass on the data that they have; set by [`crate::Scheduler::set_cuts`] once
+    /// known.
     pub cuts: bool,
 }
 

@@ -7,12 +7,12 @@ use crate::JobId;
 /// which may revoke the right to enter it. All of these requests therefore go to one lane, whose
 /// server handles requests in order.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct PendingAttributeChanges {
     lane: LaneId,
     jobs: BTreeSet<JobId>,
 }
 
-impl Settings {
+impl PendingAttributeChanges {
     pub(super) fn begin(&mut self, job: JobId, lane: LaneId) {
         self.lane = lane;
         self.jobs.insert(job);

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::assignments::Assigned;
-use super::board::Board;
+use super::assignments::AssignedRole;
 use super::lanes::LaneState;
 use super::split::{SplitFile, SplitFiles};
+use super::state::SchedulerState;
 use super::{LaneId, LaneOrder};
 use crate::{JobId, JobKind};
 
@@ -41,7 +41,7 @@ const SENT: Duration = Duration::from_secs(4);
 const LATENCIES: u32 = 20;
 
 /// Assigns work of slow lanes to idle lanes as well; true if there is something to assign.
-pub(super) fn overtake(board: &mut Board, files: &mut SplitFiles) -> bool {
+pub(super) fn overtake(board: &mut SchedulerState, files: &mut SplitFiles) -> bool {
     let may = board.queues().are_quiet() && board.options().overtake;
     if !may || files.any(|f| f.claimable() || f.is_opening()) {
         return false;
@@ -61,7 +61,7 @@ pub(super) fn overtake(board: &mut Board, files: &mut SplitFiles) -> bool {
 }
 
 /// Returns the part that another lane would complete much sooner: its file, its job and its lane.
-fn slowest_part(board: &Board, files: &SplitFiles) -> Option<(JobId, JobId, LaneId)> {
+fn slowest_part(board: &SchedulerState, files: &SplitFiles) -> Option<(JobId, JobId, LaneId)> {
     let (now, lanes) = (board.now(), board.lanes());
     let fast = lanes.get(lanes.best(now, LaneState::has_room)?)?;
     let usual = lanes.usual_rate(now);
@@ -104,7 +104,11 @@ fn slowest_part(board: &Board, files: &SplitFiles) -> Option<(JobId, JobId, Lane
 }
 
 /// Returns the time of the next look for stalled lanes, after the last one at `looked`.
-pub(super) fn next_look(board: &Board, files: &SplitFiles, looked: Instant) -> Option<Instant> {
+pub(super) fn next_look(
+    board: &SchedulerState,
+    files: &SplitFiles,
+    looked: Instant,
+) -> Option<Instant> {
     if !board.lanes().any(|lane| !lane.is_idle()) {
         return None;
     }
@@ -116,7 +120,7 @@ pub(super) fn next_look(board: &Board, files: &SplitFiles, looked: Instant) -> O
 }
 
 /// Has stalled lanes closed.
-pub(super) fn close_stalled(board: &mut Board, files: &SplitFiles) {
+pub(super) fn close_stalled(board: &mut SchedulerState, files: &SplitFiles) {
     let ids: Vec<LaneId> = board.lanes().iter().map(|(id, _)| id).collect();
     for id in ids {
         if has_stalled(board, files, id)
@@ -128,9 +132,9 @@ pub(super) fn close_stalled(board: &mut Board, files: &SplitFiles) {
     }
 }
 
-fn has_stalled(board: &mut Board, files: &SplitFiles, id: LaneId) -> bool {
+fn has_stalled(board: &mut SchedulerState, files: &SplitFiles, id: LaneId) -> bool {
     let now = board.now();
-    let view = View { board, files };
+    let view = StragglerContext { board, files };
     let Some(lane) = view.board.lanes().get(id) else {
         return false;
     };
@@ -160,12 +164,12 @@ fn has_stalled(board: &mut Board, files: &SplitFiles, id: LaneId) -> bool {
 
 /// Everything that decides how long a lane may be silent.
 #[derive(Clone, Copy)]
-struct View<'a> {
-    board: &'a Board,
+struct StragglerContext<'a> {
+    board: &'a SchedulerState,
     files: &'a SplitFiles,
 }
 
-impl View<'_> {
+impl StragglerContext<'_> {
     /// Returns true if the lane has needless parts, and otherwise only small jobs that other lanes
     /// can do.
     fn is_losing(&self, lane: &LaneState) -> bool {
@@ -193,14 +197,14 @@ impl View<'_> {
         let mut patience = SILENT;
         for job in lane.jobs() {
             match self.board.assigned().role(job) {
-                Some(Assigned::Finish(file)) => {
+                Some(AssignedRole::Finish(file)) => {
                     let file = self.files.get(*file);
                     if file.is_none_or(|f| f.options().fsync || f.sync_before_name()) {
                         return SYNCING;
                     }
                     patience = NAMING;
                 }
-                Some(Assigned::Whole(queued)) => {
+                Some(AssignedRole::Whole(queued)) => {
                     let kind = &queued.job.kind;
                     let syncs = matches!(kind, JobKind::Put { options, .. } if options.fsync);
                     // A cold disk takes long for such requests.
@@ -210,7 +214,7 @@ impl View<'_> {
                     }
                 }
                 // The whole file waits for its temporary's name.
-                Some(Assigned::Part(file)) => {
+                Some(AssignedRole::Part(file)) => {
                     let file = self.files.get(*file);
                     if file.is_some_and(SplitFile::lacks_temp) {
                         patience = CREATING;
@@ -233,8 +237,8 @@ impl View<'_> {
     /// Returns true for a small job that another lane can do from its beginning.
     fn is_movable(&self, job: JobId) -> bool {
         match self.board.assigned().role(job) {
-            Some(Assigned::Sync(_)) => true,
-            Some(Assigned::Whole(queued)) => {
+            Some(AssignedRole::Sync(_)) => true,
+            Some(AssignedRole::Whole(queued)) => {
                 let least = self.board.options().least;
                 let small = queued.hint.size.is_none_or(|size| size < least);
                 small && !queued.hint.relayed && queued.losses.count() == 0

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use schedule::{Background, BackgroundAllowance, BackgroundSample};
+use schedule::{BackgroundAllowance, BackgroundRateControl, BackgroundSample};
 
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 const PACKET: f64 = 1448.0;
@@ -39,7 +39,7 @@ struct Foreground {
 pub(crate) struct World {
     pub(crate) path: Path,
     pub(crate) now: Instant,
-    pub(crate) background: Background,
+    pub(crate) background: BackgroundRateControl,
     start: Instant,
     allowance: BackgroundAllowance,
     next: Instant,
@@ -64,7 +64,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(path: Path) -> Self {
         let now = testkit::sftp_model::epoch();
-        let mut background = Background::new();
+        let mut background = BackgroundRateControl::new();
         let allowance = background.sample(BackgroundSample {
             now,
             round_trip: Some(path.rtt),

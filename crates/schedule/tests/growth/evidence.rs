@@ -1,19 +1,19 @@
 //! Evidence that does and does not justify more connections.
 
-use schedule::{ConcurrencyChange, ConcurrencyConfig, Direction, Limiter};
+use schedule::{ConcurrencyChange, ConcurrencyConfig, Limiter, TransferDirection};
 
 use crate::path::{Path, Run, transatlantic};
 
 const GIB: f64 = (1u64 << 30) as f64;
 const MIB: f64 = (1 << 20) as f64;
 
-fn config(direction: Direction) -> ConcurrencyConfig {
+fn config(direction: TransferDirection) -> ConcurrencyConfig {
     let mut config = ConcurrencyConfig::new(direction);
     config.buffer = Some(4 << 20);
     config
 }
 
-fn lossy(direction: Direction) -> Path {
+fn lossy(direction: TransferDirection) -> Path {
     Path {
         rtt: 0.1,
         loss: 0.01,
@@ -27,10 +27,10 @@ fn others_that_keep_the_machine_busy_do_not_keep_a_path_empty() {
         rtt: 0.6,
         rate: 37.5e6,
         idle: 0.0,
-        ..transatlantic(Direction::Down)
+        ..transatlantic(TransferDirection::Down)
     };
     // Nothing is planned, so that all is found by trials.
-    let mut config = config(Direction::Down);
+    let mut config = config(TransferDirection::Down);
     config.buffer = None;
     let out = Run::new(path, config, 2.0 * GIB, 5).run();
     println!(
@@ -47,7 +47,7 @@ fn others_that_keep_the_machine_busy_do_not_keep_a_path_empty() {
         idle: 0.0,
         cpu: 800e6,
         cpu_each: 800e6,
-        ..transatlantic(Direction::Down)
+        ..transatlantic(TransferDirection::Down)
     };
     let out = Run::new(near, config, 4.0 * GIB, 5).run();
     assert_eq!((out.connections, out.limiter), (1, Limiter::LocalCpu));
@@ -59,10 +59,10 @@ fn on_a_satellite_logins_and_slow_starts_overlap() {
         rtt: 0.6,
         rate: 37.5e6,
         queue: 6e6,
-        ..transatlantic(Direction::Up)
+        ..transatlantic(TransferDirection::Up)
     };
     let mut opened = Vec::new();
-    let out = Run::new(path, config(Direction::Up), GIB, 5).observed(&mut opened);
+    let out = Run::new(path, config(TransferDirection::Up), GIB, 5).observed(&mut opened);
     let logins = opened
         .iter()
         .filter(|(_, c)| *c == ConcurrencyChange::AddConnection);
@@ -77,7 +77,7 @@ fn on_a_satellite_logins_and_slow_starts_overlap() {
 
 #[test]
 fn losses_are_met_within_seconds_and_no_server_is_pressed() {
-    for direction in [Direction::Up, Direction::Down] {
+    for direction in [TransferDirection::Up, TransferDirection::Down] {
         let mut changes = Vec::new();
         let run = Run::new(lossy(direction), config(direction), 32.0 * MIB, 7);
         let out = run.observed(&mut changes);
@@ -107,10 +107,10 @@ fn losses_are_met_within_seconds_and_no_server_is_pressed() {
 fn what_a_policer_drops_is_no_random_loss() {
     let path = Path {
         policed: Some(12e6),
-        ..lossy(Direction::Up)
+        ..lossy(TransferDirection::Up)
     };
     let path = Path { loss: 0.0, ..path };
-    let mut config = config(Direction::Up);
+    let mut config = config(TransferDirection::Up);
     config.buffer = None;
     let out = Run::new(path, config, GIB, 5).run();
     println!(
@@ -126,9 +126,9 @@ fn what_a_policer_drops_is_no_random_loss() {
 fn what_bears_losses_needs_no_crowd() {
     let path = Path {
         bears_losses: true,
-        ..lossy(Direction::Up)
+        ..lossy(TransferDirection::Up)
     };
-    let out = Run::new(path, config(Direction::Up), 2.0 * GIB, 5).run();
+    let out = Run::new(path, config(TransferDirection::Up), 2.0 * GIB, 5).run();
     println!(
         "BBR: {:.1} MB/s, {} connections",
         out.steady / 1e6,
@@ -142,9 +142,9 @@ fn what_bears_losses_needs_no_crowd() {
 fn a_forwarded_port_does_not_hide_how_long_the_path_is() {
     let path = Path {
         hop: Some(0.000_1),
-        ..transatlantic(Direction::Up)
+        ..transatlantic(TransferDirection::Up)
     };
-    let out = Run::new(path, config(Direction::Up), GIB, 5).run();
+    let out = Run::new(path, config(TransferDirection::Up), GIB, 5).run();
     println!(
         "hop: {:.1} MB/s mean, {} connections",
         out.mean / 1e6,
@@ -157,9 +157,9 @@ fn a_forwarded_port_does_not_hide_how_long_the_path_is() {
 fn a_batch_that_is_refused_is_one_refusal() {
     let path = Path {
         max_startups: 1,
-        ..transatlantic(Direction::Up)
+        ..transatlantic(TransferDirection::Up)
     };
-    let out = Run::new(path, config(Direction::Up), 4.0 * GIB, 5).run();
+    let out = Run::new(path, config(TransferDirection::Up), 4.0 * GIB, 5).run();
     println!(
         "MaxStartups 1: {:.1} MB/s, {} connections",
         out.steady / 1e6,

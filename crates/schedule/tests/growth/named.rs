@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, LaneId, LaneSample, LearnedConcurrency, Limiter, RunMeasurements, TcpSample,
+    LaneId, LaneSample, LearnedConcurrency, Limiter, RunMeasurements, TcpSample, TransferDirection,
 };
 
 const RTT: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ fn evidence(look: u64, retransmitted: u64, bears_losses: bool, remaining: u64) -
 
 /// Returns the limiter; `lost` holds the number of retransmitted segments out of 300 per sample.
 fn looks(lost: &[u64], bears_losses: bool) -> Limiter {
-    let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
+    let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(TransferDirection::Up));
     let mut again = 0;
     for (look, lost) in (1..).zip(lost) {
         again += lost;
@@ -86,7 +86,7 @@ fn what_waits_for_lost_packets_is_no_slow_server() {
 /// was complete before the login was.
 #[test]
 fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
-    let mut config = ConcurrencyConfig::new(Direction::Up);
+    let mut config = ConcurrencyConfig::new(TransferDirection::Up);
     config.connections = Some(2);
     for (left, another) in [(0, false), (100 << 20, true)] {
         let mut growth = ConcurrencyController::new(config);
@@ -115,7 +115,7 @@ fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
 fn a_stall_of_one_interval_is_no_reason_for_another_login() {
     let total: u64 = 60_000_000;
     let asked = |rates: &[u64], total: u64| {
-        let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
+        let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(TransferDirection::Up));
         let (mut moved, mut added) = (0, 0);
         for (look, rate) in (1..).zip(rates) {
             moved += rate * LOOK / 1000;
@@ -145,7 +145,7 @@ fn a_stall_of_one_interval_is_no_reason_for_another_login() {
 /// worth several connections by itself.
 #[test]
 fn what_a_listing_adds_at_the_start_is_planned_for() {
-    let mut config = ConcurrencyConfig::new(Direction::Down);
+    let mut config = ConcurrencyConfig::new(TransferDirection::Down);
     config.buffer = Some(6 << 20);
     let mut growth = ConcurrencyController::new(config);
     let still = |look, left| {
@@ -166,7 +166,7 @@ fn what_a_listing_adds_at_the_start_is_planned_for() {
 #[test]
 fn connections_opened_in_advance_are_used() {
     let asked = |left, preconnected| {
-        let mut config = ConcurrencyConfig::new(Direction::Up);
+        let mut config = ConcurrencyConfig::new(TransferDirection::Up);
         config.buffer = Some(4 << 20);
         config.preconnected = preconnected;
         let mut growth = ConcurrencyController::new(config);
@@ -202,7 +202,7 @@ fn logins(changes: &[ConcurrencyChange]) -> usize {
 #[test]
 fn a_busy_machine_is_no_long_path() {
     let asked = |idle| {
-        let mut config = ConcurrencyConfig::new(Direction::Up);
+        let mut config = ConcurrencyConfig::new(TransferDirection::Up);
         config.buffer = Some(4 << 20);
         let mut growth = ConcurrencyController::new(config);
         (1..4)
@@ -215,9 +215,9 @@ fn a_busy_machine_is_no_long_path() {
 
 #[test]
 fn a_short_path_is_begun_with_few_whatever_was_learned() {
-    let mut config = ConcurrencyConfig::new(Direction::Up);
+    let mut config = ConcurrencyConfig::new(TransferDirection::Up);
     let learned = LearnedConcurrency {
-        direction: Direction::Up,
+        direction: TransferDirection::Up,
         connections: 13,
         channels: 2,
         rate: 367_473_035,
@@ -238,7 +238,7 @@ fn a_short_path_is_begun_with_few_whatever_was_learned() {
 /// because of that.
 #[test]
 fn losses_that_cannot_be_felt_are_not_what_holds_it_back() {
-    let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
+    let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(TransferDirection::Up));
     for look in 1..8 {
         let mut evidence = near(look, 0.0);
         for on in &mut evidence.connections {
@@ -254,7 +254,7 @@ fn losses_that_cannot_be_felt_are_not_what_holds_it_back() {
 #[test]
 fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
     let asked_of = |one_machine, processors, used: f64, idle| {
-        let mut config = ConcurrencyConfig::new(Direction::Up);
+        let mut config = ConcurrencyConfig::new(TransferDirection::Up);
         config.processors = processors;
         config.one_machine = one_machine;
         let mut growth = ConcurrencyController::new(config);
@@ -281,7 +281,7 @@ fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
 
 /// Returns the limiter of a transfer with [`evidence`] modified by `change`, over a path of 20 ms;
 /// more connections bring nothing in any case.
-fn named(direction: Direction, change: impl Fn(&mut RunMeasurements, u64)) -> Limiter {
+fn named(direction: TransferDirection, change: impl Fn(&mut RunMeasurements, u64)) -> Limiter {
     let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(direction));
     for look in 1..60 {
         let mut evidence = evidence(look, 0, false, 1 << 30);
@@ -306,7 +306,7 @@ fn named(direction: Direction, change: impl Fn(&mut RunMeasurements, u64)) -> Li
 fn a_server_held_to_a_tenth_of_a_processor_is_not_the_path() {
     // An upload's data wait in the server's buffers and windows, after TCP has acknowledged all.
     let up = |in_flight, unsent, unacked| {
-        named(Direction::Up, move |evidence, _| {
+        named(TransferDirection::Up, move |evidence, _| {
             evidence.lanes[0].in_flight = in_flight;
             evidence.lanes[0].unsent = unsent;
             let tcp = evidence.connections[0].tcp.as_mut();
@@ -316,7 +316,7 @@ fn a_server_held_to_a_tenth_of_a_processor_is_not_the_path() {
     assert_eq!(up(2 << 20, 0, 0), Limiter::Server);
     assert_eq!(up(4 << 20, 2 << 20, 0), Limiter::Server);
     // On a busy machine even a thread with little work waits for a processor each time.
-    let busy = named(Direction::Up, |evidence, look| {
+    let busy = named(TransferDirection::Up, |evidence, look| {
         evidence.lanes[0].in_flight = 2 << 20;
         evidence.idle = Some(0.0);
         evidence.wanted_cpu = Some(Duration::from_millis(LOOK * look));
@@ -327,7 +327,7 @@ fn a_server_held_to_a_tenth_of_a_processor_is_not_the_path() {
     assert_eq!(up(64 << 10, 0, 0), Limiter::Path);
     // A download arrives in 10 of every 100 ms.
     let down = |silent: f64| {
-        named(Direction::Down, move |evidence, look| {
+        named(TransferDirection::Down, move |evidence, look| {
             evidence.silent = Duration::from_millis(LOOK * look).mul_f64(silent);
         })
     };
@@ -339,7 +339,7 @@ fn a_server_held_to_a_tenth_of_a_processor_is_not_the_path() {
 #[test]
 fn a_server_that_is_slow_for_each_request_is_not_the_path() {
     let down = |latency, rate: u64| {
-        named(Direction::Down, move |evidence, look| {
+        named(TransferDirection::Down, move |evidence, look| {
             evidence.lanes[0].latency = Duration::from_millis(latency);
             evidence.moved = rate * LOOK * look / 1000;
             evidence.connections[0].bytes = evidence.moved;
@@ -354,7 +354,7 @@ fn a_server_that_is_slow_for_each_request_is_not_the_path() {
 #[test]
 fn a_client_held_to_a_tenth_of_a_processor_or_beside_the_server_on_one_is_not_the_path() {
     let cpu = |wanted: f64, used: f64, idle| {
-        named(Direction::Up, move |evidence, look| {
+        named(TransferDirection::Up, move |evidence, look| {
             let passed = Duration::from_millis(LOOK * look);
             evidence.wanted_cpu = Some(passed.mul_f64(wanted));
             evidence.cpu = passed.mul_f64(used);
@@ -374,7 +374,7 @@ fn a_client_held_to_a_tenth_of_a_processor_or_beside_the_server_on_one_is_not_th
 #[test]
 fn a_login_shell_that_is_slow_to_start_is_started_for_what_is_worth_it() {
     let asked = |left: u64, starting, start_up| {
-        let mut config = ConcurrencyConfig::new(Direction::Up);
+        let mut config = ConcurrencyConfig::new(TransferDirection::Up);
         config.buffer = Some(4 << 20);
         let mut growth = ConcurrencyController::new(config);
         let mut all = 0;

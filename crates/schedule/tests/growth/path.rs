@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, LaneId, LaneSample, LearnedConcurrency, Limiter, Refusal, RunMeasurements,
-    TcpSample,
+    LaneId, LaneSample, LearnedConcurrency, Limiter, OpenRefusal, RunMeasurements, TcpSample,
+    TransferDirection,
 };
 use testkit::sftp_model::Rng;
 
@@ -31,7 +31,7 @@ pub(crate) struct Path {
     /// one connection (`cpu_each`).
     pub(crate) cpu: f64,
     pub(crate) cpu_each: f64,
-    pub(crate) direction: Direction,
+    pub(crate) direction: TransferDirection,
     pub(crate) max_startups: u32,
     pub(crate) max_sessions: u32,
     /// TCP's round trip if it ends at a proxy.
@@ -44,7 +44,7 @@ pub(crate) struct Path {
     pub(crate) bears_losses: bool,
 }
 
-pub(crate) fn transatlantic(direction: Direction) -> Path {
+pub(crate) fn transatlantic(direction: TransferDirection) -> Path {
     Path {
         rate: 117e6,
         rtt: 0.114,
@@ -152,7 +152,7 @@ impl Run {
         if waiting >= self.path.max_startups {
             self.refused += 1;
             let now = self.instant();
-            self.growth.refused(now, Refusal::Connection);
+            self.growth.refused(now, OpenRefusal::Connection);
             return;
         }
         self.next += 1;
@@ -219,8 +219,8 @@ impl Run {
         let mut wants = Vec::new();
         for flow in &mut self.flows {
             let channels = match path.direction {
-                Direction::Up => f64::from(flow.channels) * path.window,
-                Direction::Down => f64::MAX,
+                TransferDirection::Up => f64::from(flow.channels) * path.window,
+                TransferDirection::Down => f64::MAX,
             };
             let buffers = path.sndbuf.min(path.rcvbuf);
             let window = flow.cwnd.min(buffers).min(channels);
@@ -324,7 +324,7 @@ impl Run {
                 };
                 if flow.channels >= most {
                     self.refused += 1;
-                    self.growth.refused(now, Refusal::Channel(id));
+                    self.growth.refused(now, OpenRefusal::Channel(id));
                 } else {
                     flow.channels += 1;
                     flow.next_channel += 1;

@@ -1,4 +1,6 @@
-use schedule::{ConcurrencyChange, ConcurrencyConfig, Direction, LearnedConcurrency, Limiter};
+use schedule::{
+    ConcurrencyChange, ConcurrencyConfig, LearnedConcurrency, Limiter, TransferDirection,
+};
 
 use crate::path::{Outcome, Path, Run, transatlantic};
 
@@ -8,8 +10,8 @@ const MIB: f64 = (1 << 20) as f64;
 fn config(path: &Path) -> ConcurrencyConfig {
     let mut config = ConcurrencyConfig::new(path.direction);
     config.buffer = Some(match path.direction {
-        Direction::Up => (path.sndbuf / 0.75) as u64,
-        Direction::Down => (path.rcvbuf * 2.0) as u64,
+        TransferDirection::Up => (path.sndbuf / 0.75) as u64,
+        TransferDirection::Down => (path.rcvbuf * 2.0) as u64,
     });
     config
 }
@@ -30,7 +32,7 @@ fn best(path: Path, total: f64) -> (f64, u32, u32) {
             if out.steady > best.0 {
                 best = (out.steady, connections, channels);
             }
-            if path.direction == Direction::Down {
+            if path.direction == TransferDirection::Down {
                 break;
             }
         }
@@ -61,7 +63,7 @@ fn compare(name: &str, path: Path, seconds: f64) -> Outcome {
     out
 }
 
-fn tuned(direction: Direction) -> Path {
+fn tuned(direction: TransferDirection) -> Path {
     Path {
         sndbuf: 64.0 * MIB,
         rcvbuf: 64.0 * MIB,
@@ -69,7 +71,7 @@ fn tuned(direction: Direction) -> Path {
     }
 }
 
-fn satellite(direction: Direction) -> Path {
+fn satellite(direction: TransferDirection) -> Path {
     Path {
         rate: 37.5e6,
         rtt: 0.6,
@@ -78,7 +80,7 @@ fn satellite(direction: Direction) -> Path {
     }
 }
 
-fn lossy(direction: Direction) -> Path {
+fn lossy(direction: TransferDirection) -> Path {
     Path {
         rtt: 0.1,
         loss: 0.01,
@@ -86,7 +88,7 @@ fn lossy(direction: Direction) -> Path {
     }
 }
 
-fn loopback(direction: Direction) -> Path {
+fn loopback(direction: TransferDirection) -> Path {
     Path {
         rate: 5e9,
         rtt: 0.000_05,
@@ -96,7 +98,7 @@ fn loopback(direction: Direction) -> Path {
     }
 }
 
-fn lan(direction: Direction) -> Path {
+fn lan(direction: TransferDirection) -> Path {
     Path {
         rate: 1.15e9,
         rtt: 0.0003,
@@ -109,7 +111,7 @@ fn lan(direction: Direction) -> Path {
 
 #[test]
 fn the_best_setting_is_found_on_each_path() {
-    for direction in [Direction::Up, Direction::Down] {
+    for direction in [TransferDirection::Up, TransferDirection::Down] {
         let name = |what: &str| format!("{what} {direction:?}");
         compare(&name("transatlantic"), transatlantic(direction), 30.0);
         compare(&name("tuned"), tuned(direction), 30.0);
@@ -125,7 +127,7 @@ fn the_best_setting_is_found_on_each_path() {
 
 #[test]
 fn a_gigabyte_crosses_the_ocean_at_nearly_the_paths_rate() {
-    for direction in [Direction::Up, Direction::Down] {
+    for direction in [TransferDirection::Up, TransferDirection::Down] {
         let path = transatlantic(direction);
         let out = automatic(path, GIB);
         println!(
@@ -158,7 +160,7 @@ fn a_gigabyte_crosses_the_ocean_at_nearly_the_paths_rate() {
 
 #[test]
 fn a_satellite_is_filled() {
-    for direction in [Direction::Up, Direction::Down] {
+    for direction in [TransferDirection::Up, TransferDirection::Down] {
         let out = automatic(satellite(direction), GIB);
         println!(
             "satellite {direction:?}: {:.1} s, {:.1} MB/s, {:.1} steady",
@@ -173,13 +175,13 @@ fn a_satellite_is_filled() {
 #[test]
 fn losses_are_met_with_many_connections() {
     let alone = {
-        let path = lossy(Direction::Up);
+        let path = lossy(TransferDirection::Up);
         let mut config = config(&path);
         config.connections = Some(1);
         config.channels = Some(1);
         Run::new(path, config, 32.0 * MIB, 5).run()
     };
-    let out = automatic(lossy(Direction::Up), 32.0 * MIB);
+    let out = automatic(lossy(TransferDirection::Up), 32.0 * MIB);
     println!(
         "1 % loss, 32 MiB: {:.1} s alone, {:.1} s with {} connections",
         alone.took, out.took, out.connections
@@ -194,7 +196,7 @@ fn lanes_that_do_not_pay_are_given_back() {
     let path = Path {
         rate: 10e6,
         queue: 1.5e6,
-        ..transatlantic(Direction::Down)
+        ..transatlantic(TransferDirection::Down)
     };
     let mut config = config(&path);
     config.buffer = None;
@@ -205,7 +207,10 @@ fn lanes_that_do_not_pay_are_given_back() {
 
 #[test]
 fn nothing_is_opened_for_what_is_over_soon() {
-    for path in [transatlantic(Direction::Up), lan(Direction::Down)] {
+    for path in [
+        transatlantic(TransferDirection::Up),
+        lan(TransferDirection::Down),
+    ] {
         let out = automatic(path, 2.0 * MIB);
         assert_eq!((out.connections, out.channels), (1, 1), "{path:?}");
     }
@@ -213,7 +218,7 @@ fn nothing_is_opened_for_what_is_over_soon() {
 
 #[test]
 fn the_users_limit_is_no_reason_to_grow() {
-    let path = transatlantic(Direction::Up);
+    let path = transatlantic(TransferDirection::Up);
     let mut config = config(&path);
     config.buffer = None;
     config.limit = Some(5_000_000);
@@ -226,11 +231,11 @@ fn the_users_limit_is_no_reason_to_grow() {
 /// A host memory is a file and a limit a flag: both may hold any value.
 #[test]
 fn numbers_beyond_reason_are_no_hindrance() {
-    let path = satellite(Direction::Up);
+    let path = satellite(TransferDirection::Up);
     let mut config = config(&path);
     config.limit = Some(u64::MAX);
     let learned = LearnedConcurrency {
-        direction: Direction::Up,
+        direction: TransferDirection::Up,
         connections: u32::MAX,
         channels: u32::MAX,
         rate: 0,
@@ -246,7 +251,7 @@ fn numbers_beyond_reason_are_no_hindrance() {
 /// seconds of a 400 MB copy and delayed its end.
 #[test]
 fn no_connection_is_tried_that_cannot_pay_any_more() {
-    let path = transatlantic(Direction::Up);
+    let path = transatlantic(TransferDirection::Up);
     for megabytes in (150..700).step_by(10) {
         let mut changes = Vec::new();
         let run = Run::new(path, config(&path), f64::from(megabytes) * 1e6, 5);
@@ -269,7 +274,7 @@ fn no_connection_is_tried_that_cannot_pay_any_more() {
 #[test]
 fn what_was_learned_makes_no_later_copy_slower() {
     let mut slower = Vec::new();
-    for direction in [Direction::Up, Direction::Down] {
+    for direction in [TransferDirection::Up, TransferDirection::Down] {
         for rate in [12.5e6, 37.5e6, 117e6] {
             for rtt in [0.01, 0.02, 0.06, 0.1, 0.2] {
                 for total in [30e6, 64e6, 200e6, 1e9] {

@@ -1,9 +1,9 @@
-use schedule::{ConcurrencyConfig, Direction};
+use schedule::{ConcurrencyConfig, TransferDirection};
 
 use crate::path::{Path, Run, transatlantic};
 
 fn config() -> ConcurrencyConfig {
-    let mut config = ConcurrencyConfig::new(Direction::Up);
+    let mut config = ConcurrencyConfig::new(TransferDirection::Up);
     config.buffer = Some(4 << 20);
     config
 }
@@ -12,7 +12,7 @@ fn config() -> ConcurrencyConfig {
 fn one_login_at_a_time_where_no_more_are_allowed() {
     let path = Path {
         max_startups: 1,
-        ..transatlantic(Direction::Up)
+        ..transatlantic(TransferDirection::Up)
     };
     let out = Run::new(path, config(), 3e9, 5).run();
     println!(
@@ -29,7 +29,7 @@ fn one_login_at_a_time_where_no_more_are_allowed() {
 fn one_session_on_each_connection() {
     let path = Path {
         max_sessions: 1,
-        ..transatlantic(Direction::Up)
+        ..transatlantic(TransferDirection::Up)
     };
     let out = Run::new(path, config(), 3e9, 5).run();
     println!(
@@ -46,7 +46,7 @@ fn logins_that_cost_the_user_something_stay_at_one() {
     let path = Path {
         sndbuf: 64e6,
         rcvbuf: 64e6,
-        ..transatlantic(Direction::Up)
+        ..transatlantic(TransferDirection::Up)
     };
     let mut config = config();
     config.interactive = true;
@@ -66,6 +66,6 @@ fn what_the_user_fixed_stays() {
     let mut config = config();
     config.connections = Some(3);
     config.channels = Some(2);
-    let out = Run::new(transatlantic(Direction::Up), config, 2e9, 5).run();
+    let out = Run::new(transatlantic(TransferDirection::Up), config, 2e9, 5).run();
     assert_eq!((out.connections, out.channels), (3, 2));
 }

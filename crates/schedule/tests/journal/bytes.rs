@@ -1,22 +1,23 @@
 //! Reading journals that are whole, torn, damaged or foreign.
 
 use schedule::journal::{
-    ExistingFile, HEADER, Record, Replayer, SourceId, State, UnusableJournal, Writer, replay,
+    ExistingFile, HEADER, JournalEncoder, JournalReadError, JournalRecord, JournalReplayer,
+    JournalState, SourceId, replay,
 };
 use schedule::tagged_name;
 
-fn written(records: &[Record]) -> Vec<u8> {
+fn written(records: &[JournalRecord]) -> Vec<u8> {
     let mut out = Vec::new();
-    Writer::header(&mut out);
-    let mut writer = Writer::default();
+    JournalEncoder::header(&mut out);
+    let mut writer = JournalEncoder::default();
     for record in records {
         assert!(writer.write(record, &mut out));
     }
     out
 }
 
-fn begun(id: u64, target: &str) -> Record {
-    Record::Begun {
+fn begun(id: u64, target: &str) -> JournalRecord {
+    JournalRecord::Begun {
         id,
         target: target.into(),
         source: SourceId {
@@ -29,44 +30,44 @@ fn begun(id: u64, target: &str) -> Record {
     }
 }
 
-fn some() -> Vec<Record> {
+fn some() -> Vec<JournalRecord> {
     vec![
-        Record::Copy {
+        JournalRecord::Copy {
             identity: b"this copy".to_vec(),
         },
-        Record::Run {
+        JournalRecord::Run {
             boot: b"boot".to_vec(),
         },
-        Record::Onto { into: true },
+        JournalRecord::Onto { into: true },
         begun(0, "to/a/one"),
         begun(1, "to/a/two"),
         begun(2, "to/b"),
-        Record::Ranges {
+        JournalRecord::Ranges {
             id: 1,
             durable: true,
             mtime: 5_000_000_000,
             ranges: vec![(0, 10), (20, 30)],
         },
-        Record::Ranges {
+        JournalRecord::Ranges {
             id: 1,
             durable: false,
             mtime: 6_000_000_000,
             ranges: vec![(10, 15)],
         },
-        Record::Done {
+        JournalRecord::Done {
             id: 0,
             durable: false,
             size: 100,
             mtime: 0,
         },
-        Record::Temp {
+        JournalRecord::Temp {
             id: 2,
             path: b"elsewhere/.b".to_vec(),
         },
     ]
 }
 
-fn read(bytes: &[u8]) -> State {
+fn read(bytes: &[u8]) -> JournalState {
     replay(bytes).expect("readable").state
 }
 
@@ -103,7 +104,7 @@ fn what_only_the_memory_had_is_void_after_another_start() {
         assert_eq!(two.proven(), expected);
     }
     let mut records = some();
-    records.push(Record::Durable { files: 1 });
+    records.push(JournalRecord::Durable { files: 1 });
     let mut state = read(&written(&records));
     state.started(Vec::new());
     assert!(state.file(b"to/a/one").is_some(), "it was synced");
@@ -112,8 +113,8 @@ fn what_only_the_memory_had_is_void_after_another_start() {
 /// On a busy path the answer with the boot id came after 42 MB of data, all of which became void.
 #[test]
 fn what_was_told_before_the_start_was_known_counts() {
-    let known = |boot: &str| Record::Boot { boot: boot.into() };
-    let run = |boot: &str| Record::Run { boot: boot.into() };
+    let known = |boot: &str| JournalRecord::Boot { boot: boot.into() };
+    let run = |boot: &str| JournalRecord::Run { boot: boot.into() };
     let all: &[(u64, u64)] = &[(0, 15), (20, 30)];
     let durable: &[(u64, u64)] = &[(0, 10), (20, 30)];
     for (then, boot, proven) in [
@@ -158,7 +159,7 @@ fn a_torn_tail_is_cut() {
 fn damage_to_what_was_synced_is_told() {
     let mut records = some();
     let synced = written(&records).len();
-    records.push(Record::Synced {
+    records.push(JournalRecord::Synced {
         offset: synced as u64,
     });
     let bytes = written(&records);
@@ -166,7 +167,7 @@ fn damage_to_what_was_synced_is_told() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x10;
         match replay(&damaged) {
-            Err(UnusableJournal::Damaged { at: found }) => assert!(found <= at),
+            Err(JournalReadError::Damaged { at: found }) => assert!(found <= at),
             other => panic!("byte {at}: {other:?}"),
         }
     }
@@ -176,26 +177,26 @@ fn damage_to_what_was_synced_is_told() {
 fn another_version_and_other_files_are_told_apart() {
     let mut bytes = written(&some());
     bytes[HEADER - 1] = 9;
-    assert_eq!(replay(&bytes).err(), Some(UnusableJournal::Version(9)));
+    assert_eq!(replay(&bytes).err(), Some(JournalReadError::Version(9)));
     assert_eq!(
         replay(b"something else entirely").err(),
-        Some(UnusableJournal::Foreign)
+        Some(JournalReadError::Foreign)
     );
-    assert_eq!(replay(b"some").err(), Some(UnusableJournal::Foreign));
+    assert_eq!(replay(b"some").err(), Some(JournalReadError::Foreign));
     assert_eq!(replay(b"").expect("nothing yet").good, 0);
     // Records in an order that no writer produces.
     let mut records = some();
     records.remove(0);
     assert!(matches!(
         replay(&written(&records)),
-        Err(UnusableJournal::Damaged { .. })
+        Err(JournalReadError::Damaged { .. })
     ));
 }
 
 #[test]
 fn a_target_that_was_changed_does_not_stand() {
     let mut state = read(&written(&some()));
-    let done = |state: &State| {
+    let done = |state: &JournalState| {
         let (_, entry) = state.file(b"to/a/one").expect("known");
         entry.done.expect("done")
     };
@@ -217,7 +218,7 @@ fn a_target_that_was_changed_does_not_stand() {
 /// The limit is 200 MiB for a million files.
 #[test]
 fn a_million_files_take_little() {
-    let (mut writer, mut out) = (Writer::default(), Vec::new());
+    let (mut writer, mut out) = (JournalEncoder::default(), Vec::new());
     let files = 10_000;
     for id in 0..files {
         let target = format!(
@@ -225,7 +226,7 @@ fn a_million_files_take_little() {
             id / 500
         );
         writer.write(&begun(id, &target), &mut out);
-        let done = Record::Done {
+        let done = JournalRecord::Done {
             id,
             durable: false,
             size: 100,
@@ -253,7 +254,7 @@ fn a_journal_is_about_nothing_but_the_target_of_the_command() {
         "",
     ];
     let inside = ["to", "to/a", "to/a/b", "to/..a"];
-    let mut state = State::default();
+    let mut state = JournalState::default();
     for (id, target) in outside.iter().chain(&inside).enumerate() {
         assert!(state.apply(begun(id as u64, target)));
     }
@@ -277,7 +278,7 @@ fn a_journal_is_about_nothing_but_the_target_of_the_command() {
         ("to/", "to/", true),
         ("to/", "to", false),
     ] {
-        let mut state = State::default();
+        let mut state = JournalState::default();
         assert!(state.apply(begun(0, path)));
         state.confine(target.as_bytes());
         assert_eq!(state.unfinished().count() == 1, within, "{target} {path}");
@@ -296,9 +297,9 @@ fn a_journal_names_no_temporary_that_no_copy_would_make() {
         (b"to".to_vec(), false),
         (Vec::new(), false),
     ] {
-        let mut state = State::default();
+        let mut state = JournalState::default();
         assert!(state.apply(begun(0, "to")));
-        let temp = Record::Temp {
+        let temp = JournalRecord::Temp {
             id: 0,
             path: path.clone(),
         };
@@ -314,7 +315,7 @@ fn a_journal_names_no_temporary_that_no_copy_would_make() {
 fn a_journal_is_read_in_pieces() {
     let mut synced = written(&some());
     let offset = synced.len() as u64;
-    Writer::default().write(&Record::Synced { offset }, &mut synced);
+    JournalEncoder::default().write(&JournalRecord::Synced { offset }, &mut synced);
     for flipped in [None, Some(HEADER + 20), Some(synced.len() - 30)] {
         for cut in [0, 5, 40] {
             let mut bytes = synced.clone();
@@ -324,7 +325,7 @@ fn a_journal_is_read_in_pieces() {
             bytes.truncate(bytes.len() - cut);
             let whole = replay(&bytes).map(|r| (r.good, r.state.next_id()));
             for piece in [1, 2, 7, 100] {
-                let mut replayer = Replayer::new(usize::MAX);
+                let mut replayer = JournalReplayer::new(usize::MAX);
                 let taken = bytes.chunks(piece).try_for_each(|p| replayer.take(p));
                 let read = taken.and_then(|()| replayer.end());
                 let read = read.map(|r| (r.good, r.state.next_id()));
@@ -342,13 +343,13 @@ fn a_journal_takes_bounded_memory() {
     let mut records = some();
     records.truncate(3);
     records.extend((0..10_000).map(|n| begun(n, &name(n))));
-    records.push(Record::Ranges {
+    records.push(JournalRecord::Ranges {
         id: 5,
         durable: true,
         mtime: 5_000_000_000,
         ranges: vec![(0, 10)],
     });
-    records.push(Record::Done {
+    records.push(JournalRecord::Done {
         id: 9_999,
         durable: false,
         size: 100,
@@ -356,7 +357,7 @@ fn a_journal_takes_bounded_memory() {
     });
     let bytes = written(&records);
     assert!(bytes.len() < most, "{}", bytes.len());
-    let mut replayer = Replayer::new(most);
+    let mut replayer = JournalReplayer::new(most);
     replayer.take(&bytes).expect("sound");
     let state = replayer.end().expect("sound").state;
     let kept: usize = state.unfinished().map(|(_, e)| 2 * e.target.len()).sum();
@@ -372,10 +373,10 @@ fn a_journal_takes_bounded_memory() {
     records.truncate(3);
     for n in 0..10_000 {
         records.push(begun(n, &name(n)));
-        records.push(Record::Forgotten { id: n });
+        records.push(JournalRecord::Forgotten { id: n });
     }
     records.push(begun(10_000, &name(1)));
-    let mut replayer = Replayer::new(most);
+    let mut replayer = JournalReplayer::new(most);
     replayer.take(&written(&records)).expect("sound");
     let state = replayer.end().expect("sound").state;
     assert_eq!((state.left_out(), state.unfinished().count()), (0, 1));
@@ -388,7 +389,7 @@ fn a_change_between_two_runs_is_seen_by_every_later_one() {
     let mut records = some();
     let mut state = read(&written(&records));
     records.push(state.seal());
-    records.push(Record::Clock {
+    records.push(JournalRecord::Clock {
         mtime: 1000 * 1_000_000_000,
     });
     let later = ExistingFile {
@@ -401,7 +402,7 @@ fn a_change_between_two_runs_is_seen_by_every_later_one() {
 
     // The exact time of the end counts, and a later seal does not extend it.
     let mut records = some();
-    records.push(Record::Sealed {
+    records.push(JournalRecord::Sealed {
         mtime: 6_000_000_000,
     });
     let mut state = read(&written(&records));

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use schedule::journal::{ExistingFile, Record, SourceId, State, Writer, replay};
+use schedule::journal::{
+    ExistingFile, JournalEncoder, JournalRecord, JournalState, SourceId, replay,
+};
 use schedule::tagged_name;
 use testkit::sftp_model::Rng;
 
@@ -74,18 +76,18 @@ impl Disk {
 struct Log {
     bytes: Vec<u8>,
     synced: usize,
-    writer: Writer,
+    writer: JournalEncoder,
 }
 
 impl Log {
-    fn write(&mut self, record: &Record) {
+    fn write(&mut self, record: &JournalRecord) {
         self.writer.write(record, &mut self.bytes);
     }
 
     fn sync(&mut self) {
         let offset = self.synced as u64;
         self.synced = self.bytes.len();
-        self.write(&Record::Synced { offset });
+        self.write(&JournalRecord::Synced { offset });
     }
 
     /// Keeps a random part of the unsynced bytes, damaged at its end.
@@ -121,19 +123,19 @@ impl World {
     fn run(&mut self, rng: &mut Rng, mut left: u64) -> Result<(), Lost> {
         let replayed = replay(&self.log.bytes).expect("a torn tail is no damage");
         self.log.bytes.truncate(replayed.good);
-        self.log.writer = Writer::default();
+        self.log.writer = JournalEncoder::default();
         let mut state = replayed.state;
         if replayed.good == 0 {
-            Writer::header(&mut self.log.bytes);
+            JournalEncoder::header(&mut self.log.bytes);
             let identity = b"copy".to_vec();
-            self.log.write(&Record::Copy { identity });
+            self.log.write(&JournalRecord::Copy { identity });
         }
         self.log.synced = self.log.synced.min(self.log.bytes.len());
         let boot = self.disk.boot();
         state.started(boot.clone());
         let sealed = state.seal();
         self.log.write(&sealed);
-        self.log.write(&Record::Run { boot });
+        self.log.write(&JournalRecord::Run { boot });
         let mut next = state.next_id();
         let sources = self.sources.clone();
         for (target, (len, version)) in sources {
@@ -162,7 +164,7 @@ impl World {
         &mut self,
         rng: &mut Rng,
         left: &mut u64,
-        state: &mut State,
+        state: &mut JournalState,
         next: &mut u64,
         (target, source, version): (Vec<u8>, SourceId, u64),
     ) -> Result<(), Lost> {
@@ -192,7 +194,7 @@ impl World {
             None => {
                 let (id, tag) = (*next, rng.next_u64());
                 *next += 1;
-                let begun = Record::Begun {
+                let begun = JournalRecord::Begun {
                     id,
                     target: target.clone(),
                     source,
@@ -227,7 +229,7 @@ impl World {
             since += 1;
             // Reported before it is durable: it counts unless the machine stops.
             if since % 4 == 0 {
-                self.log.write(&Record::Ranges {
+                self.log.write(&JournalRecord::Ranges {
                     id,
                     durable: false,
                     mtime: 0,
@@ -239,7 +241,7 @@ impl World {
                 let file = self.disk.files[&temp].clone();
                 self.disk.sync(&temp);
                 self.tick(rng, left)?;
-                self.log.write(&Record::Ranges {
+                self.log.write(&JournalRecord::Ranges {
                     id,
                     durable: true,
                     mtime: file.mtime,
@@ -256,7 +258,7 @@ impl World {
         let file = self.disk.files.remove(&temp).expect("it is there");
         let mtime = file.mtime;
         self.disk.files.insert(target, file);
-        let done = Record::Done {
+        let done = JournalRecord::Done {
             id,
             durable,
             size: source.size,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::delta::compare;
-use schedule::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId, StoredTarget};
+use schedule::{Attributes, DiskReply, DiskRequest, FileMeta, JobFailure, JobId, StoredTarget};
 use sftp::packed::{BlockCompressor, BlockDecompressor};
 use testkit::sftp_model::Rng;
 
@@ -177,7 +177,7 @@ impl Disk {
             DiskRequest::Read { .. }
             | DiskRequest::ReadPacked { .. }
             | DiskRequest::Compare { .. }
-            | DiskRequest::CopyOlder { .. }
+            | DiskRequest::CopyBasis { .. }
             | DiskRequest::CheckRebuilt { .. }
             | DiskRequest::Search { .. } => Some(false),
             DiskRequest::Write { .. } | DiskRequest::WritePacked { .. } => Some(true),
@@ -397,7 +397,7 @@ impl Disk {
                 self.open.remove(&job);
                 DiskReply::Released { job }
             }
-            DiskRequest::OpenOlder { job, target, .. } => {
+            DiskRequest::OpenBasis { job, target, .. } => {
                 let size = self
                     .files
                     .get(&target.whole())
@@ -412,9 +412,9 @@ impl Disk {
                     };
                     self.targets.insert(job, rebuilt);
                 }
-                DiskReply::Older { job, size }
+                DiskReply::BasisOpened { job, size }
             }
-            DiskRequest::CopyOlder { job, from, at, len } => {
+            DiskRequest::CopyBasis { job, from, at, len } => {
                 let data = self.compared(job).unwrap_or_default();
                 let data = data.get(from as usize..).unwrap_or_default();
                 let data = data[..data.len().min(len as usize)].to_vec();
@@ -579,7 +579,7 @@ fn before_zeros(data: &[u8], offset: usize, len: usize) -> usize {
 const BLOCK: usize = 4096;
 
 fn failed(job: JobId, what: &str) -> DiskReply {
-    let fault = Fault {
+    let fault = JobFailure {
         what: what.to_owned(),
         remote: false,
     };

@@ -1,6 +1,6 @@
 //! Holes that stay holes, and hard links.
 
-use schedule::{JobKind, PackingMode, PutOptions};
+use schedule::{CompressionMode, JobKind, PutOptions};
 use testkit::sftp_model::Personality;
 
 use crate::world::{MODES, Mode, World, bytes, config, link, remote};
@@ -61,7 +61,7 @@ fn holes_are_not_sent_to_any_server() {
 
 #[test]
 fn holes_of_a_server_of_ours_are_not_received() {
-    for pack in [PackingMode::Never, PackingMode::Always] {
+    for pack in [CompressionMode::Never, CompressionMode::Always] {
         let mut config = config(Mode::Predicting, 1);
         config.remembered = None;
         config.pack = pack;

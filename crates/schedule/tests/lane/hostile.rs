@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use schedule::{Attributes, ByteRange, JobId, JobKind, LaneEvent, PackingMode, PutOptions};
+use schedule::{Attributes, ByteRange, CompressionMode, JobId, JobKind, LaneEvent, PutOptions};
 use sftp::{Attrs, MetadataFlags};
 use testkit::sftp_model::{Act, Inject, Kind, Personality};
 use wire::Field as _;
@@ -59,7 +59,7 @@ fn bodies() -> Vec<Vec<u8>> {
 
 fn world() -> World {
     let mut config = config(Mode::Predicting, 1);
-    config.pack = PackingMode::Always;
+    config.pack = CompressionMode::Always;
     let mut w = World::with(config, Personality::ours(), link(), 1);
     w.place("small", &bytes(5000, 1), 0o644);
     w.place("zeros", &[0; 5000], 0o644);

@@ -178,7 +178,10 @@ fn a_listing_with_another_handle_ends_the_lane_before_anything_is_told() {
             act: Act::OtherHandle,
         });
         w.run();
-        assert!(matches!(w.error, Some(LaneError::Surprise(_))), "{nth}");
+        assert!(
+            matches!(w.error, Some(LaneError::Misprediction(_))),
+            "{nth}"
+        );
         w.reconnect(config(Mode::Plain, 2));
         w.run();
         assert_eq!(w.error, None);

@@ -1,11 +1,11 @@
 //! Compression of file data in transit.
 
-use schedule::{PackingMode, PutOptions};
+use schedule::{CompressionMode, PutOptions};
 use testkit::sftp_model::Personality;
 
 use crate::world::{Mode, World, bytes, config, link};
 
-fn world(pack: PackingMode) -> World {
+fn world(pack: CompressionMode) -> World {
     let mut config = config(Mode::Predicting, 1);
     config.remembered = None;
     config.pack = pack;
@@ -19,7 +19,7 @@ fn text(len: usize) -> Vec<u8> {
 
 #[test]
 fn what_becomes_smaller_goes_packed_both_ways() {
-    for pack in [PackingMode::Auto, PackingMode::Always] {
+    for pack in [CompressionMode::Auto, CompressionMode::Always] {
         let data = text(3_000_001);
         let mut w = world(pack);
         let put = w.put(data.clone(), "up", PutOptions::default());
@@ -39,7 +39,7 @@ fn what_becomes_smaller_goes_packed_both_ways() {
 #[test]
 fn what_a_file_begins_with_goes_packed_too() {
     let data = text(200_000);
-    let mut w = world(PackingMode::Always);
+    let mut w = world(CompressionMode::Always);
     let puts: Vec<_> = (0..20)
         .map(|n| w.put(data.clone(), &format!("up{n}"), PutOptions::default()))
         .collect();
@@ -56,7 +56,7 @@ fn what_a_file_begins_with_goes_packed_too() {
 #[test]
 fn what_does_not_become_smaller_goes_as_it_is() {
     let data = bytes(30_000_000, 4);
-    let mut w = world(PackingMode::Always);
+    let mut w = world(CompressionMode::Always);
     w.put(data.clone(), "up", PutOptions::default());
     w.place("down", &data, 0o644);
     w.get("down", None);
@@ -78,8 +78,8 @@ fn what_does_not_become_smaller_goes_as_it_is() {
 fn none_is_packed_for_others_and_where_it_is_not_wanted() {
     let data = text(1_000_000);
     for (pack, server) in [
-        (PackingMode::Never, Personality::ours()),
-        (PackingMode::Always, Personality::openssh()),
+        (CompressionMode::Never, Personality::ours()),
+        (CompressionMode::Always, Personality::openssh()),
     ] {
         let mut config = config(Mode::Plain, 1);
         config.pack = pack;
@@ -93,7 +93,7 @@ fn none_is_packed_for_others_and_where_it_is_not_wanted() {
 
 #[test]
 fn a_block_that_is_not_what_it_claims_fails_the_file_and_leaves_nothing() {
-    let mut w = world(PackingMode::Always);
+    let mut w = world(CompressionMode::Always);
     w.model.lies_about_lengths = true;
     w.place("down", &text(1_000_000), 0o644);
     let get = w.get("down", None);
@@ -109,7 +109,7 @@ fn a_block_that_is_not_what_it_claims_fails_the_file_and_leaves_nothing() {
 #[test]
 fn small_files_go_packed_both_ways() {
     let data = text(20_000);
-    let mut w = world(PackingMode::Always);
+    let mut w = world(CompressionMode::Always);
     w.place("down", &data, 0o644);
     w.place("short", b"short", 0o644);
     let mut jobs: Vec<_> = (0..20)
@@ -135,7 +135,7 @@ fn small_files_go_packed_both_ways() {
 
 #[test]
 fn small_files_that_do_not_become_smaller_are_tried_now_and_then() {
-    let mut w = world(PackingMode::Always);
+    let mut w = world(CompressionMode::Always);
     for n in 0..200 {
         w.put(bytes(8000, n), &format!("up{n}"), PutOptions::default());
         w.place(&format!("down{n}"), &bytes(8000, n), 0o644);
@@ -157,7 +157,7 @@ fn small_files_that_do_not_become_smaller_are_tried_now_and_then() {
 
 #[test]
 fn a_small_file_that_is_not_what_it_claims_fails_and_leaves_nothing() {
-    let mut w = world(PackingMode::Always);
+    let mut w = world(CompressionMode::Always);
     w.model.lies_about_lengths = true;
     w.place("down", &text(20_000), 0o644);
     w.put(text(20_000), "up", PutOptions::default());

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use schedule::{FileState, JobKind, LaneEvent, PackingMode, PutOptions};
+use schedule::{CompressionMode, FileState, JobKind, LaneEvent, PutOptions};
 use testkit::sftp_model::{Kind, LinkOptions, Personality};
 
 use crate::disk::Source;
@@ -450,7 +450,11 @@ fn long_writes_leave_nothing_out() {
     data.extend(line.iter().copied().cycle().take(9_000_001));
     data.extend(bytes(5_000_000, 7));
     data[20_300_000..25_777_777].fill(0);
-    for pack in [PackingMode::Never, PackingMode::Auto, PackingMode::Always] {
+    for pack in [
+        CompressionMode::Never,
+        CompressionMode::Auto,
+        CompressionMode::Always,
+    ] {
         let link = LinkOptions {
             delay: Duration::from_micros(50),
             ..link()
@@ -467,7 +471,7 @@ fn long_writes_leave_nothing_out() {
         w.run();
         assert!(w.done(put), "{:?}", w.events);
         assert!(w.model.fs.data("up") == Some(data.as_slice()), "{pack:?}");
-        assert!(w.model.writes.contains(&(1 << 20)) || pack == PackingMode::Always);
+        assert!(w.model.writes.contains(&(1 << 20)) || pack == CompressionMode::Always);
         assert_eq!(w.disk.open_sources() + w.disk.targets(), 0);
     }
 }

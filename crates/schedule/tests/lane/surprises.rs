@@ -6,7 +6,7 @@ use crate::world::{Mode, World, bytes, config, link};
 /// Repeats everything without prediction on a new channel after a misprediction.
 fn plainly(w: &mut World) {
     assert!(
-        matches!(w.error, Some(LaneError::Surprise(_))),
+        matches!(w.error, Some(LaneError::Misprediction(_))),
         "{:?}",
         w.error
     );

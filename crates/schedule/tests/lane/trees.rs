@@ -1,6 +1,6 @@
 //! Trees listed in one stream by a longhaul server.
 
-use schedule::{JobId, JobKind, LaneEvent, TreeStep};
+use schedule::{JobId, JobKind, LaneEvent, TreeWalkStep};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Kind};
 
@@ -20,14 +20,14 @@ fn told(w: &World, job: JobId) -> Vec<String> {
             let here = path.concat();
             let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
             match step {
-                TreeStep::Entry(of, _) => all.push(format!("{here}{}", name(of))),
-                TreeStep::Enter(of, _) => {
+                TreeWalkStep::Entry(of, _) => all.push(format!("{here}{}", name(of))),
+                TreeWalkStep::Enter(of, _) => {
                     path.push(format!("{}/", name(of)));
                     all.push(path.concat());
                 }
-                TreeStep::Leave => over = path.pop().is_none(),
-                TreeStep::Failed(what) => all.push(format!("{here} {what}")),
-                TreeStep::Count { .. } => {}
+                TreeWalkStep::Leave => over = path.pop().is_none(),
+                TreeWalkStep::Failed(what) => all.push(format!("{here} {what}")),
+                TreeWalkStep::Count { .. } => {}
             }
         }
     }
@@ -42,7 +42,7 @@ fn counted(w: &World) -> Vec<(u64, u64)> {
         _ => None,
     });
     let counts = steps.flatten().filter_map(|step| match step {
-        TreeStep::Count { files, bytes } => Some((*files, *bytes)),
+        TreeWalkStep::Count { files, bytes } => Some((*files, *bytes)),
         _ => None,
     });
     counts.collect()

@@ -1,6 +1,6 @@
 //! Small files in one request each, on a longhaul server.
 
-use schedule::{Attributes, FileState, JobId, Keep, LaneError, PutOptions};
+use schedule::{Attributes, FileState, JobId, LaneError, PutOptions, ResumeData};
 use testkit::sftp_model::{Act, Inject, Kind, Personality};
 
 use crate::world::{Mode, RTT, World, bytes, config, info_of, link};
@@ -189,12 +189,12 @@ fn more_than_was_asked_for_ends_the_lane() {
 /// A resumed copy must find the temporary if the far machine dies before the rename.
 #[test]
 fn a_temporary_has_the_name_that_was_written_down() {
-    let keep = Keep {
+    let keep = ResumeData {
         tag: 0x1234_5678,
         again: 1,
         left: None,
     };
-    let names: Vec<Vec<u8>> = Keep::names(b"a", keep.tag).collect();
+    let names: Vec<Vec<u8>> = ResumeData::names(b"a", keep.tag).collect();
     let mut w = remembered();
     for name in names.iter().skip(3).take(1) {
         let name = String::from_utf8(name.clone()).unwrap();

@@ -9,9 +9,9 @@ use schedule::{
     Attributes, FileState, Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions,
     RemotePath,
 };
-use sftp::{Output, ServerInfo};
+use sftp::{ClientOutput, ServerInfo};
 use testkit::sftp_model::{Fs, Kind, Link, LinkOptions, Personality, Rng, SftpModel, Witness};
-use wire::Pool;
+use wire::PacketPool;
 
 use crate::disk::{Disk, Source};
 
@@ -71,7 +71,7 @@ pub(crate) fn info_of(server: &Personality) -> ServerInfo {
 
 pub(crate) fn config(mode: Mode, seed: u64) -> LaneConfig {
     let mut rng = Rng::new(seed);
-    let pool = Pool::new(32 * 1024, 64);
+    let pool = PacketPool::new(32 * 1024, 64);
     let mut config = LaneConfig::new(pool, Box::new(move |bytes| rng.fill(bytes)));
     config.openssh = true;
     config.predict = mode != Mode::Plain;
@@ -266,8 +266,8 @@ impl World {
         self.lane.set_output_room(self.room);
         while let Some(output) = self.lane.poll_output() {
             let bytes = match output {
-                Output::Bytes(bytes) => bytes,
-                Output::Block(block) => block.to_vec(),
+                ClientOutput::Bytes(bytes) => bytes,
+                ClientOutput::Block(block) => block.to_vec(),
             };
             said = true;
             self.witness.on_sent(&bytes);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use schedule::{JobKind, Keep, LaneEvent, Left, PutOptions, SchedulerEvent};
+use schedule::{JobKind, LaneEvent, PartialFile, PutOptions, ResumeData, SchedulerEvent};
 use testkit::sftp_model::Kind;
 
 use crate::world::{World, bytes};
@@ -42,7 +42,7 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
         let data = bytes(6 * MB, ms);
         let options = PutOptions {
             fsync: true,
-            keep: Some(Box::new(Keep::default())),
+            keep: Some(Box::new(ResumeData::default())),
             ..PutOptions::default()
         };
         let job = w.put(data.clone(), "up", options);
@@ -106,12 +106,12 @@ fn what_is_left_of_another_state_of_the_source_is_not_gone_on_with() {
     ] {
         let mut w = World::with_lanes(2);
         let data = bytes(3 * MB, 5);
-        let left = Left {
+        let left = PartialFile {
             ranges: vec![(0, size / 3)],
             mtime: 0,
             source,
         };
-        let keep = Keep {
+        let keep = ResumeData {
             tag: 7,
             again: 0,
             left: Some(left),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use schedule::{
-    Attributes, ConnectionId, Hint, Job, JobId, JobKind, Keep, LaneEvent, LaneId, LaneReport,
-    PutOptions, Scheduler, SchedulerEvent,
+    Attributes, ConnectionId, Job, JobHint, JobId, JobKind, LaneEvent, LaneId, LaneReport,
+    PutOptions, ResumeData, Scheduler, SchedulerEvent,
 };
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Personality};
@@ -75,7 +75,7 @@ fn a_lane_may_die_that_opens_the_temporary() {
         }
         let data = bytes(4 * MB, ms);
         let options = PutOptions {
-            keep: Some(Box::new(Keep::default())),
+            keep: Some(Box::new(ResumeData::default())),
             ..PutOptions::default()
         };
         let put = w.put(data.clone(), "up", options);
@@ -265,7 +265,7 @@ fn fails_after(lost: u32, is_other_done: bool) -> bool {
             follow: false,
         },
     };
-    spread.push(now, query(JobId(1)), Hint::default());
+    spread.push(now, query(JobId(1)), JobHint::default());
     for channel in 0..lost {
         let lane = LaneId {
             connection: ConnectionId(0),
@@ -278,7 +278,7 @@ fn fails_after(lost: u32, is_other_done: bool) -> bool {
         spread.lane_opened(now, lane, false, report);
         let other = JobId(100 + u64::from(channel));
         if is_other_done {
-            spread.push(now, query(other), Hint::default());
+            spread.push(now, query(other), JobHint::default());
         }
         while spread.poll_order().is_some() {}
         // A lane without any event was refused, which does not count.

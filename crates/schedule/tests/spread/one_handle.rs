@@ -1,7 +1,7 @@
 //! Servers that are not known to support several handles on one file.
 
 use schedule::LaneEvent;
-use schedule::{JobKind, Keep, Left, PutOptions, SchedulerEvent};
+use schedule::{JobKind, PartialFile, PutOptions, ResumeData, SchedulerEvent};
 use sftp::StatusCode;
 use std::time::Duration;
 use testkit::sftp_model::{Personality, Restrictions};
@@ -110,10 +110,10 @@ fn an_upload_of_an_earlier_run_is_continued_or_else_sent_from_the_start() {
         };
         let mut w = world(restrictions, 1);
         let data = bytes(3 * MB, 5);
-        let keep = Keep {
+        let keep = ResumeData {
             tag: 7,
             again: 0,
-            left: Some(Left {
+            left: Some(PartialFile {
                 ranges: vec![(0, MB as u64)],
                 mtime: 0,
                 source: (0, 0),

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use schedule::{
-    Attributes, ConnectionId, DiskReply, DiskRequest, Hint, Job, JobId, JobKind, Keep, LaneEvent,
-    LaneId, LaneOrder, LaneReport, PutOptions, Scheduler, SchedulerEvent, SchedulerOptions,
+    Attributes, ConnectionId, DiskReply, DiskRequest, Job, JobHint, JobId, JobKind, LaneEvent,
+    LaneId, LaneOrder, LaneReport, PutOptions, ResumeData, Scheduler, SchedulerEvent,
+    SchedulerOptions,
 };
 
 use crate::world::{remote, small};
@@ -54,7 +55,7 @@ fn a_download(
         }),
         options: put,
     };
-    let hint = Hint {
+    let hint = JobHint {
         size: Some(size),
         relayed: false,
     };
@@ -96,7 +97,7 @@ fn two_gib_at(rate: u64) -> Moved {
     const SIZE: u64 = 2 << 30;
     let mut now = testkit::sftp_model::epoch();
     let kept = PutOptions {
-        keep: Some(Box::new(Keep::default())),
+        keep: Some(Box::new(ResumeData::default())),
         ..PutOptions::default()
     };
     let (mut spread, lane) = a_download(now, SchedulerOptions::default(), SIZE, kept);
@@ -194,7 +195,7 @@ fn whole_files_do_not_pile_up_on_one_lane() {
                 target: remote(&format!("file {id}")),
                 options: PutOptions::default(),
             };
-            let hint = Hint {
+            let hint = JobHint {
                 size: Some(size),
                 relayed: false,
             };

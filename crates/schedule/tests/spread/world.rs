@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::{
-    Attributes, ByteRange, ConnectionId, Hint, Job, JobId, JobKind, Lane, LaneConfig, LaneEvent,
+    Attributes, ByteRange, ConnectionId, Job, JobHint, JobId, JobKind, Lane, LaneConfig, LaneEvent,
     LaneId, LaneOrder, LaneReport, PutOptions, RemotePath, Scheduler, SchedulerEvent,
     SchedulerOptions,
 };
-use sftp::Output;
+use sftp::ClientOutput;
 use testkit::sftp_model::{
     Fs, HandleStyle, Inject, Kind, Link, LinkOptions, Personality, Rng, SftpModel, Witness,
 };
-use wire::Pool;
+use wire::PacketPool;
 
 use crate::disk::{Disk, Source};
 
@@ -91,7 +91,7 @@ pub(crate) fn link(ms: u64, bandwidth: u64) -> LinkOptions {
 
 pub(crate) fn config(predict: bool, seed: u64) -> LaneConfig {
     let mut rng = Rng::new(seed);
-    let pool = Pool::new(32 * 1024, 64);
+    let pool = PacketPool::new(32 * 1024, 64);
     let mut config = LaneConfig::new(pool, Box::new(move |bytes| rng.fill(bytes)));
     config.openssh = true;
     config.predict = predict;
@@ -196,7 +196,7 @@ impl World {
     pub(crate) fn job(&mut self, kind: JobKind, size: Option<u64>) -> JobId {
         self.next_job += 1;
         let id = JobId(self.next_job);
-        let hint = Hint {
+        let hint = JobHint {
             size,
             relayed: false,
         };
@@ -470,8 +470,8 @@ impl World {
         while let Some(output) = at.lane.poll_output() {
             any = true;
             let bytes = match output {
-                Output::Bytes(bytes) => bytes,
-                Output::Block(block) => block.to_vec(),
+                ClientOutput::Bytes(bytes) => bytes,
+                ClientOutput::Block(block) => block.to_vec(),
             };
             at.witness.on_sent(&bytes);
             renamed.extend(at.witness.take_renamed());

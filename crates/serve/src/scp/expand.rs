@@ -2,10 +2,10 @@
 
 use sftp::{Request, StatusCode};
 
-use super::files::{FileError, Files, Unsuitable};
+use super::files::{FileError, ScpFileOps, UnsuitableReason};
 use super::joined;
-use super::pattern::Pattern;
-use crate::words::Word;
+use super::pattern::GlobPattern;
+use crate::words::CommandWord;
 
 /// Maximum bytes of paths that all words of a command may expand to.
 const ROOM: usize = 16 << 20;
@@ -19,18 +19,18 @@ const LISTINGS: usize = 4096;
 const LONGEST_PATH: usize = 4096;
 
 /// Path that failed, and the reason.
-pub(super) type Failed = (Vec<u8>, FileError);
+pub(super) type FailedPath = (Vec<u8>, FileError);
 
 /// Expands words step by step, because the client has other channels.
-pub(super) struct Expansion {
-    words: std::vec::IntoIter<Word>,
+pub(super) struct WordExpansion {
+    words: std::vec::IntoIter<CommandWord>,
     walk: Option<PatternWalk>,
     paths: Vec<Vec<u8>>,
-    left: RemainingLimits,
+    left: ExpansionBudget,
 }
 
 /// Remaining limits.
-struct RemainingLimits {
+struct ExpansionBudget {
     room: usize,
     names: usize,
     listings: usize,
@@ -40,7 +40,7 @@ struct RemainingLimits {
 struct PatternWalk {
     text: Vec<u8>,
     /// Remaining components, the next one last.
-    parts: Vec<Part>,
+    parts: Vec<PatternPart>,
     /// Paths matched so far, and those that are one component longer.
     found: Vec<Vec<u8>>,
     further: Vec<Vec<u8>>,
@@ -48,22 +48,22 @@ struct PatternWalk {
     open: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-enum Part {
+enum PatternPart {
     Name(Vec<u8>),
-    Pattern(Pattern),
+    Pattern(GlobPattern),
     /// The path must exist.
-    There,
+    MustExist,
     /// The path must be a directory, because the pattern ends with a slash.
     Directory,
 }
 
-impl Expansion {
-    pub(super) fn new(words: Vec<Word>) -> Self {
+impl WordExpansion {
+    pub(super) fn new(words: Vec<CommandWord>) -> Self {
         Self {
             words: words.into_iter(),
             walk: None,
             paths: Vec::new(),
-            left: RemainingLimits {
+            left: ExpansionBudget {
                 room: ROOM,
                 names: NAMES,
                 listings: LISTINGS,
@@ -76,7 +76,10 @@ impl Expansion {
     ///
     /// # Errors
     /// A limit is exceeded, or a directory cannot be read, so that matches would be missing.
-    pub(super) fn step(&mut self, files: &mut Files<'_>) -> Result<Option<Vec<Vec<u8>>>, Failed> {
+    pub(super) fn step(
+        &mut self,
+        files: &mut ScpFileOps<'_>,
+    ) -> Result<Option<Vec<Vec<u8>>>, FailedPath> {
         if let Some(walk) = &mut self.walk {
             let stepped = walk.step(&mut self.left, files);
             let found = stepped.map_err(|why| (walk.text.clone(), why))?;
@@ -99,20 +102,20 @@ impl Expansion {
     }
 }
 
-impl RemainingLimits {
+impl ExpansionBudget {
     /// Takes `n` from a limit.
     ///
     /// # Errors
     /// The limit is exceeded.
     fn take(of: &mut usize, n: usize) -> Result<(), FileError> {
-        *of = of.checked_sub(n).ok_or(Unsuitable::Pattern)?;
+        *of = of.checked_sub(n).ok_or(UnsuitableReason::Pattern)?;
         Ok(())
     }
 }
 
 /// Replaces a leading `~` with the home directory, and returns the positions of the wildcards in
 /// the result.
-fn at_home(word: Word, files: &mut Files<'_>) -> (Vec<u8>, Vec<usize>) {
+fn at_home(word: CommandWord, files: &mut ScpFileOps<'_>) -> (Vec<u8>, Vec<usize>) {
     let (text, wild, home) = word.into_parts();
     let slash = text.iter().position(|byte| *byte == b'/');
     let end = slash.unwrap_or(text.len());
@@ -146,15 +149,15 @@ impl PatternWalk {
             let own: Vec<usize> = own.map(|n| n - start).collect();
             match (own.is_empty(), parts.last_mut()) {
                 (true, _) if part.is_empty() => {}
-                (true, Some(Part::Name(before))) => *before = joined(before, part),
-                (true, _) => parts.push(Part::Name(part.to_vec())),
-                (false, _) => parts.push(Part::Pattern(Pattern::new(part, &own))),
+                (true, Some(PatternPart::Name(before))) => *before = joined(before, part),
+                (true, _) => parts.push(PatternPart::Name(part.to_vec())),
+                (false, _) => parts.push(PatternPart::Pattern(GlobPattern::new(part, &own))),
             }
         }
         if text.ends_with(b"/") {
-            parts.push(Part::Directory);
-        } else if let Some(Part::Name(_)) = parts.last() {
-            parts.push(Part::There);
+            parts.push(PatternPart::Directory);
+        } else if let Some(PatternPart::Name(_)) = parts.last() {
+            parts.push(PatternPart::MustExist);
         }
         parts.reverse();
         Self {
@@ -169,8 +172,8 @@ impl PatternWalk {
     /// Carries out a step; returns the matches once they are complete.
     fn step(
         &mut self,
-        left: &mut RemainingLimits,
-        files: &mut Files<'_>,
+        left: &mut ExpansionBudget,
+        files: &mut ScpFileOps<'_>,
     ) -> Result<Option<Vec<Vec<u8>>>, FileError> {
         if let Some((path, handle)) = self.open.take() {
             self.listed(path, handle, left, files)?;
@@ -189,14 +192,14 @@ impl PatternWalk {
             return Ok(None);
         };
         let further = match part {
-            Part::Name(name) => Some(joined(&path, name)),
-            Part::There => files
+            PatternPart::Name(name) => Some(joined(&path, name)),
+            PatternPart::MustExist => files
                 .attrs(Request::Lstat { path: &path })
                 .is_ok()
                 .then_some(path),
-            Part::Directory => files.is_dir(&path).then(|| joined(&path, b"")),
-            Part::Pattern(_) => {
-                RemainingLimits::take(&mut left.listings, 1)?;
+            PatternPart::Directory => files.is_dir(&path).then(|| joined(&path, b"")),
+            PatternPart::Pattern(_) => {
+                ExpansionBudget::take(&mut left.listings, 1)?;
                 let asked = if path.is_empty() { b"." } else { &path[..] };
                 match files.handle(Request::Opendir { path: asked }) {
                     Ok(handle) => self.open = Some((path, handle)),
@@ -219,8 +222,8 @@ impl PatternWalk {
         &mut self,
         path: Vec<u8>,
         handle: Vec<u8>,
-        left: &mut RemainingLimits,
-        files: &mut Files<'_>,
+        left: &mut ExpansionBudget,
+        files: &mut ScpFileOps<'_>,
     ) -> Result<(), FileError> {
         let names = files.names(Request::Readdir { handle: &handle })?;
         if names.is_empty() {
@@ -228,9 +231,9 @@ impl PatternWalk {
             let _ = files.done(Request::Close { handle: &handle });
             return Ok(());
         }
-        RemainingLimits::take(&mut left.names, names.len())?;
+        ExpansionBudget::take(&mut left.names, names.len())?;
         for name in names {
-            let Some(Part::Pattern(pattern)) = self.parts.last() else {
+            let Some(PatternPart::Pattern(pattern)) = self.parts.last() else {
                 break;
             };
             if name != b"." && name != b".." && pattern.matches(&name) {
@@ -241,8 +244,8 @@ impl PatternWalk {
         Ok(())
     }
 
-    fn keep(&mut self, path: Vec<u8>, left: &mut RemainingLimits) -> Result<(), FileError> {
-        RemainingLimits::take(&mut left.room, path.len() + OVERHEAD)?;
+    fn keep(&mut self, path: Vec<u8>, left: &mut ExpansionBudget) -> Result<(), FileError> {
+        ExpansionBudget::take(&mut left.room, path.len() + OVERHEAD)?;
         self.further.push(path);
         Ok(())
     }

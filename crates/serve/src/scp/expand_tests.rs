@@ -5,7 +5,7 @@ use sftp::Request;
 
 use super::super::tests::{shown, started, talk};
 use crate::testing::{at, both};
-use crate::{Access, Export};
+use crate::{Access, ExportedTree};
 
 #[test]
 fn patterns_are_those_of_a_shell() {
@@ -61,7 +61,7 @@ fn a_pattern_is_nobodys_home() {
     fs::create_dir(folder.path().join("~a")).expect("ours");
     fs::write(folder.path().join("~a/x"), "").expect("ours");
     fs::write(folder.path().join("y1"), "").expect("ours");
-    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("openat2");
     for (word, name) in [
         ("~*/x", "x"),
         ("~?/x", "x"),
@@ -88,7 +88,7 @@ fn what_is_too_much_to_be_found_is_an_error_and_no_part_of_it() {
         symlink(".", folder.path().join(format!("s{n}"))).expect("ours");
     }
     fs::write(folder.path().join("file"), "").expect("ours");
-    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("openat2");
     let words = "the pattern matches too many names";
     // One long pattern, and many that are acceptable alone.
     let many = "*/*/fil[e] ".repeat(10);

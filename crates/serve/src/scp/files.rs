@@ -6,20 +6,20 @@ use std::io::IoSliceMut;
 use bytes::Bytes;
 use rustix::io::Errno;
 use sftp::{Attrs, MetadataFlags, Request, RequestId, Response, StatusCode, Told};
-use wire::Pool;
+use wire::PacketPool;
 
-use crate::sftp::Allowance;
-use crate::sftp::Session;
+use crate::sftp::OpenFileLimit;
+use crate::sftp::SftpSession;
 use crate::sftp::{AnswerChunk, AnswerQueue, RequestError};
-use crate::{Export, TransferCounters};
+use crate::{ExportedTree, TransferCounters};
 
 /// Injected errors for tests.
 #[cfg(test)]
-pub(super) type Fails = fn(&Request<'_>) -> Option<Errno>;
+pub(super) type InjectedFailure = fn(&Request<'_>) -> Option<Errno>;
 
 /// The SFTP session that carries out file operations, and the output to the client.
-pub(super) struct Files<'e> {
-    session: Session<'e>,
+pub(super) struct ScpFileOps<'e> {
+    session: SftpSession<'e>,
     /// Answer to the current request.
     asked: AnswerQueue,
     /// Output to the client.
@@ -28,7 +28,7 @@ pub(super) struct Files<'e> {
     failed: bool,
     /// Simulates file systems that the tests do not have.
     #[cfg(test)]
-    pub(super) fails: Option<Fails>,
+    pub(super) fails: Option<InjectedFailure>,
 }
 
 /// Error of a file operation.
@@ -39,7 +39,7 @@ pub(super) enum FileError {
     /// The answer to a request is of another kind, or cannot be read.
     Answer(&'static str),
     /// scp's old protocol, or this server's part of it, cannot transfer this.
-    Unsuitable(Unsuitable),
+    Unsuitable(UnsuitableReason),
     /// The file is complete, but its mode or times could not be set.
     NoAttributes(Box<Self>),
     /// The file could not be written in place; this temporary has all of it.
@@ -48,7 +48,7 @@ pub(super) enum FileError {
 
 /// Reason why something is not transferred with scp's old protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unsuitable {
+pub(super) enum UnsuitableReason {
     LongPath,
     Newline,
     DeepTree,
@@ -84,12 +84,14 @@ impl fmt::Display for FileError {
             Self::Status(_, text) => f.write_str(text),
             Self::Answer(what) => f.write_str(what),
             Self::Unsuitable(why) => f.write_str(match why {
-                Unsuitable::LongPath => "the path is too long",
-                Unsuitable::Newline => "the old scp protocol cannot carry a name with a newline",
-                Unsuitable::DeepTree => "the tree is too deep",
-                Unsuitable::NotRegular => "not a regular file",
-                Unsuitable::Directory => "Is a directory",
-                Unsuitable::Pattern => "the pattern matches too many names",
+                UnsuitableReason::LongPath => "the path is too long",
+                UnsuitableReason::Newline => {
+                    "the old scp protocol cannot carry a name with a newline"
+                }
+                UnsuitableReason::DeepTree => "the tree is too deep",
+                UnsuitableReason::NotRegular => "not a regular file",
+                UnsuitableReason::Directory => "Is a directory",
+                UnsuitableReason::Pattern => "the pattern matches too many names",
             }),
             Self::NoAttributes(why) => write!(f, "copied, but cannot set its mode or times: {why}"),
             Self::KeptAs(why, kept) => write!(f, "{why}; the complete data is in {kept}"),
@@ -103,8 +105,8 @@ impl From<RequestError> for FileError {
     }
 }
 
-impl From<Unsuitable> for FileError {
-    fn from(why: Unsuitable) -> Self {
+impl From<UnsuitableReason> for FileError {
+    fn from(why: UnsuitableReason) -> Self {
         Self::Unsuitable(why)
     }
 }
@@ -118,9 +120,14 @@ pub(super) enum FileResult {
     Body(Vec<u8>),
 }
 
-impl<'e> Files<'e> {
-    pub(super) fn new(pool: Pool, slot: usize, export: &'e Export, handles: Allowance) -> Self {
-        let mut session = Session::new(export, handles);
+impl<'e> ScpFileOps<'e> {
+    pub(super) fn new(
+        pool: PacketPool,
+        slot: usize,
+        export: &'e ExportedTree,
+        handles: OpenFileLimit,
+    ) -> Self {
+        let mut session = SftpSession::new(export, handles);
         // Report which files have several names.
         session.tell(Told::LINKS);
         Self {

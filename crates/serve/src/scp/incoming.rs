@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use sftp::{Attrs, OpenFlags, Request, StatusCode, temp_name};
 use tracing::{info, warn};
 
-use super::files::{FileError, Files, Unsuitable};
+use super::files::{FileError, ScpFileOps, UnsuitableReason};
 use super::joined;
 use crate::beneath::split;
 use wire::escape::field;
@@ -22,7 +22,7 @@ const CHARACTERS: u32 = 0o020_000;
 const IN_PLACE: [Errno; 4] = [Errno::BUSY, Errno::XDEV, Errno::PERM, Errno::ACCESS];
 
 /// A file that is being received.
-pub(super) struct Incoming {
+pub(super) struct IncomingFile {
     path: Vec<u8>,
     /// Handle of the file that is written; `None` once closed.
     handle: Option<Vec<u8>>,
@@ -39,7 +39,7 @@ pub(super) struct Incoming {
     trouble: Option<FileError>,
 }
 
-impl Incoming {
+impl IncomingFile {
     /// Opens the target: normally a temporary beside it, which gets the target's mode. The target
     /// is written in place if it is not a regular file, if no file may be created beside it, if a
     /// new file would have another owner, extended attributes or access lists, or if the target has
@@ -48,7 +48,7 @@ impl Incoming {
         path: Vec<u8>,
         mode: u32,
         exact: bool,
-        files: &mut Files<'_>,
+        files: &mut ScpFileOps<'_>,
     ) -> Result<Self, (Vec<u8>, FileError)> {
         let path = followed(path, files);
         let mut new = Self {
@@ -75,13 +75,13 @@ impl Incoming {
         }
     }
 
-    fn open(&mut self, asked: u32, files: &mut Files<'_>) -> Result<(), FileError> {
+    fn open(&mut self, asked: u32, files: &mut ScpFileOps<'_>) -> Result<(), FileError> {
         let Ok(old) = files.attrs(Request::Stat { path: &self.path }) else {
             return self.make(asked, files);
         };
         let mode = old.permissions.unwrap_or_default();
         if old.is_dir() {
-            return Err(Unsuitable::Directory.into());
+            return Err(UnsuitableReason::Directory.into());
         }
         let kind = mode & 0o170_000;
         self.regular = kind == 0o100_000;
@@ -138,7 +138,7 @@ impl Incoming {
     }
 
     /// Creates the temporary.
-    fn make(&mut self, mode: u32, files: &mut Files<'_>) -> Result<(), FileError> {
+    fn make(&mut self, mode: u32, files: &mut ScpFileOps<'_>) -> Result<(), FileError> {
         let temporary = temp_name(&self.path, &mut |bytes| {
             // The kernel's generator does not fail.
             let _ = aws_lc_rs::rand::fill(bytes);
@@ -154,18 +154,18 @@ impl Incoming {
 
     /// True if the temporary has the extended attributes and access lists of the file that it would
     /// replace.
-    fn is_alike(&self, files: &mut Files<'_>) -> bool {
+    fn is_alike(&self, files: &mut ScpFileOps<'_>) -> bool {
         let temporary = self.temporary.as_deref().unwrap_or_default();
         files.beyond(temporary) == files.beyond(&self.path)
     }
 
-    fn attrs_of_made(&self, files: &mut Files<'_>) -> Result<Attrs, FileError> {
+    fn attrs_of_made(&self, files: &mut ScpFileOps<'_>) -> Result<Attrs, FileError> {
         let handle = self.handle.as_deref().unwrap_or_default();
         files.attrs(Request::Fstat { handle })
     }
 
     /// Closes and removes the temporary.
-    fn unmake(&mut self, files: &mut Files<'_>) {
+    fn unmake(&mut self, files: &mut ScpFileOps<'_>) {
         if let Some(handle) = self.handle.take() {
             // Its contents are discarded, so an error of CLOSE does not matter.
             let _ = files.done(Request::Close { handle: &handle });
@@ -182,7 +182,7 @@ impl Incoming {
 
     /// Writes a piece of the file. An error is kept until the whole file has arrived, since the
     /// client does not listen before.
-    pub(super) fn write(&mut self, data: Bytes, files: &mut Files<'_>) {
+    pub(super) fn write(&mut self, data: Bytes, files: &mut ScpFileOps<'_>) {
         let Some(handle) = self.handle.as_deref().filter(|_| self.trouble.is_none()) else {
             return;
         };
@@ -202,14 +202,14 @@ impl Incoming {
     }
 
     /// Gives the file its mode, times and name.
-    pub(super) fn finish(mut self, files: &mut Files<'_>) -> Result<(), (Vec<u8>, FileError)> {
+    pub(super) fn finish(mut self, files: &mut ScpFileOps<'_>) -> Result<(), (Vec<u8>, FileError)> {
         let done = self.ended(files);
         let path = self.path.clone();
         self.abandon(files);
         done.map_err(|refused| (path, refused))
     }
 
-    fn ended(&mut self, files: &mut Files<'_>) -> Result<(), FileError> {
+    fn ended(&mut self, files: &mut ScpFileOps<'_>) -> Result<(), FileError> {
         if let Some(refused) = self.trouble.take() {
             return Err(refused);
         }
@@ -257,7 +257,7 @@ impl Incoming {
         FileError::KeptAs(Box::new(why), kept)
     }
 
-    pub(super) fn abandon(mut self, files: &mut Files<'_>) {
+    pub(super) fn abandon(mut self, files: &mut ScpFileOps<'_>) {
         self.unmake(files);
         if let Some(handle) = self.there.take() {
             // The old file was only opened.
@@ -267,7 +267,7 @@ impl Incoming {
 }
 
 /// Follows the symlinks at `path`; the target need not exist.
-fn followed(mut path: Vec<u8>, files: &mut Files<'_>) -> Vec<u8> {
+fn followed(mut path: Vec<u8>, files: &mut ScpFileOps<'_>) -> Vec<u8> {
     for _ in 0..LINKS {
         let read = files.names(Request::Readlink { path: &path });
         let Some(says) = read.ok().and_then(|mut names| names.pop()) else {
@@ -282,7 +282,7 @@ fn followed(mut path: Vec<u8>, files: &mut Files<'_>) -> Vec<u8> {
     path
 }
 
-fn cut(handle: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), FileError> {
+fn cut(handle: &[u8], size: u64, files: &mut ScpFileOps<'_>) -> Result<(), FileError> {
     let attrs = Attrs {
         size: Some(size),
         ..Attrs::default()
@@ -290,7 +290,7 @@ fn cut(handle: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), FileError>
     set(handle, attrs, files)
 }
 
-fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), FileError> {
+fn set(handle: &[u8], attrs: Attrs, files: &mut ScpFileOps<'_>) -> Result<(), FileError> {
     match attrs.is_empty() {
         true => Ok(()),
         false => files.done(Request::Fsetstat { handle, attrs }),
@@ -298,7 +298,12 @@ fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), FileErr
 }
 
 /// Copies a temporary into the open file `to`, which then has `size` bytes.
-fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), FileError> {
+fn copy(
+    temporary: &[u8],
+    to: &[u8],
+    size: u64,
+    files: &mut ScpFileOps<'_>,
+) -> Result<(), FileError> {
     let from = files.handle(Request::Open {
         path: temporary,
         flags: OpenFlags::READ,

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use sftp::Request;
 
-use super::super::files::Fails;
+use super::super::files::InjectedFailure;
 use super::super::tests::{mode, shown, started, talk};
 use crate::testing::{at, both, names};
-use crate::{Access, AnswerChunk, Export};
+use crate::{Access, AnswerChunk, ExportedTree};
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -176,7 +176,7 @@ fn a_fifo_is_waited_for_by_nobody() {
 }
 
 /// Output and status when `fails` injects errors after the first bytes.
-fn failing(export: &Export, command: &str, fails: Fails) -> (String, u32) {
+fn failing(export: &ExportedTree, command: &str, fails: InjectedFailure) -> (String, u32) {
     let mut scp = started(export, command);
     scp.files.fails = Some(fails);
     // A turn ends after some milliseconds, with something left of what was received.
@@ -236,7 +236,7 @@ fn a_file_that_cannot_be_replaced_is_written_in_place() {
 fn a_disk_that_fails_at_the_rename_costs_nothing_of_the_old_file() {
     both(Access::Full, |export, before, folder| {
         made(&folder.join("file"), 0o604);
-        let cases: [(Fails, _); 2] = [
+        let cases: [(InjectedFailure, _); 2] = [
             (|request| renamed(request, Errno::IO), "Input/output error"),
             (
                 |request| renamed(request, Errno::DQUOT),

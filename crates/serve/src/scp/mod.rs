@@ -16,17 +16,17 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wire::Pool;
+use wire::PacketPool;
 
-use crate::Export;
+use crate::ExportedTree;
 use crate::TransferCounters;
-use crate::sftp::Allowance;
 use crate::sftp::AnswerChunk;
-use crate::words::{self, CommandError, Word};
-use expand::Expansion;
-use files::Files;
-use sink::Sink;
-use source::Source;
+use crate::sftp::OpenFileLimit;
+use crate::words::{self, CommandError, CommandWord};
+use expand::WordExpansion;
+use files::ScpFileOps;
+use sink::ScpSink;
+use source::ScpSource;
 
 /// Number of bytes of unsent output at which producing output pauses.
 const GATHERED: usize = 512 << 10;
@@ -42,7 +42,7 @@ pub struct ScpCommand {
     /// The server receives files, to the only path; otherwise it sends them.
     takes: bool,
     how: ScpFlags,
-    paths: Vec<Word>,
+    paths: Vec<CommandWord>,
 }
 
 /// Flags of both directions.
@@ -92,7 +92,7 @@ impl ScpCommand {
             }
         }
         let takes = takes.ok_or(ScpCommandError::NotFarEnd)?;
-        let paths: Vec<Word> = words.collect();
+        let paths: Vec<CommandWord> = words.collect();
         match (takes, paths.len()) {
             (true, 1) | (false, 1..) => Ok(Self { takes, how, paths }),
             _ => Err(ScpCommandError::NoPath),
@@ -142,48 +142,48 @@ impl fmt::Display for ScpCommandError {
 impl std::error::Error for ScpCommandError {}
 
 /// The scp server of one client.
-pub struct Scp<'e> {
-    files: Files<'e>,
+pub struct ScpServer<'e> {
+    files: ScpFileOps<'e>,
     takes: bool,
     how: ScpFlags,
-    side: Side,
+    side: ScpRole,
 }
 
-enum Side {
+enum ScpRole {
     /// The paths are being expanded.
-    Starting(Box<Expansion>),
+    Starting(Box<WordExpansion>),
     /// The expansion failed, or the client has sent everything.
-    Over,
-    Sink(Sink),
-    Source(Source),
+    Finished,
+    Sink(ScpSink),
+    Source(ScpSource),
 }
 
 /// Answer of the client.
-enum ClientProgress {
+enum ClientReply {
     /// The client is ready to continue.
-    Well,
+    Ready,
     /// The client had an error, which it has reported to its user.
-    Trouble,
+    Failed,
     /// The client has ended.
-    Over,
+    Closed,
 }
 
-impl<'e> Scp<'e> {
+impl<'e> ScpServer<'e> {
     /// Creates a server that reads files into packets of `pool` with up to `slot` bytes each, and
     /// has at most `handles` files and directories open at once.
     pub fn new(
-        pool: Pool,
+        pool: PacketPool,
         slot: usize,
-        export: &'e Export,
-        handles: impl Into<Allowance>,
+        export: &'e ExportedTree,
+        handles: impl Into<OpenFileLimit>,
         command: ScpCommand,
     ) -> Self {
         let ScpCommand { takes, how, paths } = command;
         Self {
-            files: Files::new(pool, slot, export, handles.into()),
+            files: ScpFileOps::new(pool, slot, export, handles.into()),
             takes,
             how,
-            side: Side::Starting(Box::new(Expansion::new(paths))),
+            side: ScpRole::Starting(Box::new(WordExpansion::new(paths))),
         }
     }
 
@@ -193,10 +193,10 @@ impl<'e> Scp<'e> {
         while self.files.waiting() < GATHERED && !self.is_over() && Instant::now() < until {
             let before = received.len();
             let more = match &mut self.side {
-                Side::Starting(_) => self.start(),
-                Side::Sink(sink) => sink.turn(received, &mut self.files),
-                Side::Source(source) => source.turn(received, &mut self.files),
-                Side::Over => false,
+                ScpRole::Starting(_) => self.start(),
+                ScpRole::Sink(sink) => sink.turn(received, &mut self.files),
+                ScpRole::Source(source) => source.turn(received, &mut self.files),
+                ScpRole::Finished => false,
             };
             if !more && received.len() == before {
                 break;
@@ -211,7 +211,7 @@ impl<'e> Scp<'e> {
     /// Closes all handles and removes the temporary at the end, because the client may keep the
     /// channel open.
     fn let_go(&mut self) {
-        if let Side::Sink(sink) = &mut self.side {
+        if let ScpRole::Sink(sink) = &mut self.side {
             sink.abandon(&mut self.files);
         }
         self.files.close_all();
@@ -219,20 +219,20 @@ impl<'e> Scp<'e> {
 
     /// Continues the expansion of the paths.
     fn start(&mut self) -> bool {
-        let Side::Starting(expansion) = &mut self.side else {
+        let ScpRole::Starting(expansion) = &mut self.side else {
             return false;
         };
         match expansion.step(&mut self.files) {
             Ok(None) => {}
             Ok(Some(paths)) => {
                 self.side = match self.takes {
-                    true => Side::Sink(Sink::new(self.how, paths, &mut self.files)),
-                    false => Side::Source(Source::new(self.how, paths)),
+                    true => ScpRole::Sink(ScpSink::new(self.how, paths, &mut self.files)),
+                    false => ScpRole::Source(ScpSource::new(self.how, paths)),
                 }
             }
             Err((path, refused)) => {
                 self.files.complain(&path, refused);
-                self.side = Side::Over;
+                self.side = ScpRole::Finished;
             }
         }
         true
@@ -241,9 +241,9 @@ impl<'e> Scp<'e> {
     /// True if there is work or output that needs no new input.
     pub fn has_more(&self) -> bool {
         let goes_on = match &self.side {
-            Side::Starting(_) => true,
-            Side::Source(source) => source.has_more(),
-            Side::Sink(_) | Side::Over => false,
+            ScpRole::Starting(_) => true,
+            ScpRole::Source(source) => source.has_more(),
+            ScpRole::Sink(_) | ScpRole::Finished => false,
         };
         goes_on || self.files.waiting() > 0 || self.is_over()
     }
@@ -266,10 +266,10 @@ impl<'e> Scp<'e> {
 
     fn is_over(&self) -> bool {
         match &self.side {
-            Side::Starting(_) => false,
-            Side::Over => true,
-            Side::Sink(sink) => sink.is_over(),
-            Side::Source(source) => source.is_over(),
+            ScpRole::Starting(_) => false,
+            ScpRole::Finished => true,
+            ScpRole::Sink(sink) => sink.is_over(),
+            ScpRole::Source(source) => source.is_over(),
         }
     }
 
@@ -282,16 +282,16 @@ impl<'e> Scp<'e> {
     /// has arrived counts as complete: libssh2 sends nothing after it.
     pub fn end(&mut self) -> u32 {
         let between = match &mut self.side {
-            Side::Sink(sink) => sink.end(&mut self.files),
-            Side::Source(source) => source.is_over(),
-            Side::Starting(_) => false,
-            Side::Over => true,
+            ScpRole::Sink(sink) => sink.end(&mut self.files),
+            ScpRole::Source(source) => source.is_over(),
+            ScpRole::Starting(_) => false,
+            ScpRole::Finished => true,
         };
         if !between {
             self.files.fail();
         }
         self.let_go();
-        self.side = Side::Over;
+        self.side = ScpRole::Finished;
         self.files.status()
     }
 
@@ -306,7 +306,7 @@ impl<'e> Scp<'e> {
     }
 }
 
-impl Drop for Scp<'_> {
+impl Drop for ScpServer<'_> {
     fn drop(&mut self) {
         self.let_go();
     }

@@ -5,11 +5,11 @@ use std::str;
 /// First number for bytes that are not UTF-8; each counts as a character after all others.
 const NO_CHAR: u32 = 0x11_0000;
 
-pub(super) struct Pattern {
-    units: Vec<Unit>,
+pub(super) struct GlobPattern {
+    units: Vec<GlobToken>,
 }
 
-enum Unit {
+enum GlobToken {
     Char(u32),
     /// `?`
     Any,
@@ -18,19 +18,19 @@ enum Unit {
     /// `[...]`
     Set {
         without: bool,
-        members: Vec<Member>,
+        members: Vec<SetMember>,
     },
 }
 
-enum Member {
+enum SetMember {
     Range(u32, u32),
     /// `[:alpha:]`
-    Class(Class),
+    Class(CharClass),
 }
 
-type Class = fn(char) -> bool;
+type CharClass = fn(char) -> bool;
 
-impl Pattern {
+impl GlobPattern {
     /// Parses a component of a path; the bytes at the sorted offsets `wild` were not quoted.
     pub(super) fn new(part: &[u8], wild: &[usize]) -> Self {
         let mut units = Vec::new();
@@ -40,17 +40,17 @@ impl Pattern {
             at = next;
             let set = || set(part, wild, next);
             units.push(match special.and_then(char::from_u32) {
-                Some('*') => Unit::Many,
-                Some('?') => Unit::Any,
+                Some('*') => GlobToken::Many,
+                Some('?') => GlobToken::Any,
                 Some('[') => match set() {
                     Some((set, end)) => {
                         at = end;
                         set
                     }
                     // A bracket without an end stands for itself.
-                    None => Unit::Char(char),
+                    None => GlobToken::Char(char),
                 },
-                _ => Unit::Char(char),
+                _ => GlobToken::Char(char),
             });
         }
         Self { units }
@@ -58,7 +58,7 @@ impl Pattern {
 
     pub(super) fn matches(&self, name: &[u8]) -> bool {
         // A leading dot is matched only by a dot.
-        let dot = matches!(self.units.first(), Some(Unit::Char(c)) if *c == u32::from('.'));
+        let dot = matches!(self.units.first(), Some(GlobToken::Char(c)) if *c == u32::from('.'));
         if name.starts_with(b".") && !dot {
             return false;
         }
@@ -69,7 +69,7 @@ impl Pattern {
         loop {
             let fits = match (self.units.get(at), name.get(in_name)) {
                 (None, None) => return true,
-                (Some(Unit::Many), _) => {
+                (Some(GlobToken::Many), _) => {
                     again = Some((at + 1, in_name));
                     at += 1;
                     continue;
@@ -92,7 +92,7 @@ impl Pattern {
     }
 }
 
-impl Unit {
+impl GlobToken {
     fn takes(&self, char: u32) -> bool {
         match self {
             Self::Char(own) => *own == char,
@@ -100,8 +100,8 @@ impl Unit {
             Self::Many => false,
             Self::Set { without, members } => {
                 let any = members.iter().any(|member| match member {
-                    Member::Range(low, high) => (low..=high).contains(&&char),
-                    Member::Class(has) => char::from_u32(char).is_some_and(has),
+                    SetMember::Range(low, high) => (low..=high).contains(&&char),
+                    SetMember::Class(has) => char::from_u32(char).is_some_and(has),
                 });
                 any != *without
             }
@@ -110,7 +110,7 @@ impl Unit {
 }
 
 /// Parses the set that begins after the bracket before `at`; returns the set and its end.
-fn set(part: &[u8], wild: &[usize], mut at: usize) -> Option<(Unit, usize)> {
+fn set(part: &[u8], wild: &[usize], mut at: usize) -> Option<(GlobToken, usize)> {
     let byte = |at: usize| part.get(at).copied();
     let closes = |at: usize| byte(at) == Some(b']') && wild.binary_search(&at).is_ok();
     // Check once for a closing bracket; otherwise every opening bracket would search the rest
@@ -124,7 +124,7 @@ fn set(part: &[u8], wild: &[usize], mut at: usize) -> Option<(Unit, usize)> {
     let mut members = Vec::new();
     while at == first || !closes(at) {
         if let Some((class, next)) = class(part, at) {
-            members.extend(class.map(Member::Class));
+            members.extend(class.map(SetMember::Class));
             at = next;
             continue;
         }
@@ -135,16 +135,16 @@ fn set(part: &[u8], wild: &[usize], mut at: usize) -> Option<(Unit, usize)> {
         members.push(match high {
             Some((high, next)) => {
                 at = next;
-                Member::Range(low, high)
+                SetMember::Range(low, high)
             }
-            None => Member::Range(low, low),
+            None => SetMember::Range(low, low),
         });
     }
-    Some((Unit::Set { without, members }, at + 1))
+    Some((GlobToken::Set { without, members }, at + 1))
 }
 
 /// Parses a `[:name:]` at `at`; returns the class, `None` if it is unknown, and its end.
-fn class(part: &[u8], at: usize) -> Option<(Option<Class>, usize)> {
+fn class(part: &[u8], at: usize) -> Option<(Option<CharClass>, usize)> {
     let inner = part.get(at..)?.strip_prefix(b"[:")?;
     let len = inner
         .iter()
@@ -152,7 +152,7 @@ fn class(part: &[u8], at: usize) -> Option<(Option<Class>, usize)> {
         .count();
     let (name, rest) = inner.split_at(len);
     rest.strip_prefix(b":]")?;
-    let is: Option<Class> = match name {
+    let is: Option<CharClass> = match name {
         b"alpha" => Some(char::is_alphabetic),
         b"digit" => Some(|c| c.is_ascii_digit()),
         b"alnum" => Some(|c| c.is_alphabetic() || c.is_ascii_digit()),
@@ -223,7 +223,7 @@ mod tests {
             let wild: Vec<usize> = (0..bytes.len())
                 .filter(|at| b"*?[]".contains(&bytes[*at]))
                 .collect();
-            let pattern_of = Pattern::new(bytes, &wild);
+            let pattern_of = GlobPattern::new(bytes, &wild);
             for (names, wanted) in [(fits, true), (others, false)] {
                 for name in names {
                     let found = pattern_of.matches(name.as_bytes());
@@ -232,15 +232,15 @@ mod tests {
             }
         }
         // Quoted characters stand for themselves, and a byte that is not UTF-8 is one character.
-        assert!(Pattern::new(b"[a]*", &[3]).matches(b"[a]b"));
-        assert!(Pattern::new(b"[a]", &[0]).matches(b"[a]"));
-        assert!(Pattern::new(b"?\xff*", &[0, 2]).matches(b"\xfe\xff"));
-        assert!(!Pattern::new(b"\xff", &[]).matches(b"\xfe"));
+        assert!(GlobPattern::new(b"[a]*", &[3]).matches(b"[a]b"));
+        assert!(GlobPattern::new(b"[a]", &[0]).matches(b"[a]"));
+        assert!(GlobPattern::new(b"?\xff*", &[0, 2]).matches(b"\xfe\xff"));
+        assert!(!GlobPattern::new(b"\xff", &[]).matches(b"\xfe"));
     }
 
     #[test]
     fn many_stars_take_no_longer_than_few() {
-        let pattern = Pattern::new(
+        let pattern = GlobPattern::new(
             "*a".repeat(2000).as_bytes(),
             &(0..2000).map(|n| 2 * n).collect::<Vec<_>>(),
         );

@@ -3,44 +3,44 @@
 use bytes::Bytes;
 use sftp::{Attrs, Request};
 
-use super::files::Files;
-use super::incoming::{Incoming, PERMISSIONS};
+use super::files::ScpFileOps;
+use super::incoming::{IncomingFile, PERMISSIONS};
 use super::{ScpFlags, joined, take_line};
 
 /// Owner permissions that a directory needs while files are written into it.
 const OWN: u32 = 0o700;
 
-pub(super) struct Sink {
+pub(super) struct ScpSink {
     how: ScpFlags,
     target: Vec<u8>,
     /// Files go into the target directory, and not to the target's own name.
     into: bool,
     /// Directories that were entered, the innermost last.
-    entered: Vec<Entered>,
+    entered: Vec<EnteredDirectory>,
     /// Times for the next file or directory.
     times: Option<(u32, u32)>,
     line: Vec<u8>,
-    state: State,
+    state: SinkState,
 }
 
-struct Entered {
+struct EnteredDirectory {
     path: Vec<u8>,
     /// Attributes that the directory gets once all its files are there.
     attrs: Attrs,
 }
 
-enum State {
+enum SinkState {
     /// Waits for a line.
     Line,
     /// Receives the remaining bytes of a file.
-    Data(Incoming, u64),
+    Data(IncomingFile, u64),
     /// Waits for the client's report that it could read the whole file.
-    Verdict(Incoming),
-    Over,
+    Verdict(IncomingFile),
+    Finished,
 }
 
-impl Sink {
-    pub(super) fn new(how: ScpFlags, mut paths: Vec<Vec<u8>>, files: &mut Files<'_>) -> Self {
+impl ScpSink {
+    pub(super) fn new(how: ScpFlags, mut paths: Vec<Vec<u8>>, files: &mut ScpFileOps<'_>) -> Self {
         let ambiguous = paths.len() > 1;
         let target = paths.pop().filter(|path| !path.is_empty());
         let target = target.unwrap_or_else(|| b".".to_vec());
@@ -52,14 +52,14 @@ impl Sink {
             entered: Vec::new(),
             times: None,
             line: Vec::new(),
-            state: State::Line,
+            state: SinkState::Line,
         };
         if ambiguous {
             new.give_up("ambiguous target", files);
         } else if how.into_directory && !into {
             let target = new.target.clone();
             files.complain(&target, "Not a directory");
-            new.state = State::Over;
+            new.state = SinkState::Finished;
         } else {
             files.acknowledge();
         }
@@ -67,26 +67,26 @@ impl Sink {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+        matches!(self.state, SinkState::Finished)
     }
 
     /// Ends the session after EOF; returns true if nothing is lost.
-    pub(super) fn end(&mut self, files: &mut Files<'_>) -> bool {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Over => true,
-            State::Line => self.line.is_empty() && self.entered.is_empty(),
-            State::Verdict(file) | State::Data(file, 0) => {
+    pub(super) fn end(&mut self, files: &mut ScpFileOps<'_>) -> bool {
+        match std::mem::replace(&mut self.state, SinkState::Finished) {
+            SinkState::Finished => true,
+            SinkState::Line => self.line.is_empty() && self.entered.is_empty(),
+            SinkState::Verdict(file) | SinkState::Data(file, 0) => {
                 Self::finish(file, files);
                 self.entered.is_empty()
             }
-            State::Data(file, _) => {
+            SinkState::Data(file, _) => {
                 file.abandon(files);
                 false
             }
         }
     }
 
-    fn finish(file: Incoming, files: &mut Files<'_>) {
+    fn finish(file: IncomingFile, files: &mut ScpFileOps<'_>) {
         match file.finish(files) {
             Ok(()) => files.acknowledge(),
             Err((path, why)) => files.complain(&path, why),
@@ -94,9 +94,9 @@ impl Sink {
     }
 
     /// Handles some of the received bytes; false if more are needed.
-    pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut Files<'_>) -> bool {
-        match std::mem::replace(&mut self.state, State::Line) {
-            State::Line => {
+    pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut ScpFileOps<'_>) -> bool {
+        match std::mem::replace(&mut self.state, SinkState::Line) {
+            SinkState::Line => {
                 match take_line(received, &mut self.line) {
                     Ok(false) => return false,
                     Ok(true) => {
@@ -107,21 +107,21 @@ impl Sink {
                 }
                 true
             }
-            State::Data(mut file, left) => {
+            SinkState::Data(mut file, left) => {
                 let most = usize::try_from(left).unwrap_or(usize::MAX);
                 let data = received.split_to(received.len().min(most));
                 let left = left - data.len() as u64;
                 let came = !data.is_empty();
                 file.write(data, files);
                 self.state = match left {
-                    0 => State::Verdict(file),
-                    left => State::Data(file, left),
+                    0 => SinkState::Verdict(file),
+                    left => SinkState::Data(file, left),
                 };
                 came || left == 0
             }
-            State::Verdict(file) => {
+            SinkState::Verdict(file) => {
                 let Some(verdict) = received.first().copied() else {
-                    self.state = State::Verdict(file);
+                    self.state = SinkState::Verdict(file);
                     return false;
                 };
                 if verdict == 0 {
@@ -134,24 +134,24 @@ impl Sink {
                 match verdict {
                     // The message of a warning is one line.
                     1 => files.acknowledge(),
-                    _ => self.state = State::Over,
+                    _ => self.state = SinkState::Finished,
                 }
                 true
             }
-            State::Over => {
-                self.state = State::Over;
+            SinkState::Finished => {
+                self.state = SinkState::Finished;
                 false
             }
         }
     }
 
     /// Ends the session after an invalid line.
-    fn give_up(&mut self, why: &str, files: &mut Files<'_>) {
+    fn give_up(&mut self, why: &str, files: &mut ScpFileOps<'_>) {
         files.complain(b"protocol error", why);
-        self.state = State::Over;
+        self.state = SinkState::Finished;
     }
 
-    fn heard(&mut self, line: &[u8], files: &mut Files<'_>) {
+    fn heard(&mut self, line: &[u8], files: &mut ScpFileOps<'_>) {
         let (kind, rest) = line.split_first().unwrap_or((&b'\n', &[]));
         match kind {
             // The client has reported the error to its user, and continues.
@@ -159,7 +159,7 @@ impl Sink {
             // A fatal error of the client.
             2 => {
                 files.fail();
-                self.state = State::Over;
+                self.state = SinkState::Finished;
             }
             b'T' => match times(rest) {
                 Ok(times) => {
@@ -188,7 +188,7 @@ impl Sink {
     }
 
     /// Enters or creates a directory, whose entries follow.
-    fn enter(&mut self, mode: u32, name: &[u8], files: &mut Files<'_>) {
+    fn enter(&mut self, mode: u32, name: &[u8], files: &mut ScpFileOps<'_>) {
         if !self.how.trees {
             return self.give_up("a directory without -r", files);
         }
@@ -218,14 +218,14 @@ impl Sink {
                 }
             }
         }
-        self.entered.push(Entered { path, attrs });
+        self.entered.push(EnteredDirectory { path, attrs });
         files.acknowledge();
     }
 
-    fn leave(&mut self, files: &mut Files<'_>) {
-        let Some(Entered { path, attrs }) = self.entered.pop() else {
+    fn leave(&mut self, files: &mut ScpFileOps<'_>) {
+        let Some(EnteredDirectory { path, attrs }) = self.entered.pop() else {
             files.acknowledge();
-            self.state = State::Over;
+            self.state = SinkState::Finished;
             return;
         };
         if !attrs.is_empty() {
@@ -235,13 +235,13 @@ impl Sink {
         files.acknowledge();
     }
 
-    fn file(&mut self, mode: u32, size: u64, name: &[u8], files: &mut Files<'_>) {
+    fn file(&mut self, mode: u32, size: u64, name: &[u8], files: &mut ScpFileOps<'_>) {
         let path = self.place(name);
         let times = self.times.take();
-        match Incoming::begin(path, mode, self.how.times, files) {
+        match IncomingFile::begin(path, mode, self.how.times, files) {
             Ok(mut file) => {
                 file.set_times(times);
-                self.state = State::Data(file, size);
+                self.state = SinkState::Data(file, size);
                 files.acknowledge();
             }
             Err((path, refused)) => files.complain(&path, refused),
@@ -249,9 +249,9 @@ impl Sink {
     }
 
     /// Removes an incomplete file.
-    pub(super) fn abandon(&mut self, files: &mut Files<'_>) {
-        if let State::Data(file, _) | State::Verdict(file) =
-            std::mem::replace(&mut self.state, State::Over)
+    pub(super) fn abandon(&mut self, files: &mut ScpFileOps<'_>) {
+        if let SinkState::Data(file, _) | SinkState::Verdict(file) =
+            std::mem::replace(&mut self.state, SinkState::Finished)
         {
             file.abandon(files);
         }

@@ -7,7 +7,7 @@ use sftp::Request;
 
 use super::super::tests::{mode, shown, started, talk};
 use crate::testing::{at, both, names};
-use crate::{Access, Export};
+use crate::{Access, ExportedTree};
 
 #[test]
 fn what_the_client_says_of_a_file_is_what_it_says_to_openssh() {
@@ -86,7 +86,7 @@ fn a_directory_whose_mode_and_times_cannot_be_kept_is_no_error() {
 #[test]
 fn times_before_1970_are_not_those_of_2106() {
     let folder = tempfile::tempdir().expect("a folder");
-    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("openat2");
     // Ten seconds before 1970, as an unsigned number.
     let input = b"T18446744073709551606 0 18446744073709551606 0\nC0644 1 x\nx\0\
                   T99999999999 0 1 0\nC0644 1 y\ny\0";

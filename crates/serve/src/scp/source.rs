@@ -6,8 +6,8 @@ use std::io::IoSliceMut;
 use bytes::Bytes;
 use sftp::{Attrs, OpenFlags, Request};
 
-use super::files::{FileError, Files, Unsuitable};
-use super::{ClientProgress, ScpFlags, joined, take_line};
+use super::files::{FileError, ScpFileOps, UnsuitableReason};
+use super::{ClientReply, ScpFlags, joined, take_line};
 use crate::sftp::LONGEST_DATA;
 
 /// Longest path in a tree that is sent.
@@ -15,17 +15,17 @@ const LONGEST_PATH: usize = 4096;
 /// Maximum bytes of names that wait while a tree is walked.
 const MOST_WAITING: usize = 32 << 20;
 
-pub(super) struct Source {
+pub(super) struct ScpSource {
     how: ScpFlags,
     /// Remaining steps, the next one last.
-    steps: Vec<Step>,
+    steps: Vec<SourceStep>,
     /// Bytes of the names in `steps`.
     waiting: usize,
     line: Vec<u8>,
-    state: State,
+    state: SourceState,
 }
 
-enum Step {
+enum SourceStep {
     Path(Vec<u8>),
     Directory {
         path: Vec<u8>,
@@ -34,13 +34,13 @@ enum Step {
     },
 }
 
-enum State {
+enum SourceState {
     /// Takes the next step.
     Next,
     /// Waits for the client's answer.
-    Listening(NextAction),
-    Data(Outgoing),
-    Over,
+    AwaitReply(NextAction),
+    Data(OutgoingFile),
+    Finished,
 }
 
 /// Action after the client's answer.
@@ -60,21 +60,21 @@ struct SourceItem {
     attrs: Attrs,
 }
 
-struct Outgoing {
+struct OutgoingFile {
     item: SourceItem,
     at: u64,
     size: u64,
     trouble: Option<String>,
 }
 
-impl Source {
+impl ScpSource {
     pub(super) fn new(how: ScpFlags, paths: Vec<Vec<u8>>) -> Self {
         let steps = paths.into_iter().rev().map(|mut path| {
             // As in OpenSSH, trailing slashes are dropped, even from a file's name.
             while path.len() > 1 && path.ends_with(b"/") {
                 path.pop();
             }
-            Step::Path(path)
+            SourceStep::Path(path)
         });
         let steps = steps.collect();
         Self {
@@ -82,85 +82,85 @@ impl Source {
             steps,
             waiting: 0,
             line: Vec::new(),
-            state: State::Listening(NextAction::Next),
+            state: SourceState::AwaitReply(NextAction::Next),
         }
     }
 
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+        matches!(self.state, SourceState::Finished)
     }
 
     /// True if there is work that does not need the client's answer.
     pub(super) fn has_more(&self) -> bool {
-        matches!(self.state, State::Next | State::Data(_))
+        matches!(self.state, SourceState::Next | SourceState::Data(_))
     }
 
     /// Takes one step; false if the client must answer first.
-    pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut Files<'_>) -> bool {
-        self.state = match std::mem::replace(&mut self.state, State::Next) {
-            State::Next => self.step(files),
-            State::Data(outgoing) => outgoing.give(files),
-            State::Listening(then) => match self.hear(received) {
+    pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut ScpFileOps<'_>) -> bool {
+        self.state = match std::mem::replace(&mut self.state, SourceState::Next) {
+            SourceState::Next => self.step(files),
+            SourceState::Data(outgoing) => outgoing.give(files),
+            SourceState::AwaitReply(then) => match self.hear(received) {
                 None => {
-                    self.state = State::Listening(then);
+                    self.state = SourceState::AwaitReply(then);
                     return false;
                 }
-                Some(ClientProgress::Well) => self.go_on(then, files),
-                Some(ClientProgress::Trouble) => {
+                Some(ClientReply::Ready) => self.go_on(then, files),
+                Some(ClientReply::Failed) => {
                     files.fail();
                     match then {
                         NextAction::Next => {}
                         NextAction::Entry(item) | NextAction::Content(item) => item.close(files),
                     }
-                    State::Next
+                    SourceState::Next
                 }
-                Some(ClientProgress::Over) => {
+                Some(ClientReply::Closed) => {
                     files.fail();
-                    State::Over
+                    SourceState::Finished
                 }
             },
-            State::Over => State::Over,
+            SourceState::Finished => SourceState::Finished,
         };
         true
     }
 
     /// Reads the client's answer: a byte, or an error line.
-    fn hear(&mut self, received: &mut Bytes) -> Option<ClientProgress> {
+    fn hear(&mut self, received: &mut Bytes) -> Option<ClientReply> {
         if self.line.is_empty() {
             match received.first()? {
                 0 => {
                     let _ = received.split_to(1);
-                    return Some(ClientProgress::Well);
+                    return Some(ClientReply::Ready);
                 }
                 1 => {}
-                _ => return Some(ClientProgress::Over),
+                _ => return Some(ClientReply::Closed),
             }
         }
         match take_line(received, &mut self.line) {
             Ok(false) => None,
             Ok(true) => {
                 self.line.clear();
-                Some(ClientProgress::Trouble)
+                Some(ClientReply::Failed)
             }
-            Err(()) => Some(ClientProgress::Over),
+            Err(()) => Some(ClientReply::Closed),
         }
     }
 
-    fn go_on(&mut self, then: NextAction, files: &mut Files<'_>) -> State {
+    fn go_on(&mut self, then: NextAction, files: &mut ScpFileOps<'_>) -> SourceState {
         match then {
-            NextAction::Next => State::Next,
+            NextAction::Next => SourceState::Next,
             NextAction::Entry(item) => item.announce(files),
             NextAction::Content(item) if item.attrs.is_dir() => {
                 let SourceItem { path, handle, .. } = item;
                 let names = VecDeque::new();
-                self.steps.push(Step::Directory {
+                self.steps.push(SourceStep::Directory {
                     path,
                     handle,
                     names,
                 });
-                State::Next
+                SourceState::Next
             }
-            NextAction::Content(item) => State::Data(Outgoing {
+            NextAction::Content(item) => SourceState::Data(OutgoingFile {
                 size: item.size(),
                 item,
                 at: 0,
@@ -169,11 +169,11 @@ impl Source {
         }
     }
 
-    fn step(&mut self, files: &mut Files<'_>) -> State {
+    fn step(&mut self, files: &mut ScpFileOps<'_>) -> SourceState {
         let path = match self.steps.pop() {
-            None => return State::Over,
-            Some(Step::Path(path)) => path,
-            Some(Step::Directory {
+            None => return SourceState::Finished,
+            Some(SourceStep::Path(path)) => path,
+            Some(SourceStep::Directory {
                 path,
                 handle,
                 mut names,
@@ -190,19 +190,19 @@ impl Source {
                         // The handle was only read.
                         let _ = files.done(Request::Close { handle: &handle });
                         files.out().bytes().extend_from_slice(b"E\n");
-                        return State::Listening(NextAction::Next);
+                        return SourceState::AwaitReply(NextAction::Next);
                     }
                 }
                 let name = names.pop_front().unwrap_or_default();
                 self.waiting -= name.len();
                 let next = joined(&path, &name);
-                self.steps.push(Step::Directory {
+                self.steps.push(SourceStep::Directory {
                     path,
                     handle,
                     names,
                 });
                 if name == b"." || name == b".." {
-                    return State::Next;
+                    return SourceState::Next;
                 }
                 next
             }
@@ -211,18 +211,18 @@ impl Source {
             Ok(state) => state,
             Err(refused) => {
                 files.complain(&path, refused);
-                State::Next
+                SourceState::Next
             }
         }
     }
 
     /// Opens an entry and sends its times, if requested, or its line.
-    fn begin(&self, path: &[u8], files: &mut Files<'_>) -> Result<State, FileError> {
+    fn begin(&self, path: &[u8], files: &mut ScpFileOps<'_>) -> Result<SourceState, FileError> {
         if path.len() > LONGEST_PATH {
-            return Err(Unsuitable::LongPath.into());
+            return Err(UnsuitableReason::LongPath.into());
         }
         if path.contains(&b'\n') {
-            return Err(Unsuitable::Newline.into());
+            return Err(UnsuitableReason::Newline.into());
         }
         let attrs = files.attrs(Request::Stat { path })?;
         let kind = attrs.permissions.unwrap_or_default() & 0o170_000;
@@ -233,10 +233,10 @@ impl Source {
                 attrs: Attrs::default(),
             },
             0o040_000 if self.how.trees && self.waiting > MOST_WAITING => {
-                return Err(Unsuitable::DeepTree.into());
+                return Err(UnsuitableReason::DeepTree.into());
             }
             0o040_000 if self.how.trees => Request::Opendir { path },
-            _ => return Err(Unsuitable::NotRegular.into()),
+            _ => return Err(UnsuitableReason::NotRegular.into()),
         };
         let handle = files.handle(open)?;
         // Use the attributes of the opened file, since the name may have changed its file.
@@ -245,7 +245,7 @@ impl Source {
         let Some(attrs) = attrs.ok().filter(is_kind) else {
             // The handle was only read.
             let _ = files.done(Request::Close { handle: &handle });
-            return Err(Unsuitable::NotRegular.into());
+            return Err(UnsuitableReason::NotRegular.into());
         };
         let path = path.to_vec();
         let item = SourceItem {
@@ -256,7 +256,7 @@ impl Source {
         if let (true, Some((accessed, modified))) = (self.how.times, item.attrs.times) {
             let line = format!("T{modified} 0 {accessed} 0\n");
             files.out().bytes().extend_from_slice(line.as_bytes());
-            return Ok(State::Listening(NextAction::Entry(item)));
+            return Ok(SourceState::AwaitReply(NextAction::Entry(item)));
         }
         Ok(item.announce(files))
     }
@@ -271,7 +271,7 @@ impl SourceItem {
     }
 
     /// Sends the line of an entry: type, mode, size and name.
-    fn announce(self, files: &mut Files<'_>) -> State {
+    fn announce(self, files: &mut ScpFileOps<'_>) -> SourceState {
         let kind = if self.attrs.is_dir() { 'D' } else { 'C' };
         let mode = self.attrs.permissions.unwrap_or_default() & 0o7777;
         let line = format!("{kind}{mode:04o} {} ", self.size());
@@ -283,10 +283,10 @@ impl SourceItem {
             .find(|name| !name.is_empty());
         out.extend_from_slice(name.unwrap_or(b"."));
         out.push(b'\n');
-        State::Listening(NextAction::Content(self))
+        SourceState::AwaitReply(NextAction::Content(self))
     }
 
-    fn close(self, files: &mut Files<'_>) {
+    fn close(self, files: &mut ScpFileOps<'_>) {
         // The handle was only read.
         let _ = files.done(Request::Close {
             handle: &self.handle,
@@ -294,9 +294,9 @@ impl SourceItem {
     }
 }
 
-impl Outgoing {
+impl OutgoingFile {
     /// Sends the next piece of a file or, at its end, the status.
-    fn give(mut self, files: &mut Files<'_>) -> State {
+    fn give(mut self, files: &mut ScpFileOps<'_>) -> SourceState {
         let left = self.size - self.at;
         if left == 0 {
             match &self.trouble {
@@ -304,7 +304,7 @@ impl Outgoing {
                 Some(why) => files.complain(&self.item.path, why),
             }
             self.item.close(files);
-            return State::Listening(NextAction::Next);
+            return SourceState::AwaitReply(NextAction::Next);
         }
         let most = LONGEST_DATA as usize;
         let len = usize::try_from(left).map_or(most, |left| left.min(most));
@@ -332,6 +332,6 @@ impl Outgoing {
         block.truncate(sent);
         files.out().push(block);
         self.at += sent as u64;
-        State::Data(self)
+        SourceState::Data(self)
     }
 }

@@ -9,15 +9,20 @@ use crate::testing::{at, both, names};
 /// Packet size of channels.
 const SLOT: usize = 32 << 10;
 
-pub(super) fn started<'e>(export: &'e Export, command: &str) -> Scp<'e> {
+pub(super) fn started<'e>(export: &'e ExportedTree, command: &str) -> ScpServer<'e> {
     let asked = ScpCommand::parse(command.as_bytes())
         .expect("scp")
         .expect("a far end");
-    Scp::new(Pool::new(SLOT, 2), SLOT, export, 100, asked)
+    ScpServer::new(PacketPool::new(SLOT, 2), SLOT, export, 100, asked)
 }
 
 /// Output for the input `input`, sent in pieces of `piece` bytes, and the exit status.
-pub(super) fn talk(export: &Export, command: &str, input: &[u8], piece: usize) -> (Vec<u8>, u32) {
+pub(super) fn talk(
+    export: &ExportedTree,
+    command: &str,
+    input: &[u8],
+    piece: usize,
+) -> (Vec<u8>, u32) {
     let mut scp = started(export, command);
     let mut said = Vec::new();
     let mut pieces = input.chunks(piece);
@@ -319,7 +324,7 @@ fn nothing_beyond_a_root_is_reached() {
     fs::create_dir(&root).expect("ours");
     fs::write(folder.path().join("secret"), "x").expect("ours");
     symlink("../secret", root.join("link")).expect("ours");
-    let export = Export::beneath(&root, Access::Full).expect("openat2");
+    let export = ExportedTree::beneath(&root, Access::Full).expect("openat2");
     let paths = ["/../secret", "../secret", "link", "/link"];
     for path in paths {
         let (said, _) = talk(&export, &format!("scp -f {path}"), &[0; 3], 1);

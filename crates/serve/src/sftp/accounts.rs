@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
 
 use nix::unistd::{Gid, Group, Uid, User};
-use wire::{Field as _, Reader};
+use wire::{Field as _, FieldReader};
 
-use super::reply::Reply;
+use super::reply::ReplyBuilder;
 use super::request_error::{Exhausted, Invalid, RequestError};
-use super::session::{Answer, LONGEST};
+use super::session::{LONGEST, RequestResult};
 
 /// Maximum number of names that ids-by-name@longhaul looks up; each may be a query to a directory
 /// server.
@@ -16,7 +16,7 @@ const MOST_NAMES: usize = 1024;
 
 /// Cache of names: a listing asks for the same few again and again.
 #[derive(Debug, Default)]
-pub(super) struct Accounts {
+pub(super) struct AccountNameCache {
     users: NameCache,
     groups: NameCache,
 }
@@ -27,7 +27,7 @@ type NameCache = BTreeMap<u32, String>;
 /// Maximum number of cached names, because a client may ask for any number of IDs.
 const KEPT: usize = 4096;
 
-impl Accounts {
+impl AccountNameCache {
     /// Name of a user; empty if there is none.
     pub(super) fn user(&mut self, id: u32) -> &str {
         known(&mut self.users, id, || {
@@ -50,8 +50,8 @@ impl Accounts {
         &mut self,
         users: &[u8],
         groups: &[u8],
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let users = names(users, |id, out| self.user(id).as_bytes().write(out))?;
         let groups = names(groups, |id, out| self.group(id).as_bytes().write(out))?;
         reply.extended(&(users.as_slice(), groups.as_slice()));
@@ -109,7 +109,11 @@ pub(super) fn expand<E>(
 
 /// Looks up IDs of users and groups, for ids-by-name@longhaul: two strings of names in, two of IDs
 /// out.
-pub(super) fn ids_by_name(users: &[u8], groups: &[u8], reply: &mut Reply<'_>) -> Answer {
+pub(super) fn ids_by_name(
+    users: &[u8],
+    groups: &[u8],
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     let users = ids(users, user_id)?;
     let groups = ids(groups, group_id)?;
     reply.extended(&(users.as_slice(), groups.as_slice()));
@@ -118,7 +122,7 @@ pub(super) fn ids_by_name(users: &[u8], groups: &[u8], reply: &mut Reply<'_>) ->
 
 /// IDs for the strings in `names`, `u32::MAX` for unknown accounts.
 fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, RequestError> {
-    let mut reader = Reader::new(names);
+    let mut reader = FieldReader::new(names);
     let mut ids = Vec::new();
     while reader.left() > 0 {
         let name = reader.string().map_err(|_| Invalid::CutName)?;
@@ -133,7 +137,7 @@ fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, Requ
 
 /// Names for the IDs in `ids`, empty for unknown accounts.
 fn names(ids: &[u8], mut write: impl FnMut(u32, &mut Vec<u8>)) -> Result<Vec<u8>, RequestError> {
-    let mut reader = Reader::new(ids);
+    let mut reader = FieldReader::new(ids);
     let mut names = Vec::new();
     while reader.left() > 0 {
         let id = reader.u32().map_err(|_| Invalid::CutNumber)?;

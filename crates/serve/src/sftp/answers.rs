@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use sftp::RequestId;
-use wire::{Block, Pool};
+use wire::{PacketPool, PayloadBlock};
 
 use super::blocking_pool::BlockingTicket;
 
@@ -13,7 +13,7 @@ pub enum AnswerChunk<'a> {
     /// Small answers, gathered.
     Bytes(&'a [u8]),
     /// One answer whose data are in the packets that will carry them.
-    Block(Block),
+    Block(PayloadBlock),
 }
 
 /// Queue of answers: small ones are gathered, and file data stay in packets of their own, where
@@ -21,23 +21,23 @@ pub enum AnswerChunk<'a> {
 pub(crate) struct AnswerQueue {
     gathered: Vec<u8>,
     /// Large answers, each with the number of bytes of `gathered` before it.
-    apart: VecDeque<(usize, OversizeAnswer)>,
+    apart: VecDeque<(usize, UnbufferedAnswer)>,
     /// Bytes of the answers in `apart`.
     in_apart: usize,
-    pool: Pool,
+    pool: PacketPool,
     /// Payload bytes of a packet.
     slot: usize,
 }
 
 /// An answer that is too large for the buffer of small answers.
-enum OversizeAnswer {
-    Block(Block),
+enum UnbufferedAnswer {
+    Block(PayloadBlock),
     Bytes(Vec<u8>),
     /// Placeholder for an answer that comes later, with its estimated length.
     Awaited(BlockingTicket, RequestId, usize),
 }
 
-impl OversizeAnswer {
+impl UnbufferedAnswer {
     fn len(&self) -> usize {
         match self {
             Self::Block(block) => block.len(),
@@ -48,7 +48,7 @@ impl OversizeAnswer {
 }
 
 impl AnswerQueue {
-    pub(crate) fn new(pool: Pool, slot: usize) -> Self {
+    pub(crate) fn new(pool: PacketPool, slot: usize) -> Self {
         Self {
             slot,
             gathered: Vec::new(),
@@ -69,22 +69,22 @@ impl AnswerQueue {
     }
 
     /// Allocates a block with room for `len` bytes and a header.
-    pub(crate) fn block(&self, len: usize) -> Block {
-        Block::new(&self.pool, self.slot, DATA_HEADER, len)
+    pub(crate) fn block(&self, len: usize) -> PayloadBlock {
+        PayloadBlock::new(&self.pool, self.slot, DATA_HEADER, len)
     }
 
     /// Appends an answer that is a block.
-    pub(crate) fn push(&mut self, block: Block) {
-        self.push_apart(OversizeAnswer::Block(block));
+    pub(crate) fn push(&mut self, block: PayloadBlock) {
+        self.push_apart(UnbufferedAnswer::Block(block));
     }
 
     /// Reserves the next place for the answer to request `id`, which comes later and has about
     /// `len` bytes.
     pub(crate) fn await_one(&mut self, ticket: BlockingTicket, id: RequestId, len: usize) {
-        self.push_apart(OversizeAnswer::Awaited(ticket, id, len));
+        self.push_apart(UnbufferedAnswer::Awaited(ticket, id, len));
     }
 
-    fn push_apart(&mut self, apart: OversizeAnswer) {
+    fn push_apart(&mut self, apart: UnbufferedAnswer) {
         self.in_apart += apart.len();
         self.apart.push_back((self.gathered.len(), apart));
     }
@@ -94,18 +94,18 @@ impl AnswerQueue {
     pub(crate) fn settle(
         &mut self,
         ticket: BlockingTicket,
-        make: impl FnOnce(RequestId, &mut Vec<u8>) -> Option<Block>,
+        make: impl FnOnce(RequestId, &mut Vec<u8>) -> Option<PayloadBlock>,
     ) {
         let mut all = self.apart.iter_mut().map(|(_, apart)| apart);
         let found = all.find_map(|apart| match apart {
-            OversizeAnswer::Awaited(awaited, id, _) if *awaited == ticket => Some((*id, apart)),
+            UnbufferedAnswer::Awaited(awaited, id, _) if *awaited == ticket => Some((*id, apart)),
             _ => None,
         });
         let Some((id, apart)) = found else { return };
         let mut bytes = Vec::new();
         let settled = match make(id, &mut bytes) {
-            Some(block) => OversizeAnswer::Block(block),
-            None => OversizeAnswer::Bytes(bytes),
+            Some(block) => UnbufferedAnswer::Block(block),
+            None => UnbufferedAnswer::Bytes(bytes),
         };
         self.in_apart = self.in_apart + settled.len() - apart.len();
         *apart = settled;
@@ -121,7 +121,7 @@ impl AnswerQueue {
             let Some((upto, apart)) = self.apart.pop_front() else {
                 break self.gathered.len();
             };
-            if let apart @ OversizeAnswer::Awaited(..) = apart {
+            if let apart @ UnbufferedAnswer::Awaited(..) = apart {
                 self.apart.push_front((upto, apart));
                 break upto;
             }
@@ -131,9 +131,9 @@ impl AnswerQueue {
             from = upto;
             self.in_apart -= apart.len();
             match apart {
-                OversizeAnswer::Block(block) => to(AnswerChunk::Block(block))?,
-                OversizeAnswer::Bytes(bytes) => to(AnswerChunk::Bytes(&bytes))?,
-                OversizeAnswer::Awaited(..) => {}
+                UnbufferedAnswer::Block(block) => to(AnswerChunk::Block(block))?,
+                UnbufferedAnswer::Bytes(bytes) => to(AnswerChunk::Bytes(&bytes))?,
+                UnbufferedAnswer::Awaited(..) => {}
             }
         };
         if let Some(bytes) = self.gathered.get(from..upto).filter(|b| !b.is_empty()) {

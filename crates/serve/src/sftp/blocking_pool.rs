@@ -16,9 +16,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags, preadv, preadv2, retry_on_intr};
 use sftp::{OpenFlags, Request};
 use sys::ThreadPool;
-use wire::Block;
+use wire::PayloadBlock;
 
-use super::session::Answer;
+use super::session::RequestResult;
 
 /// Maximum number of threads for disk requests in this process; more threads gain little.
 const MOST: usize = 8;
@@ -43,27 +43,27 @@ pub(crate) struct BlockingTicket(u64);
 
 /// A finished request of the pool.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct FinishedRequest {
     ticket: BlockingTicket,
-    outcome: Outcome,
+    outcome: BlockingOutcome,
     /// Time that the request took.
     lasted: Duration,
 }
 
-impl Arrived {
-    pub(super) fn into_parts(self) -> (BlockingTicket, Outcome) {
+impl FinishedRequest {
+    pub(super) fn into_parts(self) -> (BlockingTicket, BlockingOutcome) {
         (self.ticket, self.outcome)
     }
 }
 
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum BlockingOutcome {
     /// Result of reading the file with this handle into the block: the number of bytes.
-    Read(Vec<u8>, Block, Result<usize, Errno>),
+    Read(Vec<u8>, PayloadBlock, Result<usize, Errno>),
     /// Result of fsync(2) on the file with this handle.
     Synced(Vec<u8>, Result<(), Errno>),
     /// Result of copying to the file with this handle.
-    Copied(Vec<u8>, Answer),
+    Copied(Vec<u8>, RequestResult),
     /// The thread that worked on the request is gone.
     Lost,
 }
@@ -71,8 +71,8 @@ pub(crate) enum Outcome {
 /// Requests of one session that are in the pool.
 #[derive(Debug)]
 pub(crate) struct BlockingPool {
-    sender: Sender<Arrived>,
-    arrived: Receiver<Arrived>,
+    sender: Sender<FinishedRequest>,
+    arrived: Receiver<FinishedRequest>,
     /// Written for each finished request; without it the session waits for them.
     waker: Option<Arc<OwnedFd>>,
     next: u64,
@@ -83,9 +83,9 @@ pub(crate) struct BlockingPool {
     /// A long copy is running; nothing else is carried out before it has ended.
     alone: bool,
     /// Deadline for long copies once the client has disconnected.
-    until: Until,
+    until: LongRequestDeadline,
     /// Results received and not yet processed.
-    news: VecDeque<Arrived>,
+    news: VecDeque<FinishedRequest>,
     /// The file system does not report whether data are in memory.
     untold: bool,
     /// The last read on such a file system was slow.
@@ -94,9 +94,9 @@ pub(crate) struct BlockingPool {
 
 /// Deadline for long requests of a client that has left.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Until(Arc<OnceLock<Instant>>);
+pub(crate) struct LongRequestDeadline(Arc<OnceLock<Instant>>);
 
-impl Until {
+impl LongRequestDeadline {
     pub(crate) fn is_over(&self) -> bool {
         self.0.get().is_some_and(|until| Instant::now() >= *until)
     }
@@ -112,9 +112,9 @@ impl Drop for BlockingPool {
 /// Outcome of an attempt to read without blocking.
 pub(crate) enum ReadAttempt {
     /// The data were read, this many bytes.
-    Here(usize),
+    Done(usize),
     /// The read must wait for a disk.
-    Elsewhere,
+    WouldBlock,
 }
 
 impl BlockingPool {
@@ -132,7 +132,7 @@ impl BlockingPool {
             under_way: 0,
             here: Arc::default(),
             alone: false,
-            until: Until::default(),
+            until: LongRequestDeadline::default(),
             news: VecDeque::new(),
             untold: false,
             slow: false,
@@ -152,7 +152,7 @@ impl BlockingPool {
     }
 
     /// Deadline to be checked by long requests.
-    pub(crate) fn until(&self) -> Until {
+    pub(crate) fn until(&self) -> LongRequestDeadline {
         self.until.clone()
     }
 
@@ -187,33 +187,34 @@ impl BlockingPool {
     ) -> Result<ReadAttempt, Errno> {
         if !self.untold {
             match read_in_memory(file, slices, offset) {
-                Err(Errno::AGAIN) => return Ok(ReadAttempt::Elsewhere),
+                Err(Errno::AGAIN) => return Ok(ReadAttempt::WouldBlock),
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => self.untold = true,
-                done => return done.map(ReadAttempt::Here),
+                done => return done.map(ReadAttempt::Done),
             }
         }
         if self.slow {
-            return Ok(ReadAttempt::Elsewhere);
+            return Ok(ReadAttempt::WouldBlock);
         }
         let begun = Instant::now();
         let read = retry_on_intr(|| preadv(file, slices, offset))?;
         self.slow = begun.elapsed() >= SLOW;
-        Ok(ReadAttempt::Here(read))
+        Ok(ReadAttempt::Done(read))
     }
 
     /// Runs `work` on a pool thread, or on this thread if none is available.
     pub(crate) fn begin(
         &mut self,
-        work: impl FnOnce() -> Outcome + Send + 'static,
+        work: impl FnOnce() -> BlockingOutcome + Send + 'static,
     ) -> BlockingTicket {
         self.give(threads(), work)
     }
 
-    /// Runs `work` that waits for another program, apart from the requests that wait for a disk. The
-    /// answers leave in the order of the requests, so that few threads do for any number of them.
+    /// Runs `work` that waits for another program, apart from the requests that wait for a disk.
+    /// The answers leave in the order of the requests, so that few threads do for any number of
+    /// them.
     pub(crate) fn begin_waiting(
         &mut self,
-        work: impl FnOnce() -> Outcome + Send + 'static,
+        work: impl FnOnce() -> BlockingOutcome + Send + 'static,
     ) -> BlockingTicket {
         self.give(waiting_threads(), work)
     }
@@ -222,7 +223,7 @@ impl BlockingPool {
     /// ended.
     pub(crate) fn begin_long(
         &mut self,
-        work: impl FnOnce() -> Outcome + Send + 'static,
+        work: impl FnOnce() -> BlockingOutcome + Send + 'static,
     ) -> BlockingTicket {
         self.alone = true;
         self.give(long_threads(), work)
@@ -231,7 +232,7 @@ impl BlockingPool {
     fn give(
         &mut self,
         threads: &ThreadPool,
-        work: impl FnOnce() -> Outcome + Send + 'static,
+        work: impl FnOnce() -> BlockingOutcome + Send + 'static,
     ) -> BlockingTicket {
         let ticket = BlockingTicket(self.next);
         self.next += 1;
@@ -276,11 +277,11 @@ impl BlockingPool {
     }
 
     /// Returns the next finished request.
-    pub(crate) fn next(&mut self) -> Option<Arrived> {
+    pub(crate) fn next(&mut self) -> Option<FinishedRequest> {
         let arrived = self.news.pop_front()?;
         self.under_way -= 1;
         self.alone &= self.under_way > 0;
-        if self.untold && matches!(arrived.outcome, Outcome::Read(..)) {
+        if self.untold && matches!(arrived.outcome, BlockingOutcome::Read(..)) {
             self.slow = arrived.lasted >= QUICK;
         }
         Some(arrived)
@@ -307,18 +308,18 @@ pub(super) fn changes_nothing(request: &Request<'_>) -> bool {
 /// Sends the result of a request when dropped, even if the work panicked.
 struct PendingAnswer {
     ticket: BlockingTicket,
-    sender: Sender<Arrived>,
+    sender: Sender<FinishedRequest>,
     waker: Option<Arc<OwnedFd>>,
     here: Arc<AtomicUsize>,
-    outcome: Option<Outcome>,
+    outcome: Option<BlockingOutcome>,
     begun: Instant,
 }
 
 impl Drop for PendingAnswer {
     fn drop(&mut self) {
-        let arrived = Arrived {
+        let arrived = FinishedRequest {
             ticket: self.ticket,
-            outcome: self.outcome.take().unwrap_or(Outcome::Lost),
+            outcome: self.outcome.take().unwrap_or(BlockingOutcome::Lost),
             lasted: self.begun.elapsed(),
         };
         self.here.fetch_add(1, Ordering::AcqRel);

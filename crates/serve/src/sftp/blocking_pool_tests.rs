@@ -7,7 +7,7 @@ use sftp::{Attrs, OpenFlags, Request, RequestId, Response, StatusCode};
 use testkit::Seed;
 
 use crate::testing::{input, served, still_clock};
-use crate::{Access, Export, Server};
+use crate::{Access, ExportedTree, SftpServer};
 
 const LEN: usize = 1 << 20;
 
@@ -48,8 +48,8 @@ fn read(handle: &[u8], offset: u64, len: u32) -> Request<'_> {
 fn answers_have_the_order_of_the_requests_whoever_carries_them_out() {
     for told in [true, false] {
         let folder = folder(1);
-        let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
-        let mut server = Server::new(&export).with_clock(still_clock);
+        let export = ExportedTree::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+        let mut server = SftpServer::new(&export).with_clock(still_clock);
         server.several_at_once(told);
         let handle = 0_u32.to_be_bytes();
         let both = OpenFlags::READ | OpenFlags::WRITE;
@@ -104,8 +104,8 @@ fn answers_have_the_order_of_the_requests_whoever_carries_them_out() {
 #[test]
 fn what_makes_a_file_durable_keeps_nobody_waiting() {
     let folder = folder(1);
-    let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
-    let mut server = Server::new(&export).with_clock(still_clock);
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+    let mut server = SftpServer::new(&export).with_clock(still_clock);
     server.several_at_once(true);
     let handle = 0_u32.to_be_bytes();
     let asked = [
@@ -150,8 +150,8 @@ fn a_long_copy_keeps_nobody_else_waiting_and_ends_with_its_client() {
     let long = File::options().write(true).open(&path).expect("ours");
     long.set_len(1 << 42).expect("a hole");
     let path = path.to_str().expect("ours").as_bytes();
-    let export = Export::everything(Access::Full);
-    let mut server = Server::new(&export).with_clock(still_clock);
+    let export = ExportedTree::everything(Access::Full);
+    let mut server = SftpServer::new(&export).with_clock(still_clock);
     server.several_at_once(true);
     let (from, to) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes());
     let asked = [
@@ -177,8 +177,8 @@ fn a_long_copy_is_answered_in_its_place() {
     let folder = folder(1);
     let path = folder.path().join("0");
     fs::write(&path, Seed::new(7).bytes(9 << 20)).expect("ours");
-    let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
-    let mut server = Server::new(&export).with_clock(still_clock);
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+    let mut server = SftpServer::new(&export).with_clock(still_clock);
     server.several_at_once(true);
     let (from, to) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes());
     let both = OpenFlags::READ | OpenFlags::WRITE;
@@ -199,7 +199,7 @@ fn a_long_copy_is_answered_in_its_place() {
 /// /dev/zero has no end.
 #[test]
 fn what_is_no_file_is_not_copied() {
-    let export = Export::everything(Access::Full);
+    let export = ExportedTree::everything(Access::Full);
     let (from, to) = (0_u32.to_be_bytes(), 1_u32.to_be_bytes());
     let asked = [
         open(b"/dev/zero", OpenFlags::READ),
@@ -248,8 +248,8 @@ fn it_makes_no_difference_to_the_client() {
         }
         let all = |told: Option<bool>| {
             let folder = folder(3);
-            let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
-            let mut server = Server::new(&export).with_clock(still_clock);
+            let export = ExportedTree::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+            let mut server = SftpServer::new(&export).with_clock(still_clock);
             if let Some(told) = told {
                 server.several_at_once(told);
             }

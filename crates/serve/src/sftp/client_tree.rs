@@ -11,21 +11,21 @@ use sftp::Request;
 use super::deferred_close::{DeferredClose, DeferredFile};
 use super::drop_box::DropBoxFiles;
 use super::request_error::{Forbidden, RequestError};
-use super::session::Answer;
+use super::session::RequestResult;
 use crate::growing::GrowingFile;
 use crate::held_roots::ClientPaths;
-use crate::{Access, Export};
+use crate::{Access, ExportedTree};
 
 /// The served tree, and the files in it that this client has created.
 pub(super) struct ClientTree<'e> {
-    export: &'e Export,
+    export: &'e ExportedTree,
     paths: ClientPaths<'e>,
     own: DropBoxFiles,
     deferred: DeferredClose,
 }
 
 impl<'e> ClientTree<'e> {
-    pub(super) fn new(export: &'e Export) -> Self {
+    pub(super) fn new(export: &'e ExportedTree) -> Self {
         Self {
             export,
             paths: ClientPaths::new(export.root()),
@@ -40,7 +40,7 @@ impl<'e> ClientTree<'e> {
     }
 
     /// Carries out hold-root@longhaul: resolves paths below `path` from its descriptor from now on.
-    pub(super) fn hold_root(&mut self, path: &[u8]) -> Answer {
+    pub(super) fn hold_root(&mut self, path: &[u8]) -> RequestResult {
         Ok(self.paths.hold(path)?)
     }
 
@@ -66,7 +66,7 @@ impl<'e> ClientTree<'e> {
     }
 
     /// Remembers a file that this client has created in a drop box.
-    pub(super) fn claim(&mut self, file: impl AsFd) -> Answer {
+    pub(super) fn claim(&mut self, file: impl AsFd) -> RequestResult {
         if self.is_drop_box() {
             self.own.insert(file.as_fd())?;
         }
@@ -74,7 +74,7 @@ impl<'e> ClientTree<'e> {
     }
 
     /// Fails in a drop box unless this client has created the file `found`, to which `path` leads.
-    pub(super) fn check_own(&self, path: &[u8], found: impl AsFd, stat: &Stat) -> Answer {
+    pub(super) fn check_own(&self, path: &[u8], found: impl AsFd, stat: &Stat) -> RequestResult {
         match self.owns(path, found, stat) {
             true => Ok(()),
             false => Err(self.forbidden()),
@@ -124,7 +124,7 @@ impl<'e> ClientTree<'e> {
     }
 
     /// Removes a file, or an empty directory with [`AtFlags::REMOVEDIR`].
-    pub(super) fn remove(&self, path: &[u8], flags: AtFlags) -> Answer {
+    pub(super) fn remove(&self, path: &[u8], flags: AtFlags) -> RequestResult {
         self.check_own_name(path)?;
         let held = self.paths.at(path, |dir, name| {
             let held = self.deferred.hold(dir, name);
@@ -136,7 +136,7 @@ impl<'e> ClientTree<'e> {
 
     /// Renames a file; with `replace`, an existing file `to` is replaced, in a drop box only a file
     /// of the client's own.
-    pub(super) fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> Answer {
+    pub(super) fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> RequestResult {
         self.check_own_name(from)?;
         let replace = replace && self.owns_name(to)?;
         let paths = &self.paths;
@@ -159,7 +159,7 @@ impl<'e> ClientTree<'e> {
         self.deferred.hold(dir, name)
     }
 
-    fn check_own_name(&self, path: &[u8]) -> Answer {
+    fn check_own_name(&self, path: &[u8]) -> RequestResult {
         match self.owns_name(path)? {
             true => Ok(()),
             false => Err(self.forbidden()),

@@ -10,7 +10,7 @@ use rustix::fs::{self, FileType};
 use rustix::io::retry_on_intr;
 
 use super::request_error::{Exhausted, Invalid, RequestError, Unsuitable};
-use super::session::Answer;
+use super::session::RequestResult;
 
 /// Bytes per read of copy-data.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -28,12 +28,12 @@ const LONG: Duration = Duration::from_millis(5);
 const SHORT: u64 = 4 << 20;
 
 /// An open file, and the offset in it at which a copy begins.
-pub(super) struct FilePlace {
+pub(super) struct FilePosition {
     file: Arc<File>,
     offset: u64,
 }
 
-impl FilePlace {
+impl FilePosition {
     pub(super) fn new(file: Arc<File>, offset: u64) -> Self {
         Self { file, offset }
     }
@@ -55,7 +55,7 @@ fn whole(len: u64) -> u64 {
 
 /// Refuses a copy from anything but a regular file, because a copy of an endless device would never
 /// end, and between ranges that overlap.
-pub(super) fn check_copy(from: &FilePlace, len: u64, to: &FilePlace) -> Answer {
+pub(super) fn check_copy(from: &FilePosition, len: u64, to: &FilePosition) -> RequestResult {
     let (a, b) = (fs::fstat(&*from.file)?, fs::fstat(&*to.file)?);
     if FileType::from_raw_mode(a.st_mode) != FileType::RegularFile {
         return Err(Unsuitable::NotRegular.into());
@@ -71,11 +71,11 @@ pub(super) fn check_copy(from: &FilePlace, len: u64, to: &FilePlace) -> Answer {
 
 /// Copies `len` bytes, or up to the end if `len` is 0, while `goes_on` returns true.
 pub(super) fn copy(
-    from: &FilePlace,
+    from: &FilePosition,
     len: u64,
-    to: &FilePlace,
+    to: &FilePosition,
     goes_on: &impl Fn() -> bool,
-) -> Answer {
+) -> RequestResult {
     let whole = whole(len);
     let (from, from_offset) = (&*from.file, from.offset);
     let (to, to_offset) = (&*to.file, to.offset);

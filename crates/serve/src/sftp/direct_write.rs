@@ -16,12 +16,12 @@ const BETWEEN: u8 = 6;
 
 /// Tracks whether large WRITEs are coming.
 #[derive(Debug, Default)]
-pub(super) struct LargeWrites {
+pub(super) struct LargeWriteTracker {
     /// Number of requests after which large WRITEs are no longer expected.
     left: u8,
 }
 
-impl LargeWrites {
+impl LargeWriteTracker {
     /// True if one of the last requests was a WRITE with much data.
     pub(super) fn are_expected(&self) -> bool {
         self.left > 0
@@ -66,13 +66,13 @@ impl WriteTarget {
 
 /// Progress of a WRITE whose data go directly to the file.
 #[derive(Debug, Default)]
-pub(super) struct PlacedBytes {
+pub(super) struct DirectWriteProgress {
     bytes: u64,
     /// First error; the rest of the WRITE is discarded.
     failed: Option<Errno>,
 }
 
-impl PlacedBytes {
+impl DirectWriteProgress {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

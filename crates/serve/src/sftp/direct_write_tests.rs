@@ -7,11 +7,11 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::testing::{bytes_of, input, served};
-use crate::{Access, Export, Server};
+use crate::{Access, ExportedTree, SftpServer};
 
 /// A served folder with a file in it.
 struct Scene {
-    export: Export,
+    export: ExportedTree,
     path: PathBuf,
     _folder: TempDir,
 }
@@ -22,15 +22,15 @@ impl Scene {
         let path = folder.path().join("file");
         fs::write(&path, [1; 1000]).expect("our folder");
         Self {
-            export: Export::everything(Access::Full),
+            export: ExportedTree::everything(Access::Full),
             path,
             _folder: folder,
         }
     }
 
     /// A server that has opened the file, and the handle.
-    fn opened(&self, flags: OpenFlags) -> (Server<'_>, Vec<u8>) {
-        let mut server = Server::new(&self.export);
+    fn opened(&self, flags: OpenFlags) -> (SftpServer<'_>, Vec<u8>) {
+        let mut server = SftpServer::new(&self.export);
         let open = Request::Open {
             path: bytes_of(&self.path),
             flags,
@@ -156,7 +156,7 @@ fn only_what_may_be_written_at_its_place_has_one() {
     assert!(server.place().is_none());
     // A read-only export.
     let mut scene = Scene::new();
-    scene.export = Export::everything(Access::ReadOnly);
+    scene.export = ExportedTree::everything(Access::ReadOnly);
     let (mut server, handle) = scene.opened(OpenFlags::READ);
     served(&mut server, write(&handle).0);
     assert!(server.place().is_none());

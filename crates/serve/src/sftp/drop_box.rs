@@ -17,15 +17,15 @@ use crate::beneath::proc_name;
 /// new file may get the same inode.
 #[derive(Debug, Default)]
 pub(super) struct DropBoxFiles {
-    recent: BTreeSet<Id>,
-    before: BTreeSet<Id>,
+    recent: BTreeSet<FileIdHash>,
+    before: BTreeSet<FileIdHash>,
     /// The last files, kept open on file systems without such IDs, since the inode of an open file
     /// is not reused.
     held: VecDeque<((u64, u64), OwnedFd)>,
 }
 
 /// Hash of [`sys::file_id`] and the device, long enough to tell files apart.
-type Id = [u8; 16];
+type FileIdHash = [u8; 16];
 
 /// Number of IDs per generation: a client may put any number of files there, but works on few at a
 /// time.
@@ -40,7 +40,12 @@ impl DropBoxFiles {
         self.keep(id(file, &stat), file, &stat)
     }
 
-    fn keep(&mut self, id: Option<Id>, file: BorrowedFd<'_>, stat: &Stat) -> Result<(), Errno> {
+    fn keep(
+        &mut self,
+        id: Option<FileIdHash>,
+        file: BorrowedFd<'_>,
+        stat: &Stat,
+    ) -> Result<(), Errno> {
         match id {
             Some(id) => {
                 if self.recent.len() >= KEPT {
@@ -59,7 +64,7 @@ impl DropBoxFiles {
         Ok(())
     }
 
-    fn contains(&self, id: Option<Id>, stat: &Stat) -> bool {
+    fn contains(&self, id: Option<FileIdHash>, stat: &Stat) -> bool {
         match id {
             Some(id) => self.recent.contains(&id) || self.before.contains(&id),
             None => {
@@ -75,7 +80,7 @@ impl DropBoxFiles {
     }
 }
 
-fn id(file: BorrowedFd<'_>, stat: &Stat) -> Option<Id> {
+fn id(file: BorrowedFd<'_>, stat: &Stat) -> Option<FileIdHash> {
     let id = sys::file_id(file).ok()?;
     let mut hash = blake3::Hasher::new();
     hash.update(&stat.st_dev.to_ne_bytes()).update(&id);

@@ -7,11 +7,11 @@ use std::thread;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sftp::{MOST_SYNCED, printable};
-use wire::Reader;
+use wire::FieldReader;
 
 use super::client_tree::ClientTree;
 use super::request_error::{Invalid, RequestError, Unsuitable};
-use super::session::Answer;
+use super::session::RequestResult;
 use super::transfer_log::TransferLog;
 use crate::beneath::proc_name;
 
@@ -42,9 +42,13 @@ pub(super) fn on_threads<T: Send>(items: &mut [T], work: impl Fn(&mut T) + Sync)
 
 /// Carries out fsync-set@longhaul: makes a list of paths durable. The whole list is checked before
 /// any path is opened.
-pub(super) fn fsync_set(tree: &ClientTree<'_>, log: &mut TransferLog, paths: &[u8]) -> Answer {
+pub(super) fn fsync_set(
+    tree: &ClientTree<'_>,
+    log: &mut TransferLog,
+    paths: &[u8],
+) -> RequestResult {
     let mut set = Vec::new();
-    let mut reader = Reader::new(paths);
+    let mut reader = FieldReader::new(paths);
     while reader.left() > 0 {
         let path = reader.string().map_err(|_| Invalid::CutPath)?;
         if set.len() >= MOST_SYNCED {
@@ -66,7 +70,7 @@ pub(super) fn fsync_set(tree: &ClientTree<'_>, log: &mut TransferLog, paths: &[u
 
 /// Makes one path durable. Devices, FIFOs and sockets are not even opened, and symlinks are not
 /// followed.
-fn sync(tree: &ClientTree<'_>, path: &[u8]) -> Answer {
+fn sync(tree: &ClientTree<'_>, path: &[u8]) -> RequestResult {
     let found = tree.paths().find(path, false)?;
     let stat = fs::fstat(&found)?;
     match FileType::from_raw_mode(stat.st_mode) {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use sftp::{Attrs, OpenFlags, PutFlags, Request, StatusCode, TreeFlags};
 
 use crate::testing::{answers, at, bytes_of, code, names, put};
-use crate::{Access, Export};
+use crate::{Access, ExportedTree};
 
 const INSIDE: &[u8] = b"what is inside";
 const OUTSIDE: &[u8] = b"NOT FOR YOU";
@@ -31,7 +31,7 @@ fn links_of_proc_are_not_followed_where_there_is_a_proc() {
     symlink("/proc/self/root", folder.path().join("link")).unwrap();
     let open = File::open(&file).unwrap();
     let fd = open.as_raw_fd();
-    let export = Export::beneath(Path::new("/"), Access::Full).unwrap();
+    let export = ExportedTree::beneath(Path::new("/"), Access::Full).unwrap();
     let (file, folder) = (file.display(), folder.path().display());
     for path in [
         "/proc/self/exe".to_owned(),
@@ -146,13 +146,13 @@ fn through<'a>(dir: &[u8], names: &'a mut Vec<Vec<u8>>) -> Vec<Request<'a>> {
 
 /// Checks that files outside are neither revealed nor changed while `race` runs on another thread.
 fn nothing_leads_out(root: &Path, outside: &Path, dirs: &[&[u8]], race: impl Fn() + Sync) {
-    let export = Export::beneath(root, Access::Full).unwrap();
+    let export = ExportedTree::beneath(root, Access::Full).unwrap();
     nothing_of(&export, outside, dirs, None, race);
 }
 
 /// Checks as [`nothing_leads_out`] does; the client first names `held` as a root.
 fn nothing_of(
-    export: &Export,
+    export: &ExportedTree,
     outside: &Path,
     dirs: &[&[u8]],
     held: Option<&[u8]>,
@@ -252,7 +252,7 @@ fn below_a_held_root_a_folder_that_becomes_a_symlink_leads_nowhere_else() {
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("file"), INSIDE).unwrap();
     symlink(&outside, &link).unwrap();
-    let export = Export::everything(Access::Full);
+    let export = ExportedTree::everything(Access::Full);
     let through = at(bytes_of(&root), "/dir/");
     nothing_of(
         &export,

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use bytes::Bytes;
 use sftp::{
-    Attrs, Limits, OPENSSH_EXTENSIONS, OpenFlags, Request, Response, StatusCode, Statvfs, Version,
+    Attrs, OPENSSH_EXTENSIONS, OpenFlags, Request, Response, ServerLimits, StatusCode, Statvfs,
+    Version,
 };
-use wire::{Field as _, Reader};
+use wire::{Field as _, FieldReader};
 
 use crate::testing::{answers, at, both, bytes_of, input};
-use crate::{Access, AnswerChunk, Export, Server};
+use crate::{Access, AnswerChunk, ExportedTree, SftpServer};
 
 /// The first handle of a session.
 const FIRST: &[u8] = &[0, 0, 0, 0];
@@ -26,7 +27,7 @@ fn open(path: &[u8], flags: OpenFlags) -> Request<'_> {
 }
 
 /// The last answer, which is the extension's.
-fn last(export: &Export, requests: &[Request<'_>]) -> Bytes {
+fn last(export: &ExportedTree, requests: &[Request<'_>]) -> Bytes {
     answers(export, requests).pop().expect("an answer to each")
 }
 
@@ -49,7 +50,7 @@ fn name(answer: &Bytes) -> Vec<u8> {
     }
 }
 
-type Carried = fn(&Export, &[u8], &Path);
+type Carried = fn(&ExportedTree, &[u8], &Path);
 
 /// Tests from section 4 of OpenSSH's PROTOCOL and draft-ietf-secsh-filexfer-extensions-00. Each
 /// gets a folder with a file `a` of five bytes, an empty file `b`, and `link`, which leads to `a`.
@@ -111,8 +112,8 @@ const CARRIED_OUT: [(&str, Carried); 11] = [
     }),
     ("limits@openssh.com", |export, _, _| {
         let body = body(&last(export, &[Request::Limits {}]));
-        let mut r = Reader::new(&body);
-        let limits = Limits::read(&mut r).unwrap();
+        let mut r = FieldReader::new(&body);
+        let limits = ServerLimits::read(&mut r).unwrap();
         assert_eq!(r.left(), 0);
         assert!(limits.read >= 32 << 10 && limits.write >= 1 << 20);
         assert!(limits.packet > limits.read && limits.packet > limits.write);
@@ -153,7 +154,7 @@ const CARRIED_OUT: [(&str, Carried); 11] = [
             groups: &root,
         };
         let body = body(&last(export, &[asked]));
-        let mut r = Reader::new(&body);
+        let mut r = FieldReader::new(&body);
         let (users, groups) = (r.string().unwrap(), r.string().unwrap());
         assert_eq!((users, r.left()), (b"\0\0\0\x04root".as_slice(), 0));
         // The group with ID 0 has other names on other systems.
@@ -162,7 +163,7 @@ const CARRIED_OUT: [(&str, Carried); 11] = [
 ];
 
 fn is_space(body: &[u8]) {
-    let mut r = Reader::new(body);
+    let mut r = FieldReader::new(body);
     let space = Statvfs::read(&mut r).unwrap();
     assert_eq!(r.left(), 0);
     assert!(space.blocks > 0 && space.fragment > 0 && space.name_max >= 14);
@@ -188,10 +189,10 @@ fn each_extension_of_openssh_is_carried_out() {
 fn each_extension_of_openssh_is_announced_and_has_its_test() {
     let (_folder, export) = {
         let folder = tempfile::tempdir().unwrap();
-        let export = Export::beneath(folder.path(), Access::Full).unwrap();
+        let export = ExportedTree::beneath(folder.path(), Access::Full).unwrap();
         (folder, export)
     };
-    let mut server = Server::new(&export);
+    let mut server = SftpServer::new(&export);
     server.handle(&mut input(&[], true)).unwrap();
     let mut said = Vec::new();
     let Ok(()) = server.take_answers(|answer| {
@@ -201,7 +202,7 @@ fn each_extension_of_openssh_is_announced_and_has_its_test() {
         Ok::<_, std::convert::Infallible>(())
     });
     let version = Version::decode(&said[4..]).unwrap();
-    let mut r = Reader::new(version.extensions.0);
+    let mut r = FieldReader::new(version.extensions.0);
     let mut announced = Vec::new();
     while r.left() > 0 {
         announced.push(String::from_utf8(r.string().unwrap().to_vec()).unwrap());

@@ -4,11 +4,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 use sftp::{Attrs, MOST_SYNCED, OpenFlags, PutFlags, Request, Response, StatusCode};
-use wire::{Field as _, Rest};
+use wire::{Field as _, RemainingBytes};
 
 use super::MOST;
 use crate::testing::{answers, at, both, code, input, names, put, statuses};
-use crate::{Access, Server};
+use crate::{Access, SftpServer};
 
 const FSYNC: PutFlags = PutFlags::FSYNC;
 
@@ -53,7 +53,7 @@ fn a_set_is_held_until_it_is_full_or_something_else_comes() {
     both(Access::Full, |export, before, folder| {
         let paths: Vec<Vec<u8>> = (0..=MOST).map(|n| at(before, &n.to_string())).collect();
         let puts: Vec<Request<'_>> = paths.iter().map(|p| put(p, FSYNC, b"x")).collect();
-        let mut server = Server::new(export);
+        let mut server = SftpServer::new(export);
         let mut serve = |received: &[Request<'_>], fresh| {
             let mut received = input(received, fresh);
             while !received.is_empty() {
@@ -254,9 +254,15 @@ fn paths(paths: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-fn set(export: &crate::Export, of: &[Vec<u8>]) -> (StatusCode, String) {
+fn set(export: &crate::ExportedTree, of: &[Vec<u8>]) -> (StatusCode, String) {
     let of = paths(of);
-    statuses(export, &[Request::FsyncSet { paths: Rest(&of) }]).remove(0)
+    statuses(
+        export,
+        &[Request::FsyncSet {
+            paths: RemainingBytes(&of),
+        }],
+    )
+    .remove(0)
 }
 
 #[test]
@@ -284,7 +290,7 @@ fn a_set_of_paths_is_synced_or_the_first_that_is_not_is_named() {
             let bad = StatusCode::BAD_MESSAGE;
             assert_eq!(set(export, &[many, vec![path("dir")]].concat()).0, bad);
             let short = paths(&[path("dir"), path("dir/file")]);
-            let short = Rest(&short[..short.len() - 1]);
+            let short = RemainingBytes(&short[..short.len() - 1]);
             assert_eq!(code(export, Request::FsyncSet { paths: short }), bad);
         });
     }
@@ -302,9 +308,11 @@ fn a_drop_box_syncs_what_its_client_knows() {
             export,
             &[
                 put(&new, FSYNC, b"1"),
-                Request::FsyncSet { paths: Rest(&own) },
                 Request::FsyncSet {
-                    paths: Rest(&other),
+                    paths: RemainingBytes(&own),
+                },
+                Request::FsyncSet {
+                    paths: RemainingBytes(&other),
                 },
             ],
         );
@@ -321,7 +329,7 @@ fn a_root_is_not_left() {
     fs::create_dir(&root).expect("ours");
     fs::write(folder.path().join("secret"), "secret").expect("ours");
     symlink("..", root.join("up")).expect("ours");
-    let export = crate::Export::beneath(&root, Access::Full).expect("openat2");
+    let export = crate::ExportedTree::beneath(&root, Access::Full).expect("openat2");
     for path in ["../secret", "up/secret", "/../secret"] {
         let (code, _) = set(&export, &[path.as_bytes().to_vec()]);
         assert_eq!(code, StatusCode::NO_SUCH_FILE, "{path}");

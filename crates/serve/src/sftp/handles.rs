@@ -120,19 +120,19 @@ impl OpenDir {
 /// Handles of a client, numbered as in sftp-server.c: four bytes, the lowest free number. Clients
 /// that know this predict a handle before they receive it.
 #[derive(Debug)]
-pub(crate) struct Handles {
-    open: Vec<Option<(OpenHandle, BudgetPermit)>>,
+pub(crate) struct HandleTable {
+    open: Vec<Option<(OpenHandle, DescriptorPermit)>>,
     most: usize,
     share: Option<DescriptorBudget>,
 }
 
 /// A descriptor taken from a budget, returned when dropped; `None` inside if there is no budget.
 #[derive(Debug)]
-pub(crate) struct BudgetPermit(Option<DescriptorBudget>);
+pub(crate) struct DescriptorPermit(Option<DescriptorBudget>);
 
 /// Limit on simultaneously open files and directories of a session.
 #[derive(Clone, Debug)]
-pub struct Allowance {
+pub struct OpenFileLimit {
     session: usize,
     share: Option<DescriptorBudget>,
 }
@@ -155,14 +155,14 @@ static ALL: AtomicUsize = AtomicUsize::new(0);
 /// thousands suffices for this on a thousand connections.
 const RESERVED: usize = 4;
 
-impl From<usize> for Allowance {
+impl From<usize> for OpenFileLimit {
     fn from(session: usize) -> Self {
         let share = None;
         Self { session, share }
     }
 }
 
-impl Allowance {
+impl OpenFileLimit {
     /// Creates the allowance of a connection, which each of its sessions gets a copy of. All
     /// connections together may use half of the descriptors, so that some remain for new clients;
     /// one session may use a 64th.
@@ -184,15 +184,15 @@ impl Allowance {
 
 impl DescriptorBudget {
     /// Takes a descriptor if the budget has one.
-    fn take(&self) -> Option<BudgetPermit> {
+    fn take(&self) -> Option<DescriptorPermit> {
         let mine = self.mine.fetch_add(1, Ordering::Relaxed);
         let all = ALL.fetch_add(1, Ordering::Relaxed);
-        let taken = BudgetPermit(Some(self.clone()));
+        let taken = DescriptorPermit(Some(self.clone()));
         (mine < self.reserved || all < self.all).then_some(taken)
     }
 }
 
-impl Drop for BudgetPermit {
+impl Drop for DescriptorPermit {
     fn drop(&mut self) {
         if let Some(share) = &self.0 {
             share.mine.fetch_sub(1, Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl Drop for BudgetPermit {
 #[derive(Debug)]
 pub(crate) struct HandleSlot {
     at: usize,
-    taken: BudgetPermit,
+    taken: DescriptorPermit,
 }
 
 /// Descriptors that the process needs itself: its streams, a root, and those that a request opens
@@ -214,9 +214,9 @@ const OWN: u64 = 16;
 /// Maximum number of handles of a client.
 const MOST: u64 = 4096;
 
-impl Handles {
+impl HandleTable {
     /// Creates an empty table, limited by the process's descriptors and by the allowance.
-    pub(crate) fn new(allowance: Allowance) -> Self {
+    pub(crate) fn new(allowance: OpenFileLimit) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let limit = limit.saturating_sub(OWN).clamp(1, MOST) as usize;
         Self {
@@ -257,10 +257,10 @@ impl Handles {
     }
 
     /// Takes a descriptor for a file without a handle, if the budget has one.
-    pub(crate) fn take(&self) -> Option<BudgetPermit> {
+    pub(crate) fn take(&self) -> Option<DescriptorPermit> {
         match &self.share {
             Some(share) => share.take(),
-            None => Some(BudgetPermit(None)),
+            None => Some(DescriptorPermit(None)),
         }
     }
 
@@ -391,15 +391,15 @@ mod tests {
 
     use super::*;
     use crate::testing::{input, served};
-    use crate::{Access, Export, Server};
+    use crate::{Access, ExportedTree, SftpServer};
 
     /// Bug: OPEN created or truncated a file and then failed.
     #[test]
     fn what_there_is_no_room_for_is_not_opened() {
         let folder = tempfile::tempdir().expect("a folder");
-        let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
-        let pool = wire::Pool::new(1 << 18, 1);
-        let mut server = Server::answering_in(pool, 1 << 18, &export, 1);
+        let export = ExportedTree::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+        let pool = wire::PacketPool::new(1 << 18, 1);
+        let mut server = SftpServer::answering_in(pool, 1 << 18, &export, 1);
         let open = |path| Request::Open {
             path,
             flags: OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC,
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn who_has_much_open_leaves_some_for_others() {
         let before = ALL.load(Ordering::Relaxed);
-        let allowance = |mine: &Arc<AtomicUsize>| Allowance {
+        let allowance = |mine: &Arc<AtomicUsize>| OpenFileLimit {
             session: 10,
             share: Some(DescriptorBudget {
                 mine: Arc::clone(mine),
@@ -436,7 +436,7 @@ mod tests {
             let fd = rustix::fs::open("/", OFlags::PATH, Mode::empty())?;
             Ok(OpenFile::new(fd.into(), b"", false))
         };
-        let fill = |handles: &mut Handles| {
+        let fill = |handles: &mut HandleTable| {
             let mut insert = || {
                 let room = handles.room().ok()?;
                 Some(handles.insert(room, file().expect("it")))
@@ -444,7 +444,7 @@ mod tests {
             (0..100).map_while(|_| insert()).count()
         };
         let (one, other) = (Arc::default(), Arc::default());
-        let mut sessions = [&one, &one, &other].map(|mine| Handles::new(allowance(mine)));
+        let mut sessions = [&one, &one, &other].map(|mine| HandleTable::new(allowance(mine)));
         let [first, second, third] = &mut sessions;
         assert_eq!((fill(first), fill(second), fill(third)), (10, 5, 2));
         first.remove(&[0, 0, 0, 3]).expect("it is open");

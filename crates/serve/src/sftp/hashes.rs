@@ -6,12 +6,14 @@ use std::sync::OnceLock;
 use std::thread::{self, available_parallelism};
 
 use rustix::io::{Errno, retry_on_intr};
-use sftp::blocks::{BlockSum, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, SumKey, SumKind, strong};
-use wire::Rest;
+use sftp::blocks::{
+    BlockSum, BlockSumKey, BlockSumKind, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, strong,
+};
+use wire::RemainingBytes;
 
-use super::reply::Reply;
+use super::reply::ReplyBuilder;
 use super::request_error::{Invalid, RequestError, Unsupported};
-use super::session::Answer;
+use super::session::RequestResult;
 
 /// Bytes read at a time, unless a block is longer.
 const PIECE: usize = 1 << 20;
@@ -43,10 +45,10 @@ impl<'a> HashRequest<'a> {
     }
 
     /// Checks the arguments, before anything is read.
-    fn check(&self) -> Result<(SumKind, Option<&'a SumKey>), RequestError> {
-        let kind = SumKind::named(self.kind).ok_or(Unsupported::Sums)?;
-        let key: Option<&SumKey> = match self.key {
-            [] if kind == SumKind::Blake3 => None,
+    fn check(&self) -> Result<(BlockSumKind, Option<&'a BlockSumKey>), RequestError> {
+        let kind = BlockSumKind::named(self.kind).ok_or(Unsupported::Sums)?;
+        let key: Option<&BlockSumKey> = match self.key {
+            [] if kind == BlockSumKind::Blake3 => None,
             key => Some(key.try_into().map_err(|_| Invalid::KeyLength)?),
         };
         if !(LEAST_BLOCK..=kind.most()).contains(&self.block) {
@@ -65,13 +67,13 @@ pub(super) fn hash(
     file: &File,
     asked: &HashRequest<'_>,
     between: &impl Fn(),
-    reply: &mut Reply<'_>,
-) -> Answer {
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     let made = match asked.check()? {
-        (SumKind::Rolling, Some(key)) => side_by_side(file, asked, between, |block, made| {
+        (BlockSumKind::Rolling, Some(key)) => side_by_side(file, asked, between, |block, made| {
             BlockSum::of(key, block).write(made)
         })?,
-        (SumKind::Strong, Some(key)) => side_by_side(file, asked, between, |block, made| {
+        (BlockSumKind::Strong, Some(key)) => side_by_side(file, asked, between, |block, made| {
             made.extend_from_slice(&strong(key, block));
         })?,
         (_, key) => blake3(file, asked, key, between)?,
@@ -79,7 +81,7 @@ pub(super) fn hash(
     if made.is_empty() && asked.len > 0 {
         return Err(RequestError::EndOfFile);
     }
-    reply.extended(&Rest(&made));
+    reply.extended(&RemainingBytes(&made));
     Ok(())
 }
 
@@ -152,7 +154,7 @@ fn by_block(
 fn blake3(
     file: &File,
     asked: &HashRequest<'_>,
-    key: Option<&SumKey>,
+    key: Option<&BlockSumKey>,
     between: &impl Fn(),
 ) -> Result<Vec<u8>, Errno> {
     let mut made = Vec::new();

@@ -6,14 +6,14 @@ use jiff::tz::TimeZone;
 use rustix::fs::{self, AtFlags, Mode, OFlags, Stat};
 use sftp::{NameEntry, Names, Told};
 
-use super::accounts::Accounts;
+use super::accounts::AccountNameCache;
 use super::attributes::attributes;
 use super::client_tree::ClientTree;
-use super::handles::{Handles, OpenDir};
+use super::handles::{HandleTable, OpenDir};
 use super::longname::longname;
-use super::reply::Reply;
+use super::reply::ReplyBuilder;
 use super::request_error::RequestError;
-use super::session::Answer;
+use super::session::RequestResult;
 use crate::beneath::PathRoot;
 
 /// Maximum number of entries, and of bytes, in one answer to READDIR; sftp-server sends a hundred
@@ -22,24 +22,24 @@ const ENTRIES: usize = 512;
 const ENTRY_BYTES: usize = 128 * 1024;
 
 /// An entry of a listing: name, human-readable line and stat(2) data.
-type Entry = (Vec<u8>, Vec<u8>, Stat);
+type ListingEntry = (Vec<u8>, Vec<u8>, Stat);
 
 /// Names of accounts and the time zone, for the human-readable lines of listings.
-pub(super) struct Listings {
-    accounts: Accounts,
+pub(super) struct ListingFormatter {
+    accounts: AccountNameCache,
     zone: TimeZone,
 }
 
-impl Listings {
+impl ListingFormatter {
     pub(super) fn new() -> Self {
         Self {
-            accounts: Accounts::default(),
+            accounts: AccountNameCache::default(),
             zone: TimeZone::system(),
         }
     }
 
     /// The names of accounts that are already looked up.
-    pub(super) fn accounts(&mut self) -> &mut Accounts {
+    pub(super) fn accounts(&mut self) -> &mut AccountNameCache {
         &mut self.accounts
     }
 
@@ -49,10 +49,10 @@ impl Listings {
         open: &mut OpenDir,
         told: Told,
         root: &PathRoot,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let beneath = !matches!(root, PathRoot::Everything);
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<ListingEntry> = Vec::new();
         let mut bytes = 0;
         while entries.len() < ENTRIES && bytes < ENTRY_BYTES {
             let Some(name) = open.next_name() else { break };
@@ -86,10 +86,10 @@ impl Listings {
 /// Answers OPENDIR.
 pub(super) fn opendir(
     tree: &ClientTree<'_>,
-    handles: &mut Handles,
+    handles: &mut HandleTable,
     path: &[u8],
-    reply: &mut Reply<'_>,
-) -> Answer {
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let room = handles.room()?;
     let fd: OwnedFd = tree.open(path, flags, Mode::empty())?;

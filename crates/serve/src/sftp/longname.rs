@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use rustix::fs::{FileType, Stat};
 
-use super::accounts::Accounts;
+use super::accounts::AccountNameCache;
 
 /// Age in seconds (half a year) from which the year replaces the time of day.
 const RECENT: i64 = 365 * 24 * 3600 / 2;
@@ -17,7 +17,7 @@ const RECENT: i64 = 365 * 24 * 3600 / 2;
 pub(crate) fn longname(
     name: &[u8],
     stat: &Stat,
-    accounts: &mut Accounts,
+    accounts: &mut AccountNameCache,
     zone: &TimeZone,
 ) -> Vec<u8> {
     let mode = mode(stat.st_mode);

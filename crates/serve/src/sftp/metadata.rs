@@ -10,14 +10,14 @@ use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 use sftp::xattrs::{self, Xattr};
 use sftp::{Attrs, MetadataFlags, Parts, Told};
-use sys::{XattrsOf, read_xattrs, replace_xattrs};
-use wire::Rest;
+use sys::{XattrTarget, read_xattrs, replace_xattrs};
+use wire::RemainingBytes;
 
 use super::client_tree::ClientTree;
-use super::handles::Handles;
-use super::reply::Reply;
+use super::handles::HandleTable;
+use super::reply::ReplyBuilder;
 use super::request_error::{Exhausted, Invalid, RequestError, Unsupported};
-use super::session::Answer;
+use super::session::RequestResult;
 use super::set::{set_found, set_open};
 use crate::beneath::proc_name;
 use crate::held_roots::ClientPaths;
@@ -26,7 +26,7 @@ use crate::held_roots::ClientPaths;
 const LEAST_HOLE: u64 = 4096;
 
 /// The file whose metadata are set.
-enum Whose<'a> {
+enum MetadataTarget<'a> {
     Open(&'a File),
     Found(OwnedFd),
 }
@@ -44,8 +44,8 @@ pub(super) fn get_xattrs(
     paths: &ClientPaths<'_>,
     path: &[u8],
     flags: MetadataFlags,
-    reply: &mut Reply<'_>,
-) -> Answer {
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     if flags.has_unknown() || flags.contains(MetadataFlags::HANDLE) {
         return Err(Unsupported::Flag.into());
     }
@@ -55,7 +55,7 @@ pub(super) fn get_xattrs(
         false => {
             let of = proc_name(&found);
             let asked = |name: &[u8]| xattrs::is_asked(name, is_root(), flags);
-            read_xattrs(XattrsOf::Path(Path::new(&of)), asked)?
+            read_xattrs(XattrTarget::Path(Path::new(&of)), asked)?
         }
     };
     if !xattrs::fits(&list) {
@@ -63,18 +63,18 @@ pub(super) fn get_xattrs(
     }
     let mut body = Vec::new();
     xattrs::write(&list, &mut body);
-    reply.extended(&Rest(&body));
+    reply.extended(&RemainingBytes(&body));
     Ok(())
 }
 
 /// Carries out set-metadata@longhaul.
 pub(super) fn set_metadata(
-    (tree, handles): (&ClientTree<'_>, &Handles),
+    (tree, handles): (&ClientTree<'_>, &HandleTable),
     (of, flags): (&[u8], MetadataFlags),
     attrs: &Attrs,
     list: &[u8],
-    reply: &mut Reply<'_>,
-) -> Answer {
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     if flags.has_unknown() {
         return Err(Unsupported::Flag.into());
     }
@@ -87,12 +87,12 @@ pub(super) fn set_metadata(
         return Err(Invalid::XattrName.into());
     }
     let whose = match flags.contains(MetadataFlags::HANDLE) {
-        true => Whose::Open(handles.file(of)?),
+        true => MetadataTarget::Open(handles.file(of)?),
         false => {
             let follow = flags.contains(MetadataFlags::FOLLOW);
             let found = tree.paths().find(of, follow)?;
             tree.check_own(of, &found, &fs::fstat(&found)?)?;
-            Whose::Found(found)
+            MetadataTarget::Found(found)
         }
     };
     let (not_kept, why) = whose.set_all(attrs, &list, flags);
@@ -100,7 +100,7 @@ pub(super) fn set_metadata(
     Ok(())
 }
 
-impl Whose<'_> {
+impl MetadataTarget<'_> {
     /// Sets metadata in an order that preserves them: chown(2) clears capabilities and setuid,
     /// `user` attributes need the owner's write permission, chmod(2) would change the mask of an
     /// access control list, and times come last. A failure does not stop the rest.
@@ -164,7 +164,7 @@ impl Whose<'_> {
         let list = xattrs::of_kinds(list, kinds);
         let among = |name: &[u8]| xattrs::is_asked(name, is_root(), kinds);
         match self {
-            Self::Open(file) => replace_xattrs(XattrsOf::Open(file.as_fd()), &list, among),
+            Self::Open(file) => replace_xattrs(XattrTarget::Open(file.as_fd()), &list, among),
             // For a symlink, the path in /proc would lead to its target.
             Self::Found(found) if is_symlink(found)? => match list.is_empty() {
                 true => Ok(()),
@@ -172,7 +172,7 @@ impl Whose<'_> {
             },
             Self::Found(found) => {
                 let of = proc_name(found);
-                replace_xattrs(XattrsOf::Path(Path::new(&of)), &list, among)
+                replace_xattrs(XattrTarget::Path(Path::new(&of)), &list, among)
             }
         }
     }

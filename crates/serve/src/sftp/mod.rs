@@ -1,10 +1,10 @@
 //! Answers the requests of an SFTP client.
 //!
-//! A [`Session`] holds the state of one client and routes each request to the part that carries it
-//! out: [`client_tree`] owns the client's view of the served tree, [`open_files`] the handles and
-//! the work in flight on them, [`whole_file`] small files in one request, [`listings`] and [`tree`]
-//! the listings, [`packed`] the compressors, and [`transfer_log`] counters and log lines. A
-//! [`Server`] adds the stream: it splits input into requests and queues the answers.
+//! A [`SftpSession`] holds the state of one client and routes each request to the part that carries
+//! it out: [`client_tree`] owns the client's view of the served tree, [`open_files`] the handles
+//! and the work in flight on them, [`whole_file`] small files in one request, [`listings`] and
+//! [`tree`] the listings, [`packed`] the compressors, and [`transfer_log`] counters and log lines.
+//! A [`SftpServer`] adds the stream: it splits input into requests and queues the answers.
 
 mod accounts;
 mod answers;
@@ -48,10 +48,10 @@ pub use answers::AnswerChunk;
 pub(crate) use answers::AnswerQueue;
 pub(crate) use blocking_pool::LAST;
 pub(crate) use direct_write::WriteTarget;
-pub use handles::Allowance;
+pub use handles::OpenFileLimit;
 pub(crate) use request_error::RequestError;
 pub(crate) use server::ANSWERS;
-pub use server::{Server, show_marker};
-pub(crate) use session::{LONGEST_DATA, Session};
+pub use server::{SftpServer, show_marker};
+pub(crate) use session::{LONGEST_DATA, SftpSession};
 pub use stdio::stdio;
 pub use transfer_log::TransferCounters;

@@ -9,20 +9,20 @@ use rustix::fs::{self, FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use sftp::{Attrs, OpenFlags, Request};
 use sys::MappedWindows;
-use wire::Block;
+use wire::PayloadBlock;
 
 use crate::growing::GrowingFile;
 
 use super::answers::AnswerQueue;
-use super::blocking_pool::{BlockingPool, Outcome, ReadAttempt, changes_nothing};
+use super::blocking_pool::{BlockingOutcome, BlockingPool, ReadAttempt, changes_nothing};
 use super::client_tree::ClientTree;
-use super::copied::{FilePlace, check_copy, copy, is_long};
-use super::direct_write::{PlacedBytes, WriteTarget};
+use super::copied::{FilePosition, check_copy, copy, is_long};
+use super::direct_write::{DirectWriteProgress, WriteTarget};
 use super::file_io::{open_flags, read_at, write_at};
-use super::handles::{Allowance, Handles, OpenFile};
-use super::reply::{PoolResult, Reply, settle};
+use super::handles::{HandleTable, OpenFile, OpenFileLimit};
+use super::reply::{PoolResult, ReplyBuilder, settle};
 use super::request_error::RequestError;
-use super::session::{Answer, LONGEST_DATA};
+use super::session::{LONGEST_DATA, RequestResult};
 use super::temporary::close;
 use super::transfer_log::TransferLog;
 
@@ -33,33 +33,33 @@ const STATUS: usize = 32;
 
 /// The open files and directories of a client, and the work on them that is not finished.
 pub(super) struct OpenFiles {
-    handles: Handles,
+    handles: HandleTable,
     /// Mappings of files whose contents are sent directly from the page cache.
     windows: MappedWindows,
     /// Pool for requests that block on the disk, if other work can go on meanwhile.
     pool: Option<BlockingPool>,
     /// Bytes of the current WRITE that have already gone to its file.
-    placed: PlacedBytes,
+    placed: DirectWriteProgress,
     /// True if the client has disconnected, so that no further answers are sent.
     is_left: bool,
 }
 
 impl OpenFiles {
-    pub(super) fn new(handles: Allowance) -> Self {
+    pub(super) fn new(handles: OpenFileLimit) -> Self {
         Self {
-            handles: Handles::new(handles),
+            handles: HandleTable::new(handles),
             windows: MappedWindows::default(),
             pool: None,
-            placed: PlacedBytes::default(),
+            placed: DirectWriteProgress::default(),
             is_left: false,
         }
     }
 
-    pub(super) fn handles(&self) -> &Handles {
+    pub(super) fn handles(&self) -> &HandleTable {
         &self.handles
     }
 
-    pub(super) fn handles_mut(&mut self) -> &mut Handles {
+    pub(super) fn handles_mut(&mut self) -> &mut HandleTable {
         &mut self.handles
     }
 
@@ -142,8 +142,8 @@ impl OpenFiles {
         tree: &mut ClientTree<'_>,
         path: &[u8],
         (flags, attrs): (OpenFlags, &Attrs),
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let mut how = open_flags(flags);
         if !tree.owns_name(path)? {
             // An existing file belongs to somebody else, so only creation is allowed.
@@ -178,8 +178,8 @@ impl OpenFiles {
         &mut self,
         growing: &Arc<GrowingFile>,
         path: &[u8],
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let room = self.handles.room()?;
         let directory = File::from(growing.directory()?);
         let open = OpenFile::growing(directory, path, Arc::clone(growing));
@@ -196,8 +196,8 @@ impl OpenFiles {
         handle: &[u8],
         (offset, len): (u64, usize),
         log: &mut TransferLog,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let mut block = reply.block(len);
         let range = (offset, len as u64);
         match (growing.now(range), &mut self.pool) {
@@ -207,7 +207,7 @@ impl OpenFiles {
                 let ticket =
                     pool.begin_waiting(move || match growing.wait(range, &|| !until.is_over()) {
                         Ok(file) => read_aside(&file, handle, (offset, len), block),
-                        Err(e) => Outcome::Read(handle, block, Err(e)),
+                        Err(e) => BlockingOutcome::Read(handle, block, Err(e)),
                     });
                 reply.awaits(ticket, len);
                 Ok(())
@@ -232,7 +232,7 @@ impl OpenFiles {
     }
 
     /// Carries out CLOSE.
-    pub(super) fn close(&mut self, handle: &[u8], log: &mut TransferLog) -> Answer {
+    pub(super) fn close(&mut self, handle: &[u8], log: &mut TransferLog) -> RequestResult {
         let Some(open) = self.handles.remove(handle)? else {
             return Ok(());
         };
@@ -254,8 +254,8 @@ impl OpenFiles {
         handle: &[u8],
         (offset, len): (u64, u32),
         log: &mut TransferLog,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let len = len.min(LONGEST_DATA) as usize;
         if let Some(growing) = self.handles.open(handle)?.as_growing() {
             let growing = Arc::clone(growing);
@@ -284,20 +284,20 @@ impl OpenFiles {
         let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
         let found = match &mut self.pool {
             Some(pool) => pool.try_read(file, &mut slices, offset)?,
-            None => ReadAttempt::Here(read_at(file, &mut slices, offset)?),
+            None => ReadAttempt::Done(read_at(file, &mut slices, offset)?),
         };
         drop(slices);
         match (found, &mut self.pool) {
-            (ReadAttempt::Here(read), _) => {
+            (ReadAttempt::Done(read), _) => {
                 reply.long_data(block, all(read)?);
                 self.count_sent(handle, read, log);
             }
-            (ReadAttempt::Elsewhere, Some(pool)) => {
+            (ReadAttempt::WouldBlock, Some(pool)) => {
                 let (file, handle) = (Arc::clone(file), handle.to_vec());
                 let ticket = pool.begin(move || read_aside(&file, handle, (offset, len), block));
                 reply.awaits(ticket, len);
             }
-            (ReadAttempt::Elsewhere, None) => {}
+            (ReadAttempt::WouldBlock, None) => {}
         }
         Ok(())
     }
@@ -338,7 +338,7 @@ impl OpenFiles {
         offset: u64,
         data: impl IntoIterator<Item = &'d [u8]>,
         log: &mut TransferLog,
-    ) -> Answer {
+    ) -> RequestResult {
         let placed = std::mem::take(&mut self.placed);
         let open = self.handles.open_file_mut(handle)?;
         let placed = placed.finish()?;
@@ -392,13 +392,13 @@ impl OpenFiles {
     }
 
     /// Makes a file durable on the blocking pool, so that other requests can go on.
-    pub(super) fn fsync(&mut self, handle: &[u8], reply: &mut Reply<'_>) -> Answer {
+    pub(super) fn fsync(&mut self, handle: &[u8], reply: &mut ReplyBuilder<'_>) -> RequestResult {
         let file = Arc::clone(self.handles.file(handle)?);
         let Some(pool) = &mut self.pool else {
             return Ok(fs::fsync(&*file)?);
         };
         let handle = handle.to_vec();
-        let ticket = pool.begin(move || Outcome::Synced(handle, fs::fsync(&*file)));
+        let ticket = pool.begin(move || BlockingOutcome::Synced(handle, fs::fsync(&*file)));
         reply.awaits(ticket, STATUS);
         Ok(())
     }
@@ -412,11 +412,11 @@ impl OpenFiles {
         len: u64,
         (to_handle, to_offset): (&[u8], u64),
         between: impl Fn(),
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let (from, to) = (self.handles.file(from)?, self.handles.file(to_handle)?);
-        let from = FilePlace::new(Arc::clone(from), from_offset);
-        let to = FilePlace::new(Arc::clone(to), to_offset);
+        let from = FilePosition::new(Arc::clone(from), from_offset);
+        let to = FilePosition::new(Arc::clone(to), to_offset);
         check_copy(&from, len, &to)?;
         let until = self
             .pool
@@ -427,7 +427,7 @@ impl OpenFiles {
             Some(pool) if pool.is_told() && is_long(len) => {
                 let handle = to_handle.to_vec();
                 let ticket = pool.begin_long(move || {
-                    Outcome::Copied(handle, copy(&from, len, &to, &|| !until.is_over()))
+                    BlockingOutcome::Copied(handle, copy(&from, len, &to, &|| !until.is_over()))
                 });
                 reply.awaits(ticket, STATUS);
                 Ok(())
@@ -444,7 +444,7 @@ impl OpenFiles {
 
     /// Deadline of requests in the pool.
     #[cfg(test)]
-    pub(super) fn deadline(&self) -> Option<super::blocking_pool::Until> {
+    pub(super) fn deadline(&self) -> Option<super::blocking_pool::LongRequestDeadline> {
         self.pool.as_ref().map(BlockingPool::until)
     }
 }
@@ -453,12 +453,12 @@ fn read_aside(
     file: &File,
     handle: Vec<u8>,
     (offset, len): (u64, usize),
-    mut block: Block,
-) -> Outcome {
+    mut block: PayloadBlock,
+) -> BlockingOutcome {
     block.clear();
     let slices = block.grow(len).into_iter();
     let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
     let read = read_at(file, &mut slices, offset);
     drop(slices);
-    Outcome::Read(handle, block, read)
+    BlockingOutcome::Read(handle, block, read)
 }

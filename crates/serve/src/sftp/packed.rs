@@ -2,17 +2,17 @@
 //! put-file-zstd@longhaul and get-file-zstd@longhaul.
 
 use sftp::packed::{BlockCompressor, BlockDecompressor, LONGEST_UNPACKED};
-use wire::Rest;
+use wire::RemainingBytes;
 
 use super::open_files::OpenFiles;
-use super::reply::Reply;
+use super::reply::ReplyBuilder;
 use super::request_error::{Exhausted, Invalid, RequestError};
-use super::session::{Answer, LONGEST_DATA};
+use super::session::{LONGEST_DATA, RequestResult};
 use super::transfer_log::TransferLog;
 
 /// Compressor, decompressor and buffers of one client, created at first use.
 #[derive(Debug, Default)]
-pub(super) struct Compression {
+pub(super) struct SessionCompression {
     packer: Option<BlockCompressor>,
     unpacker: Option<BlockDecompressor>,
     unpacked: Vec<u8>,
@@ -27,14 +27,14 @@ fn is_hole(bytes: &[u8]) -> bool {
     bytes.len() >= LEAST_HOLE && bytes.iter().all(|byte| *byte == 0)
 }
 
-impl Compression {
+impl SessionCompression {
     /// Decompresses a block of `len` bytes and calls `use_it` with the result.
     pub(super) fn with_unpacked(
         &mut self,
         data: &[u8],
         len: u32,
-        use_it: impl FnOnce(&[u8]) -> Answer,
-    ) -> Answer {
+        use_it: impl FnOnce(&[u8]) -> RequestResult,
+    ) -> RequestResult {
         if len > LONGEST_UNPACKED {
             return Err(Invalid::UnpackedLength.into());
         }
@@ -85,11 +85,11 @@ pub(super) enum ReadData<'a> {
 /// Carries out write-zstd@longhaul.
 pub(super) fn write_zstd(
     files: &mut OpenFiles,
-    zstd: &mut Compression,
+    zstd: &mut SessionCompression,
     (handle, offset): (&[u8], u64),
     (data, len): (&[u8], u32),
     log: &mut TransferLog,
-) -> Answer {
+) -> RequestResult {
     // Report an unusable handle before decompressing.
     files.handles().file(handle)?;
     zstd.with_unpacked(data, len, |bytes| {
@@ -110,12 +110,12 @@ pub(super) fn write_zstd(
 /// Answers read-zstd@longhaul.
 pub(super) fn read_zstd(
     files: &mut OpenFiles,
-    zstd: &mut Compression,
+    zstd: &mut SessionCompression,
     handle: &[u8],
     (offset, len): (u64, u32),
     log: &mut TransferLog,
-    reply: &mut Reply<'_>,
-) -> Answer {
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     let file = files.handles().open_file(handle)?;
     let len = len.min(LONGEST_DATA).min(LONGEST_UNPACKED) as usize;
     let mut read = 0;
@@ -128,7 +128,7 @@ pub(super) fn read_zstd(
     })?;
     files.count_sent(handle, read, log);
     match data {
-        ReadData::Packed(len, packed) => reply.extended(&(len, Rest(packed))),
+        ReadData::Packed(len, packed) => reply.extended(&(len, RemainingBytes(packed))),
         ReadData::Plain(raw) => reply.data(|out| {
             out.extend_from_slice(raw);
             Ok::<_, RequestError>(())

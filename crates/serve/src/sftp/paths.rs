@@ -7,9 +7,9 @@ use sftp::{Attrs, Statvfs, Told};
 
 use super::accounts;
 use super::client_tree::ClientTree;
-use super::reply::Reply;
+use super::reply::ReplyBuilder;
 use super::request_error::{RequestError, Unsuitable};
-use super::session::Answer;
+use super::session::RequestResult;
 use super::set::set_found;
 use crate::beneath::PathRoot;
 use crate::held_roots::ClientPaths;
@@ -19,8 +19,8 @@ pub(super) fn stat(
     tree: &ClientTree<'_>,
     (path, follow): (&[u8], bool),
     told: Told,
-    reply: &mut Reply<'_>,
-) -> Answer {
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     let found = tree.paths().find(path, follow)?;
     let stat = fs::fstat(&found)?;
     // A drop box reveals directories and the client's own files.
@@ -32,13 +32,18 @@ pub(super) fn stat(
 }
 
 /// Answers FSTAT with the attributes of an open file.
-pub(super) fn fstat(of: impl AsFd, told: Told, reply: &mut Reply<'_>) -> Answer {
+pub(super) fn fstat(of: impl AsFd, told: Told, reply: &mut ReplyBuilder<'_>) -> RequestResult {
     reply.attributes(&fs::fstat(of)?, told);
     Ok(())
 }
 
 /// SETSTAT, and lsetstat@openssh.com without `follow`.
-pub(super) fn set(tree: &ClientTree<'_>, path: &[u8], follow: bool, attrs: &Attrs) -> Answer {
+pub(super) fn set(
+    tree: &ClientTree<'_>,
+    path: &[u8],
+    follow: bool,
+    attrs: &Attrs,
+) -> RequestResult {
     let found = tree.paths().find(path, follow)?;
     let stat = fs::fstat(&found)?;
     if tree.is_drop_box() && is_so_already(&stat, attrs) {
@@ -49,7 +54,7 @@ pub(super) fn set(tree: &ClientTree<'_>, path: &[u8], follow: bool, attrs: &Attr
     Ok(set_found(&found, attrs)?)
 }
 
-pub(super) fn mkdir(tree: &mut ClientTree<'_>, path: &[u8], attrs: &Attrs) -> Answer {
+pub(super) fn mkdir(tree: &mut ClientTree<'_>, path: &[u8], attrs: &Attrs) -> RequestResult {
     let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o777) & 0o7777);
     tree.paths()
         .at(path, |dir, name| fs::mkdirat(dir, name, mode))?;
@@ -66,11 +71,11 @@ pub(super) fn mkdir(tree: &mut ClientTree<'_>, path: &[u8], attrs: &Attrs) -> An
 }
 
 /// SYMLINK: creates `path`, whose target is `says`.
-pub(super) fn symlink(paths: &ClientPaths<'_>, says: &[u8], path: &[u8]) -> Answer {
+pub(super) fn symlink(paths: &ClientPaths<'_>, says: &[u8], path: &[u8]) -> RequestResult {
     Ok(paths.at(path, |dir, name| fs::symlinkat(says, dir, name))?)
 }
 
-pub(super) fn hardlink(paths: &ClientPaths<'_>, from: &[u8], to: &[u8]) -> Answer {
+pub(super) fn hardlink(paths: &ClientPaths<'_>, from: &[u8], to: &[u8]) -> RequestResult {
     Ok(paths.at(from, |from_dir, from_name| {
         paths.at(to, |to_dir, to_name| {
             fs::linkat(from_dir, from_name, to_dir, to_name, AtFlags::empty())
@@ -78,25 +83,41 @@ pub(super) fn hardlink(paths: &ClientPaths<'_>, from: &[u8], to: &[u8]) -> Answe
     })?)
 }
 
-pub(super) fn readlink(paths: &ClientPaths<'_>, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+pub(super) fn readlink(
+    paths: &ClientPaths<'_>,
+    path: &[u8],
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     let says = paths.at(path, |dir, name| fs::readlinkat(dir, name, Vec::new()))?;
     reply.path(says.to_bytes());
     Ok(())
 }
 
-pub(super) fn realpath(paths: &ClientPaths<'_>, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+pub(super) fn realpath(
+    paths: &ClientPaths<'_>,
+    path: &[u8],
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     reply.path(&paths.canonical(path)?);
     Ok(())
 }
 
 /// expand-path@openssh.com: REALPATH with `~` and `~user` replaced by home directories.
-pub(super) fn expand(paths: &ClientPaths<'_>, path: &[u8], reply: &mut Reply<'_>) -> Answer {
+pub(super) fn expand(
+    paths: &ClientPaths<'_>,
+    path: &[u8],
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     let path = accounts::expand(path, |user| home_of(paths.export(), user))?;
     realpath(paths, &path, reply)
 }
 
 /// home-directory: the home directory of a user in this export.
-pub(super) fn home(paths: &ClientPaths<'_>, user: &[u8], reply: &mut Reply<'_>) -> Answer {
+pub(super) fn home(
+    paths: &ClientPaths<'_>,
+    user: &[u8],
+    reply: &mut ReplyBuilder<'_>,
+) -> RequestResult {
     reply.path(&home_of(paths.export(), user)?);
     Ok(())
 }
@@ -110,7 +131,7 @@ fn home_of(root: &PathRoot, user: &[u8]) -> Result<Vec<u8>, RequestError> {
 }
 
 /// Answers statvfs@openssh.com and fstatvfs@openssh.com.
-pub(super) fn statvfs(of: impl AsFd, reply: &mut Reply<'_>) -> Answer {
+pub(super) fn statvfs(of: impl AsFd, reply: &mut ReplyBuilder<'_>) -> RequestResult {
     let space = fs::fstatvfs(of)?;
     reply.extended(&Statvfs {
         block: space.f_bsize,

@@ -1,22 +1,22 @@
 use rustix::fs::Stat;
 use rustix::io::Errno;
 use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText, Told};
-use wire::{Block, Field, Rest};
+use wire::{Field, PayloadBlock, RemainingBytes};
 
 use super::answers::{AnswerQueue, DATA_HEADER};
 use super::attributes::attributes;
-use super::blocking_pool::{Arrived, BlockingTicket, Outcome};
+use super::blocking_pool::{BlockingOutcome, BlockingTicket, FinishedRequest};
 use super::request_error::RequestError;
 
 /// The answer to one request. If nothing is added, it becomes a STATUS of success.
-pub(super) struct Reply<'o> {
+pub(super) struct ReplyBuilder<'o> {
     id: RequestId,
     out: &'o mut AnswerQueue,
     start: usize,
     later: bool,
 }
 
-impl<'o> Reply<'o> {
+impl<'o> ReplyBuilder<'o> {
     /// Creates the reply to request `id`, behind the answers in `out`.
     pub(super) fn new(id: RequestId, out: &'o mut AnswerQueue) -> Self {
         let start = out.len();
@@ -64,12 +64,12 @@ impl<'o> Reply<'o> {
     }
 
     /// Allocates a block for DATA of up to `len` bytes.
-    pub(super) fn block(&self, len: usize) -> Block {
+    pub(super) fn block(&self, len: usize) -> PayloadBlock {
         self.out.block(len)
     }
 
     /// Answers DATA, of which `read` bytes are in `block`.
-    pub(super) fn long_data(&mut self, mut block: Block, read: usize) {
+    pub(super) fn long_data(&mut self, mut block: PayloadBlock, read: usize) {
         head(self.id, &mut block, read);
         self.out.push(block);
     }
@@ -121,7 +121,7 @@ impl<'o> Reply<'o> {
     pub(super) fn extended<'f>(&mut self, body: &impl Field<'f>) {
         let mut bytes = Vec::new();
         body.write(&mut bytes);
-        let body = Rest(&bytes);
+        let body = RemainingBytes(&bytes);
         Response::ExtendedReply { body }.encode(self.id, self.out.bytes());
     }
 }
@@ -135,12 +135,12 @@ pub(super) enum PoolResult {
 }
 
 /// Fills in the answer of a finished pool request and returns its result.
-pub(super) fn settle(out: &mut AnswerQueue, arrived: Arrived) -> Option<PoolResult> {
+pub(super) fn settle(out: &mut AnswerQueue, arrived: FinishedRequest) -> Option<PoolResult> {
     let mut settled = None;
     let (ticket, outcome) = arrived.into_parts();
     out.settle(ticket, |id, bytes| {
         let done = match outcome {
-            Outcome::Read(handle, mut block, read) => {
+            BlockingOutcome::Read(handle, mut block, read) => {
                 settled = Some(PoolResult::Read(handle, read));
                 match read {
                     Ok(0) => Err(RequestError::EndOfFile),
@@ -151,16 +151,16 @@ pub(super) fn settle(out: &mut AnswerQueue, arrived: Arrived) -> Option<PoolResu
                     Err(e) => Err(e.into()),
                 }
             }
-            Outcome::Synced(handle, done) => {
+            BlockingOutcome::Synced(handle, done) => {
                 settled = Some(PoolResult::Synced(handle, done));
                 done.map_err(RequestError::from)
             }
-            Outcome::Copied(handle, done) => {
+            BlockingOutcome::Copied(handle, done) => {
                 let disk = done.as_ref().err().and_then(RequestError::of_disk);
                 settled = Some(PoolResult::Copied(handle, disk));
                 done
             }
-            Outcome::Lost => Err(Errno::IO.into()),
+            BlockingOutcome::Lost => Err(Errno::IO.into()),
         };
         encode_status(id, &done, bytes);
         None
@@ -169,7 +169,7 @@ pub(super) fn settle(out: &mut AnswerQueue, arrived: Arrived) -> Option<PoolResu
 }
 
 /// Puts the header of DATA before the data that were read.
-fn head(id: RequestId, block: &mut Block, read: usize) {
+fn head(id: RequestId, block: &mut PayloadBlock, read: usize) {
     block.truncate(read);
     let mut header = Vec::with_capacity(DATA_HEADER);
     Response::encode_data_header(id, read, &mut header);

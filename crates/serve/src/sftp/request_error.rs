@@ -23,7 +23,7 @@ pub(crate) enum RequestError {
     Unsuitable(Unsuitable),
     /// A system call failed, in this step of the request if it has several.
     System {
-        step: Option<FileStep>,
+        step: Option<PutFileStep>,
         errno: Errno,
     },
     /// A write or read failed without an error number.
@@ -112,7 +112,7 @@ reasons! {
 
 /// Step of a request that puts a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileStep {
+pub(crate) enum PutFileStep {
     Create,
     Write,
     SyncData,
@@ -121,7 +121,7 @@ pub(crate) enum FileStep {
     Rename,
 }
 
-impl FileStep {
+impl PutFileStep {
     /// Error of the step.
     pub(super) fn failed(self, errno: Errno) -> RequestError {
         let step = Some(self);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_disk_error_is_found_below_its_step_and_its_path() {
-        let full = FileStep::Write.failed(Errno::NOSPC);
+        let full = PutFileStep::Write.failed(Errno::NOSPC);
         assert_eq!(full.text(), "cannot write: no space left on device");
         let of_path = RequestError::OfPath(Box::new(full), "a".to_owned());
         assert_eq!(of_path.of_disk(), Some(Errno::NOSPC));

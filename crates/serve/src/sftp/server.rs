@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::io::Errno;
 use sftp::{
-    Init, MARKER_PROTOCOL, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request, SplitOutput, Splitter,
-    Version, frame,
+    Init, MARKER_PROTOCOL, MessageSplitter, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request,
+    SplitOutput, Version, frame,
 };
-use wire::{Field, Pool, Rest};
+use wire::{Field, PacketPool, RemainingBytes};
 
 use super::answers::{AnswerChunk, AnswerQueue, DATA_HEADER};
-use super::direct_write::{LargeWrites, WriteTarget};
-use super::handles::Allowance;
+use super::direct_write::{LargeWriteTracker, WriteTarget};
+use super::handles::OpenFileLimit;
 use super::incoming::IncomingStream;
-use super::session::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Session};
+use super::session::{LONGEST, LONGEST_DATA, LONGEST_WRITE, SftpSession};
 use super::transfer_log::TransferCounters;
-use crate::Export;
+use crate::ExportedTree;
 use crate::error::StreamError;
 
 /// Bytes of unsent answers, or of answers that wait for a channel's window, at which requests wait.
@@ -32,41 +32,41 @@ const KEPT: usize = 2;
 
 /// The SFTP server of one client. Answers have the order of the requests, which clients that know
 /// sftp-server rely on.
-pub struct Server<'e> {
-    session: Session<'e>,
-    splitter: Splitter,
+pub struct SftpServer<'e> {
+    session: SftpSession<'e>,
+    splitter: MessageSplitter,
     greeted: bool,
     answers: AnswerQueue,
     /// A request that waits for earlier ones, with the part of a WRITE that is not in the message.
     held: Option<(Bytes, Vec<Bytes>)>,
-    large: LargeWrites,
+    large: LargeWriteTracker,
     /// Reads the clock.
     clock: fn() -> Instant,
 }
 
-impl<'e> Server<'e> {
+impl<'e> SftpServer<'e> {
     /// Creates a server that expects INIT.
-    pub fn new(export: &'e Export) -> Self {
+    pub fn new(export: &'e ExportedTree) -> Self {
         // One packet per answer, because nobody splits them.
         let slot = LONGEST_DATA as usize + DATA_HEADER;
-        Self::answering_in(Pool::new(slot, KEPT), slot, export, usize::MAX)
+        Self::answering_in(PacketPool::new(slot, KEPT), slot, export, usize::MAX)
     }
 
     /// Creates a server that reads files into packets of `pool` with up to `slot` bytes each, and
     /// has at most `handles` files and directories open at once.
     pub fn answering_in(
-        pool: Pool,
+        pool: PacketPool,
         slot: usize,
-        export: &'e Export,
-        handles: impl Into<Allowance>,
+        export: &'e ExportedTree,
+        handles: impl Into<OpenFileLimit>,
     ) -> Self {
         Self {
-            session: Session::new(export, handles.into()),
-            splitter: Splitter::streaming_writes(LONGEST, LONGEST_WRITE),
+            session: SftpSession::new(export, handles.into()),
+            splitter: MessageSplitter::streaming_writes(LONGEST, LONGEST_WRITE),
             greeted: false,
             answers: AnswerQueue::new(pool, slot),
             held: None,
-            large: LargeWrites::default(),
+            large: LargeWriteTracker::default(),
             clock: Instant::now,
         }
     }
@@ -82,9 +82,9 @@ impl<'e> Server<'e> {
         (self.clock)()
     }
 
-    /// Enables the blocking pool for requests that wait for a disk. With `told`, [`Server::waker`]
-    /// signals their completion, and [`Server::handle`] must be called then; otherwise it waits for
-    /// them.
+    /// Enables the blocking pool for requests that wait for a disk. With `told`,
+    /// [`SftpServer::waker`] signals their completion, and [`SftpServer::handle`] must be called
+    /// then; otherwise it waits for them.
     pub fn several_at_once(&mut self, told: bool) {
         self.session.use_pool(told);
     }
@@ -99,7 +99,7 @@ impl<'e> Server<'e> {
         self.session.files().awaits() || self.held.is_some()
     }
 
-    /// True if [`Server::handle`] has work that needs no new input.
+    /// True if [`SftpServer::handle`] has work that needs no new input.
     pub fn goes_on(&self) -> bool {
         let news = self.session.files().has_news();
         news || self.splitter.is_at_end() || (self.held.is_some() && !self.waits())
@@ -119,7 +119,7 @@ impl<'e> Server<'e> {
 
     /// Carries out the requests in `received` until 384 KiB of answers wait, or any answer after 5
     /// ms; the rest stays in `received` for the next call. The last small files that are to be
-    /// durable may be held ([`Server::holds`]).
+    /// durable may be held ([`SftpServer::holds`]).
     ///
     /// # Errors
     /// The client does not speak SFTP. Answers to earlier requests are still valid.
@@ -238,7 +238,7 @@ impl<'e> Server<'e> {
 
     /// Deadline of requests in the blocking pool.
     #[cfg(test)]
-    pub(super) fn deadline(&self) -> Option<super::blocking_pool::Until> {
+    pub(super) fn deadline(&self) -> Option<super::blocking_pool::LongRequestDeadline> {
         self.session.files().deadline()
     }
 
@@ -252,7 +252,7 @@ impl<'e> Server<'e> {
         }
         let version = Version {
             version: 3,
-            extensions: Rest(&pairs),
+            extensions: RemainingBytes(&pairs),
         };
         frame(self.answers.bytes(), |out| version.encode(out));
         Ok(())

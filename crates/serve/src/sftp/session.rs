@@ -7,28 +7,28 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
-use sftp::{HOLE, Limits, Request, RequestId, Told};
+use sftp::{HOLE, Request, RequestId, ServerLimits, Told};
 
 use super::accounts::ids_by_name;
 use super::answers::AnswerQueue;
 use super::client_tree::ClientTree;
 use super::direct_write::WriteTarget;
 use super::group_sync::may_be_held;
-use super::handles::Allowance;
+use super::handles::OpenFileLimit;
 use super::hashes::{HashRequest, hash};
 use super::incoming::IncomingStream;
-use super::listings::{Listings, opendir};
+use super::listings::{ListingFormatter, opendir};
 use super::metadata::{get_xattrs, hole_at, known_fields, set_metadata};
 use super::open_files::OpenFiles;
-use super::packed::{Compression, read_zstd, write_zstd};
-use super::reply::Reply;
+use super::packed::{SessionCompression, read_zstd, write_zstd};
+use super::reply::ReplyBuilder;
 use super::request_error::{RequestError, Unsupported};
 use super::set::set_open;
 use super::transfer_log::{TransferCounters, TransferLog};
 use super::tree::TreeWalks;
 use super::whole_file::{WholeFileContext, WholeFiles};
 use super::{durable, paths};
-use crate::Export;
+use crate::ExportedTree;
 use crate::growing::GrowingFile;
 
 /// Longest message that is accepted in bytes (SFTP_MAX_MSG_LENGTH of sftp-common.h), except for
@@ -43,17 +43,17 @@ const LONGEST_WRITTEN: u32 = 1 << 20;
 /// Longest message that carries a WRITE.
 pub(super) const LONGEST_WRITE: u32 = LONGEST_WRITTEN + 1024;
 
-/// Result of a request; a successful request has put its answer into its [`Reply`].
-pub(super) type Answer = Result<(), RequestError>;
+/// Result of a request; a successful request has put its answer into its [`ReplyBuilder`].
+pub(super) type RequestResult = Result<(), RequestError>;
 
 /// State of one client, from INIT on. Each part owns what it needs for its requests.
-pub(crate) struct Session<'e> {
+pub(crate) struct SftpSession<'e> {
     tree: ClientTree<'e>,
     files: OpenFiles,
     whole_files: WholeFiles,
-    listings: Listings,
+    listings: ListingFormatter,
     walks: TreeWalks,
-    zstd: Compression,
+    zstd: SessionCompression,
     log: TransferLog,
     /// Fields of ATTRS beyond those of the draft.
     told: Told,
@@ -61,15 +61,15 @@ pub(crate) struct Session<'e> {
     incoming: Option<&'e IncomingStream<'e>>,
 }
 
-impl<'e> Session<'e> {
-    pub(crate) fn new(export: &'e Export, handles: Allowance) -> Self {
+impl<'e> SftpSession<'e> {
+    pub(crate) fn new(export: &'e ExportedTree, handles: OpenFileLimit) -> Self {
         Self {
             tree: ClientTree::new(export),
             files: OpenFiles::new(handles),
             whole_files: WholeFiles::default(),
-            listings: Listings::new(),
+            listings: ListingFormatter::new(),
             walks: TreeWalks::default(),
-            zstd: Compression::default(),
+            zstd: SessionCompression::default(),
             log: TransferLog::new(export.least_logged()),
             told: Told::default(),
             incoming: None,
@@ -183,13 +183,13 @@ impl<'e> Session<'e> {
         if !may_be_held(&request) {
             self.end_set(out);
         }
-        let mut reply = Reply::new(id, out);
+        let mut reply = ReplyBuilder::new(id, out);
         let mut done = self.allowed(request, data, &mut reply);
         if done.is_err() && self.holds() {
             // Retry after ending the group: held files may occupy the name, descriptors or disk
             // space that this request needs.
             self.end_set(out);
-            reply = Reply::new(id, out);
+            reply = ReplyBuilder::new(id, out);
             done = self.allowed(request, data, &mut reply);
         }
         if let Err(refused) = &done {
@@ -202,7 +202,12 @@ impl<'e> Session<'e> {
         }
     }
 
-    fn allowed(&mut self, request: Request<'_>, data: &[Bytes], reply: &mut Reply<'_>) -> Answer {
+    fn allowed(
+        &mut self,
+        request: Request<'_>,
+        data: &[Bytes],
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         if !self.tree.allows(&request) {
             return Err(self.tree.forbidden());
         }
@@ -221,7 +226,7 @@ impl<'e> Session<'e> {
 
     /// Routes a request to the part that carries it out. Every request is listed, so that a new one
     /// is not forgotten.
-    fn carry_out(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
+    fn carry_out(&mut self, request: Request<'_>, reply: &mut ReplyBuilder<'_>) -> RequestResult {
         use Request as R;
         if !is_whole_file(&request) {
             // The request may move or remove the directory of the last whole file.
@@ -282,13 +287,17 @@ impl<'e> Session<'e> {
         }
     }
 
-    fn on_whole_file(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
+    fn on_whole_file(
+        &mut self,
+        request: Request<'_>,
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let (tree, zstd, log) = (&mut self.tree, &mut self.zstd, &mut self.log);
         let context = WholeFileContext::new(tree, zstd, log, self.told);
         self.whole_files.answer(request, context, reply)
     }
 
-    fn on_open(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
+    fn on_open(&mut self, request: Request<'_>, reply: &mut ReplyBuilder<'_>) -> RequestResult {
         use Request as R;
         let incoming = self.incoming;
         let between = || incoming.into_iter().for_each(IncomingStream::keep);
@@ -348,7 +357,7 @@ impl<'e> Session<'e> {
         }
     }
 
-    fn on_data(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
+    fn on_data(&mut self, request: Request<'_>, reply: &mut ReplyBuilder<'_>) -> RequestResult {
         use Request as R;
         if let R::ReadZstd {
             handle,
@@ -414,14 +423,14 @@ impl<'e> Session<'e> {
             .cloned()
     }
 
-    fn stat_growing(&self, growing: &GrowingFile, reply: &mut Reply<'_>) -> Answer {
+    fn stat_growing(&self, growing: &GrowingFile, reply: &mut ReplyBuilder<'_>) -> RequestResult {
         reply.attributes(&growing.stat()?, self.told);
         Ok(())
     }
 
     /// Waits until a range of a file is there, if the file is still being written. READ does so on
     /// the blocking pool.
-    fn wait_for_growing(&mut self, handle: &[u8], range: (u64, u64)) -> Answer {
+    fn wait_for_growing(&mut self, handle: &[u8], range: (u64, u64)) -> RequestResult {
         let Some(growing) = self.growing_of(handle) else {
             return Ok(());
         };
@@ -438,7 +447,7 @@ impl<'e> Session<'e> {
         Ok(())
     }
 
-    fn on_listing(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
+    fn on_listing(&mut self, request: Request<'_>, reply: &mut ReplyBuilder<'_>) -> RequestResult {
         use Request as R;
         let (handles, told) = (self.files.handles_mut(), self.told);
         match request {
@@ -462,7 +471,7 @@ impl<'e> Session<'e> {
         }
     }
 
-    fn on_path(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
+    fn on_path(&mut self, request: Request<'_>, reply: &mut ReplyBuilder<'_>) -> RequestResult {
         use Request as R;
         if let R::Stat { path } | R::Lstat { path } = request
             && let Some(growing) = self.tree.growing_at(path)
@@ -508,8 +517,8 @@ impl<'e> Session<'e> {
         }
     }
 
-    fn limits(&self, reply: &mut Reply<'_>) {
-        reply.extended(&Limits {
+    fn limits(&self, reply: &mut ReplyBuilder<'_>) {
+        reply.extended(&ServerLimits {
             packet: LONGEST_WRITE.into(),
             read: LONGEST_DATA.into(),
             write: LONGEST_WRITTEN.into(),
@@ -528,7 +537,7 @@ fn is_whole_file(request: &Request<'_>) -> bool {
 }
 
 /// Logs files that were not closed.
-impl Drop for Session<'_> {
+impl Drop for SftpSession<'_> {
     fn drop(&mut self) {
         self.log.left_open(self.files.handles());
     }

@@ -1,8 +1,8 @@
 use sftp::{Attrs, MetadataFlags, OpenFlags, PutFlags, Request as R, StatusCode, Told, TreeFlags};
-use wire::Rest;
+use wire::RemainingBytes;
 
 use crate::testing::answers;
-use crate::{Access, Export};
+use crate::{Access, ExportedTree};
 
 /// Every request in the tables of the protocol, with arguments that mean nothing.
 fn every() -> Vec<R<'static>> {
@@ -121,7 +121,9 @@ fn every() -> Vec<R<'static>> {
             len,
             pack: false,
         },
-        R::FsyncSet { paths: Rest(b"") },
+        R::FsyncSet {
+            paths: RemainingBytes(b""),
+        },
         R::HoldRoot { path },
     ]
 }
@@ -130,7 +132,7 @@ fn every() -> Vec<R<'static>> {
 #[test]
 fn every_request_reaches_the_part_that_carries_it_out() {
     let folder = tempfile::tempdir().expect("a folder");
-    let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("Linux 5.6");
     let every = every();
     let unknown = b"unsupported request";
     let is_unknown = |answer: &bytes::Bytes| answer.windows(unknown.len()).any(|w| w == unknown);
@@ -139,7 +141,7 @@ fn every_request_reaches_the_part_that_carries_it_out() {
     }
     let other = R::OtherExtension {
         name: b"none",
-        body: Rest(b""),
+        body: RemainingBytes(b""),
     };
     assert!(is_unknown(&answers(&export, &[other])[0]));
     assert_eq!(

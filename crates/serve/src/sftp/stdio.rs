@@ -8,8 +8,8 @@ use rustix::event::Timespec;
 
 use super::answers::AnswerChunk;
 use super::incoming::IncomingStream;
-use super::server::Server;
-use crate::Export;
+use super::server::SftpServer;
+use crate::ExportedTree;
 use crate::error::StreamError;
 
 /// Bytes of answers below which they wait for further ones.
@@ -23,13 +23,17 @@ const WAITS: Duration = Duration::from_millis(2);
 /// # Errors
 /// The client does not speak SFTP, or one of the streams failed. Answers to earlier requests were
 /// sent if possible.
-pub fn stdio(input: impl AsFd, output: impl Write, export: &Export) -> Result<(), StreamError> {
+pub fn stdio(
+    input: impl AsFd,
+    output: impl Write,
+    export: &ExportedTree,
+) -> Result<(), StreamError> {
     let incoming = IncomingStream::new(input.as_fd());
-    run(Server::new(export), &incoming, output)
+    run(SftpServer::new(export), &incoming, output)
 }
 
 fn run<'e>(
-    mut server: Server<'e>,
+    mut server: SftpServer<'e>,
     incoming: &'e IncomingStream<'e>,
     mut output: impl Write,
 ) -> Result<(), StreamError> {
@@ -73,7 +77,7 @@ fn run<'e>(
 }
 
 /// True if more requests arrive before answers that wait since `since` have waited for [`WAITS`].
-fn comes_soon(server: &Server<'_>, incoming: &IncomingStream<'_>, since: Instant) -> bool {
+fn comes_soon(server: &SftpServer<'_>, incoming: &IncomingStream<'_>, since: Instant) -> bool {
     if server.waiting() == 0 {
         return false;
     }
@@ -85,7 +89,7 @@ fn comes_soon(server: &Server<'_>, incoming: &IncomingStream<'_>, since: Instant
 
 /// True if more requests are available; waits up to `patience` for the rest of one that has begun
 /// to arrive.
-fn comes(server: &Server<'_>, incoming: &IncomingStream<'_>, patience: Duration) -> bool {
+fn comes(server: &SftpServer<'_>, incoming: &IncomingStream<'_>, patience: Duration) -> bool {
     let left = match server.expects_more() {
         true => patience,
         false => Duration::ZERO,
@@ -95,7 +99,7 @@ fn comes(server: &Server<'_>, incoming: &IncomingStream<'_>, patience: Duration)
 }
 
 /// Sends the available answers; false if there are none.
-fn send(server: &mut Server<'_>, output: &mut impl Write) -> Result<bool, StreamError> {
+fn send(server: &mut SftpServer<'_>, output: &mut impl Write) -> Result<bool, StreamError> {
     server.hear();
     let mut any = false;
     let written = server.take_answers(|answer| {

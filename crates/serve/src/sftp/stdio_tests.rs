@@ -6,15 +6,15 @@ use std::path::Path;
 
 use bytes::Bytes;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
-use sftp::blocks::SumKind;
+use sftp::blocks::BlockSumKind;
 use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
-use wire::{Block, BorrowPolicy, Pool, Rest};
+use wire::{BorrowPolicy, PacketPool, PayloadBlock, RemainingBytes};
 
-use super::{Server, run, stdio};
+use super::{SftpServer, run, stdio};
 use crate::sftp::answers::{AnswerChunk, DATA_HEADER};
 use crate::sftp::incoming::IncomingStream;
 use crate::testing::{counting_clock, still_clock};
-use crate::{Access, Export};
+use crate::{Access, ExportedTree};
 
 /// Counts written bytes and flushes.
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Write for Counted {
 fn requests(requests: &[Request<'_>]) -> Vec<u8> {
     let init = Init {
         version: 3,
-        extensions: Rest(&[]),
+        extensions: RemainingBytes(&[]),
     };
     let mut input = Vec::new();
     frame(&mut input, |out| init.encode(out));
@@ -50,9 +50,9 @@ fn requests(requests: &[Request<'_>]) -> Vec<u8> {
     input
 }
 
-fn export() -> (tempfile::TempDir, Export) {
+fn export() -> (tempfile::TempDir, ExportedTree) {
     let folder = tempfile::tempdir().expect("a folder");
-    let export = Export::beneath(folder.path(), Access::Full).expect("Linux 5.6");
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("Linux 5.6");
     (folder, export)
 }
 
@@ -76,7 +76,7 @@ fn served(input: &[u8], cuts: &[usize]) -> Counted {
     drop(ours);
     let mut output = Counted::default();
     let incoming = IncomingStream::new(theirs.as_fd());
-    let server = Server::new(&export).with_clock(still_clock);
+    let server = SftpServer::new(&export).with_clock(still_clock);
     run(server, &incoming, &mut output).expect("sound requests");
     output
 }
@@ -130,14 +130,14 @@ fn what_is_answered_leaves_before_what_takes_long_is_over() {
         offset: 0,
         len: 1 << 20,
         block: 1 << 20,
-        kind: SumKind::Rolling.name().as_bytes(),
+        kind: BlockSumKind::Rolling.name().as_bytes(),
         key: &[7; 32],
     };
     let mut all = vec![open];
     all.extend([hash; 8]);
     let mut input = Bytes::from(requests(&all));
     let mut calls = 0;
-    let mut server = Server::new(&export).with_clock(counting_clock);
+    let mut server = SftpServer::new(&export).with_clock(counting_clock);
     while !input.is_empty() {
         let before = input.len();
         server.handle(&mut input).expect("sound requests");
@@ -174,7 +174,7 @@ fn what_comes_meanwhile_is_read_while_a_request_takes_long() {
         offset: 0,
         len: 8 << 20,
         block: 1 << 20,
-        kind: SumKind::Strong.name().as_bytes(),
+        kind: BlockSumKind::Strong.name().as_bytes(),
         key: &[7; 32],
     };
     let copy = Request::CopyData {
@@ -187,7 +187,7 @@ fn what_comes_meanwhile_is_read_while_a_request_takes_long() {
     for long in [hash, copy] {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let incoming = IncomingStream::new(ours.as_fd());
-        let mut server = Server::new(&export);
+        let mut server = SftpServer::new(&export);
         server.read_ahead(&incoming);
         let mut input = Bytes::from(requests(&[open(b"from"), open(b"to")]));
         while !input.is_empty() {
@@ -245,10 +245,10 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
         BorrowPolicy::UntilSealed,
         BorrowPolicy::Never,
     ] {
-        let pool = Pool::new(256 << 10, 4);
+        let pool = PacketPool::new(256 << 10, 4);
         pool.set_borrow_policy(borrow_policy);
         let lies = borrow_policy != BorrowPolicy::Never;
-        let server = Server::answering_in(pool, 256 << 10, &export, 10);
+        let server = SftpServer::answering_in(pool, 256 << 10, &export, 10);
         let mut server = server.with_clock(still_clock);
         server.several_at_once(true);
         let all = [
@@ -317,9 +317,9 @@ fn a_read_tells_what_was_there_when_it_was_asked() {
     for changes in [&[write, close][..], &[cut, close]] {
         write_synced(&path, &[1; 300_000]);
         let before = fs::read(&path).expect("ours");
-        let pool = Pool::new(256 << 10, 4);
+        let pool = PacketPool::new(256 << 10, 4);
         pool.set_borrow_policy(BorrowPolicy::UntilSealed);
-        let server = Server::answering_in(pool, 256 << 10, &export, 10);
+        let server = SftpServer::answering_in(pool, 256 << 10, &export, 10);
         let mut server = server.with_clock(still_clock);
         server.several_at_once(true);
         let mut received: Bytes = requests(&[&[open, read], changes].concat()).into();
@@ -367,9 +367,9 @@ fn what_waits_behind_another_answer_is_read_when_it_was_asked() {
         offset: 0,
         len: 100_000,
     };
-    let pool = Pool::new(256 << 10, 4);
+    let pool = PacketPool::new(256 << 10, 4);
     pool.set_borrow_policy(BorrowPolicy::UntilSealed);
-    let server = Server::answering_in(pool, 256 << 10, &export, 10);
+    let server = SftpServer::answering_in(pool, 256 << 10, &export, 10);
     let mut server = server.with_clock(still_clock);
     server.several_at_once(true);
     let sync = Request::Fsync { handle };
@@ -378,7 +378,7 @@ fn what_waits_behind_another_answer_is_read_when_it_was_asked() {
     testkit::wait::up_to(std::time::Duration::from_secs(30), || {
         server.handle(&mut received).expect("sound");
         let blocks = blocks_of(&mut server);
-        lying.extend(blocks.iter().map(Block::lies_outside));
+        lying.extend(blocks.iter().map(PayloadBlock::lies_outside));
         lying.len() >= 2
     });
     assert_eq!(lying, [true, false]);
@@ -393,7 +393,7 @@ fn write_synced(path: &Path, content: &[u8]) {
 }
 
 /// Blocks of the available answers.
-fn blocks_of(server: &mut Server<'_>) -> Vec<Block> {
+fn blocks_of(server: &mut SftpServer<'_>) -> Vec<PayloadBlock> {
     let mut blocks = Vec::new();
     let taken = server.take_answers(|answer| {
         if let AnswerChunk::Block(block) = answer {

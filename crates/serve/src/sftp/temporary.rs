@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use sftp::tagged_name;
 
 use super::client_tree::ClientTree;
-use super::request_error::{FileStep, RequestError};
-use super::session::Answer;
+use super::request_error::{PutFileStep, RequestError};
+use super::session::RequestResult;
 use crate::beneath::split;
 
 /// Mode bits that stay when a file is replaced.
@@ -20,14 +20,14 @@ pub(super) const PERMISSIONS: u32 = 0o777;
 /// dropped before the next input is handled, so that a client which has waited for an answer finds
 /// the directory as it is then.
 #[derive(Debug)]
-pub(super) struct Parent {
+pub(super) struct CachedParentDir {
     path: Vec<u8>,
     fd: OwnedFd,
     /// Device and inode, because several paths may lead to the directory.
     identity: (u64, u64),
 }
 
-impl Parent {
+impl CachedParentDir {
     pub(super) fn open(tree: &ClientTree<'_>, path: &[u8]) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let fd = tree.open(path, flags, Mode::empty())?;
@@ -66,10 +66,10 @@ const NAMES: u64 = 3;
 
 /// A file that is complete except for its final name.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct CompleteFile {
     /// The open file; `None` once it is closed.
     file: Option<File>,
-    temporary: Temporary,
+    temporary: TemporaryFile,
     /// The rename replaces a regular file.
     replaces: bool,
     /// A problem that did not make the request fail.
@@ -77,10 +77,10 @@ pub(super) struct Written {
     len: u64,
 }
 
-impl Written {
+impl CompleteFile {
     /// Creates the record of a `file` of `len` bytes, which was written under its temporary name.
     pub(super) fn new(
-        (file, temporary): (File, Temporary),
+        (file, temporary): (File, TemporaryFile),
         replaces: bool,
         warning: Option<String>,
         len: u64,
@@ -95,7 +95,7 @@ impl Written {
     }
 
     /// Directory that the file is in.
-    pub(super) fn parent(&self) -> &Arc<Parent> {
+    pub(super) fn parent(&self) -> &Arc<CachedParentDir> {
         &self.temporary.parent
     }
 
@@ -108,7 +108,7 @@ impl Written {
     }
 
     /// True if the file has or will get the name `name` in `parent`.
-    pub(super) fn takes(&self, parent: &Parent, name: &[u8], path: &[u8]) -> bool {
+    pub(super) fn takes(&self, parent: &CachedParentDir, name: &[u8], path: &[u8]) -> bool {
         let (_, last) = split(path);
         (last == name || self.temporary.name == name) && self.parent().is(parent)
     }
@@ -122,22 +122,22 @@ impl Written {
     }
 
     /// Closes the file.
-    pub(super) fn close(&mut self) -> Answer {
+    pub(super) fn close(&mut self) -> RequestResult {
         self.file.take().map_or(Ok(()), close)
     }
 
     /// Makes the data durable and closes the file; a quota or a network file system may report an
     /// error only at close.
-    pub(super) fn sync(&mut self) -> Answer {
+    pub(super) fn sync(&mut self) -> RequestResult {
         let Some(file) = self.file.take() else {
             return Ok(());
         };
-        fs::fsync(&file).map_err(|e| FileStep::SyncData.failed(e))?;
+        fs::fsync(&file).map_err(|e| PutFileStep::SyncData.failed(e))?;
         close(file)
     }
 
     /// Renames the temporary to the last component of `path`.
-    pub(super) fn rename(&mut self, tree: &ClientTree<'_>, path: &[u8]) -> Answer {
+    pub(super) fn rename(&mut self, tree: &ClientTree<'_>, path: &[u8]) -> RequestResult {
         let (_, name) = split(path);
         let temporary = &mut self.temporary;
         let dir = temporary.parent.fd();
@@ -147,7 +147,7 @@ impl Written {
             tree.rename(&beside, path, true)?;
         } else {
             fs::renameat(dir, temporary.name.as_slice(), dir, name)
-                .map_err(|e| FileStep::Rename.failed(e))?;
+                .map_err(|e| PutFileStep::Rename.failed(e))?;
         }
         temporary.renamed = true;
         drop(held);
@@ -158,21 +158,21 @@ impl Written {
 /// Closes a written file and reports errors that show only then.
 pub(super) fn close(file: File) -> Result<(), RequestError> {
     nix::unistd::close(OwnedFd::from(file))
-        .map_err(|e| FileStep::Close.failed(Errno::from_raw_os_error(e as i32)))
+        .map_err(|e| PutFileStep::Close.failed(Errno::from_raw_os_error(e as i32)))
 }
 
 /// A file without its final name; dropping it removes the file unless it was renamed.
 #[derive(Debug)]
-pub(super) struct Temporary {
-    parent: Arc<Parent>,
+pub(super) struct TemporaryFile {
+    parent: Arc<CachedParentDir>,
     name: Vec<u8>,
     renamed: bool,
 }
 
-impl Temporary {
+impl TemporaryFile {
     /// Creates a file for the name `name` under a temporary name, which `tag` determines.
     pub(super) fn create(
-        parent: &Arc<Parent>,
+        parent: &Arc<CachedParentDir>,
         name: &[u8],
         tag: u64,
         mode: u32,
@@ -202,7 +202,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         if !self.renamed {
             let _ = fs::unlinkat(&self.parent.fd, self.name.as_slice(), AtFlags::empty());

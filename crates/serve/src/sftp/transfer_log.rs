@@ -7,7 +7,7 @@ use sftp::Request;
 use tracing::{debug, info};
 use wire::escape::field;
 
-use super::handles::Handles;
+use super::handles::HandleTable;
 use super::io_error_log::{ErrorSubject, IoErrorLog, subject};
 use super::request_error::RequestError;
 
@@ -86,7 +86,7 @@ impl TransferLog {
     }
 
     /// Logs files that were not closed, whose transfers were interrupted.
-    pub(super) fn left_open(&self, handles: &Handles) {
+    pub(super) fn left_open(&self, handles: &HandleTable) {
         for open in handles.files() {
             let (path, sent, received) = open.transfer();
             self.file(path, sent, received, "left open");
@@ -113,7 +113,7 @@ impl TransferLog {
     /// Logs that `request` has failed, if the disk is the cause.
     pub(super) fn failed(
         &mut self,
-        handles: &mut Handles,
+        handles: &mut HandleTable,
         request: &Request<'_>,
         refused: &RequestError,
     ) {
@@ -129,7 +129,7 @@ impl TransferLog {
     /// Logs a disk error of a request on an open file that the blocking pool has carried out.
     pub(super) fn failed_handle(
         &mut self,
-        handles: &mut Handles,
+        handles: &mut HandleTable,
         handle: &[u8],
         refused: &RequestError,
         reads: bool,
@@ -147,7 +147,7 @@ impl TransferLog {
     }
 
     /// Logs at most one disk error per handle.
-    fn of_handle(&mut self, handles: &mut Handles, handle: &[u8], errno: Errno, reads: bool) {
+    fn of_handle(&mut self, handles: &mut HandleTable, handle: &[u8], errno: Errno, reads: bool) {
         if let Ok(open) = handles.open_file_mut(handle)
             && let Some(path) = open.log_once()
         {

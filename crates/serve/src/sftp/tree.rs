@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sftp::packed::LONGEST_UNPACKED;
-use sftp::{Told, TreeFlags, TreeStep};
-use wire::{Field as _, Rest};
+use sftp::{Told, TreeFlags, TreeRecord};
+use wire::{Field as _, RemainingBytes};
 
 use super::attributes::attributes;
 use super::client_tree::ClientTree;
 use super::count;
-use super::handles::{BudgetPermit, Handles};
-use super::packed::Compression;
-use super::reply::Reply;
+use super::handles::{DescriptorPermit, HandleTable};
+use super::packed::SessionCompression;
+use super::reply::ReplyBuilder;
 use super::request_error::{Exhausted, RequestError};
-use super::session::Answer;
+use super::session::RequestResult;
 
 /// Maximum number of trees that a client lists at a time, and of open directories of each; every
 /// directory costs a descriptor and 32 KiB of entries. The client lists deeper directories itself,
@@ -35,8 +35,8 @@ const COUNTING: Duration = Duration::from_millis(15);
 
 /// A walk through a tree: the open directories from the top to the one being read.
 #[derive(Debug)]
-struct TreeWalk {
-    levels: Vec<(Dir, BudgetPermit)>,
+struct ServedTreeWalk {
+    levels: Vec<(Dir, DescriptorPermit)>,
     /// Size of the next answer.
     part: usize,
     /// Answers may be compressed. The short first ones are not: they open TCP's congestion window,
@@ -49,7 +49,7 @@ struct TreeWalk {
 
 /// Trees that a client is listing, by its numbers.
 #[derive(Debug, Default)]
-pub(super) struct TreeWalks(BTreeMap<u32, TreeWalk>);
+pub(super) struct TreeWalks(BTreeMap<u32, ServedTreeWalk>);
 
 impl TreeWalks {
     /// Begins a listing if the flags say so, and answers with its next part.
@@ -57,10 +57,10 @@ impl TreeWalks {
         &mut self,
         (number, flags, path): (u32, TreeFlags, &[u8]),
         told: Told,
-        (tree, handles): (&ClientTree<'_>, &Handles),
-        zstd: &mut Compression,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        (tree, handles): (&ClientTree<'_>, &HandleTable),
+        zstd: &mut SessionCompression,
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         if flags.contains(TreeFlags::END) {
             self.0.remove(&number);
             return Ok(());
@@ -87,10 +87,10 @@ impl TreeWalks {
         {
             let mut answer = Vec::with_capacity(packed.len() + 5);
             sftp::pack_steps(len, packed, &mut answer);
-            reply.extended(&Rest(&answer));
+            reply.extended(&RemainingBytes(&answer));
             return Ok(());
         }
-        reply.extended(&Rest(&part));
+        reply.extended(&RemainingBytes(&part));
         Ok(())
     }
 
@@ -98,8 +98,8 @@ impl TreeWalks {
         &mut self,
         (number, flags, path): (u32, TreeFlags, &[u8]),
         tree: &ClientTree<'_>,
-        handles: &Handles,
-    ) -> Answer {
+        handles: &HandleTable,
+    ) -> RequestResult {
         self.0.remove(&number);
         if self.0.len() >= MOST {
             return Err(Exhausted::Trees.into());
@@ -112,7 +112,7 @@ impl TreeWalks {
             false => None,
         };
         let levels = vec![(Dir::new(top)?, taken)];
-        let walk = TreeWalk {
+        let walk = ServedTreeWalk {
             levels,
             part: FIRST_PART,
             packs: flags.contains(TreeFlags::PACK),
@@ -123,9 +123,9 @@ impl TreeWalks {
     }
 }
 
-impl TreeWalk {
+impl ServedTreeWalk {
     /// Appends steps until an answer is full or the walk has ended.
-    fn fill(&mut self, told: Told, handles: &Handles, part: &mut Vec<u8>) {
+    fn fill(&mut self, told: Told, handles: &HandleTable, part: &mut Vec<u8>) {
         let end = self.part;
         self.part = (2 * end).min(PART);
         while part.len() < end && !self.levels.is_empty() {
@@ -146,16 +146,21 @@ impl TreeWalk {
             return;
         };
         let (files, bytes) = count::below(top, Instant::now() + COUNTING, self.device.is_some());
-        TreeStep::Count { files, bytes }.write(part);
+        TreeRecord::Count { files, bytes }.write(part);
     }
 
     fn leave(&mut self, part: &mut Vec<u8>) {
         self.levels.pop();
-        TreeStep::Leave.write(part);
+        TreeRecord::Leave.write(part);
     }
 
     /// Appends the next entry of the current directory; false at its end.
-    fn step(&mut self, told: Told, handles: &Handles, part: &mut Vec<u8>) -> Result<bool, Errno> {
+    fn step(
+        &mut self,
+        told: Told,
+        handles: &HandleTable,
+        part: &mut Vec<u8>,
+    ) -> Result<bool, Errno> {
         let depth = self.levels.len();
         let Some((dir, _)) = self.levels.last_mut() else {
             return Ok(false);
@@ -177,7 +182,7 @@ impl TreeWalk {
         let taken = (is_dir && depth < DEEPEST).then(|| handles.take());
         let taken = taken.flatten();
         let enters = taken.is_some();
-        TreeStep::write_entry(name.to_bytes(), &attributes(&stat, told), enters, part);
+        TreeRecord::write_entry(name.to_bytes(), &attributes(&stat, told), enters, part);
         if let Some(taken) = taken {
             // O_NOFOLLOW: a symlink may have replaced the directory.
             let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -186,7 +191,7 @@ impl TreeWalk {
                 Ok(below) => self.levels.push((below, taken)),
                 Err(errno) => {
                     failed(errno, part);
-                    TreeStep::Leave.write(part);
+                    TreeRecord::Leave.write(part);
                 }
             }
         }
@@ -196,7 +201,7 @@ impl TreeWalk {
 
 fn failed(errno: Errno, part: &mut Vec<u8>) {
     let refused = RequestError::from(errno);
-    TreeStep::Failed(refused.code(), refused.text().as_bytes().to_vec()).write(part);
+    TreeRecord::Failed(refused.code(), refused.text().as_bytes().to_vec()).write(part);
 }
 
 #[cfg(test)]
@@ -208,7 +213,7 @@ mod tests {
     use sftp::{Request, Response, TreeFlags};
 
     use crate::testing::{answers, bytes_of};
-    use crate::{Access, Export};
+    use crate::{Access, ExportedTree};
 
     #[test]
     fn a_tree_whose_answers_may_be_packed_is_told_the_same() {
@@ -216,7 +221,10 @@ mod tests {
         for n in 0..3000 {
             fs::write(folder.path().join(format!("file{n:04}")), b"x").unwrap();
         }
-        let (export, path) = (Export::everything(Access::Full), bytes_of(folder.path()));
+        let (export, path) = (
+            ExportedTree::everything(Access::Full),
+            bytes_of(folder.path()),
+        );
         let ask = |flags, path| Request::ListTree {
             tree: 1,
             flags,

@@ -15,17 +15,17 @@ use super::attributes::attributes;
 use super::client_tree::ClientTree;
 use super::file_io::write_at;
 use super::group_sync::GroupSync;
-use super::packed::{Compression, ReadData};
-use super::reply::Reply;
-use super::request_error::{Exhausted, FileStep, RequestError, Unsuitable, Unsupported, reason};
-use super::session::{Answer, LONGEST_DATA};
+use super::packed::{ReadData, SessionCompression};
+use super::reply::ReplyBuilder;
+use super::request_error::{Exhausted, PutFileStep, RequestError, Unsuitable, Unsupported, reason};
+use super::session::{LONGEST_DATA, RequestResult};
 use super::set::set_open;
-use super::temporary::{PERMISSIONS, Parent, Temporary, Written};
+use super::temporary::{CachedParentDir, CompleteFile, PERMISSIONS, TemporaryFile};
 use super::transfer_log::TransferLog;
 use crate::beneath::split;
 
 /// A file to be put, with decompressed data.
-struct PutFile<'a> {
+struct PutFileRequest<'a> {
     path: &'a [u8],
     flags: PutFlags,
     tag: u64,
@@ -38,7 +38,7 @@ const OWNER_WRITE: u32 = 0o200;
 
 /// Attributes of a replaced file that the new file gets.
 #[derive(Clone, Copy, Debug)]
-struct Replaced {
+struct ReplacedFileAttributes {
     mode: u32,
     owner: (u32, u32),
 }
@@ -48,14 +48,14 @@ struct Replaced {
 #[derive(Default)]
 pub(super) struct WholeFiles {
     /// Directory of the previous small file.
-    parent: Option<Arc<Parent>>,
+    parent: Option<Arc<CachedParentDir>>,
     group: GroupSync,
 }
 
 /// Parts of a session that a small file uses.
 pub(super) struct WholeFileContext<'s, 'e> {
     tree: &'s mut ClientTree<'e>,
-    zstd: &'s mut Compression,
+    zstd: &'s mut SessionCompression,
     log: &'s mut TransferLog,
     told: Told,
 }
@@ -63,7 +63,7 @@ pub(super) struct WholeFileContext<'s, 'e> {
 impl<'s, 'e> WholeFileContext<'s, 'e> {
     pub(super) fn new(
         tree: &'s mut ClientTree<'e>,
-        zstd: &'s mut Compression,
+        zstd: &'s mut SessionCompression,
         log: &'s mut TransferLog,
         told: Told,
     ) -> Self {
@@ -107,8 +107,8 @@ impl WholeFiles {
         &mut self,
         request: Request<'_>,
         context: WholeFileContext<'_, '_>,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let WholeFileContext {
             tree,
             zstd,
@@ -128,7 +128,7 @@ impl WholeFiles {
                 attrs,
                 data,
             } => {
-                let put = PutFile {
+                let put = PutFileRequest {
                     path,
                     flags,
                     tag,
@@ -147,7 +147,7 @@ impl WholeFiles {
                 len,
                 data,
             } => zstd.with_unpacked(data, len, |data| {
-                let put = PutFile {
+                let put = PutFileRequest {
                     path,
                     flags,
                     tag,
@@ -164,11 +164,11 @@ impl WholeFiles {
     /// Puts a file. If it is to be durable, it is held and answered at the end of its group.
     fn put(
         &mut self,
-        put: &PutFile<'_>,
+        put: &PutFileRequest<'_>,
         tree: &mut ClientTree<'_>,
         log: &mut TransferLog,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let (dir, name) = split(put.path);
         if put.flags.has_unknown() || !put.path.ends_with(name) || !is_name(name) {
             return Err(LONG_WAY);
@@ -178,7 +178,7 @@ impl WholeFiles {
         }
         let parent = self
             .parent(tree, dir)
-            .map_err(|e| FileStep::Create.failed(e))?;
+            .map_err(|e| PutFileStep::Create.failed(e))?;
         if self.group.has(&parent, name) {
             return Err(BEHIND_OTHERS);
         }
@@ -200,10 +200,10 @@ impl WholeFiles {
         path: &[u8],
         len: u32,
         (tree, told): (&ClientTree<'_>, Told),
-        zstd: Option<&mut Compression>,
+        zstd: Option<&mut SessionCompression>,
         log: &mut TransferLog,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
+        reply: &mut ReplyBuilder<'_>,
+    ) -> RequestResult {
         let file = self.open_to_read(tree, path)?;
         let stat = fs::fstat(&file)?;
         let len = u64::from(len.min(LONGEST_DATA));
@@ -270,10 +270,14 @@ impl WholeFiles {
     }
 
     /// The directory `path`, which the next file is likely to be in as well.
-    fn parent(&mut self, tree: &ClientTree<'_>, path: &[u8]) -> Result<Arc<Parent>, Errno> {
+    fn parent(
+        &mut self,
+        tree: &ClientTree<'_>,
+        path: &[u8],
+    ) -> Result<Arc<CachedParentDir>, Errno> {
         let parent = match self.parent.take() {
             Some(parent) if parent.is_at(path) => parent,
-            _ => Arc::new(Parent::open(tree, path)?),
+            _ => Arc::new(CachedParentDir::open(tree, path)?),
         };
         Ok(Arc::clone(self.parent.insert(parent)))
     }
@@ -282,23 +286,23 @@ impl WholeFiles {
 /// Writes the file under its temporary name.
 fn write_beside(
     tree: &mut ClientTree<'_>,
-    parent: &Arc<Parent>,
+    parent: &Arc<CachedParentDir>,
     name: &[u8],
-    put: &PutFile<'_>,
-) -> Result<Written, RequestError> {
+    put: &PutFileRequest<'_>,
+) -> Result<CompleteFile, RequestError> {
     let replaced = replaced(tree, parent.fd(), name, put.flags)?;
-    let created = Temporary::create(parent, name, put.tag, put.mode);
+    let created = TemporaryFile::create(parent, name, put.tag, put.mode);
     let (file, temporary) = created.map_err(|e| match (e, replaced) {
         // The client will write the file in place, if possible, with a warning.
         (Errno::ACCESS, Some(_)) => LONG_WAY,
-        (e, _) => FileStep::Create.failed(e),
+        (e, _) => PutFileStep::Create.failed(e),
     })?;
     tree.claim(&file)?;
     let mut data = [IoSlice::new(put.data)];
-    write_at(&file, &mut data, Some(0)).map_err(|e| FileStep::Write.failed(e))?;
+    write_at(&file, &mut data, Some(0)).map_err(|e| PutFileStep::Write.failed(e))?;
     let warning = set(&file, put, replaced);
     let len = put.data.len() as u64;
-    Ok(Written::new(
+    Ok(CompleteFile::new(
         (file, temporary),
         replaced.is_some(),
         warning,
@@ -313,7 +317,7 @@ fn replaced(
     dir: BorrowedFd<'_>,
     name: &[u8],
     flags: PutFlags,
-) -> Result<Option<Replaced>, RequestError> {
+) -> Result<Option<ReplacedFileAttributes>, RequestError> {
     if flags.contains(PutFlags::FRESH) {
         return Ok(None);
     }
@@ -327,7 +331,7 @@ fn replaced(
         // A rename ignores the file's mode; the client's OPEN shows whether the file may be
         // written.
         FileType::RegularFile if stat.st_mode & OWNER_WRITE == 0 => Err(LONG_WAY),
-        FileType::RegularFile => Ok(Some(Replaced {
+        FileType::RegularFile => Ok(Some(ReplacedFileAttributes {
             mode: stat.st_mode & PERMISSIONS,
             owner: (stat.st_uid, stat.st_gid),
         })),
@@ -338,7 +342,11 @@ fn replaced(
 
 /// Sets the attributes that the client sent or that the replaced file had; returns a warning if
 /// that failed.
-fn set(file: &File, put: &PutFile<'_>, replaced: Option<Replaced>) -> Option<String> {
+fn set(
+    file: &File,
+    put: &PutFileRequest<'_>,
+    replaced: Option<ReplacedFileAttributes>,
+) -> Option<String> {
     let owner = match (put.attrs.owner, replaced) {
         (Some(owner), _) => {
             let failed = set_owner(file, owner).err();

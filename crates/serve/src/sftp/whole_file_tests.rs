@@ -3,10 +3,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 use sftp::{Attrs, PutFlags, Request, Response, StatusCode, tagged_name};
-use wire::Reader;
+use wire::FieldReader;
 
 use crate::testing::{answers, at, both, code, names, put, statuses};
-use crate::{Access, Export};
+use crate::{Access, ExportedTree};
 
 const PLAIN: PutFlags = PutFlags(0);
 
@@ -186,7 +186,7 @@ fn nothing_leads_out_of_a_root() {
     fs::write(folder.path().join("secret"), "secret").expect("ours");
     symlink("..", root.join("up")).expect("ours");
     symlink("../secret", root.join("link")).expect("ours");
-    let export = Export::beneath(&root, Access::Full).expect("openat2");
+    let export = ExportedTree::beneath(&root, Access::Full).expect("openat2");
     for path in ["../x", "up/x", "/../x", "x/../../x"] {
         let path = path.as_bytes();
         let _ = statuses(&export, &[put(path, PLAIN, b"new")]);
@@ -208,12 +208,12 @@ fn nothing_leads_out_of_a_root() {
 }
 
 /// The answer of get-file: attributes and data.
-fn get(export: &Export, path: &[u8], len: u32) -> (Attrs, Option<Vec<u8>>) {
+fn get(export: &ExportedTree, path: &[u8], len: u32) -> (Attrs, Option<Vec<u8>>) {
     let answer = answers(export, &[Request::GetFile { path, len }]).remove(0);
     let Ok((_, Response::ExtendedReply { body })) = Response::decode(&answer) else {
         panic!("{:?}", Response::decode(&answer));
     };
-    let mut r = Reader::new(body.0);
+    let mut r = FieldReader::new(body.0);
     let attrs = <Attrs as wire::Field<'_>>::read(&mut r).expect("attributes");
     let there = r.u8().expect("whether there are data") == 1;
     let data = there.then(|| r.string().expect("data").to_vec());
@@ -271,7 +271,7 @@ fn only_regular_files_are_read_and_symlinks_are_followed() {
 /// Files that report size 0 and have contents.
 #[test]
 fn files_of_proc_are_read_to_their_end() {
-    let export = Export::everything(Access::Full);
+    let export = ExportedTree::everything(Access::Full);
     let (attrs, data) = get(&export, b"/proc/self/mounts", 200_000);
     assert_eq!(attrs.size, Some(0));
     let expected = fs::read("/proc/self/mounts").expect("it");
@@ -377,7 +377,7 @@ fn a_file_comes_packed_where_that_makes_it_smaller() {
             let Ok((_, Response::ExtendedReply { body })) = Response::decode(&answer) else {
                 panic!("{:?}", Response::decode(&answer));
             };
-            let mut r = Reader::new(body.0);
+            let mut r = FieldReader::new(body.0);
             let attrs = <Attrs as wire::Field<'_>>::read(&mut r).expect("attributes");
             assert_eq!(attrs.size, Some(content.len() as u64));
             let how = r.u8().expect("how");

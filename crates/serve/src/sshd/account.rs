@@ -13,11 +13,13 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::connection::{self, LoggedInConnection};
-use super::engine::Algorithms;
-use super::keys::{AuthorizedKeysFile, Question};
-use super::link::{Link, Message, nonsense};
+use super::engine::OfferedAlgorithms;
+use super::keys::{AuthorizedKeysFile, KeyLookup};
 use super::losses::LossDetector;
-use super::message::{Answer, Begin, Check, LogMessage, NoLogin, SessionOver};
+use super::message::{
+    BeginSession, EndedWithoutLogin, KeyAnswer, KeyCheckRequest, LogMessage, SessionEnded,
+};
+use super::message_socket::{MessageBuffer, MessageSocket, nonsense};
 use super::{ServedFiles, StopSignal, confine, engine};
 use crate::TransferCounters;
 
@@ -26,7 +28,7 @@ const MAX_WHY: usize = 4096;
 
 /// Settings of an account process, sent by the monitor before the login.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct AccountTask {
+pub(super) struct AccountProcessConfig {
     pub(super) name: String,
     pub(super) uid: u32,
     pub(super) gid: u32,
@@ -39,7 +41,7 @@ pub(super) struct AccountTask {
     pub(super) from: IpAddr,
     /// Blobs of the host keys, the preferred one first.
     pub(super) host_keys: Vec<Vec<u8>>,
-    pub(super) algorithms: Algorithms,
+    pub(super) algorithms: OfferedAlgorithms,
     /// The process may run programs after the login.
     pub(super) runs_programs: bool,
     /// The process stands in for an account that does not exist and refuses every key.
@@ -48,9 +50,9 @@ pub(super) struct AccountTask {
 
 /// Sends the log lines of an account process to the monitor, which writes them.
 #[derive(Clone, Debug, Default)]
-pub struct Log(Arc<OnceLock<Arc<Link>>>);
+pub struct AccountLog(Arc<OnceLock<Arc<MessageSocket>>>);
 
-impl Log {
+impl AccountLog {
     /// Logs a line; level 0 is a warning, 1 is always logged, 2 and 3 need more `-v`.
     pub fn tell(&self, level: u8, text: &[u8]) {
         let text = text.get(..4096).unwrap_or(text);
@@ -64,7 +66,7 @@ impl Log {
 /// An account process that has not read anything yet.
 #[derive(Debug)]
 pub struct AccountProcess {
-    link: Arc<Link>,
+    link: Arc<MessageSocket>,
     client: OwnedFd,
     stopping: StopSignal,
     /// Process ID of the fork server that forked this process.
@@ -73,7 +75,12 @@ pub struct AccountProcess {
 
 impl AccountProcess {
     /// Creates the process that the fork server `template` has forked for a client.
-    pub(super) fn new(link: Link, client: OwnedFd, stopping: StopSignal, template: Pid) -> Self {
+    pub(super) fn new(
+        link: MessageSocket,
+        client: OwnedFd,
+        stopping: StopSignal,
+        template: Pid,
+    ) -> Self {
         Self {
             link: Arc::new(link),
             client,
@@ -84,7 +91,7 @@ impl AccountProcess {
 
     /// Becomes the account, answers questions about its keys, and serves the client that logs in.
     /// Log lines go to `log`, which drops everything until this call sets its link.
-    pub fn run(self, log: &Log) -> ExitCode {
+    pub fn run(self, log: &AccountLog) -> ExitCode {
         // The link is set only once.
         let _ = log.0.set(Arc::clone(&self.link));
         let link = Arc::clone(&self.link);
@@ -93,7 +100,7 @@ impl AccountProcess {
             warn!("the session ended with an error: {why}");
         }
         // The monitor may be gone as well.
-        let _ = link.send(&NoLogin { why: b"" }.to_bytes());
+        let _ = link.send(&EndedWithoutLogin { why: b"" }.to_bytes());
         match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
@@ -102,7 +109,7 @@ impl AccountProcess {
 }
 
 fn run(process: AccountProcess) -> io::Result<()> {
-    let task: AccountTask = process.link.receive_task()?;
+    let task: AccountProcessConfig = process.link.receive_task()?;
     become_account(&task, process.template)?;
     let Some(begin) = wait_for_login(&process.link, &task)? else {
         return Ok(());
@@ -112,17 +119,20 @@ fn run(process: AccountProcess) -> io::Result<()> {
 
 /// Answers key questions for the account until a client logs in; `None` once the monitor closes the
 /// link.
-fn wait_for_login(link: &Link, task: &AccountTask) -> io::Result<Option<Message>> {
+fn wait_for_login(
+    link: &MessageSocket,
+    task: &AccountProcessConfig,
+) -> io::Result<Option<MessageBuffer>> {
     let keys = AuthorizedKeysFile::new(task.authorized_keys.clone(), task.authorities.clone());
     loop {
         let message = link.receive()?;
         match message.first() {
             None => return Ok(None),
-            Some(&Check::NUMBER) => {
-                let check = Check::decode(&message).map_err(nonsense)?;
+            Some(&KeyCheckRequest::NUMBER) => {
+                let check = KeyCheckRequest::decode(&message).map_err(nonsense)?;
                 answer(link, &keys, task, &check)?;
             }
-            Some(&Begin::NUMBER) => {
+            Some(&BeginSession::NUMBER) => {
                 return Ok(Some(message));
             }
             Some(_) => {
@@ -135,7 +145,7 @@ fn wait_for_login(link: &Link, task: &AccountTask) -> io::Result<Option<Message>
 }
 
 /// Drops to the account's rights. Nothing after this call has more rights than the account.
-fn become_account(task: &AccountTask, template: Pid) -> io::Result<()> {
+fn become_account(task: &AccountProcessConfig, template: Pid) -> io::Result<()> {
     // The name is inherited from the fork server. Until it changes, the process is root's.
     confine::set_name(confine::SERVES)?;
     confine::become_user(task.uid, task.gid, &task.groups)?;
@@ -156,12 +166,12 @@ fn become_account(task: &AccountTask, template: Pid) -> io::Result<()> {
 }
 
 fn answer(
-    link: &Link,
+    link: &MessageSocket,
     keys: &AuthorizedKeysFile,
-    task: &AccountTask,
-    check: &Check<'_>,
+    task: &AccountProcessConfig,
+    check: &KeyCheckRequest<'_>,
 ) -> io::Result<()> {
-    let asked = keys.answer(&Question::new(&task.name, task.from, check));
+    let asked = keys.answer(&KeyLookup::new(&task.name, task.from, check));
     let (entrant, why) = match asked {
         Ok(entrant) if !task.nobody => (Some(entrant), String::new()),
         Ok(_) => (None, String::new()),
@@ -169,7 +179,7 @@ fn answer(
     };
     let json = entrant.as_ref().map(serde_json::to_vec).transpose();
     let allowed = entrant.is_some();
-    let answer = Answer {
+    let answer = KeyAnswer {
         allowed,
         // The reason may contain a name as long as a line or a certificate.
         why: why.as_bytes().get(..MAX_WHY).unwrap_or(why.as_bytes()),
@@ -178,13 +188,17 @@ fn answer(
     link.send(&answer.to_bytes())
 }
 
-fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::Result<()> {
-    let begin = Begin::decode(&message).map_err(nonsense)?;
+fn serve(
+    process: AccountProcess,
+    task: &AccountProcessConfig,
+    message: MessageBuffer,
+) -> io::Result<()> {
+    let begin = BeginSession::decode(&message).map_err(nonsense)?;
     let (link, stream) = (&process.link, TcpStream::from(process.client));
     let served: ServedFiles = serde_json::from_slice(begin.served).map_err(io::Error::other)?;
     let host_keys = engine::monitors_keys(&task.host_keys, link).map_err(io::Error::other)?;
     let over = |moved: TransferCounters| {
-        let over = SessionOver {
+        let over = SessionEnded {
             files: moved.files,
             sent: moved.sent,
             received: moved.received,

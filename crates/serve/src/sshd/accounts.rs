@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use rustix::fs::{Mode, chmod};
 
-use super::Settings;
-use super::account::AccountTask;
+use super::ServerSettings;
+use super::account::AccountProcessConfig;
 use super::confine::EMPTY;
-use super::keys::{AuthorizedKeysFile, LoginRequest, Question};
-use super::limits::Claim;
-use super::link::{Link, nonsense, readable};
-use super::message::{Answer, Check};
-use super::once_keys::OnceKeys;
+use super::keys::{AuthorizedKeysFile, KeyLookup, LoginKey};
+use super::limits::LoginAccountKind;
+use super::message::{KeyAnswer, KeyCheckRequest};
+use super::message_socket::{MessageSocket, nonsense, readable};
+use super::once_keys::OneLoginKeys;
 use super::process::ForkedAccount;
 use super::refusal::{AccountRefusal, KeyRefusal};
-use super::rules::{Account, Rules};
+use super::rules::{Account, AccountRules};
 use crate::error::ListenError;
 
 /// Decides which accounts and keys a server admits.
@@ -36,22 +36,25 @@ pub struct AccessPolicy {
     /// File of certificate authorities whose certificates may log in to every account that they
     /// name.
     authorities: Option<PathBuf>,
-    whom: Whom,
+    whom: AdmittedAccounts,
 }
 
 #[derive(Debug)]
-enum Whom {
+enum AdmittedAccounts {
     /// Admits the user of this process.
-    This(Account),
+    SingleAccount(Account),
     /// Admits the user of this process with keys that are valid for one login each. Input before
     /// the login is read by the `preauth` user if there is one.
-    Once {
+    OneLogin {
         account: Account,
-        keys: Arc<OnceKeys>,
+        keys: Arc<OneLoginKeys>,
         preauth: Option<(u32, u32)>,
     },
     /// Admits all accounts. Input before the login is read by the `preauth` user.
-    All { rules: Rules, preauth: (u32, u32) },
+    All {
+        rules: AccountRules,
+        preauth: (u32, u32),
+    },
 }
 
 /// Time limit for reading authorized_keys; a home directory on the network may not respond.
@@ -69,17 +72,17 @@ impl AccessPolicy {
     pub fn open(
         authorized_keys: Option<PathBuf>,
         authorities: Option<PathBuf>,
-        rules: Rules,
+        rules: AccountRules,
     ) -> Result<Self, ListenError> {
         let authorized_keys = authorized_keys.unwrap_or_else(|| USUAL.into());
         let whom = match is_root_of_all() {
-            true => Whom::All {
+            true => AdmittedAccounts::All {
                 rules,
                 preauth: preauth_user().ok_or(ListenError::NoPreauthUser)?,
             },
-            false => Whom::This(this_user()?),
+            false => AdmittedAccounts::SingleAccount(this_user()?),
         };
-        if let Whom::All { .. } = whom {
+        if let AdmittedAccounts::All { .. } = whom {
             make_empty().map_err(ListenError::Empty)?;
         }
         Ok(Self {
@@ -95,7 +98,9 @@ impl AccessPolicy {
         Self {
             authorized_keys,
             authorities: None,
-            whom: Whom::This(this_user().expect("whoever runs the tests has a name")),
+            whom: AdmittedAccounts::SingleAccount(
+                this_user().expect("whoever runs the tests has a name"),
+            ),
         }
     }
 
@@ -103,7 +108,7 @@ impl AccessPolicy {
     ///
     /// # Errors
     /// The user has no name, or root finds no account for preauth processes.
-    pub(super) fn once(keys: Arc<OnceKeys>) -> Result<Self, ListenError> {
+    pub(super) fn once(keys: Arc<OneLoginKeys>) -> Result<Self, ListenError> {
         let preauth = match is_root_of_all() {
             true => Some(preauth_user().ok_or(ListenError::NoPreauthUser)?),
             false => None,
@@ -111,7 +116,7 @@ impl AccessPolicy {
         Ok(Self {
             authorized_keys: PathBuf::new(),
             authorities: None,
-            whom: Whom::Once {
+            whom: AdmittedAccounts::OneLogin {
                 account: this_user()?,
                 keys,
                 preauth,
@@ -122,62 +127,64 @@ impl AccessPolicy {
     /// True if some key could be accepted now.
     pub(super) fn is_open(&self, now: Instant) -> bool {
         match &self.whom {
-            Whom::Once { keys, .. } => keys.any(now),
-            Whom::This(_) | Whom::All { .. } => true,
+            AdmittedAccounts::OneLogin { keys, .. } => keys.any(now),
+            AdmittedAccounts::SingleAccount(_) | AdmittedAccounts::All { .. } => true,
         }
     }
 
     /// Home directory of the only admitted user; `None` if all accounts are admitted.
     pub fn home(&self) -> Option<&Path> {
         match &self.whom {
-            Whom::This(account) | Whom::Once { account, .. } => Some(&account.home),
-            Whom::All { .. } => None,
+            AdmittedAccounts::SingleAccount(account)
+            | AdmittedAccounts::OneLogin { account, .. } => Some(&account.home),
+            AdmittedAccounts::All { .. } => None,
         }
     }
 
     /// The file of authorized keys, if all logins use a single file.
     pub fn listed(&self) -> Option<PathBuf> {
         match &self.whom {
-            Whom::This(account) => Some(self.keys_of(account)),
-            Whom::All { .. } => {
+            AdmittedAccounts::SingleAccount(account) => Some(self.keys_of(account)),
+            AdmittedAccounts::All { .. } => {
                 let file = &self.authorized_keys;
                 let one = file.is_absolute() && !file.as_os_str().as_bytes().contains(&b'%');
                 one.then(|| file.clone())
             }
-            Whom::Once { .. } => None,
+            AdmittedAccounts::OneLogin { .. } => None,
         }
     }
 
     /// Name of the only admitted user; `None` if all accounts are admitted.
     pub fn name(&self) -> Option<&str> {
         match &self.whom {
-            Whom::This(account) | Whom::Once { account, .. } => Some(&account.name),
-            Whom::All { .. } => None,
+            AdmittedAccounts::SingleAccount(account)
+            | AdmittedAccounts::OneLogin { account, .. } => Some(&account.name),
+            AdmittedAccounts::All { .. } => None,
         }
     }
 
     /// User and group ID that a preauth process switches to.
     pub(super) fn preauth_user(&self) -> Option<(u32, u32)> {
         match &self.whom {
-            Whom::This(_) => None,
-            Whom::Once { preauth, .. } => *preauth,
-            Whom::All { preauth, .. } => Some(*preauth),
+            AdmittedAccounts::SingleAccount(_) => None,
+            AdmittedAccounts::OneLogin { preauth, .. } => *preauth,
+            AdmittedAccounts::All { preauth, .. } => Some(*preauth),
         }
     }
 
     /// Directory that a preauth process uses as its root (chroot), if it switches users.
     pub(super) fn preauth_folder(&self) -> Option<PathBuf> {
         match &self.whom {
-            Whom::This(_) => None,
-            Whom::All { .. } => Some(EMPTY.into()),
+            AdmittedAccounts::SingleAccount(_) => None,
+            AdmittedAccounts::All { .. } => Some(EMPTY.into()),
             // No folder is created for a single copy, because it would be left behind.
-            Whom::Once { preauth, .. } => preauth.and_then(|_| found_empty()),
+            AdmittedAccounts::OneLogin { preauth, .. } => preauth.and_then(|_| found_empty()),
         }
     }
 
     /// True if each login gets a process of its account.
     pub(super) fn has_accounts(&self) -> bool {
-        matches!(self.whom, Whom::All { .. })
+        matches!(self.whom, AdmittedAccounts::All { .. })
     }
 
     /// Returns the authorizer that decides about the keys offered for an account.
@@ -186,11 +193,11 @@ impl AccessPolicy {
         user: &[u8],
         client: &TcpStream,
         peer: SocketAddr,
-        settings: &Settings,
-        template: Option<&Link>,
+        settings: &ServerSettings,
+        template: Option<&MessageSocket>,
     ) -> io::Result<KeyAuthorizer> {
         let (rules, preauth) = match &self.whom {
-            Whom::This(account) => {
+            AdmittedAccounts::SingleAccount(account) => {
                 let keys = AuthorizedKeysFile::new(self.keys_of(account), self.authorities.clone());
                 return Ok(KeyAuthorizer::here(
                     account,
@@ -199,11 +206,11 @@ impl AccessPolicy {
                     peer,
                 ));
             }
-            Whom::Once { account, keys, .. } => {
+            AdmittedAccounts::OneLogin { account, keys, .. } => {
                 let keys = AuthorizedKeys::Once(Arc::clone(keys));
                 return Ok(KeyAuthorizer::here(account, keys, user, peer));
             }
-            Whom::All { rules, preauth } => (rules, preauth),
+            AdmittedAccounts::All { rules, preauth } => (rules, preauth),
         };
         let (account, wrong) = match rules.account(user) {
             Ok(account) => (account, None),
@@ -229,7 +236,7 @@ impl AccessPolicy {
         };
         let lacking = || io::Error::other("internal error: the fork server is not running");
         let process = ForkedAccount::of(template.ok_or_else(lacking)?, client)?;
-        process.link().send_task(&AccountTask {
+        process.link().send_task(&AccountProcessConfig {
             name: account.name.clone(),
             uid: account.uid,
             gid: account.gid,
@@ -243,7 +250,7 @@ impl AccessPolicy {
             runs_programs: settings.served.runs_programs() && wrong.is_none(),
             nobody: wrong.is_some(),
         })?;
-        Ok(KeyAuthorizer::Process(AccountKeyAuthorizer {
+        Ok(KeyAuthorizer::Process(ProcessKeyAuthorizer {
             process,
             account,
             wrong,
@@ -365,13 +372,13 @@ fn found_empty() -> Option<PathBuf> {
 #[derive(Debug)]
 pub(super) enum KeyAuthorizer {
     /// Keys are checked in this process, which has only the rights of the account.
-    Here(Box<Here>),
+    Local(Box<LocalKeyAuthorizer>),
     /// Keys are checked by the account's process.
-    Process(AccountKeyAuthorizer),
+    Process(ProcessKeyAuthorizer),
 }
 
 #[derive(Debug)]
-pub(super) struct Here {
+pub(super) struct LocalKeyAuthorizer {
     keys: AuthorizedKeys,
     account: Account,
     from: IpAddr,
@@ -383,11 +390,11 @@ pub(super) struct Here {
 #[derive(Debug)]
 enum AuthorizedKeys {
     Listed(AuthorizedKeysFile),
-    Once(Arc<OnceKeys>),
+    Once(Arc<OneLoginKeys>),
 }
 
 #[derive(Debug)]
-pub(super) struct AccountKeyAuthorizer {
+pub(super) struct ProcessKeyAuthorizer {
     process: ForkedAccount,
     account: Account,
     /// Reason for refusing every key.
@@ -396,7 +403,7 @@ pub(super) struct AccountKeyAuthorizer {
 
 impl KeyAuthorizer {
     fn here(account: &Account, keys: AuthorizedKeys, user: &[u8], peer: SocketAddr) -> Self {
-        Self::Here(Box::new(Here {
+        Self::Local(Box::new(LocalKeyAuthorizer {
             keys,
             from: peer.ip(),
             account: account.clone(),
@@ -405,17 +412,17 @@ impl KeyAuthorizer {
     }
 
     /// Returns the kind of account that logs in, which decides how many connections it may have.
-    pub(super) fn claim(&self) -> Claim {
+    pub(super) fn claim(&self) -> LoginAccountKind {
         match self {
-            Self::Process(judge) if judge.account.uid == 0 => Claim::Root,
-            Self::Process(_) => Claim::Account,
-            Self::Here(_) => Claim::OnlyAccount,
+            Self::Process(judge) if judge.account.uid == 0 => LoginAccountKind::Root,
+            Self::Process(_) => LoginAccountKind::Account,
+            Self::Local(_) => LoginAccountKind::OnlyAccount,
         }
     }
 
     pub(super) fn account(&self) -> &Account {
         match self {
-            Self::Here(here) => &here.account,
+            Self::Local(here) => &here.account,
             Self::Process(judge) => &judge.account,
         }
     }
@@ -423,7 +430,7 @@ impl KeyAuthorizer {
     /// Returns the account process, if each login has one.
     pub(super) fn into_process(self) -> Option<ForkedAccount> {
         match self {
-            Self::Here(_) => None,
+            Self::Local(_) => None,
             Self::Process(judge) => Some(judge.process),
         }
     }
@@ -432,11 +439,14 @@ impl KeyAuthorizer {
     ///
     /// # Errors
     /// The account process does not answer.
-    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<LoginRequest, KeyRefusal>> {
+    pub(super) fn decide(
+        &self,
+        check: &KeyCheckRequest<'_>,
+    ) -> io::Result<Result<LoginKey, KeyRefusal>> {
         match self {
-            Self::Here(here) => {
+            Self::Local(here) => {
                 let wrong = || KeyRefusal::OtherAccount(here.account.name.clone());
-                let question = Question::new(&here.account.name, here.from, check);
+                let question = KeyLookup::new(&here.account.name, here.from, check);
                 let answer = match &here.keys {
                     AuthorizedKeys::Listed(keys) => keys.answer(&question),
                     // A one-login key is not used up by a client that names another user.
@@ -455,7 +465,7 @@ impl KeyAuthorizer {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, late));
                 }
                 let message = link.receive()?;
-                let answer = Answer::decode(&message).map_err(nonsense)?;
+                let answer = KeyAnswer::decode(&message).map_err(nonsense)?;
                 if let Some(wrong) = &account.wrong {
                     return Ok(Err(KeyRefusal::Account(Arc::clone(wrong))));
                 }

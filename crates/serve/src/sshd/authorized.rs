@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use ssh::key::{CertificateError, PublicKey, SecurityKeyTouch};
 
-use super::options::Options;
+use super::options::KeyOptions;
 use super::patterns;
 use super::refusal::{CertificateRefusal, KeyRefusal, LineRefusal, MissingTouch};
 
@@ -95,13 +95,13 @@ impl<'t> KeyFileLines<'t> {
 /// Key or certificate that a line accepts, before the client has proved that it holds the private
 /// key.
 #[derive(Debug)]
-pub(super) struct Authorized {
+pub(super) struct AuthorizedKey {
     key: PublicKey,
     no_touch_required: bool,
     verify_required: bool,
 }
 
-impl Authorized {
+impl AuthorizedKey {
     /// The accepted key or certificate.
     pub(super) fn key(&self) -> &PublicKey {
         &self.key
@@ -133,7 +133,7 @@ pub(super) fn lets_in(
     shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
-) -> Result<Authorized, KeyRefusal> {
+) -> Result<AuthorizedKey, KeyRefusal> {
     let file = lines.name;
     let (wanted, mut why) = match shown.is_certificate() {
         false => (shown.blob, KeyRefusal::NotListed(file)),
@@ -166,16 +166,16 @@ fn enter(
     shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
-) -> Result<Authorized, LineRefusal> {
+) -> Result<AuthorizedKey, LineRefusal> {
     if lines.authorities && !options.is_empty() {
         return Err(LineRefusal::OptionsOfAuthority);
     }
-    let options = Options::read(options, at)?;
+    let options = KeyOptions::read(options, at)?;
     match (
         options.is_authority() || lines.authorities,
         shown.is_certificate(),
     ) {
-        (false, false) => Ok(Authorized {
+        (false, false) => Ok(AuthorizedKey {
             key,
             no_touch_required: options.waives_touch(),
             verify_required: options.requires_verification(),
@@ -189,12 +189,12 @@ fn enter(
 }
 
 fn certified(
-    options: &Options,
+    options: &KeyOptions,
     authority: &PublicKey,
     shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
-) -> Result<Authorized, CertificateRefusal> {
+) -> Result<AuthorizedKey, CertificateRefusal> {
     let key = PublicKey::from_signed_blob(shown.blob, shown.signed_len, authority);
     let key = key.map_err(|e| CertificateRefusal::Invalid(CertificateError::BadSignature(e)))?;
     let certificate = key.certificate();
@@ -210,7 +210,7 @@ fn certified(
             None => return Err(CertificateRefusal::UnreadableSourceAddress),
         }
     }
-    Ok(Authorized {
+    Ok(AuthorizedKey {
         // Merged as in auth-options.c: the stricter option applies.
         no_touch_required: options.waives_touch() && terms.no_touch_required,
         verify_required: options.requires_verification() || terms.verify_required,

@@ -11,10 +11,11 @@ use ssh::key::PrivateKey;
 
 use super::authorized::{AuthContext, KeyFileLines, OfferedKey, lets_in};
 use super::message::{
-    Answer, Begin, Check, KeyQuestion, LogMessage, LoggedIn, NoLogin, Prove, SessionOver, Sign,
-    Signature, Task, Verdict,
+    BeginSession, ConnectionHandover, EndedWithoutLogin, HostKeySignRequest, KeyAnswer,
+    KeyCheckRequest, KeyQuery, KeyVerdict, LogMessage, ProcessConfig, SessionEnded,
+    SignatureCheckRequest, SignatureReply,
 };
-use super::options::Options;
+use super::options::KeyOptions;
 use super::{expiry, patterns};
 
 fn run(property: impl FnMut(&mut Unstructured<'_>) -> Result<()>) {
@@ -83,7 +84,7 @@ fn circumstances(u: &mut Unstructured<'_>) -> Result<AuthContext> {
 fn options_of_a_key_in_any_form() {
     run(|u| {
         let (text, at) = (text(u, &OPTIONS)?, circumstances(u)?);
-        if Options::read(&text, at).is_ok() {
+        if KeyOptions::read(&text, at).is_ok() {
             // A rejected option appears at most between quotes.
             assert!(text.contains('"') || !text.contains("command"), "{text}");
         }
@@ -176,8 +177,8 @@ fn messages_between_processes_in_any_form() {
         if u.ratio(1, 4)? {
             bytes.truncate(u.int_in_range(0..=bytes.len())?);
         }
-        each!(&bytes, Sign KeyQuestion Prove LoggedIn NoLogin LogMessage Answer SessionOver);
-        each!(&bytes, Signature Verdict Check Begin Task);
+        each!(&bytes, HostKeySignRequest KeyQuery SignatureCheckRequest ConnectionHandover EndedWithoutLogin LogMessage KeyAnswer SessionEnded);
+        each!(&bytes, SignatureReply KeyVerdict KeyCheckRequest BeginSession ProcessConfig);
         Ok(())
     });
 }

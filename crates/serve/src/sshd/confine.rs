@@ -92,7 +92,7 @@ fn no_more(what: Resource) -> io::Result<()> {
 
 /// Restrictions that a preauth process applies once it has a client.
 pub(super) struct PendingConfinement {
-    filter: filters::Filter,
+    filter: filters::FilterProgram,
     lacking: Vec<&'static str>,
 }
 
@@ -158,24 +158,24 @@ pub(super) fn run_nothing() -> io::Result<()> {
 mod filters {
     use std::io;
 
-    pub(super) struct Filter;
+    pub(super) struct FilterProgram;
 
     pub(super) fn landlock() -> io::Result<bool> {
         Ok(false)
     }
-    pub(super) fn preauth() -> io::Result<Filter> {
-        Ok(Filter)
+    pub(super) fn preauth() -> io::Result<FilterProgram> {
+        Ok(FilterProgram)
     }
-    pub(super) fn account() -> io::Result<Filter> {
-        Ok(Filter)
+    pub(super) fn account() -> io::Result<FilterProgram> {
+        Ok(FilterProgram)
     }
-    pub(super) fn no_clone3() -> io::Result<Filter> {
-        Ok(Filter)
+    pub(super) fn no_clone3() -> io::Result<FilterProgram> {
+        Ok(FilterProgram)
     }
-    pub(super) fn programs() -> io::Result<Filter> {
-        Ok(Filter)
+    pub(super) fn programs() -> io::Result<FilterProgram> {
+        Ok(FilterProgram)
     }
-    pub(super) fn apply(_: &Filter) -> io::Result<bool> {
+    pub(super) fn apply(_: &FilterProgram) -> io::Result<bool> {
         Ok(false)
     }
 }

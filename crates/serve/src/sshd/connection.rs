@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use ssh::channel::{ChannelEvent, ChannelId, LARGE_DATA};
-use ssh::key::HostKey;
-use ssh::transport::{Ident, TransportEvent};
-use ssh::{CryptoHelpers, Event, SealedQueue};
-use sys::{HelperThreads, Segments};
+use ssh::key::HostKeySigner;
+use ssh::transport::{Identification, TransportEvent};
+use ssh::{ConnectionEvent, CryptoHelpers, SealedQueue};
+use sys::{HelperThreads, ReceiveSegments};
 use tracing::{debug, warn};
-use wire::Pool;
+use wire::PacketPool;
 use zeroize::Zeroizing;
 
 use super::disconnect::hear_out;
-use super::engine::Algorithms;
-use super::losses::{LastReported, LossDetector};
+use super::engine::OfferedAlgorithms;
+use super::losses::{LastReportedCounters, LossDetector};
 use super::orphaned_sessions::OrphanedSessions;
-use super::session::Session;
+use super::session::SessionChannel;
 use super::{ServedFiles, StopSignal, engine};
 use crate::error::ConnectionError;
-use crate::sftp::Allowance;
-use crate::{Export, TransferCounters};
+use crate::sftp::OpenFileLimit;
+use crate::{ExportedTree, TransferCounters};
 use zero_copy_write::ZeroCopyWrite;
 
 /// Idle time after which a connection gives back its buffer memory.
@@ -54,8 +54,8 @@ const KEPT: usize = 8;
 
 /// A connection whose client is logged in, as the preauth process hands it over.
 pub(super) struct LoggedInConnection<'h> {
-    host_keys: Vec<Arc<dyn HostKey>>,
-    algorithms: &'h Algorithms,
+    host_keys: Vec<Arc<dyn HostKeySigner>>,
+    algorithms: &'h OfferedAlgorithms,
     /// State from [`ssh::Connection::hand_over`]. It contains keys and is dropped once they are
     /// used.
     state: Zeroizing<Vec<u8>>,
@@ -66,8 +66,8 @@ pub(super) struct LoggedInConnection<'h> {
 impl<'h> LoggedInConnection<'h> {
     /// Takes the state of the connection and the bytes that are not handled yet from a message.
     pub(super) fn new(
-        host_keys: Vec<Arc<dyn HostKey>>,
-        algorithms: &'h Algorithms,
+        host_keys: Vec<Arc<dyn HostKeySigner>>,
+        algorithms: &'h OfferedAlgorithms,
         (state, unread): (&[u8], &[u8]),
     ) -> Self {
         Self {
@@ -98,7 +98,7 @@ pub(super) fn serve(
     } = handed;
     let (config, pool) = (
         engine::config(host_keys, algorithms),
-        Pool::new(LARGE_DATA, KEPT),
+        PacketPool::new(LARGE_DATA, KEPT),
     );
     let now = Instant::now();
     let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, &state)?;
@@ -109,7 +109,8 @@ pub(super) fn serve(
     match served.open() {
         Ok(export) => {
             conn.announce_host_keys();
-            Connection::new((served, &export, losses), stream, conn, unread, over).run(stopping)
+            ServedConnection::new((served, &export, losses), stream, conn, unread, over)
+                .run(stopping)
         }
         Err(e) => {
             let (why, mut last) = (ConnectionError::Export(e), SealedQueue::default());
@@ -127,24 +128,24 @@ pub(super) fn serve(
 }
 
 /// One connection and the sessions on its channels.
-pub(super) struct Connection<'s> {
-    export: &'s Export,
+pub(super) struct ServedConnection<'s> {
+    export: &'s ExportedTree,
     served: &'s ServedFiles,
     over: &'s dyn Fn(TransferCounters),
     stream: TcpStream,
     conn: ssh::Connection,
-    segments: Segments,
+    segments: ReceiveSegments,
     sending: SealedQueue,
     passing: ZeroCopyWrite,
-    sessions: BTreeMap<ChannelId, Session<'s>>,
-    allowance: Allowance,
+    sessions: BTreeMap<ChannelId, SessionChannel<'s>>,
+    allowance: OpenFileLimit,
     departed: OrphanedSessions<'s>,
     /// The log already says that nothing is encrypted.
     told_clear: bool,
     rtt_asked: Option<Instant>,
     losses: &'s LossDetector,
     /// Counters last reported to `losses`; `None` once the socket uses a loss-tolerant algorithm.
-    lost: Option<LastReported>,
+    lost: Option<LastReportedCounters>,
     /// Last time at which a request or transfer was active.
     busy: Instant,
     /// The buffer memory was given back since `busy`.
@@ -156,9 +157,9 @@ pub(super) struct Connection<'s> {
     writable: bool,
 }
 
-impl<'s> Connection<'s> {
+impl<'s> ServedConnection<'s> {
     fn new(
-        (served, export, losses): (&'s ServedFiles, &'s Export, &'s LossDetector),
+        (served, export, losses): (&'s ServedFiles, &'s ExportedTree, &'s LossDetector),
         stream: TcpStream,
         conn: ssh::Connection,
         unread: Vec<u8>,
@@ -166,7 +167,7 @@ impl<'s> Connection<'s> {
     ) -> Self {
         let mut sending = SealedQueue::default();
         sending.set_helper(helper());
-        let mut segments = Segments::default();
+        let mut segments = ReceiveSegments::default();
         segments.received().extend_from_slice(&unread);
         let mut new = Self {
             export,
@@ -178,12 +179,12 @@ impl<'s> Connection<'s> {
             sending,
             passing: ZeroCopyWrite::default(),
             sessions: BTreeMap::new(),
-            allowance: Allowance::of_connection(),
+            allowance: OpenFileLimit::of_connection(),
             departed: OrphanedSessions::default(),
             told_clear: false,
             rtt_asked: None,
             losses,
-            lost: served.bear_losses.then(LastReported::default),
+            lost: served.bear_losses.then(LastReportedCounters::default),
             busy: Instant::now(),
             trimmed: false,
             moved: Instant::now(),
@@ -251,7 +252,7 @@ impl<'s> Connection<'s> {
             self.segments.trim();
             self.passing.trim();
             self.conn.channels().pool().trim();
-            self.sessions.values_mut().for_each(Session::trim);
+            self.sessions.values_mut().for_each(SessionChannel::trim);
             sys::give_back_memory();
         }
         self.trimmed = due;
@@ -259,14 +260,14 @@ impl<'s> Connection<'s> {
 
     /// Time at which the connection has been idle long enough to end with the server.
     fn drained(&self) -> Instant {
-        let open = self.sessions.values().any(Session::has_open);
+        let open = self.sessions.values().any(SessionChannel::has_open);
         self.busy + if open { DRAIN_OPEN } else { DRAIN_IDLE }
     }
 
     /// Ends the connection after a timeout.
     fn check_time(&mut self, now: Instant, draining: bool) -> Result<(), ConnectionError> {
         let channels = self.conn.channels();
-        let busy = |s: &Session<'_>| s.is_busy(channels);
+        let busy = |s: &SessionChannel<'_>| s.is_busy(channels);
         if self.sessions.values().any(busy) || !self.departed.is_empty() {
             self.busy = now;
         }
@@ -372,8 +373,8 @@ impl<'s> Connection<'s> {
         let handled = self.conn.handle_input(now, self.segments.received());
         while let Some(event) = self.conn.poll_event() {
             match event {
-                Event::Channel(event) => self.handle_channel(event)?,
-                Event::Transport(TransportEvent::Keys { first: false }) => {
+                ConnectionEvent::Channel(event) => self.handle_channel(event)?,
+                ConnectionEvent::Transport(TransportEvent::Keys { first: false }) => {
                     self.update_borrow_policy();
                     self.tell_clear();
                 }
@@ -408,8 +409,8 @@ impl<'s> Connection<'s> {
     /// Allows larger packets and windows than OpenSSH's for clients that support them.
     fn suit(&mut self) {
         let peer = self.conn.peer();
-        let large_packets = peer.is_some_and(Ident::is_longhaul);
-        let large_windows = peer.is_some_and(Ident::takes_large_windows);
+        let large_packets = peer.is_some_and(Identification::is_longhaul);
+        let large_windows = peer.is_some_and(Identification::takes_large_windows);
         self.passing.use_for(large_packets);
         let channels = self.conn.channels();
         if large_packets {
@@ -429,7 +430,7 @@ impl<'s> Connection<'s> {
             ChannelEvent::SessionOpened(id) => {
                 channels.accept(id);
                 self.sessions
-                    .insert(id, Session::new(id, self.allowance.clone()));
+                    .insert(id, SessionChannel::new(id, self.allowance.clone()));
             }
             ChannelEvent::Request {
                 id,

@@ -3,8 +3,8 @@ use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Limits;
-use super::limits::Claim;
+use super::ConnectionLimits;
+use super::limits::LoginAccountKind;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Time for which a connection that ended without a login still counts for its source. Without it,
@@ -17,21 +17,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of ended connections that are remembered for [`LINGER`].
 const MOST_LEFT: usize = 4096;
 
-/// Counts all connections and enforces [`Limits`].
+/// Counts all connections and enforces [`ConnectionLimits`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct ConnectionLimiter(Arc<Inner>);
+pub(super) struct ConnectionLimiter(Arc<ConnectionLimiterState>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    count: Mutex<Count>,
+struct ConnectionLimiterState {
+    count: Mutex<ConnectionCounts>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Count {
+struct ConnectionCounts {
     all: usize,
     /// Connections that have not logged in yet, by number.
-    strangers: BTreeMap<u64, Unauthenticated>,
+    strangers: BTreeMap<u64, UnauthenticatedConnection>,
     next: u64,
     by_source: BTreeMap<IpAddr, usize>,
     /// Connections that ended without a login, and when; they still count for their source.
@@ -42,14 +42,14 @@ struct Count {
 }
 
 #[derive(Debug)]
-struct Unauthenticated {
+struct UnauthenticatedConnection {
     since: Instant,
     source: IpAddr,
     /// Socket to shut down if this connection has to make room.
     stream: Option<TcpStream>,
 }
 
-impl Count {
+impl ConnectionCounts {
     /// Chooses the connection to drop for a newcomer from `source` if there is no room for more
     /// unauthenticated ones: the oldest one of the source that has the most. Otherwise 100 silent
     /// connections would keep everybody out.
@@ -60,7 +60,7 @@ impl Count {
         }
         let most = from.values().copied().max()?;
         let others = from.get(&source).copied().unwrap_or(0);
-        let may = |stranger: &Unauthenticated| match most > others + 1 {
+        let may = |stranger: &UnauthenticatedConnection| match most > others + 1 {
             true => from.get(&stranger.source) == Some(&most),
             false => now.saturating_duration_since(stranger.since) >= PATIENCE,
         };
@@ -71,7 +71,7 @@ impl Count {
 
     /// Removes an unauthenticated connection that ended or has to make room, and remembers its
     /// source.
-    fn leave(&mut self, number: u64, now: Instant) -> Option<Unauthenticated> {
+    fn leave(&mut self, number: u64, now: Instant) -> Option<UnauthenticatedConnection> {
         let stranger = self.strangers.remove(&number)?;
         self.left.push_back((now, stranger.source));
         self.forget(now);
@@ -116,7 +116,7 @@ impl ConnectionLimiter {
         &self,
         address: IpAddr,
         now: Instant,
-        limits: &Limits,
+        limits: &ConnectionLimits,
     ) -> Result<(ConnectionPermit, Option<TcpStream>), &'static str> {
         let source = limits.source_block.of(address);
         let mut count = self.lock();
@@ -148,7 +148,7 @@ impl ConnectionLimiter {
         *count.by_source.entry(source).or_default() += 1;
         let number = count.next;
         count.next += 1;
-        let stranger = Unauthenticated {
+        let stranger = UnauthenticatedConnection {
             since: now,
             source,
             stream: None,
@@ -175,7 +175,7 @@ impl ConnectionLimiter {
         drop(waited);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Count> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {
         self.0.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -185,8 +185,8 @@ impl ConnectionPermit {
     pub(super) fn count_for(
         &mut self,
         user: &str,
-        claim: Claim,
-        limits: &Limits,
+        claim: LoginAccountKind,
+        limits: &ConnectionLimits,
     ) -> Result<(), &'static str> {
         if self.user.is_some() {
             return Ok(());
@@ -253,7 +253,7 @@ mod tests {
         crowd: &ConnectionLimiter,
         address: IpAddr,
         now: Instant,
-        limits: &Limits,
+        limits: &ConnectionLimits,
     ) -> Result<ConnectionPermit, &'static str> {
         let entered = crowd.enter(address, now, limits);
         entered.map(|(place, _)| place)
@@ -266,7 +266,7 @@ mod tests {
         let (crowd, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
-            Limits::default(),
+            ConnectionLimits::default(),
         );
         let here = |n: usize, m: usize| IpAddr::from([10, 0, n as u8, m as u8]);
         let enter = |address, at| placed(&crowd, address, at, &limits);
@@ -299,7 +299,7 @@ mod tests {
         let (crowd, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
-            Limits::default(),
+            ConnectionLimits::default(),
         );
         let enter = |address| placed(&crowd, address, now, &limits);
         let bad = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_and_goes_without_a_login_comes_ten_times_in_a_second() {
-        let (crowd, limits) = (ConnectionLimiter::default(), Limits::default());
+        let (crowd, limits) = (ConnectionLimiter::default(), ConnectionLimits::default());
         let here = IpAddr::from([192, 0, 2, 1]);
         let begun = Instant::now();
         let come = (0..1000).filter(|_| placed(&crowd, here, begun, &limits).is_ok());
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn whoever_has_logged_in_leaves_no_place_taken() {
-        let (crowd, limits) = (ConnectionLimiter::default(), Limits::default());
+        let (crowd, limits) = (ConnectionLimiter::default(), ConnectionLimits::default());
         let here = IpAddr::from([192, 0, 2, 1]);
         for _ in 0..100 {
             let now = Instant::now();
@@ -346,7 +346,7 @@ mod tests {
         let (crowd, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
-            Limits::default(),
+            ConnectionLimits::default(),
         );
         for n in 0..10_000_u32 {
             let from = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
@@ -361,7 +361,7 @@ mod tests {
         let (crowd, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
-            Limits::default(),
+            ConnectionLimits::default(),
         );
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
         let enter = |n| placed(&crowd, from(n), now, &limits);
@@ -379,9 +379,9 @@ mod tests {
     /// Bug: 30 connections of one account left no place in which root could log in.
     #[test]
     fn whoever_has_filled_the_server_keeps_nobody_from_logging_in() {
-        let limits = Limits {
+        let limits = ConnectionLimits {
             connections: 30,
-            ..Limits::default()
+            ..ConnectionLimits::default()
         };
         let (crowd, now) = (ConnectionLimiter::default(), Instant::now());
         let from = |n: u8| placed(&crowd, IpAddr::from([192, 0, 2, n]), now, &limits);
@@ -390,7 +390,10 @@ mod tests {
             let Ok(mut place) = from(n % 7) else {
                 continue;
             };
-            if place.count_for("alice", Claim::Account, &limits).is_ok() {
+            if place
+                .count_for("alice", LoginAccountKind::Account, &limits)
+                .is_ok()
+            {
                 place.known();
                 held.push(place);
             }
@@ -402,33 +405,49 @@ mod tests {
         assert!(strangers.len() >= 7);
         let (bob, later) = (IpAddr::from([192, 0, 2, 200]), now + PATIENCE);
         let mut bob = placed(&crowd, bob, later, &limits).expect("a stranger makes room");
-        bob.count_for("bob", Claim::Account, &limits)
+        bob.count_for("bob", LoginAccountKind::Account, &limits)
             .expect("a share");
         bob.known();
         let root = IpAddr::from([192, 0, 2, 201]);
         let mut root = placed(&crowd, root, later, &limits).expect("a stranger makes room");
-        root.count_for("root", Claim::Root, &limits)
+        root.count_for("root", LoginAccountKind::Root, &limits)
             .expect("a place");
     }
 
     #[test]
     fn accounts_and_seconds_have_their_bounds() {
         let (crowd, now) = (ConnectionLimiter::default(), Instant::now());
-        let limits = Limits {
+        let limits = ConnectionLimits {
             per_user: Some(1),
             per_second: 3,
-            ..Limits::default()
+            ..ConnectionLimits::default()
         };
         let here = IpAddr::from([192, 0, 2, 1]);
         let enter = |at| placed(&crowd, here, at, &limits);
         let mut held: Vec<ConnectionPermit> = (0..3).map(|_| enter(now).unwrap()).collect();
         assert!(enter(now).is_err());
         held.push(enter(now + SECOND).unwrap());
-        assert!(held[0].count_for("alice", Claim::Account, &limits).is_ok());
-        assert!(held[1].count_for("alice", Claim::Account, &limits).is_err());
-        assert!(held[1].count_for("bob", Claim::Account, &limits).is_ok());
+        assert!(
+            held[0]
+                .count_for("alice", LoginAccountKind::Account, &limits)
+                .is_ok()
+        );
+        assert!(
+            held[1]
+                .count_for("alice", LoginAccountKind::Account, &limits)
+                .is_err()
+        );
+        assert!(
+            held[1]
+                .count_for("bob", LoginAccountKind::Account, &limits)
+                .is_ok()
+        );
         held.remove(0);
-        assert!(held[1].count_for("alice", Claim::Account, &limits).is_ok());
+        assert!(
+            held[1]
+                .count_for("alice", LoginAccountKind::Account, &limits)
+                .is_ok()
+        );
         drop(held);
         assert!(crowd.lock().by_user.is_empty());
     }

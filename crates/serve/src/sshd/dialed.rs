@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel as queue};
 
 /// Queue of opened connections, with a pipe that becomes readable when one waits.
 #[derive(Debug)]
-pub(super) struct DialedStreams {
+pub(super) struct DialedConnections {
     streams: Receiver<(TcpStream, SocketAddr)>,
     wake: PipeReader,
 }
@@ -23,11 +23,11 @@ pub(super) struct DialedSender {
 ///
 /// # Errors
 /// No descriptors are left.
-pub(super) fn channel() -> io::Result<(DialedStreams, DialedSender)> {
+pub(super) fn channel() -> io::Result<(DialedConnections, DialedSender)> {
     let (read, write) = io::pipe()?;
     rustix::io::ioctl_fionbio(&read, true)?;
     let (sender, streams) = queue();
-    let waiting = DialedStreams {
+    let waiting = DialedConnections {
         streams,
         wake: read,
     };
@@ -61,7 +61,7 @@ impl DialedSender {
     }
 }
 
-impl DialedStreams {
+impl DialedConnections {
     /// Takes the connections that wait.
     pub(super) fn take(&self) -> Vec<(TcpStream, SocketAddr)> {
         let mut woken = [0; 64];
@@ -71,7 +71,7 @@ impl DialedStreams {
     }
 }
 
-impl AsFd for DialedStreams {
+impl AsFd for DialedConnections {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

@@ -8,12 +8,12 @@ use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::cipher::{MACS, MacSpec, preferred_order};
 use ssh::kex::{KEX_METHODS, KexMethod};
-use ssh::key::{HostKey, KeyError, PublicKey, host_key_algorithms};
-use ssh::transport::{KexGuess, Proposal, Random, TransportConfig};
-use wire::Pool;
+use ssh::key::{HostKeySigner, KeyError, PublicKey, host_key_algorithms};
+use ssh::transport::{AlgorithmProposal, KexGuess, RandomFill, TransportConfig};
+use wire::PacketPool;
 
-use super::link::Link;
-use super::message::{ProveHost, Sign, Signature};
+use super::message::{HostKeyProofRequest, HostKeySignRequest, SignatureReply};
+use super::message_socket::MessageSocket;
 
 /// Silence after which the server sends the client a keepalive request.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ const REKEY_TIME: Duration = Duration::from_secs(3600);
 
 /// Offered algorithms, in the server's order; the client's order decides which one is used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Algorithms {
+pub struct OfferedAlgorithms {
     /// Key exchange methods.
     pub key_exchange: Vec<String>,
     /// Ciphers.
@@ -34,7 +34,7 @@ pub struct Algorithms {
     pub macs: Vec<String>,
 }
 
-impl Default for Algorithms {
+impl Default for OfferedAlgorithms {
     /// Algorithms that pass ssh-audit without warnings: post-quantum key exchanges, all ciphers,
     /// and encrypt-then-MAC MACs.
     fn default() -> Self {
@@ -42,7 +42,7 @@ impl Default for Algorithms {
     }
 }
 
-impl Algorithms {
+impl OfferedAlgorithms {
     /// All supported algorithms.
     pub fn all() -> Self {
         Self::those(|_| true, |_| true)
@@ -68,8 +68,8 @@ impl Algorithms {
         proposal.check()
     }
 
-    fn proposal(&self, host_key: Vec<String>) -> Proposal {
-        Proposal {
+    fn proposal(&self, host_key: Vec<String>) -> AlgorithmProposal {
+        AlgorithmProposal {
             kex: self.key_exchange.clone(),
             host_key,
             ciphers: self.ciphers.clone(),
@@ -84,20 +84,20 @@ impl Algorithms {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FullOffer {
     /// Key exchange methods, ciphers and MACs.
-    pub algorithms: Algorithms,
+    pub algorithms: OfferedAlgorithms,
     /// Algorithms that the host keys sign with.
     pub host_key: Vec<String>,
 }
 
 impl FullOffer {
-    pub(super) fn proposal(&self) -> Proposal {
+    pub(super) fn proposal(&self) -> AlgorithmProposal {
         self.algorithms.proposal(self.host_key.clone())
     }
 }
 
 pub(super) fn config(
-    host_keys: Vec<Arc<dyn HostKey>>,
-    algorithms: &Algorithms,
+    host_keys: Vec<Arc<dyn HostKeySigner>>,
+    algorithms: &OfferedAlgorithms,
 ) -> ConnectionConfig {
     let host_key = host_key_algorithms(host_keys.iter().map(|key| key.public()));
     ConnectionConfig {
@@ -115,11 +115,11 @@ pub(super) fn config(
     }
 }
 
-pub(super) fn pool() -> Pool {
-    Pool::new(32 << 10, 64)
+pub(super) fn pool() -> PacketPool {
+    PacketPool::new(32 << 10, 64)
 }
 
-pub(super) fn random() -> Random {
+pub(super) fn random() -> RandomFill {
     Box::new(|to: &mut [u8]| {
         // Without random numbers there is no security, and the library has no other end.
         aws_lc_rs::rand::fill(to).expect("the system gives random numbers");
@@ -130,17 +130,17 @@ pub(super) fn random() -> Random {
 pub(super) struct MonitorHostKey {
     public: PublicKey,
     /// The link to the monitor; the lock allows one question at a time.
-    link: Arc<Mutex<Arc<Link>>>,
+    link: Arc<Mutex<Arc<MessageSocket>>>,
 }
 
 /// Host keys with these blobs, which the monitor signs with.
 pub(super) fn monitors_keys(
     blobs: &[Vec<u8>],
-    link: &Arc<Link>,
-) -> Result<Vec<Arc<dyn HostKey>>, KeyError> {
+    link: &Arc<MessageSocket>,
+) -> Result<Vec<Arc<dyn HostKeySigner>>, KeyError> {
     let link = Arc::new(Mutex::new(Arc::clone(link)));
     let keys = blobs.iter().map(|blob| {
-        let key: Arc<dyn HostKey> = Arc::new(MonitorHostKey {
+        let key: Arc<dyn HostKeySigner> = Arc::new(MonitorHostKey {
             public: PublicKey::from_blob(blob)?,
             link: Arc::clone(&link),
         });
@@ -149,13 +149,13 @@ pub(super) fn monitors_keys(
     keys.collect()
 }
 
-impl HostKey for MonitorHostKey {
+impl HostKeySigner for MonitorHostKey {
     fn public(&self) -> &PublicKey {
         &self.public
     }
 
     fn sign(&self, algorithm: &str, hash: &[u8]) -> Result<Vec<u8>, KeyError> {
-        let sign = Sign {
+        let sign = HostKeySignRequest {
             host_key: self.public.blob(),
             algorithm: algorithm.as_bytes(),
             hash,
@@ -165,7 +165,7 @@ impl HostKey for MonitorHostKey {
 
     /// The monitor knows the session identifier itself.
     fn prove(&self, algorithm: &str, _: &[u8]) -> Result<Vec<u8>, KeyError> {
-        let prove = ProveHost {
+        let prove = HostKeyProofRequest {
             host_key: self.public.blob(),
             algorithm: algorithm.as_bytes(),
         };
@@ -179,9 +179,9 @@ impl MonitorHostKey {
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = link.send(question).and_then(|()| link.receive());
         let answer = answered.map_err(|_| KeyError::Local)?;
-        match Signature::decode(&answer) {
-            Ok(Signature { blob: b"" }) | Err(_) => Err(KeyError::Local),
-            Ok(Signature { blob }) => Ok(blob.to_vec()),
+        match SignatureReply::decode(&answer) {
+            Ok(SignatureReply { blob: b"" }) | Err(_) => Err(KeyError::Local),
+            Ok(SignatureReply { blob }) => Ok(blob.to_vec()),
         }
     }
 }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_is_offered_without_a_word_is_what_ssh_audit_is_silent_about() {
-        let offered = Algorithms::default();
+        let offered = OfferedAlgorithms::default();
         assert_eq!(
             offered.key_exchange,
             [
@@ -206,12 +206,12 @@ mod tests {
             "hmac-sha2-512-etm@openssh.com",
         ];
         assert_eq!(offered.macs, etm);
-        assert_eq!(offered.ciphers, Algorithms::all().ciphers);
+        assert_eq!(offered.ciphers, OfferedAlgorithms::all().ciphers);
     }
 
     #[test]
     fn all_begins_with_that_and_has_the_rest_behind_it() {
-        let (few, all) = (Algorithms::default(), Algorithms::all());
+        let (few, all) = (OfferedAlgorithms::default(), OfferedAlgorithms::all());
         assert!(all.key_exchange.starts_with(&few.key_exchange));
         assert!(all.macs.starts_with(&few.macs));
         for name in ["curve25519-sha256", "ecdh-sha2-nistp256"] {

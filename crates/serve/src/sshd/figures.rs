@@ -5,7 +5,7 @@ use crate::TransferCounters;
 
 /// Counters of a server since its start.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct ServerCounters {
     connections: AtomicU64,
     turned_away: AtomicU64,
     logins: AtomicU64,
@@ -21,7 +21,7 @@ fn count(figure: &AtomicU64) {
     figure.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Figures {
+impl ServerCounters {
     /// Counts a connection that was taken.
     pub(super) fn connected(&self) {
         count(&self.connections);

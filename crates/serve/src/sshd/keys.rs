@@ -10,11 +10,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use ssh::auth::{Proof, ProofContext};
+use ssh::auth::{KeyProof, ProofContext};
 use ssh::key::{PublicKey, SecurityKeyTouch};
 
-use super::authorized::{self, AuthContext, Authorized, KeyFileLines, OfferedKey};
-use super::message::Check;
+use super::authorized::{self, AuthContext, AuthorizedKey, KeyFileLines, OfferedKey};
+use super::message::KeyCheckRequest;
 use super::refusal::{KeyFileError, KeyFileProblem, KeyRefusal};
 
 /// Largest list of keys in bytes.
@@ -33,26 +33,26 @@ pub(super) struct AuthorizedKeysFile {
 
 /// Key or certificate that may log in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct LoginRequest {
+pub(super) struct LoginKey {
     /// Fingerprint of the key; for a certificate, of the key inside it.
     key: String,
-    certificate: Option<Certified>,
+    certificate: Option<CertificateInfo>,
 }
 
 /// Contents of a certificate, for the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Certified {
+pub(super) struct CertificateInfo {
     /// Fingerprint of the key that signed the certificate.
     authority: String,
     id: String,
     serial: u64,
 }
 
-impl LoginRequest {
+impl LoginKey {
     pub(super) fn of(key: &PublicKey) -> Self {
         Self {
             key: key.fingerprint(),
-            certificate: key.certificate().map(|certificate| Certified {
+            certificate: key.certificate().map(|certificate| CertificateInfo {
                 authority: certificate.authority().fingerprint(),
                 id: certificate.key_id.chars().take(MAX_ID).collect(),
                 serial: certificate.serial,
@@ -74,19 +74,19 @@ impl LoginRequest {
 
 /// A key offered for an account, to be checked against authorized_keys.
 #[derive(Debug)]
-pub(super) struct Question<'q> {
+pub(super) struct KeyLookup<'q> {
     user: &'q str,
     from: IpAddr,
-    check: &'q Check<'q>,
+    check: &'q KeyCheckRequest<'q>,
 }
 
-impl<'q> Question<'q> {
+impl<'q> KeyLookup<'q> {
     /// Asks about the key in `check` for the account of `user`, for a client at `from`.
-    pub(super) fn new(user: &'q str, from: IpAddr, check: &'q Check<'q>) -> Self {
+    pub(super) fn new(user: &'q str, from: IpAddr, check: &'q KeyCheckRequest<'q>) -> Self {
         Self { user, from, check }
     }
 
-    pub(super) fn check(&self) -> &'q Check<'q> {
+    pub(super) fn check(&self) -> &'q KeyCheckRequest<'q> {
         self.check
     }
 
@@ -95,7 +95,7 @@ impl<'q> Question<'q> {
         let check = self.check;
         let mut names = key.algorithms().into_iter();
         let algorithm = names.find(|name| name.as_bytes() == check.algorithm);
-        let proof = Proof {
+        let proof = KeyProof {
             algorithm: algorithm.ok_or(KeyRefusal::Algorithm)?.to_owned(),
             host_bound: check.host_bound,
             signature: check.signature.to_vec(),
@@ -119,8 +119,8 @@ impl AuthorizedKeysFile {
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub(super) fn answer(&self, question: &Question<'_>) -> Result<LoginRequest, KeyRefusal> {
-        let Question { user, from, check } = *question;
+    pub(super) fn answer(&self, question: &KeyLookup<'_>) -> Result<LoginKey, KeyRefusal> {
+        let KeyLookup { user, from, check } = *question;
         let signed_len = check.signed_len as usize;
         let shown = OfferedKey::new(check.blob, check.authority, signed_len);
         let admitted = self.lets_in(shown, user, from)?;
@@ -128,7 +128,7 @@ impl AuthorizedKeysFile {
         if check.proved {
             admitted.check_touch(question.proof(key)?)?;
         }
-        Ok(LoginRequest::of(key))
+        Ok(LoginKey::of(key))
     }
 
     fn lets_in(
@@ -136,7 +136,7 @@ impl AuthorizedKeysFile {
         shown: OfferedKey<'_>,
         user: &str,
         from: IpAddr,
-    ) -> Result<Authorized, KeyRefusal> {
+    ) -> Result<AuthorizedKey, KeyRefusal> {
         let at = AuthContext::new(from, Timestamp::now());
         let lets_in = |file: &Path, of: fn(&str) -> KeyFileLines<'_>| {
             let text = read(file)?;

@@ -1,4 +1,4 @@
-use sys::SourceBlock;
+use sys::SourcePrefixLengths;
 
 /// Limits on simultaneous connections.
 ///
@@ -6,7 +6,7 @@ use sys::SourceBlock;
 /// connections cannot block new logins. Each account has a share of the other places
 /// ([`Self::has_room`]), so that it cannot lock out other accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Maximum number of connections in total.
     pub connections: usize,
     /// Maximum number of connections that have not logged in (as MaxStartups of sshd, without its
@@ -16,20 +16,20 @@ pub struct Limits {
     /// cannot lock out others. A copy by longhaul logs in with at most eight at a time.
     pub strangers_per_source: usize,
     /// Prefix lengths by which addresses count as one source.
-    pub source_block: SourceBlock,
+    pub source_block: SourcePrefixLengths,
     /// Maximum number of connections of one account; if `None`, a share of all places.
     pub per_user: Option<usize>,
     /// Maximum number of new connections per second.
     pub per_second: usize,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections: 1024,
             strangers: 100,
             strangers_per_source: 20,
-            source_block: SourceBlock::default(),
+            source_block: SourcePrefixLengths::default(),
             per_user: None,
             per_second: usize::MAX,
         }
@@ -42,7 +42,7 @@ const SHARE: usize = 4;
 
 /// Kind of account that logs in, which decides how many connections it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(super) enum LoginAccountKind {
     /// An account other than root, on a server with several accounts.
     Account,
     /// The only account that the server admits.
@@ -51,7 +51,7 @@ pub(super) enum Claim {
     Root,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// Number of places for connections that have logged in.
     pub(super) fn logged_in(&self) -> usize {
         self.connections - self.strangers.min(self.connections / 4)
@@ -61,7 +61,7 @@ impl Limits {
     /// `logged_in`.
     pub(super) fn has_room(
         &self,
-        claim: Claim,
+        claim: LoginAccountKind,
         own: usize,
         logged_in: usize,
     ) -> Result<(), &'static str> {
@@ -70,7 +70,7 @@ impl Limits {
         if self.per_user.is_some_and(|most| own >= most) {
             return Err(OWN);
         }
-        if claim == Claim::Root {
+        if claim == LoginAccountKind::Root {
             return Ok(());
         }
         let Some(free) = self
@@ -80,7 +80,7 @@ impl Limits {
         else {
             return Err(ALL);
         };
-        match claim == Claim::OnlyAccount
+        match claim == LoginAccountKind::OnlyAccount
             || self.per_user.is_some()
             || own < SHARE * (free - 1)
             || own == 0
@@ -95,10 +95,10 @@ impl Limits {
 mod tests {
     use super::*;
 
-    fn limits(connections: usize) -> Limits {
-        Limits {
+    fn limits(connections: usize) -> ConnectionLimits {
+        ConnectionLimits {
             connections,
-            ..Limits::default()
+            ..ConnectionLimits::default()
         }
     }
 
@@ -111,19 +111,28 @@ mod tests {
             let places = limits.logged_in();
             assert!(places >= 1);
             let mut own = 0;
-            while limits.has_room(Claim::Account, own, own).is_ok() {
+            while limits.has_room(LoginAccountKind::Account, own, own).is_ok() {
                 own += 1;
             }
             assert!((1..=places).contains(&own), "{connections}: {own}");
             if places > 1 {
                 assert!(own < places, "{connections}: {own} of {places}");
-                assert!(limits.has_room(Claim::Account, 0, own).is_ok());
+                assert!(limits.has_room(LoginAccountKind::Account, 0, own).is_ok());
             }
-            assert!(limits.has_room(Claim::Root, 0, places).is_ok());
-            assert!(limits.has_room(Claim::Account, 0, places).is_err());
+            assert!(limits.has_room(LoginAccountKind::Root, 0, places).is_ok());
+            assert!(
+                limits
+                    .has_room(LoginAccountKind::Account, 0, places)
+                    .is_err()
+            );
             // The only account cannot lock out other accounts, so it may take all places.
-            let only = (0..places).all(|n| limits.has_room(Claim::OnlyAccount, n, n).is_ok());
-            assert!(only && limits.has_room(Claim::OnlyAccount, places, places).is_err());
+            let only =
+                (0..places).all(|n| limits.has_room(LoginAccountKind::OnlyAccount, n, n).is_ok());
+            assert!(
+                only && limits
+                    .has_room(LoginAccountKind::OnlyAccount, places, places)
+                    .is_err()
+            );
         }
         assert_eq!(limits(1024).logged_in(), 924);
     }
@@ -135,24 +144,34 @@ mod tests {
         for _ in 0..1000 {
             for nth in 0..own.len() {
                 let all = own.iter().sum();
-                if limits.has_room(Claim::Account, own[nth], all).is_ok() {
+                if limits
+                    .has_room(LoginAccountKind::Account, own[nth], all)
+                    .is_ok()
+                {
                     own[nth] += 1;
                 }
             }
         }
         let all: usize = own.iter().sum();
         assert!(own.iter().max() <= own.iter().min().map(|n| n + 1).as_ref());
-        assert!(limits.has_room(Claim::Account, 0, all).is_ok(), "{own:?}");
+        assert!(
+            limits.has_room(LoginAccountKind::Account, 0, all).is_ok(),
+            "{own:?}"
+        );
     }
 
     #[test]
     fn a_limit_that_was_set_is_the_share() {
-        let limits = Limits {
+        let limits = ConnectionLimits {
             per_user: Some(924),
             ..limits(1024)
         };
-        assert!(limits.has_room(Claim::Account, 923, 923).is_ok());
-        assert!(limits.has_room(Claim::Account, 924, 924).is_err());
-        assert!(limits.has_room(Claim::Root, 924, 924).is_err());
+        assert!(limits.has_room(LoginAccountKind::Account, 923, 923).is_ok());
+        assert!(
+            limits
+                .has_room(LoginAccountKind::Account, 924, 924)
+                .is_err()
+        );
+        assert!(limits.has_room(LoginAccountKind::Root, 924, 924).is_err());
     }
 }

@@ -19,10 +19,10 @@ const SHORT: Duration = Duration::from_millis(5);
 /// All connections of a client share one detector: during slow start each alone has sent too little
 /// for a verdict, and a later connection need not lose a packet of its own first.
 #[derive(Debug, Default)]
-pub(super) struct LossDetector(Mutex<Counted>);
+pub(super) struct LossDetector(Mutex<LossCounts>);
 
 #[derive(Debug, Default)]
-struct Counted {
+struct LossCounts {
     since: Option<Instant>,
     sent: u32,
     again: u32,
@@ -31,7 +31,7 @@ struct Counted {
 
 /// Counters that one connection reported last, to compute the difference.
 #[derive(Debug, Default)]
-pub(super) struct LastReported {
+pub(super) struct LastReportedCounters {
     sent: u32,
     again: u32,
 }
@@ -39,7 +39,12 @@ pub(super) struct LastReported {
 impl LossDetector {
     /// Adds the counters of one connection; returns true once losses not caused by congestion were
     /// detected, and from then on.
-    pub(super) fn tell(&self, now: Instant, before: &mut LastReported, tcp: &TcpInfo) -> bool {
+    pub(super) fn tell(
+        &self,
+        now: Instant,
+        before: &mut LastReportedCounters,
+        tcp: &TcpInfo,
+    ) -> bool {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.told {
             return true;
@@ -47,7 +52,7 @@ impl LossDetector {
         let since = *counted.since.get_or_insert(now);
         counted.sent += tcp.data_segs_out.saturating_sub(before.sent);
         counted.again += tcp.total_retrans.saturating_sub(before.again);
-        *before = LastReported {
+        *before = LastReportedCounters {
             sent: tcp.data_segs_out,
             again: tcp.total_retrans,
         };
@@ -57,10 +62,10 @@ impl LossDetector {
         let queue = tcp.rtt.saturating_sub(tcp.min_rtt);
         let queues = queue > (tcp.min_rtt / 4).max(SHORT);
         let lossy = f64::from(counted.again) > f64::from(counted.sent) * SHARE;
-        *counted = Counted {
+        *counted = LossCounts {
             since: Some(now),
             told: lossy && !queues && tcp.min_rtt >= SHORT,
-            ..Counted::default()
+            ..LossCounts::default()
         };
         counted.told
     }
@@ -84,7 +89,7 @@ mod tests {
         let (now, losses, mut told) = (
             Instant::now(),
             LossDetector::default(),
-            LastReported::default(),
+            LastReportedCounters::default(),
         );
         assert!(!losses.tell(now, &mut told, &tcp(10, 0, rtt, min_rtt)));
         losses.tell(now + SPAN, &mut told, &tcp(10 + sent, again, rtt, min_rtt))
@@ -105,7 +110,7 @@ mod tests {
     #[test]
     fn what_one_connection_lost_is_known_to_the_next() {
         let (now, losses) = (Instant::now(), LossDetector::default());
-        let mut told = [const { LastReported { sent: 0, again: 0 } }; 4];
+        let mut told = [const { LastReportedCounters { sent: 0, again: 0 } }; 4];
         for told in &mut told {
             assert!(!losses.tell(now, told, &tcp(10, 0, 100, 100)));
         }
@@ -117,6 +122,10 @@ mod tests {
         assert_eq!(later, [false, false, false, true]);
         // Afterwards every connection knows, including a new one.
         assert!(losses.tell(now + SPAN, &mut told[0], &tcp(200, 3, 101, 100)));
-        assert!(losses.tell(now + SPAN, &mut LastReported::default(), &tcp(0, 0, 0, 0)));
+        assert!(losses.tell(
+            now + SPAN,
+            &mut LastReportedCounters::default(),
+            &tcp(0, 0, 0, 0)
+        ));
     }
 }

@@ -8,8 +8,8 @@ pub(super) const LONGEST: usize = 64 << 10;
 pub(super) const LONGEST_HASH: usize = 64;
 
 message! {
-    /// Asks the monitor to sign an exchange hash with a host key. Answered by [`Signature`].
-    pub(super) struct Sign<'a> = 1 {
+    /// Asks the monitor to sign an exchange hash with a host key. Answered by [`SignatureReply`].
+    pub(super) struct HostKeySignRequest<'a> = 1 {
         /// Blob of the host key.
         pub(super) host_key: &'a [u8],
         pub(super) algorithm: &'a [u8],
@@ -18,8 +18,8 @@ message! {
 }
 
 message! {
-    /// Asks whether a key could log in to an account. Answered by [`Verdict`].
-    pub(super) struct KeyQuestion<'a> = 2 {
+    /// Asks whether a key could log in to an account. Answered by [`KeyVerdict`].
+    pub(super) struct KeyQuery<'a> = 2 {
         pub(super) user: &'a [u8],
         /// Blob of the offered key or certificate.
         pub(super) blob: &'a [u8],
@@ -31,8 +31,8 @@ message! {
 }
 
 message! {
-    /// Asks whether a key with this signature may log in to an account. Answered by [`Verdict`].
-    pub(super) struct Prove<'a> = 3 {
+    /// Asks whether a key with this signature may log in to an account. Answered by [`KeyVerdict`].
+    pub(super) struct SignatureCheckRequest<'a> = 3 {
         pub(super) user: &'a [u8],
         pub(super) blob: &'a [u8],
         /// For a certificate: blob of the key that signed it.
@@ -48,7 +48,7 @@ message! {
 message! {
     /// Hands over the connection of a client that is logged in; the last message of a preauth
     /// process.
-    pub(super) struct LoggedIn<'a> = 4 {
+    pub(super) struct ConnectionHandover<'a> = 4 {
         /// Algorithm names of the client's direction, for the log.
         pub(super) kex: &'a [u8],
         pub(super) cipher: &'a [u8],
@@ -62,7 +62,7 @@ message! {
 
 message! {
     /// Reports the end of a connection without a login; the last message of a preauth process.
-    pub(super) struct NoLogin<'a> = 5 {
+    pub(super) struct EndedWithoutLogin<'a> = 5 {
         pub(super) why: &'a [u8],
     }
 }
@@ -77,19 +77,19 @@ message! {
 }
 
 message! {
-    /// An account process's answer to [`Check`].
-    pub(super) struct Answer<'a> = 7 {
+    /// An account process's answer to [`KeyCheckRequest`].
+    pub(super) struct KeyAnswer<'a> = 7 {
         pub(super) allowed: bool,
         /// Reason for the log.
         pub(super) why: &'a [u8],
-        /// The accepted `LoginRequest` as JSON; empty if refused.
+        /// The accepted `LoginKey` as JSON; empty if refused.
         pub(super) entrant: &'a [u8],
     }
 }
 
 message! {
     /// Reports the counters of a session that has ended.
-    pub(super) struct SessionOver = 8 {
+    pub(super) struct SessionEnded = 8 {
         pub(super) files: u64,
         pub(super) sent: u64,
         pub(super) received: u64,
@@ -98,8 +98,8 @@ message! {
 
 message! {
     /// Asks the monitor to prove a host key to the client of this connection. Answered by
-    /// [`Signature`].
-    pub(super) struct ProveHost<'a> = 9 {
+    /// [`SignatureReply`].
+    pub(super) struct HostKeyProofRequest<'a> = 9 {
         /// Blob of the host key.
         pub(super) host_key: &'a [u8],
         pub(super) algorithm: &'a [u8],
@@ -108,13 +108,13 @@ message! {
 
 message! {
     /// Answers a request to sign; empty if nothing was signed.
-    pub(super) struct Signature<'a> = 17 {
+    pub(super) struct SignatureReply<'a> = 17 {
         pub(super) blob: &'a [u8],
     }
 }
 
 message! {
-    pub(super) struct Verdict = 18 {
+    pub(super) struct KeyVerdict = 18 {
         pub(super) allowed: bool,
         /// The key would be accepted if the account had fewer connections.
         pub(super) full: bool,
@@ -123,7 +123,7 @@ message! {
 
 message! {
     /// Asks an account process whether a key may log in.
-    pub(super) struct Check<'a> = 19 {
+    pub(super) struct KeyCheckRequest<'a> = 19 {
         pub(super) blob: &'a [u8],
         /// For a certificate: blob of the key that signed it.
         pub(super) authority: &'a [u8],
@@ -141,7 +141,7 @@ message! {
 
 message! {
     /// Tells an account process that the client is logged in.
-    pub(super) struct Begin<'a> = 20 {
+    pub(super) struct BeginSession<'a> = 20 {
         /// The `ServedFiles` of this login as JSON.
         pub(super) served: &'a [u8],
         pub(super) state: &'a [u8],
@@ -151,7 +151,7 @@ message! {
 
 message! {
     /// Settings of a process as JSON, the first message that it receives.
-    pub(super) struct Task<'a> = 21 {
+    pub(super) struct ProcessConfig<'a> = 21 {
         pub(super) json: &'a [u8],
     }
 }

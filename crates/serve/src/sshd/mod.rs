@@ -24,9 +24,9 @@ mod fork_server;
 mod host_key;
 mod keys;
 mod limits;
-mod link;
 mod losses;
 mod message;
+mod message_socket;
 mod monitor;
 mod once;
 mod once_keys;
@@ -58,34 +58,34 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use ssh::key::PrivateKey;
-use sys::Tuning;
+use sys::SocketTuning;
 use tracing::{field, info, info_span, warn};
 
 use crate::error::ConnectionError;
 use connection_limiter::{ConnectionLimiter, ConnectionPermit};
-use dialed::{DialedSender, DialedStreams};
+use dialed::{DialedConnections, DialedSender};
 use disconnect::RefusedClients;
-use figures::Figures;
-use keys::LoginRequest;
+use figures::ServerCounters;
+use keys::LoginKey;
 use losses::LossDetector;
-use monitor::Monitor;
-use preauth::PreauthTask;
+use monitor::ConnectionMonitor;
+use preauth::PreauthProcessConfig;
 use rules::Account;
-use spare_processes::{SpareProcesses, Taken};
+use spare_processes::{ConnectionProcesses, SpareProcesses};
 
-pub use account::{AccountProcess, Log};
+pub use account::{AccountLog, AccountProcess};
 pub use accounts::{AccessPolicy, unknown_token};
 pub use confine::hide_memory;
-pub use engine::{Algorithms, FullOffer};
+pub use engine::{FullOffer, OfferedAlgorithms};
 pub use fork_server::ForkServer;
 pub use host_key::{generate, generate_pair, keep_new};
 pub use keys::is_fingerprint;
-pub use limits::Limits;
-pub use once::{AddressError, Once, OnceEnd, own_addresses};
+pub use limits::ConnectionLimits;
+pub use once::{OnceEndReason, OnceSettings, SshConnectionError, own_addresses};
 pub use preauth::main as preauth;
-pub use process::Role;
+pub use process::ProcessRole;
 pub use program::{AllowedProgram, ProgramError, ProgramOwner};
-pub use rules::Rules;
+pub use rules::AccountRules;
 pub use served::ServedFiles;
 
 pub use crate::words::{CommandError, split_command};
@@ -99,7 +99,7 @@ const QUEUE: i32 = 4096;
 
 /// Settings of a server: files, access policy, algorithms, limits and host keys.
 #[derive(Debug)]
-pub struct Settings {
+pub struct ServerSettings {
     /// Files and programs that logged-in clients are served.
     pub served: ServedFiles,
     /// Accounts and keys that may log in.
@@ -107,12 +107,12 @@ pub struct Settings {
     /// Settings that replace `served` for a key, by its fingerprint.
     pub keys: BTreeMap<String, ServedFiles>,
     /// Algorithms offered to clients.
-    pub algorithms: Algorithms,
+    pub algorithms: OfferedAlgorithms,
     /// Algorithms that `--old-clients` would have offered, if the flag is not set. A client without
     /// a common algorithm is told whether the flag would admit it.
     pub to_old_clients: Option<FullOffer>,
     /// Limits on the number of connections.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// Time from accept(2) to the end of the login (LoginGraceTime of sshd is 120 s).
     pub login_time: Duration,
     /// Host keys, the preferred one first: the first of each type signs key exchanges, and all are
@@ -120,10 +120,10 @@ pub struct Settings {
     pub host_keys: Vec<Arc<PrivateKey>>,
 }
 
-impl Settings {
+impl ServerSettings {
     /// Files for a login: the settings for its key, else for the authority of its certificate, else
     /// the general ones.
-    fn served(&self, entrant: &LoginRequest, account: &Account) -> ServedFiles {
+    fn served(&self, entrant: &LoginKey, account: &Account) -> ServedFiles {
         let of = |fingerprint: &str| self.keys.get(fingerprint);
         let authority = || of(entrant.certificate()?.0);
         let served = of(entrant.key()).or_else(authority);
@@ -131,8 +131,8 @@ impl Settings {
     }
 
     /// Settings that a preauth process needs before its client connects.
-    fn preauth_task(&self) -> PreauthTask {
-        PreauthTask {
+    fn preauth_task(&self) -> PreauthProcessConfig {
+        PreauthProcessConfig {
             host_keys: self.host_key_blobs(),
             algorithms: self.algorithms.clone(),
             to_old_clients: self.to_old_clients.clone(),
@@ -151,40 +151,40 @@ impl Settings {
 /// Settings that can be replaced at runtime: new connections use the new ones, and existing
 /// connections keep theirs.
 #[derive(Clone, Debug)]
-pub struct LiveSettings(Arc<RwLock<Arc<Settings>>>);
+pub struct LiveSettings(Arc<RwLock<Arc<ServerSettings>>>);
 
 impl LiveSettings {
-    fn get(&self) -> Arc<Settings> {
+    fn get(&self) -> Arc<ServerSettings> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the settings.
-    pub fn replace(&self, settings: Settings) {
+    pub fn replace(&self, settings: ServerSettings) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 }
 
 /// A server that is bound to its addresses.
 #[derive(Debug)]
-pub struct Server {
-    /// Listening sockets; the first one is reported by [`Server::address`].
+pub struct SshServer {
+    /// Listening sockets; the first one is reported by [`SshServer::address`].
     listeners: Vec<TcpListener>,
     /// Connections that this process has opened itself.
-    dialed: Option<DialedStreams>,
+    dialed: Option<DialedConnections>,
     settings: LiveSettings,
     crowd: ConnectionLimiter,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
 }
 
 /// Data shared by all connections of a server.
 #[derive(Debug, Default)]
-struct Shared {
-    figures: Figures,
+struct ServerShared {
+    figures: ServerCounters,
     /// Used only if all connections belong to one client.
     losses: LossDetector,
 }
 
-/// Ends a [`Server`] when dropped: no new connections, running transfers finish.
+/// Ends a [`SshServer`] when dropped: no new connections, running transfers finish.
 #[derive(Debug)]
 pub struct ServerGuard(#[allow(dead_code, reason = "its end is seen at the other end")] OwnedFd);
 
@@ -201,7 +201,7 @@ pub fn stopping() -> io::Result<(ServerGuard, StopSignal)> {
     Ok((ServerGuard(write.into()), StopSignal(Arc::new(read.into()))))
 }
 
-impl Server {
+impl SshServer {
     /// Listens on the first of `addresses` that can be bound.
     ///
     /// Raises the process's limit of open descriptors to the hard limit: each connection and each
@@ -209,7 +209,7 @@ impl Server {
     ///
     /// # Errors
     /// The port is in use, or this user may not listen on it.
-    pub fn bind(addresses: &[SocketAddr], settings: Settings) -> io::Result<Self> {
+    pub fn bind(addresses: &[SocketAddr], settings: ServerSettings) -> io::Result<Self> {
         let listener = TcpListener::bind(addresses)?;
         rustix::net::listen(&listener, QUEUE)?;
         Self::with_listener(listener, settings)
@@ -219,7 +219,7 @@ impl Server {
     ///
     /// # Errors
     /// The socket cannot be set up.
-    pub fn with_listener(listener: TcpListener, settings: Settings) -> io::Result<Self> {
+    pub fn with_listener(listener: TcpListener, settings: ServerSettings) -> io::Result<Self> {
         // Descriptors must not leak into the processes of connections. An old kernel cannot close
         // them at exec.
         let _ = sys::keep_descriptors();
@@ -413,19 +413,19 @@ impl Server {
 }
 
 fn serve(
-    settings: &Settings,
-    shared: &Shared,
+    settings: &ServerSettings,
+    shared: &ServerShared,
     (stream, peer): (TcpStream, SocketAddr),
     place: ConnectionPermit,
-    taken: Taken,
+    taken: ConnectionProcesses,
     stopping: &StopSignal,
 ) {
     let _span = info_span!("connection", %peer, user = field::Empty).entered();
-    if let Err(e) = Tuning::default().accepted(&stream) {
+    if let Err(e) = SocketTuning::default().accepted(&stream) {
         warn!("the connection broke: {e}");
         return;
     }
-    match Monitor::new(settings, shared, (stream, peer), place).run(taken, stopping) {
+    match ConnectionMonitor::new(settings, shared, (stream, peer), place).run(taken, stopping) {
         Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("disconnected"),
         Err(why) => warn!("the connection ended with an error: {why}"),
     }

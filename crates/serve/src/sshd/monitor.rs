@@ -15,17 +15,18 @@ use wire::{WireError, escape};
 use super::accounts::KeyAuthorizer;
 use super::connection::{self, LoggedInConnection};
 use super::connection_limiter::ConnectionPermit;
-use super::keys::LoginRequest;
-use super::link::{Link, Message, nonsense, readable};
+use super::keys::LoginKey;
 use super::message::{
-    Begin, Check, KeyQuestion, LogMessage, LoggedIn, NoLogin, Prove, ProveHost, SessionOver, Sign,
-    Signature, Verdict,
+    BeginSession, ConnectionHandover, EndedWithoutLogin, HostKeyProofRequest, HostKeySignRequest,
+    KeyCheckRequest, KeyQuery, KeyVerdict, LogMessage, SessionEnded, SignatureCheckRequest,
+    SignatureReply,
 };
+use super::message_socket::{MessageBuffer, MessageSocket, nonsense, readable};
 use super::refusal::KeyRefusal;
 use super::signing::{prove_with, sign_with};
-use super::spare_processes::Taken;
-use super::untrusted_log::{Protection, escaped, fingerprint, tell};
-use super::{ServedFiles, Settings, Shared, StopSignal};
+use super::spare_processes::ConnectionProcesses;
+use super::untrusted_log::{ConnectionAlgorithms, escaped, fingerprint, tell};
+use super::{ServedFiles, ServerSettings, ServerShared, StopSignal};
 use crate::TransferCounters;
 use crate::error::ConnectionError;
 
@@ -44,33 +45,33 @@ const MOST_LINES: u32 = 64;
 const BEAT: Duration = Duration::from_millis(20);
 
 /// State of one connection in the monitor.
-pub(super) struct Monitor<'s> {
-    settings: &'s Settings,
+pub(super) struct ConnectionMonitor<'s> {
+    settings: &'s ServerSettings,
     peer: SocketAddr,
     client: TcpStream,
-    shared: &'s Shared,
+    shared: &'s ServerShared,
     place: ConnectionPermit,
-    template: Option<Arc<Link>>,
-    exchange: Option<Exchange>,
+    template: Option<Arc<MessageSocket>>,
+    exchange: Option<FirstKeyExchange>,
     signatures: u32,
     questions: u32,
     lines: u32,
     /// The requested account and the authorizer for its keys.
     asked: Option<(Vec<u8>, KeyAuthorizer)>,
     /// The key that the authorizer accepted with a signature.
-    proved: Option<LoginRequest>,
+    proved: Option<LoginKey>,
 }
 
 /// The first key exchange, which sets the session identifier.
-struct Exchange {
+struct FirstKeyExchange {
     session_id: Vec<u8>,
     host_key: Arc<PrivateKey>,
 }
 
-impl<'s> Monitor<'s> {
+impl<'s> ConnectionMonitor<'s> {
     pub(super) fn new(
-        settings: &'s Settings,
-        shared: &'s Shared,
+        settings: &'s ServerSettings,
+        shared: &'s ServerShared,
         (client, peer): (TcpStream, SocketAddr),
         place: ConnectionPermit,
     ) -> Self {
@@ -96,7 +97,7 @@ impl<'s> Monitor<'s> {
     /// The reason for an abnormal end.
     pub(super) fn run(
         mut self,
-        ready: Taken,
+        ready: ConnectionProcesses,
         stopping: &StopSignal,
     ) -> Result<(), ConnectionError> {
         let until = Instant::now() + self.settings.login_time + SLACK;
@@ -115,7 +116,7 @@ impl<'s> Monitor<'s> {
             .zip(self.proved.take())
             .ok_or_else(nobody)?;
         let host_key = self.exchange.as_ref().map(|e| e.host_key.public());
-        let protection = Protection::of(&message, host_key.map(PublicKey::key_type))?;
+        let protection = ConnectionAlgorithms::of(&message, host_key.map(PublicKey::key_type))?;
         let user = escape::field(&user);
         protection.tell_login(&user, &entrant);
         Span::current().record("user", field::display(&user));
@@ -128,10 +129,10 @@ impl<'s> Monitor<'s> {
     /// Answers the preauth process until the client is logged in.
     fn log_in(
         &mut self,
-        link: &Link,
+        link: &MessageSocket,
         until: Instant,
         stopping: &StopSignal,
-    ) -> Result<Message, ConnectionError> {
+    ) -> Result<MessageBuffer, ConnectionError> {
         loop {
             let [said, stop] = readable([link.as_fd(), stopping.0.as_fd()], Some(until))?;
             if stop {
@@ -148,11 +149,11 @@ impl<'s> Monitor<'s> {
                 return Err(ConnectionError::Preauth);
             };
             match number {
-                Sign::NUMBER => {
+                HostKeySignRequest::NUMBER => {
                     let blob = self.sign_early(&message)?;
-                    link.send(&Signature { blob: &blob }.to_bytes())?;
+                    link.send(&SignatureReply { blob: &blob }.to_bytes())?;
                 }
-                KeyQuestion::NUMBER | Prove::NUMBER => {
+                KeyQuery::NUMBER | SignatureCheckRequest::NUMBER => {
                     let asked = Instant::now();
                     let verdict = self.decide(&message)?;
                     if !verdict.allowed {
@@ -166,9 +167,9 @@ impl<'s> Monitor<'s> {
                         tell(&message)?;
                     }
                 }
-                LoggedIn::NUMBER => return Ok(message),
-                NoLogin::NUMBER => {
-                    let why = NoLogin::decode(&message).map_err(nonsense)?.why;
+                ConnectionHandover::NUMBER => return Ok(message),
+                EndedWithoutLogin::NUMBER => {
+                    let why = EndedWithoutLogin::decode(&message).map_err(nonsense)?.why;
                     return match why {
                         b"" => Err(ConnectionError::Gone),
                         why => Err(ConnectionError::Ended(escaped(why))),
@@ -187,10 +188,10 @@ impl<'s> Monitor<'s> {
                 "the client requested too many key exchanges before the login",
             ));
         }
-        let sign = Sign::decode(message).map_err(nonsense)?;
+        let sign = HostKeySignRequest::decode(message).map_err(nonsense)?;
         let (host_key, blob) = sign_with(self.settings, &sign)?;
         if self.exchange.is_none() {
-            self.exchange = Some(Exchange {
+            self.exchange = Some(FirstKeyExchange {
                 session_id: sign.hash.to_vec(),
                 host_key,
             });
@@ -199,7 +200,7 @@ impl<'s> Monitor<'s> {
     }
 
     /// Decides whether a key could log in to an account, or does with this signature.
-    fn decide(&mut self, message: &[u8]) -> io::Result<Verdict> {
+    fn decide(&mut self, message: &[u8]) -> io::Result<KeyVerdict> {
         self.questions += 1;
         if self.questions > MOST_QUESTIONS {
             return Err(io::Error::other("the client offered too many keys"));
@@ -208,7 +209,7 @@ impl<'s> Monitor<'s> {
         let exchange = self.exchange.as_ref();
         let exchange = exchange
             .ok_or_else(|| io::Error::other("the client used a key before the key exchange"))?;
-        let proved = message.first() == Some(&Prove::NUMBER);
+        let proved = message.first() == Some(&SignatureCheckRequest::NUMBER);
         let (user, judge) = match &mut self.asked {
             Some(asked) => asked,
             asked => {
@@ -228,7 +229,7 @@ impl<'s> Monitor<'s> {
                 "the client requested two accounts on one connection",
             ));
         }
-        let decided = judge.decide(&Check {
+        let decided = judge.decide(&KeyCheckRequest {
             blob: prove.blob,
             authority: prove.authority,
             signed_len: prove.signed_len,
@@ -264,7 +265,7 @@ impl<'s> Monitor<'s> {
                 tell_refusal(user, &prove, &why);
             }
         }
-        Ok(Verdict { allowed, full })
+        Ok(KeyVerdict { allowed, full })
     }
 
     /// Serves a logged-in client, in an account process or in this thread.
@@ -272,10 +273,10 @@ impl<'s> Monitor<'s> {
         self,
         served: &ServedFiles,
         judge: KeyAuthorizer,
-        message: Message,
+        message: MessageBuffer,
         stopping: &StopSignal,
     ) -> Result<(), ConnectionError> {
-        let logged_in = LoggedIn::decode(&message).map_err(nonsense)?;
+        let logged_in = ConnectionHandover::decode(&message).map_err(nonsense)?;
         let Self {
             settings,
             shared,
@@ -306,7 +307,7 @@ impl<'s> Monitor<'s> {
             return connection::serve(served, client, handed, &over, stopping);
         };
         let json = serde_json::to_vec(served).map_err(io::Error::other)?;
-        let begin = Begin {
+        let begin = BeginSession {
             served: &json,
             state: logged_in.state,
             unread: logged_in.unread,
@@ -321,8 +322,8 @@ impl<'s> Monitor<'s> {
 
 /// Answers the account process until it ends.
 fn follow(
-    settings: &Settings,
-    link: &Link,
+    settings: &ServerSettings,
+    link: &MessageSocket,
     session_id: Option<&[u8]>,
     over: &dyn Fn(TransferCounters),
 ) -> Result<(), ConnectionError> {
@@ -331,25 +332,25 @@ fn follow(
         let message = link.receive()?;
         match message.first() {
             None => break,
-            Some(&Sign::NUMBER) => {
-                let sign = Sign::decode(&message).map_err(nonsense)?;
+            Some(&HostKeySignRequest::NUMBER) => {
+                let sign = HostKeySignRequest::decode(&message).map_err(nonsense)?;
                 let (_, blob) = sign_with(settings, &sign)?;
-                link.send(&Signature { blob: &blob }.to_bytes())?;
+                link.send(&SignatureReply { blob: &blob }.to_bytes())?;
             }
-            Some(&ProveHost::NUMBER) => {
-                let prove = ProveHost::decode(&message).map_err(nonsense)?;
+            Some(&HostKeyProofRequest::NUMBER) => {
+                let prove = HostKeyProofRequest::decode(&message).map_err(nonsense)?;
                 let blob = prove_with(settings, session_id, &prove)?;
-                link.send(&Signature { blob: &blob }.to_bytes())?;
+                link.send(&SignatureReply { blob: &blob }.to_bytes())?;
             }
             Some(&LogMessage::NUMBER) => tell(&message)?,
             // The process has already logged the reason.
-            Some(&NoLogin::NUMBER) => ended = true,
-            Some(&SessionOver::NUMBER) => {
-                let SessionOver {
+            Some(&EndedWithoutLogin::NUMBER) => ended = true,
+            Some(&SessionEnded::NUMBER) => {
+                let SessionEnded {
                     files,
                     sent,
                     received,
-                } = SessionOver::decode(&message).map_err(nonsense)?;
+                } = SessionEnded::decode(&message).map_err(nonsense)?;
                 over(TransferCounters {
                     files,
                     sent,
@@ -366,11 +367,11 @@ fn follow(
 }
 
 /// Decodes a question about a key; one without a signature gets an empty one.
-fn question(message: &[u8]) -> io::Result<Prove<'_>> {
+fn question(message: &[u8]) -> io::Result<SignatureCheckRequest<'_>> {
     match message.first() {
-        Some(&KeyQuestion::NUMBER) => {
-            let ask = KeyQuestion::decode(message).map_err(nonsense)?;
-            Ok(Prove {
+        Some(&KeyQuery::NUMBER) => {
+            let ask = KeyQuery::decode(message).map_err(nonsense)?;
+            Ok(SignatureCheckRequest {
                 user: ask.user,
                 blob: ask.blob,
                 authority: ask.authority,
@@ -380,12 +381,12 @@ fn question(message: &[u8]) -> io::Result<Prove<'_>> {
                 signature: b"",
             })
         }
-        _ => Prove::decode(message).map_err(nonsense),
+        _ => SignatureCheckRequest::decode(message).map_err(nonsense),
     }
 }
 
 /// Logs why a key was refused.
-fn tell_refusal(user: &[u8], prove: &Prove<'_>, why: &KeyRefusal) {
+fn tell_refusal(user: &[u8], prove: &SignatureCheckRequest<'_>, why: &KeyRefusal) {
     let user = escape::field(user);
     let why = escaped(why.to_string().as_bytes());
     // Fields of a certificate are not parsed before its authority is known.

@@ -12,15 +12,15 @@ use ssh::key::PrivateKey;
 use ssh::msg::UserauthRequest;
 use tempfile::TempDir;
 use testkit::certificate::Terms;
-use wire::{Field as _, Rest};
+use wire::{Field as _, RemainingBytes};
 
 use super::super::accounts::AccessPolicy;
 use super::super::connection_limiter::ConnectionLimiter;
-use super::super::{Algorithms, Limits, stopping};
+use super::super::{ConnectionLimits, OfferedAlgorithms, stopping};
 use super::*;
 
 struct Scene {
-    settings: Settings,
+    settings: ServerSettings,
     key: PrivateKey,
     authorized_keys: PathBuf,
     _folder: TempDir,
@@ -37,13 +37,13 @@ impl Scene {
         let line = format!("ssh-ed25519 {}\n", STANDARD.encode(key.public_blob()));
         std::fs::write(&file, line).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let settings = Settings {
+        let settings = ServerSettings {
             served: ServedFiles::default(),
             entrance: AccessPolicy::this(file.clone()),
             keys: BTreeMap::new(),
-            algorithms: Algorithms::default(),
+            algorithms: OfferedAlgorithms::default(),
             to_old_clients: None,
-            limits: Limits::default(),
+            limits: ConnectionLimits::default(),
             login_time: Duration::from_secs(60),
             host_keys: vec![Arc::new(PrivateKey::generate_ed25519().unwrap())],
         };
@@ -61,7 +61,7 @@ impl Scene {
     }
 
     fn sign(&self, hash: &[u8]) -> Vec<u8> {
-        Sign {
+        HostKeySignRequest {
             host_key: self.settings.host_keys[0].public_blob(),
             algorithm: b"ssh-ed25519",
             hash,
@@ -69,8 +69,8 @@ impl Scene {
         .to_bytes()
     }
 
-    fn prove_host(&self) -> ProveHost<'_> {
-        ProveHost {
+    fn prove_host(&self) -> HostKeyProofRequest<'_> {
+        HostKeyProofRequest {
             host_key: self.settings.host_keys[0].public_blob(),
             algorithm: b"ssh-ed25519",
         }
@@ -78,7 +78,7 @@ impl Scene {
 
     fn ask(&self, user: &[u8]) -> Vec<u8> {
         let blob = self.key.public_blob();
-        KeyQuestion {
+        KeyQuery {
             user,
             blob,
             authority: b"",
@@ -115,7 +115,7 @@ impl Scene {
         user: &[u8],
     ) -> Vec<u8> {
         let covered = covered((algorithm, blob), session_id, user);
-        Prove {
+        SignatureCheckRequest {
             user,
             blob,
             authority,
@@ -127,21 +127,21 @@ impl Scene {
         .to_bytes()
     }
 
-    /// Sends all messages and then LoggedIn; returns the monitor's result, and true if a client was
-    /// served.
+    /// Sends all messages and then ConnectionHandover; returns the monitor's result, and true if a
+    /// client was served.
     fn say(&self, said: Vec<Said>) -> (Result<(), String>, bool) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let peer = client.local_addr().unwrap();
-        let (ours, theirs) = Link::pair().unwrap();
+        let (ours, theirs) = MessageSocket::pair().unwrap();
         let (_running, stopping) = stopping().unwrap();
-        let shared = Shared::default();
+        let shared = ServerShared::default();
         let place =
             ConnectionLimiter::default().enter(peer.ip(), Instant::now(), &self.settings.limits);
         let (place, _) = place.unwrap();
-        let mut monitor = Monitor::new(&self.settings, &shared, (client, peer), place);
+        let mut monitor = ConnectionMonitor::new(&self.settings, &shared, (client, peer), place);
         let preauth = thread::spawn(move || {
-            let theirs = Link::from(theirs);
+            let theirs = MessageSocket::from(theirs);
             for (message, answer) in said {
                 // The monitor may have closed the link, which the test examines.
                 if theirs.send(&message).is_err() {
@@ -151,12 +151,12 @@ impl Scene {
                     assert_eq!(theirs.receive().unwrap()[..], answer);
                 } else if matches!(
                     message[0],
-                    Sign::NUMBER | KeyQuestion::NUMBER | Prove::NUMBER
+                    HostKeySignRequest::NUMBER | KeyQuery::NUMBER | SignatureCheckRequest::NUMBER
                 ) {
                     let _ = theirs.receive();
                 }
             }
-            let last = LoggedIn {
+            let last = ConnectionHandover {
                 kex: b"",
                 cipher: b"",
                 mac: b"",
@@ -188,7 +188,7 @@ fn covered((algorithm, blob): (&[u8], &[u8]), session_id: &[u8], user: &[u8]) ->
         user,
         service: b"ssh-connection",
         method: b"publickey",
-        data: Rest(&data),
+        data: RemainingBytes(&data),
     }
     .encode(&mut covered);
     covered
@@ -196,7 +196,7 @@ fn covered((algorithm, blob): (&[u8], &[u8]), session_id: &[u8], user: &[u8]) ->
 
 fn verdict(allowed: bool) -> Option<Vec<u8>> {
     let full = false;
-    Some(Verdict { allowed, full }.to_bytes())
+    Some(KeyVerdict { allowed, full }.to_bytes())
 }
 
 #[test]
@@ -247,12 +247,12 @@ fn what_no_preauth_process_says_ends_the_connection() {
     let user = scene.user();
     let id = [1; 64];
     let signed = || (scene.sign(&id), None);
-    let other_key = Sign {
+    let other_key = HostKeySignRequest {
         host_key: b"another",
         algorithm: b"ssh-ed25519",
         hash: &id,
     };
-    let other_algorithm = Sign {
+    let other_algorithm = HostKeySignRequest {
         host_key: scene.settings.host_keys[0].public_blob(),
         algorithm: b"rsa-sha2-256",
         hash: &id,
@@ -278,7 +278,7 @@ fn what_no_preauth_process_says_ends_the_connection() {
             .into_iter()
             .chain((0..=MOST_QUESTIONS).map(|_| (scene.ask(&user), None)))
             .collect(),
-        vec![(vec![Verdict::NUMBER, 1, 0], None)],
+        vec![(vec![KeyVerdict::NUMBER, 1, 0], None)],
         // Host keys are proved only to logged-in clients.
         vec![signed(), (scene.prove_host().to_bytes(), None)],
         vec![(vec![99], None)],
@@ -302,7 +302,7 @@ fn a_host_key_is_proven_for_the_session_that_the_monitor_knows_of() {
         (Some(id), scene.key.public_blob(), prove.algorithm),
         (Some(id), prove.host_key, b"rsa-sha2-256".as_slice()),
     ] {
-        let prove = ProveHost {
+        let prove = HostKeyProofRequest {
             host_key,
             algorithm,
         };
@@ -382,7 +382,7 @@ fn a_security_key_that_nobody_has_touched_lets_nobody_in() {
         sk.write(&mut signature);
         signature.extend_from_slice(&scene.key.sign(plain, &signed).unwrap()[4 + plain.len()..]);
         signature.extend_from_slice(&behind);
-        let prove = Prove {
+        let prove = SignatureCheckRequest {
             user: &user,
             blob: &blob,
             authority: b"",

@@ -16,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, ClientMessage, DialReply, FrameSplitter, GrowingBlocks, KeysAccepted, ListeningReply,
-    MOST_ADDRESSES, OnceError, OwnAddresses, Refused, TOKEN, VERSION,
+    self, DialReply, DirectClientMessage, DirectControlError, FrameSplitter, GrowingBlocks,
+    KeysAccepted, ListeningReply, MOST_ADDRESSES, RefusedReply, ServerAddresses, TOKEN, VERSION,
 };
 use ssh::key::PrivateKey;
 use tracing::info;
@@ -25,12 +25,14 @@ use tracing::info;
 use super::accounts::AccessPolicy;
 use super::connection_limiter::ConnectionLimiter;
 use super::dialed::DialedSender;
-use super::engine::Algorithms;
-use super::link::readable;
-use super::once_keys::OnceKeys;
+use super::engine::OfferedAlgorithms;
+use super::message_socket::readable;
+use super::once_keys::OneLoginKeys;
 use super::once_source::{self, ServedSources};
-use super::{Limits, ServedFiles, Server, Settings, confine, hide_memory, stopping};
-use crate::{Access, GrowingSpec};
+use super::{
+    ConnectionLimits, ServedFiles, ServerSettings, SshServer, confine, hide_memory, stopping,
+};
+use crate::{Access, GrowingFileSpec};
 
 /// Time in which the client that started the server must send its request.
 const BEGIN: Duration = Duration::from_secs(30);
@@ -46,18 +48,18 @@ const LOOK: Duration = Duration::from_secs(60);
 const MOST_DIALS: usize = 16;
 
 /// Limits for one copy, which has at most eight logins under way; strangers may find the port too.
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 64,
     strangers: 16,
     strangers_per_source: 10,
-    source_block: sys::SourceBlock::DEFAULT,
+    source_block: sys::SourcePrefixLengths::DEFAULT,
     per_user: None,
     per_second: 64,
 };
 
 /// Settings of a server for one copy: the files, the port range and the address.
 #[derive(Debug)]
-pub struct Once {
+pub struct OnceSettings {
     /// Files that logged-in clients are served.
     pub served: ServedFiles,
     /// Port range in which to listen; any port if `None`.
@@ -68,13 +70,13 @@ pub struct Once {
 
 /// Reason why the server did not start or has ended. The reason was sent to the client if possible.
 #[derive(Debug)]
-pub enum OnceEnd {
+pub enum OnceEndReason {
     /// The client's request is invalid.
-    Client(OnceError),
+    Client(DirectControlError),
     /// The client sent no request in time.
-    Silence,
+    ClientTimeout,
     /// SSH_CONNECTION does not yield an address to listen on.
-    Address(AddressError),
+    Address(SshConnectionError),
     /// No port can be bound at this address.
     Port(IpAddr, io::Error),
     /// The allowed port range and the requested one do not overlap.
@@ -87,11 +89,11 @@ pub enum OnceEnd {
     Source(String),
 }
 
-impl fmt::Display for OnceEnd {
+impl fmt::Display for OnceEndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client(e) => write!(f, "serve --once: malformed message from the client: {e}"),
-            Self::Silence => write!(
+            Self::ClientTimeout => write!(
                 f,
                 "serve --once: no message from the client for {} s",
                 BEGIN.as_secs()
@@ -108,16 +110,16 @@ impl fmt::Display for OnceEnd {
     }
 }
 
-impl std::error::Error for OnceEnd {}
+impl std::error::Error for OnceEndReason {}
 
-impl Once {
+impl OnceSettings {
     /// Serves until `input` ends or `output` is closed. The caller must exit then, because the
     /// threads of connections keep running.
     ///
     /// # Errors
     /// The reason why the server did not start or ended early.
-    pub fn serve(self, input: File, output: File) -> Result<(), OnceEnd> {
-        let mut control = Control {
+    pub fn serve(self, input: File, output: File) -> Result<(), OnceEndReason> {
+        let mut control = ControlChannel {
             input,
             output,
             frames: FrameSplitter::of_client(),
@@ -128,7 +130,7 @@ impl Once {
         match self.serve_over(&mut control) {
             Err(why) => {
                 let words = why.to_string();
-                let refused = Refused {
+                let refused = RefusedReply {
                     version: VERSION,
                     why: words.as_bytes(),
                 };
@@ -140,8 +142,8 @@ impl Once {
         }
     }
 
-    fn serve_over(mut self, control: &mut Control) -> Result<(), OnceEnd> {
-        let local = |e: io::Error| OnceEnd::Local(e.to_string());
+    fn serve_over(mut self, control: &mut ControlChannel) -> Result<(), OnceEndReason> {
+        let local = |e: io::Error| OnceEndReason::Local(e.to_string());
         hide_memory().map_err(local)?;
         confine::leave_no_core().map_err(local)?;
         let until = Instant::now() + BEGIN;
@@ -152,33 +154,34 @@ impl Once {
         let Some(asked) = asked else {
             return Ok(());
         };
-        let ClientMessage::Begin {
+        let DirectClientMessage::Start {
             ports,
             bear_losses,
             keys,
         } = asked
         else {
-            return Err(OnceEnd::Client(OnceError::Unexpected(
-                direct_control::MoreKeys::NUMBER,
+            return Err(OnceEndReason::Client(DirectControlError::Unexpected(
+                direct_control::MoreKeysRequest::NUMBER,
             )));
         };
         self.served.bear_losses = bear_losses;
         // Report a root that cannot be opened now, and not to each connection.
         let opened = self.served.open();
-        drop(opened.map_err(|e| OnceEnd::Local(e.to_string()))?);
-        let address = address(self.connection.as_deref()).map_err(OnceEnd::Address)?;
+        drop(opened.map_err(|e| OnceEndReason::Local(e.to_string()))?);
+        let address = address(self.connection.as_deref()).map_err(OnceEndReason::Address)?;
         let ports = both(self.ports, ports)?;
         let listener = match source {
             true => listen_anywhere(ports)?,
             false => listen(address, ports)?,
         };
         let port = listener.local_addr().map_err(local)?.port();
-        let once = Arc::new(OnceKeys::default());
-        once.add(Instant::now(), keys).map_err(OnceEnd::Keys)?;
+        let once = Arc::new(OneLoginKeys::default());
+        once.add(Instant::now(), keys)
+            .map_err(OnceEndReason::Keys)?;
         let settings = settings(self.served, &once)?;
         let user = settings.entrance.name().unwrap_or_default().to_owned();
         let host_key = settings.host_key_blobs().concat();
-        let mut server = Server::with_listener(listener, settings).map_err(local)?;
+        let mut server = SshServer::with_listener(listener, settings).map_err(local)?;
         if source {
             control.dialed = Some(server.serve_dialed().map_err(local)?);
             if control.tell_own_addresses().is_err() {
@@ -202,16 +205,16 @@ impl Once {
     }
 }
 
-impl Once {
+impl OnceSettings {
     /// Takes the request to serve sources only, if `asked` is one. Returns the request behind it,
     /// and true if there was one.
     fn take_source(
         &mut self,
-        control: &mut Control,
-        asked: ClientMessage,
+        control: &mut ControlChannel,
+        asked: DirectClientMessage,
         until: Instant,
-    ) -> Result<(Option<ClientMessage>, bool), OnceEnd> {
-        let ClientMessage::Source {
+    ) -> Result<(Option<DirectClientMessage>, bool), OnceEndReason> {
+        let DirectClientMessage::Source {
             root,
             names,
             follow,
@@ -220,9 +223,9 @@ impl Once {
             return Ok((Some(asked), false));
         };
         let sources = once_source::check(&root, &names, follow);
-        self.confine(sources.map_err(OnceEnd::Source)?)?;
+        self.confine(sources.map_err(OnceEndReason::Source)?)?;
         match control.first(until)? {
-            Some(ClientMessage::Growing(asked)) => {
+            Some(DirectClientMessage::Growing(asked)) => {
                 self.grow(asked)?;
                 Ok((control.first(until)?, true))
             }
@@ -232,10 +235,10 @@ impl Once {
 
     /// Limits the served files to the sources, read-only, in addition to the limits set by this
     /// machine's options.
-    fn confine(&mut self, sources: ServedSources) -> Result<(), OnceEnd> {
+    fn confine(&mut self, sources: ServedSources) -> Result<(), OnceEndReason> {
         if self.served.root.is_some() || self.served.access == Access::WriteOnly {
             let why = "longhaul serves only a part of the files here (--root or --write-only)";
-            return Err(OnceEnd::Source(why.to_owned()));
+            return Err(OnceEndReason::Source(why.to_owned()));
         }
         self.served.root = Some(sources.root);
         self.served.only = Some(sources.paths);
@@ -244,10 +247,10 @@ impl Once {
     }
 }
 
-impl Once {
+impl OnceSettings {
     /// Serves the only source before it is complete.
-    fn grow(&mut self, asked: GrowingBlocks) -> Result<(), OnceEnd> {
-        let spec = GrowingSpec {
+    fn grow(&mut self, asked: GrowingBlocks) -> Result<(), OnceEndReason> {
+        let spec = GrowingFileSpec {
             size: asked.size,
             mode: asked.mode,
             mtime: asked.mtime,
@@ -261,7 +264,7 @@ impl Once {
             .is_some_and(|only| only.len() == 1);
         if !one || !spec.is_valid() {
             let why = "the client sent invalid checksums of the growing file".to_owned();
-            return Err(OnceEnd::Source(why));
+            return Err(OnceEndReason::Source(why));
         }
         self.served.growing = Some(spec);
         Ok(())
@@ -269,7 +272,7 @@ impl Once {
 }
 
 /// Accepts connections in a thread; the returned pipe closes when that thread ends.
-fn accept(server: Server) -> io::Result<OwnedFd> {
+fn accept(server: SshServer) -> io::Result<OwnedFd> {
     let (ended, ends) = io::pipe()?;
     let (running, never) = stopping()?;
     let thread = thread::Builder::new().name("accept".to_owned());
@@ -282,8 +285,11 @@ fn accept(server: Server) -> io::Result<OwnedFd> {
     Ok(ended.into())
 }
 
-fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, OnceEnd> {
-    let local = |e: &dyn fmt::Display| OnceEnd::Local(e.to_string());
+fn settings(
+    mut served: ServedFiles,
+    keys: &Arc<OneLoginKeys>,
+) -> Result<ServerSettings, OnceEndReason> {
+    let local = |e: &dyn fmt::Display| OnceEndReason::Local(e.to_string());
     // The root is a literal path here, so `%` is escaped.
     let plain = |root: PathBuf| {
         let bytes = root.into_os_string().into_encoded_bytes();
@@ -296,13 +302,13 @@ fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, O
     };
     served.root = served.root.map(plain);
     let host_key = PrivateKey::generate_ed25519().map_err(|e| local(&e))?;
-    Ok(Settings {
+    Ok(ServerSettings {
         served,
         entrance: AccessPolicy::once(Arc::clone(keys)).map_err(|e| local(&e))?,
         keys: BTreeMap::new(),
         // The client is a longhaul, which names the best algorithms first, and may have been told
         // to name only others.
-        algorithms: Algorithms::all(),
+        algorithms: OfferedAlgorithms::all(),
         to_old_clients: None,
         limits: LIMITS,
         login_time: LOGIN,
@@ -311,7 +317,7 @@ fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, O
 }
 
 /// The channel over which the client started this process.
-struct Control {
+struct ControlChannel {
     input: File,
     output: File,
     frames: FrameSplitter,
@@ -323,20 +329,20 @@ struct Control {
     marked: bool,
 }
 
-enum Next {
-    Asked(ClientMessage),
+enum ControlInput {
+    Message(DirectClientMessage),
     /// The deadline passed before a whole message arrived.
-    Time,
+    TimedOut,
     /// The channel has ended.
-    Over,
+    Closed,
 }
 
-impl Control {
+impl ControlChannel {
     /// Tells the client the addresses of this machine.
     fn tell_own_addresses(&mut self) -> io::Result<()> {
         let own: Vec<String> = own_addresses().iter().map(ToString::to_string).collect();
         let own = direct_control::write_list(own.iter().map(|ip| ip.as_bytes()));
-        self.say(&OwnAddresses { addresses: &own }.to_bytes())
+        self.say(&ServerAddresses { addresses: &own }.to_bytes())
     }
 
     /// Receives the client's next message, until `deadline`; ends early if `beside` becomes
@@ -345,48 +351,52 @@ impl Control {
         &mut self,
         beside: Option<&OwnedFd>,
         deadline: Option<Instant>,
-    ) -> Result<Next, OnceEnd> {
+    ) -> Result<ControlInput, OnceEndReason> {
         if let Some(asked) = self.received()? {
-            return Ok(Next::Asked(asked));
+            return Ok(ControlInput::Message(asked));
         }
         let input = self.input.as_fd();
         let other = beside.map_or(input, |fd| fd.as_fd());
         let waited = readable([input, other], deadline);
-        let [said, ended] = waited.map_err(|e| OnceEnd::Local(e.to_string()))?;
+        let [said, ended] = waited.map_err(|e| OnceEndReason::Local(e.to_string()))?;
         if beside.is_some() && ended {
             let why = "cannot accept more connections".to_owned();
-            return Err(OnceEnd::Local(why));
+            return Err(OnceEndReason::Local(why));
         }
         if !said {
-            return Ok(Next::Time);
+            return Ok(ControlInput::TimedOut);
         }
         let mut bytes = [0; 4096];
         let read = match self.input.read(&mut bytes) {
-            Ok(0) => return Ok(Next::Over),
+            Ok(0) => return Ok(ControlInput::Closed),
             Ok(n) => bytes.get(..n).unwrap_or_default(),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Next::Time),
-            Err(_) => return Ok(Next::Over),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(ControlInput::TimedOut),
+            Err(_) => return Ok(ControlInput::Closed),
         };
-        self.frames.push(read).map_err(OnceEnd::Client)?;
-        Ok(self.received()?.map_or(Next::Time, Next::Asked))
+        self.frames.push(read).map_err(OnceEndReason::Client)?;
+        Ok(self
+            .received()?
+            .map_or(ControlInput::TimedOut, ControlInput::Message))
     }
 
     /// Receives the next message that must come before `until`; `None` if the channel has ended.
-    fn first(&mut self, until: Instant) -> Result<Option<ClientMessage>, OnceEnd> {
+    fn first(&mut self, until: Instant) -> Result<Option<DirectClientMessage>, OnceEndReason> {
         loop {
             match self.next(None, Some(until))? {
-                Next::Asked(asked) => return Ok(Some(asked)),
-                Next::Time if Instant::now() >= until => return Err(OnceEnd::Silence),
-                Next::Time => {}
-                Next::Over => return Ok(None),
+                ControlInput::Message(asked) => return Ok(Some(asked)),
+                ControlInput::TimedOut if Instant::now() >= until => {
+                    return Err(OnceEndReason::ClientTimeout);
+                }
+                ControlInput::TimedOut => {}
+                ControlInput::Closed => return Ok(None),
             }
         }
     }
 
-    fn received(&mut self) -> Result<Option<ClientMessage>, OnceEnd> {
-        let message = self.frames.next_message().map_err(OnceEnd::Client)?;
-        let asked = message.map(|message| ClientMessage::decode(&message));
-        asked.transpose().map_err(OnceEnd::Client)
+    fn received(&mut self) -> Result<Option<DirectClientMessage>, OnceEndReason> {
+        let message = self.frames.next_message().map_err(OnceEndReason::Client)?;
+        let asked = message.map(|message| DirectClientMessage::decode(&message));
+        asked.transpose().map_err(OnceEndReason::Client)
     }
 
     fn say(&mut self, message: &[u8]) -> io::Result<()> {
@@ -403,9 +413,9 @@ impl Control {
     fn follow(
         &mut self,
         ended: &OwnedFd,
-        keys: &OnceKeys,
+        keys: &OneLoginKeys,
         crowd: &ConnectionLimiter,
-    ) -> Result<(), OnceEnd> {
+    ) -> Result<(), OnceEndReason> {
         let mut used = Instant::now();
         loop {
             let now = Instant::now();
@@ -414,19 +424,20 @@ impl Control {
             }
             if now >= used + FORGOTTEN {
                 let why = "no connection was made for a long time".to_owned();
-                return Err(OnceEnd::Local(why));
+                return Err(OnceEndReason::Local(why));
             }
             match self.next(Some(ended), Some(now + LOOK))? {
-                Next::Time => {}
-                Next::Over => return Ok(()),
-                Next::Asked(ClientMessage::More { number, keys: more }) => {
-                    keys.add(Instant::now(), more).map_err(OnceEnd::Keys)?;
+                ControlInput::TimedOut => {}
+                ControlInput::Closed => return Ok(()),
+                ControlInput::Message(DirectClientMessage::MoreKeys { number, keys: more }) => {
+                    keys.add(Instant::now(), more)
+                        .map_err(OnceEndReason::Keys)?;
                     if self.say(&KeysAccepted { number }.to_bytes()).is_err() {
                         return Ok(());
                     }
                     used = Instant::now();
                 }
-                Next::Asked(ClientMessage::Dial {
+                ControlInput::Message(DirectClientMessage::Dial {
                     number,
                     addresses,
                     token,
@@ -434,21 +445,23 @@ impl Control {
                     used = Instant::now();
                     self.dial(number, addresses, token)?;
                 }
-                Next::Asked(other) => {
+                ControlInput::Message(other) => {
                     let number = match other {
-                        ClientMessage::Source { .. } => direct_control::SourceRequest::NUMBER,
-                        ClientMessage::Dial { .. } => direct_control::DialRequest::NUMBER,
-                        ClientMessage::Growing(_) => direct_control::GrowingSource::NUMBER,
+                        DirectClientMessage::Source { .. } => direct_control::SourceRequest::NUMBER,
+                        DirectClientMessage::Dial { .. } => direct_control::DialRequest::NUMBER,
+                        DirectClientMessage::Growing(_) => direct_control::GrowingSource::NUMBER,
                         _ => direct_control::StartRequest::NUMBER,
                     };
-                    return Err(OnceEnd::Client(OnceError::Unexpected(number)));
+                    return Err(OnceEndReason::Client(DirectControlError::Unexpected(
+                        number,
+                    )));
                 }
             }
         }
     }
 }
 
-impl Control {
+impl ControlChannel {
     /// Connects to the receiving host on a thread, which hands the connection to the server and
     /// answers.
     fn dial(
@@ -456,8 +469,8 @@ impl Control {
         number: u32,
         addresses: Vec<SocketAddr>,
         token: [u8; TOKEN],
-    ) -> Result<(), OnceEnd> {
-        let local = |e: io::Error| OnceEnd::Local(e.to_string());
+    ) -> Result<(), OnceEndReason> {
+        let local = |e: io::Error| OnceEndReason::Local(e.to_string());
         let Some(dialed) = &self.dialed else {
             return Ok(());
         };
@@ -498,7 +511,7 @@ impl Control {
 }
 
 /// Listens on all addresses of this machine.
-fn listen_anywhere(ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEnd> {
+fn listen_anywhere(ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEndReason> {
     listen((Ipv6Addr::UNSPECIFIED, 0).into(), ports)
         .or_else(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into(), ports))
 }
@@ -524,26 +537,26 @@ pub fn own_addresses() -> Vec<IpAddr> {
 fn both(
     here: Option<(u16, u16)>,
     asked: Option<(u16, u16)>,
-) -> Result<Option<(u16, u16)>, OnceEnd> {
+) -> Result<Option<(u16, u16)>, OnceEndReason> {
     let (Some(a), Some(b)) = (here, asked) else {
         return Ok(here.or(asked));
     };
     let common = (a.0.max(b.0), a.1.min(b.1));
     match common.0 <= common.1 {
         true => Ok(Some(common)),
-        false => Err(OnceEnd::Range(a, b)),
+        false => Err(OnceEndReason::Range(a, b)),
     }
 }
 
 /// Binds a random port of the range, or one that the system chooses if there is no range.
-fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEnd> {
+fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEndReason> {
     let with = |port: u16| {
         let mut at = at;
         at.set_port(port);
         TcpListener::bind(at)
     };
     let Some((first, last)) = ports else {
-        return with(0).map_err(|e| OnceEnd::Port(at.ip(), e));
+        return with(0).map_err(|e| OnceEndReason::Port(at.ip(), e));
     };
     // Start at a random port, so that two simultaneous clients do not try the same ones.
     let mut random = [0; 2];
@@ -559,19 +572,19 @@ fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, Once
             Err(e) => why = e,
         }
     }
-    Err(OnceEnd::Port(at.ip(), why))
+    Err(OnceEndReason::Port(at.ip(), why))
 }
 
 /// Reason why SSH_CONNECTION does not yield an address to listen on.
 #[derive(Debug, PartialEq, Eq)]
-pub enum AddressError {
+pub enum SshConnectionError {
     /// The variable is not set.
     Missing,
     /// The variable has this value, shortened.
     Unusable(String),
 }
 
-impl fmt::Display for AddressError {
+impl fmt::Display for SshConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => f.write_str(
@@ -587,9 +600,9 @@ impl fmt::Display for AddressError {
 }
 
 /// Address that sshd was reached at: the third word of SSH_CONNECTION (ssh(1)).
-fn address(connection: Option<&str>) -> Result<SocketAddr, AddressError> {
-    let connection = connection.ok_or(AddressError::Missing)?;
-    let wrong = || AddressError::Unusable(connection.chars().take(200).collect());
+fn address(connection: Option<&str>) -> Result<SocketAddr, SshConnectionError> {
+    let connection = connection.ok_or(SshConnectionError::Missing)?;
+    let wrong = || SshConnectionError::Unusable(connection.chars().take(200).collect());
     let word = connection.split_ascii_whitespace().nth(2);
     let word = word.ok_or_else(wrong)?;
     if let Ok(ip) = word.parse::<IpAddr>() {
@@ -655,7 +668,7 @@ mod tests {
         let port = taken.local_addr().unwrap().port();
         assert!(matches!(
             listen(here, Some((port, port))),
-            Err(OnceEnd::Port(..))
+            Err(OnceEndReason::Port(..))
         ));
         let range = (port.saturating_sub(20), port.saturating_add(20));
         let found = listen(here, Some(range)).unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ssh::key::PublicKey;
 
-use super::keys::{LoginRequest, Question};
+use super::keys::{KeyLookup, LoginKey};
 use super::refusal::{KeyRefusal, MissingTouch};
 
 /// Time after which an unused key is discarded.
@@ -15,15 +15,15 @@ const MOST: usize = 64;
 
 /// Unused one-login keys. Times are monotonic, so setting the clock has no effect.
 #[derive(Debug, Default)]
-pub(super) struct OnceKeys(Mutex<Vec<Waiting>>);
+pub(super) struct OneLoginKeys(Mutex<Vec<UnusedKey>>);
 
 #[derive(Debug)]
-struct Waiting {
+struct UnusedKey {
     key: PublicKey,
     since: Instant,
 }
 
-impl OnceKeys {
+impl OneLoginKeys {
     /// Adds keys.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl OnceKeys {
         if waiting.len() + keys.len() > MOST {
             return Err("too many unused keys");
         }
-        waiting.extend(keys.into_iter().map(|key| Waiting { key, since: now }));
+        waiting.extend(keys.into_iter().map(|key| UnusedKey { key, since: now }));
         Ok(())
     }
 
@@ -50,14 +50,14 @@ impl OnceKeys {
     pub(super) fn answer(
         &self,
         now: Instant,
-        question: &Question<'_>,
-    ) -> Result<LoginRequest, KeyRefusal> {
+        question: &KeyLookup<'_>,
+    ) -> Result<LoginKey, KeyRefusal> {
         let check = question.check();
         let mut waiting = self.waiting(now);
-        let is = |waiting: &Waiting| waiting.key.blob() == check.blob;
+        let is = |waiting: &UnusedKey| waiting.key.blob() == check.blob;
         let at = waiting.iter().position(is).ok_or(KeyRefusal::NotExpected)?;
         let key = &waiting[at].key;
-        let entrant = LoginRequest::of(key);
+        let entrant = LoginKey::of(key);
         if check.proved {
             let touch = question.proof(key)?;
             if touch.is_some_and(|touch| !touch.present) {
@@ -69,7 +69,7 @@ impl OnceKeys {
     }
 
     /// Discards expired keys and returns the others.
-    fn waiting(&self, now: Instant) -> MutexGuard<'_, Vec<Waiting>> {
+    fn waiting(&self, now: Instant) -> MutexGuard<'_, Vec<UnusedKey>> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|key| now.saturating_duration_since(key.since) < LIFE);
         waiting
@@ -82,22 +82,22 @@ mod tests {
 
     use ssh::key::PrivateKey;
     use ssh::msg::UserauthRequest;
-    use wire::{Field as _, Rest};
+    use wire::{Field as _, RemainingBytes};
 
-    use super::super::message::Check;
+    use super::super::message::KeyCheckRequest;
     use super::*;
 
     const SESSION: &[u8] = b"the id of a session, as long as an exchange hash is";
 
     struct Scene {
-        keys: OnceKeys,
+        keys: OneLoginKeys,
         key: PrivateKey,
         now: Instant,
     }
 
     impl Scene {
         fn new() -> Self {
-            let (keys, now) = (OnceKeys::default(), Instant::now());
+            let (keys, now) = (OneLoginKeys::default(), Instant::now());
             let key = PrivateKey::generate_ed25519().unwrap();
             keys.add(now, vec![key.public().clone()]).unwrap();
             Self { keys, key, now }
@@ -115,18 +115,14 @@ mod tests {
                 user: b"me",
                 service: b"ssh-connection",
                 method: b"publickey",
-                data: Rest(&data),
+                data: RemainingBytes(&data),
             }
             .encode(&mut covered);
             self.key.sign("ssh-ed25519", &covered).unwrap()
         }
 
-        fn answer(
-            &self,
-            at: Instant,
-            signature: Option<&[u8]>,
-        ) -> Result<LoginRequest, KeyRefusal> {
-            let check = Check {
+        fn answer(&self, at: Instant, signature: Option<&[u8]>) -> Result<LoginKey, KeyRefusal> {
+            let check = KeyCheckRequest {
                 blob: self.key.public_blob(),
                 authority: b"",
                 signed_len: 0,
@@ -138,7 +134,7 @@ mod tests {
                 signature: signature.unwrap_or_default(),
             };
             let from = Ipv4Addr::LOCALHOST.into();
-            self.keys.answer(at, &Question::new("me", from, &check))
+            self.keys.answer(at, &KeyLookup::new("me", from, &check))
         }
     }
 

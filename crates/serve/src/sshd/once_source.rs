@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sftp::pattern::{self, Component};
+use sftp::pattern::{self, PathComponent};
 use ssh::direct_control::TOKEN;
 
 /// Time limit for one address.
@@ -52,7 +52,7 @@ pub(super) fn check(root: &[u8], names: &[Vec<u8>], follow: bool) -> Result<Serv
         let parent = OsStr::from_bytes(parent.strip_prefix(b"/").unwrap_or(parent));
         let parent = root.join(parent);
         let last = match pattern::parse(last).as_deref() {
-            Some([Component::Pattern(pattern)]) => {
+            Some([PathComponent::Pattern(pattern)]) => {
                 if !inside(&parent, &root) {
                     return leaves(&parent);
                 }
@@ -96,8 +96,8 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     all.map(|entry| entry.path()).collect()
 }
 
-/// True if `path` resolves beneath `root` to the same file there as for a client that sees `root` as
-/// `/`. A dangling symlink leads nowhere, in both cases.
+/// True if `path` resolves beneath `root` to the same file there as for a client that sees `root`
+/// as `/`. A dangling symlink leads nowhere, in both cases.
 fn inside(path: &Path, root: &Path) -> bool {
     if fs::read_link(path).is_ok_and(|to| to.is_absolute()) {
         return false;
@@ -141,8 +141,8 @@ pub(super) fn dial(
     Err(why)
 }
 
-/// True if both hosts may be this machine: sshd was reached at a loopback address, as SSH_CONNECTION says: the client's address and
-/// port, and the server's.
+/// True if both hosts may be this machine: sshd was reached at a loopback address, as
+/// SSH_CONNECTION says: the client's address and port, and the server's.
 pub(super) fn came_over_loopback() -> bool {
     let connection = std::env::var("SSH_CONNECTION").unwrap_or_default();
     let server = connection.split(' ').nth(2).and_then(|ip| ip.parse().ok());

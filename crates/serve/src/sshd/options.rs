@@ -26,7 +26,7 @@ const WITHOUT_EFFECT: [&str; 13] = [
 
 /// Options of a line that remain to be checked; `from=` and `expiry-time=` are already checked.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct KeyOptions {
     /// The key is a certificate authority and cannot log in itself.
     authority: bool,
     /// Principals of which a certificate must name one, in place of the account's name.
@@ -35,7 +35,7 @@ pub(super) struct Options {
     verify_required: bool,
 }
 
-impl Options {
+impl KeyOptions {
     /// True if the key is a certificate authority and cannot log in itself.
     pub(super) fn is_authority(&self) -> bool {
         self.authority

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use ssh::channel::Channels;
 
-use super::session::Session;
+use super::session::SessionChannel;
 
 /// Time that such a program has to finish its work: a client that sends its last byte, EOF and
 /// CLOSE at once does not wait. sshd lets such programs run on; here none outlives its connection.
@@ -18,7 +18,7 @@ const MOST: usize = super::connection::MOST_SESSIONS;
 
 /// Sessions without a channel, each with the time at which it is ended.
 #[derive(Default)]
-pub(super) struct OrphanedSessions<'s>(Vec<(Instant, Session<'s>)>);
+pub(super) struct OrphanedSessions<'s>(Vec<(Instant, SessionChannel<'s>)>);
 
 impl<'s> OrphanedSessions<'s> {
     pub(super) fn is_empty(&self) -> bool {
@@ -26,7 +26,7 @@ impl<'s> OrphanedSessions<'s> {
     }
 
     /// Keeps a session whose channel is closed, if its program still has work.
-    pub(super) fn add(&mut self, now: Instant, mut session: Session<'s>) {
+    pub(super) fn add(&mut self, now: Instant, mut session: SessionChannel<'s>) {
         if session.goes_on_alone() {
             if self.0.len() >= MOST {
                 // Remove the oldest, which has had the most time.

@@ -11,13 +11,15 @@ use bytes::BytesMut;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use ssh::auth::LoginEvent;
-use ssh::{Event, PeerIncompatible, SealedQueue};
+use ssh::auth::ServerAuthEvent;
+use ssh::{ConnectionEvent, PeerIncompatible, SealedQueue};
 use wire::escape::field;
 
-use super::engine::{Algorithms, FullOffer};
-use super::link::{Link, nonsense};
-use super::message::{KeyQuestion, LogMessage, LoggedIn, NoLogin, Prove, Verdict};
+use super::engine::{FullOffer, OfferedAlgorithms};
+use super::message::{
+    ConnectionHandover, EndedWithoutLogin, KeyQuery, KeyVerdict, LogMessage, SignatureCheckRequest,
+};
+use super::message_socket::{MessageSocket, nonsense};
 use super::{confine, engine};
 use crate::error::ConnectionError;
 
@@ -27,10 +29,10 @@ const SEGMENT: usize = 32 << 10;
 
 /// Settings of a preauth process, sent by the monitor.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PreauthTask {
+pub(super) struct PreauthProcessConfig {
     /// Blobs of the host keys, the preferred one first.
     pub(super) host_keys: Vec<Vec<u8>>,
-    pub(super) algorithms: Algorithms,
+    pub(super) algorithms: OfferedAlgorithms,
     pub(super) to_old_clients: Option<FullOffer>,
     /// User and group ID to switch to, if the server runs as root.
     pub(super) becomes: Option<(u32, u32)>,
@@ -43,7 +45,7 @@ pub(super) struct PreauthTask {
 /// Runs a preauth process: it waits for its client and reads input until the client is logged in or
 /// gone. The monitor's link is its standard output.
 pub fn main() -> ExitCode {
-    let Ok(link) = Link::inherited().map(Arc::new) else {
+    let Ok(link) = MessageSocket::inherited().map(Arc::new) else {
         return ExitCode::FAILURE;
     };
     let why = match run(&link) {
@@ -51,7 +53,7 @@ pub fn main() -> ExitCode {
         Err(e) if e.is_leave() => String::new(),
         Err(e) => e.to_string(),
     };
-    let ended = NoLogin {
+    let ended = EndedWithoutLogin {
         why: why.as_bytes(),
     };
     // The monitor may be gone too.
@@ -59,8 +61,8 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
-    let task: PreauthTask = link.receive_task()?;
+fn run(link: &Arc<MessageSocket>) -> Result<(), ConnectionError> {
+    let task: PreauthProcessConfig = link.receive_task()?;
     // Draw random bytes before the filter is installed: the first use may need more system calls.
     let mut random = engine::random();
     random(&mut [0; 16]);
@@ -94,7 +96,7 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
     if let Some(all) = &task.to_old_clients {
         conn.set_could_offer(all.proposal());
     }
-    Preauth {
+    PreauthConnection {
         link,
         stream,
         conn,
@@ -106,7 +108,7 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
     .run()
 }
 
-fn tell(link: &Link, level: u8, text: &str) -> io::Result<()> {
+fn tell(link: &MessageSocket, level: u8, text: &str) -> io::Result<()> {
     let text = text.as_bytes();
     link.send(&LogMessage { level, text }.to_bytes())
 }
@@ -119,8 +121,8 @@ fn acknowledge(stream: &OwnedFd) {
     let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
 }
 
-struct Preauth<'l> {
-    link: &'l Link,
+struct PreauthConnection<'l> {
+    link: &'l MessageSocket,
     stream: OwnedFd,
     conn: ssh::Connection,
     received: BytesMut,
@@ -129,7 +131,7 @@ struct Preauth<'l> {
     logged_in: bool,
 }
 
-impl Preauth<'_> {
+impl PreauthConnection<'_> {
     fn run(mut self) -> Result<(), ConnectionError> {
         let done = self.serve().map_err(|e| self.named(e));
         let Err(why) = &done else {
@@ -188,7 +190,7 @@ impl Preauth<'_> {
             state.ok_or_else(|| io::Error::other("a key exchange overlaps with the login"))?;
         let chosen = self.conn.negotiated();
         let direction = chosen.map(|n| n.c2s);
-        let message = LoggedIn {
+        let message = ConnectionHandover {
             kex: chosen.map_or(b"", |n| n.kex.name.as_bytes()),
             cipher: direction.map_or(b"", |d| d.cipher.name.as_bytes()),
             mac: direction
@@ -242,26 +244,26 @@ impl Preauth<'_> {
     }
 
     /// Handles an event; true if a key was decided about.
-    fn handle_event(&mut self, event: Event) -> Result<bool, ConnectionError> {
+    fn handle_event(&mut self, event: ConnectionEvent) -> Result<bool, ConnectionError> {
         match event {
-            Event::Transport(ssh::transport::TransportEvent::Identified(ident)) => {
+            ConnectionEvent::Transport(ssh::transport::TransportEvent::Identified(ident)) => {
                 tell(self.link, 2, &format!("connection from {}", ident.as_str()))?;
             }
-            Event::Login(LoginEvent::Key { user, key, proof }) => {
+            ConnectionEvent::Login(ServerAuthEvent::Key { user, key, proof }) => {
                 let (user, blob) = (user.as_slice(), key.blob());
                 let certificate = key.certificate();
                 let authority = certificate.map_or(&[][..], |c| c.authority().blob());
                 // The length fits: a blob is shorter than a packet.
                 let signed_len = certificate.map_or(0, |c| c.signed_len() as u32);
                 let question = match &proof {
-                    None => KeyQuestion {
+                    None => KeyQuery {
                         user,
                         blob,
                         authority,
                         signed_len,
                     }
                     .to_bytes(),
-                    Some(proof) => Prove {
+                    Some(proof) => SignatureCheckRequest {
                         user,
                         blob,
                         authority,
@@ -274,15 +276,15 @@ impl Preauth<'_> {
                 };
                 self.link.send(&question)?;
                 let answer = self.link.receive()?;
-                let verdict = Verdict::decode(&answer).map_err(nonsense)?;
+                let verdict = KeyVerdict::decode(&answer).map_err(nonsense)?;
                 if verdict.full {
                     return Err(ConnectionError::Full);
                 }
                 self.conn.decide(verdict.allowed)?;
                 return Ok(true);
             }
-            Event::Login(LoginEvent::Success { .. }) => self.logged_in = true,
-            Event::Login(LoginEvent::Refused { user, method }) => {
+            ConnectionEvent::Login(ServerAuthEvent::Success { .. }) => self.logged_in = true,
+            ConnectionEvent::Login(ServerAuthEvent::Refused { user, method }) => {
                 let (user, method) = (field(user.as_bytes()), field(method.as_bytes()));
                 tell(
                     self.link,

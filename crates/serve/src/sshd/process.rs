@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::level_filters::LevelFilter;
 
-use super::link::{Link, readable};
+use super::message_socket::{MessageSocket, readable};
 
 /// Role of a process that was started with exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ProcessRole {
     /// Reads client input until the login.
     Preauth,
     /// Fork server, from which account processes are forked.
-    Template,
+    ForkServer,
 }
 
 /// Environment variable with the log level of the server.
 const LOG_LEVEL: &str = "LONGHAUL_LOG_LEVEL";
 
-impl Role {
+impl ProcessRole {
     /// The most detailed level that the server logs, as passed to a process that it starts.
     pub fn log_level() -> LevelFilter {
         let level = env::var(LOG_LEVEL).ok();
@@ -36,8 +36,10 @@ impl Role {
 
     /// Words after `serve` that select the role. In ps(1), forked account processes show the fork
     /// server's word.
-    const ALL: [(Self, &'static str); 2] =
-        [(Self::Preauth, "--preauth"), (Self::Template, "--account")];
+    const ALL: [(Self, &'static str); 2] = [
+        (Self::Preauth, "--preauth"),
+        (Self::ForkServer, "--account"),
+    ];
 
     /// Parses a command line; `None` if it is not one of a role but a user's.
     pub fn of(words: &[std::ffi::OsString]) -> Option<Self> {
@@ -59,16 +61,16 @@ impl Role {
 /// A process of this program, started with exec so that it shares no memory with this one. It is
 /// killed when dropped.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct HelperProcess {
     child: Child,
-    link: Arc<Link>,
+    link: Arc<MessageSocket>,
 }
 
-impl Process {
+impl HelperProcess {
     /// Starts the program that is running now, even if its file was replaced meanwhile. The process
     /// dies with the calling thread.
-    pub(super) fn start(role: Role, stdin: Option<OwnedFd>) -> io::Result<Self> {
-        let (link, theirs) = Link::pair()?;
+    pub(super) fn start(role: ProcessRole, stdin: Option<OwnedFd>) -> io::Result<Self> {
+        let (link, theirs) = MessageSocket::pair()?;
         let zone = env::var_os("TZ");
         let child = Command::new("/proc/self/exe")
             .arg0("longhaul")
@@ -85,12 +87,12 @@ impl Process {
         Ok(Self { child, link })
     }
 
-    pub(super) fn link(&self) -> &Arc<Link> {
+    pub(super) fn link(&self) -> &Arc<MessageSocket> {
         &self.link
     }
 }
 
-impl Drop for Process {
+impl Drop for HelperProcess {
     fn drop(&mut self) {
         // Neither does anything if the child was already reaped.
         let _ = self.child.kill();
@@ -105,13 +107,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct ForkedAccount {
     process: OwnedFd,
-    link: Link,
+    link: MessageSocket,
 }
 
 impl ForkedAccount {
     /// Asks the fork server at the other end of `template` for a process that serves this client.
-    pub(super) fn of(template: &Link, client: impl std::os::fd::AsFd) -> io::Result<Self> {
-        let (link, theirs) = Link::pair()?;
+    pub(super) fn of(template: &MessageSocket, client: impl std::os::fd::AsFd) -> io::Result<Self> {
+        let (link, theirs) = MessageSocket::pair()?;
         template.hand(&[client.as_fd(), theirs.as_fd()])?;
         drop(theirs);
         let gone = || io::Error::other("internal error: the fork server does not answer");
@@ -123,7 +125,7 @@ impl ForkedAccount {
         Ok(Self { process, link })
     }
 
-    pub(super) fn link(&self) -> &Link {
+    pub(super) fn link(&self) -> &MessageSocket {
         &self.link
     }
 }

@@ -185,7 +185,7 @@ impl ProgramOwner {
 }
 
 /// A running program. It is ended when dropped.
-pub(super) struct Program {
+pub(super) struct RunningProgram {
     name: String,
     child: Child,
     stdin: Option<ChildStdin>,
@@ -199,7 +199,7 @@ pub(super) struct Program {
     received: u64,
 }
 
-impl Program {
+impl RunningProgram {
     /// Runs the client's command, if its program is allowed.
     ///
     /// # Errors
@@ -289,7 +289,7 @@ impl Program {
         .flatten()
     }
 
-    /// Time at which the program needs a turn without any event of [`Program::watch`].
+    /// Time at which the program needs a turn without any event of [`RunningProgram::watch`].
     pub(super) fn look(&self, now: Instant) -> Option<Instant> {
         let silent = self.stdout.is_none() && self.stderr.is_none();
         (silent && !self.over).then(|| now + LOOK)
@@ -390,7 +390,7 @@ fn read(from: &mut Option<impl Read>, piece: &mut [u8]) -> usize {
     }
 }
 
-impl Drop for Program {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         if self.over {
             return;

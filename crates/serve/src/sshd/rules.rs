@@ -22,7 +22,7 @@ pub(super) struct Account {
 
 /// Rules set by the administrator.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
+pub struct AccountRules {
     /// Accounts whose shell is named `nologin` or `false` may log in.
     pub nologin_shells: bool,
     /// The only accounts that may log in; all if `None`.
@@ -37,7 +37,7 @@ const NOLOGIN: [&str; 2] = ["/etc/nologin", "/run/nologin"];
 const ENDING: [&str; 2] = ["nologin", "false"];
 const SECONDS_OF_A_DAY: i64 = 86_400;
 
-impl Rules {
+impl AccountRules {
     /// Looks up an account by name and checks the rules.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn shells_that_end_sessions_end_these_too() {
-        let usual = Rules::default();
+        let usual = AccountRules::default();
         assert!(usual.check_shell(Path::new("/bin/sh")).is_ok());
         assert!(usual.check_shell(Path::new("")).is_ok());
         for shell in [
@@ -195,7 +195,7 @@ mod tests {
         ] {
             assert!(usual.check_shell(Path::new(shell)).is_err(), "{shell}");
         }
-        let lenient = Rules {
+        let lenient = AccountRules {
             nologin_shells: true,
             users: None,
         };

@@ -9,7 +9,7 @@ use super::program::{AllowedProgram, ProgramOwner};
 use super::rules::Account;
 use crate::error::ExportError;
 use crate::export::LOG_FILES;
-use crate::{Access, Export, GrowingSpec};
+use crate::{Access, ExportedTree, GrowingFileSpec};
 
 /// Files and programs that a logged-in client is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct ServedFiles {
     /// Paths beneath the root that are served; all if `None`.
     pub only: Option<Vec<Vec<u8>>>,
     /// The only served path is a file that is still being written.
-    pub growing: Option<GrowingSpec>,
+    pub growing: Option<GrowingFileSpec>,
     /// Access that clients have to the files.
     pub access: Access,
     /// Time after which an idle client is disconnected.
@@ -97,10 +97,10 @@ impl ServedFiles {
     ///
     /// # Errors
     /// The root does not exist or cannot be entered.
-    pub fn open(&self) -> Result<Export, ExportError> {
+    pub fn open(&self) -> Result<ExportedTree, ExportError> {
         let export = match &self.root {
             Some(root) => {
-                let export = Export::beneath(root, self.access)?;
+                let export = ExportedTree::beneath(root, self.access)?;
                 let export = match &self.only {
                     Some(paths) => export.only(paths),
                     None => export,
@@ -113,7 +113,7 @@ impl ServedFiles {
                     _ => export,
                 }
             }
-            None => Export::everything(self.access),
+            None => ExportedTree::everything(self.access),
         };
         Ok(export.log_files(self.log_files))
     }

@@ -6,16 +6,16 @@ use std::os::fd::BorrowedFd;
 use bytes::Bytes;
 use ssh::channel::{ChannelId, Channels};
 
-use crate::scp::Scp;
-use crate::{AnswerChunk, Server, StreamError, TransferCounters};
+use crate::scp::ScpServer;
+use crate::{AnswerChunk, SftpServer, StreamError, TransferCounters};
 
 /// The file server of a channel.
-pub(super) enum Serving<'s> {
-    Sftp(Box<Server<'s>>),
-    Scp(Box<Scp<'s>>),
+pub(super) enum ChannelFileServer<'s> {
+    Sftp(Box<SftpServer<'s>>),
+    Scp(Box<ScpServer<'s>>),
 }
 
-impl Serving<'_> {
+impl ChannelFileServer<'_> {
     pub(super) fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
         match self {
             Self::Sftp(server) => server.handle(received),

@@ -8,19 +8,19 @@ use bytes::Bytes;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use sftp::SegmentSlices;
-use ssh::channel::{ChannelId, Channels, Request};
+use ssh::channel::{ChannelId, Channels, OutgoingRequest};
 use tracing::{info, warn};
-use wire::Reader;
+use wire::FieldReader;
 
 use super::ServedFiles;
-use super::program::Program;
-use super::serving::Serving;
-use crate::scp::{self, Scp};
+use super::program::RunningProgram;
+use super::serving::ChannelFileServer;
+use crate::scp::{self, ScpServer};
 use crate::sftp::ANSWERS;
-use crate::sftp::Allowance;
 use crate::sftp::LAST;
+use crate::sftp::OpenFileLimit;
 use crate::sftp::WriteTarget;
-use crate::{Export, Server, TransferCounters};
+use crate::{ExportedTree, SftpServer, TransferCounters};
 
 /// Message for a client that requests a shell or a command, as from sshd's internal-sftp.
 const FILES_ONLY: &str =
@@ -39,11 +39,11 @@ const TURN: usize = 1 << 20;
 const TURN_TIME: Duration = Duration::from_millis(5);
 
 /// A session channel (RFC 4254 section 6).
-pub(super) struct Session<'s> {
+pub(super) struct SessionChannel<'s> {
     id: ChannelId,
-    allowance: Allowance,
-    server: Option<Serving<'s>>,
-    program: Option<Program>,
+    allowance: OpenFileLimit,
+    server: Option<ChannelFileServer<'s>>,
+    program: Option<RunningProgram>,
     /// Received and not yet handled bytes, bounded by the window.
     received: SegmentSlices,
     /// Number of bytes in `received`.
@@ -54,8 +54,8 @@ pub(super) struct Session<'s> {
     over: bool,
 }
 
-impl<'s> Session<'s> {
-    pub(super) fn new(id: ChannelId, allowance: Allowance) -> Self {
+impl<'s> SessionChannel<'s> {
+    pub(super) fn new(id: ChannelId, allowance: OpenFileLimit) -> Self {
         Self {
             id,
             allowance,
@@ -72,36 +72,36 @@ impl<'s> Session<'s> {
     pub(super) fn request(
         &mut self,
         channels: &mut Channels,
-        (served, export): (&ServedFiles, &'s Export),
+        (served, export): (&ServedFiles, &'s ExportedTree),
         name: &[u8],
         data: &[u8],
         want_reply: bool,
     ) {
         let free = self.server.is_none() && self.program.is_none() && !self.over;
-        let sftp = name == b"subsystem" && Reader::new(data).string() == Ok(b"sftp");
+        let sftp = name == b"subsystem" && FieldReader::new(data).string() == Ok(b"sftp");
         let program = matches!(name, b"exec" | b"shell");
         let granted = free && (sftp || program);
         if want_reply {
             channels.answer(self.id, granted);
         }
         let command = match granted && name == b"exec" {
-            true => Reader::new(data).string().unwrap_or_default(),
+            true => FieldReader::new(data).string().unwrap_or_default(),
             false => b"",
         };
         let (pool, slot) = (channels.pool(), channels.packet_room(self.id));
         if granted && sftp {
             let allowance = self.allowance.clone();
-            let mut server = Server::answering_in(pool, slot, export, allowance);
+            let mut server = SftpServer::answering_in(pool, slot, export, allowance);
             server.several_at_once(true);
-            self.server = Some(Serving::Sftp(Box::new(server)));
+            self.server = Some(ChannelFileServer::Sftp(Box::new(server)));
         } else if let Some(asked) = scp::ScpCommand::parse(command).filter(|_| !served.runs("scp"))
         {
             match asked {
                 Ok(asked) => {
                     info!("the old scp protocol");
                     let allowance = self.allowance.clone();
-                    let scp = Scp::new(pool, slot, export, allowance, asked);
-                    self.server = Some(Serving::Scp(Box::new(scp)));
+                    let scp = ScpServer::new(pool, slot, export, allowance, asked);
+                    self.server = Some(ChannelFileServer::Scp(Box::new(scp)));
                 }
                 Err(why) => {
                     info!("refused to run scp: {why}");
@@ -109,7 +109,7 @@ impl<'s> Session<'s> {
                 }
             }
         } else if granted && name == b"exec" && served.runs_programs() {
-            match Program::start(&served.allowed, served.owner.as_ref(), command) {
+            match RunningProgram::start(&served.allowed, served.owner.as_ref(), command) {
                 Ok(program) => self.program = Some(program),
                 Err(why) => {
                     info!("refused to run a program: {why}");
@@ -146,7 +146,11 @@ impl<'s> Session<'s> {
 
     /// True if a file or directory is open, which suggests a running transfer.
     pub(super) fn has_open(&self) -> bool {
-        !self.over && self.server.as_ref().is_some_and(Serving::has_open)
+        !self.over
+            && self
+                .server
+                .as_ref()
+                .is_some_and(ChannelFileServer::has_open)
     }
 
     /// Bytes that wait for the client's window.
@@ -154,7 +158,7 @@ impl<'s> Session<'s> {
         channels.queued(self.id)
     }
 
-    /// True if [`Session::turn`] has something to do.
+    /// True if [`SessionChannel::turn`] has something to do.
     pub(super) fn has_work(&self, channels: &Channels) -> bool {
         // A program's descriptors are polled; see `watch`.
         let runs = self.program.is_some() && !self.over;
@@ -164,24 +168,32 @@ impl<'s> Session<'s> {
 
     /// Gives back memory that is kept for further requests.
     pub(super) fn trim(&mut self) {
-        if let Some(Serving::Sftp(server)) = &mut self.server {
+        if let Some(ChannelFileServer::Sftp(server)) = &mut self.server {
             server.trim();
         }
     }
 
     /// True if all remaining work waits for the blocking pool.
     fn is_stuck(&self) -> bool {
-        !self.over && self.server.as_ref().is_some_and(Serving::is_stuck)
+        !self.over
+            && self
+                .server
+                .as_ref()
+                .is_some_and(ChannelFileServer::is_stuck)
     }
 
     /// True if the blocking pool has requests that are not answered yet.
     fn awaits(&self) -> bool {
-        !self.over && self.server.as_ref().is_some_and(Serving::awaits)
+        !self.over && self.server.as_ref().is_some_and(ChannelFileServer::awaits)
     }
 
     /// True if there is work that needs no new input.
     fn goes_on(&self) -> bool {
-        !self.over && self.server.as_ref().is_some_and(Serving::has_more)
+        !self.over
+            && self
+                .server
+                .as_ref()
+                .is_some_and(ChannelFileServer::has_more)
     }
 
     /// True if requests should be handled before more is read: if the disk or this processor is
@@ -198,13 +210,13 @@ impl<'s> Session<'s> {
         let runs = self.program.as_ref().filter(|_| !self.over);
         // After the end nobody handles the completions of the pool.
         let hears = self.server.as_ref().filter(|_| !self.over);
-        let waker = hears.and_then(Serving::waker);
+        let waker = hears.and_then(ChannelFileServer::waker);
         runs.into_iter()
             .flat_map(|program| program.watch(self.id, channels, &self.received))
             .chain(waker.map(|waker| (waker, PollFlags::IN)))
     }
 
-    /// Time at which the session needs a turn without any event of [`Session::watch`].
+    /// Time at which the session needs a turn without any event of [`SessionChannel::watch`].
     pub(super) fn look(&self, now: Instant) -> Option<Instant> {
         self.program.as_ref()?.look(now)
     }
@@ -223,9 +235,9 @@ impl<'s> Session<'s> {
     }
 
     /// The SFTP server of this channel, if it is still running.
-    fn sftp(&mut self) -> Option<&mut Server<'s>> {
+    fn sftp(&mut self) -> Option<&mut SftpServer<'s>> {
         match self.server.as_mut().filter(|_| !self.over) {
-            Some(Serving::Sftp(server)) => Some(server),
+            Some(ChannelFileServer::Sftp(server)) => Some(server),
             _ => None,
         }
     }
@@ -315,7 +327,7 @@ impl<'s> Session<'s> {
             return;
         };
         self.over = true;
-        if let Serving::Sftp(server) = server {
+        if let ChannelFileServer::Sftp(server) = server {
             server.several_at_once(false);
         }
         let until = Instant::now() + LAST;
@@ -372,7 +384,7 @@ impl<'s> Session<'s> {
         if let Some(words) = words {
             channels.write_stderr(self.id, words.as_bytes());
         }
-        channels.request(self.id, Request::ExitStatus(status), false);
+        channels.request(self.id, OutgoingRequest::ExitStatus(status), false);
         channels.send_eof(self.id);
         channels.close(self.id);
     }

@@ -3,20 +3,25 @@ use std::fs;
 use sftp::{Attrs, OpenFlags};
 use ssh::Role;
 use ssh::channel::ChannelsConfig;
-use wire::{Field, Pool};
+use wire::{Field, PacketPool};
 
 use super::*;
 use crate::testing::input;
-use crate::{Access, Export};
+use crate::{Access, ExportedTree};
 
 /// A session that has received all of `said` and has had no turn.
-fn received<'s>(export: &'s Export, name: &str, command: &str, said: &[u8]) -> Session<'s> {
+fn received<'s>(
+    export: &'s ExportedTree,
+    name: &str,
+    command: &str,
+    said: &[u8],
+) -> SessionChannel<'s> {
     let id = ChannelId(0);
-    let pool = Pool::new(32 << 10, 2);
+    let pool = PacketPool::new(32 << 10, 2);
     let mut channels = Channels::new(Role::Server, ChannelsConfig::default(), pool);
     let mut data = Vec::new();
     command.as_bytes().write(&mut data);
-    let mut session = Session::new(id, 100.into());
+    let mut session = SessionChannel::new(id, 100.into());
     let what = (&ServedFiles::default(), export);
     session.request(&mut channels, what, name.as_bytes(), &data, true);
     for piece in said.chunks(9) {
@@ -28,7 +33,7 @@ fn received<'s>(export: &'s Export, name: &str, command: &str, said: &[u8]) -> S
 #[test]
 fn a_file_whose_channel_is_closed_at_once_is_kept() {
     let folder = tempfile::tempdir().expect("a folder");
-    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("openat2");
     for (name, said, eof, closed, there) in [
         ("a", &b"C0644 3 x\nnew"[..], true, true, true),
         ("b", b"C0644 3 x\nnew\0", true, true, true),
@@ -56,7 +61,7 @@ fn a_file_whose_channel_is_closed_at_once_is_kept() {
 #[test]
 fn requests_that_came_before_a_channel_was_closed_are_carried_out() {
     let folder = tempfile::tempdir().expect("a folder");
-    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("openat2");
     let handle = &[0; 4][..];
     let mut said = input(
         &[
@@ -95,10 +100,10 @@ fn requests_that_came_before_a_channel_was_closed_are_carried_out() {
 fn nothing_is_given_to_a_client_that_has_left() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("file"), vec![0; 3_000_000]).expect("ours");
-    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("openat2");
     let mut session = received(&export, "exec", "scp -f file", &[0; 3]);
     session.finish(true);
-    let moved = session.server.as_ref().map(Serving::moved);
+    let moved = session.server.as_ref().map(ChannelFileServer::moved);
     assert_eq!(moved.map(|moved| moved.sent), Some(0));
 }
 
@@ -108,7 +113,7 @@ fn nothing_is_given_to_a_client_that_has_left() {
 fn nobody_waits_for_what_is_done_for_a_session_that_is_over() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("file"), b"content").expect("ours");
-    let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
+    let export = ExportedTree::beneath(folder.path(), Access::Full).expect("openat2");
     let handle = &[0; 4][..];
     let open = sftp::Request::Open {
         path: b"file",
@@ -118,7 +123,7 @@ fn nobody_waits_for_what_is_done_for_a_session_that_is_over() {
     let mut said = input(&[open, sftp::Request::Fsync { handle }], true).to_vec();
     said.extend([0; 9]);
     let mut session = received(&export, "subsystem", "sftp", &said);
-    let pool = Pool::new(32 << 10, 2);
+    let pool = PacketPool::new(32 << 10, 2);
     let mut channels = Channels::new(Role::Server, ChannelsConfig::default(), pool);
     while !session.received.is_empty() {
         session.turn(Instant::now(), &mut channels);
@@ -132,7 +137,7 @@ fn nobody_waits_for_what_is_done_for_a_session_that_is_over() {
 /// segment.
 #[test]
 fn little_that_waits_does_not_keep_all_it_lay_in() {
-    let mut session = Session::new(ChannelId(0), 100.into());
+    let mut session = SessionChannel::new(ChannelId(0), 100.into());
     let segments: Vec<Bytes> = (0..300).map(|n| vec![n as u8; 1 << 20].into()).collect();
     for segment in &segments {
         session.data(segment.slice(9..9 + (2 << 10)));

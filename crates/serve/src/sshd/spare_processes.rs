@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::link::Link;
-use super::preauth::PreauthTask;
-use super::process::{Process, Role};
-use super::{Settings, StopSignal};
+use super::message_socket::MessageSocket;
+use super::preauth::PreauthProcessConfig;
+use super::process::{HelperProcess, ProcessRole};
+use super::{ServerSettings, StopSignal};
 
 /// A process that ends sooner than this is restarted only for the next client.
 const SOON: Duration = Duration::from_secs(1);
@@ -21,32 +21,32 @@ const SOON: Duration = Duration::from_secs(1);
 pub(super) struct SpareProcesses {
     stopping: StopSignal,
     accounts: bool,
-    template: Option<Started>,
-    spare: Option<(PreauthTask, Started)>,
+    template: Option<SpareProcess>,
+    spare: Option<(PreauthProcessConfig, SpareProcess)>,
 }
 
 #[derive(Debug)]
-struct Started {
-    process: Process,
+struct SpareProcess {
+    process: HelperProcess,
     at: Instant,
 }
 
 /// Processes for one connection.
-pub(super) struct Taken {
+pub(super) struct ConnectionProcesses {
     /// The preauth process, which has its task.
-    preauth: Process,
-    template: Option<Arc<Link>>,
+    preauth: HelperProcess,
+    template: Option<Arc<MessageSocket>>,
 }
 
-impl Taken {
+impl ConnectionProcesses {
     /// The preauth process, and the link to the fork server if there is one.
-    pub(super) fn into_parts(self) -> (Process, Option<Arc<Link>>) {
+    pub(super) fn into_parts(self) -> (HelperProcess, Option<Arc<MessageSocket>>) {
         (self.preauth, self.template)
     }
 }
 
 impl SpareProcesses {
-    pub(super) fn new(stopping: &StopSignal, settings: &Settings) -> Self {
+    pub(super) fn new(stopping: &StopSignal, settings: &ServerSettings) -> Self {
         let mut new = Self {
             stopping: stopping.clone(),
             accounts: settings.entrance.has_accounts(),
@@ -58,7 +58,7 @@ impl SpareProcesses {
     }
 
     /// Returns processes for a client that connects under these settings.
-    pub(super) fn take(&mut self, settings: &Settings) -> io::Result<Taken> {
+    pub(super) fn take(&mut self, settings: &ServerSettings) -> io::Result<ConnectionProcesses> {
         self.drop_ended();
         if self.accounts && self.template.is_none() {
             self.template = Some(self.start_template()?);
@@ -71,14 +71,14 @@ impl SpareProcesses {
             None => start_preauth(&task)?.process,
         };
         let template = self.template.as_ref();
-        Ok(Taken {
+        Ok(ConnectionProcesses {
             preauth,
             template: template.map(|started| Arc::clone(started.process.link())),
         })
     }
 
     /// Starts missing processes.
-    pub(super) fn refill(&mut self, settings: &Settings) {
+    pub(super) fn refill(&mut self, settings: &ServerSettings) {
         let failed = |e: io::Error| {
             warn!("cannot start a process for the next client: {e}");
         };
@@ -100,7 +100,7 @@ impl SpareProcesses {
     }
 
     /// Replaces a process that has ended.
-    pub(super) fn replace_ended(&mut self, settings: &Settings) {
+    pub(super) fn replace_ended(&mut self, settings: &ServerSettings) {
         let lived = self.drop_ended();
         warn!("a process that was started for the next client has ended");
         if lived.is_none_or(|lived| lived >= SOON) {
@@ -110,9 +110,11 @@ impl SpareProcesses {
 
     /// Drops ended processes; returns the shortest of their lifetimes.
     fn drop_ended(&mut self) -> Option<Duration> {
-        let ended = |started: &Started| {
-            let gone =
-                super::link::readable([started.process.link().as_fd()], Some(Instant::now()));
+        let ended = |started: &SpareProcess| {
+            let gone = super::message_socket::readable(
+                [started.process.link().as_fd()],
+                Some(Instant::now()),
+            );
             gone.map_or(true, |[gone]| gone)
         };
         let template = self.template.take_if(|started| ended(started));
@@ -123,10 +125,10 @@ impl SpareProcesses {
         all.map(|started| started.at.elapsed()).min()
     }
 
-    fn start_template(&self) -> io::Result<Started> {
+    fn start_template(&self) -> io::Result<SpareProcess> {
         let stopping = self.stopping.0.as_fd().try_clone_to_owned()?;
-        let process = Process::start(Role::Template, Some(stopping))?;
-        Ok(Started::now(process))
+        let process = HelperProcess::start(ProcessRole::ForkServer, Some(stopping))?;
+        Ok(SpareProcess::now(process))
     }
 
     /// Stops accepting; the fork server stays until its account processes have finished.
@@ -135,15 +137,15 @@ impl SpareProcesses {
     }
 }
 
-impl Started {
-    fn now(process: Process) -> Self {
+impl SpareProcess {
+    fn now(process: HelperProcess) -> Self {
         let at = Instant::now();
         Self { process, at }
     }
 }
 
-fn start_preauth(task: &PreauthTask) -> io::Result<Started> {
-    let process = Process::start(Role::Preauth, None)?;
+fn start_preauth(task: &PreauthProcessConfig) -> io::Result<SpareProcess> {
+    let process = HelperProcess::start(ProcessRole::Preauth, None)?;
     process.link().send_task(task)?;
-    Ok(Started::now(process))
+    Ok(SpareProcess::now(process))
 }

@@ -11,9 +11,9 @@ use ssh::{cipher, kex};
 use tracing::{debug, info, trace, warn};
 use wire::escape::name;
 
-use super::keys::LoginRequest;
-use super::link::nonsense;
-use super::message::{LogMessage, LoggedIn};
+use super::keys::LoginKey;
+use super::message::{ConnectionHandover, LogMessage};
+use super::message_socket::nonsense;
 
 /// Longest text of one line in bytes.
 const LINE: usize = 4096;
@@ -43,18 +43,18 @@ pub(super) fn fingerprint(blob: &[u8]) -> String {
 
 /// Algorithms that protect a connection, as names from this program's own tables.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Protection<'k> {
+pub(super) struct ConnectionAlgorithms<'k> {
     kex: &'static str,
     host_key: Option<&'k str>,
     cipher: &'static str,
     mac: Option<&'static str>,
 }
 
-impl<'k> Protection<'k> {
-    /// Algorithms of a [`LoggedIn`] message, checked against the tables, with the type of the host
-    /// key.
+impl<'k> ConnectionAlgorithms<'k> {
+    /// Algorithms of a [`ConnectionHandover`] message, checked against the tables, with the type of
+    /// the host key.
     pub(super) fn of(message: &[u8], host_key: Option<&'k str>) -> io::Result<Self> {
-        let said = LoggedIn::decode(message).map_err(nonsense)?;
+        let said = ConnectionHandover::decode(message).map_err(nonsense)?;
         let known = || {
             let name = |bytes| std::str::from_utf8(bytes).ok();
             Some(Self {
@@ -71,7 +71,7 @@ impl<'k> Protection<'k> {
     }
 
     /// Logs a login.
-    pub(super) fn tell_login(&self, user: &dyn Display, entrant: &LoginRequest) {
+    pub(super) fn tell_login(&self, user: &dyn Display, entrant: &LoginKey) {
         let Self {
             kex,
             host_key,
@@ -106,14 +106,14 @@ mod tests {
     #[test]
     fn what_protects_is_named_if_it_is_known() {
         let of = |kex: &str, cipher: &str, mac: &str| {
-            let message = LoggedIn {
+            let message = ConnectionHandover {
                 kex: kex.as_bytes(),
                 cipher: cipher.as_bytes(),
                 mac: mac.as_bytes(),
                 state: b"",
                 unread: b"",
             };
-            Protection::of(&message.to_bytes(), None).ok()
+            ConnectionAlgorithms::of(&message.to_bytes(), None).ok()
         };
         let (kex, mac) = ("mlkem768x25519-sha256", "hmac-sha2-256");
         let known = of(kex, "aes128-ctr", mac).expect("it is");

@@ -1,6 +1,6 @@
 //! Choice of the next authentication request.
 
-use super::{AuthEvent, AwaitedReply, Method, UserAuth, request};
+use super::{AuthEvent, AuthMethod, AwaitedReply, UserAuth, request};
 
 impl UserAuth {
     /// Sends the next request that the server may accept, or reports failure.
@@ -8,20 +8,20 @@ impl UserAuth {
         let tried = self.config.methods.clone().into_iter().any(|method| {
             self.allows(method)
                 && match method {
-                    Method::PublicKey => self.offer_key(),
-                    Method::KeyboardInteractive => self.ask_interactively(),
-                    Method::Password => self.ask_password(),
+                    AuthMethod::PublicKey => self.offer_key(),
+                    AuthMethod::KeyboardInteractive => self.ask_interactively(),
+                    AuthMethod::Password => self.ask_password(),
                 }
         });
         if !tried {
-            self.awaits = AwaitedReply::Over;
+            self.awaits = AwaitedReply::Done;
             let server = self.allowed.clone().unwrap_or_default();
             self.events
                 .push_back(AuthEvent::Failed { server, why: None });
         }
     }
 
-    fn allows(&self, method: Method) -> bool {
+    fn allows(&self, method: AuthMethod) -> bool {
         self.allowed
             .as_ref()
             .is_none_or(|names| names.iter().any(|n| n == method.name()))

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 /// Authentication method (RFC 4252, RFC 4256).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Method {
+pub enum AuthMethod {
     /// `publickey`.
     PublicKey,
     /// `keyboard-interactive`.
@@ -13,7 +13,7 @@ pub enum Method {
     Password,
 }
 
-impl Method {
+impl AuthMethod {
     /// Returns the method name in SSH.
     pub fn name(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ pub struct AuthConfig {
     /// Account name.
     pub user: String,
     /// Methods in the order to try (PreferredAuthentications).
-    pub methods: Vec<Method>,
+    pub methods: Vec<AuthMethod>,
     /// Keys in the order to offer.
     pub identities: Vec<OfferedIdentity>,
     /// Session identifier: the exchange hash of the first key exchange.
@@ -94,7 +94,7 @@ pub struct AuthConfig {
 
 /// Prompt of keyboard-interactive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prompt {
+pub struct InteractivePrompt {
     /// The server's text, escaped.
     pub text: String,
     /// True if the typed answer may be shown.
@@ -125,7 +125,7 @@ pub enum AuthEvent {
         /// Instruction, escaped except for line ends.
         instruction: String,
         /// Prompts in order.
-        prompts: Vec<Prompt>,
+        prompts: Vec<InteractivePrompt>,
     },
     /// Banner of the server, escaped except for line ends.
     Banner(String),

@@ -1,15 +1,15 @@
 //! Server side of authentication (RFC 4252), without I/O: public keys only.
 //!
-//! The owner decides which key may log in to which account: [`Login::poll_event`] asks, and no
-//! further message of the client is processed until [`Login::decide`] has answered.
+//! The owner decides which key may log in to which account: [`ServerAuth::poll_event`] asks, and no
+//! further message of the client is processed until [`ServerAuth::decide`] has answered.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use wire::{Field, NameList, Reader};
+use wire::{Field, FieldReader, NameList};
 
 use super::request::{CONNECTION, HOSTBOUND};
-use super::{AuthMessage, Proof, ProofContext};
+use super::{AuthMessage, KeyProof, ProofContext};
 use super::{PUBLICKEY, SERVICE};
 use crate::error::{Error, PeerMisbehaved};
 use crate::key::PublicKey;
@@ -25,9 +25,9 @@ const MAX_USER: usize = 256;
 
 /// Event of a server's authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LoginEvent {
+pub enum ServerAuthEvent {
     /// Request to decide whether this key may log in to this account, answered with
-    /// [`Login::decide`].
+    /// [`ServerAuth::decide`].
     Key {
         /// Account name as received, unchecked.
         user: Vec<u8>,
@@ -35,7 +35,7 @@ pub enum LoginEvent {
         key: PublicKey,
         /// Proof of ownership, for an owner that checks it too; `None` for the client's query
         /// whether the key would be accepted.
-        proof: Option<Proof>,
+        proof: Option<KeyProof>,
     },
     /// The client proved that it owns an accepted key; the connection protocol is open.
     Success {
@@ -58,12 +58,12 @@ struct KeyOffer {
     key: PublicKey,
     algorithm: String,
     /// Proof of ownership; `None` for the query whether the key would be accepted.
-    proof: Option<Proof>,
+    proof: Option<KeyProof>,
 }
 
-/// State machine of a server's authentication. Inputs: [`Login::handle`] and [`Login::decide`].
-/// Outputs: [`Login::poll_message`] and [`Login::poll_event`].
-pub struct Login {
+/// State machine of a server's authentication. Inputs: [`ServerAuth::handle`] and
+/// [`ServerAuth::decide`]. Outputs: [`ServerAuth::poll_message`] and [`ServerAuth::poll_event`].
+pub struct ServerAuth {
     session_id: Bytes,
     host_key: Bytes,
     accepted: bool,
@@ -75,10 +75,10 @@ pub struct Login {
     refused: u32,
     offer: Option<KeyOffer>,
     messages: VecDeque<AuthMessage>,
-    events: VecDeque<LoginEvent>,
+    events: VecDeque<ServerAuthEvent>,
 }
 
-impl Login {
+impl ServerAuth {
     /// Creates the state for a connection with the session identifier `session_id` (the first
     /// exchange hash) and the host key blob `host_key`.
     pub(crate) fn new(session_id: Bytes, host_key: Bytes) -> Self {
@@ -95,7 +95,7 @@ impl Login {
         }
     }
 
-    /// Processes messages 5 and 50 to 79, while [`Login::waits`] is false.
+    /// Processes messages 5 and 50 to 79, while [`ServerAuth::waits`] is false.
     pub(crate) fn handle(&mut self, payload: &Bytes) -> Result<(), Error> {
         let number = payload.first().copied().unwrap_or_default();
         match number {
@@ -130,7 +130,7 @@ impl Login {
         if hostbound || m.method == PUBLICKEY {
             self.offer = self.read_offer(m.data.0, hostbound)?;
             if let Some(offer) = &self.offer {
-                self.events.push_back(LoginEvent::Key {
+                self.events.push_back(ServerAuthEvent::Key {
                     user: m.user.to_vec(),
                     key: offer.key.clone(),
                     proof: offer.proof.clone(),
@@ -147,7 +147,7 @@ impl Login {
     /// Reads a publickey request (RFC 4252 section 7) or its host-bound form (OpenSSH PROTOCOL
     /// section 3.1). `None` for a key that cannot be used here.
     fn read_offer(&self, data: &[u8], hostbound: bool) -> Result<Option<KeyOffer>, Error> {
-        let mut r = Reader::new(data);
+        let mut r = FieldReader::new(data);
         let signed = bool::read(&mut r)?;
         let (algorithm, blob) = (r.string()?, r.string()?);
         let bound = !hostbound || r.string()? == &*self.host_key;
@@ -167,7 +167,7 @@ impl Login {
         let Some(algorithm) = algorithm.filter(|_| bound && key.is_usable()) else {
             return Ok(None);
         };
-        let proof = signature.map(|signature| Proof {
+        let proof = signature.map(|signature| KeyProof {
             algorithm: algorithm.clone(),
             host_bound: hostbound,
             signature: signature.to_vec(),
@@ -179,12 +179,12 @@ impl Login {
         }))
     }
 
-    /// Returns true while [`LoginEvent::Key`] waits for an answer.
+    /// Returns true while [`ServerAuthEvent::Key`] waits for an answer.
     pub fn waits(&self) -> bool {
         self.offer.is_some()
     }
 
-    /// Answers [`LoginEvent::Key`].
+    /// Answers [`ServerAuthEvent::Key`].
     ///
     /// # Errors
     /// The client has reached the limit of refused requests.
@@ -214,7 +214,8 @@ impl Login {
         match proof.check(claim) {
             Ok(_) => {
                 self.send(UserauthSuccess {}.to_bytes());
-                self.events.push_back(LoginEvent::Success { user, key });
+                self.events
+                    .push_back(ServerAuthEvent::Success { user, key });
                 Ok(())
             }
             Err(_) => self.refuse(PUBLICKEY),
@@ -223,7 +224,7 @@ impl Login {
 
     fn refuse(&mut self, method: &[u8]) -> Result<(), Error> {
         self.refused += 1;
-        self.events.push_back(LoginEvent::Refused {
+        self.events.push_back(ServerAuthEvent::Refused {
             user: escape(self.user.as_deref().unwrap_or_default()),
             method: escape(method),
         });
@@ -252,7 +253,7 @@ impl Login {
     }
 
     /// Returns the next event for the owner.
-    pub(crate) fn poll_event(&mut self) -> Option<LoginEvent> {
+    pub(crate) fn poll_event(&mut self) -> Option<ServerAuthEvent> {
         self.events.pop_front()
     }
 }

@@ -1,19 +1,19 @@
 use std::sync::Arc;
 
-use super::super::{AuthConfig, Method, OfferedIdentity, request};
+use super::super::{AuthConfig, AuthMethod, OfferedIdentity, request};
 use super::*;
 use crate::key::PrivateKey;
-use wire::Rest;
+use wire::RemainingBytes;
 
 const SESSION: &[u8] = b"session";
 const HOST_KEY: &[u8] = b"host key";
 
-fn login() -> Login {
-    Login::new(Bytes::from_static(SESSION), Bytes::from_static(HOST_KEY))
+fn login() -> ServerAuth {
+    ServerAuth::new(Bytes::from_static(SESSION), Bytes::from_static(HOST_KEY))
 }
 
 /// Returns a login after the service request.
-fn begun() -> Login {
+fn begun() -> ServerAuth {
     let mut login = login();
     let ask = ServiceRequest { name: SERVICE };
     login.handle(&ask.to_bytes().into()).unwrap();
@@ -26,7 +26,7 @@ fn config(key: &PrivateKey, hostbound: bool) -> AuthConfig {
     let public = key.public();
     AuthConfig {
         user: "bob".to_owned(),
-        methods: vec![Method::PublicKey],
+        methods: vec![AuthMethod::PublicKey],
         identities: vec![OfferedIdentity {
             blob: public.blob().to_vec(),
             algorithms: public
@@ -54,7 +54,7 @@ fn signed(key: &PrivateKey, config: &AuthConfig) -> Bytes {
 }
 
 fn plain(user: &[u8], service: &[u8], method: &[u8]) -> Bytes {
-    let data = Rest(b"");
+    let data = RemainingBytes(b"");
     let request = UserauthRequest {
         user,
         service,
@@ -65,7 +65,7 @@ fn plain(user: &[u8], service: &[u8], method: &[u8]) -> Bytes {
 }
 
 /// Returns the number of the next message.
-fn says(login: &mut Login) -> Option<u8> {
+fn says(login: &mut ServerAuth) -> Option<u8> {
     login.poll_message().map(|m| m[0])
 }
 
@@ -102,7 +102,7 @@ fn a_key_of_any_kind_lets_in_whoever_signs_with_it() {
             let (user, public) = (b"bob".to_vec(), key.public().clone());
             let (asked, over) = (login.poll_event(), login.poll_event());
             let (whose, proof) = match asked {
-                Some(LoginEvent::Key {
+                Some(ServerAuthEvent::Key {
                     user: asked,
                     key,
                     proof: Some(proof),
@@ -119,7 +119,7 @@ fn a_key_of_any_kind_lets_in_whoever_signs_with_it() {
             };
             assert_eq!(proof.check(claim(b"bob")), Ok(None));
             assert!(proof.check(claim(b"eve")).is_err());
-            assert_eq!(over, Some(LoginEvent::Success { user, key: public }));
+            assert_eq!(over, Some(ServerAuthEvent::Success { user, key: public }));
         }
     }
 }
@@ -150,7 +150,7 @@ fn nobody_gets_in_without_the_owner_or_without_the_right_signature() {
         login.handle(&request).unwrap();
         login.decide(allowed).unwrap();
         assert_eq!(says(&mut login), FAILURE);
-        let success = |e: &LoginEvent| matches!(e, LoginEvent::Success { .. });
+        let success = |e: &ServerAuthEvent| matches!(e, ServerAuthEvent::Success { .. });
         assert!(!std::iter::from_fn(|| login.poll_event()).any(|e| success(&e)));
     }
     // The signature of a login at another host; no key at all; an algorithm of another key.
@@ -178,7 +178,7 @@ fn cve_2024_45337_the_account_is_that_of_the_key_that_signed() {
     for before in [true, false] {
         let mut login = begun();
         let query = request::public_key(&theirs_asked, &theirs_asked.identities[0], 0, false);
-        let ask = |login: &mut Login| {
+        let ask = |login: &mut ServerAuth| {
             login.handle(&query.clone().into()).unwrap();
             login.decide(true).unwrap();
             assert_eq!(says(login), PK_OK);
@@ -195,7 +195,7 @@ fn cve_2024_45337_the_account_is_that_of_the_key_that_signed() {
         login.decide(true).unwrap();
         let last = std::iter::from_fn(|| login.poll_event()).last();
         match last {
-            Some(LoginEvent::Success { key, .. }) => assert_eq!(key, *mine.public()),
+            Some(ServerAuthEvent::Success { key, .. }) => assert_eq!(key, *mine.public()),
             // The login waits for the decision about the second request, or has ended.
             other => assert!(!before, "{other:?}"),
         }
@@ -218,7 +218,7 @@ fn cve_2025_58181_a_gssapi_request_is_not_read_at_all() {
         user: b"bob",
         service: CONNECTION,
         method: b"gssapi-with-mic",
-        data: Rest(&data),
+        data: RemainingBytes(&data),
     };
     let mut login = begun();
     login.handle(&request.to_bytes().into()).unwrap();

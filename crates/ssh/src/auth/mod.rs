@@ -1,5 +1,5 @@
 //! Authentication (RFC 4252, RFC 4256), without I/O: the client side, and the server side as
-//! [`Login`].
+//! [`ServerAuth`].
 //!
 //! On the client side, keys, passwords and answers stay with the owner: [`UserAuth::poll_event`]
 //! asks for them one at a time, and only what it asked for is sent.
@@ -16,13 +16,13 @@ mod tests;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use wire::{NameList, Reader};
+use wire::{FieldReader, NameList};
 use zeroize::Zeroizing;
 
-pub use event::{AuthConfig, AuthEvent, Method, OfferedIdentity, Prompt};
-pub use login::{Login, LoginEvent};
+pub use event::{AuthConfig, AuthEvent, AuthMethod, InteractivePrompt, OfferedIdentity};
+pub use login::{ServerAuth, ServerAuthEvent};
 pub use message::AuthMessage;
-pub use proof::{Proof, ProofContext};
+pub use proof::{KeyProof, ProofContext};
 
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{
@@ -66,7 +66,7 @@ enum AwaitedReply {
     /// Answers from the owner to this number of prompts.
     Answers(usize),
     /// Nothing: success or final failure was reported.
-    Over,
+    Done,
 }
 
 /// State machine of a client's authentication. Inputs: [`UserAuth::handle`] and the answers to
@@ -130,7 +130,7 @@ impl UserAuth {
     /// Starts like [`UserAuth::start`] when the service was already requested; its answer may still
     /// be outstanding.
     pub fn start_after_service(&mut self) {
-        let key = self.config.methods.first() == Some(&Method::PublicKey) && self.offer_key();
+        let key = self.config.methods.first() == Some(&AuthMethod::PublicKey) && self.offer_key();
         if !key {
             self.awaits = AwaitedReply::NoneReply;
             self.send(request::none(&self.config));
@@ -163,7 +163,7 @@ impl UserAuth {
                 | AwaitedReply::Interactive,
             ) => {
                 UserauthSuccess::decode(payload)?;
-                self.awaits = AwaitedReply::Over;
+                self.awaits = AwaitedReply::Done;
                 self.events.push_back(AuthEvent::Success);
                 Ok(())
             }
@@ -207,13 +207,13 @@ impl UserAuth {
         let m = UserauthFailure::decode(payload)?;
         if m.partial_success {
             let method = match self.awaits {
-                AwaitedReply::KeyReply => Method::PublicKey,
-                AwaitedReply::PasswordReply => Method::Password,
-                AwaitedReply::Interactive => Method::KeyboardInteractive,
+                AwaitedReply::KeyReply => AuthMethod::PublicKey,
+                AwaitedReply::PasswordReply => AuthMethod::Password,
+                AwaitedReply::Interactive => AuthMethod::KeyboardInteractive,
                 _ => return Err(PeerMisbehaved::Unexpected(UserauthFailure::NUMBER).into()),
             };
             // A key that achieved partial success is not offered again.
-            if method == Method::PublicKey {
+            if method == AuthMethod::PublicKey {
                 self.next_key = (self.next_key.0 + 1, None);
             }
             self.steps += 1;
@@ -238,7 +238,7 @@ impl UserAuth {
         let m = UserauthPkOk::decode(payload)?;
         let same = self.config.identities.get(identity).is_some_and(|ours| {
             // Some servers return the key type instead of the request's algorithm.
-            let key_type = Reader::new(&ours.blob).string().unwrap_or_default();
+            let key_type = FieldReader::new(&ours.blob).string().unwrap_or_default();
             let offered = ours.algorithms.get(algorithm).map(String::as_bytes);
             ours.blob == m.blob && (offered == Some(m.algorithm) || key_type == m.algorithm)
         });
@@ -262,12 +262,12 @@ impl UserAuth {
         if m.count > MAX_PROMPTS || self.rounds > MAX_ROUNDS {
             return Err(PeerMisbehaved::TooMany("prompts").into());
         }
-        let mut r = Reader::new(m.prompts.0);
+        let mut r = FieldReader::new(m.prompts.0);
         let mut prompts = Vec::new();
         for _ in 0..m.count {
             let text = escape(r.string()?);
             let echo = r.u8()? != 0;
-            prompts.push(Prompt { text, echo });
+            prompts.push(InteractivePrompt { text, echo });
         }
         r.finish()?;
         if prompts.is_empty() && m.name.is_empty() && m.instruction.is_empty() {
@@ -345,7 +345,7 @@ impl UserAuth {
     }
 
     fn fail(&mut self, why: &str) -> Result<(), Error> {
-        self.awaits = AwaitedReply::Over;
+        self.awaits = AwaitedReply::Done;
         let server = self.allowed.clone().unwrap_or_default();
         self.events.push_back(AuthEvent::Failed {
             server,

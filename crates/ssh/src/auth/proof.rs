@@ -1,4 +1,4 @@
-use wire::{Field, Rest};
+use wire::{Field, RemainingBytes};
 
 use super::PUBLICKEY;
 use super::request::{CONNECTION, HOSTBOUND};
@@ -7,7 +7,7 @@ use crate::msg::UserauthRequest;
 
 /// Proof that a client owns a key (RFC 4252 section 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proof {
+pub struct KeyProof {
     /// Signature algorithm.
     pub algorithm: String,
     /// True if the signature covers the host key too (OpenSSH PROTOCOL section 3.1).
@@ -16,7 +16,7 @@ pub struct Proof {
     pub signature: Vec<u8>,
 }
 
-/// Facts that a [`Proof`] must cover.
+/// Facts that a [`KeyProof`] must cover.
 #[derive(Clone, Copy, Debug)]
 pub struct ProofContext<'a> {
     /// Session identifier: the first exchange hash of the connection.
@@ -29,7 +29,7 @@ pub struct ProofContext<'a> {
     pub key: &'a PublicKey,
 }
 
-impl Proof {
+impl KeyProof {
     /// Verifies that the signature covers the claim. The signed data is rebuilt from the claim
     /// instead of taken from the request, so no client input is interpreted here. Returns a
     /// security key's report of touch and user verification; the owner decides if that suffices.
@@ -54,7 +54,7 @@ impl Proof {
             } else {
                 PUBLICKEY
             },
-            data: Rest(&data),
+            data: RemainingBytes(&data),
         }
         .encode(&mut covered);
         let key = claim.key;

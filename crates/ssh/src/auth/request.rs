@@ -1,6 +1,6 @@
 //! Encoding of the requests of each method.
 
-use wire::{Field, Rest};
+use wire::{Field, RemainingBytes};
 use zeroize::Zeroizing;
 
 use super::{AuthConfig, AuthMessage, OfferedIdentity, PUBLICKEY};
@@ -14,7 +14,7 @@ fn request(config: &AuthConfig, method: &[u8], data: &[u8]) -> Vec<u8> {
         user: config.user.as_bytes(),
         service: CONNECTION,
         method,
-        data: Rest(data),
+        data: RemainingBytes(data),
     }
     .to_bytes()
 }
@@ -75,7 +75,7 @@ pub(super) fn password(config: &AuthConfig, password: &str) -> AuthMessage {
         user: config.user.as_bytes(),
         service: CONNECTION,
         method: b"password",
-        data: Rest(&data),
+        data: RemainingBytes(&data),
     };
     m.encode(&mut message);
     AuthMessage::secret(message)
@@ -100,7 +100,7 @@ pub(super) fn answers(answers: &[Zeroizing<String>]) -> AuthMessage {
     let count = answers.len() as u32;
     UserauthInfoResponse {
         count,
-        answers: Rest(&data),
+        answers: RemainingBytes(&data),
     }
     .encode(&mut message);
     AuthMessage::secret(message)

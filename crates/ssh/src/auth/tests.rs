@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::msg::{UserauthInfoResponse, UserauthRequest};
-use wire::{Field, Rest};
+use wire::{Field, RemainingBytes};
 
 const SUCCESS: &[u8] = &[52];
 
@@ -33,9 +33,9 @@ fn config(identities: Vec<OfferedIdentity>) -> AuthConfig {
     AuthConfig {
         user: "bob".to_owned(),
         methods: vec![
-            Method::PublicKey,
-            Method::KeyboardInteractive,
-            Method::Password,
+            AuthMethod::PublicKey,
+            AuthMethod::KeyboardInteractive,
+            AuthMethod::Password,
         ],
         identities,
         session_id: Bytes::from_static(b"session"),
@@ -80,7 +80,7 @@ fn info_request(count: u32, prompts: &[(&str, bool)]) -> Bytes {
         instruction: b"",
         language: b"",
         count,
-        prompts: Rest(&rest),
+        prompts: RemainingBytes(&rest),
     };
     Bytes::from(request.to_bytes())
 }
@@ -97,7 +97,7 @@ fn method_of(message: &[u8]) -> (String, Vec<u8>) {
 
 /// Returns the fields of a publickey request: signed, algorithm, blob, the rest.
 fn key_fields(data: &[u8]) -> (bool, String, Vec<u8>, Vec<u8>) {
-    let mut r = Reader::new(data);
+    let mut r = FieldReader::new(data);
     let signed = r.u8().unwrap() != 0;
     let algorithm = String::from_utf8(r.string().unwrap().to_vec()).unwrap();
     let blob = r.string().unwrap().to_vec();
@@ -295,7 +295,7 @@ fn partial_success_goes_on_and_no_key_counts_twice() {
         Some(AuthEvent::Prompts {
             name: String::new(),
             instruction: String::new(),
-            prompts: vec![Prompt {
+            prompts: vec![InteractivePrompt {
                 text: "Code: ".to_owned(),
                 echo: true,
             }],

@@ -8,7 +8,7 @@ pub struct ChannelId(pub u32);
 
 /// Channel request that we send (RFC 4254 section 6).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum OutgoingRequest {
     /// `subsystem`.
     Subsystem(Vec<u8>),
     /// `exec`, with the command.
@@ -21,7 +21,7 @@ pub enum Request {
     ExitStatus(u32),
 }
 
-impl Request {
+impl OutgoingRequest {
     pub(super) fn name(&self) -> &'static [u8] {
         match self {
             Self::Subsystem(_) => b"subsystem",

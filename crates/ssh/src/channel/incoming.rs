@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use wire::Reader;
+use wire::FieldReader;
 
 use super::outgoing::STDERR;
 use super::window::{ReceiveWindow, SendWindow};
 use super::{
-    ASSUMED_WINDOW, Channel, ChannelEvent, ChannelId, Channels, GlobalQuestion, LATE, MAX_CHANNELS,
-    Queued, bound_control,
+    ASSUMED_WINDOW, ChannelEvent, ChannelId, ChannelState, Channels, LATE, MAX_CHANNELS,
+    PendingGlobalRequest, QueuedMessage, bound_control,
 };
 use crate::Role;
 use crate::error::{Error, PeerMisbehaved};
@@ -63,11 +63,11 @@ impl Channels {
                 if number == RequestFailure::NUMBER {
                     RequestFailure::decode(&payload)?;
                 }
-                let asked = self.asked.pop_front().ok_or(PeerMisbehaved::Unasked)?;
+                let asked = self.asked.pop_front().ok_or(PeerMisbehaved::Unsolicited)?;
                 let granted = number == RequestSuccess::NUMBER;
                 self.events.push_back(match asked {
-                    GlobalQuestion::Alive => ChannelEvent::Alive,
-                    GlobalQuestion::Proofs => {
+                    PendingGlobalRequest::Alive => ChannelEvent::Alive,
+                    PendingGlobalRequest::Proofs => {
                         ChannelEvent::ProofsAnswered(granted.then_some(payload))
                     }
                 });
@@ -120,9 +120,9 @@ impl Channels {
     /// opened before our confirmation, by the number that it predicts: only authenticated clients
     /// can open channels ([`crate::Connection`] processes none of these messages before), and the
     /// owner gets all events in order of arrival.
-    fn live(&mut self, id: u32) -> Result<&mut Channel, Error> {
+    fn live(&mut self, id: u32) -> Result<&mut ChannelState, Error> {
         let server = self.role == Role::Server;
-        let theirs = |channel: &Channel| server && channel.remote.is_some();
+        let theirs = |channel: &ChannelState| server && channel.remote.is_some();
         match self.channels.get_mut(&id) {
             Some(channel) if (channel.confirmed || theirs(channel)) && !channel.close_received => {
                 Ok(channel)
@@ -207,7 +207,7 @@ impl Channels {
         }
         let id = self.take_number();
         let receive = ReceiveWindow::new(self.config.window, self.config.max_window);
-        let mut channel = Channel::new(Some(m.sender), receive);
+        let mut channel = ChannelState::new(Some(m.sender), receive);
         channel.send.confirm(m.window, m.max_packet);
         self.channels.insert(id, channel);
         let id = ChannelId(id);
@@ -219,7 +219,7 @@ impl Channels {
     }
 
     /// Returns a channel of ours that the peer has not confirmed or refused.
-    fn opening(&mut self, id: u32) -> Result<&mut Channel, Error> {
+    fn opening(&mut self, id: u32) -> Result<&mut ChannelState, Error> {
         match self.channels.get_mut(&id) {
             Some(channel)
                 if !channel.confirmed && (channel.predicted || channel.remote.is_none()) =>
@@ -280,7 +280,7 @@ impl Channels {
         if channel.close_sent {
             self.remove(id);
         } else {
-            channel.queue.push_back(Queued::Close);
+            channel.queue.push_back(QueuedMessage::Close);
         }
         self.events.push_back(ChannelEvent::Closed(ChannelId(id)));
         Ok(())
@@ -291,7 +291,7 @@ impl Channels {
         let id = ChannelId(m.recipient);
         self.live(m.recipient)?;
         let client = self.role == Role::Client;
-        let mut r = Reader::new(m.data.0);
+        let mut r = FieldReader::new(m.data.0);
         match m.name {
             // Neither request ever wants a reply (RFC 4254 section 6.10).
             b"exit-status" if client => {
@@ -326,7 +326,7 @@ impl Channels {
         channel.replies_due = channel
             .replies_due
             .checked_sub(1)
-            .ok_or(PeerMisbehaved::Unasked)?;
+            .ok_or(PeerMisbehaved::Unsolicited)?;
         self.events.push_back(event);
         Ok(())
     }

@@ -11,10 +11,10 @@ mod window;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use wire::{Block, Field, PacketBuf, Pool, Rest};
+use wire::{Field, PacketBuf, PacketPool, PayloadBlock, RemainingBytes};
 
-pub use event::{ChannelEvent, ChannelId, Request};
-use outgoing::{Channel, Queued};
+pub use event::{ChannelEvent, ChannelId, OutgoingRequest};
+use outgoing::{ChannelState, QueuedMessage};
 use window::{ReceiveWindow, SendWindow};
 
 use crate::Role;
@@ -67,17 +67,17 @@ impl Default for ChannelsConfig {
 /// Number of closed channels that are remembered.
 const CLOSED: usize = 16;
 /// Maximum number of messages to closed channels per connection. In paramiko, several threads write
-/// to a channel, each under a lock that is released before the packet is sent (`Channel._send`,
-/// channel.py), so a packet may follow CLOSE.
+/// to a channel, each under a lock that is released before the packet is sent
+/// (`ChannelState._send`, channel.py), so a packet may follow CLOSE.
 const LATE: u32 = 64;
 
 /// All channels of a connection.
 pub struct Channels {
     role: Role,
     config: ChannelsConfig,
-    pool: Pool,
+    pool: PacketPool,
     rtt: Option<Duration>,
-    channels: BTreeMap<u32, Channel>,
+    channels: BTreeMap<u32, ChannelState>,
     next: u32,
     /// Channels closed by both sides, most recent last, for which late messages are tolerated.
     closed: VecDeque<u32>,
@@ -91,14 +91,14 @@ pub struct Channels {
     turn: u32,
     control: VecDeque<Vec<u8>>,
     /// Outstanding global requests, which are answered in order.
-    asked: VecDeque<GlobalQuestion>,
+    asked: VecDeque<PendingGlobalRequest>,
     agent_allowed: bool,
     events: VecDeque<ChannelEvent>,
 }
 
 /// A global request of ours that the peer has to answer.
 #[derive(Clone, Copy, Debug)]
-enum GlobalQuestion {
+enum PendingGlobalRequest {
     /// A keepalive.
     Alive,
     /// A request for proofs of host keys.
@@ -107,7 +107,7 @@ enum GlobalQuestion {
 
 impl Channels {
     /// Creates a connection's channels, none of them open.
-    pub fn new(role: Role, config: ChannelsConfig, pool: Pool) -> Self {
+    pub fn new(role: Role, config: ChannelsConfig, pool: PacketPool) -> Self {
         Self {
             role,
             config,
@@ -163,7 +163,7 @@ impl Channels {
     }
 
     /// Returns the pool of the channels' packets.
-    pub fn pool(&self) -> Pool {
+    pub fn pool(&self) -> PacketPool {
         self.pool.clone()
     }
 
@@ -220,10 +220,10 @@ impl Channels {
             sender: id,
             window: receive.size(),
             max_packet: self.config.max_packet,
-            data: Rest(data),
+            data: RemainingBytes(data),
         };
         self.control.push_back(open.to_bytes());
-        let mut channel = Channel::new(expected.filter(|_| predict), receive);
+        let mut channel = ChannelState::new(expected.filter(|_| predict), receive);
         if channel.remote.is_some() {
             channel.predicted = true;
             channel.send = SendWindow::assumed(self.assumed, MAX_DATA);
@@ -233,7 +233,7 @@ impl Channels {
     }
 
     /// Removes a channel; from now on the peer's lowest free number is unknown.
-    fn remove(&mut self, id: u32) -> Option<Channel> {
+    fn remove(&mut self, id: u32) -> Option<ChannelState> {
         self.expected = None;
         let channel = self.channels.remove(&id);
         if channel.as_ref().is_some_and(|c| c.close_received) {
@@ -265,7 +265,7 @@ impl Channels {
             sender: id.0,
             window: channel.receive.size(),
             max_packet: self.config.max_packet,
-            data: Rest(&[]),
+            data: RemainingBytes(&[]),
         };
         self.control.push_back(confirmation.to_bytes());
     }
@@ -288,8 +288,8 @@ impl Channels {
     }
 
     /// Queues a channel request; the reply arrives as an event if one is wanted.
-    pub fn request(&mut self, id: ChannelId, request: Request, want_reply: bool) {
-        if request == Request::AgentForwarding {
+    pub fn request(&mut self, id: ChannelId, request: OutgoingRequest, want_reply: bool) {
+        if request == OutgoingRequest::AgentForwarding {
             self.agent_allowed = true;
             self.expected = None;
         }
@@ -297,7 +297,7 @@ impl Channels {
             && !channel.left
             && !channel.close_received
         {
-            channel.queue.push_back(Queued::Request {
+            channel.queue.push_back(QueuedMessage::Request {
                 request,
                 want_reply,
             });
@@ -326,11 +326,13 @@ impl Channels {
         };
         channel.queued += bytes.len();
         while !bytes.is_empty() {
-            if !matches!(channel.queue.back(), Some(Queued::Data(p)) if p.room() > 0) {
+            if !matches!(channel.queue.back(), Some(QueuedMessage::Data(p)) if p.room() > 0) {
                 let slot = pool.slot().min(MAX_DATA);
-                channel.queue.push_back(Queued::Data(pool.packet(0, slot)));
+                channel
+                    .queue
+                    .push_back(QueuedMessage::Data(pool.packet(0, slot)));
             }
-            if let Some(Queued::Data(packet)) = channel.queue.back_mut() {
+            if let Some(QueuedMessage::Data(packet)) = channel.queue.back_mut() {
                 let n = packet.append(bytes);
                 bytes = bytes.get(n..).unwrap_or_default();
             }
@@ -339,14 +341,14 @@ impl Channels {
 
     /// Queues a block, whose packets are sealed in place. A small block is copied behind data that
     /// waits: a packet of its own costs both ends more than the copy.
-    pub fn write_block(&mut self, id: ChannelId, mut block: Block) {
+    pub fn write_block(&mut self, id: ChannelId, mut block: PayloadBlock) {
         let Some(channel) = self.writable(id) else {
             return;
         };
         let len = block.len();
         if len <= SMALL
             && !block.lies_outside()
-            && let Some(Queued::Data(tail)) = channel.queue.back_mut()
+            && let Some(QueuedMessage::Data(tail)) = channel.queue.back_mut()
             && tail.room() >= len
         {
             for packet in block.packets() {
@@ -358,7 +360,7 @@ impl Channels {
         while let Some(packet) = block.pop_front() {
             if !packet.is_empty() {
                 channel.queued += packet.len();
-                channel.queue.push_back(Queued::Data(packet));
+                channel.queue.push_back(QueuedMessage::Data(packet));
             }
         }
     }
@@ -367,11 +369,13 @@ impl Channels {
     pub fn write_stderr(&mut self, id: ChannelId, text: &[u8]) {
         if let Some(channel) = self.writable(id) {
             channel.queued += text.len();
-            channel.queue.push_back(Queued::Stderr(text.to_vec()));
+            channel
+                .queue
+                .push_back(QueuedMessage::Stderr(text.to_vec()));
         }
     }
 
-    fn writable(&mut self, id: ChannelId) -> Option<&mut Channel> {
+    fn writable(&mut self, id: ChannelId) -> Option<&mut ChannelState> {
         let channel = self.channels.get_mut(&id.0)?;
         (!channel.ended && !channel.close_received).then_some(channel)
     }
@@ -380,14 +384,16 @@ impl Channels {
     pub fn send_eof(&mut self, id: ChannelId) {
         if let Some(channel) = self.writable(id) {
             channel.ended = true;
-            channel.queue.push_back(Queued::Eof);
+            channel.queue.push_back(QueuedMessage::Eof);
         }
     }
 
     /// Drops data that was written and not yet sent.
     pub fn discard(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels.get_mut(&id.0) {
-            channel.queue.retain(|q| !matches!(q, Queued::Data(_)));
+            channel
+                .queue
+                .retain(|q| !matches!(q, QueuedMessage::Data(_)));
             channel.queued = 0;
         }
     }
@@ -399,7 +405,7 @@ impl Channels {
             && !channel.close_received
         {
             channel.ended = true;
-            channel.queue.push_back(Queued::Close);
+            channel.queue.push_back(QueuedMessage::Close);
         }
     }
 
@@ -408,7 +414,7 @@ impl Channels {
     pub fn gather(&mut self) {
         for channel in self.channels.values_mut() {
             for queued in &mut channel.queue {
-                if let Queued::Data(packet) = queued {
+                if let QueuedMessage::Data(packet) = queued {
                     let _ = packet.gather();
                 }
             }
@@ -430,7 +436,7 @@ impl Channels {
         self.channels
             .get(&id.0)
             .is_some_and(|c| match c.queue.front() {
-                Some(Queued::Data(p)) => c.remote.is_some() && c.send.allows(p.len()) == 0,
+                Some(QueuedMessage::Data(p)) => c.remote.is_some() && c.send.allows(p.len()) == 0,
                 _ => false,
             })
     }
@@ -473,22 +479,22 @@ impl Channels {
 
     /// Sends a keepalive, which the peer has to answer.
     pub fn send_keepalive(&mut self) {
-        self.asked.push_back(GlobalQuestion::Alive);
+        self.asked.push_back(PendingGlobalRequest::Alive);
         let ask = GlobalRequest {
             name: b"keepalive@openssh.com",
             want_reply: true,
-            data: Rest(&[]),
+            data: RemainingBytes(&[]),
         };
         self.control.push_back(ask.to_bytes());
     }
 
     /// Requests proofs of host keys, which arrive as [`ChannelEvent::ProofsAnswered`].
     pub(crate) fn ask_for_proofs(&mut self, name: &[u8], blobs: &[u8]) {
-        self.asked.push_back(GlobalQuestion::Proofs);
+        self.asked.push_back(PendingGlobalRequest::Proofs);
         let ask = GlobalRequest {
             name,
             want_reply: true,
-            data: Rest(blobs),
+            data: RemainingBytes(blobs),
         };
         self.control.push_back(ask.to_bytes());
     }

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use wire::{PacketBuf, Pool, Rest};
+use wire::{PacketBuf, PacketPool, RemainingBytes};
 
-use super::event::Request;
+use super::event::OutgoingRequest;
 use super::window::{ReceiveWindow, SendWindow};
 use crate::msg::{
     ChannelClose, ChannelData, ChannelEof, ChannelExtendedData, ChannelRequest, ChannelWindowAdjust,
@@ -14,7 +14,7 @@ use crate::msg::{
 pub(super) const STDERR: u32 = 1;
 
 /// State of one channel.
-pub(super) struct Channel {
+pub(super) struct ChannelState {
     /// The peer's channel number, possibly predicted.
     pub(super) remote: Option<u32>,
     /// True while number or window are predicted; data may already have been sent.
@@ -24,7 +24,7 @@ pub(super) struct Channel {
     pub(super) confirmed: bool,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
-    pub(super) queue: VecDeque<Queued>,
+    pub(super) queue: VecDeque<QueuedMessage>,
     pub(super) queued: usize,
     pub(super) replies_due: usize,
     /// True once EOF is queued or sent: nothing may be written behind it.
@@ -37,9 +37,9 @@ pub(super) struct Channel {
 }
 
 /// Message queued in order of sending.
-pub(super) enum Queued {
+pub(super) enum QueuedMessage {
     Request {
-        request: Request,
+        request: OutgoingRequest,
         want_reply: bool,
     },
     Data(PacketBuf),
@@ -49,7 +49,7 @@ pub(super) enum Queued {
     Close,
 }
 
-impl Channel {
+impl ChannelState {
     pub(super) fn new(remote: Option<u32>, receive: ReceiveWindow) -> Self {
         Self {
             remote,
@@ -70,7 +70,7 @@ impl Channel {
     }
 
     /// Returns the next message, if the window permits one.
-    pub(super) fn poll_packet(&mut self, pool: &Pool) -> Option<PacketBuf> {
+    pub(super) fn poll_packet(&mut self, pool: &PacketPool) -> Option<PacketBuf> {
         let recipient = self.remote?;
         if self.close_sent || !(self.confirmed || self.predicted) {
             return None;
@@ -83,11 +83,11 @@ impl Channel {
             return Some(PacketBuf::from_payload(&adjust.to_bytes()));
         }
         let message = match self.queue.front()? {
-            Queued::Data(packet) => {
+            QueuedMessage::Data(packet) => {
                 let n = self.send.allows(packet.len());
                 return (n > 0).then(|| self.data(recipient, n, pool)).flatten();
             }
-            Queued::Stderr(text) => {
+            QueuedMessage::Stderr(text) => {
                 if self.send.allows(text.len()) < text.len() {
                     return None;
                 }
@@ -100,7 +100,7 @@ impl Channel {
                 }
                 .to_bytes()
             }
-            Queued::Request {
+            QueuedMessage::Request {
                 request,
                 want_reply,
             } => {
@@ -109,12 +109,12 @@ impl Channel {
                     recipient,
                     name: request.name(),
                     want_reply: *want_reply,
-                    data: Rest(&request.data()),
+                    data: RemainingBytes(&request.data()),
                 }
                 .to_bytes()
             }
-            Queued::Eof => ChannelEof { recipient }.to_bytes(),
-            Queued::Close => {
+            QueuedMessage::Eof => ChannelEof { recipient }.to_bytes(),
+            QueuedMessage::Close => {
                 self.close_sent = true;
                 ChannelClose { recipient }.to_bytes()
             }
@@ -124,11 +124,11 @@ impl Channel {
     }
 
     /// Returns the first `n` bytes of the packet in front as CHANNEL_DATA.
-    fn data(&mut self, recipient: u32, n: usize, pool: &Pool) -> Option<PacketBuf> {
+    fn data(&mut self, recipient: u32, n: usize, pool: &PacketPool) -> Option<PacketBuf> {
         let mut packet = match self.queue.front_mut()? {
-            Queued::Data(packet) if packet.len() > n => packet.split_front(n, pool),
+            QueuedMessage::Data(packet) if packet.len() > n => packet.split_front(n, pool),
             _ => match self.queue.pop_front()? {
-                Queued::Data(packet) => packet,
+                QueuedMessage::Data(packet) => packet,
                 _ => return None,
             },
         };

@@ -14,10 +14,10 @@ const MIN_PACKET: usize = 16;
 /// Position of a packet in the stream of its direction.
 ///
 /// The connection holds the position of the next packet for each direction and advances it with
-/// [`Framing::advance`]. At NEWKEYS `packets` and `bytes` restart at 0, and `sequence` only under
-/// strict KEX.
+/// [`PacketFraming::advance`]. At NEWKEYS `packets` and `bytes` restart at 0, and `sequence` only
+/// under strict KEX.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
+pub struct PacketPosition {
     /// Sequence number of the packet; it wraps around (RFC 4253 section 6.4).
     pub sequence: u32,
     /// Packets since NEWKEYS: the invocation counter of AES-GCM.
@@ -27,7 +27,7 @@ pub struct Position {
     pub bytes: u64,
 }
 
-impl Position {
+impl PacketPosition {
     /// Returns the position after NEWKEYS: counters at 0, and under strict KEX the sequence number
     /// too.
     #[must_use]
@@ -41,13 +41,13 @@ impl Position {
 
 /// Layout of packets for a cipher and MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Framing {
+pub struct PacketFraming {
     block_len: usize,
     tag_len: usize,
     aligned_from: usize,
 }
 
-impl Framing {
+impl PacketFraming {
     pub(super) fn new(cipher: &CipherSpec, mac: Option<&MacSpec>) -> Self {
         // chacha20-poly1305 encrypts the length too, but with a separate key and outside of the
         // alignment (OpenSSH PROTOCOL.chacha20poly1305).
@@ -86,9 +86,9 @@ impl Framing {
         padding
     }
 
-    /// Returns the padding in bytes beyond [`Framing::padding`] that extends the aligned part to a
-    /// multiple of `multiple`, which must be a multiple of the block length. It hides the payload's
-    /// length (OpenSSH's sshpkt_add_padding).
+    /// Returns the padding in bytes beyond [`PacketFraming::padding`] that extends the aligned part
+    /// to a multiple of `multiple`, which must be a multiple of the block length. It hides the
+    /// payload's length (OpenSSH's sshpkt_add_padding).
     pub fn more_padding(&self, payload_len: usize, multiple: usize) -> usize {
         let aligned = HEAD - self.aligned_from + payload_len + self.padding(payload_len);
         aligned.next_multiple_of(multiple) - aligned
@@ -123,7 +123,7 @@ impl Framing {
 
     /// Advances `at` past a packet of `packet_len` bytes on the wire, tag included: `sequence` and
     /// `packets` by one, `bytes` by the number of encrypted bytes.
-    pub fn advance(&self, at: &mut Position, packet_len: usize) {
+    pub fn advance(&self, at: &mut PacketPosition, packet_len: usize) {
         at.sequence = at.sequence.wrapping_add(1);
         at.packets = at.packets.wrapping_add(1);
         let enciphered = packet_len.saturating_sub(self.tag_len + self.aligned_from);
@@ -144,7 +144,8 @@ impl Framing {
         }
     }
 
-    /// Checks that the layout of `packet` matches [`Framing::head`]; returns the offset of its tag.
+    /// Checks that the layout of `packet` matches [`PacketFraming::head`]; returns the offset of
+    /// its tag.
     pub(super) fn check_layout(&self, packet: &[u8]) -> Result<usize, SealError> {
         self.tag_at(packet, packet.len())
     }

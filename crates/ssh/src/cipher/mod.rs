@@ -2,8 +2,8 @@
 //! and open packets in place.
 //!
 //! [`SealingKey`] and [`OpeningKey`] are immutable. The position in the stream, which a cipher
-//! needs, is the argument [`Position`] of every call, so packets of one connection can be sealed or
-//! opened on any thread and in any order.
+//! needs, is the argument [`PacketPosition`] of every call, so packets of one connection can be
+//! sealed or opened on any thread and in any order.
 //!
 //! ```text
 //!  | packet_length | padding_length | payload | padding | tag |
@@ -22,7 +22,7 @@ mod tests;
 
 pub use error::{OpenError, SealError};
 pub(crate) use framing::MIN_PADDING;
-pub use framing::{Framing, MAX_PACKET_LENGTH, Position};
+pub use framing::{MAX_PACKET_LENGTH, PacketFraming, PacketPosition};
 pub use open::OpeningKey;
 pub use seal::SealingKey;
 pub use suite::KeyMaterial;

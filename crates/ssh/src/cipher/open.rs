@@ -6,25 +6,27 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::error::Unspecified;
 
 use super::framing::LENGTH_FIELD;
-use super::suite::{Ctr, Mac, Suite};
+use super::suite::{CipherSuite, Ctr, Mac};
 use super::table::PLAIN;
-use super::{CipherSpec, Framing, KeyMaterial, MacSpec, OpenError, Position, SealError};
+use super::{
+    CipherSpec, KeyMaterial, MacSpec, OpenError, PacketFraming, PacketPosition, SealError,
+};
 
 /// Key that opens the packets of one direction between two NEWKEYS.
 ///
 /// The key is immutable, so an `Arc` of it can be used on every thread; opening a packet allocates
 /// nothing.
 pub struct OpeningKey {
-    framing: Framing,
-    suite: Suite<chacha::OpeningKey>,
+    framing: PacketFraming,
+    suite: CipherSuite<chacha::OpeningKey>,
 }
 
 impl OpeningKey {
     /// Returns the key in use before the first NEWKEYS: no encryption and no MAC.
     pub fn plain() -> Self {
         Self {
-            framing: Framing::new(&PLAIN, None),
-            suite: Suite::Plain,
+            framing: PacketFraming::new(&PLAIN, None),
+            suite: CipherSuite::Plain,
         }
     }
 
@@ -37,7 +39,7 @@ impl OpeningKey {
         mac: Option<&MacSpec>,
         keys: &KeyMaterial,
     ) -> Result<Self, SealError> {
-        let (framing, suite) = Suite::new(cipher, mac, keys, chacha::OpeningKey::new)?;
+        let (framing, suite) = CipherSuite::new(cipher, mac, keys, chacha::OpeningKey::new)?;
         Ok(Self { framing, suite })
     }
 
@@ -46,8 +48,8 @@ impl OpeningKey {
         self.suite.is_free()
     }
 
-    /// Returns the packet layout, which also advances the [`Position`].
-    pub fn framing(&self) -> Framing {
+    /// Returns the packet layout, which also advances the [`PacketPosition`].
+    pub fn framing(&self) -> PacketFraming {
         self.framing
     }
 
@@ -60,23 +62,26 @@ impl OpeningKey {
     ///
     /// `head` is unchanged: an encrypted length is decrypted in a copy. The result is not
     /// authenticated but bounded: at most [`super::MAX_PACKET_LENGTH`] plus length field and tag.
-    pub fn peek_length(&self, at: Position, head: &[u8]) -> Result<usize, OpenError> {
+    pub fn peek_length(&self, at: PacketPosition, head: &[u8]) -> Result<usize, OpenError> {
         let length = self.length(at, head)?;
         self.framing.check_length(u32::from_be_bytes(length))
     }
 
-    fn length(&self, at: Position, head: &[u8]) -> Result<[u8; LENGTH_FIELD], OpenError> {
+    fn length(&self, at: PacketPosition, head: &[u8]) -> Result<[u8; LENGTH_FIELD], OpenError> {
         let mut length = *head.first_chunk().ok_or(OpenError::Short {
             needed: LENGTH_FIELD,
             got: head.len(),
         })?;
         match &self.suite {
-            Suite::ChaCha(key) => length = key.decrypt_packet_length(at.sequence, length),
-            Suite::Ctr(suite) if !suite.1.etm => {
+            CipherSuite::ChaCha(key) => length = key.decrypt_packet_length(at.sequence, length),
+            CipherSuite::Ctr(suite) if !suite.1.etm => {
                 let (ctr, _) = &**suite;
                 ctr.apply(at, &mut length).map_err(|_| OpenError::Failed)?;
             }
-            Suite::Plain | Suite::Clear(_) | Suite::Gcm(_) | Suite::Ctr(_) => {}
+            CipherSuite::Plain
+            | CipherSuite::Clear(_)
+            | CipherSuite::Gcm(_)
+            | CipherSuite::Ctr(_) => {}
         }
         Ok(length)
     }
@@ -85,7 +90,7 @@ impl OpeningKey {
     ///
     /// `packet` has exactly the length that [`OpeningKey::peek_length`] returned. After an error
     /// its content is undefined, and the connection must be closed.
-    pub fn open(&self, at: Position, packet: &mut [u8]) -> Result<Range<usize>, OpenError> {
+    pub fn open(&self, at: PacketPosition, packet: &mut [u8]) -> Result<Range<usize>, OpenError> {
         let expected = self.peek_length(at, packet)?;
         let short = OpenError::Short {
             needed: expected,
@@ -97,17 +102,17 @@ impl OpeningKey {
         let body_len = expected - self.framing.tag_len();
         let (body, tag) = packet.split_at_mut_checked(body_len).ok_or(short)?;
         match &self.suite {
-            Suite::Plain => Ok(()),
-            Suite::Clear(mac) => verify_slices_are_equal(mac.tag(at, body).as_ref(), tag),
-            Suite::Gcm(gcm) => {
+            CipherSuite::Plain => Ok(()),
+            CipherSuite::Clear(mac) => verify_slices_are_equal(mac.tag(at, body).as_ref(), tag),
+            CipherSuite::Gcm(gcm) => {
                 let (length, body_and_tag) = packet.split_at_mut(LENGTH_FIELD);
                 gcm.open(at, length, body_and_tag)
             }
-            Suite::ChaCha(key) => {
+            CipherSuite::ChaCha(key) => {
                 let tag = tag.first_chunk().ok_or(short)?;
                 key.open_in_place(at.sequence, body, tag).map(|_| ())
             }
-            Suite::Ctr(suite) => {
+            CipherSuite::Ctr(suite) => {
                 let (ctr, mac) = &**suite;
                 open_with_mac(ctr, mac, at, body, tag)
             }
@@ -120,7 +125,7 @@ impl OpeningKey {
 fn open_with_mac(
     ctr: &Ctr,
     mac: &Mac,
-    at: Position,
+    at: PacketPosition,
     body: &mut [u8],
     tag: &[u8],
 ) -> Result<(), Unspecified> {

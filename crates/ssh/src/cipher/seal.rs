@@ -4,26 +4,26 @@ use aws_lc_rs::aead::chacha20_poly1305_openssh as chacha;
 use aws_lc_rs::error::Unspecified;
 
 use super::framing::LENGTH_FIELD;
-use super::suite::{Ctr, Mac, Suite};
+use super::suite::{CipherSuite, Ctr, Mac};
 use super::table::PLAIN;
-use super::{CipherSpec, Framing, KeyMaterial, MacSpec, Position, SealError};
+use super::{CipherSpec, KeyMaterial, MacSpec, PacketFraming, PacketPosition, SealError};
 
 /// Key that seals the packets of one direction between two NEWKEYS.
 ///
 /// The key is immutable, so an `Arc` of it can be used on every thread; sealing a packet allocates
-/// nothing. The caller must use each [`Position`] only once: using it twice reveals the plaintext
-/// of both packets.
+/// nothing. The caller must use each [`PacketPosition`] only once: using it twice reveals the
+/// plaintext of both packets.
 pub struct SealingKey {
-    framing: Framing,
-    suite: Suite<chacha::SealingKey>,
+    framing: PacketFraming,
+    suite: CipherSuite<chacha::SealingKey>,
 }
 
 impl SealingKey {
     /// Returns the key in use before the first NEWKEYS: no encryption and no MAC.
     pub fn plain() -> Self {
         Self {
-            framing: Framing::new(&PLAIN, None),
-            suite: Suite::Plain,
+            framing: PacketFraming::new(&PLAIN, None),
+            suite: CipherSuite::Plain,
         }
     }
 
@@ -36,7 +36,7 @@ impl SealingKey {
         mac: Option<&MacSpec>,
         keys: &KeyMaterial,
     ) -> Result<Self, SealError> {
-        let (framing, suite) = Suite::new(cipher, mac, keys, chacha::SealingKey::new)?;
+        let (framing, suite) = CipherSuite::new(cipher, mac, keys, chacha::SealingKey::new)?;
         Ok(Self { framing, suite })
     }
 
@@ -48,38 +48,39 @@ impl SealingKey {
     /// Returns true if [`SealingKey::seal_from`] is available: AES-GCM reads its input once and can
     /// write its output elsewhere.
     pub fn seals_from_elsewhere(&self) -> bool {
-        matches!(self.suite, Suite::Gcm(_))
+        matches!(self.suite, CipherSuite::Gcm(_))
     }
 
     /// Returns the packet layout for [`SealingKey::seal`].
-    pub fn framing(&self) -> Framing {
+    pub fn framing(&self) -> PacketFraming {
         self.framing
     }
 
     /// Encrypts `packet` in place and fills in its tag.
     ///
-    /// `packet` is one whole packet: [`Framing::head`], payload, padding, and room for the tag.
-    pub fn seal(&self, at: Position, packet: &mut [u8]) -> Result<(), SealError> {
+    /// `packet` is one whole packet: [`PacketFraming::head`], payload, padding, and room for the
+    /// tag.
+    pub fn seal(&self, at: PacketPosition, packet: &mut [u8]) -> Result<(), SealError> {
         let tag_at = self.framing.check_layout(packet)?;
         let bad = SealError::BadLayout { len: packet.len() };
         let (body, tag) = packet.split_at_mut_checked(tag_at).ok_or(bad)?;
         match &self.suite {
-            Suite::Plain => Ok(()),
-            Suite::Clear(mac) => {
+            CipherSuite::Plain => Ok(()),
+            CipherSuite::Clear(mac) => {
                 tag.copy_from_slice(mac.tag(at, body).as_ref());
                 Ok(())
             }
-            Suite::Gcm(gcm) => {
+            CipherSuite::Gcm(gcm) => {
                 let (length, body) = body.split_at_mut(LENGTH_FIELD);
                 let sealed = gcm.seal(at, length, body);
                 sealed.map(|made| tag.copy_from_slice(made.as_ref()))
             }
-            Suite::ChaCha(key) => {
+            CipherSuite::ChaCha(key) => {
                 let tag = tag.first_chunk_mut().ok_or(bad)?;
                 key.seal_in_place(at.sequence, body, tag);
                 Ok(())
             }
-            Suite::Ctr(suite) => {
+            CipherSuite::Ctr(suite) => {
                 let (ctr, mac) = &**suite;
                 seal_with_mac(ctr, mac, at, body, tag)
             }
@@ -95,7 +96,7 @@ impl SealingKey {
     /// The cipher does not support it, or the lengths do not match.
     pub fn seal_from(
         &self,
-        at: Position,
+        at: PacketPosition,
         head: &mut [u8],
         from: &[u8],
         to: &mut [u8],
@@ -103,7 +104,7 @@ impl SealingKey {
         let len = head.len() + to.len();
         let bad = SealError::BadLayout { len };
         let tag_at = self.framing.tag_at(head, len)?;
-        let (Suite::Gcm(gcm), Some((length, body)), true) = (
+        let (CipherSuite::Gcm(gcm), Some((length, body)), true) = (
             &self.suite,
             head.split_at_mut_checked(LENGTH_FIELD),
             tag_at.checked_sub(from.len()) == Some(len - to.len()),
@@ -118,7 +119,7 @@ impl SealingKey {
 fn seal_with_mac(
     ctr: &Ctr,
     mac: &Mac,
-    at: Position,
+    at: PacketPosition,
     body: &mut [u8],
     tag: &mut [u8],
 ) -> Result<(), Unspecified> {

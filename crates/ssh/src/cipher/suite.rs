@@ -4,8 +4,8 @@ use aws_lc_rs::cipher::{EncryptingKey, EncryptionContext, UnboundCipherKey};
 use aws_lc_rs::{error::Unspecified, hmac};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::table::Mode;
-use super::{CipherSpec, Framing, MacSpec, Position, SealError};
+use super::table::CipherMode;
+use super::{CipherSpec, MacSpec, PacketFraming, PacketPosition, SealError};
 
 /// Keys of one direction (RFC 4253 section 7.2).
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
@@ -41,7 +41,7 @@ impl Gcm {
 
     /// Returns the nonce of a packet (RFC 5647 section 7.1): four fixed bytes, then an invocation
     /// counter that starts at the value in the IV.
-    fn nonce(&self, at: Position) -> Nonce {
+    fn nonce(&self, at: PacketPosition) -> Nonce {
         let mut nonce = [0; aead::NONCE_LEN];
         let (fixed, counter) = nonce.split_at_mut(self.fixed.len());
         fixed.copy_from_slice(&self.fixed);
@@ -51,7 +51,7 @@ impl Gcm {
 
     pub(super) fn seal(
         &self,
-        at: Position,
+        at: PacketPosition,
         length: &[u8],
         body: &mut [u8],
     ) -> Result<aead::Tag, Unspecified> {
@@ -63,7 +63,7 @@ impl Gcm {
     /// Seals a body whose end is elsewhere: the ciphertext of `from` and then the tag go to `to`.
     pub(super) fn seal_from(
         &self,
-        at: Position,
+        at: PacketPosition,
         (length, body): (&[u8], &mut [u8]),
         from: &[u8],
         to: &mut [u8],
@@ -75,7 +75,7 @@ impl Gcm {
 
     pub(super) fn open(
         &self,
-        at: Position,
+        at: PacketPosition,
         length: &[u8],
         body_and_tag: &mut [u8],
     ) -> Result<(), Unspecified> {
@@ -108,7 +108,7 @@ impl Ctr {
 
     /// Encrypts or decrypts bytes at position `at.bytes` of the stream, which is a whole number of
     /// blocks (RFC 4344 section 4).
-    pub(super) fn apply(&self, at: Position, bytes: &mut [u8]) -> Result<(), Unspecified> {
+    pub(super) fn apply(&self, at: PacketPosition, bytes: &mut [u8]) -> Result<(), Unspecified> {
         let block = self
             .counter
             .wrapping_add(u128::from(at.bytes / Self::BLOCK));
@@ -135,7 +135,7 @@ impl Mac {
 
     /// Computes the MAC of sequence number and packet (RFC 4253 section 6.4). The HMAC context is
     /// copied, so the key's two hash blocks are not hashed again for each packet.
-    pub(super) fn tag(&self, at: Position, packet: &[u8]) -> hmac::Tag {
+    pub(super) fn tag(&self, at: PacketPosition, packet: &[u8]) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&at.sequence.to_be_bytes());
         context.update(packet);
@@ -144,7 +144,7 @@ impl Mac {
 }
 
 /// Algorithms and keys of one direction; `C` is the chacha20-poly1305 key for that direction.
-pub(super) enum Suite<C> {
+pub(super) enum CipherSuite<C> {
     Plain,
     Clear(Box<Mac>),
     Gcm(Gcm),
@@ -152,7 +152,7 @@ pub(super) enum Suite<C> {
     Ctr(Box<(Ctr, Mac)>),
 }
 
-impl<C> Suite<C> {
+impl<C> CipherSuite<C> {
     /// Returns true if there is neither cipher nor MAC, so that a packet costs nothing.
     pub(super) fn is_free(&self) -> bool {
         matches!(self, Self::Plain)
@@ -163,19 +163,19 @@ impl<C> Suite<C> {
         mac: Option<&MacSpec>,
         keys: &KeyMaterial,
         chacha: impl FnOnce(&[u8; chacha::KEY_LEN]) -> C,
-    ) -> Result<(Framing, Self), SealError> {
+    ) -> Result<(PacketFraming, Self), SealError> {
         let framing = check(cipher, mac, keys)?;
         let suite = match cipher.mode {
-            Mode::Plain => match mac {
+            CipherMode::Plain => match mac {
                 None => Ok(Self::Plain),
                 Some(mac) => Mac::new(mac, keys).map(|mac| Self::Clear(Box::new(mac))),
             },
-            Mode::Gcm(algorithm) => Gcm::new(algorithm, keys).map(Self::Gcm),
-            Mode::ChaCha => {
+            CipherMode::Gcm(algorithm) => Gcm::new(algorithm, keys).map(Self::Gcm),
+            CipherMode::ChaCha => {
                 let key = keys.key.first_chunk().ok_or(Unspecified);
                 key.map(|key| Self::ChaCha(Box::new(chacha(key))))
             }
-            Mode::Ctr(algorithm) => {
+            CipherMode::Ctr(algorithm) => {
                 let mac = mac.ok_or(Unspecified).and_then(|mac| Mac::new(mac, keys));
                 mac.and_then(|mac| Ok(Self::Ctr(Box::new((Ctr::new(algorithm, keys)?, mac)))))
             }
@@ -188,12 +188,12 @@ fn check(
     cipher: &CipherSpec,
     mac: Option<&MacSpec>,
     keys: &KeyMaterial,
-) -> Result<Framing, SealError> {
+) -> Result<PacketFraming, SealError> {
     // A cipher without a tag of its own needs a MAC, and an AEAD cipher must not have one. If
     // encryption was disabled, the MAC is optional.
     let right_mac = cipher.is_none() || cipher.is_aead() != mac.is_some();
     if keys.key.len() == cipher.key_len && keys.iv.len() == cipher.iv_len && right_mac {
-        Ok(Framing::new(cipher, mac))
+        Ok(PacketFraming::new(cipher, mac))
     } else {
         Err(SealError::BadKeyMaterial)
     }

@@ -16,11 +16,11 @@ pub struct CipherSpec {
     /// Bytes after which OpenSSH rekeys: 2^32 blocks of 16 bytes (RFC 4344 section 3.2), and 1 GiB
     /// for smaller blocks (packet.c `ssh_set_newkeys`).
     pub rekey_after: u64,
-    pub(super) mode: Mode,
+    pub(super) mode: CipherMode,
 }
 
 #[derive(Debug)]
-pub(super) enum Mode {
+pub(super) enum CipherMode {
     Plain,
     Gcm(&'static aead::Algorithm),
     ChaCha,
@@ -30,7 +30,7 @@ pub(super) enum Mode {
 impl CipherSpec {
     /// Returns true if the cipher does not encrypt.
     pub fn is_none(&self) -> bool {
-        matches!(self.mode, Mode::Plain)
+        matches!(self.mode, CipherMode::Plain)
     }
 
     /// Returns true if the cipher authenticates by itself (AEAD), so that no MAC is negotiated.
@@ -64,7 +64,7 @@ pub(super) static PLAIN: CipherSpec = CipherSpec {
     block_len: 8,
     tag_len: 0,
     rekey_after: u64::MAX,
-    mode: Mode::Plain,
+    mode: CipherMode::Plain,
 };
 
 /// Cipher `none` after authentication, if both ends were told to disable encryption (as HPN-SSH's
@@ -77,7 +77,7 @@ pub(crate) static NONE: CipherSpec = CipherSpec {
     block_len: 8,
     tag_len: 0,
     rekey_after: 32 * GIB,
-    mode: Mode::Plain,
+    mode: CipherMode::Plain,
 };
 
 /// All supported ciphers, fastest first on a processor with AES instructions.
@@ -89,7 +89,7 @@ pub static CIPHERS: &[CipherSpec] = &[
         block_len: 16,
         tag_len: 16,
         rekey_after: 64 * GIB,
-        mode: Mode::Gcm(&aead::AES_128_GCM),
+        mode: CipherMode::Gcm(&aead::AES_128_GCM),
     },
     CipherSpec {
         name: "aes256-gcm@openssh.com",
@@ -98,7 +98,7 @@ pub static CIPHERS: &[CipherSpec] = &[
         block_len: 16,
         tag_len: 16,
         rekey_after: 64 * GIB,
-        mode: Mode::Gcm(&aead::AES_256_GCM),
+        mode: CipherMode::Gcm(&aead::AES_256_GCM),
     },
     CipherSpec {
         name: "chacha20-poly1305@openssh.com",
@@ -107,7 +107,7 @@ pub static CIPHERS: &[CipherSpec] = &[
         block_len: 8,
         tag_len: 16,
         rekey_after: GIB,
-        mode: Mode::ChaCha,
+        mode: CipherMode::ChaCha,
     },
     CipherSpec {
         name: "aes128-ctr",
@@ -116,7 +116,7 @@ pub static CIPHERS: &[CipherSpec] = &[
         block_len: 16,
         tag_len: 0,
         rekey_after: 64 * GIB,
-        mode: Mode::Ctr(&aes::AES_128),
+        mode: CipherMode::Ctr(&aes::AES_128),
     },
     CipherSpec {
         name: "aes192-ctr",
@@ -125,7 +125,7 @@ pub static CIPHERS: &[CipherSpec] = &[
         block_len: 16,
         tag_len: 0,
         rekey_after: 64 * GIB,
-        mode: Mode::Ctr(&aes::AES_192),
+        mode: CipherMode::Ctr(&aes::AES_192),
     },
     CipherSpec {
         name: "aes256-ctr",
@@ -134,7 +134,7 @@ pub static CIPHERS: &[CipherSpec] = &[
         block_len: 16,
         tag_len: 0,
         rekey_after: 64 * GIB,
-        mode: Mode::Ctr(&aes::AES_256),
+        mode: CipherMode::Ctr(&aes::AES_256),
     },
 ];
 
@@ -183,7 +183,7 @@ pub fn mac(name: &str) -> Option<&'static MacSpec> {
 /// Returns the names of [`CIPHERS`] in the order to offer them: AES-GCM first on a processor with
 /// AES instructions (`has_aes`), else chacha20-poly1305 first.
 pub fn preferred_order(has_aes: bool) -> Vec<&'static str> {
-    let chacha = |c: &&CipherSpec| matches!(c.mode, Mode::ChaCha);
+    let chacha = |c: &&CipherSpec| matches!(c.mode, CipherMode::ChaCha);
     let (first, rest): (Vec<_>, Vec<_>) = if has_aes {
         (CIPHERS.iter().collect(), Vec::new())
     } else {

@@ -35,7 +35,7 @@ fn keys() -> Vec<(String, SealingKey, OpeningKey)> {
     all
 }
 
-fn lay_out(framing: Framing, payload: &[u8]) -> Vec<u8> {
+fn lay_out(framing: PacketFraming, payload: &[u8]) -> Vec<u8> {
     let mut packet = framing.head(payload.len()).unwrap().to_vec();
     packet.extend_from_slice(payload);
     packet.resize(framing.packet_len(payload.len()), 0xbb);
@@ -46,8 +46,8 @@ fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7) as u8).collect()
 }
 
-fn somewhere() -> Position {
-    Position {
+fn somewhere() -> PacketPosition {
+    PacketPosition {
         sequence: u32::MAX - 3,
         packets: 70_000,
         bytes: 16 * 123_456_789,
@@ -155,7 +155,9 @@ fn a_packet_out_of_its_place_is_refused() {
         framing.advance(&mut later, packet.len());
         assert!(opening.open(later, &mut packet.clone()).is_err(), "{name}");
         assert!(
-            opening.open(Position::default(), &mut packet).is_err(),
+            opening
+                .open(PacketPosition::default(), &mut packet)
+                .is_err(),
             "{name}"
         );
     }
@@ -165,14 +167,14 @@ fn a_packet_out_of_its_place_is_refused() {
 fn position_moves_by_the_enciphered_bytes() {
     for (name, sealing, _) in keys() {
         let framing = sealing.framing();
-        let mut at = Position {
+        let mut at = PacketPosition {
             sequence: u32::MAX,
-            ..Position::default()
+            ..PacketPosition::default()
         };
         framing.advance(&mut at, framing.packet_len(100));
         let apart = !name.contains("none") && (!name.contains("ctr") || name.contains("etm"));
         let body = 5 + 100 + framing.padding(100) - if apart { 4 } else { 0 };
-        let expected = Position {
+        let expected = PacketPosition {
             sequence: 0,
             packets: 1,
             bytes: body as u64,
@@ -185,19 +187,19 @@ fn position_moves_by_the_enciphered_bytes() {
 fn lengths_out_of_bounds_are_refused_before_anything_is_received() {
     let opening = OpeningKey::plain();
     for length in [0, 1, 4, 5, 11, 13, MAX_PACKET_LENGTH as u32 + 4, u32::MAX] {
-        let peeked = opening.peek_length(Position::default(), &length.to_be_bytes());
+        let peeked = opening.peek_length(PacketPosition::default(), &length.to_be_bytes());
         let expected = OpenError::BadLength {
             packet_length: length,
         };
         assert_eq!(peeked, Err(expected));
     }
     assert_eq!(
-        opening.peek_length(Position::default(), &[0, 0, 0, 12]),
+        opening.peek_length(PacketPosition::default(), &[0, 0, 0, 12]),
         Ok(16)
     );
     let short = OpenError::Short { needed: 4, got: 3 };
     assert_eq!(
-        opening.peek_length(Position::default(), &[0; 3]),
+        opening.peek_length(PacketPosition::default(), &[0; 3]),
         Err(short)
     );
 }
@@ -209,7 +211,7 @@ fn padding_that_does_not_fit_is_refused() {
         let mut packet = [0; 16];
         packet[3] = 12;
         packet[4] = padding_length;
-        let opened = opening.open(Position::default(), &mut packet);
+        let opened = opening.open(PacketPosition::default(), &mut packet);
         if fits {
             assert_eq!(opened, Ok(5..16 - usize::from(padding_length)));
         } else {
@@ -225,7 +227,7 @@ fn a_buffer_that_is_no_packet_is_not_sealed() {
             let mut packet = vec![0; len];
             let refused = Err(SealError::BadLayout { len });
             assert_eq!(
-                sealing.seal(Position::default(), &mut packet),
+                sealing.seal(PacketPosition::default(), &mut packet),
                 refused,
                 "{name}"
             );
@@ -270,7 +272,7 @@ fn the_order_of_ciphers_follows_the_processor() {
 /// Compares with packets that tests/fixtures/cipher/make.py sealed with another library.
 #[test]
 fn packets_are_sealed_as_another_implementation_seals_them() {
-    let at = Position {
+    let at = PacketPosition {
         sequence: 0xffff_fffe,
         packets: 70_000,
         bytes: 16 * 123_456_789,

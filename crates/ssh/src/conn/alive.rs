@@ -38,7 +38,7 @@ impl KeepAlive {
             return Ok(false);
         }
         if self.unanswered >= self.count {
-            return Err(PeerMisbehaved::Silent.into());
+            return Err(PeerMisbehaved::Unresponsive.into());
         }
         self.unanswered += 1;
         self.asked = Some(now);

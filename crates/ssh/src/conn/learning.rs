@@ -2,10 +2,10 @@
 //! with a proof for this session (OpenSSH's PROTOCOL, section 2.5).
 
 use bytes::Bytes;
-use wire::Reader;
+use wire::FieldReader;
 
 use super::proofs::{ANNOUNCE, PROVE};
-use super::{Connection, Event};
+use super::{Connection, ConnectionEvent};
 use crate::Role;
 use crate::error::Error;
 use crate::key::{HOST_KEY_ALGORITHMS, KeyError, PublicKey, host_key_proof};
@@ -16,7 +16,7 @@ const MOST_KEYS: usize = 32;
 
 /// State of the announcement and of the proofs that were requested.
 #[derive(Debug, Default)]
-pub(super) struct Learning {
+pub(super) struct HostKeyLearning {
     announced: bool,
     asked: Vec<PublicKey>,
 }
@@ -33,11 +33,12 @@ impl Connection {
         }
         let again = std::mem::replace(&mut self.learning.announced, true);
         if let (false, Some(blobs)) = (again, announced_blobs(request.data.0)) {
-            self.events.push_back(Event::HostKeysAnnounced(blobs));
+            self.events
+                .push_back(ConnectionEvent::HostKeysAnnounced(blobs));
         }
         // A reply, which OpenSSH's servers do not want, would be a success there.
         let reply = RequestSuccess {
-            data: wire::Rest(&[]),
+            data: wire::RemainingBytes(&[]),
         };
         if request.want_reply {
             self.channels.answer_global(reply.to_bytes())?;
@@ -46,7 +47,7 @@ impl Connection {
     }
 
     /// Requests a proof that the server owns these keys, once per connection: the answer is
-    /// [`Event::HostKeysProven`]. Call it after [`Event::HostKeysAnnounced`].
+    /// [`ConnectionEvent::HostKeysProven`]. Call it after [`ConnectionEvent::HostKeysAnnounced`].
     pub fn ask_for_proofs(&mut self, keys: Vec<PublicKey>) {
         let ready = self.role == Role::Client && self.authenticated;
         if !ready || keys.is_empty() || !self.learning.asked.is_empty() {
@@ -61,12 +62,12 @@ impl Connection {
     }
 
     /// Checks the server's answer; `None` stands for a refusal.
-    pub(super) fn check_proofs(&self, answer: Option<&Bytes>) -> Event {
+    pub(super) fn check_proofs(&self, answer: Option<&Bytes>) -> ConnectionEvent {
         let proven = match answer.map(|answer| self.proven(answer)) {
             None => Err(KeyError::Unproven),
             Some(proven) => proven,
         };
-        Event::HostKeysProven(proven)
+        ConnectionEvent::HostKeysProven(proven)
     }
 
     /// Returns the requested keys whose proof is valid. A proof by RSA with SHA-1, as old servers
@@ -76,11 +77,11 @@ impl Connection {
         let session_id = self.transport.session_id().ok_or(KeyError::Unproven)?;
         let negotiated = self.transport.negotiated().map(|n| n.host_key.as_str());
         let success = RequestSuccess::decode(answer).map_err(malformed)?;
-        let mut proofs = Reader::new(success.data.0);
+        let mut proofs = FieldReader::new(success.data.0);
         let mut proven = Vec::new();
         for key in &self.learning.asked {
             let proof = proofs.string()?;
-            let name = Reader::new(proof).string()?;
+            let name = FieldReader::new(proof).string()?;
             let mut algorithms = key.algorithms();
             // OpenSSH's servers sign with the negotiated algorithm if that is one of an RSA key.
             if let Some(only) = negotiated.filter(|name| algorithms.contains(name)) {
@@ -106,7 +107,7 @@ impl Connection {
 /// Returns the keys of an announcement; `None` if it is unusable.
 fn announced_blobs(data: &[u8]) -> Option<Vec<Bytes>> {
     let mut blobs: Vec<Bytes> = Vec::new();
-    let mut r = Reader::new(data);
+    let mut r = FieldReader::new(data);
     while r.left() > 0 {
         let blob = r.string().ok()?;
         if blobs.len() >= MOST_KEYS || blobs.iter().any(|there| there == blob) {

@@ -12,25 +12,25 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use wire::{BorrowPolicy, Pool};
+use wire::{BorrowPolicy, PacketPool};
 
-pub use partial_packet::{DATA_HEAD, Front};
+pub use partial_packet::{DATA_HEAD, DataPacketStart};
 pub use sealed::SealedQueue;
 
 use self::alive::KeepAlive;
-use self::learning::Learning;
+use self::learning::HostKeyLearning;
 use self::partial_packet::PartialPacket;
-use self::proofs::Proofs;
+use self::proofs::HostKeyProofs;
 use crate::Role;
-use crate::auth::{AuthConfig, AuthEvent, Login, LoginEvent, UserAuth};
+use crate::auth::{AuthConfig, AuthEvent, ServerAuth, ServerAuthEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::crypto_offload::CryptoHelpers;
 use crate::error::{Error, PeerMisbehaved};
 use crate::key::{KeyError, PublicKey};
 use crate::msg::{GlobalRequest, UserauthFailure};
 use crate::transport::{
-    DisabledProtection, Extensions, Handover, Ident, Negotiated, Output, Proposal, Random,
-    Transport, TransportConfig, TransportEvent,
+    AlgorithmProposal, DisabledProtection, Identification, NegotiatedAlgorithms, PeerExtensions,
+    RandomFill, Transport, TransportConfig, TransportEvent, TransportHandover, TransportOutput,
 };
 
 /// Settings of a [`Connection`].
@@ -48,13 +48,13 @@ pub struct ConnectionConfig {
 
 /// Event of a [`Connection`] for its owner.
 #[derive(Debug)]
-pub enum Event {
+pub enum ConnectionEvent {
     /// Transport event.
     Transport(TransportEvent),
     /// Authentication event of a client.
     Auth(AuthEvent),
     /// Authentication event of a server.
-    Login(LoginEvent),
+    Login(ServerAuthEvent),
     /// Channel event.
     Channel(ChannelEvent),
     /// The server announced its host keys, as blobs without duplicates: untrusted, and emitted at
@@ -77,7 +77,7 @@ pub enum EarlyMessages {
     Nothing,
     /// Messages that open a channel, and this number of bytes of its data, which are a greeting and
     /// no user data. After a refusal sshd answers each of them with UNIMPLEMENTED (auth2.c,
-    /// dispatch_protocol_error), and authentication continues: [`Event::Retracted`].
+    /// dispatch_protocol_error), and authentication continues: [`ConnectionEvent::Retracted`].
     Opening(u32),
     /// All messages. Only for a key that has worked with this host key before: a refusal ends the
     /// connection, and the owner connects again without early data.
@@ -103,7 +103,7 @@ pub enum EarlyMessages {
 pub struct Connection {
     role: Role,
     transport: Transport,
-    auth: Authentication,
+    auth: AuthState,
     channels: Channels,
     /// Data packet whose data is passed on as it arrives, and whose end has not arrived.
     coming: Option<PartialPacket>,
@@ -116,21 +116,21 @@ pub struct Connection {
     /// Number of channel messages sent before authentication succeeded.
     sent_early: u32,
     alive: KeepAlive,
-    proofs: Proofs,
-    learning: Learning,
-    events: VecDeque<Event>,
+    proofs: HostKeyProofs,
+    learning: HostKeyLearning,
+    events: VecDeque<ConnectionEvent>,
 }
 
 /// State of authentication.
-enum Authentication {
+enum AuthState {
     /// Authentication has not started.
-    Unbegun,
+    NotStarted,
     /// We authenticate to the server.
-    Ours(UserAuth),
+    Client(UserAuth),
     /// The client authenticates to us.
-    Theirs(Login),
+    Server(ServerAuth),
     /// The client has authenticated to another process.
-    Over,
+    DoneElsewhere,
 }
 
 impl Connection {
@@ -138,7 +138,11 @@ impl Connection {
     ///
     /// # Errors
     /// The settings are invalid.
-    pub fn client(config: ConnectionConfig, pool: Pool, random: Random) -> Result<Self, Error> {
+    pub fn client(
+        config: ConnectionConfig,
+        pool: PacketPool,
+        random: RandomFill,
+    ) -> Result<Self, Error> {
         Self::new(Role::Client, config, pool, random)
     }
 
@@ -146,20 +150,24 @@ impl Connection {
     ///
     /// # Errors
     /// The settings are invalid.
-    pub fn server(config: ConnectionConfig, pool: Pool, random: Random) -> Result<Self, Error> {
+    pub fn server(
+        config: ConnectionConfig,
+        pool: PacketPool,
+        random: RandomFill,
+    ) -> Result<Self, Error> {
         Self::new(Role::Server, config, pool, random)
     }
 
     fn new(
         role: Role,
         config: ConnectionConfig,
-        pool: Pool,
-        random: Random,
+        pool: PacketPool,
+        random: RandomFill,
     ) -> Result<Self, Error> {
         Ok(Self {
             role,
             transport: Transport::new(role, config.transport, random)?,
-            auth: Authentication::Unbegun,
+            auth: AuthState::NotStarted,
             channels: Channels::new(role, config.channels, pool),
             coming: None,
             authenticated: false,
@@ -168,8 +176,8 @@ impl Connection {
             early: EarlyMessages::Nothing,
             sent_early: 0,
             alive: KeepAlive::new(config.alive_interval, config.alive_count),
-            proofs: Proofs::default(),
-            learning: Learning::default(),
+            proofs: HostKeyProofs::default(),
+            learning: HostKeyLearning::default(),
             events: VecDeque::new(),
         })
     }
@@ -180,9 +188,9 @@ impl Connection {
     }
 
     /// Serializes a server's connection, unprocessed input included. Call it right after
-    /// [`LoginEvent::Success`], once [`Connection::poll_output`] returns nothing. `None` at any
-    /// other time, and without an early [`Connection::keep_keys`].
-    pub fn hand_over(&self, now: Instant) -> Option<Handover> {
+    /// [`ServerAuthEvent::Success`], once [`Connection::poll_output`] returns nothing. `None` at
+    /// any other time, and without an early [`Connection::keep_keys`].
+    pub fn hand_over(&self, now: Instant) -> Option<TransportHandover> {
         self.transport.hand_over(now)
     }
 
@@ -193,8 +201,8 @@ impl Connection {
     /// The settings are invalid, or the bytes are malformed.
     pub fn taken_over(
         config: ConnectionConfig,
-        pool: Pool,
-        random: Random,
+        pool: PacketPool,
+        random: RandomFill,
         now: Instant,
         bytes: &[u8],
     ) -> Result<Self, Error> {
@@ -203,7 +211,7 @@ impl Connection {
         Ok(Self {
             role: Role::Server,
             transport: Transport::taken_over(config.transport, random, now, bytes)?,
-            auth: Authentication::Over,
+            auth: AuthState::DoneElsewhere,
             channels: Channels::new(Role::Server, config.channels, pool),
             coming: None,
             authenticated: true,
@@ -212,8 +220,8 @@ impl Connection {
             early: EarlyMessages::Nothing,
             sent_early: 0,
             alive,
-            proofs: Proofs::default(),
-            learning: Learning::default(),
+            proofs: HostKeyProofs::default(),
+            learning: HostKeyLearning::default(),
             events: VecDeque::new(),
         })
     }
@@ -238,18 +246,18 @@ impl Connection {
     /// Returns true while a key of the client waits for [`Connection::decide`]: the decision
     /// determines which messages are legal next.
     fn waits(&self) -> bool {
-        matches!(&self.auth, Authentication::Theirs(login) if login.waits())
+        matches!(&self.auth, AuthState::Server(login) if login.waits())
     }
 
     fn handle_payload(&mut self, now: Instant, payload: Bytes) -> Result<(), Error> {
         let number = payload.first().copied().unwrap_or_default();
-        if let (Role::Server, Authentication::Unbegun) = (self.role, &self.auth)
+        if let (Role::Server, AuthState::NotStarted) = (self.role, &self.auth)
             && let (Some(id), Some(key)) = (self.transport.session_id(), self.transport.host_key())
         {
-            self.auth = Authentication::Theirs(Login::new(id.clone(), key.clone()));
+            self.auth = AuthState::Server(ServerAuth::new(id.clone(), key.clone()));
         }
         match (number, &mut self.auth) {
-            (0..=79, Authentication::Ours(auth)) => {
+            (0..=79, AuthState::Client(auth)) => {
                 auth.handle(&payload)?;
                 if number == UserauthFailure::NUMBER {
                     self.retract();
@@ -257,7 +265,7 @@ impl Connection {
                 self.drain_auth();
                 Ok(())
             }
-            (0..=79, Authentication::Theirs(login)) => {
+            (0..=79, AuthState::Server(login)) => {
                 let handled = login.handle(&payload);
                 self.drain_login(handled)
             }
@@ -275,12 +283,12 @@ impl Connection {
         }
     }
 
-    /// Answers [`LoginEvent::Key`]: true if the key may log in to the account.
+    /// Answers [`ServerAuthEvent::Key`]: true if the key may log in to the account.
     ///
     /// # Errors
     /// The client has reached the limit of refused requests.
     pub fn decide(&mut self, allowed: bool) -> Result<(), Error> {
-        let Authentication::Theirs(login) = &mut self.auth else {
+        let AuthState::Server(login) = &mut self.auth else {
             return Ok(());
         };
         let decided = login.decide(allowed);
@@ -290,7 +298,7 @@ impl Connection {
     /// Moves the login's messages and events to the transport and the owner. Messages go to the
     /// transport at once, since compression and the next phase start right after USERAUTH_SUCCESS.
     fn drain_login(&mut self, done: Result<(), Error>) -> Result<(), Error> {
-        let Authentication::Theirs(login) = &mut self.auth else {
+        let AuthState::Server(login) = &mut self.auth else {
             return done;
         };
         while let Some(message) = login.poll_message() {
@@ -298,11 +306,11 @@ impl Connection {
             self.transport.send(packet)?;
         }
         while let Some(event) = login.poll_event() {
-            if matches!(event, LoginEvent::Success { .. }) {
+            if matches!(event, ServerAuthEvent::Success { .. }) {
                 self.authenticated = true;
                 self.transport.set_authenticated();
             }
-            self.events.push_back(Event::Login(event));
+            self.events.push_back(ConnectionEvent::Login(event));
         }
         done
     }
@@ -329,7 +337,7 @@ impl Connection {
 
     /// Sets everything that this server could offer while it offers less, so that
     /// [`crate::PeerIncompatible::NoCommon`] can tell if that would have sufficed.
-    pub fn set_could_offer(&mut self, all: Proposal) {
+    pub fn set_could_offer(&mut self, all: AlgorithmProposal) {
         self.transport.set_could_offer(all);
     }
 
@@ -356,7 +364,7 @@ impl Connection {
             self.transport
                 .forgive_unimplemented(std::mem::take(&mut self.sent_early));
             self.channels.retract();
-            self.events.push_back(Event::Retracted);
+            self.events.push_back(ConnectionEvent::Retracted);
         }
     }
 
@@ -367,25 +375,24 @@ impl Connection {
                 self.channels.set_assumed(None);
                 self.transport.set_authenticated();
             }
-            self.events.push_back(Event::Auth(event));
+            self.events.push_back(ConnectionEvent::Auth(event));
         }
     }
 
     fn drain_events(&mut self) {
         while let Some(event) = self.transport.poll_event() {
-            if let (TransportEvent::Extensions, Authentication::Ours(auth)) =
-                (&event, &mut self.auth)
+            if let (TransportEvent::Extensions, AuthState::Client(auth)) = (&event, &mut self.auth)
             {
                 let extensions = self.transport.extensions();
                 auth.set_extensions(extensions.hostbound, extensions.sig_algs.clone());
             }
-            self.events.push_back(Event::Transport(event));
+            self.events.push_back(ConnectionEvent::Transport(event));
         }
         self.drain_auth();
         while let Some(event) = self.channels.poll_event() {
             let event = match event {
                 ChannelEvent::ProofsAnswered(answer) => self.check_proofs(answer.as_ref()),
-                event => Event::Channel(event),
+                event => ConnectionEvent::Channel(event),
             };
             self.events.push_back(event);
         }
@@ -397,14 +404,14 @@ impl Connection {
     }
 
     /// Returns the next event.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
         self.drain_events();
         self.events.pop_front()
     }
 
     /// Returns the next packet to seal and write. Call it only while there is room to write: other
     /// data stays with its channel, where a key exchange or a closed window can hold it back.
-    pub fn poll_output(&mut self) -> Result<Option<Output>, Error> {
+    pub fn poll_output(&mut self) -> Result<Option<TransportOutput>, Error> {
         loop {
             if let Some(output) = self.transport.poll_output() {
                 return Ok(Some(output));
@@ -462,7 +469,7 @@ impl Connection {
     /// outside of a key exchange, and with zlib@openssh.com only after login. Returns true if it
     /// was sent.
     pub fn ignore(&mut self, len: usize) -> Result<bool, Error> {
-        let known = matches!(self.auth, Authentication::Ours(_));
+        let known = matches!(self.auth, AuthState::Client(_));
         Ok(known && self.transport.ignore(len)?)
     }
 
@@ -486,7 +493,7 @@ impl Connection {
             true => auth.start_after_service(),
             false => auth.start(),
         }
-        self.auth = Authentication::Ours(auth);
+        self.auth = AuthState::Client(auth);
         let compress = self
             .transport
             .negotiated()
@@ -515,7 +522,7 @@ impl Connection {
     /// Returns a client's authentication, to answer its events.
     pub fn auth(&mut self) -> Option<&mut UserAuth> {
         match &mut self.auth {
-            Authentication::Ours(auth) => Some(auth),
+            AuthState::Client(auth) => Some(auth),
             _ => None,
         }
     }
@@ -557,7 +564,7 @@ impl Connection {
     }
 
     /// Returns the peer's identification.
-    pub fn peer(&self) -> Option<&Ident> {
+    pub fn peer(&self) -> Option<&Identification> {
         self.transport.peer()
     }
 
@@ -567,12 +574,12 @@ impl Connection {
     }
 
     /// Returns the algorithms of the most recent negotiation.
-    pub fn negotiated(&self) -> Option<&Negotiated> {
+    pub fn negotiated(&self) -> Option<&NegotiatedAlgorithms> {
         self.transport.negotiated()
     }
 
     /// Returns the content of the peer's EXT_INFO messages so far.
-    pub fn extensions(&self) -> &Extensions {
+    pub fn extensions(&self) -> &PeerExtensions {
         self.transport.extensions()
     }
 

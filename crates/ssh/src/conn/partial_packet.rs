@@ -14,13 +14,13 @@ pub const DATA_HEAD: usize = transport::HEAD;
 
 /// Result of [`Connection::begin_data`] for the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Front {
+pub enum DataPacketStart {
     /// The input has fewer than [`DATA_HEAD`] bytes.
     Short,
     /// Input for [`Connection::handle_input`].
     Other,
     /// A data packet, whose header was consumed.
-    Begun,
+    DataStarted,
 }
 
 /// Rest of a data packet that is still to arrive.
@@ -44,17 +44,21 @@ impl Connection {
     ///
     /// # Errors
     /// The peer exceeds its window or the maximum packet.
-    pub fn begin_data(&mut self, now: Instant, buf: &mut BytesMut) -> Result<Front, Error> {
+    pub fn begin_data(
+        &mut self,
+        now: Instant,
+        buf: &mut BytesMut,
+    ) -> Result<DataPacketStart, Error> {
         let begun = match self.transport.front(buf) {
-            transport::Front::Short => return Ok(Front::Short),
-            transport::Front::Data(begun)
+            transport::PacketFront::Short => return Ok(DataPacketStart::Short),
+            transport::PacketFront::Data(begun)
                 if self.coming.is_none()
                     && begun.len > 0
                     && self.channels.hears(begun.recipient) =>
             {
                 begun
             }
-            _ => return Ok(Front::Other),
+            _ => return Ok(DataPacketStart::Other),
         };
         self.channels.begin_data(now, begun.recipient, begun.len)?;
         self.transport.begin(begun, buf);
@@ -63,7 +67,7 @@ impl Connection {
             data: begun.len,
             padding: begun.padding,
         });
-        Ok(Front::Begun)
+        Ok(DataPacketStart::DataStarted)
     }
 
     /// Returns the channel of the started packet and the data bytes still to come.

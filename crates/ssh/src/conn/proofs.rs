@@ -2,13 +2,13 @@
 //! PROTOCOL, section 2.5), so that a client that maintains known_hosts has a new key before the old
 //! one is retired (UpdateHostKeys).
 
-use wire::{Field, Reader, Rest};
+use wire::{Field, FieldReader, RemainingBytes};
 
 use super::Connection;
 use crate::Role;
 use crate::error::Error;
 use crate::msg::{GlobalRequest, RequestFailure, RequestSuccess};
-use crate::transport::Ident;
+use crate::transport::Identification;
 
 pub(super) const ANNOUNCE: &[u8] = b"hostkeys-00@openssh.com";
 pub(super) const PROVE: &[u8] = b"hostkeys-prove-00@openssh.com";
@@ -18,17 +18,17 @@ const MOST: u32 = 2;
 
 /// State of announcement and proofs.
 #[derive(Debug, Default)]
-pub(super) struct Proofs {
+pub(super) struct HostKeyProofs {
     announced: bool,
     asked: u32,
 }
 
 impl Connection {
     /// Announces all host keys to the client, once, after authentication, if the client can use
-    /// that ([`Ident::is_told_host_keys`]).
+    /// that ([`Identification::is_told_host_keys`]).
     pub fn announce_host_keys(&mut self) {
         let due = self.role == Role::Server && self.authenticated && !self.proofs.announced;
-        if !due || !self.peer().is_some_and(Ident::is_told_host_keys) {
+        if !due || !self.peer().is_some_and(Identification::is_told_host_keys) {
             return;
         }
         self.proofs.announced = true;
@@ -39,7 +39,7 @@ impl Connection {
         let announce = GlobalRequest {
             name: ANNOUNCE,
             want_reply: false,
-            data: Rest(&blobs),
+            data: RemainingBytes(&blobs),
         };
         self.channels.tell(&announce);
     }
@@ -52,7 +52,10 @@ impl Connection {
         }
         let proofs = self.host_key_proofs(request.data.0);
         Ok(Some(match &proofs {
-            Some(proofs) => RequestSuccess { data: Rest(proofs) }.to_bytes(),
+            Some(proofs) => RequestSuccess {
+                data: RemainingBytes(proofs),
+            }
+            .to_bytes(),
             None => RequestFailure {}.to_bytes(),
         }))
     }
@@ -68,7 +71,7 @@ impl Connection {
         let negotiated = &self.transport.negotiated()?.host_key;
         let mut keys: Vec<_> = self.transport.host_keys().iter().collect();
         let mut proofs = Vec::new();
-        let mut asked = Reader::new(asked);
+        let mut asked = FieldReader::new(asked);
         while asked.left() > 0 {
             let blob = asked.string().ok()?;
             let at = keys.iter().position(|key| key.public().blob() == blob)?;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use wire::{BorrowPolicy, OutputPart};
 
 use super::Connection;
-use crate::crypto_offload::{Batch, CryptoHelpers, JobOrder};
+use crate::crypto_offload::{CryptoHelpers, JobBatch, JobOrder};
 use crate::error::{Error, Local};
-use crate::transport::{Output, SealedPacket};
+use crate::transport::{SealedPacket, TransportOutput};
 
 /// Maximum number of packets per writev; sockets accept far less at once.
 const PACKETS: usize = 64;
@@ -25,7 +25,7 @@ pub struct SealedQueue {
     len: usize,
     helper: Option<CryptoHelpers>,
     /// Batches being sealed by helpers, with the index of the next packet in each.
-    ahead: VecDeque<(Arc<Batch<Output>>, usize)>,
+    ahead: VecDeque<(Arc<JobBatch<TransportOutput>>, usize)>,
     /// Bytes in those batches when they were handed out.
     ahead_len: usize,
     /// Reason why sealing stopped: payload that is no longer available.
@@ -46,7 +46,7 @@ impl SealedQueue {
     pub fn fill(&mut self, conn: &mut Connection, bytes: usize) -> Result<(), Error> {
         if let Some(words) = self.missed.as_ref() {
             return match self.packets.is_empty() {
-                true => Err(Local::Outside(words.clone()).into()),
+                true => Err(Local::ExternalPayload(words.clone()).into()),
                 false => Ok(()),
             };
         }
@@ -132,9 +132,9 @@ impl SealedQueue {
             if jobs.is_empty() {
                 break;
             }
-            let batch = Arc::new(Batch::new(jobs));
+            let batch = Arc::new(JobBatch::new(jobs));
             if let Some(helper) = self.helper.as_ref().filter(|_| len >= WORTH_HELP) {
-                helper.help(&batch, JobOrder::FirstFirst);
+                helper.help(&batch, JobOrder::Fifo);
             }
             self.ahead.push_back((batch, 0));
             self.ahead_len += len;

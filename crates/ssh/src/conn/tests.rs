@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use wire::Pool;
+use wire::PacketPool;
 
 use super::*;
-use crate::auth::{Method, OfferedIdentity};
-use crate::channel::{ChannelEvent, ChannelId, Request};
+use crate::auth::{AuthMethod, OfferedIdentity};
+use crate::channel::{ChannelEvent, ChannelId, OutgoingRequest};
 use crate::key::PrivateKey;
-use crate::transport::{KexGuess, Proposal};
+use crate::transport::{AlgorithmProposal, KexGuess};
 
 struct Pair {
     now: Instant,
@@ -44,7 +44,7 @@ fn config(host_keys: Vec<Arc<PrivateKey>>, compress: bool) -> ConnectionConfig {
     ConnectionConfig {
         transport: TransportConfig {
             software: "test".to_owned(),
-            proposal: Proposal {
+            proposal: AlgorithmProposal {
                 kex: names(&["curve25519-sha256"]),
                 host_key: names(&["ssh-ed25519"]),
                 ciphers: names(&["aes128-gcm@openssh.com"]),
@@ -62,7 +62,7 @@ fn config(host_keys: Vec<Arc<PrivateKey>>, compress: bool) -> ConnectionConfig {
     }
 }
 
-fn random() -> Random {
+fn random() -> RandomFill {
     let mut next = 0_u8;
     Box::new(move |to| {
         for byte in to {
@@ -80,7 +80,7 @@ fn pair(compress: bool, change: impl Fn(&mut ConnectionConfig)) -> Pair {
     let host_key = Arc::new(PrivateKey::generate_ed25519().unwrap());
     let (ours, mut theirs) = (config(Vec::new(), compress), config(vec![host_key], false));
     change(&mut theirs);
-    let pool = Pool::new(32 << 10, 4);
+    let pool = PacketPool::new(32 << 10, 4);
     Pair {
         now: Instant::now(),
         key: Arc::new(PrivateKey::generate_ed25519().unwrap()),
@@ -134,22 +134,22 @@ impl Pair {
         let mut again = false;
         while let Some(event) = self.server.poll_event() {
             match event {
-                Event::Login(LoginEvent::Key { user, .. }) => {
+                ConnectionEvent::Login(ServerAuthEvent::Key { user, .. }) => {
                     assert_eq!(user, b"bob");
                     self.server.decide(self.allowed)?;
                     again = true;
                 }
-                Event::Channel(ChannelEvent::SessionOpened(id)) => {
+                ConnectionEvent::Channel(ChannelEvent::SessionOpened(id)) => {
                     self.server.channels().accept(id);
                 }
-                Event::Channel(ChannelEvent::Request { id, name, .. }) => {
+                ConnectionEvent::Channel(ChannelEvent::Request { id, name, .. }) => {
                     let channels = self.server.channels();
                     channels.answer(id, name == b"subsystem");
                     if name != b"subsystem" {
                         channels.write_stderr(id, b"no shell");
                     }
                 }
-                Event::Channel(ChannelEvent::Data(id, bytes)) => {
+                ConnectionEvent::Channel(ChannelEvent::Data(id, bytes)) => {
                     self.received.extend_from_slice(&bytes);
                     let channels = self.server.channels();
                     channels.consumed(self.now, id, bytes.len());
@@ -167,12 +167,12 @@ impl Pair {
         let mut again = false;
         while let Some(event) = self.client.poll_event() {
             match event {
-                Event::Transport(TransportEvent::HostKey(_)) => {
+                ConnectionEvent::Transport(TransportEvent::HostKey(_)) => {
                     self.client.accept_host_key()?;
                     self.start_auth();
                     again = true;
                 }
-                Event::Auth(AuthEvent::Sign {
+                ConnectionEvent::Auth(AuthEvent::Sign {
                     algorithm, data, ..
                 }) => {
                     let signature = self.key.sign(&algorithm, &data).unwrap();
@@ -181,12 +181,14 @@ impl Pair {
                     }
                     again = true;
                 }
-                Event::Channel(ChannelEvent::Data(id, bytes)) => {
+                ConnectionEvent::Channel(ChannelEvent::Data(id, bytes)) => {
                     self.client.channels().consumed(self.now, id, bytes.len());
                     self.told.extend_from_slice(&bytes);
                 }
-                Event::Transport(TransportEvent::Keys { .. }) => self.events.push("keys".into()),
-                Event::Channel(other) => self.events.push(format!("{other:?}")),
+                ConnectionEvent::Transport(TransportEvent::Keys { .. }) => {
+                    self.events.push("keys".into())
+                }
+                ConnectionEvent::Channel(other) => self.events.push(format!("{other:?}")),
                 _ => {}
             }
         }
@@ -197,7 +199,7 @@ impl Pair {
         let (session_id, host_key, _) = self.client.binding().unwrap();
         let config = AuthConfig {
             user: "bob".to_owned(),
-            methods: vec![Method::PublicKey],
+            methods: vec![AuthMethod::PublicKey],
             identities: vec![OfferedIdentity {
                 blob: self.key.public_blob().to_vec(),
                 algorithms: vec!["ssh-ed25519".to_owned()],
@@ -217,7 +219,7 @@ impl Pair {
 
     fn open(&mut self) -> ChannelId {
         let id = self.client.channels().open_session();
-        let subsystem = Request::Subsystem(b"sftp".to_vec());
+        let subsystem = OutgoingRequest::Subsystem(b"sftp".to_vec());
         self.client.channels().request(id, subsystem, true);
         id
     }
@@ -282,7 +284,7 @@ fn whoever_is_not_allowed_opens_nothing() {
 fn standard_error_reaches_the_client() {
     let mut pair = pair(false, |_| {});
     let id = pair.open();
-    let exec = Request::Exec(b"ls".to_vec());
+    let exec = OutgoingRequest::Exec(b"ls".to_vec());
     pair.client.channels().request(id, exec, true);
     pair.run().unwrap();
     let told = |what: &str| pair.events.iter().any(|e| e.contains(what));
@@ -323,7 +325,7 @@ fn what_was_let_in_here_is_served_there() {
             config
         };
         let mut pair = pair(compress, |_| {});
-        let pool = Pool::new(32 << 10, 4);
+        let pool = PacketPool::new(32 << 10, 4);
         let theirs = || with_cipher(vec![Arc::clone(&host_key)]);
         pair.client = Connection::client(with_cipher(vec![]), pool.clone(), random()).unwrap();
         pair.server = Connection::server(theirs(), pool.clone(), random()).unwrap();

@@ -20,8 +20,8 @@ fn begin(version: u32, ports: (u32, u32), keys: &[u8]) -> Vec<u8> {
 fn what_is_asked_is_read_as_it_was_written() {
     let (one, two) = (key(), key());
     let keys = write_keys([one.blob(), two.blob()]);
-    let asked = ClientMessage::decode(&begin(VERSION, (4000, 4010), &keys)).unwrap();
-    let ClientMessage::Begin {
+    let asked = DirectClientMessage::decode(&begin(VERSION, (4000, 4010), &keys)).unwrap();
+    let DirectClientMessage::Start {
         ports,
         bear_losses,
         keys,
@@ -38,35 +38,43 @@ fn what_is_asked_is_read_as_it_was_written() {
 fn what_makes_no_sense_is_refused() {
     let blob = key();
     let blob = blob.blob();
-    let wrong = |message: &[u8]| ClientMessage::decode(message).unwrap_err();
+    let wrong = |message: &[u8]| DirectClientMessage::decode(message).unwrap_err();
     for ports in [(0, 1), (2, 1), (1, 65_536), (70_000, 70_001)] {
         let message = begin(VERSION, ports, b"");
-        assert_eq!(wrong(&message), OnceError::Port(ports.0));
+        assert_eq!(wrong(&message), DirectControlError::Port(ports.0));
     }
     let many = write_keys(vec![blob; MOST_KEYS + 1]);
-    assert_eq!(wrong(&begin(VERSION, (0, 0), &many)), OnceError::Keys);
+    assert_eq!(
+        wrong(&begin(VERSION, (0, 0), &many)),
+        DirectControlError::Keys
+    );
     let long = write_keys([&[0; LONGEST_KEY + 1][..]]);
-    assert_eq!(wrong(&begin(VERSION, (0, 0), &long)), OnceError::Keys);
+    assert_eq!(
+        wrong(&begin(VERSION, (0, 0), &long)),
+        DirectControlError::Keys
+    );
     let mut trailing = begin(VERSION, (0, 0), b"");
     trailing.push(0);
-    assert!(matches!(wrong(&trailing), OnceError::Message(_)));
-    assert_eq!(wrong(b""), OnceError::Unexpected(0));
-    assert_eq!(wrong(&[17]), OnceError::Unexpected(17));
+    assert!(matches!(wrong(&trailing), DirectControlError::Message(_)));
+    assert_eq!(wrong(b""), DirectControlError::Unexpected(0));
+    assert_eq!(wrong(&[17]), DirectControlError::Unexpected(17));
 }
 
 #[test]
 fn the_older_end_is_named() {
     let text = |version| {
-        let message = Refused { version, why: b"" }.to_bytes();
-        ServerMessage::decode(&message).unwrap_err().to_string()
+        let message = RefusedReply { version, why: b"" }.to_bytes();
+        DirectServerMessage::decode(&message)
+            .unwrap_err()
+            .to_string()
     };
     assert!(text(0).contains("upgrade the far end"));
     assert!(text(2).contains("upgrade this end"));
     // A later version may have any fields behind its version number.
     let later = [&[1, 0, 0, 0, 9][..], b"something else"].concat();
     assert_eq!(
-        ClientMessage::decode(&later).unwrap_err(),
-        OnceError::Version(9)
+        DirectClientMessage::decode(&later).unwrap_err(),
+        DirectControlError::Version(9)
     );
 }
 
@@ -95,10 +103,13 @@ fn messages_are_found_behind_what_a_login_says() {
 fn noise_and_lengths_have_their_bounds() {
     let mut frames = FrameSplitter::of_server();
     let pushed = (0..=MOST_NOISE / 1024).try_for_each(|_| frames.push(&[b'x'; 1024]));
-    assert_eq!(pushed, Err(OnceError::Noise));
+    assert_eq!(pushed, Err(DirectControlError::NoMarker));
     let mut frames = FrameSplitter::of_client();
     frames.push(&[0xff; 4]).unwrap();
-    assert!(matches!(frames.next_message(), Err(OnceError::TooLong(_))));
+    assert!(matches!(
+        frames.next_message(),
+        Err(DirectControlError::TooLong(_))
+    ));
 }
 
 #[test]
@@ -112,15 +123,21 @@ fn a_server_without_a_port_or_key_is_none() {
             host_key,
             software: b"0.1.0",
         };
-        ServerMessage::decode(&message.to_bytes())
+        DirectServerMessage::decode(&message.to_bytes())
     };
     assert!(told(22_022, host_key.blob()).is_ok());
-    assert_eq!(told(0, host_key.blob()).unwrap_err(), OnceError::Port(0));
+    assert_eq!(
+        told(0, host_key.blob()).unwrap_err(),
+        DirectControlError::Port(0)
+    );
     assert_eq!(
         told(65_536, host_key.blob()).unwrap_err(),
-        OnceError::Port(65_536)
+        DirectControlError::Port(65_536)
     );
-    assert!(matches!(told(22_022, b"no key"), Err(OnceError::Key(_))));
+    assert!(matches!(
+        told(22_022, b"no key"),
+        Err(DirectControlError::Key(_))
+    ));
 }
 
 #[test]
@@ -132,11 +149,11 @@ fn a_source_and_a_dial_are_read_as_they_were_written() {
         names: &names,
         follow: true,
     };
-    let ClientMessage::Source {
+    let DirectClientMessage::Source {
         root,
         names,
         follow,
-    } = ClientMessage::decode(&source.to_bytes()).unwrap()
+    } = DirectClientMessage::decode(&source.to_bytes()).unwrap()
     else {
         panic!("another message");
     };
@@ -149,9 +166,9 @@ fn a_source_and_a_dial_are_read_as_they_were_written() {
             addresses: &addresses,
             token,
         };
-        ClientMessage::decode(&dial.to_bytes())
+        DirectClientMessage::decode(&dial.to_bytes())
     };
-    let ClientMessage::Dial { addresses, .. } =
+    let DirectClientMessage::Dial { addresses, .. } =
         dial(&["192.0.2.1:22", "[2001:db8::1]:9"], &[7; TOKEN]).unwrap()
     else {
         panic!("another message");
@@ -159,12 +176,15 @@ fn a_source_and_a_dial_are_read_as_they_were_written() {
     assert_eq!(addresses.len(), 2);
     assert_eq!(
         dial(&["a.example:22"], &[7; TOKEN]).unwrap_err(),
-        OnceError::List
+        DirectControlError::List
     );
     assert_eq!(
         dial(&["192.0.2.1:22"], &[7; 3]).unwrap_err(),
-        OnceError::List
+        DirectControlError::List
     );
     let many = vec!["192.0.2.1:22"; MOST_ADDRESSES + 1];
-    assert_eq!(dial(&many, &[7; TOKEN]).unwrap_err(), OnceError::List);
+    assert_eq!(
+        dial(&many, &[7; TOKEN]).unwrap_err(),
+        DirectControlError::List
+    );
 }

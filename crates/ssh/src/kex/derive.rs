@@ -79,7 +79,7 @@ pub fn derive(
 
 /// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum KeyDirection {
     /// Client to server: letters A, C and E.
     ToServer,
     /// Server to client: letters B, D and F.
@@ -92,13 +92,13 @@ pub fn derive_keys(
     secret: &SharedSecret,
     hash: &[u8],
     session_id: &[u8],
-    direction: Direction,
+    direction: KeyDirection,
     cipher: &CipherSpec,
     mac: Option<&MacSpec>,
 ) -> KeyMaterial {
     let [iv, key, mac_key] = match direction {
-        Direction::ToServer => *b"ACE",
-        Direction::ToClient => *b"BDF",
+        KeyDirection::ToServer => *b"ACE",
+        KeyDirection::ToClient => *b"BDF",
     };
     let take = |letter, len| {
         let mut bytes = derive(method, secret, hash, session_id, letter, len);

@@ -3,17 +3,17 @@ use aws_lc_rs::rand::SystemRandom;
 use zeroize::Zeroizing;
 
 use super::KexError;
-use super::table::Curve;
+use super::table::KexCurve;
 
 /// Ephemeral key on one curve.
 pub(super) struct EphemeralKey {
-    curve: &'static Curve,
+    curve: &'static KexCurve,
     private: EphemeralPrivateKey,
 }
 
 impl EphemeralKey {
     /// Generates a key; returns it and its public key as sent on the wire.
-    pub(super) fn generate(curve: &'static Curve) -> Result<(Self, Vec<u8>), KexError> {
+    pub(super) fn generate(curve: &'static KexCurve) -> Result<(Self, Vec<u8>), KexError> {
         let private = EphemeralPrivateKey::generate(curve.algorithm, &SystemRandom::new())
             .map_err(|_| KexError::Local)?;
         let public = private.compute_public_key().map_err(|_| KexError::Local)?;

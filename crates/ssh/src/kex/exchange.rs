@@ -3,8 +3,8 @@ use std::fmt;
 use aws_lc_rs::digest;
 
 use super::ecdh::EphemeralKey;
-use super::hybrid::{self, Hybrid};
-use super::table::Agreement;
+use super::hybrid::{self, HybridClient};
+use super::table::KeyAgreement;
 use super::{KexError, KexMethod, SharedSecret};
 
 /// Client side of a key exchange that waits for the server's reply.
@@ -15,7 +15,7 @@ pub struct ClientExchange {
 
 enum ClientShare {
     Ecdh(EphemeralKey),
-    Hybrid(Box<Hybrid>),
+    Hybrid(Box<HybridClient>),
 }
 
 impl ClientExchange {
@@ -23,12 +23,12 @@ impl ClientExchange {
     /// or C_INIT of the hybrid methods).
     pub fn start(method: &'static KexMethod) -> Result<(Self, Vec<u8>), KexError> {
         let (half, init) = match &method.agreement {
-            Agreement::Ecdh(curve) => {
+            KeyAgreement::Ecdh(curve) => {
                 let (ephemeral, public) = EphemeralKey::generate(curve)?;
                 (ClientShare::Ecdh(ephemeral), public)
             }
-            Agreement::Hybrid(kem) => {
-                let (hybrid, init) = Hybrid::start(*kem)?;
+            KeyAgreement::Hybrid(kem) => {
+                let (hybrid, init) = HybridClient::start(*kem)?;
                 (ClientShare::Hybrid(Box::new(hybrid)), init)
             }
         };
@@ -38,7 +38,7 @@ impl ClientExchange {
     /// Changes the method to one that differs only by name; `None` for any other.
     pub fn renamed(self, method: &'static KexMethod) -> Option<Self> {
         let same = match (&self.method.agreement, &method.agreement) {
-            (Agreement::Hybrid(kem), Agreement::Hybrid(other)) => kem == other,
+            (KeyAgreement::Hybrid(kem), KeyAgreement::Hybrid(other)) => kem == other,
             _ => false,
         };
         let half = self.half;
@@ -66,11 +66,11 @@ pub fn respond(
     init: &[u8],
 ) -> Result<(Vec<u8>, SharedSecret), KexError> {
     match &method.agreement {
-        Agreement::Ecdh(curve) => {
+        KeyAgreement::Ecdh(curve) => {
             let (ephemeral, reply) = EphemeralKey::generate(curve)?;
             Ok((reply, SharedSecret::from_mpint(&ephemeral.agree(init)?)))
         }
-        Agreement::Hybrid(kem) => {
+        KeyAgreement::Hybrid(kem) => {
             let (reply, secrets) = hybrid::respond(*kem, init)?;
             Ok((reply, hashed(method, &secrets)))
         }

@@ -105,13 +105,13 @@ impl Decapsulation {
 }
 
 /// Client side of a hybrid key exchange.
-pub(super) struct Hybrid {
+pub(super) struct HybridClient {
     kem: Kem,
     decapsulation: Decapsulation,
     ephemeral: EphemeralKey,
 }
 
-impl Hybrid {
+impl HybridClient {
     pub(super) fn start(kem: Kem) -> Result<(Self, Vec<u8>), KexError> {
         let (decapsulation, mut init) = Decapsulation::generate(kem)?;
         let (ephemeral, public) = EphemeralKey::generate(&X25519)?;
@@ -134,7 +134,7 @@ impl Hybrid {
 }
 
 /// Server side of a hybrid key exchange: returns the reply and both secrets in the order of
-/// [`Hybrid::finish`].
+/// [`HybridClient::finish`].
 pub(super) fn respond(kem: Kem, init: &[u8]) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), KexError> {
     let (encapsulation, public) = split(init, kem.public_len())?;
     let (mut reply, secret) = kem.encapsulate(encapsulation)?;

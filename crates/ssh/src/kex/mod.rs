@@ -18,7 +18,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use derive::{Direction, ExchangeInputs, derive, derive_keys, exchange_hash};
+pub use derive::{ExchangeInputs, KeyDirection, derive, derive_keys, exchange_hash};
 pub use error::KexError;
 pub use exchange::{ClientExchange, respond};
 pub use secret::SharedSecret;

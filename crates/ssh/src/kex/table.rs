@@ -7,18 +7,18 @@ pub struct KexMethod {
     pub name: &'static str,
     /// Hash of the exchange hash and of key derivation.
     pub(super) hash: &'static digest::Algorithm,
-    pub(super) agreement: Agreement,
+    pub(super) agreement: KeyAgreement,
 }
 
 #[derive(Debug)]
-pub(super) enum Agreement {
-    Ecdh(&'static Curve),
+pub(super) enum KeyAgreement {
+    Ecdh(&'static KexCurve),
     Hybrid(Kem),
 }
 
 /// Elliptic curve and the encoding of its public keys, which has a fixed length.
 #[derive(Debug)]
-pub(super) struct Curve {
+pub(super) struct KexCurve {
     pub(super) algorithm: &'static agreement::Algorithm,
     pub(super) public_len: usize,
     /// First byte of every public key: SEC 1's mark of an uncompressed point.
@@ -40,26 +40,26 @@ impl KexMethod {
 
     /// Returns true if the method protects recorded sessions from a later quantum computer.
     pub fn is_post_quantum(&self) -> bool {
-        matches!(self.agreement, Agreement::Hybrid(_))
+        matches!(self.agreement, KeyAgreement::Hybrid(_))
     }
 }
 
-pub(super) static X25519: Curve = Curve {
+pub(super) static X25519: KexCurve = KexCurve {
     algorithm: &agreement::X25519,
     public_len: 32,
     mark: None,
 };
-static NISTP256: Curve = Curve {
+static NISTP256: KexCurve = KexCurve {
     algorithm: &agreement::ECDH_P256,
     public_len: 65,
     mark: Some(4),
 };
-static NISTP384: Curve = Curve {
+static NISTP384: KexCurve = KexCurve {
     algorithm: &agreement::ECDH_P384,
     public_len: 97,
     mark: Some(4),
 };
-static NISTP521: Curve = Curve {
+static NISTP521: KexCurve = KexCurve {
     algorithm: &agreement::ECDH_P521,
     public_len: 133,
     mark: Some(4),
@@ -70,42 +70,42 @@ pub static KEX_METHODS: &[KexMethod] = &[
     KexMethod {
         name: "mlkem768x25519-sha256",
         hash: &digest::SHA256,
-        agreement: Agreement::Hybrid(Kem::MlKem768),
+        agreement: KeyAgreement::Hybrid(Kem::MlKem768),
     },
     KexMethod {
         name: "sntrup761x25519-sha512",
         hash: &digest::SHA512,
-        agreement: Agreement::Hybrid(Kem::Sntrup761),
+        agreement: KeyAgreement::Hybrid(Kem::Sntrup761),
     },
     KexMethod {
         name: "sntrup761x25519-sha512@openssh.com",
         hash: &digest::SHA512,
-        agreement: Agreement::Hybrid(Kem::Sntrup761),
+        agreement: KeyAgreement::Hybrid(Kem::Sntrup761),
     },
     KexMethod {
         name: "curve25519-sha256",
         hash: &digest::SHA256,
-        agreement: Agreement::Ecdh(&X25519),
+        agreement: KeyAgreement::Ecdh(&X25519),
     },
     KexMethod {
         name: "curve25519-sha256@libssh.org",
         hash: &digest::SHA256,
-        agreement: Agreement::Ecdh(&X25519),
+        agreement: KeyAgreement::Ecdh(&X25519),
     },
     KexMethod {
         name: "ecdh-sha2-nistp256",
         hash: &digest::SHA256,
-        agreement: Agreement::Ecdh(&NISTP256),
+        agreement: KeyAgreement::Ecdh(&NISTP256),
     },
     KexMethod {
         name: "ecdh-sha2-nistp384",
         hash: &digest::SHA384,
-        agreement: Agreement::Ecdh(&NISTP384),
+        agreement: KeyAgreement::Ecdh(&NISTP384),
     },
     KexMethod {
         name: "ecdh-sha2-nistp521",
         hash: &digest::SHA512,
-        agreement: Agreement::Ecdh(&NISTP521),
+        agreement: KeyAgreement::Ecdh(&NISTP521),
     },
 ];
 

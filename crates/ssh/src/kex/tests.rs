@@ -233,11 +233,11 @@ fn each_direction_has_keys_of_its_own() {
         )
     };
     let expected = |letter, len| derive(method, &secret, b"hash", b"session", letter, len);
-    let to_server = keys(Direction::ToServer);
+    let to_server = keys(KeyDirection::ToServer);
     assert_eq!(to_server.iv, *expected(b'A', 16));
     assert_eq!(to_server.key, *expected(b'C', 32));
     assert_eq!(to_server.mac_key, *expected(b'E', 32));
-    let to_client = keys(Direction::ToClient);
+    let to_client = keys(KeyDirection::ToClient);
     assert_eq!(to_client.iv, *expected(b'B', 16));
     assert_eq!(to_client.key, *expected(b'D', 32));
     assert_eq!(to_client.mac_key, *expected(b'F', 32));

@@ -1,6 +1,6 @@
-use wire::Reader;
+use wire::FieldReader;
 
-use super::public::{Plain, utf8};
+use super::public::{PlainKey, utf8};
 use super::{CertificateError, KeyError, PublicKey};
 
 /// Maximum number of principals: OpenSSH's SSHKEY_CERT_MAX_PRINCIPALS (sshkey.h).
@@ -44,14 +44,14 @@ impl Certificate {
     /// Decodes the fields of `blob` behind the key type.
     pub(super) fn read(
         blob: &[u8],
-        r: &mut Reader<'_>,
+        r: &mut FieldReader<'_>,
         plain_type: &'static str,
     ) -> Result<Self, KeyError> {
-        let consumed = |r: &Reader<'_>| blob.len() - r.left();
+        let consumed = |r: &FieldReader<'_>| blob.len() - r.left();
         let _nonce = r.string()?;
 
         let fields_start = consumed(r);
-        let plain = Plain::read(r, plain_type)?.ok_or_else(|| KeyError::Unsupported {
+        let plain = PlainKey::read(r, plain_type)?.ok_or_else(|| KeyError::Unsupported {
             key_type: plain_type.to_owned(),
         })?;
         let fields = blob.get(fields_start..consumed(r)).unwrap_or_default();
@@ -109,7 +109,7 @@ impl Certificate {
     /// # Errors
     /// The signature has no name.
     pub fn signature_algorithm(&self) -> Result<String, KeyError> {
-        utf8(Reader::new(&self.signature).string()?)
+        utf8(FieldReader::new(&self.signature).string()?)
     }
 
     /// Returns the number of bytes at the front of the blob that the CA's signature covers.
@@ -197,14 +197,14 @@ pub(super) fn verify(
     signature: &[u8],
 ) -> Result<(), KeyError> {
     // The signature alone has the algorithm name; SHA-1 is in no table and therefore refused.
-    let name = utf8(Reader::new(signature).string()?)?;
+    let name = utf8(FieldReader::new(signature).string()?)?;
     authority.verify(&name, signed, signature)
 }
 
 /// Decodes the CA's key, which must be a plain key: certificates cannot be chained
 /// (PROTOCOL.certkeys).
 fn read_authority(blob: &[u8]) -> Result<PublicKey, KeyError> {
-    let key_type = utf8(Reader::new(blob).string()?)?;
+    let key_type = utf8(FieldReader::new(blob).string()?)?;
     // The type is checked before the key is decoded, which prevents deeply nested certificates.
     if super::table::certified_type(&key_type).is_some() {
         return Err(KeyError::Malformed(
@@ -215,7 +215,7 @@ fn read_authority(blob: &[u8]) -> Result<PublicKey, KeyError> {
 }
 
 fn read_principals(list: &[u8]) -> Result<Vec<String>, KeyError> {
-    let mut r = Reader::new(list);
+    let mut r = FieldReader::new(list);
     let mut principals = Vec::new();
     while r.left() > 0 {
         if principals.len() == MAX_PRINCIPALS {
@@ -228,7 +228,7 @@ fn read_principals(list: &[u8]) -> Result<Vec<String>, KeyError> {
 
 /// Decodes options, which must be in ascending order without duplicates (PROTOCOL.certkeys).
 fn read_options(list: &[u8]) -> Result<Vec<(String, Vec<u8>)>, KeyError> {
-    let mut r = Reader::new(list);
+    let mut r = FieldReader::new(list);
     let mut options: Vec<(String, Vec<u8>)> = Vec::new();
     while r.left() > 0 {
         let name = utf8(r.string()?)?;

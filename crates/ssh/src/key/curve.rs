@@ -6,7 +6,7 @@ use aws_lc_rs::signature::{
 
 /// Elliptic curve for ECDSA (RFC 5656), with the hash that its size requires.
 #[derive(Debug)]
-pub(super) struct Curve {
+pub(super) struct EcdsaCurve {
     /// Curve name in the second field of the key.
     pub(super) name: &'static str,
     pub(super) key_type: &'static str,
@@ -16,21 +16,21 @@ pub(super) struct Curve {
     pub(super) signing: &'static EcdsaSigningAlgorithm,
 }
 
-pub(super) static NISTP256: Curve = Curve {
+pub(super) static NISTP256: EcdsaCurve = EcdsaCurve {
     name: "nistp256",
     key_type: "ecdsa-sha2-nistp256",
     field_len: 32,
     verifying: &ECDSA_P256_SHA256_FIXED,
     signing: &ECDSA_P256_SHA256_FIXED_SIGNING,
 };
-static NISTP384: Curve = Curve {
+static NISTP384: EcdsaCurve = EcdsaCurve {
     name: "nistp384",
     key_type: "ecdsa-sha2-nistp384",
     field_len: 48,
     verifying: &ECDSA_P384_SHA384_FIXED,
     signing: &ECDSA_P384_SHA384_FIXED_SIGNING,
 };
-static NISTP521: Curve = Curve {
+static NISTP521: EcdsaCurve = EcdsaCurve {
     name: "nistp521",
     key_type: "ecdsa-sha2-nistp521",
     field_len: 66,
@@ -38,9 +38,9 @@ static NISTP521: Curve = Curve {
     signing: &ECDSA_P521_SHA512_FIXED_SIGNING,
 };
 
-pub(super) static CURVES: [&Curve; 3] = [&NISTP256, &NISTP384, &NISTP521];
+pub(super) static CURVES: [&EcdsaCurve; 3] = [&NISTP256, &NISTP384, &NISTP521];
 
-impl Curve {
+impl EcdsaCurve {
     pub(super) fn of_type(key_type: &str) -> Option<&'static Self> {
         CURVES.into_iter().find(|c| c.key_type == key_type)
     }

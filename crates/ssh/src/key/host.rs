@@ -5,7 +5,7 @@ use wire::Field as _;
 use super::{KeyError, PrivateKey, PublicKey};
 
 /// Host key of a server, in this process or in another one that signs for it.
-pub trait HostKey: Send + Sync {
+pub trait HostKeySigner: Send + Sync {
     /// Returns the public key.
     fn public(&self) -> &PublicKey;
 
@@ -37,7 +37,7 @@ pub fn host_key_proof(session_id: &[u8], blob: &[u8]) -> Vec<u8> {
     proof
 }
 
-impl HostKey for PrivateKey {
+impl HostKeySigner for PrivateKey {
     fn public(&self) -> &PublicKey {
         self.public()
     }
@@ -48,8 +48,8 @@ impl HostKey for PrivateKey {
 }
 
 /// Returns the signature algorithms of these host keys for a
-/// [`Proposal`](crate::transport::Proposal): preferred first, without duplicates if several keys
-/// have the same type.
+/// [`AlgorithmProposal`](crate::transport::AlgorithmProposal): preferred first, without duplicates
+/// if several keys have the same type.
 pub fn host_key_algorithms<'k>(keys: impl IntoIterator<Item = &'k PublicKey>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in keys.into_iter().flat_map(PublicKey::algorithms) {

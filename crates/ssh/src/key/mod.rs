@@ -17,10 +17,10 @@ mod user;
 
 pub use certificate::{Certificate, CertificateKind};
 pub use error::{CertificateError, KeyError};
-pub use host::{HostKey, host_key_algorithms, host_key_proof};
+pub use host::{HostKeySigner, host_key_algorithms, host_key_proof};
 pub use private::PrivateKey;
 pub use public::PublicKey;
 pub use rsa::RsaParts;
 pub use signature::SecurityKeyTouch;
 pub use table::{HOST_KEY_ALGORITHMS, KeyAlgorithm, algorithm};
-pub use user::UserTerms;
+pub use user::UserCertificateTerms;

@@ -8,18 +8,18 @@ use aws_lc_rs::signature::{
 use wire::{Field, Mpint};
 use zeroize::Zeroizing;
 
-use super::curve::{CURVES, Curve};
+use super::curve::{CURVES, EcdsaCurve};
 use super::table::{self, ED25519, RSA};
 use super::{KeyError, PublicKey, RsaParts, der};
 
 /// Private key that signs in this process. The secret is inside aws-lc-rs, which zeroes it when it
 /// is dropped.
 pub struct PrivateKey {
-    kind: Kind,
+    kind: PrivateKeyKind,
     public: PublicKey,
 }
 
-enum Kind {
+enum PrivateKeyKind {
     Ed25519(Ed25519KeyPair),
     Ecdsa(EcdsaKeyPair),
     Rsa(RsaKeyPair),
@@ -36,7 +36,7 @@ impl PrivateKey {
     /// Creates an ECDSA key from the curve name (`nistp256`, `nistp384`, `nistp521`), the private
     /// scalar, big-endian with or without leading zeros, and the uncompressed public point.
     pub fn from_ecdsa(curve: &str, secret: &[u8], point: &[u8]) -> Result<Self, KeyError> {
-        let curve = Curve::named(curve).ok_or_else(|| KeyError::Unsupported {
+        let curve = EcdsaCurve::named(curve).ok_or_else(|| KeyError::Unsupported {
             key_type: curve.to_owned(),
         })?;
         let zeros = secret.iter().take_while(|b| **b == 0).count();
@@ -100,7 +100,7 @@ impl PrivateKey {
 
     /// Generates an ECDSA key on the curve with this name, as in [`PrivateKey::from_ecdsa`].
     pub fn generate_ecdsa(curve: &str) -> Result<Self, KeyError> {
-        let curve = Curve::named(curve).ok_or_else(|| KeyError::Unsupported {
+        let curve = EcdsaCurve::named(curve).ok_or_else(|| KeyError::Unsupported {
             key_type: curve.to_owned(),
         })?;
         EcdsaKeyPair::generate(curve.signing)
@@ -135,11 +135,11 @@ impl PrivateKey {
             })?;
         let random = SystemRandom::new();
         let proper = match &self.kind {
-            Kind::Ed25519(pair) => {
+            PrivateKeyKind::Ed25519(pair) => {
                 let signed = pair.try_sign(data).map_err(|_| KeyError::Local)?;
                 signed.as_ref().to_vec()
             }
-            Kind::Ecdsa(pair) => {
+            PrivateKeyKind::Ecdsa(pair) => {
                 let signed = pair.sign(&random, data).map_err(|_| KeyError::Local)?;
                 let (r, s) = signed.as_ref().split_at(signed.as_ref().len() / 2);
                 let mut halves = Vec::with_capacity(signed.as_ref().len() + 10);
@@ -147,7 +147,7 @@ impl PrivateKey {
                 Mpint::from_magnitude(s).write(&mut halves);
                 halves
             }
-            Kind::Rsa(pair) => {
+            PrivateKeyKind::Rsa(pair) => {
                 let encoding = match row.signature {
                     "rsa-sha2-256" => &RSA_PKCS1_SHA256,
                     _ => &RSA_PKCS1_SHA512,
@@ -167,16 +167,16 @@ impl PrivateKey {
     fn ed25519(pair: Ed25519KeyPair) -> Result<Self, KeyError> {
         let public = public_blob(ED25519, &[pair.public_key().as_ref()])?;
         Ok(Self {
-            kind: Kind::Ed25519(pair),
+            kind: PrivateKeyKind::Ed25519(pair),
             public,
         })
     }
 
-    fn ecdsa(curve: &'static Curve, pair: EcdsaKeyPair) -> Result<Self, KeyError> {
+    fn ecdsa(curve: &'static EcdsaCurve, pair: EcdsaKeyPair) -> Result<Self, KeyError> {
         let fields = [curve.name.as_bytes(), pair.public_key().as_ref()];
         let public = public_blob(curve.key_type, &fields)?;
         Ok(Self {
-            kind: Kind::Ecdsa(pair),
+            kind: PrivateKeyKind::Ecdsa(pair),
             public,
         })
     }
@@ -187,7 +187,7 @@ impl PrivateKey {
             der::read_sequence(pair.public_key().as_ref()).ok_or(KeyError::BadPrivateKey)?;
         let public = public_blob(RSA, &[e, n])?;
         Ok(Self {
-            kind: Kind::Rsa(pair),
+            kind: PrivateKeyKind::Rsa(pair),
             public,
         })
     }

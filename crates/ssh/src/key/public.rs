@@ -3,9 +3,9 @@ use std::fmt;
 use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use wire::{Field, Mpint, Reader};
+use wire::{Field, FieldReader, Mpint};
 
-use super::curve::{Curve, NISTP256};
+use super::curve::{EcdsaCurve, NISTP256};
 use super::table::{self, ED25519, RSA, SK_ECDSA, SK_ED25519};
 use super::{Certificate, HOST_KEY_ALGORITHMS, KeyError, SecurityKeyTouch, certificate, signature};
 
@@ -18,12 +18,12 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 pub struct PublicKey {
     blob: Vec<u8>,
     key_type: String,
-    kind: Kind,
+    kind: PublicKeyKind,
 }
 
 #[derive(Clone)]
-enum Kind {
-    Plain(Plain),
+enum PublicKeyKind {
+    Plain(PlainKey),
     Certificate(Box<Certificate>),
     /// Key of an unknown type, which an agent may still hold and use.
     Opaque,
@@ -31,9 +31,9 @@ enum Kind {
 
 /// Public key that can verify signatures.
 #[derive(Clone)]
-pub(super) enum Plain {
+pub(super) enum PlainKey {
     Ed25519([u8; 32]),
-    Ecdsa(&'static Curve, Vec<u8>),
+    Ecdsa(&'static EcdsaCurve, Vec<u8>),
     Rsa {
         e: Vec<u8>,
         n: Vec<u8>,
@@ -61,16 +61,16 @@ impl PublicKey {
     ///
     /// An unknown key type is not an error; see [`PublicKey::is_usable`].
     pub fn from_blob(blob: &[u8]) -> Result<Self, KeyError> {
-        let mut r = Reader::new(blob);
+        let mut r = FieldReader::new(blob);
         let key_type = utf8(r.string()?)?;
         let kind = if let Some(plain_type) = table::certified_type(&key_type) {
             let certificate = Certificate::read(blob, &mut r, plain_type)?;
-            Kind::Certificate(Box::new(certificate))
-        } else if let Some(plain) = Plain::read(&mut r, &key_type)? {
-            Kind::Plain(plain)
+            PublicKeyKind::Certificate(Box::new(certificate))
+        } else if let Some(plain) = PlainKey::read(&mut r, &key_type)? {
+            PublicKeyKind::Plain(plain)
         } else {
             r.rest();
-            Kind::Opaque
+            PublicKeyKind::Opaque
         };
         r.finish()?;
         Ok(Self {
@@ -92,7 +92,7 @@ impl PublicKey {
     ) -> Result<Self, KeyError> {
         let parts = blob.split_at_checked(covered);
         let (signed, rest) = parts.ok_or(KeyError::Malformed("its length is wrong"))?;
-        let mut r = Reader::new(rest);
+        let mut r = FieldReader::new(rest);
         let signature = r.string()?;
         r.finish()?;
         certificate::verify(authority, signed, signature)?;
@@ -117,14 +117,14 @@ impl PublicKey {
 
     /// Returns true if the key type is known, so that [`PublicKey::verify`] can work.
     pub fn is_usable(&self) -> bool {
-        !matches!(self.kind, Kind::Opaque)
+        !matches!(self.kind, PublicKeyKind::Opaque)
     }
 
     /// Returns the certificate, if this is one.
     pub fn certificate(&self) -> Option<&Certificate> {
         match &self.kind {
-            Kind::Certificate(certificate) => Some(certificate),
-            Kind::Plain(_) | Kind::Opaque => None,
+            PublicKeyKind::Certificate(certificate) => Some(certificate),
+            PublicKeyKind::Plain(_) | PublicKeyKind::Opaque => None,
         }
     }
 
@@ -136,7 +136,7 @@ impl PublicKey {
     /// Returns the length of an RSA modulus in bits; `None` for other keys.
     pub fn rsa_bits(&self) -> Option<usize> {
         match &self.plain().kind {
-            Kind::Plain(Plain::Rsa { n, .. }) => Some(bits(n)),
+            PublicKeyKind::Plain(PlainKey::Rsa { n, .. }) => Some(bits(n)),
             _ => None,
         }
     }
@@ -177,8 +177,8 @@ impl PublicKey {
             return Err(wrong());
         }
         match &self.plain().kind {
-            Kind::Plain(key) => signature::verify(key, row.signature, data, signature),
-            Kind::Certificate(_) | Kind::Opaque => Err(KeyError::Unsupported {
+            PublicKeyKind::Plain(key) => signature::verify(key, row.signature, data, signature),
+            PublicKeyKind::Certificate(_) | PublicKeyKind::Opaque => Err(KeyError::Unsupported {
                 key_type: self.key_type.clone(),
             }),
         }
@@ -191,22 +191,25 @@ impl PublicKey {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(hash))
     }
 
-    pub(super) fn from_plain(plain_type: &str, fields: &[u8], plain: Plain) -> Self {
+    pub(super) fn from_plain(plain_type: &str, fields: &[u8], plain: PlainKey) -> Self {
         let mut blob = Vec::with_capacity(4 + plain_type.len() + fields.len());
         plain_type.as_bytes().write(&mut blob);
         blob.extend_from_slice(fields);
         Self {
             blob,
             key_type: plain_type.to_owned(),
-            kind: Kind::Plain(plain),
+            kind: PublicKeyKind::Plain(plain),
         }
     }
 }
 
-impl Plain {
+impl PlainKey {
     /// Decodes the fields behind the key type; `None` for an unknown type.
-    pub(super) fn read(r: &mut Reader<'_>, plain_type: &str) -> Result<Option<Self>, KeyError> {
-        if let Some(curve) = Curve::of_type(plain_type) {
+    pub(super) fn read(
+        r: &mut FieldReader<'_>,
+        plain_type: &str,
+    ) -> Result<Option<Self>, KeyError> {
+        if let Some(curve) = EcdsaCurve::of_type(plain_type) {
             return Ok(Some(Self::Ecdsa(curve, read_point(r, curve)?)));
         }
         Ok(Some(match plain_type {
@@ -232,12 +235,12 @@ impl Plain {
     }
 }
 
-fn read_ed25519(r: &mut Reader<'_>) -> Result<[u8; 32], KeyError> {
+fn read_ed25519(r: &mut FieldReader<'_>) -> Result<[u8; 32], KeyError> {
     <[u8; 32]>::try_from(r.string()?)
         .map_err(|_| KeyError::Malformed("its Ed25519 key does not have 32 bytes"))
 }
 
-fn read_point(r: &mut Reader<'_>, curve: &Curve) -> Result<Vec<u8>, KeyError> {
+fn read_point(r: &mut FieldReader<'_>, curve: &EcdsaCurve) -> Result<Vec<u8>, KeyError> {
     if r.string()? != curve.name.as_bytes() {
         return Err(KeyError::Malformed("its curve does not match its type"));
     }

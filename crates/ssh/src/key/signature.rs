@@ -3,11 +3,11 @@ use aws_lc_rs::signature::{
     ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA512, RsaPublicKeyComponents,
     UnparsedPublicKey,
 };
-use wire::{Field, Mpint, Reader};
+use wire::{Field, FieldReader, Mpint};
 
 use super::KeyError;
-use super::curve::{Curve, NISTP256};
-use super::public::Plain;
+use super::curve::{EcdsaCurve, NISTP256};
+use super::public::PlainKey;
 
 /// Report of a security key about the moment of signing (OpenSSH PROTOCOL.u2f).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +24,12 @@ const VERIFIED: u8 = 4;
 
 /// Verifies `signature`, which must name the algorithm `name`, over `data`.
 pub(super) fn verify(
-    key: &Plain,
+    key: &PlainKey,
     name: &str,
     data: &[u8],
     signature: &[u8],
 ) -> Result<Option<SecurityKeyTouch>, KeyError> {
-    let mut r = Reader::new(signature);
+    let mut r = FieldReader::new(signature);
     let said = r.string()?;
     if said != name.as_bytes() {
         return Err(KeyError::WrongAlgorithm {
@@ -38,24 +38,24 @@ pub(super) fn verify(
     }
     let proper = r.string()?;
     let touch = match key {
-        Plain::Ed25519(key) => {
+        PlainKey::Ed25519(key) => {
             ed25519(key, data, proper)?;
             None
         }
-        Plain::Ecdsa(curve, point) => {
+        PlainKey::Ecdsa(curve, point) => {
             ecdsa(curve, point, data, proper)?;
             None
         }
-        Plain::Rsa { e, n } => {
+        PlainKey::Rsa { e, n } => {
             rsa(e, n, name, data, proper)?;
             None
         }
-        Plain::SkEd25519 { key, application } => {
+        PlainKey::SkEd25519 { key, application } => {
             let (signed, touch) = touched(&mut r, application, data)?;
             ed25519(key, &signed, proper)?;
             Some(touch)
         }
-        Plain::SkEcdsa { point, application } => {
+        PlainKey::SkEcdsa { point, application } => {
             let (signed, touch) = touched(&mut r, application, data)?;
             ecdsa(&NISTP256, point, &signed, proper)?;
             Some(touch)
@@ -73,8 +73,8 @@ fn ed25519(key: &[u8; 32], data: &[u8], signature: &[u8]) -> Result<(), KeyError
 
 /// Verifies an ECDSA signature, whose r and s are mpints (RFC 5656 section 3.1.2); the library
 /// expects both at full length.
-fn ecdsa(curve: &Curve, point: &[u8], data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
-    let mut r = Reader::new(signature);
+fn ecdsa(curve: &EcdsaCurve, point: &[u8], data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
+    let mut r = FieldReader::new(signature);
     let halves = [Mpint::read(&mut r)?, Mpint::read(&mut r)?];
     r.finish()?;
     let mut fixed = Vec::with_capacity(2 * curve.field_len);
@@ -117,7 +117,7 @@ fn pad(out: &mut Vec<u8>, number: &[u8], len: usize) -> Result<(), KeyError> {
 /// Returns the data that a security key signs in place of `data` (OpenSSH PROTOCOL.u2f), and its
 /// report; flags and counter follow the signature.
 fn touched(
-    r: &mut Reader<'_>,
+    r: &mut FieldReader<'_>,
     application: &[u8],
     data: &[u8],
 ) -> Result<(Vec<u8>, SecurityKeyTouch), KeyError> {

@@ -1,12 +1,12 @@
 //! User certificates (OpenSSH PROTOCOL.certkeys), as a server validates them.
 
-use wire::Reader;
+use wire::FieldReader;
 
 use super::{Certificate, CertificateError, CertificateKind, PublicKey};
 
 /// Conditions of a user certificate for its holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UserTerms {
+pub struct UserCertificateTerms {
     /// Addresses and networks that the certificate may be used from; `None` for all.
     pub source_address: Option<String>,
     /// True if a security key must have verified the user.
@@ -21,8 +21,8 @@ impl Certificate {
     ///
     /// A certificate without principals is refused, as in OpenSSH since 10.3. Names are compared
     /// exactly: user principals have no wildcards. The supported critical options are those of
-    /// [`UserTerms`]. `force-command` is refused, since a CA that forces a command must not have
-    /// files served instead.
+    /// [`UserCertificateTerms`]. `force-command` is refused, since a CA that forces a command must
+    /// not have files served instead.
     ///
     /// # Errors
     /// The first check that fails.
@@ -31,11 +31,11 @@ impl Certificate {
         names: &[&str],
         now: u64,
         is_trusted_ca: impl Fn(&PublicKey) -> bool,
-    ) -> Result<UserTerms, CertificateError> {
+    ) -> Result<UserCertificateTerms, CertificateError> {
         let names_one = |principal: &str| names.contains(&principal);
         let all = names.join(" or ");
         self.validate(CertificateKind::User, now, is_trusted_ca, names_one, &all)?;
-        let mut terms = UserTerms::default();
+        let mut terms = UserCertificateTerms::default();
         for (name, data) in &self.critical_options {
             let malformed = || CertificateError::MalformedOption { name: name.clone() };
             match (name.as_str(), data.is_empty()) {
@@ -57,7 +57,7 @@ impl Certificate {
 
 /// Decodes the string in the data of an option.
 fn text(data: &[u8]) -> Option<String> {
-    let mut r = Reader::new(data);
+    let mut r = FieldReader::new(data);
     let text = r.string().ok()?;
     r.finish().ok()?;
     String::from_utf8(text.to_vec()).ok()

@@ -1,6 +1,6 @@
 //! Messages of the authentication protocol (RFC 4252, RFC 4256).
 
-use wire::{NameList, Rest, message};
+use wire::{NameList, RemainingBytes, message};
 
 message! {
     /// SSH_MSG_USERAUTH_REQUEST (RFC 4252 section 5).
@@ -12,7 +12,7 @@ message! {
         /// Method name.
         pub method: &'a [u8],
         /// Data specific to the method.
-        pub data: Rest<'a>,
+        pub data: RemainingBytes<'a>,
     }
 }
 
@@ -75,7 +75,7 @@ message! {
         /// Number of prompts.
         pub count: u32,
         /// Prompts, each a string and a boolean that permits showing the answer.
-        pub prompts: Rest<'a>,
+        pub prompts: RemainingBytes<'a>,
     }
 }
 
@@ -85,6 +85,6 @@ message! {
         /// Number of answers.
         pub count: u32,
         /// Answers, each a string.
-        pub answers: Rest<'a>,
+        pub answers: RemainingBytes<'a>,
     }
 }

@@ -1,6 +1,6 @@
 //! Messages of the connection protocol (RFC 4254).
 
-use wire::{Rest, message};
+use wire::{RemainingBytes, message};
 
 message! {
     /// SSH_MSG_GLOBAL_REQUEST (RFC 4254 section 4).
@@ -10,7 +10,7 @@ message! {
         /// True if a reply is wanted.
         pub want_reply: bool,
         /// Data specific to the request.
-        pub data: Rest<'a>,
+        pub data: RemainingBytes<'a>,
     }
 }
 
@@ -18,7 +18,7 @@ message! {
     /// SSH_MSG_REQUEST_SUCCESS (RFC 4254 section 4).
     pub struct RequestSuccess<'a> = 81 {
         /// Data specific to the request.
-        pub data: Rest<'a>,
+        pub data: RemainingBytes<'a>,
     }
 }
 
@@ -39,7 +39,7 @@ message! {
         /// Maximum data payload in bytes that the sender of this message accepts.
         pub max_packet: u32,
         /// Data specific to the channel type.
-        pub data: Rest<'a>,
+        pub data: RemainingBytes<'a>,
     }
 }
 
@@ -55,7 +55,7 @@ message! {
         /// Maximum data payload in bytes that the sender of this message accepts.
         pub max_packet: u32,
         /// Data specific to the channel type.
-        pub data: Rest<'a>,
+        pub data: RemainingBytes<'a>,
     }
 }
 
@@ -131,7 +131,7 @@ message! {
         /// True if a reply is wanted.
         pub want_reply: bool,
         /// Data specific to the request.
-        pub data: Rest<'a>,
+        pub data: RemainingBytes<'a>,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Messages of the transport protocol (RFC 4253, RFC 8308, RFC 5656).
 
-use wire::{NameList, Rest, message};
+use wire::{NameList, RemainingBytes, message};
 
 message! {
     /// SSH_MSG_DISCONNECT (RFC 4253 section 11.1).
@@ -64,7 +64,7 @@ message! {
         /// Number of name/value pairs.
         pub count: u32,
         /// Pairs of two strings each.
-        pub pairs: Rest<'a>,
+        pub pairs: RemainingBytes<'a>,
     }
 }
 

@@ -5,8 +5,10 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::keys::KeySet;
-use super::proposal::{EXT_INFO_C, Negotiated, Proposal, STRICT_C, STRICT_S, negotiate};
-use super::{Ident, KexGuess, PeerOffers, Transport, TransportEvent};
+use super::proposal::{
+    AlgorithmProposal, EXT_INFO_C, NegotiatedAlgorithms, STRICT_C, STRICT_S, negotiate,
+};
+use super::{Identification, KexGuess, PeerOffers, Transport, TransportEvent};
 use crate::Role;
 use crate::cipher::OpeningKey;
 use crate::error::{Error, Local, PeerIncompatible, PeerMisbehaved};
@@ -15,7 +17,7 @@ use crate::key::PublicKey;
 use crate::msg::{KexEcdhInit, KexEcdhReply, KexInit, NewKeys};
 
 /// State of a key exchange. Each state holds only what the next message needs.
-pub(super) enum Exchange {
+pub(super) enum ExchangeState {
     /// No key exchange is in progress.
     Idle,
     /// Our KEXINIT was sent.
@@ -52,21 +54,21 @@ pub(super) struct PreparedKey {
 const SLOW: &str = "sntrup761x25519-sha512";
 
 pub(super) struct AwaitReply {
-    chosen: Negotiated,
+    chosen: NegotiatedAlgorithms,
     ours: Vec<u8>,
     theirs: Bytes,
     started: StartedExchange,
 }
 
 pub(super) struct AwaitInit {
-    chosen: Negotiated,
+    chosen: NegotiatedAlgorithms,
     ours: Vec<u8>,
     theirs: Bytes,
     /// True if the peer guessed wrong, so that its next packet must be ignored.
     skip: bool,
 }
 
-impl Exchange {
+impl ExchangeState {
     pub(super) fn is_idle(&self) -> bool {
         matches!(self, Self::Idle)
     }
@@ -91,7 +93,7 @@ impl Transport {
     /// Sends KEXINIT, followed by a guessed KEX_ECDH_INIT in the first exchange if configured.
     pub(super) fn start_exchange(&mut self) -> Result<(), Error> {
         let first = self.session_id.is_none();
-        let usual = self.theirs.as_ref().and_then(Ident::usual_kex);
+        let usual = self.theirs.as_ref().and_then(Identification::usual_kex);
         let guess = match self.guess() {
             _ if !first => false,
             KexGuess::Never => false,
@@ -124,7 +126,7 @@ impl Transport {
             }
             false => None,
         };
-        self.exchange = Exchange::InitSent(InitSent { ours, guess });
+        self.exchange = ExchangeState::InitSent(InitSent { ours, guess });
         Ok(())
     }
 
@@ -165,23 +167,25 @@ impl Transport {
         number: u8,
         payload: Bytes,
     ) -> Result<(), Error> {
-        let state = std::mem::replace(&mut self.exchange, Exchange::Idle);
+        let state = std::mem::replace(&mut self.exchange, ExchangeState::Idle);
         self.exchange = match (state, number) {
-            (Exchange::Idle, KexInit::NUMBER) => {
+            (ExchangeState::Idle, KexInit::NUMBER) => {
                 self.start_exchange()?;
-                match std::mem::replace(&mut self.exchange, Exchange::Idle) {
-                    Exchange::InitSent(state) => self.handle_kexinit(state, payload)?,
+                match std::mem::replace(&mut self.exchange, ExchangeState::Idle) {
+                    ExchangeState::InitSent(state) => self.handle_kexinit(state, payload)?,
                     other => other,
                 }
             }
-            (Exchange::InitSent(state), KexInit::NUMBER) => self.handle_kexinit(state, payload)?,
-            (Exchange::AwaitReply(state), KexEcdhReply::NUMBER) => {
+            (ExchangeState::InitSent(state), KexInit::NUMBER) => {
+                self.handle_kexinit(state, payload)?
+            }
+            (ExchangeState::AwaitReply(state), KexEcdhReply::NUMBER) => {
                 self.handle_reply(state, &payload)?
             }
-            (Exchange::AwaitInit(state), KexEcdhInit::NUMBER) => {
+            (ExchangeState::AwaitInit(state), KexEcdhInit::NUMBER) => {
                 self.handle_init(state, &payload)?
             }
-            (Exchange::AwaitNewKeys(open), NewKeys::NUMBER) => {
+            (ExchangeState::AwaitNewKeys(open), NewKeys::NUMBER) => {
                 NewKeys::decode(&payload)?;
                 self.handle_newkeys(now, open)?
             }
@@ -190,7 +194,7 @@ impl Transport {
         Ok(())
     }
 
-    fn handle_kexinit(&mut self, state: InitSent, payload: Bytes) -> Result<Exchange, Error> {
+    fn handle_kexinit(&mut self, state: InitSent, payload: Bytes) -> Result<ExchangeState, Error> {
         let theirs = KexInit::decode(&payload)?;
         let ours = KexInit::decode(&state.ours)?;
         let client = self.role == Role::Client;
@@ -223,7 +227,7 @@ impl Transport {
         });
         let skip = theirs.first_kex_packet_follows && !chosen.guess_right;
         if !client {
-            return Ok(Exchange::AwaitInit(AwaitInit {
+            return Ok(ExchangeState::AwaitInit(AwaitInit {
                 chosen,
                 ours: state.ours,
                 theirs: payload,
@@ -238,7 +242,7 @@ impl Transport {
             Some(started) if chosen.guess_right => started,
             _ => self.send_public(chosen.kex)?,
         };
-        Ok(Exchange::AwaitReply(AwaitReply {
+        Ok(ExchangeState::AwaitReply(AwaitReply {
             chosen,
             ours: state.ours,
             theirs: payload,
@@ -246,7 +250,7 @@ impl Transport {
         }))
     }
 
-    fn handle_reply(&mut self, state: AwaitReply, payload: &[u8]) -> Result<Exchange, Error> {
+    fn handle_reply(&mut self, state: AwaitReply, payload: &[u8]) -> Result<ExchangeState, Error> {
         let m = KexEcdhReply::decode(payload)?;
         let AwaitReply {
             chosen,
@@ -291,14 +295,14 @@ impl Transport {
         self.host_signature = Some(Bytes::copy_from_slice(m.signature));
         self.events
             .push_back(TransportEvent::HostKey(Bytes::copy_from_slice(m.host_key)));
-        Ok(Exchange::AwaitApproval(keys))
+        Ok(ExchangeState::AwaitApproval(keys))
     }
 
     /// Reports that the owner trusts the host key: sends NEWKEYS and switches to the new sealing
     /// key.
     pub fn accept_host_key(&mut self) -> Result<(), Error> {
-        match std::mem::replace(&mut self.exchange, Exchange::Idle) {
-            Exchange::AwaitApproval(keys) => {
+        match std::mem::replace(&mut self.exchange, ExchangeState::Idle) {
+            ExchangeState::AwaitApproval(keys) => {
                 self.exchange = self.take_keys(keys)?;
                 Ok(())
             }
@@ -309,9 +313,13 @@ impl Transport {
         }
     }
 
-    fn handle_init(&mut self, mut state: AwaitInit, payload: &[u8]) -> Result<Exchange, Error> {
+    fn handle_init(
+        &mut self,
+        mut state: AwaitInit,
+        payload: &[u8],
+    ) -> Result<ExchangeState, Error> {
         if std::mem::take(&mut state.skip) {
-            return Ok(Exchange::AwaitInit(state));
+            return Ok(ExchangeState::AwaitInit(state));
         }
         let m = KexEcdhInit::decode(payload)?;
         let AwaitInit {
@@ -364,7 +372,7 @@ impl Transport {
 
 /// Sets `could_be` in a negotiation error if everything that this server could offer would suit the
 /// client.
-fn could_have_been(mut e: Error, all: Option<&Proposal>, client: &KexInit<'_>) -> Error {
+fn could_have_been(mut e: Error, all: Option<&AlgorithmProposal>, client: &KexInit<'_>) -> Error {
     if let Error::PeerIncompatible(PeerIncompatible::NoCommon { could_be, .. }) = &mut e {
         *could_be = all.is_some_and(|all| all.suits(client));
     }

@@ -4,18 +4,18 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use wire::{Field, Reader, WireError, message};
+use wire::{Field, FieldReader, WireError, message};
 use zeroize::Zeroizing;
 
-use super::proposal::{Direction, Negotiated};
-use super::{Random, Transport, TransportConfig, version};
+use super::proposal::{DirectionAlgorithms, NegotiatedAlgorithms};
+use super::{RandomFill, Transport, TransportConfig, version};
 use crate::Role;
-use crate::cipher::{self, KeyMaterial, OpeningKey, Position, SealingKey};
+use crate::cipher::{self, KeyMaterial, OpeningKey, PacketPosition, SealingKey};
 use crate::error::{Error, Local};
 use crate::kex;
 
 /// Serialized [`Transport`] with its keys, zeroed when dropped.
-pub type Handover = Zeroizing<Vec<u8>>;
+pub type TransportHandover = Zeroizing<Vec<u8>>;
 
 /// Capacity in bytes that exceeds every serialized transport.
 const ROOM: usize = 8 << 10;
@@ -28,7 +28,7 @@ pub(super) struct CurrentKeys {
 }
 
 message! {
-    struct State<'a> = 1 {
+    struct TransportState<'a> = 1 {
         peer: &'a [u8],
         session_id: &'a [u8],
         host_key: &'a [u8],
@@ -47,37 +47,37 @@ struct DirectionState<'a> {
     cipher: &'a [u8],
     mac: &'a [u8],
     compress: bool,
-    keys: Secret<'a>,
-    at: Position,
+    keys: SecretBytes<'a>,
+    at: PacketPosition,
     since_keys: u64,
 }
 
 /// Key material that `Debug` does not print.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Secret<'a> {
+struct SecretBytes<'a> {
     iv: &'a [u8],
     key: &'a [u8],
     mac_key: &'a [u8],
 }
 
-impl std::fmt::Debug for Secret<'_> {
+impl std::fmt::Debug for SecretBytes<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret")
+        f.write_str("SecretBytes")
     }
 }
 
 impl<'a> Field<'a> for DirectionState<'a> {
-    fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
+    fn read(r: &mut FieldReader<'a>) -> Result<Self, WireError> {
         Ok(Self {
             cipher: r.string()?,
             mac: r.string()?,
             compress: bool::read(r)?,
-            keys: Secret {
+            keys: SecretBytes {
                 iv: r.string()?,
                 key: r.string()?,
                 mac_key: r.string()?,
             },
-            at: Position {
+            at: PacketPosition {
                 sequence: r.u32()?,
                 packets: r.u64()?,
                 bytes: r.u64()?,
@@ -87,7 +87,7 @@ impl<'a> Field<'a> for DirectionState<'a> {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        let Secret { iv, key, mac_key } = self.keys;
+        let SecretBytes { iv, key, mac_key } = self.keys;
         self.cipher.write(out);
         self.mac.write(out);
         self.compress.write(out);
@@ -102,25 +102,30 @@ impl<'a> Field<'a> for DirectionState<'a> {
 }
 
 impl<'a> DirectionState<'a> {
-    fn new(d: Direction, keys: &'a KeyMaterial, at: Position, since_keys: u64) -> Self {
+    fn new(
+        d: DirectionAlgorithms,
+        keys: &'a KeyMaterial,
+        at: PacketPosition,
+        since_keys: u64,
+    ) -> Self {
         let KeyMaterial { iv, key, mac_key } = keys;
         Self {
             cipher: d.cipher.name.as_bytes(),
             mac: d.mac.map_or(b"", |mac| mac.name.as_bytes()),
             compress: d.compress,
-            keys: Secret { iv, key, mac_key },
+            keys: SecretBytes { iv, key, mac_key },
             at,
             since_keys,
         }
     }
 
-    fn direction(&self) -> Option<Direction> {
+    fn direction(&self) -> Option<DirectionAlgorithms> {
         let name = |bytes| std::str::from_utf8(bytes).ok();
         let mac = match self.mac {
             b"" => None,
             mac => Some(cipher::mac(name(mac)?)?),
         };
-        Some(Direction {
+        Some(DirectionAlgorithms {
             cipher: cipher::cipher(name(self.cipher)?)?,
             mac,
             compress: self.compress,
@@ -128,7 +133,7 @@ impl<'a> DirectionState<'a> {
     }
 
     fn keys(&self) -> KeyMaterial {
-        let Secret { iv, key, mac_key } = self.keys;
+        let SecretBytes { iv, key, mac_key } = self.keys;
         KeyMaterial {
             iv: iv.to_vec(),
             key: key.to_vec(),
@@ -145,13 +150,13 @@ impl Transport {
 
     /// Serializes a server's transport right after authentication has succeeded, with nothing left
     /// to send. `None` at any other time, and without [`Transport::keep_keys`].
-    pub fn hand_over(&self, now: Instant) -> Option<Handover> {
+    pub fn hand_over(&self, now: Instant) -> Option<TransportHandover> {
         let still = self.exchange.is_idle() && self.ready.is_empty() && self.authenticated;
         let kept = self.kept.as_ref().filter(|_| still)?;
         let negotiated = self.negotiated.as_ref()?;
         let (out, inn) = self.directions(negotiated);
         let age = now.saturating_duration_since(self.keys_since?);
-        let state = State {
+        let state = TransportState {
             peer: self.theirs.as_ref()?.as_str().as_bytes(),
             session_id: self.session_id.as_ref()?,
             host_key: self.host_key.as_ref()?,
@@ -185,12 +190,12 @@ impl Transport {
     /// The bytes are not the output of [`Transport::hand_over`].
     pub fn taken_over(
         config: TransportConfig,
-        random: Random,
+        random: RandomFill,
         now: Instant,
         bytes: &[u8],
     ) -> Result<Self, Error> {
         let wrong = || Error::from(Local::Handover);
-        let state = State::decode(bytes).map_err(|_| wrong())?;
+        let state = TransportState::decode(bytes).map_err(|_| wrong())?;
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| wrong());
         let mut line = BytesMut::from(state.peer);
         line.extend_from_slice(b"\n");
@@ -206,7 +211,7 @@ impl Transport {
         let mut transport = Self::new(Role::Server, config, random)?;
         // `new` has queued the messages of a new connection.
         transport.ready.clear();
-        transport.exchange = super::Exchange::Idle;
+        transport.exchange = super::ExchangeState::Idle;
         transport.theirs = theirs;
         transport.session_id = Some(Bytes::copy_from_slice(state.session_id));
         transport.host_key = Some(Bytes::copy_from_slice(state.host_key));
@@ -220,7 +225,7 @@ impl Transport {
             .inbound
             .go_on(open, incoming.at, incoming.since_keys);
         transport.rekey_limit = transport.limit_of(out, inn);
-        transport.negotiated = Some(Negotiated {
+        transport.negotiated = Some(NegotiatedAlgorithms {
             kex: kex::method(text(state.kex)?).ok_or_else(wrong)?,
             host_key: text(state.host_key_algorithm)?.to_owned(),
             c2s: inn,

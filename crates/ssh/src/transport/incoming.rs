@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use wire::{PacketBuf, Reader};
+use wire::{FieldReader, PacketBuf};
 
-use super::{OpenedPacket, Output, Transport, TransportEvent};
+use super::{OpenedPacket, Transport, TransportEvent, TransportOutput};
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented};
 
@@ -111,7 +111,7 @@ impl Transport {
     /// Fails if too many replies are queued: a peer that causes replies without reading them would
     /// fill our memory.
     fn bound_answers(&self) -> Result<(), Error> {
-        let bytes: usize = self.ready.iter().map(Output::len).sum();
+        let bytes: usize = self.ready.iter().map(TransportOutput::len).sum();
         match self.ready.len() > MAX_ANSWERS || bytes > MAX_ANSWER_BYTES {
             true => Err(PeerMisbehaved::TooMany("pings without reading the replies").into()),
             false => Ok(()),
@@ -123,7 +123,7 @@ impl Transport {
         if m.count > MAX_EXTENSIONS {
             return Err(PeerMisbehaved::TooMany("extensions").into());
         }
-        let mut r = Reader::new(m.pairs.0);
+        let mut r = FieldReader::new(m.pairs.0);
         for _ in 0..m.count {
             let (name, value) = (r.string()?, r.string()?);
             match name {

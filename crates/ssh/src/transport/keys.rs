@@ -6,10 +6,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use wire::PacketBuf;
 
-use super::exchange::Exchange;
+use super::exchange::ExchangeState;
 use super::handover::CurrentKeys;
-use super::proposal::Negotiated;
-use super::{Direction, Transport, TransportEvent};
+use super::proposal::NegotiatedAlgorithms;
+use super::{DirectionAlgorithms, Transport, TransportEvent};
 use crate::Role;
 use crate::cipher::{OpeningKey, SealingKey};
 use crate::error::{Error, Local, PeerMisbehaved};
@@ -26,7 +26,7 @@ pub(super) struct KeySet {
 impl Transport {
     pub(super) fn derive(
         &mut self,
-        chosen: &Negotiated,
+        chosen: &NegotiatedAlgorithms,
         secret: &SharedSecret,
         hash: &[u8],
     ) -> Result<KeySet, Error> {
@@ -36,10 +36,10 @@ impl Transport {
             .unwrap_or_else(|| Bytes::copy_from_slice(hash));
         let (out, inn) = self.directions(chosen);
         let (to_peer, to_us) = match self.role {
-            Role::Client => (kex::Direction::ToServer, kex::Direction::ToClient),
-            Role::Server => (kex::Direction::ToClient, kex::Direction::ToServer),
+            Role::Client => (kex::KeyDirection::ToServer, kex::KeyDirection::ToClient),
+            Role::Server => (kex::KeyDirection::ToClient, kex::KeyDirection::ToServer),
         };
-        let keys = |to, d: Direction| {
+        let keys = |to, d: DirectionAlgorithms| {
             kex::derive_keys(chosen.kex, secret, hash, &session_id, to, d.cipher, d.mac)
         };
         let (sealing, opening) = (keys(to_peer, out), keys(to_us, inn));
@@ -57,19 +57,19 @@ impl Transport {
     }
 
     /// Returns the bytes after which to rekey with these ciphers.
-    pub(super) fn limit_of(&self, out: Direction, inn: Direction) -> u64 {
+    pub(super) fn limit_of(&self, out: DirectionAlgorithms, inn: DirectionAlgorithms) -> u64 {
         let ciphers = out.cipher.rekey_after.min(inn.cipher.rekey_after);
         ciphers.min(self.config.rekey_bytes.unwrap_or(u64::MAX))
     }
 
     /// Sends NEWKEYS and switches to the new outgoing key.
-    pub(super) fn take_keys(&mut self, keys: KeySet) -> Result<Exchange, Error> {
+    pub(super) fn take_keys(&mut self, keys: KeySet) -> Result<ExchangeState, Error> {
         let first = self.keys_since.is_none();
         let job = self.outbound.job(
             PacketBuf::from_payload(&NewKeys {}.to_bytes()),
             &mut *self.random,
         )?;
-        self.ready.push_back(super::Output::Packet(job));
+        self.ready.push_back(super::TransportOutput::Packet(job));
         self.outbound.rekey(keys.seal, self.strict);
         if !first {
             // RFC 4253 section 6.2: compression restarts after each key exchange.
@@ -85,7 +85,7 @@ impl Transport {
         } else if self.role == Role::Server && self.peer_takes_ext_info {
             self.send_ext_info()?;
         }
-        Ok(Exchange::AwaitNewKeys(keys.open))
+        Ok(ExchangeState::AwaitNewKeys(keys.open))
     }
 
     /// Sends a server's EXT_INFO right after its first NEWKEYS (RFC 8308 section 2.4).
@@ -104,7 +104,7 @@ impl Transport {
         self.send_message(
             &ExtInfo {
                 count: 3,
-                pairs: wire::Rest(&pairs),
+                pairs: wire::RemainingBytes(&pairs),
             }
             .to_bytes(),
         )
@@ -114,7 +114,7 @@ impl Transport {
         &mut self,
         now: Instant,
         open: OpeningKey,
-    ) -> Result<Exchange, Error> {
+    ) -> Result<ExchangeState, Error> {
         if self.inbound.is_ahead() {
             // No honest peer does this, see `next_payload`.
             return Err(PeerMisbehaved::Unexpected(NewKeys::NUMBER).into());
@@ -133,6 +133,6 @@ impl Transport {
             }
         }
         self.events.push_back(TransportEvent::Keys { first });
-        Ok(Exchange::Idle)
+        Ok(ExchangeState::Idle)
     }
 }

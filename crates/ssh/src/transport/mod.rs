@@ -28,28 +28,30 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wire::{BorrowPolicy, PacketBuf};
 
-pub use handover::Handover;
+pub use handover::TransportHandover;
 pub use open::{OpenJob, OpenedPacket};
-pub(crate) use partial_packet::{Front, HEAD};
-pub use proposal::{Direction, DisabledProtection, Negotiated, Proposal};
-pub use seal::{Output, SealJob, SealedPacket};
-pub use version::Ident;
+pub(crate) use partial_packet::{HEAD, PacketFront};
+pub use proposal::{
+    AlgorithmProposal, DirectionAlgorithms, DisabledProtection, NegotiatedAlgorithms,
+};
+pub use seal::{SealJob, SealedPacket, TransportOutput};
+pub use version::Identification;
 
 use crate::Role;
 use crate::crypto_offload::CryptoHelpers;
 use crate::error::Error;
-use crate::key::HostKey;
+use crate::key::HostKeySigner;
 use crate::msg::{Disconnect, Ignore, Ping};
-use exchange::{Exchange, PreparedKey};
+use exchange::{ExchangeState, PreparedKey};
 use handover::CurrentKeys;
-use open::Inbound;
-use seal::Outbound;
+use open::InboundState;
+use seal::OutboundState;
 
 /// Maximum number of packets per key: OpenSSH's MAX_PACKETS (packet.c), 2^31.
 const MAX_PACKETS: u64 = 1 << 31;
 
 /// Function that fills a slice with unpredictable bytes.
-pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
+pub type RandomFill = Box<dyn FnMut(&mut [u8]) + Send>;
 
 /// Settings of a [`Transport`].
 #[derive(Clone)]
@@ -57,7 +59,7 @@ pub struct TransportConfig {
     /// The softwareversion of our identification.
     pub software: String,
     /// Algorithms that we offer.
-    pub proposal: Proposal,
+    pub proposal: AlgorithmProposal,
     /// Policy of a client for a guessed key exchange packet.
     pub guess: KexGuess,
     /// Rekey after this many bytes in either direction (RekeyLimit); never later than the
@@ -66,7 +68,7 @@ pub struct TransportConfig {
     /// Rekey after this time (RekeyLimit).
     pub rekey_time: Option<Duration>,
     /// A server's host keys.
-    pub host_keys: Vec<Arc<dyn HostKey>>,
+    pub host_keys: Vec<Arc<dyn HostKeySigner>>,
 }
 
 /// Policy for a key exchange packet that follows the first KEXINIT before the peer's has arrived
@@ -91,11 +93,11 @@ pub enum KexGuess {
 #[derive(Clone, Debug)]
 pub enum TransportEvent {
     /// The peer's identification arrived.
-    Identified(Ident),
+    Identified(Identification),
     /// The peer's KEXINIT arrived, and there is a common algorithm of each kind.
     Negotiated {
         /// Chosen algorithms.
-        chosen: Negotiated,
+        chosen: NegotiatedAlgorithms,
         /// First key exchange and first host key algorithm in the peer's lists, which a guess must
         /// match.
         favourites: (String, String),
@@ -131,7 +133,7 @@ pub struct PeerOffers {
 
 /// Content of the peer's EXT_INFO (RFC 8308).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Extensions {
+pub struct PeerExtensions {
     /// Signature algorithms from server-sig-algs.
     pub sig_algs: Option<Vec<String>>,
     /// True if publickey-hostbound@openssh.com version 0 is supported.
@@ -146,13 +148,13 @@ pub struct Extensions {
 pub struct Transport {
     role: Role,
     config: TransportConfig,
-    random: Random,
-    ours: Ident,
-    theirs: Option<Ident>,
+    random: RandomFill,
+    ours: Identification,
+    theirs: Option<Identification>,
     preamble: version::Preamble,
-    outbound: Outbound,
-    inbound: Inbound,
-    exchange: Exchange,
+    outbound: OutboundState,
+    inbound: InboundState,
+    exchange: ExchangeState,
     /// Cookie of the first KEXINIT.
     cookie: [u8; 16],
     /// Ephemeral key for the guess, generated while waiting for the peer.
@@ -164,20 +166,20 @@ pub struct Transport {
     host_key: Option<Bytes>,
     strict: bool,
     peer_takes_ext_info: bool,
-    extensions: Extensions,
+    extensions: PeerExtensions,
     authenticated: bool,
     renounced: DisabledProtection,
     /// Everything that a server could offer, if it offers less.
-    could_offer: Option<Proposal>,
+    could_offer: Option<AlgorithmProposal>,
     /// Number of expected UNIMPLEMENTED replies, for messages that were sent too early.
     forgiven: u32,
     hears_early: bool,
     keys_since: Option<Instant>,
     rekey_limit: u64,
-    negotiated: Option<Negotiated>,
+    negotiated: Option<NegotiatedAlgorithms>,
     /// Key material of the keys in use, if the transport is to be handed over.
     kept: Option<CurrentKeys>,
-    ready: VecDeque<Output>,
+    ready: VecDeque<TransportOutput>,
     events: VecDeque<TransportEvent>,
 }
 
@@ -189,9 +191,9 @@ impl Transport {
     ///
     /// # Errors
     /// The proposal is empty or has an unknown algorithm.
-    pub fn new(role: Role, config: TransportConfig, random: Random) -> Result<Self, Error> {
+    pub fn new(role: Role, config: TransportConfig, random: RandomFill) -> Result<Self, Error> {
         config.proposal.check()?;
-        let ours = Ident::ours(&config.software);
+        let ours = Identification::ours(&config.software);
         let mut transport = Self {
             role,
             config,
@@ -199,9 +201,9 @@ impl Transport {
             ours,
             theirs: None,
             preamble: version::Preamble::default(),
-            outbound: Outbound::new(),
-            inbound: Inbound::new(),
-            exchange: Exchange::Idle,
+            outbound: OutboundState::new(),
+            inbound: InboundState::new(),
+            exchange: ExchangeState::Idle,
             cookie: [0; 16],
             prepared: None,
             session_id: None,
@@ -209,7 +211,7 @@ impl Transport {
             host_key: None,
             strict: false,
             peer_takes_ext_info: false,
-            extensions: Extensions::default(),
+            extensions: PeerExtensions::default(),
             authenticated: false,
             renounced: DisabledProtection::Nothing,
             could_offer: None,
@@ -226,7 +228,9 @@ impl Transport {
         // for it now.
         (transport.random)(&mut transport.cookie);
         let line = format!("{}\r\n", transport.ours.as_str());
-        transport.ready.push_back(Output::Raw(line.into_bytes()));
+        transport
+            .ready
+            .push_back(TransportOutput::Raw(line.into_bytes()));
         if transport.guess() != KexGuess::ByVersion {
             transport.start_exchange()?;
         }
@@ -330,14 +334,14 @@ impl Transport {
     /// Queues a message of a layer above; only while [`Transport::may_send`] is true.
     pub fn send(&mut self, packet: PacketBuf) -> Result<(), Error> {
         let job = self.outbound.job(packet, &mut *self.random)?;
-        self.ready.push_back(Output::Packet(job));
+        self.ready.push_back(TransportOutput::Packet(job));
         Ok(())
     }
 
     /// Queues a message with a secret, padded so that its length reveals little about the secret's.
     pub fn send_hidden(&mut self, payload: &[u8]) -> Result<(), Error> {
         let job = self.outbound.hidden_job(payload, &mut *self.random)?;
-        self.ready.push_back(Output::Packet(job));
+        self.ready.push_back(TransportOutput::Packet(job));
         Ok(())
     }
 
@@ -361,7 +365,7 @@ impl Transport {
     }
 
     /// Returns the next output; the caller seals it and writes the results in this order.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<TransportOutput> {
         self.ready.pop_front()
     }
 
@@ -447,7 +451,7 @@ impl Transport {
 
     /// Sets everything that this server could offer while it offers less, so that a failed
     /// negotiation can tell if that would have sufficed.
-    pub fn set_could_offer(&mut self, all: Proposal) {
+    pub fn set_could_offer(&mut self, all: AlgorithmProposal) {
         self.could_offer = Some(all);
     }
 
@@ -485,7 +489,7 @@ impl Transport {
     }
 
     /// Returns the outgoing and the incoming direction for our role.
-    fn directions(&self, n: &Negotiated) -> (Direction, Direction) {
+    fn directions(&self, n: &NegotiatedAlgorithms) -> (DirectionAlgorithms, DirectionAlgorithms) {
         match self.role {
             Role::Client => (n.c2s, n.s2c),
             Role::Server => (n.s2c, n.c2s),
@@ -498,7 +502,7 @@ impl Transport {
     }
 
     /// Returns all host keys of this server.
-    pub(crate) fn host_keys(&self) -> &[Arc<dyn HostKey>] {
+    pub(crate) fn host_keys(&self) -> &[Arc<dyn HostKeySigner>] {
         &self.config.host_keys
     }
 
@@ -519,17 +523,17 @@ impl Transport {
     }
 
     /// Returns the peer's identification.
-    pub fn peer(&self) -> Option<&Ident> {
+    pub fn peer(&self) -> Option<&Identification> {
         self.theirs.as_ref()
     }
 
     /// Returns the content of the peer's EXT_INFO messages so far.
-    pub fn extensions(&self) -> &Extensions {
+    pub fn extensions(&self) -> &PeerExtensions {
         &self.extensions
     }
 
     /// Returns the algorithms of the most recent negotiation.
-    pub fn negotiated(&self) -> Option<&Negotiated> {
+    pub fn negotiated(&self) -> Option<&NegotiatedAlgorithms> {
         self.negotiated.as_ref()
     }
 }

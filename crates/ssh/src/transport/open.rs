@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::cipher::{MAX_PACKET_LENGTH, OpenError, OpeningKey, Position};
+use crate::cipher::{MAX_PACKET_LENGTH, OpenError, OpeningKey, PacketPosition};
 use crate::compress::Inflate;
-use crate::crypto_offload::{Batch, CryptoHelpers, Job, JobOrder};
+use crate::crypto_offload::{CryptoHelpers, JobBatch, JobOrder, OffloadJob};
 use crate::error::{Error, Local, PeerMisbehaved};
 
 /// Job to open a whole packet, on any thread.
 #[derive(Debug)]
 pub struct OpenJob {
     key: Arc<OpeningKey>,
-    at: Position,
+    at: PacketPosition,
     packet: BytesMut,
 }
 
@@ -34,7 +34,7 @@ impl OpenJob {
     }
 }
 
-impl Job for OpenJob {
+impl OffloadJob for OpenJob {
     type Done = Result<OpenedPacket, Error>;
 
     fn carry_out(self) -> Self::Done {
@@ -55,25 +55,25 @@ pub struct OpenedPacket {
 }
 
 /// State of the incoming direction.
-pub(crate) struct Inbound {
+pub(crate) struct InboundState {
     key: Arc<OpeningKey>,
-    at: Position,
+    at: PacketPosition,
     since_keys: u64,
     /// Length on the wire of the arriving packet, kept so that its length field is decrypted once.
     whole: Option<usize>,
     inflate: Option<Inflate>,
     helper: Option<CryptoHelpers>,
     /// Packets being opened ahead, and the index of the next one.
-    ahead: Option<(Arc<Batch<OpenJob>>, usize)>,
+    ahead: Option<(Arc<JobBatch<OpenJob>>, usize)>,
     /// Error found behind the packets being opened ahead.
     wrong: Option<Error>,
 }
 
-impl Inbound {
+impl InboundState {
     pub(crate) fn new() -> Self {
         Self {
             key: Arc::new(OpeningKey::plain()),
-            at: Position::default(),
+            at: PacketPosition::default(),
             since_keys: 0,
             whole: None,
             inflate: None,
@@ -115,9 +115,9 @@ impl Inbound {
         if none {
             return;
         }
-        let batch = Arc::new(Batch::new(jobs));
+        let batch = Arc::new(JobBatch::new(jobs));
         if let Some(helper) = self.helper.as_ref().filter(|_| several) {
-            helper.help(&batch, JobOrder::LastFirst);
+            helper.help(&batch, JobOrder::Lifo);
         }
         self.ahead = Some((batch, 0));
     }
@@ -216,12 +216,12 @@ impl Inbound {
     }
 
     /// Returns the position of the next packet.
-    pub(super) fn position(&self) -> Position {
+    pub(super) fn position(&self) -> PacketPosition {
         self.at
     }
 
     /// Continues at the key and position of a handed-over transport.
-    pub(super) fn go_on(&mut self, key: OpeningKey, at: Position, since_keys: u64) {
+    pub(super) fn go_on(&mut self, key: OpeningKey, at: PacketPosition, since_keys: u64) {
         self.key = Arc::new(key);
         self.at = at;
         self.since_keys = since_keys;

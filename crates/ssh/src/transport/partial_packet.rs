@@ -3,7 +3,7 @@
 use bytes::{Buf as _, BytesMut};
 
 use super::Transport;
-use super::open::Inbound;
+use super::open::InboundState;
 use crate::cipher::MIN_PADDING;
 use crate::msg::{ChannelData, Phase};
 
@@ -13,7 +13,7 @@ pub(crate) const HEAD: usize = 14;
 
 /// Kind of the input's front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Front {
+pub(crate) enum PacketFront {
     /// The input has fewer than [`HEAD`] bytes.
     Short,
     /// A packet that must be received as a whole.
@@ -33,15 +33,15 @@ pub(crate) struct StartedPacket {
     pub(crate) padding: usize,
 }
 
-impl Inbound {
+impl InboundState {
     /// Examines the packet at the front of `buf`. An authenticated packet must be complete before
-    /// any of it is used, so it is [`Front::Other`].
-    pub(crate) fn front(&self, buf: &BytesMut) -> Front {
+    /// any of it is used, so it is [`PacketFront::Other`].
+    pub(crate) fn front(&self, buf: &BytesMut) -> PacketFront {
         if !self.opens_free() {
-            return Front::Other;
+            return PacketFront::Other;
         }
         let Some(head) = buf.first_chunk::<HEAD>() else {
-            return Front::Short;
+            return PacketFront::Short;
         };
         let &[
             l0,
@@ -60,7 +60,7 @@ impl Inbound {
             d3,
         ] = head;
         let Ok(whole) = self.whole_len(&[l0, l1, l2, l3]) else {
-            return Front::Other;
+            return PacketFront::Other;
         };
         let begun = StartedPacket {
             recipient: u32::from_be_bytes([r0, r1, r2, r3]),
@@ -69,9 +69,9 @@ impl Inbound {
         };
         let fits = HEAD.checked_add(begun.len + begun.padding) == Some(whole);
         match fits && number == ChannelData::NUMBER && begun.padding >= MIN_PADDING {
-            true => Front::Data(begun),
+            true => PacketFront::Data(begun),
             // Errors are reported once the packet is complete.
-            false => Front::Other,
+            false => PacketFront::Other,
         }
     }
 
@@ -84,14 +84,14 @@ impl Inbound {
 
 impl Transport {
     /// Examines the front of the input of an authenticated peer outside of a key exchange.
-    pub(crate) fn front(&self, buf: &BytesMut) -> Front {
+    pub(crate) fn front(&self, buf: &BytesMut) -> PacketFront {
         match self.authenticated && self.phase() == Phase::Connection {
             true => self.inbound.front(buf),
-            false => Front::Other,
+            false => PacketFront::Other,
         }
     }
 
-    /// Starts the packet at the front, see [`Inbound::begin`].
+    /// Starts the packet at the front, see [`InboundState::begin`].
     pub(crate) fn begin(&mut self, begun: StartedPacket, buf: &mut BytesMut) {
         self.inbound.begin(begun, buf);
     }

@@ -17,7 +17,7 @@ pub(crate) const STRICT_S: &str = "kex-strict-s-v00@openssh.com";
 
 /// Algorithms that one side offers, best first. Names not in our tables are an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proposal {
+pub struct AlgorithmProposal {
     /// Key exchange methods.
     pub kex: Vec<String>,
     /// Host key algorithms.
@@ -44,7 +44,7 @@ pub enum DisabledProtection {
     CipherAndMac,
 }
 
-impl Proposal {
+impl AlgorithmProposal {
     /// Checks that each list is nonempty and has only supported algorithms.
     pub fn check(&self) -> Result<(), Error> {
         let known_cipher = |n: &str| CIPHERS.iter().any(|c| c.name == n);
@@ -153,7 +153,7 @@ fn empty() -> NameList<'static> {
 
 /// Negotiated algorithms of one direction.
 #[derive(Clone, Copy, Debug)]
-pub struct Direction {
+pub struct DirectionAlgorithms {
     /// Chosen cipher.
     pub cipher: &'static CipherSpec,
     /// Chosen MAC; `None` with an AEAD cipher, and if it is disabled together with the cipher.
@@ -164,15 +164,15 @@ pub struct Direction {
 
 /// Negotiated algorithms.
 #[derive(Clone, Debug)]
-pub struct Negotiated {
+pub struct NegotiatedAlgorithms {
     /// Key exchange method.
     pub kex: &'static KexMethod,
     /// Host key algorithm.
     pub host_key: String,
     /// Algorithms from client to server.
-    pub c2s: Direction,
+    pub c2s: DirectionAlgorithms,
     /// Algorithms from server to client.
-    pub s2c: Direction,
+    pub s2c: DirectionAlgorithms,
     /// True if both sides list the same key exchange and host key algorithm first, so that a
     /// guessed packet is valid (RFC 4253 section 7).
     pub guess_right: bool,
@@ -188,7 +188,7 @@ pub(crate) fn negotiate(
     client: &KexInit<'_>,
     server: &KexInit<'_>,
     renounced: DisabledProtection,
-) -> Result<Negotiated, Error> {
+) -> Result<NegotiatedAlgorithms, Error> {
     let choose = |what, client: NameList<'_>, server: NameList<'_>| {
         let theirs = match role {
             Role::Client => server,
@@ -208,7 +208,7 @@ pub(crate) fn negotiate(
     let direction = |cipher: (NameList<'_>, NameList<'_>),
                      mac: (NameList<'_>, NameList<'_>),
                      compression: (NameList<'_>, NameList<'_>)|
-     -> Result<Direction, Error> {
+     -> Result<DirectionAlgorithms, Error> {
         let name = choose("cipher", cipher.0, cipher.1)?;
         let cipher = match name == NONE.name {
             true if renounced != DisabledProtection::Nothing => &NONE,
@@ -231,13 +231,13 @@ pub(crate) fn negotiate(
             },
         };
         let compression = choose("compression", compression.0, compression.1)?;
-        Ok(Direction {
+        Ok(DirectionAlgorithms {
             cipher,
             mac,
             compress: compression == "zlib@openssh.com",
         })
     };
-    Ok(Negotiated {
+    Ok(NegotiatedAlgorithms {
         kex: find(KEX_METHODS, "key exchange method", &kex, |k| k.name)?,
         host_key,
         c2s: direction(

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use wire::{BorrowPolicy, OutputPart, PacketBuf};
 
-use crate::cipher::{Position, SealingKey};
+use crate::cipher::{PacketPosition, SealingKey};
 use crate::compress::Deflate;
-use crate::crypto_offload::Job;
+use crate::crypto_offload::OffloadJob;
 use crate::error::{Error, Local};
 use crate::msg::Disconnect;
 
@@ -26,7 +26,7 @@ const HIDDEN_MULTIPLE: usize = 64;
 #[derive(Debug)]
 pub struct SealJob {
     key: Arc<SealingKey>,
-    at: Position,
+    at: PacketPosition,
     packet: PacketBuf,
     padding: [u8; 32],
     /// Padding beyond the minimum; empty except for secrets.
@@ -173,14 +173,14 @@ impl SealedPacket {
 
 /// Output of the transport.
 #[derive(Debug)]
-pub enum Output {
+pub enum TransportOutput {
     /// A packet to seal.
     Packet(SealJob),
     /// Bytes before the first packet: the identification line.
     Raw(Vec<u8>),
 }
 
-impl Output {
+impl TransportOutput {
     /// Returns the number of payload bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -201,7 +201,7 @@ impl Output {
     }
 }
 
-impl Job for Output {
+impl OffloadJob for TransportOutput {
     type Done = Result<SealedPacket, Error>;
 
     fn carry_out(self) -> Self::Done {
@@ -210,29 +210,29 @@ impl Job for Output {
 }
 
 /// State of the outgoing direction.
-pub(crate) struct Outbound {
+pub(crate) struct OutboundState {
     key: Arc<SealingKey>,
-    at: Position,
+    at: PacketPosition,
     since_keys: u64,
     deflate: Option<Deflate>,
-    random: Padding,
+    random: PaddingSource,
 }
 
 /// Random bytes for padding, drawn in bulk: one system call per packet would cost more than sealing
 /// a small one.
-struct Padding {
+struct PaddingSource {
     bytes: [u8; 512],
     used: usize,
 }
 
-impl Outbound {
+impl OutboundState {
     pub(crate) fn new() -> Self {
         Self {
             key: Arc::new(SealingKey::plain()),
-            at: Position::default(),
+            at: PacketPosition::default(),
             since_keys: 0,
             deflate: None,
-            random: Padding {
+            random: PaddingSource {
                 bytes: [0; 512],
                 used: 512,
             },
@@ -250,7 +250,7 @@ impl Outbound {
     ) -> Result<SealJob, Error> {
         let packet = match &mut self.deflate {
             Some(deflate) => {
-                packet.gather().map_err(Local::Outside)?;
+                packet.gather().map_err(Local::ExternalPayload)?;
                 let mut small = Vec::new();
                 deflate
                     .deflate(packet.payload(), &mut small)
@@ -311,12 +311,12 @@ impl Outbound {
     }
 
     /// Returns the position of the next packet.
-    pub(super) fn position(&self) -> Position {
+    pub(super) fn position(&self) -> PacketPosition {
         self.at
     }
 
     /// Continues at the key and position of a handed-over transport.
-    pub(super) fn go_on(&mut self, key: SealingKey, at: Position, since_keys: u64) {
+    pub(super) fn go_on(&mut self, key: SealingKey, at: PacketPosition, since_keys: u64) {
         self.key = Arc::new(key);
         self.at = at;
         self.since_keys = since_keys;
@@ -353,7 +353,7 @@ impl Outbound {
     }
 }
 
-impl Padding {
+impl PaddingSource {
     fn take(&mut self, to: &mut [u8], fill: &mut dyn FnMut(&mut [u8])) {
         if self.used + to.len() > self.bytes.len() {
             fill(&mut self.bytes);

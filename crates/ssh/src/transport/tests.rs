@@ -28,9 +28,9 @@ struct Pair {
     server_got: Vec<Bytes>,
 }
 
-fn proposal() -> Proposal {
+fn proposal() -> AlgorithmProposal {
     let names = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
-    Proposal {
+    AlgorithmProposal {
         kex: names(KEX_METHODS.iter().map(|k| k.name).collect()),
         host_key: names(vec!["ssh-ed25519"]),
         ciphers: names(CIPHERS.iter().map(|c| c.name).collect()),
@@ -39,7 +39,7 @@ fn proposal() -> Proposal {
     }
 }
 
-fn config(proposal: Proposal) -> TransportConfig {
+fn config(proposal: AlgorithmProposal) -> TransportConfig {
     TransportConfig {
         software: "longhaul_test".into(),
         proposal,
@@ -82,7 +82,7 @@ impl Pair {
         }
     }
 
-    fn same(proposal: Proposal) -> Self {
+    fn same(proposal: AlgorithmProposal) -> Self {
         Self::new(config(proposal.clone()), config(proposal))
     }
 
@@ -137,7 +137,7 @@ impl Pair {
         }
     }
 
-    fn authenticated(proposal: Proposal) -> Self {
+    fn authenticated(proposal: AlgorithmProposal) -> Self {
         let mut pair = Self::same(proposal);
         pair.run().unwrap();
         pair.client.set_authenticated();
@@ -186,7 +186,7 @@ fn every_cipher_mac_and_key_exchange_carries_data_both_ways() {
     let mut rows = Vec::new();
     for cipher in &all.ciphers {
         for mac in &all.macs {
-            rows.push(Proposal {
+            rows.push(AlgorithmProposal {
                 ciphers: vec![cipher.clone()],
                 macs: vec![mac.clone()],
                 ..all.clone()
@@ -194,7 +194,7 @@ fn every_cipher_mac_and_key_exchange_carries_data_both_ways() {
         }
     }
     for kex in &all.kex {
-        rows.push(Proposal {
+        rows.push(AlgorithmProposal {
             kex: vec![kex.clone()],
             ..all.clone()
         });
@@ -236,7 +236,7 @@ fn one_byte_at_a_time_is_enough() {
 
 #[test]
 fn a_right_guess_needs_no_second_public_value_and_a_wrong_one_goes_on() {
-    let other = Proposal {
+    let other = AlgorithmProposal {
         kex: vec!["ecdh-sha2-nistp256".into(), "curve25519-sha256".into()],
         ..proposal()
     };
@@ -330,7 +330,7 @@ fn keys_are_replaced_after_the_configured_bytes() {
 
 #[test]
 fn compression_starts_with_authentication_and_again_after_a_rekey() {
-    let mut pair = Pair::authenticated(Proposal {
+    let mut pair = Pair::authenticated(AlgorithmProposal {
         compress: true,
         ..proposal()
     });
@@ -357,11 +357,11 @@ fn compression_starts_with_authentication_and_again_after_a_rekey() {
 
 #[test]
 fn no_common_cipher_names_both_lists() {
-    let server = Proposal {
+    let server = AlgorithmProposal {
         ciphers: vec!["aes256-ctr".into()],
         ..proposal()
     };
-    let client = Proposal {
+    let client = AlgorithmProposal {
         ciphers: vec!["aes128-ctr".into()],
         ..proposal()
     };
@@ -379,7 +379,7 @@ fn no_common_cipher_names_both_lists() {
 #[test]
 fn an_ignore_slipped_into_the_first_exchange_is_refused() {
     let plain = |payload: &[u8]| {
-        let mut out = Outbound::new();
+        let mut out = OutboundState::new();
         let job = out
             .job(PacketBuf::from_payload(payload), &mut |to| to.fill(0))
             .unwrap();

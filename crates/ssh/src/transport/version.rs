@@ -35,9 +35,9 @@ impl Preamble {
 
 /// Identification string without the line end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ident(String);
+pub struct Identification(String);
 
-impl Ident {
+impl Identification {
     /// Returns our identification: `SSH-2.0-` and `software`.
     pub fn ours(software: &str) -> Self {
         Self(format!("SSH-2.0-{software}"))
@@ -64,8 +64,8 @@ impl Ident {
         self.is_longhaul() || self.software().contains("hpn")
     }
 
-    /// Returns true if the server can serve one SFTP channel on a connection only, although it opens
-    /// more: ProFTPD's mod_sftp 1.1.1 corrupts its memory.
+    /// Returns true if the server can serve one SFTP channel on a connection only, although it
+    /// opens more: ProFTPD's mod_sftp 1.1.1 corrupts its memory.
     pub fn takes_one_channel(&self) -> bool {
         self.software().starts_with("mod_sftp")
     }
@@ -132,7 +132,7 @@ pub(crate) fn take_ident(
     buf: &mut BytesMut,
     said: &mut Preamble,
     preamble: bool,
-) -> Result<Option<Ident>, Error> {
+) -> Result<Option<Identification>, Error> {
     loop {
         let Some(end) = buf.iter().take(MAX_PREAMBLE).position(|b| *b == b'\n') else {
             let limit = if buf.starts_with(b"SSH-") {
@@ -157,7 +157,7 @@ pub(crate) fn take_ident(
     }
 }
 
-fn parse(line: &[u8]) -> Result<Ident, Error> {
+fn parse(line: &[u8]) -> Result<Identification, Error> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let text = text.strip_suffix(b"\r").unwrap_or(text);
     // Some comments contain Latin-1, and only NUL is forbidden by the RFC. Accept printable ASCII
@@ -168,7 +168,7 @@ fn parse(line: &[u8]) -> Result<Ident, Error> {
         _ => return Err(PeerMisbehaved::NoIdentification.into()),
     };
     if text.starts_with("SSH-2.0-") || text.starts_with("SSH-1.99-") {
-        Ok(Ident(text.to_owned()))
+        Ok(Identification(text.to_owned()))
     } else {
         Err(PeerIncompatible::ProtocolVersion(text.to_owned()).into())
     }
@@ -178,7 +178,7 @@ fn parse(line: &[u8]) -> Result<Ident, Error> {
 mod tests {
     use super::*;
 
-    fn take(input: &[u8], preamble: bool) -> Result<Option<Ident>, Error> {
+    fn take(input: &[u8], preamble: bool) -> Result<Option<Identification>, Error> {
         take_ident(
             &mut BytesMut::from(input),
             &mut Preamble::default(),
@@ -237,7 +237,7 @@ mod tests {
             ("dropbear_2022.83", None),
             ("Go", None),
         ] {
-            assert_eq!(Ident::ours(line).openssh(), version, "{line}");
+            assert_eq!(Identification::ours(line).openssh(), version, "{line}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Extensions of longhaul's server that work on blocks of files.
 
-use sftp::blocks::{BlockSum, SumKind, strong};
+use sftp::blocks::{BlockSum, BlockSumKind, strong};
 use sftp::packed::{BlockCompressor, BlockDecompressor};
 use sftp::{HOLE, Request, RequestId, Response, StatusCode};
-use wire::{Field as _, Rest};
+use wire::{Field as _, RemainingBytes};
 
 use super::server::SftpModel;
 use super::{Errno, Kind};
@@ -34,16 +34,21 @@ impl SftpModel {
                 }
                 let mut body = Vec::new();
                 for bytes in data.chunks(block as usize) {
-                    match SumKind::named(kind) {
-                        Some(SumKind::Rolling) => BlockSum::of(key, bytes).write(&mut body),
-                        Some(SumKind::Strong) => body.extend(strong(key, bytes)),
+                    match BlockSumKind::named(kind) {
+                        Some(BlockSumKind::Rolling) => BlockSum::of(key, bytes).write(&mut body),
+                        Some(BlockSumKind::Strong) => body.extend(strong(key, bytes)),
                         _ => return Err(StatusCode::OP_UNSUPPORTED),
                     }
                 }
                 if self.lies_about_sums {
                     body.rotate_left(BlockSum::LEN);
                 }
-                self.say(id, &Response::ExtendedReply { body: Rest(&body) });
+                self.say(
+                    id,
+                    &Response::ExtendedReply {
+                        body: RemainingBytes(&body),
+                    },
+                );
                 Ok(())
             }
             Request::CopyData {
@@ -95,8 +100,13 @@ impl SftpModel {
                 self.packed += data.len() as u64;
                 let mut body = Vec::new();
                 let len = data.len() as u32 + u32::from(self.lies_about_lengths);
-                (len, Rest(&packed)).write(&mut body);
-                self.say(id, &Response::ExtendedReply { body: Rest(&body) });
+                (len, RemainingBytes(&packed)).write(&mut body);
+                self.say(
+                    id,
+                    &Response::ExtendedReply {
+                        body: RemainingBytes(&body),
+                    },
+                );
                 Ok(())
             }
             Request::ReadSparse {
@@ -109,14 +119,24 @@ impl SftpModel {
                 if let Some(hole) = self.endless_holes {
                     let mut body = Vec::new();
                     (HOLE, hole).write(&mut body);
-                    self.say(id, &Response::ExtendedReply { body: Rest(&body) });
+                    self.say(
+                        id,
+                        &Response::ExtendedReply {
+                            body: RemainingBytes(&body),
+                        },
+                    );
                     return Ok(());
                 }
                 let zeros = rest.iter().take_while(|byte| **byte == 0).count();
                 if zeros >= PAGE || zeros > 0 && zeros == rest.len() {
                     let mut body = Vec::new();
                     (HOLE, zeros as u64).write(&mut body);
-                    self.say(id, &Response::ExtendedReply { body: Rest(&body) });
+                    self.say(
+                        id,
+                        &Response::ExtendedReply {
+                            body: RemainingBytes(&body),
+                        },
+                    );
                     return Ok(());
                 }
                 if pack {

@@ -2,10 +2,10 @@
 
 use sftp::packed::BlockCompressor;
 use sftp::{
-    Attrs, Name, PutFlags, RequestId, Response, StatusCode, StatusText, TreeFlags, TreeStep,
-    tagged_name,
+    Attrs, NameRecord, PutFlags, RequestId, Response, StatusCode, StatusText, TreeFlags,
+    TreeRecord, tagged_name,
 };
-use wire::{Field, Rest};
+use wire::{Field, RemainingBytes};
 
 use std::collections::VecDeque;
 
@@ -101,7 +101,7 @@ impl SftpModel {
         if let Some(data) = data {
             data.as_slice().write(&mut body);
         }
-        let body = Rest(&body);
+        let body = RemainingBytes(&body);
         self.say(id, &Response::ExtendedReply { body });
         Ok(())
     }
@@ -127,31 +127,31 @@ impl SftpModel {
             }
             let mut steps = VecDeque::new();
             for filename in self.hostile.clone() {
-                let name = Name {
+                let name = NameRecord {
                     filename,
                     attrs: Attrs::with_permissions(0o040_755),
                 };
-                let below = Name {
+                let below = NameRecord {
                     filename: b"below".to_vec(),
                     attrs: Attrs::with_permissions(0o100_644),
                 };
-                steps.push_back(TreeStep::Entry(name.clone()));
-                steps.push_back(TreeStep::Enter(name));
-                steps.push_back(TreeStep::Enter(below.clone()));
-                steps.push_back(TreeStep::Leave);
-                steps.push_back(TreeStep::Entry(below));
-                steps.push_back(TreeStep::Leave);
+                steps.push_back(TreeRecord::Entry(name.clone()));
+                steps.push_back(TreeRecord::Enter(name));
+                steps.push_back(TreeRecord::Enter(below.clone()));
+                steps.push_back(TreeRecord::Leave);
+                steps.push_back(TreeRecord::Entry(below));
+                steps.push_back(TreeRecord::Leave);
             }
             self.walk(&top, &mut steps)?;
             if flags.contains(TreeFlags::COUNT) {
                 let (mut files, mut bytes) = (0, 0);
                 for step in &steps {
-                    if let TreeStep::Entry(name) = step {
+                    if let TreeRecord::Entry(name) = step {
                         files += 1;
                         bytes += name.attrs.size.unwrap_or(0);
                     }
                 }
-                steps.push_front(TreeStep::Count { files, bytes });
+                steps.push_front(TreeRecord::Count { files, bytes });
             }
             self.trees.insert(tree, steps);
             self.packed_trees.remove(&tree);
@@ -175,32 +175,35 @@ impl SftpModel {
             body.clear();
             sftp::pack_steps(len, &packed, &mut body);
         }
-        let body = Rest(&body);
+        let body = RemainingBytes(&body);
         self.say(id, &Response::ExtendedReply { body });
         Ok(())
     }
 
-    fn walk(&mut self, dir: &[u8], steps: &mut VecDeque<TreeStep>) -> Answer {
+    fn walk(&mut self, dir: &[u8], steps: &mut VecDeque<TreeRecord>) -> Answer {
         let at = self.fs.lookup(dir, true).map_err(Errno::status)?;
         if self.fs.node(at).map_err(Errno::status)?.mode & 0o400 == 0 {
-            steps.push_back(TreeStep::Failed(StatusCode::PERMISSION_DENIED, Vec::new()));
-            steps.push_back(TreeStep::Leave);
+            steps.push_back(TreeRecord::Failed(
+                StatusCode::PERMISSION_DENIED,
+                Vec::new(),
+            ));
+            steps.push_back(TreeRecord::Leave);
             return Ok(());
         }
         for filename in self.fs.list(dir) {
             let path = [dir, b"/", filename.as_slice()].concat();
             let inode = self.fs.lookup(&path, false).map_err(Errno::status)?;
             let attrs = self.fs.stat(inode).map_err(Errno::status)?;
-            let name = Name { filename, attrs };
+            let name = NameRecord { filename, attrs };
             match attrs.is_dir() {
                 true => {
-                    steps.push_back(TreeStep::Enter(name));
+                    steps.push_back(TreeRecord::Enter(name));
                     self.walk(&path, steps)?;
                 }
-                false => steps.push_back(TreeStep::Entry(name)),
+                false => steps.push_back(TreeRecord::Entry(name)),
             }
         }
-        steps.push_back(TreeStep::Leave);
+        steps.push_back(TreeRecord::Leave);
         Ok(())
     }
 }

@@ -1,8 +1,10 @@
 //! Execution of each request.
 
 use sftp::packed::BlockDecompressor;
-use sftp::{Attrs, Limits, NameEntry, Names, OpenFlags, Request, RequestId, Response, StatusCode};
-use wire::{Field, Rest};
+use sftp::{
+    Attrs, NameEntry, Names, OpenFlags, Request, RequestId, Response, ServerLimits, StatusCode,
+};
+use wire::{Field, RemainingBytes};
 
 use super::handles::Open;
 use super::server::SftpModel;
@@ -89,7 +91,7 @@ impl SftpModel {
                 Err(StatusCode::OK)
             }
             Request::Limits {} if self.has(&request) => {
-                let limits = Limits {
+                let limits = ServerLimits {
                     packet: u64::from(self.personality.write) + 1024,
                     read: u64::from(self.personality.read),
                     write: self.personality.write.into(),
@@ -97,7 +99,7 @@ impl SftpModel {
                 };
                 let mut body = Vec::new();
                 limits.write(&mut body);
-                let body = Rest(&body);
+                let body = RemainingBytes(&body);
                 self.say(id, &Response::ExtendedReply { body });
                 Ok(())
             }

@@ -2,10 +2,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use sftp::{
-    Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request, RequestId, Response, SplitOutput, Splitter,
-    StatusCode, StatusText, TreeStep, Version, frame,
+    Init, MessageSplitter, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request, RequestId, Response,
+    SplitOutput, StatusCode, StatusText, TreeRecord, Version, frame,
 };
-use wire::{Field, Rest};
+use wire::{Field, RemainingBytes};
 
 use super::handles::Handles;
 use super::{Act, Fs, HandleStyle, Inject, Rng};
@@ -109,14 +109,14 @@ pub struct SftpModel {
     /// Bytes of files that were transferred compressed.
     pub packed: u64,
     pub(super) personality: Personality,
-    splitter: Splitter,
+    splitter: MessageSplitter,
     greeted: bool,
     pub(super) handles: Handles,
     pub(super) out: Vec<u8>,
     injects: Vec<(Inject, usize)>,
     changes: Vec<(usize, Change)>,
     pub(super) hostile: Vec<Vec<u8>>,
-    pub(super) trees: BTreeMap<u32, VecDeque<TreeStep>>,
+    pub(super) trees: BTreeMap<u32, VecDeque<TreeRecord>>,
     /// Trees among them whose answers may be compressed.
     pub(super) packed_trees: BTreeSet<u32>,
     /// Listings never end: names are numbered, and repeat after this many.
@@ -148,7 +148,7 @@ impl SftpModel {
             copied: 0,
             writes: Vec::new(),
             packed: 0,
-            splitter: Splitter::new(longest(&personality)),
+            splitter: MessageSplitter::new(longest(&personality)),
             greeted: false,
             handles: Handles::new(personality.handles),
             personality,
@@ -188,7 +188,7 @@ impl SftpModel {
 
     /// Starts a new channel of the same client.
     pub fn reconnect(&mut self) {
-        self.splitter = Splitter::new(longest(&self.personality));
+        self.splitter = MessageSplitter::new(longest(&self.personality));
         self.greeted = false;
         self.handles = Handles::new(self.personality.handles);
         self.trees.clear();
@@ -255,7 +255,7 @@ impl SftpModel {
             }
             let version = Version {
                 version: 3,
-                extensions: Rest(&pairs),
+                extensions: RemainingBytes(&pairs),
             };
             frame(&mut self.out, |out| version.encode(out));
             return;
@@ -283,7 +283,12 @@ impl SftpModel {
                 self.status_with(id, StatusCode::FAILURE, b"No space left on device");
             }
             Some(Act::Reply(body)) => {
-                self.say(id, &Response::ExtendedReply { body: Rest(&body) });
+                self.say(
+                    id,
+                    &Response::ExtendedReply {
+                        body: RemainingBytes(&body),
+                    },
+                );
             }
             Some(Act::Data(data)) => self.say(id, &Response::Data { data: &data }),
             Some(Act::Silence) => {}

@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sftp::{Request, Response, SplitOutput, Splitter, StatusCode};
+use sftp::{MessageSplitter, Request, Response, SplitOutput, StatusCode};
 
 /// Observes both directions at the client's end and enforces two rules. A rename to the final name
 /// leaves only after every earlier request for that file was answered, and not if OPEN, a WRITE,
 /// fsync or CLOSE has failed. No OPEN leaves on a predicted handle while another file is open.
 #[derive(Debug)]
 pub struct Witness {
-    sent: Splitter,
-    received: Splitter,
+    sent: MessageSplitter,
+    received: MessageSplitter,
     greetings: (bool, bool),
     files: BTreeMap<Vec<u8>, File>,
     requests: BTreeMap<u32, (Vec<u8>, bool)>,
@@ -31,8 +31,8 @@ struct File {
 impl Default for Witness {
     fn default() -> Self {
         Self {
-            sent: Splitter::new(2 << 20),
-            received: Splitter::new(1 << 20),
+            sent: MessageSplitter::new(2 << 20),
+            received: MessageSplitter::new(1 << 20),
             greetings: (false, false),
             files: BTreeMap::new(),
             requests: BTreeMap::new(),

@@ -6,7 +6,7 @@ use ssh::msg::{
     UserauthInfoResponse, UserauthPkOk, UserauthRequest, UserauthSuccess,
 };
 use ssh::{Error, PeerMisbehaved};
-use wire::{Field, NameList, PacketBuf, Reader, Rest};
+use wire::{Field, FieldReader, NameList, PacketBuf, RemainingBytes};
 
 use super::{SshdModel, Step, Way};
 
@@ -69,7 +69,7 @@ impl SshdModel {
         let m = UserauthRequest::decode(payload)?;
         assert_eq!(m.service, b"ssh-connection");
         let way = self.config.ways.get(self.auth.passed).cloned();
-        let mut r = Reader::new(m.data.0);
+        let mut r = FieldReader::new(m.data.0);
         let right = match (m.method, way) {
             (b"password", Some(Way::Password(right))) => {
                 assert!(r.u8()? == 0, "no new password was asked for");
@@ -93,7 +93,7 @@ impl SshdModel {
                     instruction: b"",
                     language: b"",
                     count: prompts.len() as u32,
-                    prompts: Rest(&out),
+                    prompts: RemainingBytes(&out),
                 };
                 self.say(&ask.to_bytes())?;
                 return Ok(Verdict::Answered);
@@ -107,7 +107,7 @@ impl SshdModel {
     fn judge_key(
         &mut self,
         payload: &[u8],
-        mut r: Reader<'_>,
+        mut r: FieldReader<'_>,
         right: &[u8],
         hostbound: bool,
     ) -> Result<Verdict, Error> {
@@ -143,7 +143,7 @@ impl SshdModel {
         let Some(Way::Prompts(prompts)) = self.config.ways.get(self.auth.passed) else {
             return Ok(Verdict::Wrong);
         };
-        let mut r = Reader::new(m.answers.0);
+        let mut r = FieldReader::new(m.answers.0);
         let mut right = m.count as usize == prompts.len();
         for (_, answer) in prompts {
             right &= r.string()? == answer.as_bytes();

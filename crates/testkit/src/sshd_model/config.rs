@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use ssh::key::PrivateKey;
-use ssh::transport::Proposal;
+use ssh::transport::AlgorithmProposal;
 
 use super::{Edit, Step};
 
@@ -32,7 +32,7 @@ pub struct SshdConfig {
     /// softwareversion and comments of the identification string.
     pub software: String,
     /// Algorithms that it offers.
-    pub proposal: Proposal,
+    pub proposal: AlgorithmProposal,
     /// Host key.
     pub host_key: Arc<PrivateKey>,
     /// Authentication steps, all required in this order (AuthenticationMethods).
@@ -58,7 +58,7 @@ impl SshdConfig {
     /// passes all `ways` is admitted.
     pub fn openssh(host_key: Arc<PrivateKey>, ways: Vec<Way>) -> Self {
         let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect();
-        let proposal = Proposal {
+        let proposal = AlgorithmProposal {
             kex: names(&[
                 "sntrup761x25519-sha512@openssh.com",
                 "curve25519-sha256",

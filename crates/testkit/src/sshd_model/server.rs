@@ -6,7 +6,7 @@ use ssh::channel::{ChannelId, Channels, ChannelsConfig};
 use ssh::msg::{ChannelData, Unimplemented};
 use ssh::transport::{KexGuess, Transport, TransportConfig, TransportEvent};
 use ssh::{Error, PeerMisbehaved, Role};
-use wire::{PacketBuf, Pool};
+use wire::{PacketBuf, PacketPool};
 
 use super::auth::Auth;
 use super::{SshdConfig, Step};
@@ -53,7 +53,7 @@ impl SshdModel {
         let random = Box::new(move |to: &mut [u8]| rng.fill(to));
         let mut transport = Transport::new(Role::Server, transport, random).expect("a sound setup");
         transport.hear_early();
-        let pool = Pool::new(32 << 10, 64);
+        let pool = PacketPool::new(32 << 10, 64);
         let mut model = Self {
             transport,
             channels: Channels::new(Role::Server, ChannelsConfig::default(), pool),

@@ -8,15 +8,15 @@ use bytes::BytesMut;
 use schedule::{
     Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions, RemotePath,
 };
-use sftp::{Output, ServerInfo};
-use ssh::auth::{AuthConfig, AuthEvent, Method, OfferedIdentity};
-use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
+use sftp::{ClientOutput, ServerInfo};
+use ssh::auth::{AuthConfig, AuthEvent, AuthMethod, OfferedIdentity};
+use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, OutgoingRequest};
 use ssh::key::PrivateKey;
-use ssh::transport::{KexGuess, Proposal, TransportConfig, TransportEvent};
-use ssh::{Connection, ConnectionConfig, EarlyMessages, Event};
+use ssh::transport::{AlgorithmProposal, KexGuess, TransportConfig, TransportEvent};
+use ssh::{Connection, ConnectionConfig, ConnectionEvent, EarlyMessages};
 use testkit::sftp_model::Personality;
 use testkit::sim::Seeded;
-use wire::Pool;
+use wire::PacketPool;
 use zeroize::Zeroizing;
 
 use crate::disk::{Disk, Source};
@@ -31,7 +31,7 @@ pub(crate) struct Setup {
     pub(crate) direct: bool,
     pub(crate) password: Option<String>,
     pub(crate) answers: Option<Vec<String>>,
-    pub(crate) proposal: Proposal,
+    pub(crate) proposal: AlgorithmProposal,
     pub(crate) guess: KexGuess,
     /// The first key was accepted on this host key before.
     pub(crate) proven: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    pub(crate) fn new(keys: Vec<Arc<PrivateKey>>, proposal: Proposal) -> Self {
+    pub(crate) fn new(keys: Vec<Arc<PrivateKey>>, proposal: AlgorithmProposal) -> Self {
         Self {
             keys,
             direct: true,
@@ -81,7 +81,7 @@ pub(crate) struct Client {
     pub(crate) lane: Option<Lane>,
     pub(crate) channel: Option<ChannelId>,
     received: BytesMut,
-    pool: Pool,
+    pool: PacketPool,
     pub(crate) disk: Disk,
     pub(crate) jobs: Vec<Job>,
     pub(crate) events: Vec<(Instant, LaneEvent)>,
@@ -94,7 +94,7 @@ pub(crate) struct Client {
     next_job: u64,
 }
 
-fn engine(setup: &Setup, pool: &Pool, seed: u64) -> Connection {
+fn engine(setup: &Setup, pool: &PacketPool, seed: u64) -> Connection {
     let config = ConnectionConfig {
         transport: TransportConfig {
             software: "longhaul_test".to_owned(),
@@ -115,7 +115,7 @@ fn engine(setup: &Setup, pool: &Pool, seed: u64) -> Connection {
 
 impl Client {
     pub(crate) fn new(setup: Setup, seed: u64) -> Self {
-        let pool = Pool::new(32 << 10, 64);
+        let pool = PacketPool::new(32 << 10, 64);
         Self {
             conn: engine(&setup, &pool, seed),
             setup,
@@ -228,16 +228,16 @@ impl Client {
     fn pump(&mut self, now: Instant) -> Result<(), End> {
         while let Some(event) = self.conn.poll_event() {
             match event {
-                Event::Transport(TransportEvent::HostKey(_)) => self.trust(now)?,
-                Event::Transport(TransportEvent::Debug(text)) => self.shown.push(text),
-                Event::Transport(TransportEvent::Keys { .. }) => self.key_exchanges += 1,
-                Event::Transport(_) => {}
-                Event::Auth(event) => self.handle_auth(event)?,
-                Event::Login(event) => panic!("nobody logs in to a client: {event:?}"),
-                Event::Channel(event) => self.handle_channel(now, event)?,
-                Event::Retracted => self.lose_lane(),
+                ConnectionEvent::Transport(TransportEvent::HostKey(_)) => self.trust(now)?,
+                ConnectionEvent::Transport(TransportEvent::Debug(text)) => self.shown.push(text),
+                ConnectionEvent::Transport(TransportEvent::Keys { .. }) => self.key_exchanges += 1,
+                ConnectionEvent::Transport(_) => {}
+                ConnectionEvent::Auth(event) => self.handle_auth(event)?,
+                ConnectionEvent::Login(event) => panic!("nobody logs in to a client: {event:?}"),
+                ConnectionEvent::Channel(event) => self.handle_channel(now, event)?,
+                ConnectionEvent::Retracted => self.lose_lane(),
                 // This client knows all keys that it wants to know.
-                Event::HostKeysAnnounced(_) | Event::HostKeysProven(_) => {}
+                ConnectionEvent::HostKeysAnnounced(_) | ConnectionEvent::HostKeysProven(_) => {}
             }
         }
         Ok(())
@@ -265,9 +265,9 @@ impl Client {
         let config = AuthConfig {
             user: "user".to_owned(),
             methods: vec![
-                Method::PublicKey,
-                Method::KeyboardInteractive,
-                Method::Password,
+                AuthMethod::PublicKey,
+                AuthMethod::KeyboardInteractive,
+                AuthMethod::Password,
             ],
             identities: identities.collect(),
             session_id,
@@ -353,7 +353,7 @@ impl Client {
             true => channels.open_session_predicted(),
             false => channels.open_session(),
         };
-        channels.request(id, Request::Subsystem(b"sftp".to_vec()), true);
+        channels.request(id, OutgoingRequest::Subsystem(b"sftp".to_vec()), true);
         let mut rng = Seeded::new(self.seed + 1);
         let random = Box::new(move |to: &mut [u8]| rng.fill(to));
         let mut config = LaneConfig::new(self.pool.clone(), random);
@@ -405,8 +405,8 @@ impl Client {
                 while let Some(output) = lane.poll_output() {
                     moved = true;
                     match output {
-                        Output::Bytes(bytes) => self.conn.channels().write(id, &bytes),
-                        Output::Block(block) => self.conn.channels().write_block(id, block),
+                        ClientOutput::Bytes(bytes) => self.conn.channels().write(id, &bytes),
+                        ClientOutput::Block(block) => self.conn.channels().write_block(id, block),
                     }
                 }
                 while let Some(event) = lane.poll_event() {

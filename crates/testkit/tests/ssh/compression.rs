@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ssh::transport::{KexGuess, Proposal};
+use ssh::transport::{AlgorithmProposal, KexGuess};
 use testkit::sim::{Path, Seeded};
 use testkit::sshd_model::{SshdConfig, Step, Way};
 
 use crate::client::Setup;
 use crate::world::{World, bytes, keys, known, setup, sshd};
 
-fn compressing() -> Proposal {
-    Proposal {
+fn compressing() -> AlgorithmProposal {
+    AlgorithmProposal {
         kex: vec!["curve25519-sha256".to_owned()],
         compress: true,
         ..sshd().proposal

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ssh::transport::{KexGuess, Proposal};
+use ssh::transport::{AlgorithmProposal, KexGuess};
 use testkit::sim::Path;
 use testkit::sshd_model::{SshdConfig, Way};
 
@@ -20,7 +20,7 @@ fn put(world: &mut World) {
 #[test]
 fn a_wrong_guess_goes_on() {
     for kex in ["ecdh-sha2-nistp384", "curve25519-sha256"] {
-        let proposal = Proposal {
+        let proposal = AlgorithmProposal {
             kex: vec![kex.to_owned()],
             ..setup().proposal
         };

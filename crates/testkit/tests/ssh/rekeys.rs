@@ -1,6 +1,6 @@
 //! Key exchanges under load, in either direction and started by either side.
 
-use ssh::transport::Proposal;
+use ssh::transport::AlgorithmProposal;
 use testkit::sim::Path;
 use testkit::sshd_model::SshdConfig;
 
@@ -10,7 +10,7 @@ use crate::world::{World, bytes, known, path, setup, sshd};
 const SIZE: usize = 6 << 20;
 
 fn busy(client: Option<u64>, server: Option<u64>, cipher: &str, compress: bool) {
-    let proposal = Proposal {
+    let proposal = AlgorithmProposal {
         ciphers: vec![cipher.to_owned()],
         kex: vec!["curve25519-sha256".to_owned()],
         compress,

@@ -1,6 +1,6 @@
 //! Round trips of a file of 1 KiB, from connect() to its confirmed final name.
 
-use ssh::transport::{KexGuess, Proposal};
+use ssh::transport::{AlgorithmProposal, KexGuess};
 use testkit::sshd_model::{SshdConfig, Way};
 
 use crate::client::Setup;
@@ -110,7 +110,7 @@ fn with_a_right_guess() {
 
 #[test]
 fn a_wrong_guess_costs_no_more_than_none() {
-    let proposal = Proposal {
+    let proposal = AlgorithmProposal {
         kex: vec!["ecdh-sha2-nistp256".into(), "curve25519-sha256".into()],
         ..setup().proposal
     };

@@ -38,7 +38,7 @@ fn answer(keys: u32, fields: &[&[u8]]) -> Vec<u8> {
     }
     let message = IdentitiesAnswer {
         keys,
-        pairs: Rest(&pairs),
+        pairs: RemainingBytes(&pairs),
     };
     framed(&message.to_bytes())
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::digest::{Context, SHA256};
 use sftp::packed::BlockCompressor;
 use ssh::cipher::{
-    CIPHERS, CipherSpec, Framing, KeyMaterial, MACS, MacSpec, OpeningKey, Position, SealingKey,
+    CIPHERS, CipherSpec, KeyMaterial, MACS, MacSpec, OpeningKey, PacketFraming, PacketPosition,
+    SealingKey,
 };
 use ssh::compress::Deflate;
 
@@ -39,9 +40,9 @@ pub enum Primitive {
     /// Opening packets of 32 KiB.
     Open(&'static CipherSpec, Option<&'static MacSpec>),
     /// zlib, as in SSH compression.
-    Zlib(Kind),
+    Zlib(CompressionInput),
     /// zstd, as between two longhauls.
-    Zstd(Kind),
+    Zstd(CompressionInput),
     /// BLAKE3.
     Blake3,
     /// SHA-256.
@@ -50,14 +51,14 @@ pub enum Primitive {
 
 /// The kind of data to compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CompressionInput {
     /// English text.
     Text,
     /// Already compressed data.
     Gzipped,
 }
 
-impl Kind {
+impl CompressionInput {
     fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -79,7 +80,7 @@ pub fn all() -> Vec<Primitive> {
             all.push(Primitive::Open(cipher, mac));
         }
     }
-    for kind in [Kind::Text, Kind::Gzipped] {
+    for kind in [CompressionInput::Text, CompressionInput::Gzipped] {
         all.push(Primitive::Zlib(kind));
         all.push(Primitive::Zstd(kind));
     }
@@ -199,18 +200,22 @@ fn timed(work: impl FnOnce() -> u64) -> WorkDone {
 }
 
 /// Returns the sample data, generated once.
-fn sample(kind: Kind) -> &'static [u8] {
+fn sample(kind: CompressionInput) -> &'static [u8] {
     const LEN: usize = 1 << 20;
     static TEXT: OnceLock<Vec<u8>> = OnceLock::new();
     static GZIPPED: OnceLock<Vec<u8>> = OnceLock::new();
     let data = match kind {
-        Kind::Text => TEXT.get_or_init(data::text),
-        Kind::Gzipped => GZIPPED.get_or_init(data::gzipped),
+        CompressionInput::Text => TEXT.get_or_init(data::text),
+        CompressionInput::Gzipped => GZIPPED.get_or_init(data::gzipped),
     };
     data.get(..LEN).unwrap_or(data)
 }
 
-fn each(kind: Kind, block: usize, mut work: impl FnMut(&[u8]) -> bool + 'static) -> MeasureStep {
+fn each(
+    kind: CompressionInput,
+    block: usize,
+    mut work: impl FnMut(&[u8]) -> bool + 'static,
+) -> MeasureStep {
     let data = sample(kind);
     let mut at = 0;
     Box::new(move || {
@@ -243,11 +248,11 @@ fn keys(cipher: &CipherSpec, mac: Option<&MacSpec>) -> KeyMaterial {
 
 /// The packets of one direction, which are sealed and opened in turn.
 struct PacketBatch {
-    framing: Framing,
+    framing: PacketFraming,
     sealing: SealingKey,
     opening: OpeningKey,
     packets: Vec<Vec<u8>>,
-    at: Position,
+    at: PacketPosition,
 }
 
 impl PacketBatch {
@@ -261,7 +266,7 @@ impl PacketBatch {
             opening: OpeningKey::new(cipher, mac, &keys).ok()?,
             sealing,
             packets: vec![packet; PACKETS],
-            at: Position::default(),
+            at: PacketPosition::default(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Queries a shell at the far end: processor time of its SSH server, and memory file systems to
 //! write to.
 
-use crate::session::{Questions, Session};
+use crate::session::{QuestionSession, Session};
 
 /// The prefix of result lines, which distinguishes them from output of startup files.
 const LINE: &str = "longhaul-bench ";
@@ -24,13 +24,13 @@ pub struct ServerCpuTime {
 
 /// Sends queries to the far end over a separate session.
 pub struct RemoteProbe {
-    questions: Questions,
+    questions: QuestionSession,
 }
 
 impl RemoteProbe {
     /// Uses this session, which must not do anything else.
     pub fn new(session: Session) -> Self {
-        let questions = Questions::new(session);
+        let questions = QuestionSession::new(session);
         Self { questions }
     }
 

@@ -4,10 +4,10 @@ use super::ConfigError;
 
 /// A list of algorithms: chosen by the user, or the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Algorithms {
+pub enum AlgorithmList {
     /// The default: all supported algorithms in longhaul's order.
     #[default]
-    Ours,
+    Default,
     /// The user's choice.
     Chosen(ChosenAlgorithms),
 }
@@ -27,7 +27,7 @@ pub struct ChosenAlgorithms {
     tail: Vec<String>,
 }
 
-impl Algorithms {
+impl AlgorithmList {
     /// Reconstructs the choice from OpenSSH's resulting `list` and its default list.
     pub(crate) fn chosen(option: &'static str, list: &str, default: Option<&str>) -> Self {
         let list: Vec<String> = split(list);
@@ -82,7 +82,7 @@ impl Algorithms {
             Some('^') => (names, rest, Vec::new()),
             Some('-') => (Vec::new(), rest, Vec::new()),
             // Supported algorithms are all offered by default, so `+` adds nothing.
-            Some(_) => return Self::Ours,
+            Some(_) => return Self::Default,
             None => (Vec::new(), Vec::new(), names),
         };
         Self::Chosen(ChosenAlgorithms {
@@ -126,7 +126,7 @@ impl Algorithms {
     /// True if `name` may be used, for lists without an order (CA signatures).
     pub fn allows(&self, name: &str) -> bool {
         match self {
-            Self::Ours => true,
+            Self::Default => true,
             Self::Chosen(c) => [&c.head, &c.defaults, &c.tail]
                 .iter()
                 .any(|part| part.iter().any(|n| n == name)),
@@ -159,7 +159,7 @@ mod tests {
     const OURS: &[&str] = &["gcm128", "gcm256", "chacha", "ctr128", "old"];
 
     fn offer(list: &str) -> Result<String, ConfigError> {
-        let chosen = Algorithms::chosen("Ciphers", list, Some(DEFAULT));
+        let chosen = AlgorithmList::chosen("Ciphers", list, Some(DEFAULT));
         chosen.within(OURS).map(|o| o.join(","))
     }
 
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_cipher_on_threads_is_the_cipher() {
         let list = "chacha20-poly1305-mt@hpnssh.org,gcm128";
-        let chosen = Algorithms::chosen("Ciphers", list, None);
+        let chosen = AlgorithmList::chosen("Ciphers", list, None);
         let offer = chosen.within(&["gcm128", "chacha20-poly1305@openssh.com"]);
         assert_eq!(offer.unwrap(), ["chacha20-poly1305@openssh.com", "gcm128"]);
     }
@@ -205,6 +205,6 @@ mod tests {
             error.contains("Ciphers") && error.contains("gcm128,gcm256"),
             "{error}"
         );
-        assert_eq!(Algorithms::Ours.within(OURS).unwrap(), OURS);
+        assert_eq!(AlgorithmList::Default.within(OURS).unwrap(), OURS);
     }
 }

@@ -7,13 +7,16 @@ use std::{fs, io};
 
 use ssh2_config::{Algorithms, HostParams, ParseRule, SshConfig};
 
-use super::{AddressFamily, ConfigError, EvaluatedConfig, LocalUser, Query};
+use super::{AddressFamily, ConfigError, ConfigQuery, EvaluatedConfig, LocalUser};
 use crate::escape;
 
 /// The maximum size of a configuration file in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-pub(super) fn evaluate(query: &Query, user: &LocalUser) -> Result<EvaluatedConfig, ConfigError> {
+pub(super) fn evaluate(
+    query: &ConfigQuery,
+    user: &LocalUser,
+) -> Result<EvaluatedConfig, ConfigError> {
     let mut evaluated = EvaluatedConfig::default();
     let mut sources = vec![(None, command_line(query))];
     for path in files(query, user) {
@@ -42,7 +45,7 @@ pub(super) fn evaluate(query: &Query, user: &LocalUser) -> Result<EvaluatedConfi
     Ok(evaluated)
 }
 
-fn files(query: &Query, user: &LocalUser) -> Vec<PathBuf> {
+fn files(query: &ConfigQuery, user: &LocalUser) -> Vec<PathBuf> {
     match &query.file {
         Some(none) if none.as_os_str() == "none" => Vec::new(),
         Some(file) => vec![file.clone()],
@@ -65,9 +68,9 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Converts the flags to lines of a file that is read first.
-fn command_line(query: &Query) -> String {
+fn command_line(query: &ConfigQuery) -> String {
     let mut text = String::new();
-    // No value has a newline, which would start another option (`Query::check`).
+    // No value has a newline, which would start another option (`ConfigQuery::check`).
     let mut line = |line: String| {
         text.push_str(&line);
         text.push('\n');
@@ -102,7 +105,7 @@ fn command_line(query: &Query) -> String {
 fn parse(
     path: Option<&Path>,
     text: &str,
-    query: &Query,
+    query: &ConfigQuery,
     user: &LocalUser,
     evaluated: &mut EvaluatedConfig,
 ) -> Result<Vec<(String, String)>, ConfigError> {

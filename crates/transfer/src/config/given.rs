@@ -8,7 +8,7 @@ use ssh::kex::KEX_METHODS;
 use ssh::key::HOST_KEY_ALGORITHMS;
 
 use super::algorithms::as_known;
-use super::{Algorithms, ConfigError, Query};
+use super::{AlgorithmList, ConfigError, ConfigQuery};
 use crate::escape;
 use crate::known_hosts::matches_pattern;
 
@@ -39,7 +39,7 @@ const LEFT_OUT: &[&str] = &[
 ];
 
 /// Returns the first value of `keyword` (in lower case) on the command line.
-pub(super) fn value_of(query: &Query, keyword: &str) -> Option<String> {
+pub(super) fn value_of(query: &ConfigQuery, keyword: &str) -> Option<String> {
     if keyword == "ciphers"
         && let Some(cipher) = &query.cipher
     {
@@ -62,7 +62,7 @@ pub(super) fn read(
     keyword: &str,
     option: &'static str,
     list: &str,
-) -> Result<Algorithms, ConfigError> {
+) -> Result<AlgorithmList, ConfigError> {
     let ours = supported(keyword).unwrap_or_default();
     let sign = list.chars().next().filter(|c| "+-^".contains(*c));
     let list = &list[usize::from(sign.is_some())..];
@@ -84,7 +84,7 @@ pub(super) fn read(
         }
         names.extend(meant.into_iter().map(str::to_owned));
     }
-    Ok(Algorithms::given(option, sign, names, ours))
+    Ok(AlgorithmList::given(option, sign, names, ours))
 }
 
 /// Returns the supported algorithms for a keyword that takes a list of them.

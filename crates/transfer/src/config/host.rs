@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bitflags::bitflags;
 use ssh::key::PublicKey;
-use wire::{Field, Mpint, Reader};
+use wire::{Field, FieldReader, Mpint};
 
-use super::{Algorithms, Tokens};
+use super::{AlgorithmList, TokenValues};
 use crate::agent::AgentSocket;
 use crate::known_hosts::KnownHostsCommand;
 use crate::operand::Destination;
-use crate::report::Origin;
+use crate::report::DecisionOrigin;
 
 /// The settings for one host. Each field has the meaning of the ssh_config(5) option named.
 #[derive(Clone, Debug)]
@@ -25,9 +25,9 @@ pub struct HostConfig {
     /// User.
     pub user: String,
     /// Options that are on or off.
-    pub switches: Switches,
+    pub switches: SshOptionFlags,
     /// ProxyJump and ProxyCommand.
-    pub proxy: Proxy,
+    pub proxy: ProxyMethod,
     /// AddressFamily.
     pub family: AddressFamily,
     /// BindAddress.
@@ -42,28 +42,28 @@ pub struct HostConfig {
     pub alive_count_max: u32,
 
     /// Ciphers.
-    pub ciphers: Algorithms,
+    pub ciphers: AlgorithmList,
     /// MACs.
-    pub macs: Algorithms,
+    pub macs: AlgorithmList,
     /// KexAlgorithms.
-    pub kex: Algorithms,
+    pub kex: AlgorithmList,
     /// HostKeyAlgorithms.
-    pub host_key_algorithms: Algorithms,
+    pub host_key_algorithms: AlgorithmList,
     /// PubkeyAcceptedAlgorithms.
-    pub pubkey_algorithms: Algorithms,
+    pub pubkey_algorithms: AlgorithmList,
     /// CASignatureAlgorithms.
-    pub ca_algorithms: Algorithms,
+    pub ca_algorithms: AlgorithmList,
     /// RequiredRSASize, in bits.
     pub required_rsa_size: u32,
     /// RekeyLimit.
     pub rekey: RekeyLimit,
     /// Compression; `None` if not set. A `no` in a file looks like the default in the output of
-    /// `ssh -G`: see [`super::Query::refuses_compression`].
+    /// `ssh -G`: see [`super::ConfigQuery::refuses_compression`].
     pub compression: Option<bool>,
     /// The origin of [`HostConfig::ciphers`].
-    pub ciphers_from: Origin,
+    pub ciphers_from: DecisionOrigin,
     /// The origin of [`HostConfig::compression`].
-    pub compression_from: Origin,
+    pub compression_from: DecisionOrigin,
 
     /// UserKnownHostsFile; new hosts are added to the first.
     pub user_known_hosts: Vec<PathBuf>,
@@ -110,13 +110,13 @@ pub struct HostConfig {
     /// Notes about settings that have no use here; for `-v`.
     pub notes: Vec<String>,
     /// The values of `%h` and the other tokens.
-    pub tokens: Tokens,
+    pub tokens: TokenValues,
 }
 
 bitflags! {
     /// Options of ssh_config(5) that are on or off.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Switches: u16 {
+    pub struct SshOptionFlags: u16 {
         /// ProxyUseFdpass: the ProxyCommand passes a connected socket and exits.
         const PROXY_USE_FDPASS = 1;
         /// TCPKeepAlive.
@@ -146,7 +146,7 @@ bitflags! {
 
 /// The way to reach the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Proxy {
+pub enum ProxyMethod {
     /// A direct TCP connection.
     #[default]
     Direct,
@@ -229,7 +229,7 @@ pub struct RekeyLimit {
 
 impl HostConfig {
     /// True if the option is on.
-    pub fn has(&self, switch: Switches) -> bool {
+    pub fn has(&self, switch: SshOptionFlags) -> bool {
         self.switches.contains(switch)
     }
 
@@ -275,7 +275,7 @@ impl HostConfig {
 
 /// Returns the modulus size in bits of an `ssh-rsa` blob (RFC 4253 section 6.6).
 fn rsa_bits(blob: &[u8]) -> Option<usize> {
-    let mut r = Reader::new(blob);
+    let mut r = FieldReader::new(blob);
     let _type = r.string().ok()?;
     let _exponent = Mpint::read(&mut r).ok()?;
     let modulus = Mpint::read(&mut r).ok()?;

@@ -22,17 +22,17 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-pub use algorithms::Algorithms;
+pub use algorithms::AlgorithmList;
 pub use host::{
-    AddressFamily, ForwardAgent, HostConfig, IdentityFile, Proxy, RekeyLimit,
-    StrictHostKeyChecking, Switches, UpdateHostKeys,
+    AddressFamily, ForwardAgent, HostConfig, IdentityFile, ProxyMethod, RekeyLimit, SshOptionFlags,
+    StrictHostKeyChecking, UpdateHostKeys,
 };
-pub use tokens::Tokens;
+pub use tokens::TokenValues;
 pub use user::LocalUser;
 
 /// A query for a host's configuration, with the flags that affect it.
 #[derive(Clone, Debug, Default)]
-pub struct Query {
+pub struct ConfigQuery {
     /// Host name in the operand.
     pub host: String,
     /// User name in the operand.
@@ -63,7 +63,7 @@ pub struct Query {
     pub ssh: Option<OsString>,
 }
 
-impl Query {
+impl ConfigQuery {
     /// Refuses control characters in every value, and names with shell metacharacters.
     ///
     /// # Errors

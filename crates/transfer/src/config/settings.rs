@@ -2,48 +2,48 @@
 
 use std::path::{Path, PathBuf};
 
-use super::value::{Parsed, boolean, number, paths, size, time, words};
+use super::value::{ParsedValue, boolean, number, paths, size, time, words};
 use super::{
-    AddressFamily, Algorithms, ConfigError, EvaluatedConfig, ForwardAgent, HostConfig,
-    IdentityFile, LocalUser, Proxy, Query, RekeyLimit, StrictHostKeyChecking, Switches, Tokens,
-    UpdateHostKeys, given,
+    AddressFamily, AlgorithmList, ConfigError, ConfigQuery, EvaluatedConfig, ForwardAgent,
+    HostConfig, IdentityFile, LocalUser, ProxyMethod, RekeyLimit, SshOptionFlags,
+    StrictHostKeyChecking, TokenValues, UpdateHostKeys, given,
 };
 use crate::agent::AgentSocket;
 use crate::escape;
 use crate::known_hosts::KnownHostsCommand;
 use crate::operand::Destination;
-use crate::report::Origin;
+use crate::report::DecisionOrigin;
 
 /// The minimum RSA key size, which RequiredRSASize cannot lower (its default was 1024 until 9.x).
 const MIN_RSA_BITS: u32 = 2048;
 
 /// An option and the function that stores its values (one per line of `ssh -G`) in a field.
-struct Setting {
+struct HostOption {
     keyword: &'static str,
-    set: fn(&mut HostConfig, &[&str]) -> Parsed<()>,
+    set: fn(&mut HostConfig, &[&str]) -> ParsedValue<()>,
 }
 
 macro_rules! settings {
     ($($keyword:literal => |$config:ident, $values:ident| $body:expr;)*) => {
-        &[$(Setting {
+        &[$(HostOption {
             keyword: $keyword,
             set: |$config, $values| { $body; Ok(()) },
         }),*]
     };
 }
 
-const SETTINGS: &[Setting] = settings! {
+const SETTINGS: &[HostOption] = settings! {
     "hostname" => |c, v| c.host_name = one(v)?.into();
     "port" => |c, v| c.port = port(one(v)?)?;
     "user" => |c, v| c.user = one(v)?.into();
-    "proxyjump" => |c, v| if let Some(hops) = jump(one(v)?)? { c.proxy = Proxy::Jump(hops) };
-    "proxycommand" => |c, v| if one(v)? != "none" { c.proxy = Proxy::Command(one(v)?.into()) };
-    "proxyusefdpass" => |c, v| c.switches.set(Switches::PROXY_USE_FDPASS, boolean(one(v)?)?);
+    "proxyjump" => |c, v| if let Some(hops) = jump(one(v)?)? { c.proxy = ProxyMethod::Jump(hops) };
+    "proxycommand" => |c, v| if one(v)? != "none" { c.proxy = ProxyMethod::Command(one(v)?.into()) };
+    "proxyusefdpass" => |c, v| c.switches.set(SshOptionFlags::PROXY_USE_FDPASS, boolean(one(v)?)?);
     "addressfamily" => |c, v| c.family = family(one(v)?)?;
     "bindaddress" => |c, v| c.bind_address = Some(one(v)?.into());
     "connecttimeout" => |c, v| c.connect_timeout = time(one(v)?)?;
     "connectionattempts" => |c, v| c.connection_attempts = number(one(v)?)?;
-    "tcpkeepalive" => |c, v| c.switches.set(Switches::TCP_KEEP_ALIVE, boolean(one(v)?)?);
+    "tcpkeepalive" => |c, v| c.switches.set(SshOptionFlags::TCP_KEEP_ALIVE, boolean(one(v)?)?);
     "serveraliveinterval" => |c, v| c.alive_interval = time(one(v)?)?;
     "serveralivecountmax" => |c, v| c.alive_count_max = number(one(v)?)?;
     "requiredrsasize" => |c, v| c.required_rsa_size = number(one(v)?)?.max(MIN_RSA_BITS);
@@ -52,42 +52,42 @@ const SETTINGS: &[Setting] = settings! {
     "userknownhostsfile" => |c, v| c.user_known_hosts = all_paths(v);
     "globalknownhostsfile" => |c, v| c.global_known_hosts = all_paths(v);
     "stricthostkeychecking" => |c, v| c.strict = strict(one(v)?)?;
-    "hashknownhosts" => |c, v| c.switches.set(Switches::HASH_KNOWN_HOSTS, boolean(one(v)?)?);
+    "hashknownhosts" => |c, v| c.switches.set(SshOptionFlags::HASH_KNOWN_HOSTS, boolean(one(v)?)?);
     "updatehostkeys" => |c, v| c.update_host_keys = update_host_keys(one(v)?)?;
-    "exitonforwardfailure" => |c, v| c.switches.set(Switches::EXIT_ON_FORWARD_FAILURE, boolean(one(v)?)?);
-    "checkhostip" => |c, v| c.switches.set(Switches::CHECK_HOST_IP, boolean(one(v)?)?);
+    "exitonforwardfailure" => |c, v| c.switches.set(SshOptionFlags::EXIT_ON_FORWARD_FAILURE, boolean(one(v)?)?);
+    "checkhostip" => |c, v| c.switches.set(SshOptionFlags::CHECK_HOST_IP, boolean(one(v)?)?);
     "hostkeyalias" => |c, v| c.host_key_alias = Some(one(v)?.into());
     "knownhostscommand" => |c, v| c.known_hosts_command = KnownHostsCommand::parse(one(v)?)?;
     "revokedhostkeys" => |c, v| c.revoked_host_keys = all_paths(v);
     "identityfile" => |c, v| c.identity_files = each_path(v).into_iter().map(explicit).collect();
     "certificatefile" => |c, v| c.certificate_files = each_path(v);
-    "identitiesonly" => |c, v| c.switches.set(Switches::IDENTITIES_ONLY, boolean(one(v)?)?);
+    "identitiesonly" => |c, v| c.switches.set(SshOptionFlags::IDENTITIES_ONLY, boolean(one(v)?)?);
     "identityagent" => |c, v| c.agent = agent(one(v)?);
     "forwardagent" => |c, v| c.forward_agent = forward(one(v)?);
     "preferredauthentications" => |c, v| c.preferred_authentications = Some(comma(one(v)?));
-    "pubkeyauthentication" => |c, v| c.switches.set(Switches::PUBKEY_AUTHENTICATION, pubkey(one(v)?)?);
-    "passwordauthentication" => |c, v| c.switches.set(Switches::PASSWORD_AUTHENTICATION, boolean(one(v)?)?);
+    "pubkeyauthentication" => |c, v| c.switches.set(SshOptionFlags::PUBKEY_AUTHENTICATION, pubkey(one(v)?)?);
+    "passwordauthentication" => |c, v| c.switches.set(SshOptionFlags::PASSWORD_AUTHENTICATION, boolean(one(v)?)?);
     "kbdinteractiveauthentication" => |c, v| {
-        c.switches.set(Switches::KBD_INTERACTIVE_AUTHENTICATION, boolean(one(v)?)?)
+        c.switches.set(SshOptionFlags::KBD_INTERACTIVE_AUTHENTICATION, boolean(one(v)?)?)
     };
     "numberofpasswordprompts" => |c, v| c.password_prompts = number(one(v)?)?;
-    "batchmode" => |c, v| c.switches.set(Switches::BATCH_MODE, boolean(one(v)?)?);
+    "batchmode" => |c, v| c.switches.set(SshOptionFlags::BATCH_MODE, boolean(one(v)?)?);
     "sendenv" => |c, v| c.send_env = send_env(v);
     // The option's name until OpenSSH 8.7.
     "challengeresponseauthentication" => |c, v| {
-        c.switches.set(Switches::KBD_INTERACTIVE_AUTHENTICATION, boolean(one(v)?)?)
+        c.switches.set(SshOptionFlags::KBD_INTERACTIVE_AUTHENTICATION, boolean(one(v)?)?)
     };
     "setenv" => |c, v| c.set_env = v.iter().flat_map(|v| set_env(v)).collect();
     "loglevel" => |c, v| c.log_level = one(v)?.to_ascii_uppercase();
 };
 
-type List = (
+type AlgorithmOption = (
     &'static str,
     &'static str,
-    fn(&mut HostConfig) -> &mut Algorithms,
+    fn(&mut HostConfig) -> &mut AlgorithmList,
 );
 
-const LISTS: &[List] = &[
+const LISTS: &[AlgorithmOption] = &[
     ("ciphers", "Ciphers", |c| &mut c.ciphers),
     ("macs", "MACs", |c| &mut c.macs),
     ("kexalgorithms", "KexAlgorithms", |c| &mut c.kex),
@@ -111,7 +111,7 @@ pub(super) fn is_known(keyword: &str) -> bool {
 
 /// Applies every line, then expands tokens, which need the final host, port and user.
 pub(super) fn apply(
-    query: &Query,
+    query: &ConfigQuery,
     user: &LocalUser,
     evaluated: &EvaluatedConfig,
 ) -> Result<HostConfig, ConfigError> {
@@ -138,7 +138,7 @@ pub(super) fn apply(
             let value = evaluated.values(keyword).next();
             if let (Some(list), true) = (value, evaluated.is_chosen(keyword)) {
                 *field(&mut config) =
-                    Algorithms::chosen(option, list, evaluated.default_of(keyword));
+                    AlgorithmList::chosen(option, list, evaluated.default_of(keyword));
             }
         }
     }
@@ -153,8 +153,8 @@ pub(super) fn apply(
     Ok(config)
 }
 
-/// Refuses a KnownHostsCommand that is to search by another fingerprint than SHA256: it would miss a
-/// revoked key.
+/// Refuses a KnownHostsCommand that is to search by another fingerprint than SHA256: it would miss
+/// a revoked key.
 fn check_fingerprint_hash(
     evaluated: &EvaluatedConfig,
     config: &HostConfig,
@@ -172,13 +172,13 @@ fn check_fingerprint_hash(
 }
 
 /// Records the origin of settings that a copy may otherwise choose itself.
-fn note_origins(query: &Query, config: &mut HostConfig) -> Result<(), ConfigError> {
-    let file = || Origin::Config(query.file.clone());
+fn note_origins(query: &ConfigQuery, config: &mut HostConfig) -> Result<(), ConfigError> {
+    let file = || DecisionOrigin::Config(query.file.clone());
     config.ciphers_from = match config.ciphers {
-        _ if query.cipher.is_some() => Origin::Flag("-c"),
-        _ if given::value_of(query, "ciphers").is_some() => Origin::Flag("-o Ciphers"),
-        Algorithms::Chosen(_) => file(),
-        Algorithms::Ours => Origin::Default,
+        _ if query.cipher.is_some() => DecisionOrigin::Flag("-c"),
+        _ if given::value_of(query, "ciphers").is_some() => DecisionOrigin::Flag("-o Ciphers"),
+        AlgorithmList::Chosen(_) => file(),
+        AlgorithmList::Default => DecisionOrigin::Default,
     };
     let given = given::value_of(query, "compression");
     if !query.compression
@@ -191,15 +191,15 @@ fn note_origins(query: &Query, config: &mut HostConfig) -> Result<(), ConfigErro
         config.compression = Some(value);
     }
     config.compression_from = match config.compression {
-        _ if query.compression => Origin::Flag("-C"),
-        _ if given.is_some() => Origin::Flag("-o Compression"),
+        _ if query.compression => DecisionOrigin::Flag("-C"),
+        _ if given.is_some() => DecisionOrigin::Flag("-o Compression"),
         Some(_) => file(),
-        None => Origin::Default,
+        None => DecisionOrigin::Default,
     };
     Ok(())
 }
 
-fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
+fn defaults(query: &ConfigQuery, user: &LocalUser) -> HostConfig {
     let ssh = |names: &[&str]| {
         names
             .iter()
@@ -213,24 +213,24 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
         port: query.port.unwrap_or(22),
         user: query.user.clone().unwrap_or_else(|| user.name.clone()),
         switches: usual_switches(query),
-        proxy: Proxy::Direct,
+        proxy: ProxyMethod::Direct,
         family: query.family,
         bind_address: None,
         connect_timeout: None,
         connection_attempts: 1,
         alive_interval: None,
         alive_count_max: 3,
-        ciphers: Algorithms::Ours,
-        macs: Algorithms::Ours,
-        kex: Algorithms::Ours,
-        host_key_algorithms: Algorithms::Ours,
-        pubkey_algorithms: Algorithms::Ours,
-        ca_algorithms: Algorithms::Ours,
+        ciphers: AlgorithmList::Default,
+        macs: AlgorithmList::Default,
+        kex: AlgorithmList::Default,
+        host_key_algorithms: AlgorithmList::Default,
+        pubkey_algorithms: AlgorithmList::Default,
+        ca_algorithms: AlgorithmList::Default,
         required_rsa_size: MIN_RSA_BITS,
         rekey: RekeyLimit::default(),
         compression: query.compression.then_some(true),
-        ciphers_from: Origin::Default,
-        compression_from: Origin::Default,
+        ciphers_from: DecisionOrigin::Default,
+        compression_from: DecisionOrigin::Default,
         user_known_hosts: ssh(&["known_hosts", "known_hosts2"]),
         global_known_hosts: ["", "2"]
             .map(|n| PathBuf::from(format!("/etc/ssh/ssh_known_hosts{n}")))
@@ -252,17 +252,17 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
         log_level: "INFO".into(),
         warnings: Vec::new(),
         notes: Vec::new(),
-        tokens: Tokens::default(),
+        tokens: TokenValues::default(),
     }
 }
 
 /// Returns the options that are on without any setting.
-fn usual_switches(query: &Query) -> Switches {
-    let mut usual = Switches::TCP_KEEP_ALIVE
-        | Switches::PUBKEY_AUTHENTICATION
-        | Switches::PASSWORD_AUTHENTICATION
-        | Switches::KBD_INTERACTIVE_AUTHENTICATION;
-    usual.set(Switches::BATCH_MODE, query.batch);
+fn usual_switches(query: &ConfigQuery) -> SshOptionFlags {
+    let mut usual = SshOptionFlags::TCP_KEEP_ALIVE
+        | SshOptionFlags::PUBKEY_AUTHENTICATION
+        | SshOptionFlags::PASSWORD_AUTHENTICATION
+        | SshOptionFlags::KBD_INTERACTIVE_AUTHENTICATION;
+    usual.set(SshOptionFlags::BATCH_MODE, query.batch);
     usual
 }
 
@@ -270,12 +270,12 @@ fn usual_switches(query: &Query) -> Switches {
 /// (9.2 expands HostName and UserKnownHostsFile, but not IdentityFile, CertificateFile and
 /// ProxyCommand). A second expansion changes nothing unless a path contains `%`.
 fn expand(
-    query: &Query,
+    query: &ConfigQuery,
     user: &LocalUser,
     evaluated: &EvaluatedConfig,
     config: &mut HostConfig,
 ) -> Result<(), ConfigError> {
-    let mut tokens = Tokens {
+    let mut tokens = TokenValues {
         asked: query.host.clone(),
         host: query.host.clone(),
         port: config.port,
@@ -295,7 +295,7 @@ fn expand(
     if let Some(alias) = &mut config.host_key_alias {
         tokens.alias.clone_from(alias);
     }
-    if let Proxy::Command(command) = &mut config.proxy {
+    if let ProxyMethod::Command(command) = &mut config.proxy {
         *command = tokens.percent("ProxyCommand", command)?;
     }
     // A user without a home directory does not have the default files, which is not an error.
@@ -304,7 +304,7 @@ fn expand(
         if !evaluated.is_chosen("userknownhostsfile") {
             config.user_known_hosts.retain(|path| !below_home(path));
             let none = config.user_known_hosts.is_empty();
-            config.switches.set(Switches::HOMELESS, none);
+            config.switches.set(SshOptionFlags::HOMELESS, none);
         }
         if !evaluated.is_chosen("identityfile") {
             config.identity_files.retain(|file| !below_home(&file.path));
@@ -334,7 +334,7 @@ fn expand(
     Ok(())
 }
 
-fn one<'a>(values: &[&'a str]) -> Parsed<&'a str> {
+fn one<'a>(values: &[&'a str]) -> ParsedValue<&'a str> {
     values
         .first()
         .copied()
@@ -358,14 +358,14 @@ fn each_path(values: &[&str]) -> Vec<PathBuf> {
     wanted.map(|v| PathBuf::from(v.trim_matches('"'))).collect()
 }
 
-fn port(text: &str) -> Parsed<u16> {
+fn port(text: &str) -> ParsedValue<u16> {
     match text.parse() {
         Ok(port @ 1..) => Ok(port),
         _ => Err("is not a port".into()),
     }
 }
 
-fn jump(text: &str) -> Parsed<Option<Vec<Destination>>> {
+fn jump(text: &str) -> ParsedValue<Option<Vec<Destination>>> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(None);
     }
@@ -374,7 +374,7 @@ fn jump(text: &str) -> Parsed<Option<Vec<Destination>>> {
         .map_err(|e| format!("is not a list of hosts: {e}"))
 }
 
-fn family(text: &str) -> Parsed<AddressFamily> {
+fn family(text: &str) -> ParsedValue<AddressFamily> {
     match text.to_ascii_lowercase().as_str() {
         "any" => Ok(AddressFamily::Any),
         "inet" => Ok(AddressFamily::Inet),
@@ -383,7 +383,7 @@ fn family(text: &str) -> Parsed<AddressFamily> {
     }
 }
 
-fn strict(text: &str) -> Parsed<StrictHostKeyChecking> {
+fn strict(text: &str) -> ParsedValue<StrictHostKeyChecking> {
     match text.to_ascii_lowercase().as_str() {
         "ask" => Ok(StrictHostKeyChecking::Ask),
         "accept-new" => Ok(StrictHostKeyChecking::AcceptNew),
@@ -393,7 +393,7 @@ fn strict(text: &str) -> Parsed<StrictHostKeyChecking> {
     }
 }
 
-fn update_host_keys(text: &str) -> Parsed<UpdateHostKeys> {
+fn update_host_keys(text: &str) -> ParsedValue<UpdateHostKeys> {
     match text.to_ascii_lowercase().as_str() {
         "ask" => Ok(UpdateHostKeys::Ask),
         "yes" | "true" => Ok(UpdateHostKeys::Yes),
@@ -402,7 +402,7 @@ fn update_host_keys(text: &str) -> Parsed<UpdateHostKeys> {
     }
 }
 
-fn rekey(text: &str) -> Parsed<RekeyLimit> {
+fn rekey(text: &str) -> ParsedValue<RekeyLimit> {
     let mut parts = text.split_whitespace();
     Ok(RekeyLimit {
         bytes: size(parts.next().unwrap_or("default"))?,
@@ -411,7 +411,7 @@ fn rekey(text: &str) -> Parsed<RekeyLimit> {
 }
 
 /// Parses PubkeyAuthentication; `unbound` and `host-bound` only select one of the two signatures.
-fn pubkey(text: &str) -> Parsed<bool> {
+fn pubkey(text: &str) -> ParsedValue<bool> {
     match text.to_ascii_lowercase().as_str() {
         "unbound" | "host-bound" => Ok(true),
         other => boolean(other),

@@ -25,14 +25,14 @@ fn user(home: &Path) -> LocalUser {
 }
 
 /// Runs the check with OpenSSH, if installed, and without it.
-fn both(text: &str, query: &Query, check: impl Fn(HostConfig, bool)) {
+fn both(text: &str, query: &ConfigQuery, check: impl Fn(HostConfig, bool)) {
     for result in both_results(text, query) {
         let (config, with_ssh) = result;
         check(config.unwrap(), with_ssh);
     }
 }
 
-fn both_results(text: &str, query: &Query) -> Vec<(Result<HostConfig, ConfigError>, bool)> {
+fn both_results(text: &str, query: &ConfigQuery) -> Vec<(Result<HostConfig, ConfigError>, bool)> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config");
     fs::write(&file, text.replace("DIR", dir.path().to_str().unwrap())).unwrap();
@@ -50,10 +50,10 @@ fn both_results(text: &str, query: &Query) -> Vec<(Result<HostConfig, ConfigErro
     results
 }
 
-fn host(name: &str) -> Query {
-    Query {
+fn host(name: &str) -> ConfigQuery {
+    ConfigQuery {
         host: name.into(),
-        ..Query::default()
+        ..ConfigQuery::default()
     }
 }
 
@@ -64,7 +64,7 @@ fn nothing_configured_means_our_own_choices_and_no_word() {
         assert_eq!(config.notes, [""; 0]);
         assert_eq!((config.host_name.as_str(), config.port), ("h", 22));
         assert_eq!(config.ciphers.within(CIPHERS).unwrap(), CIPHERS);
-        assert_eq!(config.proxy, Proxy::Direct);
+        assert_eq!(config.proxy, ProxyMethod::Direct);
         assert_eq!(config.strict, StrictHostKeyChecking::Ask);
         assert_eq!(config.agent, AgentSocket::Environment);
         assert_eq!(config.rekey, RekeyLimit::default());
@@ -95,11 +95,13 @@ fn options_reach_their_fields() {
             explicit: true,
         };
         assert_eq!(config.identity_files, [identity]);
-        assert!(config.has(Switches::IDENTITIES_ONLY));
+        assert!(config.has(SshOptionFlags::IDENTITIES_ONLY));
         assert_eq!(config.certificate_files, [Path::new("/home/me/c-cert.pub")]);
         assert_eq!(config.agent, AgentSocket::None);
         assert_eq!(config.strict, StrictHostKeyChecking::AcceptNew);
-        assert!(config.has(Switches::HASH_KNOWN_HOSTS) && config.has(Switches::BATCH_MODE));
+        assert!(
+            config.has(SshOptionFlags::HASH_KNOWN_HOSTS) && config.has(SshOptionFlags::BATCH_MODE)
+        );
         assert_eq!(config.compression, Some(true));
         assert_eq!(config.host_key_name(), "al");
         assert_eq!(
@@ -120,8 +122,8 @@ fn options_reach_their_fields() {
         assert_eq!(config.log_level, "VERBOSE");
         assert_eq!(config.password_prompts, 1);
         assert!(
-            !config.has(Switches::PASSWORD_AUTHENTICATION)
-                && config.has(Switches::KBD_INTERACTIVE_AUTHENTICATION)
+            !config.has(SshOptionFlags::PASSWORD_AUTHENTICATION)
+                && config.has(SshOptionFlags::KBD_INTERACTIVE_AUTHENTICATION)
         );
         let preferred = config.preferred_authentications.as_deref();
         assert_eq!(
@@ -129,7 +131,7 @@ fn options_reach_their_fields() {
             Some(&["publickey".into(), "password".into()][..])
         );
         assert_eq!(config.forward_agent, ForwardAgent::Yes);
-        assert_eq!(config.proxy, Proxy::Command("nc real.h 2222".into()));
+        assert_eq!(config.proxy, ProxyMethod::Command("nc real.h 2222".into()));
         assert_eq!(config.warnings, [""; 0]);
     });
 }
@@ -142,7 +144,7 @@ fn lists_of_the_command_line_are_ours_to_read() {
         "curve25519-sha256",
         "ecdh-sha2-nistp256",
     ];
-    let ours = |option: &str| Query {
+    let ours = |option: &str| ConfigQuery {
         options: vec!["Port=1".into(), option.into(), "KexAlgorithms=none".into()],
         ..host("h")
     };
@@ -199,7 +201,7 @@ fn lists_of_the_command_line_are_ours_to_read() {
             );
         }
     }
-    let query = Query {
+    let query = ConfigQuery {
         cipher: Some("aes128-gmc@openssh.com".into()),
         ..host("h")
     };
@@ -214,7 +216,7 @@ fn lists_of_the_command_line_are_ours_to_read() {
 
 #[test]
 fn quiet_tells_nothing() {
-    let quiet = Query {
+    let quiet = ConfigQuery {
         quiet: true,
         ..host("h")
     };
@@ -229,7 +231,7 @@ fn quiet_tells_nothing() {
 
 #[test]
 fn the_command_line_wins_over_files() {
-    let query = Query {
+    let query = ConfigQuery {
         user: Some("me2".into()),
         port: Some(23),
         options: vec!["ConnectTimeout=5".into(), "Ciphers=aes128-ctr".into()],
@@ -248,9 +250,9 @@ fn the_command_line_wins_over_files() {
             config.ciphers.within(CIPHERS).unwrap(),
             ["aes256-gcm@openssh.com"]
         );
-        assert!(config.compression == Some(true) && config.has(Switches::BATCH_MODE));
+        assert!(config.compression == Some(true) && config.has(SshOptionFlags::BATCH_MODE));
         assert_eq!(config.family, AddressFamily::Inet6);
-        let Proxy::Jump(hops) = config.proxy else {
+        let ProxyMethod::Jump(hops) = config.proxy else {
             panic!("a jump was asked for");
         };
         let shown: Vec<String> = hops.iter().map(ToString::to_string).collect();
@@ -337,7 +339,7 @@ fn what_openssh_rejects_is_an_error_in_its_words() {
         let error = result.unwrap_err().to_string();
         assert!(!with_ssh || error.contains("line 1"), "{error}");
     }
-    let missing = Query {
+    let missing = ConfigQuery {
         file: Some("/nonexistent/config".into()),
         ..host("h")
     };
@@ -346,7 +348,7 @@ fn what_openssh_rejects_is_an_error_in_its_words() {
 
 #[test]
 fn tokens_and_variables() {
-    let tokens = Tokens {
+    let tokens = TokenValues {
         asked: "n".into(),
         host: "h".into(),
         port: 22,
@@ -414,23 +416,28 @@ fn a_user_without_a_home_has_no_usual_files_and_may_name_others() {
         ..user(Path::new("/"))
     };
     let config = query.resolve(&homeless).unwrap();
-    assert!(config.has(Switches::HOMELESS) && config.user_known_hosts.is_empty());
+    assert!(config.has(SshOptionFlags::HOMELESS) && config.user_known_hosts.is_empty());
     assert!(config.identity_files.is_empty());
     query.options = vec!["UserKnownHostsFile=/k".into()];
     let config = query.resolve(&homeless).unwrap();
     assert_eq!(config.user_known_hosts, [Path::new("/k")]);
-    assert!(!config.has(Switches::HOMELESS));
+    assert!(!config.has(SshOptionFlags::HOMELESS));
     query.options = vec!["UserKnownHostsFile=~/k".into()];
     assert!(query.resolve(&homeless).is_err());
     query.options = vec!["UserKnownHostsFile=none".into()];
-    assert!(!query.resolve(&homeless).unwrap().has(Switches::HOMELESS));
+    assert!(
+        !query
+            .resolve(&homeless)
+            .unwrap()
+            .has(SshOptionFlags::HOMELESS)
+    );
 }
 
 /// CVE-2025-61984 and 61985 for every value: `ssh -G` prints one line per setting, so a newline in
 /// `-i` used to be read as a ProxyCommand, which a shell ran.
 #[test]
 fn no_value_of_the_command_line_has_a_control_character() {
-    let settings: [fn(&mut Query, String); 13] = [
+    let settings: [fn(&mut ConfigQuery, String); 13] = [
         |q, v| q.host = v,
         |q, v| q.user = Some(v),
         |q, v| q.file = Some(v.into()),

@@ -8,7 +8,7 @@ use super::{ConfigError, LocalUser};
 
 /// The values of `%h` and the other tokens (TOKENS of ssh_config(5)).
 #[derive(Clone, Debug, Default)]
-pub struct Tokens {
+pub struct TokenValues {
     /// `%n`: the host as the user wrote it.
     pub asked: String,
     /// Value of `%h`, the host name.
@@ -25,7 +25,7 @@ pub struct Tokens {
     pub local: LocalUser,
 }
 
-impl Tokens {
+impl TokenValues {
     /// Replaces `%` tokens. The error for an unknown token names `option`.
     pub fn percent(&self, option: &str, text: &str) -> Result<String, ConfigError> {
         self.expand(option, text, &[], false)

@@ -4,7 +4,7 @@ use super::{ConfigError, EvaluatedConfig, HostConfig};
 use crate::escape;
 
 /// A setting that has no effect in longhaul.
-struct Unsupported {
+struct UnsupportedOption {
     keyword: &'static str,
     /// Values that request nothing.
     harmless: &'static [&'static str],
@@ -25,11 +25,11 @@ const OFF: &[&str] = &["no", "false", "none", "0"];
 
 macro_rules! table {
     ($($keyword:literal $harmless:expr => $how:expr;)*) => {
-        &[$(Unsupported { keyword: $keyword, harmless: $harmless, how: $how }),*]
+        &[$(UnsupportedOption { keyword: $keyword, harmless: $harmless, how: $how }),*]
     };
 }
 
-const TABLE: &[Unsupported] = table! {
+const TABLE: &[UnsupportedOption] = table! {
     "verifyhostkeydns" OFF => Warn("VerifyHostKeyDNS is not supported: host keys are checked \
         against known_hosts only");
     "nohostauthenticationforlocalhost" OFF => Warn("NoHostAuthenticationForLocalhost is not supported: the host key is checked");

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(super) type Parsed<T> = Result<T, String>;
+pub(super) type ParsedValue<T> = Result<T, String>;
 
-pub(super) fn boolean(text: &str) -> Parsed<bool> {
+pub(super) fn boolean(text: &str) -> ParsedValue<bool> {
     match text.to_ascii_lowercase().as_str() {
         "yes" | "true" => Ok(true),
         "no" | "false" => Ok(false),
@@ -13,12 +13,12 @@ pub(super) fn boolean(text: &str) -> Parsed<bool> {
     }
 }
 
-pub(super) fn number(text: &str) -> Parsed<u32> {
+pub(super) fn number(text: &str) -> ParsedValue<u32> {
     text.parse().map_err(|_| "is not a number".into())
 }
 
 /// Parses TIME FORMATS of sshd_config(5): `90`, `1h30m`; `none` and 0 are `None`.
-pub(super) fn time(text: &str) -> Parsed<Option<Duration>> {
+pub(super) fn time(text: &str) -> ParsedValue<Option<Duration>> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(None);
     }
@@ -56,7 +56,7 @@ pub(super) fn time(text: &str) -> Parsed<Option<Duration>> {
 }
 
 /// Parses bytes with an optional K, M or G; `default`, `none` and 0 are `None`.
-pub(super) fn size(text: &str) -> Parsed<Option<u64>> {
+pub(super) fn size(text: &str) -> ParsedValue<Option<u64>> {
     let bad = || String::from("is not a size such as 500M or 1G");
     if text.eq_ignore_ascii_case("default") || text.eq_ignore_ascii_case("none") {
         return Ok(None);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use sftp::ServerInfo;
-use ssh::auth::{AuthConfig, Method, OfferedIdentity, Prompt};
+use ssh::auth::{AuthConfig, AuthMethod, InteractivePrompt, OfferedIdentity};
 use ssh::key::{KeyError, PublicKey};
 use zeroize::Zeroizing;
 
@@ -50,7 +50,7 @@ pub trait AuthHandler: Send {
         &mut self,
         name: &str,
         instruction: &str,
-        prompts: &[Prompt],
+        prompts: &[InteractivePrompt],
     ) -> Option<Vec<Zeroizing<String>>>;
 
     /// True if another login would need the user again: a password, a code, a passphrase or a
@@ -130,7 +130,7 @@ pub struct Credentials {
     /// The account name.
     pub user: String,
     /// Authentication methods in the order to try.
-    pub methods: Vec<Method>,
+    pub methods: Vec<AuthMethod>,
     /// Keys in the order to offer.
     pub identities: Vec<OfferedIdentity>,
     /// True if the first identity alone has authenticated on this host key before, so that requests
@@ -147,7 +147,7 @@ impl Credentials {
     /// True if the only key is available locally without further questions: a session may then be
     /// opened early, since the server will probably accept the key.
     pub(super) fn is_likely(&self) -> bool {
-        let key = self.methods.first() == Some(&Method::PublicKey);
+        let key = self.methods.first() == Some(&AuthMethod::PublicKey);
         key && self.verified && matches!(self.identities.as_slice(), [only] if only.direct)
     }
 
@@ -155,7 +155,7 @@ impl Credentials {
     pub(super) fn config(
         self,
         binding: AgentBinding<'_>,
-        extensions: &ssh::transport::Extensions,
+        extensions: &ssh::transport::PeerExtensions,
     ) -> AuthConfig {
         AuthConfig {
             user: self.user,
@@ -178,7 +178,7 @@ mod tests {
     fn nothing_leaves_early_for_a_host_that_is_not_verified() {
         let credentials = |verified| Credentials {
             user: "u".to_owned(),
-            methods: vec![Method::PublicKey],
+            methods: vec![AuthMethod::PublicKey],
             identities: vec![OfferedIdentity {
                 blob: Vec::new(),
                 algorithms: Vec::new(),

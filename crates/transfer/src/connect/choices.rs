@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use schedule::{Direction, LearnedConcurrency};
+use schedule::{LearnedConcurrency, TransferDirection};
 use ssh::cipher::{cipher, preferred_order};
 
-use crate::memory::findings::{Findings, Method};
-use crate::memory::processor::Processor;
-use crate::report::{CipherOrder, Origin, Sample, ZlibWhy};
+use crate::memory::findings::{BenchFindings, CompressionMethod};
+use crate::memory::processor::ProcessorMeasurements;
+use crate::report::{CipherOrderReason, DataSample, DecisionOrigin, ZlibReason};
 
 /// A cipher moves before another only if it is at least this much faster, in hundredths; smaller
 /// differences are measurement noise.
@@ -34,8 +34,8 @@ pub(super) type AgedValue<'a, T> = Option<(&'a T, Duration)>;
 pub(super) struct CipherPreference {
     /// All supported ciphers.
     pub(super) names: Vec<&'static str>,
-    pub(super) order: CipherOrder,
-    pub(super) origin: Origin,
+    pub(super) order: CipherOrderReason,
+    pub(super) origin: DecisionOrigin,
 }
 
 /// Returns the order in which ciphers are offered if the user has not set one: by the rates
@@ -43,8 +43,8 @@ pub(super) struct CipherPreference {
 /// instruction set.
 pub(super) fn ciphers(
     has_aes: bool,
-    findings: AgedValue<'_, Findings>,
-    processor: AgedValue<'_, Processor>,
+    findings: AgedValue<'_, BenchFindings>,
+    processor: AgedValue<'_, ProcessorMeasurements>,
 ) -> CipherPreference {
     let usual = preferred_order(has_aes);
     let between = findings.map(|(found, age)| {
@@ -63,17 +63,17 @@ pub(super) fn ciphers(
     match best {
         Some((rates, by, both_ends, age)) => CipherPreference {
             names: fastest_first(usual, &rates),
-            order: CipherOrder::Measured {
+            order: CipherOrderReason::Measured {
                 by,
                 both_ends,
                 rates,
             },
-            origin: Origin::Memory(age),
+            origin: DecisionOrigin::Memory(age),
         },
         None => CipherPreference {
             names: usual,
-            order: CipherOrder::Instructions(has_aes),
-            origin: Origin::Default,
+            order: CipherOrderReason::Instructions(has_aes),
+            origin: DecisionOrigin::Default,
         },
     }
 }
@@ -110,7 +110,7 @@ fn fastest_first(mut left: Vec<&'static str>, rates: &[(String, u64)]) -> Vec<&'
 }
 
 /// The facts on which the zlib decision is based.
-pub(super) struct ZlibCase<'a> {
+pub(super) struct ZlibInputs<'a> {
     /// The user's Compression setting.
     pub(super) set: Option<bool>,
     /// True if a longhaul is known at the far end, which compresses data in blocks instead.
@@ -118,7 +118,7 @@ pub(super) struct ZlibCase<'a> {
     /// The path's rate as learned from earlier uploads to this host.
     pub(super) path: AgedValue<'a, LearnedConcurrency>,
     /// The measured results for this host, such as compression rates.
-    pub(super) findings: AgedValue<'a, Findings>,
+    pub(super) findings: AgedValue<'a, BenchFindings>,
     /// The age of the last connection failure while zlib was in use without a request by the user.
     pub(super) failed: Option<Duration>,
 }
@@ -126,61 +126,75 @@ pub(super) struct ZlibCase<'a> {
 /// Decides whether to request zlib, and why. `look` samples the data and is called only if the
 /// sample can change the decision; it fails if there is no local data or the data may not be read.
 pub(super) fn zlib(
-    case: &ZlibCase<'_>,
-    set_by: Origin,
-    look: impl FnOnce() -> Result<Sample, ZlibWhy>,
-) -> (bool, ZlibWhy, Origin) {
+    case: &ZlibInputs<'_>,
+    set_by: DecisionOrigin,
+    look: impl FnOnce() -> Result<DataSample, ZlibReason>,
+) -> (bool, ZlibReason, DecisionOrigin) {
     match case.set {
         // The longhaul at the far end already compresses the data in blocks.
-        Some(true) if case.blocks => return (false, ZlibWhy::BlocksInstead, Origin::Peer),
-        Some(on) => return (on, ZlibWhy::Set, set_by),
-        None if case.blocks => return (false, ZlibWhy::BlocksInstead, Origin::Peer),
+        Some(true) if case.blocks => {
+            return (false, ZlibReason::BlocksInstead, DecisionOrigin::Peer);
+        }
+        Some(on) => return (on, ZlibReason::Set, set_by),
+        None if case.blocks => return (false, ZlibReason::BlocksInstead, DecisionOrigin::Peer),
         None => {}
     }
     if let Some(age) = case.failed {
-        return (false, ZlibWhy::Failed, Origin::Memory(age));
+        return (false, ZlibReason::Failed, DecisionOrigin::Memory(age));
     }
     let learned = case.path.map(|(path, age)| (path.rate, age));
     let measured = || {
         let (found, age) = case.findings?;
-        Some((found.plain(Direction::Up)?, age))
+        Some((found.plain(TransferDirection::Up)?, age))
     };
     let known = learned.filter(|(rate, _)| *rate > 0).or_else(measured);
     let Some((path, age)) = known else {
-        return (false, ZlibWhy::PathUnknown, Origin::Default);
+        return (false, ZlibReason::PathUnknown, DecisionOrigin::Default);
     };
     if path.saturating_mul(WORTH) / 100 > ZLIB_AT_MOST {
-        return (false, ZlibWhy::PathFast(path), Origin::Memory(age));
+        return (
+            false,
+            ZlibReason::PathFast(path),
+            DecisionOrigin::Memory(age),
+        );
     }
     let sample = match look() {
         Ok(sample) if sample.total < LEAST => {
-            return (false, ZlibWhy::Little(sample.total), Origin::Measured);
+            return (
+                false,
+                ZlibReason::Little(sample.total),
+                DecisionOrigin::Measured,
+            );
         }
         Ok(sample) => sample,
-        Err(ZlibWhy::Set) => return (false, ZlibWhy::Set, Origin::Config(None)),
-        Err(why) => return (false, why, Origin::Default),
+        Err(ZlibReason::Set) => return (false, ZlibReason::Set, DecisionOrigin::Config(None)),
+        Err(why) => return (false, why, DecisionOrigin::Default),
     };
     let measured = case.findings.and_then(|(found, age)| {
-        let row = found.compressed(Method::Zlib, Direction::Up, sample.left)?;
+        let row = found.compressed(CompressionMethod::Zlib, TransferDirection::Up, sample.left)?;
         Some((row.clone(), age))
     });
     if let Some((row, age)) = measured {
-        return (row.paid(), ZlibWhy::Found(row), Origin::Memory(age));
+        return (
+            row.paid(),
+            ZlibReason::Found(row),
+            DecisionOrigin::Memory(age),
+        );
     }
     let expected = expected(path, sample);
     let pays = expected.saturating_mul(100) > path.saturating_mul(WORTH);
-    let why = ZlibWhy::Looked {
+    let why = ZlibReason::Looked {
         path,
         sample,
         expected,
     };
-    (pays, why, Origin::Measured)
+    (pays, why, DecisionOrigin::Measured)
 }
 
 /// Returns the expected file bytes per second with zlib: the lower of the path's rate for
 /// compressed data and one core's deflate rate, since a connection is one stream and one thread
 /// deflates it.
-fn expected(path: u64, sample: Sample) -> u64 {
+fn expected(path: u64, sample: DataSample) -> u64 {
     let carried = path.saturating_mul(1000) / u64::from(sample.left.max(1));
     carried.min(sample.rate)
 }
@@ -188,29 +202,29 @@ fn expected(path: u64, sample: Sample) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::findings::{CipherRate, CompressionResult, Data};
+    use crate::memory::findings::{BenchDataKind, CipherRate, CompressionResult};
 
     const GCM128: &str = "aes128-gcm@openssh.com";
     const GCM256: &str = "aes256-gcm@openssh.com";
     const CHACHA: &str = "chacha20-poly1305@openssh.com";
     const AGE: Duration = Duration::from_secs(3600);
 
-    fn processor(rates: &[(&str, u64)]) -> Processor {
-        Processor {
+    fn processor(rates: &[(&str, u64)]) -> ProcessorMeasurements {
+        ProcessorMeasurements {
             ciphers: rates.iter().map(|(n, r)| ((*n).into(), *r)).collect(),
-            ..Processor::default()
+            ..ProcessorMeasurements::default()
         }
     }
 
-    fn findings(rates: &[(&str, u64)]) -> Findings {
+    fn findings(rates: &[(&str, u64)]) -> BenchFindings {
         let row = |(name, rate): &(&str, u64)| CipherRate {
             cipher: (*name).into(),
             rate: *rate,
             ..CipherRate::default()
         };
-        Findings {
+        BenchFindings {
             ciphers: rates.iter().map(row).collect(),
-            ..Findings::default()
+            ..BenchFindings::default()
         }
     }
 
@@ -220,8 +234,8 @@ mod tests {
         assert_eq!(with.names[..3], [GCM128, GCM256, CHACHA]);
         let without = ciphers(false, None, None);
         assert_eq!(without.names[0], CHACHA);
-        assert_eq!(without.order, CipherOrder::Instructions(false));
-        assert_eq!(without.origin, Origin::Default);
+        assert_eq!(without.order, CipherOrderReason::Instructions(false));
+        assert_eq!(without.origin, DecisionOrigin::Default);
     }
 
     #[test]
@@ -229,14 +243,14 @@ mod tests {
         let here = processor(&[(GCM128, 4000), (GCM256, 3000), (CHACHA, 1500)]);
         let chosen = ciphers(true, None, Some((&here, AGE)));
         assert_eq!(chosen.names[..3], [GCM128, GCM256, CHACHA]);
-        assert_eq!(chosen.origin, Origin::Memory(AGE));
+        assert_eq!(chosen.origin, DecisionOrigin::Memory(AGE));
         // The peer's processor has no AES instructions.
         let both = findings(&[(GCM128, 90), (GCM256, 70), (CHACHA, 250)]);
         let chosen = ciphers(true, Some((&both, AGE)), Some((&here, AGE)));
         assert_eq!(chosen.names[..3], [CHACHA, GCM128, GCM256]);
         let between = matches!(
             chosen.order,
-            CipherOrder::Measured {
+            CipherOrderReason::Measured {
                 both_ends: true,
                 ..
             }
@@ -252,7 +266,7 @@ mod tests {
         let one = processor(&[(CHACHA, 9000)]);
         let chosen = ciphers(true, None, Some((&one, AGE)));
         assert_eq!(chosen.names, preferred_order(true));
-        assert_eq!(chosen.order, CipherOrder::Instructions(true));
+        assert_eq!(chosen.order, CipherOrderReason::Instructions(true));
     }
 
     #[test]
@@ -269,7 +283,7 @@ mod tests {
 
     fn path(rate: u64) -> LearnedConcurrency {
         LearnedConcurrency {
-            direction: Direction::Up,
+            direction: TransferDirection::Up,
             connections: 1,
             channels: 1,
             rate,
@@ -278,8 +292,8 @@ mod tests {
         }
     }
 
-    fn text() -> Sample {
-        Sample {
+    fn text() -> DataSample {
+        DataSample {
             files: 1,
             bytes: 100_000,
             left: 330,
@@ -292,35 +306,35 @@ mod tests {
         set: Option<bool>,
         blocks: bool,
         rate: Option<u64>,
-        sample: Result<Sample, ZlibWhy>,
-    ) -> (bool, ZlibWhy) {
+        sample: Result<DataSample, ZlibReason>,
+    ) -> (bool, ZlibReason) {
         let learned = rate.map(path);
-        let case = ZlibCase {
+        let case = ZlibInputs {
             set,
             blocks,
             path: learned.as_ref().map(|l| (l, AGE)),
             findings: None,
             failed: None,
         };
-        let (on, why, _) = zlib(&case, Origin::Default, || sample);
+        let (on, why, _) = zlib(&case, DecisionOrigin::Default, || sample);
         (on, why)
     }
 
     #[test]
     fn what_the_user_set_is_done_and_nothing_looked_at() {
         for on in [true, false] {
-            let case = ZlibCase {
+            let case = ZlibInputs {
                 set: Some(on),
                 blocks: false,
                 path: None,
                 findings: None,
                 failed: Some(AGE),
             };
-            let decided = zlib(&case, Origin::Flag("-C"), || panic!("looked"));
-            assert_eq!(decided, (on, ZlibWhy::Set, Origin::Flag("-C")));
+            let decided = zlib(&case, DecisionOrigin::Flag("-C"), || panic!("looked"));
+            assert_eq!(decided, (on, ZlibReason::Set, DecisionOrigin::Flag("-C")));
         }
-        let (on, why) = decide(Some(true), true, None, Err(ZlibWhy::Unseen));
-        assert!(!on && why == ZlibWhy::BlocksInstead);
+        let (on, why) = decide(Some(true), true, None, Err(ZlibReason::Unseen));
+        assert!(!on && why == ZlibReason::BlocksInstead);
     }
 
     /// Regression test: a copy of text to a host on a slow path failed every time with the zlib
@@ -328,29 +342,34 @@ mod tests {
     #[test]
     fn zlib_that_failed_is_not_chosen_again() {
         let path = path(12_500_000);
-        let case = |failed| ZlibCase {
+        let case = |failed| ZlibInputs {
             set: None,
             blocks: false,
             path: Some((&path, AGE)),
             findings: None,
             failed,
         };
-        assert!(zlib(&case(None), Origin::Default, || Ok(text())).0);
-        let decided = zlib(&case(Some(AGE)), Origin::Default, || panic!("looked"));
-        assert_eq!(decided, (false, ZlibWhy::Failed, Origin::Memory(AGE)));
+        assert!(zlib(&case(None), DecisionOrigin::Default, || Ok(text())).0);
+        let decided = zlib(&case(Some(AGE)), DecisionOrigin::Default, || {
+            panic!("looked")
+        });
+        assert_eq!(
+            decided,
+            (false, ZlibReason::Failed, DecisionOrigin::Memory(AGE))
+        );
         // A user who requests zlib still gets it.
-        let asked = ZlibCase {
+        let asked = ZlibInputs {
             set: Some(true),
             ..case(Some(AGE))
         };
-        assert!(zlib(&asked, Origin::Flag("-C"), || panic!("looked")).0);
+        assert!(zlib(&asked, DecisionOrigin::Flag("-C"), || panic!("looked")).0);
     }
 
     #[test]
     fn zlib_is_for_slow_paths_and_data_that_become_smaller() {
         let on = |rate, sample| decide(None, false, rate, sample);
         assert!(on(Some(12_500_000), Ok(text())).0);
-        let random = Sample {
+        let random = DataSample {
             left: 1001,
             rate: 25_000_000,
             ..text()
@@ -359,26 +378,26 @@ mod tests {
         // The path is as fast as one core deflates.
         assert!(!on(Some(45_000_000), Ok(text())).0);
         let fast = on(Some(118_000_000), Ok(text()));
-        assert_eq!(fast, (false, ZlibWhy::PathFast(118_000_000)));
-        assert_eq!(on(None, Ok(text())), (false, ZlibWhy::PathUnknown));
-        let unseen = on(Some(12_500_000), Err(ZlibWhy::Unseen));
-        assert_eq!(unseen, (false, ZlibWhy::Unseen));
-        let little = Sample {
+        assert_eq!(fast, (false, ZlibReason::PathFast(118_000_000)));
+        assert_eq!(on(None, Ok(text())), (false, ZlibReason::PathUnknown));
+        let unseen = on(Some(12_500_000), Err(ZlibReason::Unseen));
+        assert_eq!(unseen, (false, ZlibReason::Unseen));
+        let little = DataSample {
             total: 1000,
             ..text()
         };
         let little = on(Some(12_500_000), Ok(little));
-        assert_eq!(little, (false, ZlibWhy::Little(1000)));
+        assert_eq!(little, (false, ZlibReason::Little(1000)));
         let ours = decide(None, true, Some(12_500_000), Ok(text()));
-        assert_eq!(ours, (false, ZlibWhy::BlocksInstead));
+        assert_eq!(ours, (false, ZlibReason::BlocksInstead));
     }
 
     #[test]
     fn what_was_measured_for_such_data_decides() {
         let row = |rate| CompressionResult {
-            data: Data::Text,
-            method: Method::Zlib,
-            direction: Direction::Up,
+            data: BenchDataKind::Text,
+            method: CompressionMethod::Zlib,
+            direction: TransferDirection::Up,
             left: 300,
             rate,
             plain: 12_000_000,
@@ -390,20 +409,20 @@ mod tests {
             (11_000_000, false, Some(&learned)),
             (30_000_000, true, None),
         ] {
-            let found = Findings {
+            let found = BenchFindings {
                 compression: vec![row(rate)],
-                ..Findings::default()
+                ..BenchFindings::default()
             };
-            let case = ZlibCase {
+            let case = ZlibInputs {
                 set: None,
                 blocks: false,
                 path: learned.map(|l| (l, AGE)),
                 findings: Some((&found, AGE)),
                 failed: None,
             };
-            let (on, why, origin) = zlib(&case, Origin::Default, || Ok(text()));
-            assert_eq!((on, why), (pays, ZlibWhy::Found(row(rate))));
-            assert_eq!(origin, Origin::Memory(AGE));
+            let (on, why, origin) = zlib(&case, DecisionOrigin::Default, || Ok(text()));
+            assert_eq!((on, why), (pays, ZlibReason::Found(row(rate))));
+            assert_eq!(origin, DecisionOrigin::Memory(AGE));
         }
     }
 }

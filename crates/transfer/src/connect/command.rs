@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::error::{AtFault, ConnectCheck, ConnectError};
+use super::error::{ConnectError, ConnectStep, ResponsibleParty};
 use super::host::{SharedSettings, establish, start};
 use super::host_auth_handler::remembered;
 use super::jump;
@@ -39,7 +39,7 @@ pub struct RemoteCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteRole {
     /// One half of a relay pair.
-    Half,
+    PairHalf,
     /// The source of a copy between two hosts.
     Source,
     /// The receiver of a copy between two hosts.
@@ -62,7 +62,7 @@ impl RemoteCommand {
         let memory = remembered(&config, around.memories.as_ref());
         let placed = remote_use::placed(memory.as_ref());
         let command = match role {
-            RemoteRole::Half => remote_use::command_half(placed),
+            RemoteRole::PairHalf => remote_use::command_half(placed),
             RemoteRole::Source => remote_use::command_once(placed),
             RemoteRole::Receiver => remote_use::command_receive(placed),
         };
@@ -75,8 +75,8 @@ impl RemoteCommand {
         let channel = link.open_exec(&command);
         let host = |why: String| {
             ConnectError::new(
-                AtFault::Host,
-                ConnectCheck::Session,
+                ResponsibleParty::Host,
+                ConnectStep::Session,
                 format!("{shown}: {why}"),
             )
         };
@@ -87,7 +87,7 @@ impl RemoteCommand {
             .map_err(|e| host(e.into_words()))?;
         let wrong = |e: std::io::Error| {
             let why = format!("{shown}: cannot communicate with the remote command: {e}");
-            ConnectError::this_machine(ConnectCheck::Session, why)
+            ConnectError::this_machine(ConnectStep::Session, why)
         };
         let (stream, local) = UnixStream::pair().map_err(wrong)?;
         local.set_nonblocking(true).map_err(wrong)?;

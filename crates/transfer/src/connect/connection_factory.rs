@@ -4,28 +4,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
+use schedule::{LearnedConcurrency, LoginCost, RefusedOperations, TransferDirection};
 use ssh::transport::DisabledProtection;
-use sys::Tuning;
+use sys::SocketTuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use super::direct::{Direct, DirectConfig};
-use super::error::{ConnectCheck, ConnectError};
-use super::host::{FirstHostKey, RequiredMatch, SharedSettings, Started, establish, start};
+use super::direct::{DirectConfig, DirectConnector};
+use super::error::{ConnectError, ConnectStep};
+use super::host::{
+    FirstConnectionMatch, FirstHostKey, OpeningLink, SharedSettings, establish, start,
+};
 use super::host_auth_handler::SharedPrompt;
 use super::host_auth_handler::{memory_name, remembered};
 use super::preconnect::{self, Preconnect};
 use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteServerUse};
-use super::serving::Serving;
-use super::ssh_link::{ConnectionFacts, FirstJobs, SshLink};
-use crate::config::{HostConfig, Proxy, Switches};
+use super::server_kind::DetectedServerKind;
+use super::ssh_link::{ConnectionFacts, FirstJobTime, SshLink};
+use crate::config::{HostConfig, ProxyMethod, SshOptionFlags};
 use crate::escape;
 use crate::memory::HostMemory;
 use crate::prompt::{EchoMode, Prompt, PromptError};
-use crate::report::Origin;
-use crate::session::{ConnectionSource, DirectConnect, Link, NoMoreConnections};
+use crate::report::DecisionOrigin;
+use crate::session::{ConnectionSource, DirectServerLauncher, Link, NoMoreConnections};
 
 /// The time limit for one attempt to reconnect. A SYN sent while the path was down may be repeated
 /// only half a minute after the path is up, so a new attempt is faster.
@@ -59,7 +61,7 @@ pub fn connect(
         first: Arc::clone(&first),
         asked: Arc::clone(&asked),
         asked_again,
-        serving: Serving::default(),
+        serving: DetectedServerKind::default(),
         ahead: None,
     };
     let opened = Arc::clone(&around.opened);
@@ -75,7 +77,7 @@ pub fn connect(
         ..around.clone()
     };
     let name = config.host.clone();
-    let Started { mut link, proven } = start(config, &around, 0)?;
+    let OpeningLink { mut link, proven } = start(config, &around, 0)?;
     again.ahead = again.begin_ahead(&link);
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
@@ -90,13 +92,13 @@ fn direct(
     config: &HostConfig,
     around: &SharedSettings,
     first: &Arc<OnceLock<ConnectionFacts>>,
-) -> Option<Arc<Direct>> {
+) -> Option<Arc<DirectConnector>> {
     let wanted = matches!(
         around.far,
         RemoteServerUse::Auto | RemoteServerUse::Wanted | RemoteServerUse::Direct
     );
     let encrypts = around.renounced == DisabledProtection::Nothing;
-    if config.proxy != Proxy::Direct || !wanted || !around.direct || !encrypts {
+    if config.proxy != ProxyMethod::Direct || !wanted || !around.direct || !encrypts {
         return None;
     }
     let insisted = around.far == RemoteServerUse::Direct;
@@ -114,11 +116,11 @@ fn direct(
         secured,
         rekey: config.rekey,
         name: escape::name(config.host.as_bytes()).to_string(),
-        tuning: Tuning {
+        tuning: SocketTuning {
             dscp: around.dscp,
-            keepalive: config.has(Switches::TCP_KEEP_ALIVE),
+            keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
             congestion: around.congestion.clone(),
-            ..Tuning::default()
+            ..SocketTuning::default()
         },
         window_poll: around.window_poll,
         bind: config
@@ -144,7 +146,7 @@ fn direct(
         }
     });
     let peer = Box::new(move || first.get()?.address.as_ref()?.parse().ok());
-    Some(Arc::new(Direct::new(direct, peer, noted)))
+    Some(Arc::new(DirectConnector::new(direct, peer, noted)))
 }
 
 /// Opens further connections to one host. No prompts are shown for them, except once after the last
@@ -162,8 +164,8 @@ pub struct ConnectionFactory {
     /// further connections use none of them.
     plain: AtomicBool,
     /// Direct connections to `longhaul serve --once`, which need no login at the server's sshd.
-    direct: Option<Arc<Direct>>,
-    serving: Serving,
+    direct: Option<Arc<DirectConnector>>,
+    serving: DetectedServerKind,
     /// Connections that were started before the first one had logged in.
     ahead: Option<Preconnect>,
 }
@@ -203,7 +205,7 @@ impl ConnectionFactory {
     fn begin_ahead(&self, link: &SshLink) -> Option<Preconnect> {
         let tcp = link.stream().tcp_info()?;
         let address: std::net::SocketAddr = link.stream().address()?.parse().ok()?;
-        if self.config.proxy != Proxy::Direct {
+        if self.config.proxy != ProxyMethod::Direct {
             return None;
         }
         let first = preconnect::FirstConnection {
@@ -221,7 +223,7 @@ impl ConnectionFactory {
         &self,
         config: HostConfig,
         brief: bool,
-        jobs: FirstJobs,
+        jobs: FirstJobTime,
     ) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.open().is_none() {
             let why = "another login would need your input again".to_owned();
@@ -236,13 +238,13 @@ impl ConnectionFactory {
         config: HostConfig,
         prompt: SharedPrompt,
         brief: bool,
-        jobs: FirstJobs,
+        jobs: FirstJobTime,
     ) -> Result<Box<dyn Link>, NoMoreConnections> {
         let first = self.first.get();
         let address: Option<std::net::SocketAddr> =
             first.and_then(|f| f.address.as_ref()?.parse().ok());
         let around = SharedSettings {
-            beside: first.map(|first| RequiredMatch {
+            beside: first.map(|first| FirstConnectionMatch {
                 address: address.map(|a| a.ip()),
                 host_key: FirstHostKey::Known(first.host_key_blob.clone()),
                 serving: self.serving.clone(),
@@ -267,7 +269,7 @@ impl ConnectionFactory {
             inner: Arc::clone(&self.around.prompt),
             asked: Arc::clone(&asked),
         }));
-        let link = self.connect_with(config, prompt, false, FirstJobs::AfterLogin);
+        let link = self.connect_with(config, prompt, false, FirstJobTime::AfterLogin);
         let failed = link.is_err() && asked.load(Ordering::SeqCst);
         self.asked_again.store(failed, Ordering::SeqCst);
         link
@@ -279,7 +281,7 @@ impl ConnectionSource for ConnectionFactory {
         self.open().is_some() || self.direct.as_ref().is_some_and(|d| d.is_open())
     }
 
-    fn straight(&self) -> Option<Arc<dyn DirectConnect>> {
+    fn straight(&self) -> Option<Arc<dyn DirectServerLauncher>> {
         let direct = self.direct.clone()?;
         Some(direct)
     }
@@ -287,8 +289,8 @@ impl ConnectionSource for ConnectionFactory {
     fn most(&self) -> Option<u32> {
         match self.config.proxy {
             // The user asked for the relaying hosts to carry as much as pays.
-            Proxy::Direct | Proxy::Via(_) => None,
-            Proxy::Jump(_) | Proxy::Command(_) => Some(THROUGH_OTHERS),
+            ProxyMethod::Direct | ProxyMethod::Via(_) => None,
+            ProxyMethod::Jump(_) | ProxyMethod::Command(_) => Some(THROUGH_OTHERS),
         }
     }
 
@@ -305,7 +307,7 @@ impl ConnectionSource for ConnectionFactory {
         {
             return link;
         }
-        self.another_of(self.config.clone(), brief, FirstJobs::WithLogin)
+        self.another_of(self.config.clone(), brief, FirstJobTime::WithLogin)
     }
 
     fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
@@ -317,7 +319,7 @@ impl ConnectionSource for ConnectionFactory {
         }
         let given = config.connect_timeout.unwrap_or(AGAIN_TIMEOUT);
         config.connect_timeout = Some(given.min(AGAIN_TIMEOUT));
-        self.another_of(config, false, FirstJobs::AfterLogin)
+        self.another_of(config, false, FirstJobTime::AfterLogin)
     }
 
     fn choose_nothing(&self, at_fault: bool) {
@@ -335,15 +337,15 @@ impl ConnectionSource for ConnectionFactory {
         self.serving.note(ours);
     }
 
-    fn far_origin(&self) -> Origin {
+    fn far_origin(&self) -> DecisionOrigin {
         let age = || self.memory()?.far?.age(SystemTime::now());
         match self.around.far {
-            RemoteServerUse::Stock => Origin::Flag("--far-end"),
-            _ => age().map_or(Origin::Default, Origin::Memory),
+            RemoteServerUse::Stock => DecisionOrigin::Flag("--far-end"),
+            _ => age().map_or(DecisionOrigin::Default, DecisionOrigin::Memory),
         }
     }
 
-    fn learned(&self, direction: Direction) -> Option<LearnedConcurrency> {
+    fn learned(&self, direction: TransferDirection) -> Option<LearnedConcurrency> {
         let mut memory = self.memory()?;
         self.take_path(&mut memory);
         memory.learned(direction)
@@ -375,12 +377,14 @@ impl ConnectionSource for ConnectionFactory {
         }
     }
 
-    fn refusals(&self) -> Refusals {
+    fn refusals(&self) -> RefusedOperations {
         let memory = self.memory();
-        memory.map_or_else(Refusals::default, |m| m.refusals(SystemTime::now()))
+        memory.map_or_else(RefusedOperations::default, |m| {
+            m.refusals(SystemTime::now())
+        })
     }
 
-    fn note_refusals(&self, found: Refusals) {
+    fn note_refusals(&self, found: RefusedOperations) {
         self.change(|memory| memory.note_refusals(found, SystemTime::now()));
     }
 
@@ -404,14 +408,14 @@ fn further(around: &SharedSettings, prompt: SharedPrompt) -> SharedSettings {
     }
 }
 
-/// Opens a connection beside the first one to the host. With [`FirstJobs::WithLogin`] it returns
+/// Opens a connection beside the first one to the host. With [`FirstJobTime::WithLogin`] it returns
 /// before the server has answered the login, if the key is one that worked before: sshd has
 /// admitted the connection by then (MaxStartups), since it has exchanged keys. Otherwise the
 /// connection is authenticated.
 pub(crate) fn connect_further(
     config: HostConfig,
     around: &SharedSettings,
-    jobs: FirstJobs,
+    jobs: FirstJobTime,
 ) -> Result<Box<dyn Link>, NoMoreConnections> {
     let started = start(config, around, 0);
     let mut link = started
@@ -421,9 +425,9 @@ pub(crate) fn connect_further(
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
-    match link.establish(jobs == FirstJobs::WithLogin) {
+    match link.establish(jobs == FirstJobTime::WithLogin) {
         Ok(()) => Ok(Box::new(link)),
-        Err(e) if e.check() == ConnectCheck::Login => Err(NoMoreConnections::Login(e.into())),
+        Err(e) if e.check() == ConnectStep::Login => Err(NoMoreConnections::Login(e.into())),
         Err(e) => Err(NoMoreConnections::Connection(e.into())),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ssh::auth::Method;
+use ssh::auth::AuthMethod;
 
 use crate::escape;
 
@@ -17,7 +17,7 @@ pub(super) struct DeniedLogin<'a> {
     /// Methods that the server accepts; empty if they are not known.
     pub(super) server: &'a [String],
     /// Methods that this end was allowed to use.
-    pub(super) methods: &'a [Method],
+    pub(super) methods: &'a [AuthMethod],
     /// Keys that could be offered: source, type and fingerprint of each.
     pub(super) offered: Vec<String>,
     /// Reasons why keys were not offered, or could not sign.
@@ -61,8 +61,8 @@ impl DeniedLogin<'_> {
     fn advice(&self) -> Vec<String> {
         let accepts = |name: &str| self.server.iter().any(|s| s == name);
         let asks = accepts("password") || accepts("keyboard-interactive");
-        let tried = |method: Method| self.methods.contains(&method);
-        let interactive = tried(Method::Password) || tried(Method::KeyboardInteractive);
+        let tried = |method: AuthMethod| self.methods.contains(&method);
+        let interactive = tried(AuthMethod::Password) || tried(AuthMethod::KeyboardInteractive);
         let mut advice = Vec::new();
         if self.distrusted && asks {
             advice.push("passwords and codes are not sent because the host key has changed".into());
@@ -80,7 +80,7 @@ impl DeniedLogin<'_> {
                     .into(),
             );
         }
-        if accepts("publickey") && !tried(Method::PublicKey) {
+        if accepts("publickey") && !tried(AuthMethod::PublicKey) {
             advice.push(
                 "public key authentication is disabled in ssh_config (PubkeyAuthentication)".into(),
             );
@@ -109,10 +109,10 @@ impl DeniedLogin<'_> {
 mod tests {
     use super::*;
 
-    const ALL: &[Method] = &[
-        Method::PublicKey,
-        Method::KeyboardInteractive,
-        Method::Password,
+    const ALL: &[AuthMethod] = &[
+        AuthMethod::PublicKey,
+        AuthMethod::KeyboardInteractive,
+        AuthMethod::Password,
     ];
 
     fn denied<'a>(server: &'a [String]) -> DeniedLogin<'a> {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn batch_mode_with_a_locked_key_says_so() {
         let text = DeniedLogin {
-            methods: &[Method::PublicKey],
+            methods: &[AuthMethod::PublicKey],
             failed: names(&["/k/locked: needs a passphrase"]),
             batch: true,
             ..denied(&[])

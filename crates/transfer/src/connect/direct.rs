@@ -12,25 +12,28 @@ use std::time::{Duration, Instant};
 use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
-use ssh::direct_control::{self, FrameSplitter, MoreKeys, ServerMessage, StartRequest, VERSION};
+use ssh::direct_control::{
+    self, DirectServerMessage, FrameSplitter, MoreKeysRequest, StartRequest, VERSION,
+};
 use ssh::key::{PrivateKey, PublicKey};
-use ssh::transport::{DisabledProtection, KexGuess, Proposal, TransportConfig};
-use sys::Tuning;
+use ssh::transport::{AlgorithmProposal, DisabledProtection, KexGuess, TransportConfig};
+use sys::SocketTuning;
 use tracing::debug;
 
 use self::auth_handler::DirectAuthHandler;
-use self::between::BetweenOpener;
-pub use self::between::{BetweenHosts, BetweenSettings, SourceReached};
+use self::between::HostToHostDialer;
+pub use self::between::{HostToHostConnector, HostToHostSettings, SourceConnection};
 use super::error::ConnectError;
 use super::proposing::SecurityProposal;
 use super::remote_use;
-use super::ssh_link::{FirstJobs, LinkConfig, LinkRole, SshLink};
-use super::stream::Stream;
+use super::ssh_link::{FirstJobTime, LinkConfig, LinkRole, SshLink};
+use super::stream::ConnectedStream;
 use super::tcp::{DialError, TcpDialer};
 use crate::config::RekeyLimit;
 use crate::escape;
 use crate::session::{
-    ControlMessage, DirectConnect, Heard, Link, NoMoreConnections, RemoteKnowledge,
+    ControlSender, DirectServerLauncher, DirectServerStatus, Link, NoMoreConnections,
+    RemoteKnowledge,
 };
 
 /// The number of keys registered at first: a copy starts with at most that many connections.
@@ -59,7 +62,7 @@ pub(super) type DirectOutcomeHook = Box<dyn Fn(Option<&str>) + Send + Sync>;
 pub(super) struct DirectConfig {
     /// The host as the user wrote it.
     pub(super) name: String,
-    pub(super) tuning: Tuning,
+    pub(super) tuning: SocketTuning,
     /// The allowed algorithms, equal to those of the login connection.
     pub(super) secured: SecurityProposal,
     /// The RekeyLimit setting.
@@ -74,8 +77,8 @@ pub(super) struct DirectConfig {
     pub(super) placed: Option<String>,
 }
 
-/// Opens direct connections; see [`DirectConnect`].
-pub(super) struct Direct {
+/// Opens direct connections; see [`DirectServerLauncher`].
+pub(super) struct DirectConnector {
     config: DirectConfig,
     /// Returns the address of the login's TCP connection once it is known. The far end's own
     /// statement about its address is not used.
@@ -84,14 +87,14 @@ pub(super) struct Direct {
     state: Mutex<DirectServerState>,
     changed: Condvar,
     /// Opens the connections of a copy between two hosts.
-    opener: Option<Arc<BetweenOpener>>,
+    opener: Option<Arc<HostToHostDialer>>,
 }
 
 #[derive(Default)]
 struct DirectServerState {
-    outlet: Option<ControlMessage>,
+    outlet: Option<ControlSender>,
     frames: Option<FrameSplitter>,
-    server: Option<ServerAt>,
+    server: Option<DirectServerInfo>,
     /// Keys that the far end has confirmed, with the time of registration.
     keys: Vec<(PrivateKey, Instant)>,
     /// Numbers of the key messages that the far end has answered.
@@ -103,7 +106,7 @@ struct DirectServerState {
 }
 
 #[derive(Clone)]
-struct ServerAt {
+struct DirectServerInfo {
     address: SocketAddr,
     user: String,
     host_key: PublicKey,
@@ -111,7 +114,7 @@ struct ServerAt {
     rtt: Duration,
 }
 
-impl Direct {
+impl DirectConnector {
     pub(super) fn new(
         config: DirectConfig,
         peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
@@ -171,7 +174,7 @@ impl Direct {
     }
 
     /// Returns a key that the far end has confirmed, waiting for one if necessary.
-    fn key(&self) -> Result<(ServerAt, PrivateKey), String> {
+    fn key(&self) -> Result<(DirectServerInfo, PrivateKey), String> {
         let mut state = self.lock();
         if let Some(why) = &state.failed {
             return Err(why.clone());
@@ -188,7 +191,7 @@ impl Direct {
         let number = state.number;
         let keys = direct_control::write_keys([key.public_blob()]);
         let message = direct_control::framed(
-            &MoreKeys {
+            &MoreKeysRequest {
                 number,
                 keys: &keys,
             }
@@ -211,12 +214,12 @@ impl Direct {
         Ok((server, key))
     }
 
-    fn log_in(&self, server: ServerAt, key: PrivateKey) -> Result<SshLink, String> {
+    fn log_in(&self, server: DirectServerInfo, key: PrivateKey) -> Result<SshLink, String> {
         let (dial, address) = (self.dial(server.rtt), server.address);
         let between = self.opener.clone();
         let open = Box::new(move || {
             if let Some(opener) = &between {
-                let stream = opener.open().map(Stream::Tcp);
+                let stream = opener.open().map(ConnectedStream::Tcp);
                 return stream.map_err(ConnectError::unreachable);
             }
             let (host, port) = (address.ip().to_string(), address.port());
@@ -226,13 +229,13 @@ impl Direct {
                 SocketAddr::V4(_) => dial.connect(&host, port),
             };
             let failed = |e| ConnectError::unreachable(unreached(&e, address));
-            stream.map(Stream::Tcp).map_err(failed)
+            stream.map(ConnectedStream::Tcp).map_err(failed)
         });
         let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
         let config = self.link(&server, login);
         let auth_handler = DirectAuthHandler::new(server.user, server.host_key, key);
         let mut link = SshLink::connect(config, open, Box::new(auth_handler))?;
-        link.try_once(FirstJobs::WithLogin);
+        link.try_once(FirstJobTime::WithLogin);
         // The host key was announced over the login connection, and the far end knows the client
         // key, so requests can follow authentication without waiting for its result. Between two
         // hosts the copy begins only once the way is known to work.
@@ -251,14 +254,14 @@ impl Direct {
 
     /// Builds the link's configuration: the far end's properties are known, and the algorithms are
     /// those that the user allows.
-    fn link(&self, server: &ServerAt, login: Duration) -> LinkConfig {
+    fn link(&self, server: &DirectServerInfo, login: Duration) -> LinkConfig {
         let owned = |name: &str| name.to_owned();
         let host_key = &server.host_key;
         // A server of exactly this version sends the same identification and accepts the same
         // features.
         let same = server.software == VERSION_HERE;
         let banner = concat!("SSH-2.0-longhaul_", env!("CARGO_PKG_VERSION"));
-        let proposal = Proposal {
+        let proposal = AlgorithmProposal {
             kex: self.config.secured.kex.clone(),
             host_key: host_key.algorithms().into_iter().map(owned).collect(),
             ciphers: self.config.secured.ciphers.clone(),
@@ -298,8 +301,8 @@ impl Direct {
     }
 
     fn answered(&self, message: &[u8], rtt: Duration) -> Result<bool, String> {
-        match ServerMessage::decode(message).map_err(|e| e.to_string())? {
-            ServerMessage::Listening {
+        match DirectServerMessage::decode(message).map_err(|e| e.to_string())? {
+            DirectServerMessage::Listening {
                 port,
                 user,
                 host_key,
@@ -316,7 +319,7 @@ impl Direct {
                     return Err("the far end answered twice".to_owned());
                 }
                 debug!("{}: direct connections to {address}", self.config.name);
-                state.server = Some(ServerAt {
+                state.server = Some(DirectServerInfo {
                     address,
                     user,
                     host_key,
@@ -325,8 +328,8 @@ impl Direct {
                 });
                 Ok(true)
             }
-            ServerMessage::Refused(why) => Err(escape::text(why.as_bytes()).to_string()),
-            ServerMessage::Taken(number) => {
+            DirectServerMessage::Refused(why) => Err(escape::text(why.as_bytes()).to_string()),
+            DirectServerMessage::KeysAccepted(number) => {
                 let mut state = self.lock();
                 if number > 0 && number <= state.number {
                     state.taken.insert(number);
@@ -334,13 +337,13 @@ impl Direct {
                 }
                 Ok(false)
             }
-            ServerMessage::Addresses(own) => {
+            DirectServerMessage::Addresses(own) => {
                 if let Some(opener) = &self.opener {
                     opener.learn_addresses(&own);
                 }
                 Ok(false)
             }
-            ServerMessage::Dialed(number, why) => {
+            DirectServerMessage::Dialed(number, why) => {
                 if let Some(opener) = &self.opener {
                     let why = why.map(|why| escape::text(why.as_bytes()).to_string());
                     opener.dialed(number, why);
@@ -351,8 +354,8 @@ impl Direct {
     }
 }
 
-impl DirectConnect for Direct {
-    fn begin(&self, outlet: ControlMessage) -> Option<(Vec<u8>, Vec<u8>)> {
+impl DirectServerLauncher for DirectConnector {
+    fn begin(&self, outlet: ControlSender) -> Option<(Vec<u8>, Vec<u8>)> {
         let mut state = self.lock();
         if state.failed.is_some() {
             return None;
@@ -384,10 +387,10 @@ impl DirectConnect for Direct {
         self.config.insisted
     }
 
-    fn heard(&self, bytes: &[u8], rtt: Duration) -> Heard {
+    fn heard(&self, bytes: &[u8], rtt: Duration) -> DirectServerStatus {
         let mut listens = false;
         let Some(mut frames) = self.lock().frames.take() else {
-            return Heard::Nothing;
+            return DirectServerStatus::Nothing;
         };
         let mut read = || -> Result<(), String> {
             frames.push(bytes).map_err(|e| e.to_string())?;
@@ -400,13 +403,13 @@ impl DirectConnect for Direct {
             Ok(()) => {
                 self.lock().frames = Some(frames);
                 match listens {
-                    true => Heard::Listens,
-                    false => Heard::Nothing,
+                    true => DirectServerStatus::Listening,
+                    false => DirectServerStatus::Nothing,
                 }
             }
             Err(why) => {
                 self.fail(&why);
-                Heard::Failed(why)
+                DirectServerStatus::Failed(why)
             }
         }
     }
@@ -421,7 +424,7 @@ impl DirectConnect for Direct {
     }
 
     fn life_sign(&self) -> Vec<u8> {
-        let more = MoreKeys {
+        let more = MoreKeysRequest {
             number: 0,
             keys: b"",
         };

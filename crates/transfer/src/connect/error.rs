@@ -4,7 +4,7 @@ use crate::config::ConfigError;
 
 /// The party that can remove the cause of a failed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtFault {
+pub enum ResponsibleParty {
     /// The user: a flag, a setting, a key or a password.
     User,
     /// This machine: a program, a file or a resource of it.
@@ -17,7 +17,7 @@ pub enum AtFault {
 
 /// Step at which a connection failed, in the order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ConnectCheck {
+pub enum ConnectStep {
     /// The settings of the user and of ssh_config.
     Configuration,
     /// Reaching the host: name, address, socket, proxy.
@@ -33,46 +33,46 @@ pub enum ConnectCheck {
 /// Reason that there is no connection to a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError {
-    fault: AtFault,
-    check: ConnectCheck,
+    fault: ResponsibleParty,
+    check: ConnectStep,
     text: String,
 }
 
 impl ConnectError {
     /// `text` is one sentence with the host's name.
-    pub fn new(fault: AtFault, check: ConnectCheck, text: impl Into<String>) -> Self {
+    pub fn new(fault: ResponsibleParty, check: ConnectStep, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { fault, check, text }
     }
 
     /// Creates the error for a setting of the user.
     pub fn configuration(text: impl Into<String>) -> Self {
-        Self::new(AtFault::User, ConnectCheck::Configuration, text)
+        Self::new(ResponsibleParty::User, ConnectStep::Configuration, text)
     }
 
     /// Creates the error for a host that cannot be reached.
     pub fn unreachable(text: impl Into<String>) -> Self {
-        Self::new(AtFault::Path, ConnectCheck::Reach, text)
+        Self::new(ResponsibleParty::Path, ConnectStep::Reach, text)
     }
 
     /// Creates the error for a resource that this machine lacks at this step.
-    pub fn this_machine(check: ConnectCheck, text: impl Into<String>) -> Self {
-        Self::new(AtFault::ThisMachine, check, text)
+    pub fn this_machine(check: ConnectStep, text: impl Into<String>) -> Self {
+        Self::new(ResponsibleParty::ThisMachine, check, text)
     }
 
     /// The party that can remove the cause.
-    pub fn fault(&self) -> AtFault {
+    pub fn fault(&self) -> ResponsibleParty {
         self.fault
     }
 
     /// Step that failed.
-    pub fn check(&self) -> ConnectCheck {
+    pub fn check(&self) -> ConnectStep {
         self.check
     }
 
     /// True if the user's settings are wrong, so that another try would fail too.
     pub fn is_misconfiguration(&self) -> bool {
-        (self.check, self.fault) == (ConnectCheck::Configuration, AtFault::User)
+        (self.check, self.fault) == (ConnectStep::Configuration, ResponsibleParty::User)
     }
 
     /// Adds the subject in front of the sentence.
@@ -112,7 +112,7 @@ mod tests {
     fn an_error_keeps_its_cause_when_a_subject_is_added() {
         let error = ConnectError::unreachable("connection refused").about("backup");
         assert_eq!(error.to_string(), "backup: connection refused");
-        assert_eq!(error.fault(), AtFault::Path);
-        assert_eq!(error.check(), ConnectCheck::Reach);
+        assert_eq!(error.fault(), ResponsibleParty::Path);
+        assert_eq!(error.check(), ConnectStep::Reach);
     }
 }

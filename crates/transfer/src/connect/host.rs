@@ -13,11 +13,11 @@ use socket2::SockRef;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
-use ssh::transport::{DisabledProtection, Proposal, TransportConfig};
-use sys::Tuning;
+use ssh::transport::{AlgorithmProposal, DisabledProtection, TransportConfig};
+use sys::SocketTuning;
 use tracing::{debug, info, warn};
 
-use super::error::{AtFault, ConnectCheck, ConnectError};
+use super::error::{ConnectError, ConnectStep, ResponsibleParty};
 use super::host_auth_handler::{HostAuthHandler, SharedPrompt, memory_name};
 use super::jump;
 use super::master;
@@ -27,17 +27,17 @@ use super::proposing::{ProposalReasons, propose, remembered};
 use super::proxy_process::ProxyProcess;
 use super::remote_use::{self, RemoteServerUse};
 use super::segments;
-use super::serving::Serving;
+use super::server_kind::DetectedServerKind;
 use super::ssh_link::{ConnectionFacts, LinkConfig, LinkRole, SocketOpener, SshLink};
-use super::stream::Stream;
-use super::tcp::{Family, TcpDialer};
-use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy, Switches};
+use super::stream::ConnectedStream;
+use super::tcp::{DialFamily, TcpDialer};
+use crate::config::{AddressFamily, ForwardAgent, HostConfig, ProxyMethod, SshOptionFlags};
 use crate::escape;
-use crate::known_hosts::{HostName, KnownHosts, Lookup, RevokedKeys};
+use crate::known_hosts::{HostName, KnownHosts, LookupPurpose, RevokedKeys};
 use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
 use crate::prompt::NoPrompt;
-use crate::report::{Sample, ZlibWhy};
+use crate::report::{DataSample, ZlibReason};
 use crate::session::RemoteKnowledge;
 use crate::timeline::Timeline;
 
@@ -46,10 +46,11 @@ use crate::timeline::Timeline;
 const MAX_HOPS: usize = 16;
 
 /// Finds the configuration of a host.
-pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, ConnectError> + Send + Sync;
+pub type HostConfigResolver =
+    dyn Fn(&Destination) -> Result<HostConfig, ConnectError> + Send + Sync;
 
 /// Samples the data that will be sent to a host; the error is the reason why that is impossible.
-pub type DataSampler = dyn Fn() -> Result<Sample, ZlibWhy> + Send + Sync;
+pub type DataSampler = dyn Fn() -> Result<DataSample, ZlibReason> + Send + Sync;
 
 /// The settings that all hosts of a run share.
 #[derive(Clone)]
@@ -75,7 +76,7 @@ pub struct SharedSettings {
     /// True if data connections may go directly to a longhaul at the far end.
     pub direct: bool,
     /// Finds the configuration of a ProxyJump host.
-    pub hop: Arc<Resolve>,
+    pub hop: Arc<HostConfigResolver>,
     /// The use of a longhaul at the far end.
     pub far: RemoteServerUse,
     /// True if every remote path is absolute, so that the remote working directory does not matter.
@@ -90,7 +91,7 @@ pub struct SharedSettings {
     /// in.
     pub sends: Option<PlannedUpload>,
     /// The properties of the first connection to the same host, if this is a further one.
-    pub beside: Option<RequiredMatch>,
+    pub beside: Option<FirstConnectionMatch>,
     /// True if the first connection is returned after its login even where an earlier visit would
     /// allow requests before, so that a refused login is this call's error.
     pub awaits_login: bool,
@@ -108,13 +109,13 @@ pub struct SharedSettings {
 
 /// The properties that a further connection must share with the first.
 #[derive(Clone, Debug)]
-pub struct RequiredMatch {
+pub struct FirstConnectionMatch {
     /// The address of a TCP connection: one name may resolve to several hosts.
     pub address: Option<IpAddr>,
     /// The host key.
     pub host_key: FirstHostKey,
     /// The kind of SFTP server.
-    pub serving: Serving,
+    pub serving: DetectedServerKind,
     /// The round trip, if a smaller maximum segment size is worth a faster login
     /// (`connect/segments.rs`).
     pub rtt: Option<Duration>,
@@ -135,7 +136,7 @@ pub(super) fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(
 }
 
 /// A link that is being opened to a host.
-pub(super) struct Started {
+pub(super) struct OpeningLink {
     pub link: SshLink,
     /// The host memory has a key that was accepted here before.
     pub proven: bool,
@@ -146,7 +147,7 @@ pub(super) fn start(
     config: HostConfig,
     around: &SharedSettings,
     hops: usize,
-) -> Result<Started, ConnectError> {
+) -> Result<OpeningLink, ConnectError> {
     if hops > MAX_HOPS {
         let text = format!(
             "{}: the ProxyJump chain is longer than {MAX_HOPS} hosts; check ssh_config for a loop",
@@ -173,12 +174,12 @@ pub(super) fn start(
         _ => with_command_output(
             &config,
             &known,
-            Lookup::Order,
+            LookupPurpose::Order,
             &HostAuthHandler::name(&config),
             None,
         )
         // The command may succeed the next time.
-        .map_err(|why| ConnectError::new(AtFault::User, ConnectCheck::HostKey, why))?,
+        .map_err(|why| ConnectError::new(ResponsibleParty::User, ConnectStep::HostKey, why))?,
     };
     let (mut proposal, reasons) = propose(&config, &preferred, trusted, around, look)?;
     drop(preferred);
@@ -205,7 +206,7 @@ pub(super) fn start(
         beside.map(|b| b.host_key.clone()),
     );
     let link = SshLink::connect(link, open, Box::new(auth_handler))?;
-    Ok(Started { link, proven })
+    Ok(OpeningLink { link, proven })
 }
 
 /// Shows the warnings and notes of the configuration, unless this is a further connection, whose
@@ -224,7 +225,7 @@ fn tell_once(config: &HostConfig, around: &SharedSettings) {
 
 /// Moves algorithms for this host key to the front: a host has keys of several types, and a further
 /// connection must see the first connection's key.
-fn prefer_type_of(blob: &[u8], proposal: &mut Proposal) {
+fn prefer_type_of(blob: &[u8], proposal: &mut AlgorithmProposal) {
     let Ok(key) = PublicKey::from_blob(blob) else {
         return;
     };
@@ -242,7 +243,7 @@ fn link_config(
     around: &SharedSettings,
     hops: usize,
     memory: Option<&HostMemory>,
-    (proposal, reasons): (Proposal, ProposalReasons),
+    (proposal, reasons): (AlgorithmProposal, ProposalReasons),
 ) -> LinkConfig {
     let target = hops == 0;
     let far = || remote_use::known(around.far, around.absolute, memory, SystemTime::now());
@@ -299,7 +300,7 @@ fn link_config(
 /// Loads all known_hosts files.
 pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
     let mut known = KnownHosts::load(&config.user_known_hosts, &config.global_known_hosts);
-    if config.has(Switches::HOMELESS) {
+    if config.has(SshOptionFlags::HOMELESS) {
         known.take_unrecorded();
     }
     known
@@ -309,7 +310,7 @@ pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
 pub(super) fn with_command_output<'a>(
     config: &HostConfig,
     known: &'a KnownHosts,
-    lookup: Lookup,
+    lookup: LookupPurpose,
     name: &HostName,
     key: Option<&PublicKey>,
 ) -> Result<Cow<'a, KnownHosts>, String> {
@@ -352,7 +353,7 @@ fn opener(
     let name = escape::name(config.host.as_bytes()).to_string();
     let (host, port) = (config.host_name.clone(), config.port);
     match config.proxy.clone() {
-        Proxy::Direct => {
+        ProxyMethod::Direct => {
             let bind = match &config.bind_address {
                 Some(text) => Some(text.parse().map_err(|_| {
                     let why = format!("{name}: BindAddress {text} is not an IP address");
@@ -362,19 +363,19 @@ fn opener(
             };
             let dial = TcpDialer {
                 family: match config.family {
-                    AddressFamily::Any => Family::Any,
-                    AddressFamily::Inet => Family::V4,
-                    AddressFamily::Inet6 => Family::V6,
+                    AddressFamily::Any => DialFamily::Any,
+                    AddressFamily::Inet => DialFamily::V4,
+                    AddressFamily::Inet6 => DialFamily::V6,
                 },
                 bind,
                 timeout: config.connect_timeout,
                 attempts: config.connection_attempts,
-                tuning: Tuning {
+                tuning: SocketTuning {
                     dscp: around.dscp,
-                    keepalive: config.has(Switches::TCP_KEEP_ALIVE),
+                    keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
                     congestion: around.congestion.clone(),
                     mss,
-                    ..Tuning::default()
+                    ..SocketTuning::default()
                 },
             };
             let beside = around.beside.as_ref().filter(|_| hops == 0);
@@ -389,31 +390,32 @@ fn opener(
             };
             Ok(Box::new(move || {
                 let stream = dial.connect(&host, port);
-                stream.map(Stream::Tcp).map_err(|e| {
+                stream.map(ConnectedStream::Tcp).map_err(|e| {
                     let why = format!("cannot connect to {kind}{name} port {port}: {e}");
                     ConnectError::unreachable(why)
                 })
             }))
         }
-        Proxy::Command(command) if config.has(Switches::PROXY_USE_FDPASS) => {
-            let tuning = Tuning {
+        ProxyMethod::Command(command) if config.has(SshOptionFlags::PROXY_USE_FDPASS) => {
+            let tuning = SocketTuning {
                 dscp: around.dscp,
-                keepalive: config.has(Switches::TCP_KEEP_ALIVE),
+                keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
                 congestion: around.congestion.clone(),
-                ..Tuning::default()
+                ..SocketTuning::default()
             };
             let patience = config.connect_timeout;
             Ok(Box::new(move || {
                 passed_by(&name, &command, patience, &tuning)
             }))
         }
-        Proxy::Command(command) => Ok(Box::new(move || {
+        ProxyMethod::Command(command) => Ok(Box::new(move || {
             let (ours, child) = run_proxy(&name, &command)?;
-            Ok(Stream::Command(ours, child))
+            Ok(ConnectedStream::Command(ours, child))
         })),
-        Proxy::Jump(through) | Proxy::Via(through) => {
+        ProxyMethod::Jump(through) | ProxyMethod::Via(through) => {
             let around = SharedSettings {
-                relaying: matches!(config.proxy, Proxy::Via(_)) || around.relaying && hops > 0,
+                relaying: matches!(config.proxy, ProxyMethod::Via(_))
+                    || around.relaying && hops > 0,
                 ..around.clone()
             };
             Ok(Box::new(move || {
@@ -427,7 +429,7 @@ fn opener(
 fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), ConnectError> {
     ProxyProcess::start(command).map_err(|e| {
         let why = format!("{name}: cannot run the ProxyCommand: {e}");
-        ConnectError::this_machine(ConnectCheck::Reach, why)
+        ConnectError::this_machine(ConnectStep::Reach, why)
     })
 }
 
@@ -436,8 +438,8 @@ fn passed_by(
     name: &str,
     command: &str,
     patience: Option<Duration>,
-    tuning: &Tuning,
-) -> Result<Stream, ConnectError> {
+    tuning: &SocketTuning,
+) -> Result<ConnectedStream, ConnectError> {
     let (ours, child) = run_proxy(name, command)?;
     let socket = passed_socket(&ours, patience).map_err(|error| {
         let why = match error.kind() {
@@ -463,9 +465,9 @@ fn passed_by(
             // Tuning is optional: the command may have tuned the socket. A closed socket shows at
             // the next read.
             let _ = tuning.accepted(&stream);
-            Ok(Stream::Tcp(stream))
+            Ok(ConnectedStream::Tcp(stream))
         }
-        _ => Ok(Stream::Jump(UnixStream::from(socket), None)),
+        _ => Ok(ConnectedStream::Jump(UnixStream::from(socket), None)),
     }
 }
 
@@ -476,7 +478,7 @@ fn jump_through(
     port: u16,
     around: &SharedSettings,
     depth: usize,
-) -> Result<Stream, ConnectError> {
+) -> Result<ConnectedStream, ConnectError> {
     let Some((last, before)) = hops.split_last() else {
         let why =
             format!("{host}: ProxyJump names no host; correct it in ssh_config, or use -J HOST");
@@ -485,12 +487,12 @@ fn jump_through(
     let mut config = (around.hop)(last)?;
     if !before.is_empty() {
         // As with `ssh -J`, the listed hops override the proxy settings of the last one.
-        config.proxy = Proxy::Jump(before.to_vec());
+        config.proxy = ProxyMethod::Jump(before.to_vec());
     }
     let name = config.host.clone();
     let local = |e: io::Error| {
         let why = format!("{host}: {e}");
-        ConnectError::this_machine(ConnectCheck::Reach, why)
+        ConnectError::this_machine(ConnectStep::Reach, why)
     };
     let master = config.control_master.take();
     let Some(socket) = master else {
@@ -506,14 +508,14 @@ fn jump_through(
     // A refused login is not repeated: the server may count them.
     if !masters().contains(&socket) {
         // A login that asks is not needed beside an open connection.
-        config.switches.insert(Switches::BATCH_MODE);
+        config.switches.insert(SshOptionFlags::BATCH_MODE);
         let silent = SharedSettings {
             prompt: Arc::new(Mutex::new(NoPrompt)),
             ..around.clone()
         };
         match log_in(config, &silent, depth + 1) {
             Ok(outer) => return jump::through(outer, &name, host, port).map_err(local),
-            Err(own) if own.check() == ConnectCheck::Login => {
+            Err(own) if own.check() == ConnectStep::Login => {
                 tell_of_master(&name, &socket, &own, around);
                 masters().insert(socket.clone());
             }
@@ -521,7 +523,7 @@ fn jump_through(
         }
     }
     let (ours, ssh) = master::through(&socket, &name, host, port).map_err(local)?;
-    Ok(Stream::Command(ours, ssh))
+    Ok(ConnectedStream::Command(ours, ssh))
 }
 
 /// Logs in to a host that carries connections to others.

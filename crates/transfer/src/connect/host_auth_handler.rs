@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use sftp::ServerInfo;
-use ssh::auth::{Method, OfferedIdentity, Prompt as Question};
+use ssh::auth::{AuthMethod, InteractivePrompt as Question, OfferedIdentity};
 use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, KeyError, PublicKey};
 use tracing::debug;
 use zeroize::Zeroizing;
@@ -17,10 +17,10 @@ use super::denied::DeniedLogin;
 use super::host::{FirstHostKey, with_command_output};
 use super::host_key_learner::HostKeyLearner;
 use super::remote_use;
-use crate::config::{HostConfig, StrictHostKeyChecking, Switches};
+use crate::config::{HostConfig, SshOptionFlags, StrictHostKeyChecking};
 use crate::escape;
 use crate::identity::{Identities, OfferableKey};
-use crate::known_hosts::{self, HostKeyVerdict, HostName, KnownHosts, Lookup};
+use crate::known_hosts::{self, HostKeyVerdict, HostName, KnownHosts, LookupPurpose};
 use crate::memory::{AcceptedKey, HostMemory, MemoryStore};
 use crate::prompt::{EchoMode, Prompt};
 use crate::session::ProbeResult;
@@ -57,12 +57,12 @@ pub(super) struct HostAuthHandler {
 const CONFIRMED: Duration = Duration::from_millis(700);
 
 /// Forwards questions and notes that a question was asked.
-struct NotingPrompt<'a> {
+struct AskDetectingPrompt<'a> {
     prompt: &'a SharedPrompt,
     asked: &'a mut bool,
 }
 
-impl Prompt for NotingPrompt<'_> {
+impl Prompt for AskDetectingPrompt<'_> {
     fn ask(
         &mut self,
         question: &str,
@@ -123,21 +123,25 @@ impl HostAuthHandler {
         }
     }
 
-    fn methods(&self) -> Vec<Method> {
-        let asks = !self.config.has(Switches::BATCH_MODE) && !self.distrusted;
-        let on = |method: &Method| match method {
-            Method::PublicKey => self.config.has(Switches::PUBKEY_AUTHENTICATION),
-            Method::KeyboardInteractive => {
-                self.config.has(Switches::KBD_INTERACTIVE_AUTHENTICATION) && asks
+    fn methods(&self) -> Vec<AuthMethod> {
+        let asks = !self.config.has(SshOptionFlags::BATCH_MODE) && !self.distrusted;
+        let on = |method: &AuthMethod| match method {
+            AuthMethod::PublicKey => self.config.has(SshOptionFlags::PUBKEY_AUTHENTICATION),
+            AuthMethod::KeyboardInteractive => {
+                self.config
+                    .has(SshOptionFlags::KBD_INTERACTIVE_AUTHENTICATION)
+                    && asks
             }
-            Method::Password => self.config.has(Switches::PASSWORD_AUTHENTICATION) && asks,
+            AuthMethod::Password => {
+                self.config.has(SshOptionFlags::PASSWORD_AUTHENTICATION) && asks
+            }
         };
         let all = [
-            Method::PublicKey,
-            Method::KeyboardInteractive,
-            Method::Password,
+            AuthMethod::PublicKey,
+            AuthMethod::KeyboardInteractive,
+            AuthMethod::Password,
         ];
-        let order: Vec<Method> = match &self.config.preferred_authentications {
+        let order: Vec<AuthMethod> = match &self.config.preferred_authentications {
             None => all.to_vec(),
             Some(names) => names
                 .iter()
@@ -169,7 +173,7 @@ impl HostAuthHandler {
     fn checks_address(&self, key: &PublicKey, address: Option<IpAddr>) -> bool {
         let config = &self.config;
         address.is_some_and(|address| {
-            config.has(Switches::CHECK_HOST_IP)
+            config.has(SshOptionFlags::CHECK_HOST_IP)
                 && key.certificate().is_none()
                 && !address.is_loopback()
                 && config.host_name != address.to_string()
@@ -179,7 +183,7 @@ impl HostAuthHandler {
     /// Returns the known hosts with what KnownHostsCommand prints for this name and key.
     fn consult(
         &self,
-        lookup: Lookup,
+        lookup: LookupPurpose,
         name: &HostName,
         key: &PublicKey,
     ) -> Result<Cow<'_, KnownHosts>, String> {
@@ -195,8 +199,12 @@ impl HostAuthHandler {
             );
             return;
         };
-        let result =
-            known_hosts::record(file, name, key, self.config.has(Switches::HASH_KNOWN_HOSTS));
+        let result = known_hosts::record(
+            file,
+            name,
+            key,
+            self.config.has(SshOptionFlags::HASH_KNOWN_HOSTS),
+        );
         let text = known_hosts::recorded(name, key, file, &result);
         match result {
             Ok(()) if self.config.tells() => self.show(&text),
@@ -247,7 +255,7 @@ impl AuthHandler for HostAuthHandler {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_secs());
-        let known = self.consult(Lookup::HostName, &name, &key)?;
+        let known = self.consult(LookupPurpose::HostName, &name, &key)?;
         let checked = known.check(&name, &key, now, &self.config.ca_algorithms);
         if let Some(why) = &checked.certificate {
             self.takes_bare(&key, why)?;
@@ -262,7 +270,7 @@ impl AuthHandler for HostAuthHandler {
             &mut *lock(&self.prompt),
         )
         .map_err(|e| e.to_string())?;
-        if accepted.distrusted && self.config.has(Switches::EXIT_ON_FORWARD_FAILURE) {
+        if accepted.distrusted && self.config.has(SshOptionFlags::EXIT_ON_FORWARD_FAILURE) {
             let why = accepted.warnings.join("\n");
             return Err(format!(
                 "{why}\nclosing the connection (ExitOnForwardFailure)"
@@ -281,7 +289,7 @@ impl AuthHandler for HostAuthHandler {
                 &checked.verdict,
                 HostKeyVerdict::Trusted(place) if place.is_command_output()
             );
-            let known = self.consult(Lookup::Address, &address, &key)?;
+            let known = self.consult(LookupPurpose::Address, &address, &key)?;
             let checked = known.check(&address, &key, now, ca);
             let strict = self.config.strict;
             let both = (&name, &address);
@@ -341,7 +349,7 @@ impl AuthHandler for HostAuthHandler {
             if identities.offers()[index].public.is_none()
                 && let Err(e) = identities.unlock(
                     index,
-                    &mut NotingPrompt {
+                    &mut AskDetectingPrompt {
                         prompt: &self.prompt,
                         asked: &mut self.person,
                     },
@@ -397,7 +405,7 @@ impl AuthHandler for HostAuthHandler {
     fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>> {
         let offer = *self.offered.get(identity)?;
         let identities = self.identities.as_mut()?;
-        let mut noting = NotingPrompt {
+        let mut noting = AskDetectingPrompt {
             prompt: &self.prompt,
             asked: &mut self.person,
         };
@@ -408,7 +416,7 @@ impl AuthHandler for HostAuthHandler {
             Ok(signature) => Some(signature),
             Err(e) => {
                 // In batch mode the text is part of the error for the refused login.
-                if !self.config.has(Switches::BATCH_MODE) {
+                if !self.config.has(SshOptionFlags::BATCH_MODE) {
                     self.show_error(&e.to_string());
                 }
                 self.unsigned.push(e.to_string());
@@ -473,7 +481,7 @@ impl AuthHandler for HostAuthHandler {
         let identities = self.identities.as_ref();
         failed.extend(identities.iter().flat_map(|i| i.warnings.iter().cloned()));
         let methods = self.methods();
-        let offers = methods.contains(&Method::PublicKey);
+        let offers = methods.contains(&AuthMethod::PublicKey);
         let offered = match identities.filter(|_| offers) {
             Some(identities) => self
                 .offered
@@ -490,7 +498,7 @@ impl AuthHandler for HostAuthHandler {
             methods: &methods,
             offered,
             failed,
-            batch: self.config.has(Switches::BATCH_MODE),
+            batch: self.config.has(SshOptionFlags::BATCH_MODE),
             distrusted: self.distrusted,
         }
         .text()

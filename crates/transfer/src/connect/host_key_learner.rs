@@ -5,17 +5,17 @@ use ssh::key::{HOST_KEY_ALGORITHMS, KeyError, PublicKey};
 use tracing::{debug, info};
 
 use super::host_auth_handler::{SharedPrompt, lock};
-use crate::config::{HostConfig, Switches, UpdateHostKeys};
+use crate::config::{HostConfig, SshOptionFlags, UpdateHostKeys};
 use crate::disk::os_words;
 use crate::escape;
-use crate::known_hosts::{AnnouncedKeys, HostKeyVerdict, HostName, KeyChanges, RevokedKeys};
+use crate::known_hosts::{AnnouncedKeys, HostKeyChanges, HostKeyVerdict, HostName, RevokedKeys};
 use crate::prompt::EchoMode;
 
 /// The state of a connection whose host may have further keys recorded.
 pub(super) struct HostKeyLearner {
     /// The key of the connection.
     own: PublicKey,
-    pending: Option<(AnnouncedKeys, KeyChanges)>,
+    pending: Option<(AnnouncedKeys, HostKeyChanges)>,
 }
 
 impl HostKeyLearner {
@@ -38,10 +38,10 @@ impl HostKeyLearner {
         let on = match config.update_host_keys {
             UpdateHostKeys::No => false,
             UpdateHostKeys::Yes => true,
-            UpdateHostKeys::Ask => !config.has(Switches::BATCH_MODE),
+            UpdateHostKeys::Ask => !config.has(SshOptionFlags::BATCH_MODE),
         };
         let ready = known && on && own.certificate().is_none();
-        (ready && !config.has(Switches::CHECK_HOST_IP)).then(|| Self {
+        (ready && !config.has(SshOptionFlags::CHECK_HOST_IP)).then(|| Self {
             own: own.clone(),
             pending: None,
         })
@@ -110,7 +110,7 @@ impl HostKeyLearner {
         if config.update_host_keys == UpdateHostKeys::Ask && !agreed(&host, &described, prompt) {
             return;
         }
-        let hashed = config.has(Switches::HASH_KNOWN_HOSTS);
+        let hashed = config.has(SshOptionFlags::HASH_KNOWN_HOSTS);
         if let Err((file, e)) = announced.apply(&config.user_known_hosts, &proven, hashed) {
             show_error(&format!(
                 "Warning: {}: cannot update the host keys of {host} (UpdateHostKeys): {}",
@@ -146,7 +146,7 @@ fn learnable(config: &HostConfig, blobs: &[Vec<u8>]) -> Vec<PublicKey> {
     .collect()
 }
 
-fn described(proven: &[PublicKey], changes: &KeyChanges) -> Vec<String> {
+fn described(proven: &[PublicKey], changes: &HostKeyChanges) -> Vec<String> {
     let learned = proven.iter().map(|key| {
         let (key_type, fingerprint) = (key.key_type(), key.fingerprint());
         format!("Learned new hostkey: {key_type} {fingerprint}")

@@ -9,21 +9,26 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sftp::Output;
-use sys::Segments;
+use sftp::ClientOutput;
+use sys::ReceiveSegments;
 use tracing::debug;
 
 use super::ssh_link::SshLink;
-use super::stream::{CarrierThread, Stream};
+use super::stream::{CarrierThread, ConnectedStream};
 use crate::escape;
-use crate::session::{ChannelId, Link, LinkEvent};
+use crate::session::{Link, LinkChannelId, LinkEvent};
 
 /// Bytes queued for the inner connection; reading from the outer one pauses above that.
 const HELD: usize = 4 << 20;
 
 /// Opens a channel over `outer` (host `name`) to `host` and `port`, and carries its bytes on a
 /// thread. If the far end refuses, the inner connection's read reports it.
-pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> io::Result<Stream> {
+pub(super) fn through(
+    mut outer: SshLink,
+    name: &str,
+    host: &str,
+    port: u16,
+) -> io::Result<ConnectedStream> {
     let (inner, local) = UnixStream::pair()?;
     local.set_nonblocking(true)?;
     let channel = outer.open_direct_tcpip(host, port);
@@ -42,18 +47,21 @@ pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> 
             let _ = told.set(format!("{subject}: {}", escape::text(text.as_bytes())));
         });
     })?;
-    Ok(Stream::Jump(inner, Some(CarrierThread { thread, refused })))
+    Ok(ConnectedStream::Jump(
+        inner,
+        Some(CarrierThread { thread, refused }),
+    ))
 }
 
 /// Moves bytes until either side ends. `hears` receives the messages of the far end and the reason
 /// for its end.
 pub(super) fn carry(
     mut outer: SshLink,
-    channel: ChannelId,
+    channel: LinkChannelId,
     local: &UnixStream,
     hears: &mut dyn FnMut(&str),
 ) {
-    let mut segments = Segments::default();
+    let mut segments = ReceiveSegments::default();
     let mut held: VecDeque<Bytes> = VecDeque::new();
     let mut events = Vec::new();
     loop {
@@ -84,7 +92,7 @@ pub(super) fn carry(
                 Ok(0) => break,
                 Ok(_) => {
                     let bytes = segments.received().split().to_vec();
-                    outer.send(channel, Output::Bytes(bytes));
+                    outer.send(channel, ClientOutput::Bytes(bytes));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => break,
@@ -120,8 +128,8 @@ pub(super) fn carry(
                     over = true;
                 }
                 LinkEvent::Exited(_, Ok(_)) => over = true,
-                LinkEvent::Says(text) => hears(&text),
-                LinkEvent::Over(_) | LinkEvent::Restarted => {}
+                LinkEvent::Message(text) => hears(&text),
+                LinkEvent::Ended(_) | LinkEvent::Restarted => {}
             }
         }
         if !write_held(local, &mut held) || over {

@@ -20,7 +20,7 @@ mod proposing;
 mod proxy_process;
 mod remote_use;
 mod segments;
-mod serving;
+mod server_kind;
 mod ssh_link;
 mod stream;
 mod tcp;
@@ -30,9 +30,11 @@ pub use command::{RemoteCommand, RemoteRole};
 pub(crate) use connection_factory::connect_further;
 pub use connection_factory::{ConnectionFactory, connect};
 pub use detour_memory::{forget_detour, remember_detour, remembered_detour};
-pub use direct::{BetweenHosts, BetweenSettings, SourceReached};
-pub use error::{AtFault, ConnectCheck, ConnectError};
-pub use host::{DataSampler, FirstHostKey, RequiredMatch, Resolve, SharedSettings};
+pub use direct::{HostToHostConnector, HostToHostSettings, SourceConnection};
+pub use error::{ConnectError, ConnectStep, ResponsibleParty};
+pub use host::{
+    DataSampler, FirstConnectionMatch, FirstHostKey, HostConfigResolver, SharedSettings,
+};
 pub use host_auth_handler::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
 pub use preconnect::{ConnectionHold, PlannedUpload};
@@ -41,7 +43,7 @@ pub use remote_use::{
     RemoteServerUse, findings, longhaul_is_absent, remember_absent, remember_findings,
     remember_placed, remembered_rate,
 };
-pub use serving::Serving;
-pub use ssh_link::{ConnectionFacts, FirstJobs, LinkConfig, LinkRole, SocketOpener, SshLink};
-pub use stream::Stream;
-pub use tcp::{DialError, Family, TcpDialer};
+pub use server_kind::DetectedServerKind;
+pub use ssh_link::{ConnectionFacts, FirstJobTime, LinkConfig, LinkRole, SocketOpener, SshLink};
+pub use stream::ConnectedStream;
+pub use tcp::{DialError, DialFamily, TcpDialer};

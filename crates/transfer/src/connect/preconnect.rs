@@ -13,16 +13,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use schedule::{ConcurrencyConfig, Direction, begins_with};
+use schedule::{ConcurrencyConfig, TransferDirection, begins_with};
 use tracing::debug;
 
 use super::connection_factory::connect_further;
-use super::host::{FirstHostKey, RequiredMatch, SharedSettings, known_hosts};
+use super::host::{FirstConnectionMatch, FirstHostKey, SharedSettings, known_hosts};
 use super::host_auth_handler::{HostAuthHandler, remembered};
 use super::remote_use::{self, RemoteServerUse};
-use super::serving::Serving;
-use super::ssh_link::{ConnectionFacts, FirstJobs};
-use crate::config::{HostConfig, Switches};
+use super::server_kind::DetectedServerKind;
+use super::ssh_link::{ConnectionFacts, FirstJobTime};
+use crate::config::{HostConfig, SshOptionFlags};
 use crate::copy::TransferEstimate;
 use crate::identity::Identities;
 use crate::session::{self, Link, NoMoreConnections, RemoteKnowledge, SessionOptions};
@@ -49,19 +49,19 @@ pub struct PlannedUpload {
 /// Holds a connection before its login until it is wanted or discarded.
 #[derive(Debug)]
 pub struct ConnectionHold {
-    state: Mutex<WaitState>,
+    state: Mutex<HoldState>,
     changed: Condvar,
     until: Instant,
     /// The kind of SFTP server if not known yet, and how long to wait for it.
-    serving: Option<(Serving, Duration)>,
+    serving: Option<(DetectedServerKind, Duration)>,
 }
 
 #[derive(Debug)]
-enum WaitState {
-    Still,
+enum HoldState {
+    Waiting,
     /// The session wants the connection; contains the host key that the first connection accepted.
     Wanted(Vec<u8>),
-    Over,
+    Discarded,
 }
 
 impl ConnectionHold {
@@ -69,14 +69,14 @@ impl ConnectionHold {
     /// if it is not wanted or the time is over.
     pub(super) fn wait(&self) -> Result<Vec<u8>, String> {
         let left = self.until.saturating_duration_since(Instant::now());
-        let still = |waits: &mut WaitState| matches!(waits, WaitState::Still);
+        let still = |waits: &mut HoldState| matches!(waits, HoldState::Waiting);
         let waited = self
             .changed
             .wait_timeout_while(lock(&self.state), left, still);
         let (mut waits, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let found = std::mem::replace(&mut *waits, WaitState::Over);
+        let found = std::mem::replace(&mut *waits, HoldState::Discarded);
         drop(waits);
-        let WaitState::Wanted(host_key) = found else {
+        let HoldState::Wanted(host_key) = found else {
             return Err("it is not needed".to_owned());
         };
         if let Some((serving, longest)) = &self.serving {
@@ -86,9 +86,9 @@ impl ConnectionHold {
     }
 
     /// Sets the final state; false if the state was set before or the wait has timed out.
-    fn settle(&self, with: WaitState) -> bool {
+    fn settle(&self, with: HoldState) -> bool {
         let mut waits = lock(&self.state);
-        let still = matches!(*waits, WaitState::Still);
+        let still = matches!(*waits, HoldState::Waiting);
         if still {
             *waits = with;
         }
@@ -98,24 +98,24 @@ impl ConnectionHold {
 }
 
 /// Connections that were started in advance.
-pub(super) struct Preconnect(Arc<Started>);
+pub(super) struct Preconnect(Arc<PreconnectShared>);
 
 #[derive(Default)]
-struct Started {
-    state: Mutex<StartedConnection>,
+struct PreconnectShared {
+    state: Mutex<PreconnectState>,
     /// Notified when the opening of connections has ended.
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct StartedConnection {
+struct PreconnectState {
     connections: u32,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<HeldConnection>,
     /// True if no further connections are opened.
     over: bool,
 }
 
-struct Waiting {
+struct HeldConnection {
     held: Arc<ConnectionHold>,
     link: mpsc::Receiver<Result<Box<dyn Link>, NoMoreConnections>>,
 }
@@ -126,7 +126,7 @@ struct ConnectionMaker {
     around: SharedSettings,
     first: FirstConnection,
     until: Instant,
-    serving: Option<(Serving, Duration)>,
+    serving: Option<(DetectedServerKind, Duration)>,
 }
 
 /// The known facts about the first connection, which has just been opened.
@@ -139,7 +139,7 @@ pub(super) struct FirstConnection {
     /// True if the peer is this machine.
     pub(super) one_machine: bool,
     /// The kind of SFTP server, once known.
-    pub(super) serving: Serving,
+    pub(super) serving: DetectedServerKind,
     /// The facts of the first connection, set once it has logged in.
     pub(super) opened: Arc<OnceLock<ConnectionFacts>>,
 }
@@ -166,14 +166,16 @@ impl Preconnect {
             memory.as_ref(),
             SystemTime::now(),
         );
-        let learned = memory.as_ref().and_then(|m| m.learned(Direction::Up));
+        let learned = memory
+            .as_ref()
+            .and_then(|m| m.learned(TransferDirection::Up));
         let (options, one_machine) = (&sends.options, first.one_machine);
         let cost = memory.as_ref().map(|m| m.login_cost(SystemTime::now()));
         let growth = ConcurrencyConfig {
             login_cost: cost.unwrap_or_default(),
             ..session::growth_config(
                 options,
-                Direction::Up,
+                TransferDirection::Up,
                 learned,
                 one_machine,
                 None,
@@ -204,7 +206,7 @@ impl Preconnect {
             .map(|m| m.accepted_key.as_ref().is_some_and(|key| key.sufficient));
         let waits = matches!(
             known,
-            RemoteKnowledge::Hoped | RemoteKnowledge::Unknown { insists: true }
+            RemoteKnowledge::UserAsserted | RemoteKnowledge::Unknown { insists: true }
         );
         let wait = (first.rtt * 5 / 4).min(MOST_FOR_SERVING);
         let maker = ConnectionMaker {
@@ -214,7 +216,7 @@ impl Preconnect {
             around,
             first,
         };
-        let begun = Arc::<Started>::default();
+        let begun = Arc::<PreconnectShared>::default();
         let ahead = Self(Arc::clone(&begun));
         let thread = thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || begin(&begun, &maker, sufficient, worth));
@@ -232,7 +234,7 @@ impl Preconnect {
     pub(super) fn take(&self, host_key: &[u8]) -> Option<Result<Box<dyn Link>, NoMoreConnections>> {
         loop {
             let waiting = lock(&self.0.state).waiting.pop_front()?;
-            if !waiting.held.settle(WaitState::Wanted(host_key.to_vec())) {
+            if !waiting.held.settle(HoldState::Wanted(host_key.to_vec())) {
                 continue;
             }
             match waiting.link.recv() {
@@ -252,7 +254,7 @@ impl Drop for Preconnect {
         begun.over = true;
         self.0.ended.notify_all();
         for waiting in begun.waiting.drain(..) {
-            if waiting.held.settle(WaitState::Over) {
+            if waiting.held.settle(HoldState::Discarded) {
                 debug!("closing a connection that was opened in advance and not used");
             }
         }
@@ -260,7 +262,7 @@ impl Drop for Preconnect {
 }
 
 fn begin(
-    shared: &Started,
+    shared: &PreconnectShared,
     maker: &ConnectionMaker,
     sufficient: Option<bool>,
     worth: impl Fn() -> u32,
@@ -294,22 +296,22 @@ impl ConnectionMaker {
 
     /// True if a key appears to sign without user input.
     fn has_key(&self) -> bool {
-        if !self.config.has(Switches::PUBKEY_AUTHENTICATION) {
+        if !self.config.has(SshOptionFlags::PUBKEY_AUTHENTICATION) {
             return false;
         }
         let identities = Identities::gather(&self.config);
         (0..identities.offers().len()).any(|index| identities.signs_alone(index))
     }
 
-    fn make(&self) -> Option<Waiting> {
+    fn make(&self) -> Option<HeldConnection> {
         let held = Arc::new(ConnectionHold {
-            state: Mutex::new(WaitState::Still),
+            state: Mutex::new(HoldState::Waiting),
             changed: Condvar::new(),
             until: self.until,
             serving: self.serving.clone(),
         });
         let around = SharedSettings {
-            beside: Some(RequiredMatch {
+            beside: Some(FirstConnectionMatch {
                 address: Some(self.first.address),
                 host_key: FirstHostKey::Awaited(Arc::clone(&held)),
                 serving: self.first.serving.clone(),
@@ -327,9 +329,9 @@ impl ConnectionMaker {
                 config.host
             );
             // The receiver may have been dropped.
-            let _ = done.send(connect_further(config, &around, FirstJobs::WithLogin));
+            let _ = done.send(connect_further(config, &around, FirstJobTime::WithLogin));
         });
-        spawned.ok().map(|_| Waiting { held, link })
+        spawned.ok().map(|_| HeldConnection { held, link })
     }
 }
 
@@ -343,7 +345,7 @@ mod tests {
 
     fn held(longest: Duration) -> Arc<ConnectionHold> {
         Arc::new(ConnectionHold {
-            state: Mutex::new(WaitState::Still),
+            state: Mutex::new(HoldState::Waiting),
             changed: Condvar::new(),
             until: Instant::now() + longest,
             serving: None,
@@ -357,9 +359,9 @@ mod tests {
             let held = Arc::clone(&held);
             move || held.wait()
         });
-        assert!(held.settle(WaitState::Wanted(b"key".to_vec())));
+        assert!(held.settle(HoldState::Wanted(b"key".to_vec())));
         assert_eq!(waits.join().unwrap(), Ok(b"key".to_vec()));
-        assert!(!held.settle(WaitState::Over), "it was settled");
+        assert!(!held.settle(HoldState::Discarded), "it was settled");
     }
 
     #[test]
@@ -367,18 +369,18 @@ mod tests {
         let late = held(Duration::ZERO);
         assert!(late.wait().is_err());
         let over = held(Duration::from_secs(60));
-        assert!(over.settle(WaitState::Over));
+        assert!(over.settle(HoldState::Discarded));
         assert!(over.wait().is_err());
 
         let (done, link) = mpsc::channel();
         done.send(Err(NoMoreConnections::Login("no use".to_owned())))
             .unwrap();
-        let begun = StartedConnection {
+        let begun = PreconnectState {
             connections: 1,
-            waiting: [Waiting { held: late, link }].into(),
+            waiting: [HeldConnection { held: late, link }].into(),
             over: false,
         };
-        let ahead = Preconnect(Arc::new(Started {
+        let ahead = Preconnect(Arc::new(PreconnectShared {
             state: Mutex::new(begun),
             ended: Condvar::new(),
         }));
@@ -391,12 +393,12 @@ mod tests {
         let (done, link) = mpsc::channel();
         done.send(Err(NoMoreConnections::Connection("MaxStartups".to_owned())))
             .unwrap();
-        let begun = StartedConnection {
+        let begun = PreconnectState {
             connections: 1,
-            waiting: [Waiting { held, link }].into(),
+            waiting: [HeldConnection { held, link }].into(),
             over: false,
         };
-        let ahead = Preconnect(Arc::new(Started {
+        let ahead = Preconnect(Arc::new(PreconnectShared {
             state: Mutex::new(begun),
             ended: Condvar::new(),
         }));

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use schedule::Direction;
+use schedule::TransferDirection;
 use serde::{Deserialize, Serialize};
 use sftp::ServerInfo;
 use ssh::cipher::MACS;
 use ssh::kex::KEX_METHODS;
 use ssh::key::HOST_KEY_ALGORITHMS;
-use ssh::transport::{KexGuess, Proposal};
+use ssh::transport::{AlgorithmProposal, KexGuess};
 
-use super::choices::{self, CipherPreference, ZlibCase};
+use super::choices::{self, CipherPreference, ZlibInputs};
 use super::error::ConnectError;
 use super::host::{DataSampler, SharedSettings};
 use super::host_auth_handler::{HostAuthHandler, remembered as memory_of};
@@ -22,23 +22,25 @@ use crate::config::{ConfigError, HostConfig};
 use crate::known_hosts::KnownHosts;
 use crate::memory::processor::model;
 use crate::memory::{HostMemory, MemoryStore};
-use crate::report::{Choice, CipherOrder, Decision, KexGuessKind, Origin, ZlibWhy};
+use crate::report::{
+    CipherOrderReason, Decision, DecisionOrigin, DecisionSubject, KexGuessKind, ZlibReason,
+};
 
 /// The reasons behind a proposal.
 pub(super) struct ProposalReasons {
     pub(super) guess: KexGuess,
     /// The age of the host memory behind the guess.
     remembered: Option<Duration>,
-    order: CipherOrder,
-    origin: Origin,
+    order: CipherOrderReason,
+    origin: DecisionOrigin,
     first_cipher: Option<String>,
-    zlib: (bool, ZlibWhy, Origin),
+    zlib: (bool, ZlibReason, DecisionOrigin),
 }
 
 impl ProposalReasons {
     /// True if zlib is requested although the user has not set it.
     pub(super) fn chose_zlib(&self) -> bool {
-        self.zlib.0 && self.zlib.1 != ZlibWhy::Set
+        self.zlib.0 && self.zlib.1 != ZlibReason::Set
     }
 
     /// Returns a callback that adds the decisions to the facts of an open connection and passes
@@ -58,28 +60,34 @@ impl ProposalReasons {
         let mut decided = Vec::new();
         if let Some(name) = facts.kex.clone() {
             let (guess, origin) = match (self.guess, self.remembered) {
-                _ if !facts.guessed => (KexGuessKind::No, Origin::Default),
+                _ if !facts.guessed => (KexGuessKind::No, DecisionOrigin::Default),
                 (KexGuess::Remembered, Some(age)) => {
-                    (KexGuessKind::Remembered, Origin::Memory(age))
+                    (KexGuessKind::Remembered, DecisionOrigin::Memory(age))
                 }
-                _ => (KexGuessKind::ByVersion, Origin::Default),
+                _ => (KexGuessKind::ByVersion, DecisionOrigin::Default),
             };
-            decided.push(Decision::new(Choice::KeyExchange { name, guess }, origin));
+            decided.push(Decision::new(
+                DecisionSubject::KeyExchange { name, guess },
+                origin,
+            ));
         }
         if let Some(name) = facts.cipher.clone() {
             let first = self.first_cipher.as_ref() == Some(&name);
             let order = self.order.clone();
             let origin = match first {
                 true => self.origin.clone(),
-                false => Origin::Peer,
+                false => DecisionOrigin::Peer,
             };
-            decided.push(Decision::new(Choice::Cipher { name, order }, origin));
+            decided.push(Decision::new(
+                DecisionSubject::Cipher { name, order },
+                origin,
+            ));
         }
         let (on, why, origin) = match self.zlib.clone() {
-            (true, ..) if !facts.compressed => (false, ZlibWhy::Refused, Origin::Peer),
+            (true, ..) if !facts.compressed => (false, ZlibReason::Refused, DecisionOrigin::Peer),
             chosen => chosen,
         };
-        decided.push(Decision::new(Choice::Zlib { on, why }, origin));
+        decided.push(Decision::new(DecisionSubject::Zlib { on, why }, origin));
         decided
     }
 }
@@ -91,7 +99,7 @@ pub(super) fn propose(
     memory: Option<(&HostMemory, Duration)>,
     around: &SharedSettings,
     look: Option<&Arc<DataSampler>>,
-) -> Result<(Proposal, ProposalReasons), ConnectError> {
+) -> Result<(AlgorithmProposal, ProposalReasons), ConnectError> {
     let text = |e: ConfigError| ConnectError::from(e).about(&config.host);
     let (host, age) = (memory.map(|(m, _)| m), memory.map(|(_, age)| age));
     let order = cipher_order(config, around, host);
@@ -133,7 +141,7 @@ pub(super) fn propose(
         first_cipher: ciphers.first().cloned(),
         zlib,
     };
-    let proposal = Proposal {
+    let proposal = AlgorithmProposal {
         kex,
         host_key,
         ciphers,
@@ -159,8 +167,8 @@ pub(super) fn cipher_order(
     let processor = processors.and_then(|p| p.load(&model, now));
     let processor = processor.as_ref().map(|(known, age)| (known, *age));
     let mut order = choices::ciphers(has_aes(), findings, processor);
-    if config.ciphers_from != Origin::Default {
-        order.order = CipherOrder::Chosen;
+    if config.ciphers_from != DecisionOrigin::Default {
+        order.order = CipherOrderReason::Chosen;
         order.origin = config.ciphers_from.clone();
     }
     order
@@ -172,7 +180,7 @@ fn ask_for_zlib(
     memory: Option<&HostMemory>,
     around: &SharedSettings,
     look: Option<&Arc<DataSampler>>,
-) -> (bool, ZlibWhy, Origin) {
+) -> (bool, ZlibReason, DecisionOrigin) {
     let now = SystemTime::now();
     let served = memory.and_then(|m| m.far.as_ref()).is_some_and(|far| {
         // If the user wants the server's own SFTP server, the longhaul is not used.
@@ -180,9 +188,9 @@ fn ask_for_zlib(
     });
     let info = memory.and_then(remembered);
     let is_ours = info.is_some_and(|(_, info)| info.is_ours());
-    let learned = memory.and_then(|m| m.learned(Direction::Up));
+    let learned = memory.and_then(|m| m.learned(TransferDirection::Up));
     let findings = memory.and_then(|m| m.findings.as_ref());
-    let case = ZlibCase {
+    let case = ZlibInputs {
         set: config.compression,
         blocks: is_ours || served,
         path: learned
@@ -193,7 +201,7 @@ fn ask_for_zlib(
     };
     choices::zlib(&case, config.compression_from.clone(), || match look {
         Some(look) => look(),
-        None => Err(ZlibWhy::NotAsked),
+        None => Err(ZlibReason::NotAsked),
     })
 }
 

@@ -4,13 +4,13 @@
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use schedule::Direction;
+use schedule::TransferDirection;
 use sftp::{MARKER_PROTOCOL, ServerInfo};
 
 use super::host_auth_handler::memory_name;
 use crate::config::HostConfig;
-use crate::memory::findings::Findings;
-use crate::memory::{HostMemory, MemoryStore, RemoteMemory};
+use crate::memory::findings::BenchFindings;
+use crate::memory::{HostMemory, MemoryStore, RemoteServerMemory};
 use crate::session::{ProbeResult, RemoteKnowledge};
 
 /// Seconds after which a missing longhaul is looked for again.
@@ -102,9 +102,9 @@ pub fn remember_placed(
     sum: Option<String>,
 ) -> io::Result<()> {
     let now = SystemTime::now();
-    let far = RemoteMemory {
+    let far = RemoteServerMemory {
         placed: sum,
-        ..RemoteMemory::default()
+        ..RemoteServerMemory::default()
     };
     let changed = memories.change(memory_name(config), now, |memory| memory.far = Some(far));
     changed.map(|_| ())
@@ -148,7 +148,7 @@ pub fn remember_absent(config: &HostConfig, memories: &MemoryStore) {
 pub fn remember_findings(
     config: &HostConfig,
     memories: &MemoryStore,
-    findings: Findings,
+    findings: BenchFindings,
 ) -> io::Result<bool> {
     let findings = findings.bounded();
     memories.change(memory_name(config), SystemTime::now(), |memory| {
@@ -157,7 +157,7 @@ pub fn remember_findings(
 }
 
 /// Returns the stored measurements of a host with their age.
-pub fn findings(config: &HostConfig, memories: &MemoryStore) -> Option<(Findings, Duration)> {
+pub fn findings(config: &HostConfig, memories: &MemoryStore) -> Option<(BenchFindings, Duration)> {
     let (host, port, user) = memory_name(config);
     let now = SystemTime::now();
     let findings = memories.load(host, port, user, now)?.findings?;
@@ -172,7 +172,7 @@ pub fn remembered_rate(config: &HostConfig, memories: &MemoryStore) -> Option<u6
     let now = SystemTime::now();
     let learned = memories
         .load(host, port, user, now)?
-        .learned(Direction::Up)?;
+        .learned(TransferDirection::Up)?;
     learned.age(seconds(now)).map(|_| learned.rate)
 }
 
@@ -200,7 +200,7 @@ pub(super) fn known(
         | RemoteServerUse::Direct => memory.and_then(|m| m.far.as_ref()),
     };
     match far {
-        Some(far) if far.software.is_some() => RemoteKnowledge::Serves(info(far)),
+        Some(far) if far.software.is_some() => RemoteKnowledge::SeenBefore(info(far)),
         // A time in the future means that the clock was or is wrong, so the record is ignored.
         Some(far)
             if !insists
@@ -225,7 +225,7 @@ pub(super) fn known(
         }
         // The user asks for one, whatever is remembered, so the copy waits for the result. Beside
         // the stock server a small copy was over before the result was known.
-        _ if wanted == RemoteServerUse::Exec && absolute => RemoteKnowledge::Hoped,
+        _ if wanted == RemoteServerUse::Exec && absolute => RemoteKnowledge::UserAsserted,
         _ => RemoteKnowledge::Unknown { insists },
     }
 }
@@ -248,23 +248,23 @@ pub(super) fn bar(memory: &mut HostMemory, barred: bool, now: SystemTime) -> boo
 /// Returns the record to store in place of `before`.
 pub(super) fn memory(
     seen: &ProbeResult,
-    before: Option<&RemoteMemory>,
+    before: Option<&RemoteServerMemory>,
     now: SystemTime,
-) -> Option<RemoteMemory> {
+) -> Option<RemoteServerMemory> {
     let at = seconds(now);
     let placed = before.and_then(|before| before.placed.clone());
     let ProbeResult::Serves { software, info } = seen else {
-        return Some(RemoteMemory {
+        return Some(RemoteServerMemory {
             at,
             placed,
             unusable: *seen == ProbeResult::Unusable,
-            ..RemoteMemory::default()
+            ..RemoteServerMemory::default()
         });
     };
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     let pairs = info.extensions.iter();
     let extensions = pairs.map(|(n, d)| Some((text(n)?, text(d)?)));
-    let found = RemoteMemory {
+    let found = RemoteServerMemory {
         at,
         software: Some(software.clone()),
         extensions: extensions.collect::<Option<_>>()?,
@@ -274,7 +274,7 @@ pub(super) fn memory(
     // An unchanged record keeps its time, so that it is not written again.
     match before {
         Some(before)
-            if RemoteMemory {
+            if RemoteServerMemory {
                 at: before.at,
                 ..found.clone()
             } == *before =>
@@ -285,7 +285,7 @@ pub(super) fn memory(
     }
 }
 
-fn info(far: &RemoteMemory) -> ServerInfo {
+fn info(far: &RemoteServerMemory) -> ServerInfo {
     let bytes = |(name, data): &(String, String)| (name.clone().into(), data.clone().into());
     ServerInfo {
         version: 3,
@@ -302,7 +302,7 @@ fn seconds(time: SystemTime) -> u64 {
 mod tests {
     use super::*;
 
-    fn remembering(far: RemoteMemory) -> HostMemory {
+    fn remembering(far: RemoteServerMemory) -> HostMemory {
         HostMemory {
             far: Some(far),
             ..HostMemory::default()
@@ -326,7 +326,10 @@ mod tests {
         assert_eq!(asked(RemoteServerUse::Auto, 25), unknown);
         let insists = RemoteKnowledge::Unknown { insists: true };
         assert_eq!(asked(RemoteServerUse::Wanted, 1), insists);
-        assert_eq!(asked(RemoteServerUse::Exec, 1), RemoteKnowledge::Hoped);
+        assert_eq!(
+            asked(RemoteServerUse::Exec, 1),
+            RemoteKnowledge::UserAsserted
+        );
         assert!(matches!(
             asked(RemoteServerUse::Stock, 25),
             RemoteKnowledge::Never(_)
@@ -355,7 +358,10 @@ mod tests {
         };
         assert!(!why.contains("not found"), "{why}");
         let text = serde_json::to_string(&late).unwrap();
-        assert_eq!(serde_json::from_str::<RemoteMemory>(&text).unwrap(), late);
+        assert_eq!(
+            serde_json::from_str::<RemoteServerMemory>(&text).unwrap(),
+            late
+        );
         let absent = memory(&ProbeResult::Absent, None, now).unwrap();
         assert!(!absent.unusable && !serde_json::to_string(&absent).unwrap().contains("unusable"));
     }
@@ -366,18 +372,18 @@ mod tests {
         let insists = RemoteKnowledge::Unknown { insists: true };
         assert_eq!(
             known(RemoteServerUse::Exec, true, None, now),
-            RemoteKnowledge::Hoped
+            RemoteKnowledge::UserAsserted
         );
         // Relative paths may start in another directory on the server's own SFTP server.
         assert_eq!(known(RemoteServerUse::Exec, false, None, now), insists);
         assert_eq!(known(RemoteServerUse::Wanted, true, None, now), insists);
-        let placed = remembering(RemoteMemory {
+        let placed = remembering(RemoteServerMemory {
             placed: Some("sum".to_owned()),
-            ..RemoteMemory::default()
+            ..RemoteServerMemory::default()
         });
         assert_eq!(
             known(RemoteServerUse::Exec, true, Some(&placed), now),
-            RemoteKnowledge::Hoped
+            RemoteKnowledge::UserAsserted
         );
     }
 
@@ -409,7 +415,7 @@ mod tests {
         let host = remembering(first.clone());
         assert_eq!(
             known(RemoteServerUse::Auto, true, Some(&host), now),
-            RemoteKnowledge::Serves(info)
+            RemoteKnowledge::SeenBefore(info)
         );
         assert!(matches!(
             known(RemoteServerUse::Stock, true, Some(&host), now),

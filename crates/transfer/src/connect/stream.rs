@@ -16,7 +16,7 @@ use super::proxy_process::ProxyProcess;
 
 /// A connected byte stream, non-blocking.
 #[derive(Debug)]
-pub enum Stream {
+pub enum ConnectedStream {
     /// A TCP connection to the host.
     Tcp(TcpStream),
     /// A socket pair to a ProxyCommand, which ends together with the stream.
@@ -35,7 +35,7 @@ pub struct CarrierThread {
     pub(super) refused: Arc<OnceLock<String>>,
 }
 
-impl Stream {
+impl ConnectedStream {
     /// Makes reads and writes non-blocking.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         match self {
@@ -129,8 +129,8 @@ impl Stream {
         }
     }
 
-    /// True if [`Stream::cut`] discards unsent data; false for carried streams, whose carrier still
-    /// sends.
+    /// True if [`ConnectedStream::cut`] discards unsent data; false for carried streams, whose
+    /// carrier still sends.
     pub fn cuts(&self) -> bool {
         matches!(self, Self::Tcp(_))
     }
@@ -152,7 +152,7 @@ impl Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for ConnectedStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(s) => s.as_fd(),
@@ -161,7 +161,7 @@ impl AsFd for Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for ConnectedStream {
     fn drop(&mut self) {
         match self {
             Self::Tcp(_) => {}

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
-use sys::Tuning;
+use sys::SocketTuning;
 
 /// The delay before the next address is tried too (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
 
 /// The address families that may be used (AddressFamily).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Family {
+pub enum DialFamily {
     /// IPv4 and IPv6.
     #[default]
     Any,
@@ -28,7 +28,7 @@ pub enum Family {
 #[derive(Clone, Debug, Default)]
 pub struct TcpDialer {
     /// The AddressFamily setting.
-    pub family: Family,
+    pub family: DialFamily,
     /// The BindAddress setting.
     pub bind: Option<IpAddr>,
     /// The ConnectTimeout setting; `None` uses the kernel's timeout.
@@ -36,7 +36,7 @@ pub struct TcpDialer {
     /// The ConnectionAttempts setting.
     pub attempts: u32,
     /// Socket options, including DSCP.
-    pub tuning: Tuning,
+    pub tuning: SocketTuning,
 }
 
 /// The reason why no connection was made.
@@ -107,9 +107,9 @@ impl TcpDialer {
             .to_socket_addrs()
             .map_err(|e| DialError::NoAddress(e.to_string()))?;
         let fits = |a: &SocketAddr| match self.family {
-            Family::Any => true,
-            Family::V4 => a.is_ipv4(),
-            Family::V6 => a.is_ipv6(),
+            DialFamily::Any => true,
+            DialFamily::V4 => a.is_ipv4(),
+            DialFamily::V6 => a.is_ipv6(),
         };
         let (mut first, mut second): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
         for address in all.filter(fits) {
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_family_that_the_host_lacks_is_named() {
         let dial = TcpDialer {
-            family: Family::V6,
+            family: DialFamily::V6,
             ..dial()
         };
         assert!(matches!(
@@ -278,11 +278,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let dial = TcpDialer {
-            tuning: Tuning {
+            tuning: SocketTuning {
                 dscp: 8,
                 keepalive: true,
                 congestion: Some("reno".to_owned()),
-                ..Tuning::default()
+                ..SocketTuning::default()
             },
             ..dial()
         };

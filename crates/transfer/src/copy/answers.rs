@@ -1,14 +1,14 @@
 //! Passes the results of jobs to the parts of the copy that asked for them.
 
-use schedule::{Attributes, Fault, JobId, LaneEvent, Refusals};
+use schedule::{Attributes, JobFailure, JobId, LaneEvent, RefusedOperations};
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::file::{FileTask, JobRole};
-use super::target_kind::TargetIs;
-use crate::report::Name;
+use super::target_kind::ReportedTargetKind;
+use crate::report::EscapedName;
 use crate::walk::ListAnswer;
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     pub(super) fn on_lane(&mut self, event: LaneEvent) {
         match event {
             LaneEvent::Done(id) => self.on_over(id, Ok(())),
@@ -128,7 +128,7 @@ impl Engine<'_> {
             }
             Some((_, JobPurpose::MakeDir(dir))) => self.tree.existed(*dir),
             Some((_, JobPurpose::Guess(file))) => {
-                let (file, is) = (*file, TargetIs::of(&attributes));
+                let (file, is) = (*file, ReportedTargetKind::of(&attributes));
                 self.on_guessed(file, is, None);
             }
             Some((_, JobPurpose::File(file, JobRole::Whole))) => {
@@ -180,7 +180,7 @@ impl Engine<'_> {
         }
     }
 
-    fn on_over(&mut self, id: JobId, result: Result<(), Fault>) {
+    fn on_over(&mut self, id: JobId, result: Result<(), JobFailure>) {
         let Some((end, purpose)) = self.jobs.remove(&id) else {
             return;
         };
@@ -214,13 +214,13 @@ impl Engine<'_> {
             JobPurpose::Sum(ask) => self.on_our_sum_over(ask, result.is_ok()),
             JobPurpose::Guess(file) => {
                 if let Err(what) = said {
-                    self.on_guessed(file, TargetIs::Missing, Some(what));
+                    self.on_guessed(file, ReportedTargetKind::Missing, Some(what));
                 }
             }
             JobPurpose::Size(file) => self.on_looked_at(file, said),
             JobPurpose::ReadSymlink(held) => match said {
                 Ok(()) => self.make_symlink(held),
-                Err(what) => self.symlink_over(&held, Err(what), CopyEnd::Source),
+                Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
             },
             JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
             JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said),
@@ -260,14 +260,14 @@ impl Engine<'_> {
     }
 
     /// Warns once that the server refuses the requests for temporaries, whatever the file.
-    fn on_refused(&mut self, found: Refusals, why: &str) {
+    fn on_refused(&mut self, found: RefusedOperations, why: &str) {
         if !found.in_place() || !self.withheld.is_first_refusal() {
             return;
         }
         let host = self
-            .side(CopyEnd::Target)
+            .side(CopySide::Target)
             .map(|side| side.name().to_owned());
-        let host = Name(host.unwrap_or_default().into_bytes());
+        let host = EscapedName(host.unwrap_or_default().into_bytes());
         let refuses = match found.renames {
             true => "the server does not rename files",
             false => "the server refuses the names of temporary files",
@@ -293,9 +293,9 @@ impl Engine<'_> {
         {
             self.progress.take_back(task.restart());
             if let Some(temporary) = task.stranded() {
-                let temporary = Name(temporary.to_vec());
+                let temporary = EscapedName(temporary.to_vec());
                 let target = task.target().to_vec();
-                let target = self.shown(CopyEnd::Target, &target);
+                let target = self.shown(CopySide::Target, &target);
                 self.warn(
                     Some(target),
                     format!(

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use schedule::{JobKind, RemotePath, directory_of};
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 
 /// Paths in one request, and their total bytes; both are far below the protocol's limits.
 const MOST: usize = 512;
@@ -13,12 +13,12 @@ const MOST_BYTES: usize = 64 << 10;
 
 /// Directories with new names or attributes that are not durable yet.
 #[derive(Debug, Default)]
-pub(super) struct Unsynced {
+pub(super) struct UnsyncedDirs {
     dirs: BTreeSet<Vec<u8>>,
     bytes: usize,
 }
 
-impl Unsynced {
+impl UnsyncedDirs {
     fn insert(&mut self, dir: Vec<u8>) {
         let len = dir.len();
         if self.dirs.insert(dir) {
@@ -32,7 +32,7 @@ impl Unsynced {
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Notes that a directory, symlink or hard link got this name and is complete.
     pub(super) fn name_made(&mut self, path: &[u8], directory: bool) {
         if !self.options.fsync || !self.target_is_remote() {
@@ -54,10 +54,10 @@ impl Engine<'_> {
         let Some(first) = unsynced.dirs.first() else {
             return false;
         };
-        let name = self.shown(CopyEnd::Target, first);
+        let name = self.shown(CopySide::Target, first);
         let paths = unsynced.dirs.into_iter().map(RemotePath).collect();
         let kind = JobKind::MakeDurable { paths };
         let purpose = JobPurpose::Durable(name);
-        self.submit(CopyEnd::Target, kind, purpose).is_some()
+        self.submit(CopySide::Target, kind, purpose).is_some()
     }
 }

@@ -1,35 +1,35 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use schedule::{Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
+use schedule::{Job, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
-use super::durable::Unsynced;
-use super::edge::{Edge, Remote};
+use super::durable::UnsyncedDirs;
+use super::environment::{CopyEnvironment, RemoteSession};
 use super::file::{FileId, JobRole};
-use super::files::Files;
+use super::files::ActiveFiles;
 use super::hard_links::HardLinks;
-use super::jobs::{EntryFilter, Jobs, QueryAnswer};
+use super::jobs::{JobsInFlight, ListingFilter, QueryAnswer};
 use super::links::TopLevelLinks;
 use super::local_ops::LocalOps;
 use super::metadata::{MetadataLoss, MetadataSupport};
 use super::named_target::NamedTarget;
 use super::owner::OwnerMap;
 use super::resume::ResumeJournal;
-use super::sides::{Side, Sides};
+use super::sides::{RemoteSide, SideSessions};
 use super::source::{ActiveWalks, WalkId};
 use super::transfer_estimate::EstimateAnnouncer;
-use super::tree::{DirKey, HeldItem, TargetTree};
+use super::tree::{DirKey, PendingItem, TargetTree};
 use super::verify::Verification;
-use super::wish::{Wish, wait_for};
-use super::withheld::Withheld;
+use super::wait_conditions::{WaitConditions, wait_for};
+use super::withheld::WithheldCounts;
 use super::{CopyOptions, CopyRequest, DeltaUse};
 use crate::connect::ConnectError;
 use crate::report::{
-    Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
-    Summary,
+    CopyEvent, CopyOutcome, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName,
+    FAILURES_KEPT, FarEndServer, ItemFailure, ProgressCounters,
 };
 use crate::session::{SessionEvent, SessionSummary};
-use crate::walk::DirId;
+use crate::walk::WalkDirectoryId;
 
 /// Jobs in flight from which events may be batched.
 const MANY: usize = 256;
@@ -40,7 +40,7 @@ const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
 
 /// One of the two ends of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CopyEnd {
+pub(super) enum CopySide {
     Source,
     Target,
 }
@@ -48,7 +48,7 @@ pub(super) enum CopyEnd {
 /// Purpose of a job, which decides how its result is handled.
 #[derive(Debug)]
 pub(super) enum JobPurpose {
-    /// [`Engine::ask`] waits for the answer.
+    /// [`CopyEngine::ask`] waits for the answer.
     Ask,
     /// Attributes or canonical path of a root.
     Root(WalkId),
@@ -59,17 +59,17 @@ pub(super) enum JobPurpose {
     MakeDir(DirKey),
     FinishDir(DirKey),
     /// Mode bits of a directory that is still being filled.
-    DirMode(Name),
+    DirMode(EscapedName),
     /// Makes directories durable; the name is one of them.
-    Durable(Name),
+    Durable(EscapedName),
     File(FileId, JobRole),
     /// Checks if a guessed target is a directory.
     Guess(FileId),
     /// Attributes of a file that no listing described.
     Size(FileId),
-    ReadSymlink(HeldItem),
-    MakeSymlink(HeldItem),
-    MakeHardLink(HeldItem),
+    ReadSymlink(PendingItem),
+    MakeSymlink(PendingItem),
+    MakeHardLink(PendingItem),
     /// Extended attributes of a file or a directory.
     FileXattrs(FileId),
     DirXattrs(DirKey),
@@ -97,18 +97,18 @@ pub(super) enum JobPurpose {
 }
 
 /// Runs a copy from one source end to the target end: keeps jobs in flight until nothing is left.
-pub(super) struct Engine<'a> {
+pub(super) struct CopyEngine<'a> {
     pub(super) options: &'a CopyOptions,
-    pub(super) edge: &'a dyn Edge,
-    pub(super) progress: &'a Progress,
-    events: &'a mut dyn FnMut(Event),
-    pub(super) sides: Sides,
-    pub(super) jobs: Jobs,
-    pub(super) files: Files,
+    pub(super) environment: &'a dyn CopyEnvironment,
+    pub(super) progress: &'a ProgressCounters,
+    events: &'a mut dyn FnMut(CopyEvent),
+    pub(super) sides: SideSessions,
+    pub(super) jobs: JobsInFlight,
+    pub(super) files: ActiveFiles,
     pub(super) tree: TargetTree,
     pub(super) links: TopLevelLinks,
     pub(super) named: NamedTarget<'a>,
-    pub(super) withheld: Withheld,
+    pub(super) withheld: WithheldCounts,
     pub(super) walks: ActiveWalks,
     pub(super) estimates: EstimateAnnouncer,
     pub(super) keeper: ResumeJournal,
@@ -117,8 +117,8 @@ pub(super) struct Engine<'a> {
     /// Abilities of the far ends beyond those of stock servers.
     pub(super) can: MetadataSupport,
     pub(super) not_kept: MetadataLoss,
-    pub(super) unsynced: Unsynced,
-    pub(super) summary: Summary,
+    pub(super) unsynced: UnsyncedDirs,
+    pub(super) summary: CopySummary,
     pub(super) verify: Verification,
     /// Target for which the guess about its kind was wrong, and true if it is a file.
     learned_place: Option<(Vec<u8>, bool)>,
@@ -129,25 +129,25 @@ pub(super) struct Engine<'a> {
     heard: bool,
 }
 
-impl<'a> Engine<'a> {
+impl<'a> CopyEngine<'a> {
     pub(super) fn new(
         options: &'a CopyOptions,
-        edge: &'a dyn Edge,
-        progress: &'a Progress,
-        events: &'a mut dyn FnMut(Event),
+        environment: &'a dyn CopyEnvironment,
+        progress: &'a ProgressCounters,
+        events: &'a mut dyn FnMut(CopyEvent),
     ) -> Self {
         Self {
             options,
-            edge,
+            environment,
             progress,
             events,
-            sides: Sides::new(edge.local()),
-            jobs: Jobs::default(),
-            files: Files::default(),
+            sides: SideSessions::new(environment.local()),
+            jobs: JobsInFlight::default(),
+            files: ActiveFiles::default(),
             tree: TargetTree::default(),
             links: TopLevelLinks::default(),
             named: NamedTarget::new(options),
-            withheld: Withheld::default(),
+            withheld: WithheldCounts::default(),
             walks: ActiveWalks::new(options.filter.as_ref()),
             estimates: EstimateAnnouncer::new(options),
             keeper: ResumeJournal::default(),
@@ -155,9 +155,9 @@ impl<'a> Engine<'a> {
             hard_links: HardLinks::default(),
             can: MetadataSupport::default(),
             not_kept: MetadataLoss::default(),
-            unsynced: Unsynced::default(),
-            summary: Summary::default(),
-            verify: Verification::new(options, edge.ledger()),
+            unsynced: UnsyncedDirs::default(),
+            summary: CopySummary::default(),
+            verify: Verification::new(options, environment.ledger()),
             learned_place: None,
             lost: None,
             cancelled: false,
@@ -189,16 +189,16 @@ impl<'a> Engine<'a> {
     }
 
     /// Runs the copy to its end and returns the summary.
-    pub(super) async fn into_summary(mut self, request: CopyRequest) -> Summary {
-        let start = self.edge.now();
+    pub(super) async fn into_summary(mut self, request: CopyRequest) -> CopySummary {
+        let start = self.environment.now();
         self.run(request).await;
         self.finish(start)
     }
 
     /// Ends the sessions and returns the summary of a run that began at `start`.
-    pub(super) fn finish(mut self, start: Instant) -> Summary {
-        self.end(CopyEnd::Source);
-        self.end(CopyEnd::Target);
+    pub(super) fn finish(mut self, start: Instant) -> CopySummary {
+        self.end(CopySide::Source);
+        self.end(CopySide::Target);
         self.end_manifest();
         self.tell_not_kept();
         let withheld: Vec<String> = self.withheld.warnings().collect();
@@ -207,17 +207,17 @@ impl<'a> Engine<'a> {
             .for_each(|warning| self.warn(None, warning));
         let whole = self.summary.failed == 0 && !self.stopped();
         self.close_journal(whole);
-        self.summary.elapsed = self.edge.now().saturating_duration_since(start);
+        self.summary.elapsed = self.environment.now().saturating_duration_since(start);
         self.summary.unfinished += self.files.moved();
         self.summary.excluded = self.walks.excluded();
         self.summary.synced = self.options.fsync && self.summary.files > 0;
         self.explain();
         self.summary.outcome = match self.lost {
-            _ if self.edge.is_cancelled() => Outcome::Interrupted,
-            Some(why) if why.is_misconfiguration() => Outcome::Misconfigured(why.into()),
-            Some(why) => Outcome::NoConnection(why.into()),
-            None if self.summary.failed > 0 => Outcome::Partial,
-            None => Outcome::Complete,
+            _ if self.environment.is_cancelled() => CopyOutcome::Interrupted,
+            Some(why) if why.is_misconfiguration() => CopyOutcome::Misconfigured(why.into()),
+            Some(why) => CopyOutcome::NoConnection(why.into()),
+            None if self.summary.failed > 0 => CopyOutcome::Partial,
+            None => CopyOutcome::Complete,
         };
         self.summary
     }
@@ -225,26 +225,26 @@ impl<'a> Engine<'a> {
     /// Adds the copy's own decisions to the summary.
     fn explain(&mut self) {
         let mode = self.options.delta;
-        let delta = Choice::Delta {
+        let delta = DecisionSubject::Delta {
             mode,
             reused: self.summary.reused,
         };
         let origin = match mode {
-            DeltaUse::Auto => Origin::Default,
-            DeltaUse::Always => Origin::Flag("--delta"),
-            DeltaUse::Never => Origin::Flag("--no-delta"),
+            DeltaUse::Auto => DecisionOrigin::Default,
+            DeltaUse::Always => DecisionOrigin::Flag("--delta"),
+            DeltaUse::Never => DecisionOrigin::Flag("--no-delta"),
         };
         let mut decided = vec![Decision::new(delta, origin)];
         if self.options.verify {
-            let verify = Choice::Verify(self.summary.verified.clone());
-            decided.push(Decision::new(verify, Origin::Flag("--verify")));
+            let verify = DecisionSubject::Verify(self.summary.verified.clone());
+            decided.push(Decision::new(verify, DecisionOrigin::Flag("--verify")));
         }
         self.summary.decisions.extend(decided);
     }
 
     /// Ends the session at `end`, if there is one.
-    pub(super) fn end(&mut self, end: CopyEnd) {
-        if end == CopyEnd::Source {
+    pub(super) fn end(&mut self, end: CopySide) {
+        if end == CopySide::Source {
             self.walks.forget_estimate();
         }
         let Some(side) = self.sides.end(end) else {
@@ -252,8 +252,8 @@ impl<'a> Engine<'a> {
         };
         let (session, name) = side.into_session();
         self.verify.end();
-        let host = Name(name.into_bytes());
-        if end == CopyEnd::Target
+        let host = EscapedName(name.into_bytes());
+        if end == CopySide::Target
             && let Some((place, file)) = self.learned_place.take()
         {
             session.note_place(&place, file);
@@ -267,7 +267,7 @@ impl<'a> Engine<'a> {
         let of_host = |mut decision: Decision| {
             // A file may be begun twice, as below a target that turns out to be a file. Lanes also
             // download the far end's boot ID, which does not count as a copied file.
-            if let Choice::Files { cut, whole, .. } = &mut decision.choice {
+            if let DecisionSubject::Files { cut, whole, .. } = &mut decision.choice {
                 *cut = (*cut).min(files);
                 *whole = (*whole).min(files.saturating_sub(*cut));
             }
@@ -280,7 +280,7 @@ impl<'a> Engine<'a> {
             report.host = host.clone();
             self.summary.sessions.push(report);
         }
-        self.summary.far_ends.push(FarEnd { host, ..far });
+        self.summary.far_ends.push(FarEndServer { host, ..far });
     }
 
     fn has_room(&self) -> bool {
@@ -291,16 +291,20 @@ impl<'a> Engine<'a> {
     }
 
     /// Sends a request to `end` and waits for the answer, while all other work continues.
-    pub(super) async fn ask(&mut self, end: CopyEnd, kind: JobKind) -> Result<QueryAnswer, String> {
+    pub(super) async fn ask(
+        &mut self,
+        end: CopySide,
+        kind: JobKind,
+    ) -> Result<QueryAnswer, String> {
         self.ask_with(end, kind, QueryAnswer::default()).await
     }
 
     /// Lists the directory at `path` at `end` and returns the names that match `wanted`.
     pub(super) async fn ask_names(
         &mut self,
-        end: CopyEnd,
+        end: CopySide,
         path: Vec<u8>,
-        wanted: EntryFilter,
+        wanted: ListingFilter,
     ) -> Result<QueryAnswer, String> {
         let path = RemotePath(path);
         let asked = self.jobs.answer_of_names(wanted);
@@ -309,7 +313,7 @@ impl<'a> Engine<'a> {
 
     async fn ask_with(
         &mut self,
-        end: CopyEnd,
+        end: CopySide,
         kind: JobKind,
         asked: QueryAnswer,
     ) -> Result<QueryAnswer, String> {
@@ -319,11 +323,11 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Submits a query, whose answer [`Engine::answer`] waits for. Returns `None` if the session is
-    /// gone.
+    /// Submits a query, whose answer [`CopyEngine::answer`] waits for. Returns `None` if the
+    /// session is gone.
     pub(super) fn begin_asking(
         &mut self,
-        end: CopyEnd,
+        end: CopySide,
         kind: JobKind,
         asked: QueryAnswer,
     ) -> Option<JobId> {
@@ -361,7 +365,7 @@ impl<'a> Engine<'a> {
     /// Submits a job to the session at `end`. Returns `None` if the session is gone.
     pub(super) fn submit(
         &mut self,
-        end: CopyEnd,
+        end: CopySide,
         kind: JobKind,
         purpose: JobPurpose,
     ) -> Option<JobId> {
@@ -371,7 +375,7 @@ impl<'a> Engine<'a> {
     /// Submits a job for a file of `size` bytes. Returns `None` if the session is gone.
     pub(super) fn submit_sized(
         &mut self,
-        end: CopyEnd,
+        end: CopySide,
         kind: JobKind,
         purpose: JobPurpose,
         size: Option<u64>,
@@ -383,9 +387,9 @@ impl<'a> Engine<'a> {
 
     pub(super) fn submit_with(
         &mut self,
-        end: CopyEnd,
+        end: CopySide,
         purpose: JobPurpose,
-        submit: impl FnOnce(&dyn Remote, JobId),
+        submit: impl FnOnce(&dyn RemoteSession, JobId),
     ) -> Option<JobId> {
         if self.stopped() {
             return None;
@@ -397,18 +401,18 @@ impl<'a> Engine<'a> {
         Some(id)
     }
 
-    pub(super) fn side(&self, end: CopyEnd) -> Option<&Side> {
+    pub(super) fn side(&self, end: CopySide) -> Option<&RemoteSide> {
         self.sides.get(end)
     }
 
     /// True if the source is at a remote host.
     pub(super) fn source_is_remote(&self) -> bool {
-        self.sides.is_remote(CopyEnd::Source)
+        self.sides.is_remote(CopySide::Source)
     }
 
     /// True if the target is at a remote host.
     pub(super) fn target_is_remote(&self) -> bool {
-        self.sides.is_remote(CopyEnd::Target)
+        self.sides.is_remote(CopySide::Target)
     }
 
     /// Notes for later copies that the target at `path` is a file, or is none.
@@ -422,35 +426,35 @@ impl<'a> Engine<'a> {
     }
 
     /// Formats a path as `host:path`, or as the path alone if it is local.
-    pub(super) fn shown(&self, end: CopyEnd, path: &[u8]) -> Name {
+    pub(super) fn shown(&self, end: CopySide, path: &[u8]) -> EscapedName {
         self.sides.shown(end, path)
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: CopyEvent) {
         (self.events)(event);
     }
 
     /// Reports something that was not copied.
-    pub(super) fn fail(&mut self, id: Option<u64>, path: Name, reason: String) {
+    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, reason: String) {
         if self.cancelled {
             return;
         }
         self.summary.failed += 1;
         if self.summary.failures.len() < FAILURES_KEPT {
-            self.summary.failures.push(Failure {
+            self.summary.failures.push(ItemFailure {
                 path: path.clone(),
                 reason: reason.clone(),
             });
         }
-        self.tell(Event::Failed { id, path, reason });
+        self.tell(CopyEvent::Failed { id, path, reason });
     }
 
-    pub(super) fn warn(&mut self, path: Option<Name>, message: String) {
-        self.tell(Event::Warning { path, message });
+    pub(super) fn warn(&mut self, path: Option<EscapedName>, message: String) {
+        self.tell(CopyEvent::Warning { path, message });
     }
 
     pub(super) fn check_cancel(&mut self) {
-        if !self.edge.is_cancelled() || self.cancelled {
+        if !self.environment.is_cancelled() || self.cancelled {
             return;
         }
         self.cancelled = true;
@@ -486,7 +490,11 @@ impl<'a> Engine<'a> {
         if std::mem::replace(&mut self.heard, !none) && none && self.jobs.len() >= MANY {
             // With many small files, some complete at any time, and waking for each costs more than
             // the files themselves.
-            wait_for(self.edge, Wish::pause(self.edge, GATHERS, false)).await;
+            wait_for(
+                self.environment,
+                WaitConditions::pause(self.environment, GATHERS, false),
+            )
+            .await;
             return true;
         }
         if none {
@@ -501,7 +509,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Handles an event that a caller has taken from a session.
-    pub(super) fn handle_event(&mut self, end: CopyEnd, event: SessionEvent) {
+    pub(super) fn handle_event(&mut self, end: CopySide, event: SessionEvent) {
         self.sides.push_event(end, event);
         self.handle_events();
     }
@@ -513,11 +521,11 @@ impl<'a> Engine<'a> {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
                 Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
-                Some(SessionEvent::Rejoined) => self.on_rejoined(end),
+                Some(SessionEvent::Reconnected) => self.on_rejoined(end),
                 // The code that waits for it checks the session itself.
-                Some(SessionEvent::Settled) => {}
-                Some(SessionEvent::Says(line)) => {
-                    let line = Name(line.into_bytes()).to_string();
+                Some(SessionEvent::ServerKnown) => {}
+                Some(SessionEvent::Message(line)) => {
+                    let line = EscapedName(line.into_bytes()).to_string();
                     // Between two hosts either one may have said it.
                     let both = self.source_is_remote() && self.target_is_remote();
                     let line = match self.side(end).filter(|_| both) {
@@ -531,7 +539,7 @@ impl<'a> Engine<'a> {
                     let host = host.unwrap_or_default();
                     self.warn(None, format!("{host}: {line}"));
                 }
-                Some(SessionEvent::Losing(why)) => self.on_losing(end, &why),
+                Some(SessionEvent::AboutToFail(why)) => self.on_losing(end, &why),
                 Some(SessionEvent::Lost(why)) => self.on_lost(end, why),
                 None => self.on_lost(
                     end,
@@ -544,28 +552,28 @@ impl<'a> Engine<'a> {
     /// Waits until a session has an event or the run is cancelled. Returns false if cleaning up
     /// after a cancel takes too long.
     async fn wait_ready(&mut self) -> bool {
-        let mut wish = Wish {
-            sessions: self.sides.open().map(Side::number).collect(),
+        let mut conditions = WaitConditions {
+            sessions: self.sides.open().map(RemoteSide::number).collect(),
             journal: self.keeper.goes_on() && self.keeper.waiting() > 0,
-            ..Wish::default()
+            ..WaitConditions::default()
         };
-        if wish.sessions.is_empty() {
+        if conditions.sessions.is_empty() {
             return false;
         }
         if !self.cancelled {
-            wish.cancel = true;
-            wish.until = self.verify.deadline();
-            wait_for(self.edge, wish).await;
+            conditions.cancel = true;
+            conditions.until = self.verify.deadline();
+            wait_for(self.environment, conditions).await;
             return true;
         }
-        let until = self.edge.now() + LONGEST_CLEANUP;
-        wish.until = Some(until);
-        wait_for(self.edge, wish).await;
-        self.sides.take_events() || self.edge.now() < until
+        let until = self.environment.now() + LONGEST_CLEANUP;
+        conditions.until = Some(until);
+        wait_for(self.environment, conditions).await;
+        self.sides.take_events() || self.environment.now() < until
     }
 
     /// Notes the reason that later failures have in common, and drops all waiting work.
-    fn on_losing(&mut self, end: CopyEnd, why: &str) {
+    fn on_losing(&mut self, end: CopySide, why: &str) {
         if let Some(side) = self.side(end) {
             let why = format!("{}: {why}", side.name());
             self.lost
@@ -574,7 +582,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn on_lost(&mut self, end: CopyEnd, why: String) {
+    fn on_lost(&mut self, end: CopySide, why: String) {
         let Some(name) = self.sides.lose(end) else {
             return;
         };
@@ -584,7 +592,7 @@ impl<'a> Engine<'a> {
         self.drop_what_waits();
         for id in self.jobs.at(end) {
             let what = why.clone();
-            self.on_lane(LaneEvent::Failed(id, Fault { what, remote: true }));
+            self.on_lane(LaneEvent::Failed(id, JobFailure { what, remote: true }));
         }
         for side in self.sides.open() {
             side.session().cancel(&why);
@@ -592,7 +600,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Key of a walk's directory in the tree.
-    pub(super) fn key(walk: WalkId, dir: DirId) -> DirKey {
+    pub(super) fn key(walk: WalkId, dir: WalkDirectoryId) -> DirKey {
         DirKey { walk, dir }
     }
 }

@@ -8,18 +8,18 @@ use std::collections::hash_map::{Entry, HashMap, RandomState};
 use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::engine::{CopyEnd, Engine};
+use super::engine::{CopyEngine, CopySide};
 use super::local_ops::LocalOps;
-use super::names::{Written, name_in_target, written};
+use super::names::{RemotePathForm, name_in_target, written};
 use super::source::WalkId;
-use super::{HostId, Place};
-use crate::report::Name;
+use super::{CopyLocation, HostId};
+use crate::report::EscapedName;
 use crate::walk::{join, local_path};
-use sftp::pattern::{self, Component};
+use sftp::pattern::{self, PathComponent};
 
 /// Source operand, or one match of its pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct SourceOperand {
     pub host: Option<HostId>,
     pub path: Vec<u8>,
 }
@@ -28,13 +28,13 @@ pub(super) struct Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedSource {
     /// The source, as `host:path` if remote.
-    pub source: Name,
+    pub source: EscapedName,
     /// Name of the source in the target; `None` if its contents are copied into the target itself.
     pub name: Option<Vec<u8>>,
 }
 
-/// Name that a source operand gets in the target directory, as far as it is known without asking its
-/// host.
+/// Name that a source operand gets in the target directory, as far as it is known without asking
+/// its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceName {
     /// The name.
@@ -47,13 +47,13 @@ pub enum SourceName {
 
 impl SourceName {
     /// Returns the name that an operand gets.
-    pub fn of(place: &Place) -> Self {
+    pub fn of(place: &CopyLocation) -> Self {
         let source = match place {
-            Place::Local(path) => Source {
+            CopyLocation::Local(path) => SourceOperand {
                 host: None,
                 path: path.as_os_str().as_bytes().to_vec(),
             },
-            Place::Remote { host, path } => Source {
+            CopyLocation::Remote { host, path } => SourceOperand {
                 host: Some(*host),
                 path: path.clone(),
             },
@@ -68,13 +68,13 @@ impl SourceName {
 
 /// Two sources with the same name.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Clash {
-    first: Source,
-    second: Source,
+pub(super) struct NameClash {
+    first: SourceOperand,
+    second: SourceOperand,
     name: Vec<u8>,
 }
 
-impl Source {
+impl SourceOperand {
     /// True if both are certainly the same file, so that nothing is lost.
     fn is_same(&self, other: &Self, local: &dyn LocalOps) -> bool {
         if self.host != other.host {
@@ -89,9 +89,10 @@ impl Source {
 
     /// True if the last component is a pattern.
     fn ends_in_pattern(&self) -> bool {
-        let (Written::Home { below: path, .. } | Written::Plain(path)) = written(&self.path);
+        let (RemotePathForm::Home { below: path, .. } | RemotePathForm::Plain(path)) =
+            written(&self.path);
         let components = pattern::parse(without_slashes(&path)).unwrap_or_default();
-        self.host.is_some() && matches!(components.last(), Some(Component::Pattern(_)))
+        self.host.is_some() && matches!(components.last(), Some(PathComponent::Pattern(_)))
     }
 
     /// Name in the target directory, if known before the pattern is expanded.
@@ -100,13 +101,13 @@ impl Source {
             None => self.path.clone(),
             Some(_) => match written(&self.path) {
                 // The contents of a home directory go into the target.
-                Written::Home { below, .. } if below.is_empty() => return None,
-                Written::Home { below: path, .. } | Written::Plain(path) => {
+                RemotePathForm::Home { below, .. } if below.is_empty() => return None,
+                RemotePathForm::Home { below: path, .. } | RemotePathForm::Plain(path) => {
                     let path = without_slashes(&path);
                     match pattern::parse(path) {
                         None => pattern::unescape(path),
                         Some(components) => match components.into_iter().next_back() {
-                            Some(Component::Name(name)) => name,
+                            Some(PathComponent::Name(name)) => name,
                             _ => return None,
                         },
                     }
@@ -138,8 +139,8 @@ fn plain(path: &[u8]) -> Vec<u8> {
 }
 
 /// Clause that says which source has the name of another one, and how many `more` there are.
-pub fn equal_names(first: &Name, name: &[u8], more: usize) -> String {
-    let name = Name(name.to_vec());
+pub fn equal_names(first: &EscapedName, name: &[u8], more: usize) -> String {
+    let name = EscapedName(name.to_vec());
     let more = match more {
         0 => String::new(),
         1 => ", and so would another source of equal name".to_owned(),
@@ -151,10 +152,10 @@ pub fn equal_names(first: &Name, name: &[u8], more: usize) -> String {
 /// Sources that have the name of an earlier one and are not the same file.
 fn clashes(
     local: &dyn LocalOps,
-    sources: &[Source],
-    name: impl Fn(&Source) -> Option<Vec<u8>>,
-) -> Vec<Clash> {
-    let mut seen: HashMap<Vec<u8>, &Source> = HashMap::new();
+    sources: &[SourceOperand],
+    name: impl Fn(&SourceOperand) -> Option<Vec<u8>>,
+) -> Vec<NameClash> {
+    let mut seen: HashMap<Vec<u8>, &SourceOperand> = HashMap::new();
     let mut clashes = Vec::new();
     for source in sources {
         let Some(name) = name(source) else { continue };
@@ -163,7 +164,7 @@ fn clashes(
                 place.insert(source);
             }
             Entry::Occupied(first) if first.get().is_same(source, local) => {}
-            Entry::Occupied(first) => clashes.push(Clash {
+            Entry::Occupied(first) => clashes.push(NameClash {
                 first: (*first.get()).clone(),
                 second: source.clone(),
                 name: first.key().clone(),
@@ -175,25 +176,25 @@ fn clashes(
 
 /// Sources seen so far, by name in the target directory.
 #[derive(Debug, Default)]
-pub(super) struct SeenNames(HashMap<Vec<u8>, Vec<Source>>);
+pub(super) struct SeenSourceNames(HashMap<Vec<u8>, Vec<SourceOperand>>);
 
 /// Files and directories found below merged sources, by target path.
 #[derive(Debug, Default)]
 pub(super) struct ClaimedTargets {
     // Two hashes with different keys make one of 128 bits, so the names need not be kept.
     hashers: (RandomState, RandomState),
-    targets: HashMap<(u64, u64), Claim>,
-    roots: HashMap<WalkId, Name>,
+    targets: HashMap<(u64, u64), TargetClaim>,
+    roots: HashMap<WalkId, EscapedName>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Claim {
+struct TargetClaim {
     root: WalkId,
     is_directory: bool,
 }
 
 impl ClaimedTargets {
-    pub(super) fn name_root(&mut self, root: WalkId, name: Name) {
+    pub(super) fn name_root(&mut self, root: WalkId, name: EscapedName) {
         self.roots.insert(root, name);
     }
 
@@ -204,7 +205,7 @@ impl ClaimedTargets {
         target: &[u8],
         root: WalkId,
         is_directory: bool,
-    ) -> Option<Name> {
+    ) -> Option<EscapedName> {
         let key = (
             self.hashers.0.hash_one(target),
             self.hashers.1.hash_one(target),
@@ -212,13 +213,13 @@ impl ClaimedTargets {
         let claim = *self
             .targets
             .entry(key)
-            .or_insert(Claim { root, is_directory });
+            .or_insert(TargetClaim { root, is_directory });
         let shared = claim.root == root || (claim.is_directory && is_directory);
         (!shared).then(|| self.roots.get(&claim.root).cloned().unwrap_or_default())
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// True if a source is left out by its name alone.
     pub(super) fn leaves_out(&self, path: &[u8]) -> bool {
         let filter = self.options.filter.as_ref();
@@ -230,8 +231,8 @@ impl Engine<'_> {
 
     /// Refuses operands whose names are equal whatever their patterns match. Returns false if there
     /// are any.
-    pub(super) fn operands_differ(&mut self, sources: &[Source]) -> bool {
-        let name = |source: &Source| {
+    pub(super) fn operands_differ(&mut self, sources: &[SourceOperand]) -> bool {
+        let name = |source: &SourceOperand| {
             let name = source.known_name();
             name.filter(|name| !self.leaves_out(name))
         };
@@ -241,8 +242,8 @@ impl Engine<'_> {
 
     /// Refuses sources whose names are equal after pattern expansion. Returns false if there are
     /// any. Prepares merging if a source has no name of its own.
-    pub(super) fn names_differ(&mut self, sources: &[Source]) -> bool {
-        let name = |source: &Source| name_in_target(&source.path).map(<[u8]>::to_vec);
+    pub(super) fn names_differ(&mut self, sources: &[SourceOperand]) -> bool {
+        let name = |source: &SourceOperand| name_in_target(&source.path).map(<[u8]>::to_vec);
         if sources.len() > 1 && sources.iter().any(|source| name(source).is_none()) {
             self.walks.merge();
         }
@@ -250,15 +251,15 @@ impl Engine<'_> {
     }
 
     /// Returns the sources with their names in the target directory.
-    pub(super) fn named_sources(&self, sources: &[Source]) -> Vec<NamedSource> {
-        let named = |source: &Source| NamedSource {
+    pub(super) fn named_sources(&self, sources: &[SourceOperand]) -> Vec<NamedSource> {
+        let named = |source: &SourceOperand| NamedSource {
             source: self.shown_source(source),
             name: name_in_target(&source.path).map(<[u8]>::to_vec),
         };
         sources.iter().map(named).collect()
     }
 
-    fn refuse(&mut self, clashes: Vec<Clash>) -> bool {
+    fn refuse(&mut self, clashes: Vec<NameClash>) -> bool {
         let none = clashes.is_empty();
         let advice = match self.options.recursive || self.options.archive {
             true => {
@@ -280,18 +281,18 @@ impl Engine<'_> {
         none
     }
 
-    fn shown_source(&self, source: &Source) -> Name {
+    fn shown_source(&self, source: &SourceOperand) -> EscapedName {
         match source.host {
             Some(host) => {
-                let host = self.edge.name(host);
-                Name([host.as_bytes(), b":", source.path.as_slice()].concat())
+                let host = self.environment.name(host);
+                EscapedName([host.as_bytes(), b":", source.path.as_slice()].concat())
             }
-            None => Name(source.path.clone()),
+            None => EscapedName(source.path.clone()),
         }
     }
 
     /// Returns false, after a warning, for a source that was named before.
-    pub(super) fn is_first(&mut self, named: &mut SeenNames, source: Source) -> bool {
+    pub(super) fn is_first(&mut self, named: &mut SeenSourceNames, source: SourceOperand) -> bool {
         let name = name_in_target(&source.path).unwrap_or_default().to_vec();
         let others = named.0.entry(name).or_default();
         if others
@@ -308,7 +309,7 @@ impl Engine<'_> {
 
     /// Notes the name of a source that may be merged, at the start of its walk or file.
     pub(super) fn name_root(&mut self, root: WalkId, path: &[u8]) {
-        let name = self.shown(CopyEnd::Source, path);
+        let name = self.shown(CopySide::Source, path);
         if let Some(claims) = self.walks.claims() {
             claims.name_root(root, name);
         }
@@ -329,8 +330,8 @@ impl Engine<'_> {
         let Some(other) = claims.claim(target, root, is_directory) else {
             return true;
         };
-        let target = self.shown(CopyEnd::Target, target);
-        let source = self.shown(CopyEnd::Source, source);
+        let target = self.shown(CopySide::Target, target);
+        let source = self.shown(CopySide::Source, source);
         let what = format!(
             "not copied: {target} is already the copy of {other}; copy the sources to different \
              directories"
@@ -346,21 +347,21 @@ mod tests {
 
     use super::*;
     use crate::cancel::CancelToken;
-    use crate::copy::this_machine::ThisMachine;
+    use crate::copy::this_machine::LocalFiles;
 
-    fn here_files() -> ThisMachine {
-        ThisMachine::new(Arc::default(), &CancelToken::default())
+    fn here_files() -> LocalFiles {
+        LocalFiles::new(Arc::default(), &CancelToken::default())
     }
 
-    fn here(path: &str) -> Source {
-        Source {
+    fn here(path: &str) -> SourceOperand {
+        SourceOperand {
             host: None,
             path: path.as_bytes().to_vec(),
         }
     }
 
-    fn at(host: usize, path: &str) -> Source {
-        Source {
+    fn at(host: usize, path: &str) -> SourceOperand {
+        SourceOperand {
             host: Some(HostId(host)),
             ..here(path)
         }
@@ -389,7 +390,7 @@ mod tests {
             ([here("a/.."), here("..")], None),
             ([here("a/x"), here("a/X")], None),
         ] {
-            let found = clashes(&here_files(), &sources, Source::known_name);
+            let found = clashes(&here_files(), &sources, SourceOperand::known_name);
             let found = found.first().map(|clash| clash.name.clone());
             let name = name.map(|name| name.as_bytes().to_vec());
             assert_eq!(found, name, "{sources:?}");
@@ -399,7 +400,7 @@ mod tests {
     #[test]
     fn a_name_that_only_the_host_knows_is_told_from_no_name() {
         let of = |path: &str| {
-            SourceName::of(&Place::Remote {
+            SourceName::of(&CopyLocation::Remote {
                 host: HostId(0),
                 path: path.into(),
             })
@@ -420,7 +421,7 @@ mod tests {
             at(0, "3/out"),
             at(0, "3/in"),
         ];
-        let found = clashes(&here_files(), &sources, Source::known_name);
+        let found = clashes(&here_files(), &sources, SourceOperand::known_name);
         let pairs: Vec<_> = found.iter().map(|c| (&c.first, &c.second)).collect();
         assert_eq!(
             pairs,
@@ -432,8 +433,8 @@ mod tests {
     fn merged_sources_share_directories_and_no_file() {
         let mut claims = ClaimedTargets::default();
         let (one, two) = (WalkId(1), WalkId(2));
-        claims.name_root(one, Name(b"one".to_vec()));
-        let first = Some(Name(b"one".to_vec()));
+        claims.name_root(one, EscapedName(b"one".to_vec()));
+        let first = Some(EscapedName(b"one".to_vec()));
         assert_eq!(claims.claim(b"d/sub", one, true), None);
         assert_eq!(claims.claim(b"d/sub", two, true), None);
         assert_eq!(claims.claim(b"d/f", one, false), None);

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use schedule::journal::SourceId;
 use schedule::{
-    Attributes, ExtraMetadata, Fault, FileState, JobKind, LocalPath, PutOptions, RemotePath,
+    Attributes, ExtraMetadata, FileState, JobFailure, JobKind, LocalPath, PutOptions, RemotePath,
     StoredTarget, UNWRITABLE,
 };
 use sftp::InodeId;
 
 use super::DeltaUse;
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::local_ops::{CopySettings, LocalOps};
 use super::names::basename;
-use super::relayed::RelayTask;
-use super::resume::{ResumeTask, StartDecision};
-use super::target_kind::{RetryVerdict, TargetGuess, TargetIs};
-use super::tree::{DirKey, FailureScope, HeldItem};
-use crate::report::{Event, Name};
+use super::relayed::RelayedFileJobs;
+use super::resume::{FileStartDecision, ResumeTask};
+use super::target_kind::{ReportedTargetKind, RetryVerdict, TargetGuess};
+use super::tree::{DirKey, FailureScope, PendingItem};
+use crate::report::{CopyEvent, EscapedName};
 use crate::sums::FileSums;
 use crate::walk::{join, local_path};
 
@@ -44,7 +44,7 @@ pub(super) enum JobRole {
 pub(super) struct FileTask {
     source: Vec<u8>,
     target: Vec<u8>,
-    source_name: Name,
+    source_name: EscapedName,
     dir: Option<DirKey>,
     attributes: Option<Attributes>,
     /// Identity and size of a local source as the walk saw it.
@@ -59,11 +59,11 @@ pub(super) struct FileTask {
     resume: ResumeTask,
     /// Bytes taken from the basis file at the receiver.
     reused: u64,
-    relay: Option<RelayTask>,
+    relay: Option<RelayedFileJobs>,
     /// Name of the only complete copy at the target, if the server cannot rename over the old file,
     /// which has been removed.
     stranded: Option<Vec<u8>>,
-    guess: Option<Guessing>,
+    guess: Option<GuessedTarget>,
     /// Checksums of the data that passed, if checksums are wanted.
     sums: Option<Arc<FileSums>>,
     /// Attributes of a local source when it was opened, if it is read in several pieces.
@@ -80,22 +80,22 @@ pub(super) struct FileTask {
 }
 
 #[derive(Debug)]
-struct Guessing {
+struct GuessedTarget {
     guess: TargetGuess,
     /// Target path as the user wrote it.
     target: Vec<u8>,
-    is: Option<TargetIs>,
+    is: Option<ReportedTargetKind>,
     /// Reason for which the server did not report the type of the target.
     refusal: Option<String>,
-    fault: Option<Fault>,
+    fault: Option<JobFailure>,
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Copies a file to a target that may be a directory: queries the target and starts the upload
     /// at once, on a guess.
-    pub(super) fn begin_guessed(&mut self, item: HeldItem, target: Vec<u8>) {
+    pub(super) fn begin_guessed(&mut self, item: PendingItem, target: Vec<u8>) {
         let name = basename(&item.entry.path).to_vec();
-        let side = self.side(CopyEnd::Target);
+        let side = self.side(CopySide::Target);
         let was_file = side.is_some_and(|side| side.session().was_file(&target));
         let guess = TargetGuess::new(&target, &name, was_file);
         let path = place(guess, &target, &name);
@@ -105,8 +105,8 @@ impl Engine<'_> {
         };
         let id = self.files.next_id();
         // Submitted before the upload, so that its answer is there if the upload fails.
-        self.submit(CopyEnd::Target, stat, JobPurpose::Guess(id));
-        let guessing = Guessing {
+        self.submit(CopySide::Target, stat, JobPurpose::Guess(id));
+        let guessing = GuessedTarget {
             guess,
             target,
             is: None,
@@ -114,7 +114,7 @@ impl Engine<'_> {
             fault: None,
         };
         self.begin_file_with(
-            HeldItem {
+            PendingItem {
                 target: path,
                 ..item
             },
@@ -124,7 +124,7 @@ impl Engine<'_> {
 
     /// Starts a file, or defers it while another one is written to the same target. A listing may
     /// contain a name twice, and two writers of one file would mix their data.
-    pub(super) fn begin_file(&mut self, item: HeldItem) {
+    pub(super) fn begin_file(&mut self, item: PendingItem) {
         if let Some(item) = self.files.occupy(item) {
             self.begin_file_with(item, None);
         }
@@ -138,14 +138,14 @@ impl Engine<'_> {
         }
     }
 
-    fn begin_file_with(&mut self, item: HeldItem, guess: Option<Guessing>) {
+    fn begin_file_with(&mut self, item: PendingItem, guess: Option<GuessedTarget>) {
         let link = self.link_of(&item);
         let attributes = item.entry.attributes;
         // A root that was not queried has no mode yet.
         let known = attributes.mode.is_some();
         let task = FileTask {
             identity: item.entry.identity,
-            source_name: self.shown(CopyEnd::Source, &item.entry.path),
+            source_name: self.shown(CopySide::Source, &item.entry.path),
             source: item.entry.path,
             target: item.target,
             dir: item.dir,
@@ -173,9 +173,9 @@ impl Engine<'_> {
         };
         self.progress.add_file(task.size);
         let (source, size) = (task.source_name.clone(), task.size);
-        let target = self.shown(CopyEnd::Target, &task.target);
+        let target = self.shown(CopySide::Target, &task.target);
         let id = self.files.begin(task);
-        let started = Event::FileStarted {
+        let started = CopyEvent::FileStarted {
             id: id.0,
             source,
             target,
@@ -197,7 +197,7 @@ impl Engine<'_> {
             let path = RemotePath(task.source.clone());
             let kind = JobKind::Stat { path, follow: true };
             if self
-                .submit(CopyEnd::Source, kind, JobPurpose::Size(id))
+                .submit(CopySide::Source, kind, JobPurpose::Size(id))
                 .is_none()
             {
                 self.files.remove(&id);
@@ -205,8 +205,8 @@ impl Engine<'_> {
             return;
         }
         match self.keep(id) {
-            StartDecision::Now => self.start_kept(id),
-            StartDecision::Later => {}
+            FileStartDecision::Now => self.start_kept(id),
+            FileStartDecision::Later => {}
         }
     }
 
@@ -243,19 +243,19 @@ impl Engine<'_> {
                 let local = self.local();
                 let delta = self.options.delta;
                 let kind = put(&*local, delta, size, (source, target), options);
-                self.submit_file(CopyEnd::Target, kind, id);
+                self.submit_file(CopySide::Target, kind, id);
             }
             (true, false) => {
                 let known = task.attributes;
                 let target = self.named.local_path(&target);
                 let kind = self.get(known, (source, target), options);
-                self.submit_file(CopyEnd::Source, kind, id);
+                self.submit_file(CopySide::Source, kind, id);
             }
             (true, true) => self.start_relayed(id, options),
         }
     }
 
-    fn submit_file(&mut self, end: CopyEnd, kind: JobKind, id: FileId) {
+    fn submit_file(&mut self, end: CopySide, kind: JobKind, id: FileId) {
         let purpose = JobPurpose::File(id, JobRole::Whole);
         let size = self.files.get(&id).and_then(|task| task.size);
         if self.submit_sized(end, kind, purpose, size).is_none() {
@@ -305,7 +305,7 @@ impl Engine<'_> {
             return;
         }
         if let Some(task) = self.files.get(&id) {
-            let name = self.shown(CopyEnd::Target, &task.target);
+            let name = self.shown(CopySide::Target, &task.target);
             self.withheld.note_other_names(name);
         }
     }
@@ -344,9 +344,9 @@ impl Engine<'_> {
             }
             Err((reading, what)) => {
                 let end = if reading {
-                    CopyEnd::Source
+                    CopySide::Source
                 } else {
-                    CopyEnd::Target
+                    CopySide::Target
                 };
                 self.file_failed(id, end, what);
             }
@@ -378,7 +378,7 @@ impl Engine<'_> {
     /// Warns that the replaced file had another owner, which could not be kept.
     pub(super) fn on_belonged(&mut self, id: FileId, (user, group): (u32, u32)) {
         if let Some(task) = self.files.get(&id) {
-            let name = self.shown(CopyEnd::Target, &task.target);
+            let name = self.shown(CopySide::Target, &task.target);
             let text = format!("cannot keep the owner {user}:{group}");
             self.warn(Some(name), text);
         }
@@ -404,7 +404,7 @@ impl Engine<'_> {
                 self.progress.add_size(Some(task.confirmed - size));
                 task.size = Some(task.confirmed);
             }
-            self.verify.note_progress(self.edge.now(), n);
+            self.verify.note_progress(self.environment.now(), n);
             self.progress.set_current(&task.source_name);
         }
     }
@@ -430,11 +430,16 @@ impl Engine<'_> {
                 }
                 self.start_file(id);
             }
-            Err(what) => self.file_failed(id, CopyEnd::Source, what),
+            Err(what) => self.file_failed(id, CopySide::Source, what),
         }
     }
 
-    pub(super) fn on_guessed(&mut self, id: FileId, is: TargetIs, refusal: Option<String>) {
+    pub(super) fn on_guessed(
+        &mut self,
+        id: FileId,
+        is: ReportedTargetKind,
+        refusal: Option<String>,
+    ) {
         let Some(guessing) = self.files.get_mut(&id).and_then(|t| t.guess.as_mut()) else {
             return;
         };
@@ -465,7 +470,7 @@ impl Engine<'_> {
     }
 
     /// Decides what to do after a failed upload to a guessed target.
-    fn judge(&mut self, id: FileId, fault: Fault) {
+    fn judge(&mut self, id: FileId, fault: JobFailure) {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
@@ -484,27 +489,27 @@ impl Engine<'_> {
             _ if self.lost.is_some() || guessing.refusal.as_ref().is_some_and(same) => {
                 self.file_fault(id, fault);
             }
-            RetryVerdict::Stands => self.file_fault(id, fault),
-            RetryVerdict::Again(guess) => {
+            RetryVerdict::Final => self.file_fault(id, fault),
+            RetryVerdict::Retry(guess) => {
                 task.target = place(guess, &guessing.target, basename(&task.source));
                 task.resume.forget();
                 self.progress.take_back(task.take_back());
-                self.learn_place(guessing.target, guess == TargetGuess::Itself);
+                self.learn_place(guessing.target, guess == TargetGuess::Exact);
                 self.start_file(id);
             }
             RetryVerdict::NoDirectory => {
                 let what = match is {
-                    TargetIs::Missing => "no such directory",
+                    ReportedTargetKind::Missing => "no such directory",
                     _ => "not a directory",
                 };
                 task.target = guessing.target;
-                self.file_failed(id, CopyEnd::Target, what.to_owned());
+                self.file_failed(id, CopySide::Target, what.to_owned());
             }
         }
     }
 
     /// Handles the end of a file's job.
-    pub(super) fn on_file(&mut self, id: FileId, role: JobRole, result: Result<(), Fault>) {
+    pub(super) fn on_file(&mut self, id: FileId, role: JobRole, result: Result<(), JobFailure>) {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
@@ -542,17 +547,17 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn file_fault(&mut self, id: FileId, fault: Fault) {
+    pub(super) fn file_fault(&mut self, id: FileId, fault: JobFailure) {
         // Between two hosts nothing is local, and the error names the path itself.
         let end = match (self.source_is_remote(), fault.remote) {
-            (true, remote) if remote != self.target_is_remote() => CopyEnd::Source,
-            (false, false) => CopyEnd::Source,
-            _ => CopyEnd::Target,
+            (true, remote) if remote != self.target_is_remote() => CopySide::Source,
+            (false, false) => CopySide::Source,
+            _ => CopySide::Target,
         };
         self.file_failed(id, end, fault.what);
     }
 
-    pub(super) fn file_failed(&mut self, id: FileId, end: CopyEnd, what: String) {
+    pub(super) fn file_failed(&mut self, id: FileId, end: CopySide, what: String) {
         let Some(task) = self.files.remove(&id) else {
             return;
         };
@@ -561,7 +566,7 @@ impl Engine<'_> {
             self.summary.unfinished += task.moved();
         }
         self.verify.forget(id);
-        let what = match task.stranded.map(Name).map(|name| name.to_string()) {
+        let what = match task.stranded.map(EscapedName).map(|name| name.to_string()) {
             // The lane that lost the file may have named it already.
             Some(name) if !what.contains(&name) => {
                 format!("{what}; the old file was renamed to {name}")
@@ -569,8 +574,8 @@ impl Engine<'_> {
             _ => what,
         };
         let name = match end {
-            CopyEnd::Source => task.source_name,
-            CopyEnd::Target => self.shown(CopyEnd::Target, &task.target),
+            CopySide::Source => task.source_name,
+            CopySide::Target => self.shown(CopySide::Target, &task.target),
         };
         self.fail(Some(id.0), name, what);
         self.link_failed(task.link);
@@ -614,10 +619,10 @@ impl Engine<'_> {
                 .note_file_mode(rules, attributes.mode.unwrap_or(0), shown);
         }
         self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
-        self.tell(Event::FileDone {
+        self.tell(CopyEvent::FileDone {
             id: id.0,
             source: task.source_name,
-            target: self.shown(CopyEnd::Target, &task.target),
+            target: self.shown(CopySide::Target, &task.target),
             bytes: task.confirmed,
             state,
             in_place: task.in_place,
@@ -665,7 +670,7 @@ fn put(
 
 fn place(guess: TargetGuess, target: &[u8], name: &[u8]) -> Vec<u8> {
     match guess {
-        TargetGuess::Itself => target.to_vec(),
+        TargetGuess::Exact => target.to_vec(),
         TargetGuess::Into => join(target, name),
     }
 }

@@ -3,23 +3,23 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::file::{FileId, FileTask};
-use super::tree::HeldItem;
+use super::tree::PendingItem;
 
 /// Files that are being copied.
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub(super) struct ActiveFiles {
     /// Number of files begun so far.
     begun: u64,
     /// Boxed, because thousands are in flight and removing an entry moves its neighbours in the
     /// map.
     tasks: BTreeMap<FileId, Box<FileTask>>,
     /// Targets of the files in flight, with the items that must wait for one of them.
-    places: BTreeMap<Vec<u8>, VecDeque<HeldItem>>,
+    places: BTreeMap<Vec<u8>, VecDeque<PendingItem>>,
     /// Bytes that relays may hold for the files in flight.
     relayed: u64,
 }
 
-impl Files {
+impl ActiveFiles {
     /// Number of files begun so far.
     pub(super) fn begun(&self) -> u64 {
         self.begun
@@ -82,7 +82,7 @@ impl Files {
 
     /// Occupies the target of `item`. Returns the item, unless it has to wait for another file that
     /// is written there.
-    pub(super) fn occupy(&mut self, item: HeldItem) -> Option<HeldItem> {
+    pub(super) fn occupy(&mut self, item: PendingItem) -> Option<PendingItem> {
         if let Some(waiting) = self.places.get_mut(&item.target) {
             waiting.push_back(item);
             return None;
@@ -93,7 +93,7 @@ impl Files {
 
     /// Records that writing to `target` has ended. Returns the next item that waits for it, which
     /// now occupies it.
-    pub(super) fn vacate(&mut self, target: &[u8]) -> Option<HeldItem> {
+    pub(super) fn vacate(&mut self, target: &[u8]) -> Option<PendingItem> {
         let mut waiting = self.places.remove(target)?;
         let next = waiting.pop_front()?;
         self.places.insert(target.to_vec(), waiting);

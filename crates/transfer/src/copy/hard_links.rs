@@ -6,24 +6,24 @@ use std::collections::BTreeMap;
 use schedule::{FileState, JobKind, RemotePath};
 use sftp::InodeId;
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::tree::HeldItem;
-use crate::report::Event;
+use super::engine::{CopyEngine, CopySide, JobPurpose};
+use super::tree::PendingItem;
+use crate::report::CopyEvent;
 
 /// Files that may have more names, by device and inode number.
 #[derive(Debug, Default)]
 pub(super) struct HardLinks {
-    files: BTreeMap<(u64, u64), Names>,
+    files: BTreeMap<(u64, u64), LinkedNames>,
     /// Number of items that wait for the first name of their file.
     waiting: usize,
 }
 
 #[derive(Debug, Default)]
-struct Names {
+struct LinkedNames {
     /// Target path of the first name, once it is copied.
     stands: Option<Vec<u8>>,
     /// Items that will become further names of the file.
-    waiting: Vec<HeldItem>,
+    waiting: Vec<PendingItem>,
     /// Number of names found.
     found: u32,
 }
@@ -44,16 +44,16 @@ fn key(link: &InodeId) -> (u64, u64) {
     (link.device, link.inode)
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Identity of an item's file, if its other names will be hard links to the first.
-    pub(super) fn link_of(&self, item: &HeldItem) -> Option<InodeId> {
+    pub(super) fn link_of(&self, item: &PendingItem) -> Option<InodeId> {
         let link = item.entry.attributes.link?;
         (self.options.hard_links && link.names > 1).then_some(link)
     }
 
     /// Links an item to a file that was copied, or defers it until that is done. Returns the first
     /// name of a file, which must be copied.
-    pub(super) fn link_or_copy(&mut self, item: HeldItem) -> Option<HeldItem> {
+    pub(super) fn link_or_copy(&mut self, item: PendingItem) -> Option<PendingItem> {
         let Some(link) = self.link_of(&item) else {
             return Some(item);
         };
@@ -111,11 +111,11 @@ impl Engine<'_> {
         }
     }
 
-    fn make_hard_link(&mut self, item: HeldItem, of: Vec<u8>) {
+    fn make_hard_link(&mut self, item: PendingItem, of: Vec<u8>) {
         if self.target_is_remote() {
             let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
             let kind = JobKind::MakeHardLink { path, of };
-            self.submit(CopyEnd::Target, kind, JobPurpose::MakeHardLink(item));
+            self.submit(CopySide::Target, kind, JobPurpose::MakeHardLink(item));
             return;
         }
         let (path, of) = (
@@ -127,7 +127,7 @@ impl Engine<'_> {
     }
 
     /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
-    pub(super) fn hard_link_over(&mut self, mut item: HeldItem, made: Result<(), String>) {
+    pub(super) fn hard_link_over(&mut self, mut item: PendingItem, made: Result<(), String>) {
         if let Err(why) = made {
             self.not_kept.note_link(&why);
             item.entry.attributes.link = None;
@@ -138,15 +138,15 @@ impl Engine<'_> {
         self.progress.add_file(Some(0));
         self.progress.file_done();
         self.summary.files += 1;
-        let source = self.shown(CopyEnd::Source, &item.entry.path);
-        let target = self.shown(CopyEnd::Target, &item.target);
-        self.tell(Event::FileStarted {
+        let source = self.shown(CopySide::Source, &item.entry.path);
+        let target = self.shown(CopySide::Target, &item.target);
+        self.tell(CopyEvent::FileStarted {
             id,
             source: source.clone(),
             target: target.clone(),
             size: Some(0),
         });
-        self.tell(Event::FileDone {
+        self.tell(CopyEvent::FileDone {
             id,
             source,
             target,

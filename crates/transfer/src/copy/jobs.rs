@@ -3,52 +3,52 @@
 use std::collections::BTreeMap;
 
 use schedule::{Attributes, EntryKind, JobId};
-use sftp::pattern::Pattern;
+use sftp::pattern::NamePattern;
 
-use super::engine::{CopyEnd, JobPurpose};
+use super::engine::{CopySide, JobPurpose};
 use crate::session::MOST_JOBS;
 
 /// Bytes that the paths of all jobs in flight may take; 16,384 jobs with usual paths take less. A
 /// server that listed names of 4 KB made a copy take 1.3 GB.
 const JOB_PATHS: usize = 64 << 20;
-/// Bytes of names that the patterns of a run may match in all directories together, and the overhead
-/// of each name.
+/// Bytes of names that the patterns of a run may match in all directories together, and the
+/// overhead of each name.
 pub(super) const MOST_MATCHED: usize = 256 << 20;
 const NAME: usize = 100;
 
 /// Jobs in flight and their purposes.
 #[derive(Debug, Default)]
-pub(super) struct Jobs {
+pub(super) struct JobsInFlight {
     begun: u64,
     /// Length of the longest path of a source and its target so far, in bytes.
     longest_path: usize,
-    purposes: BTreeMap<JobId, (CopyEnd, JobPurpose)>,
+    purposes: BTreeMap<JobId, (CopySide, JobPurpose)>,
     answers: BTreeMap<JobId, QueryAnswer>,
     /// Bytes of names that patterns have matched so far.
     matched_bytes: usize,
 }
 
-impl Jobs {
+impl JobsInFlight {
     /// ID of the next job.
     pub(super) fn next_id(&self) -> JobId {
         JobId(self.begun + 1)
     }
 
     /// Begins the next job, which runs at `end`.
-    pub(super) fn begin(&mut self, end: CopyEnd, purpose: JobPurpose) {
+    pub(super) fn begin(&mut self, end: CopySide, purpose: JobPurpose) {
         self.begun += 1;
         self.purposes.insert(JobId(self.begun), (end, purpose));
     }
 
-    pub(super) fn get(&self, id: &JobId) -> Option<&(CopyEnd, JobPurpose)> {
+    pub(super) fn get(&self, id: &JobId) -> Option<&(CopySide, JobPurpose)> {
         self.purposes.get(id)
     }
 
-    pub(super) fn get_mut(&mut self, id: &JobId) -> Option<&mut (CopyEnd, JobPurpose)> {
+    pub(super) fn get_mut(&mut self, id: &JobId) -> Option<&mut (CopySide, JobPurpose)> {
         self.purposes.get_mut(id)
     }
 
-    pub(super) fn remove(&mut self, id: &JobId) -> Option<(CopyEnd, JobPurpose)> {
+    pub(super) fn remove(&mut self, id: &JobId) -> Option<(CopySide, JobPurpose)> {
         self.purposes.remove(id)
     }
 
@@ -61,7 +61,7 @@ impl Jobs {
     }
 
     /// Jobs that run at `end`.
-    pub(super) fn at(&self, end: CopyEnd) -> Vec<JobId> {
+    pub(super) fn at(&self, end: CopySide) -> Vec<JobId> {
         let here = self.purposes.iter().filter(|(_, (at, _))| *at == end);
         here.map(|(id, _)| *id).collect()
     }
@@ -84,7 +84,7 @@ impl Jobs {
     }
 
     /// Answer of a listing that keeps the names that `wanted` selects.
-    pub(super) fn answer_of_names(&self, wanted: EntryFilter) -> QueryAnswer {
+    pub(super) fn answer_of_names(&self, wanted: ListingFilter) -> QueryAnswer {
         QueryAnswer {
             wanted: Some(wanted),
             bytes: self.matched_bytes,
@@ -117,14 +117,14 @@ impl Jobs {
 
 /// Selects entries of a listing.
 #[derive(Clone, Debug)]
-pub(super) struct EntryFilter {
-    pattern: Pattern,
+pub(super) struct ListingFilter {
+    pattern: NamePattern,
     only_directories: bool,
 }
 
-impl EntryFilter {
+impl ListingFilter {
     /// Selects the names that match `pattern`; of files, none if `only_directories`.
-    pub(super) fn new(pattern: Pattern, only_directories: bool) -> Self {
+    pub(super) fn new(pattern: NamePattern, only_directories: bool) -> Self {
         Self {
             pattern,
             only_directories,
@@ -147,7 +147,7 @@ pub(super) struct QueryAnswer {
     /// Bytes that this listing and those before it have matched.
     bytes: usize,
     /// Selects the names of a listing to keep.
-    wanted: Option<EntryFilter>,
+    wanted: Option<ListingFilter>,
     /// Names in the listing that no file can have.
     left_out: Vec<Vec<u8>>,
     over: Option<Result<(), String>>,

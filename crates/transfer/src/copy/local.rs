@@ -17,13 +17,13 @@ use rustix::io::Errno;
 use schedule::{
     Attributes, ExtraMetadata, FileState, LocalPath, MetadataFlags, Parts, StoredTarget,
 };
-use wire::{Block, Pool};
+use wire::{PacketPool, PayloadBlock};
 
 use super::CopyOptions;
 use crate::cancel::CancelToken;
 use crate::disk::{
-    CreateSettings, Directory, DirectoryCache, FinishSettings, Location, LostMetadata,
-    create_target, kind_of, os_words, set_xattrs, temp_name, timestamps,
+    CreateSettings, FinishSettings, LostMetadata, NameInDirectory, OpenDirectory,
+    OpenDirectoryCache, create_target, kind_of, os_words, set_xattrs, temp_name, timestamps,
 };
 use crate::sums::FileSums;
 
@@ -38,7 +38,7 @@ pub(super) const SYMLINK: &str = "a symlink is in the way and is not followed: r
 /// Creates a directory that can be filled. Returns true if it did not exist. An existing symlink to
 /// a directory is accepted if the user named it, or if `follow` is set.
 pub(super) fn make_directory(
-    directories: &DirectoryCache,
+    directories: &OpenDirectoryCache,
     path: &LocalPath,
     mode: u32,
     follow: bool,
@@ -80,7 +80,7 @@ pub(super) fn make_directory(
 
 const IN_THE_WAY: &str = "a file is in the way: remove it";
 
-fn leads_to_directory(at: &Location) -> bool {
+fn leads_to_directory(at: &NameInDirectory) -> bool {
     let there = statat(&at.dir, &at.name, AtFlags::empty());
     there.is_ok_and(|stat| kind_of(&stat) == FileType::Directory)
 }
@@ -97,7 +97,7 @@ pub(super) fn link_words(error: &io::Error) -> String {
 /// Sets the mode and times of a filled directory: the kept bits of `attributes`. Returns the parts
 /// that could not be set.
 pub(super) fn finish_directory(
-    directories: &DirectoryCache,
+    directories: &OpenDirectoryCache,
     path: &LocalPath,
     attributes: &Attributes,
     created: bool,
@@ -156,7 +156,7 @@ pub(super) fn finish_directory(
 
 /// Sets the mode of a directory; fchmod(2) does not accept an O_PATH descriptor, which is all an
 /// unreadable directory has.
-fn set_mode(dir: &Directory, mode: u32) -> Result<(), Errno> {
+fn set_mode(dir: &OpenDirectory, mode: u32) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(mode);
     match dir.is_unreadable() {
         true => rustix::fs::chmodat(dir, ".", mode, AtFlags::empty()),
@@ -164,7 +164,7 @@ fn set_mode(dir: &Directory, mode: u32) -> Result<(), Errno> {
     }
 }
 
-fn set_times(dir: &Directory, times: &rustix::fs::Timestamps) -> Result<(), Errno> {
+fn set_times(dir: &OpenDirectory, times: &rustix::fs::Timestamps) -> Result<(), Errno> {
     match dir.is_unreadable() {
         true => utimensat(dir, ".", times, AtFlags::empty()),
         false => rustix::fs::futimens(dir, times),
@@ -189,7 +189,7 @@ fn set_owner(
 
 /// Makes a symlink, replacing an existing file or symlink by rename.
 pub(super) fn make_symlink(
-    directories: &DirectoryCache,
+    directories: &OpenDirectoryCache,
     path: &LocalPath,
     points_to: &[u8],
     attributes: &Attributes,
@@ -214,8 +214,8 @@ pub(super) fn make_symlink(
 
 /// Makes an entry under a temporary name and renames it to `at`.
 fn in_place_of(
-    at: &Location,
-    make: impl FnOnce(&Location) -> Result<(), Errno>,
+    at: &NameInDirectory,
+    make: impl FnOnce(&NameInDirectory) -> Result<(), Errno>,
 ) -> Result<(), String> {
     let temp = at.beside(&temp_name(at.name_bytes()));
     make(&temp).map_err(|e| os_words(&e.into()))?;
@@ -227,13 +227,14 @@ fn in_place_of(
 
 /// Makes `path` a hard link to the file at `of`, replacing an existing file or symlink by rename.
 pub(super) fn make_hard_link(
-    directories: &DirectoryCache,
+    directories: &OpenDirectoryCache,
     path: &LocalPath,
     of: &LocalPath,
 ) -> Result<(), String> {
     let locate = |path| directories.locate(path).map_err(|e| link_words(&e));
     let (at, of) = (locate(path)?, locate(of)?);
-    let link = |to: &Location| linkat(&of.dir, &of.name, &to.dir, &to.name, AtFlags::empty());
+    let link =
+        |to: &NameInDirectory| linkat(&of.dir, &of.name, &to.dir, &to.name, AtFlags::empty());
     match link(&at) {
         Err(Errno::EXIST) => in_place_of(&at, link),
         made => made.map_err(|e| os_words(&e.into())),
@@ -241,8 +242,8 @@ pub(super) fn make_hard_link(
 }
 
 /// Parameters of [`copy_file`].
-pub(super) struct Here<'a> {
-    pub directories: &'a DirectoryCache,
+pub(super) struct LocalCopyParams<'a> {
+    pub directories: &'a OpenDirectoryCache,
     pub options: &'a CopyOptions,
     pub cancel: &'a CancelToken,
     pub sums: Option<&'a Arc<FileSums>>,
@@ -255,10 +256,10 @@ pub(super) struct Here<'a> {
 pub(super) fn copy_file(
     source: &Path,
     target: &LocalPath,
-    here: &Here<'_>,
+    here: &LocalCopyParams<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(FileState, StoredTarget), (bool, String)> {
-    let Here {
+    let LocalCopyParams {
         directories,
         options,
         cancel,
@@ -285,7 +286,7 @@ pub(super) fn copy_file(
         from.tell_holes();
         to.keep_sparse();
     }
-    let pool = Pool::new(COPY, 1);
+    let pool = PacketPool::new(COPY, 1);
     let mut offset = 0;
     loop {
         if cancel.is_cancelled() {
@@ -298,7 +299,7 @@ pub(super) fn copy_file(
             progress(len);
             continue;
         }
-        let mut block = Block::new(&pool, COPY, 0, COPY);
+        let mut block = PayloadBlock::new(&pool, COPY, 0, COPY);
         let end = from.read(offset, COPY, &mut block).map_err(reading)?;
         for packet in block.packets().filter(|p| !p.is_empty()) {
             if let Some(sums) = sums {

@@ -13,7 +13,7 @@ use sftp::xattrs::Xattr;
 use super::CopyOptions;
 use crate::disk::LostMetadata;
 use crate::sums::FileSums;
-use crate::walk::{DirId, WalkEntry};
+use crate::walk::{WalkDirectoryId, WalkEntry};
 
 /// Status of a local file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(super) trait LocalOps {
     /// Home directory of an account, or of the user.
     fn home(&self, login: Option<&str>) -> Option<PathBuf>;
     /// Walks the tree at `root`; the directory `avoid` is not entered.
-    fn walk(&self, root: PathBuf, follow: bool, avoid: Option<PathBuf>) -> Box<dyn TreeWalk>;
+    fn walk(&self, root: PathBuf, follow: bool, avoid: Option<PathBuf>) -> Box<dyn LocalTreeWalk>;
     /// Destination of a symlink.
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, String>;
     /// Extended attributes of these kinds.
@@ -136,11 +136,11 @@ pub(super) trait LocalOps {
 }
 
 /// Walk of a local tree.
-pub(super) trait TreeWalk: std::fmt::Debug {
+pub(super) trait LocalTreeWalk: std::fmt::Debug {
     /// Next entry; a directory comes before its contents.
     fn next(&mut self) -> Option<WalkEntry>;
     /// Leaves out the contents of the directory that was reported last.
-    fn skip(&mut self, id: DirId);
+    fn skip(&mut self, id: WalkDirectoryId);
 }
 
 /// File whose parts can be read.

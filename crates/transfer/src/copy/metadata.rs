@@ -6,8 +6,8 @@ use std::time::Duration;
 use schedule::{Attributes, JobKind, Parts, RemotePath};
 
 use super::DeltaUse;
-use super::engine::{CopyEnd, Engine};
-use super::wish::{Wish, wait_for};
+use super::engine::{CopyEngine, CopySide};
+use super::wait_conditions::{WaitConditions, wait_for};
 use super::withheld::SpecialBitRules;
 
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
@@ -96,14 +96,14 @@ impl MetadataLoss {
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Waits until the servers at the far ends are known if the copy keeps more than stock servers
     /// can, so that all its files are treated alike.
     pub(super) async fn settle_far(&mut self) {
         if !self.options.settle {
             return;
         }
-        for end in [CopyEnd::Source, CopyEnd::Target] {
+        for end in [CopySide::Source, CopySide::Target] {
             self.settle_end(end).await;
         }
         self.can = self.find_out();
@@ -138,19 +138,19 @@ impl Engine<'_> {
             None => true,
             Some(side) => side.session().far_info().is_some_and(|info| info.has(name)),
         };
-        let names = has(CopyEnd::Source, "users-groups-by-id@openssh.com");
+        let names = has(CopySide::Source, "users-groups-by-id@openssh.com");
         MetadataSupport {
-            tell_xattrs: has(CopyEnd::Source, "get-xattrs@longhaul"),
-            take_xattrs: has(CopyEnd::Target, "set-metadata@longhaul"),
-            tell_links: has(CopyEnd::Source, "attributes@longhaul"),
-            map_owners: names && has(CopyEnd::Target, "ids-by-name@longhaul"),
+            tell_xattrs: has(CopySide::Source, "get-xattrs@longhaul"),
+            take_xattrs: has(CopySide::Target, "set-metadata@longhaul"),
+            tell_links: has(CopySide::Source, "attributes@longhaul"),
+            map_owners: names && has(CopySide::Target, "ids-by-name@longhaul"),
         }
     }
 
     /// Warns that `--delta` has no effect because the far end cannot rebuild files.
     fn tell_sent_whole(&mut self) {
         // Files between two hosts are always sent whole.
-        let sides = (self.side(CopyEnd::Source), self.side(CopyEnd::Target));
+        let sides = (self.side(CopySide::Source), self.side(CopySide::Target));
         let ((None, Some(side)) | (Some(side), None)) = sides else {
             return;
         };
@@ -163,7 +163,7 @@ impl Engine<'_> {
     }
 
     /// Waits until it is known which server handles the lanes of an end.
-    pub(super) async fn settle_end(&mut self, end: CopyEnd) {
+    pub(super) async fn settle_end(&mut self, end: CopySide) {
         let settled = |engine: &Self| {
             let side = engine.side(end);
             side.is_none_or(|side| side.session().is_settled())
@@ -174,18 +174,18 @@ impl Engine<'_> {
         // The session opens a channel only if it has a job.
         let path = RemotePath(b".".to_vec());
         let _ = self.ask(end, JobKind::RealPath { path }).await;
-        let until = self.edge.now() + LONGEST;
+        let until = self.environment.now() + LONGEST;
         while !settled(self) && !self.stopped() {
             let Some(side) = self.side(end) else { return };
-            let wish = Wish {
+            let conditions = WaitConditions {
                 sessions: vec![side.number()],
                 cancel: true,
                 until: Some(until),
-                ..Wish::default()
+                ..WaitConditions::default()
             };
-            wait_for(self.edge, wish).await;
+            wait_for(self.environment, conditions).await;
             self.check_cancel();
-            if !self.sides.take_events() && self.edge.now() >= until {
+            if !self.sides.take_events() && self.environment.now() >= until {
                 return;
             }
             self.handle_events();

@@ -3,8 +3,8 @@
 
 mod answers;
 mod durable;
-mod edge;
 mod engine;
+mod environment;
 mod equal_names;
 mod file;
 mod files;
@@ -36,7 +36,7 @@ mod threads;
 mod transfer_estimate;
 mod tree;
 mod verify;
-mod wish;
+mod wait_conditions;
 mod withheld;
 mod xattrs;
 
@@ -46,20 +46,20 @@ use std::sync::Arc;
 use schedule::TempDir;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::edge::CommandStep;
-use self::engine::Engine;
+use self::engine::CopyEngine;
+pub(crate) use self::environment::RemoteCommandStep;
 pub use self::equal_names::{NamedSource, SourceName, equal_names};
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{
-    CALLERS_FIRST_JOB, End, FileSystemQuery, PlannedCopy, RootQuery, with_edge,
+    CALLERS_FIRST_JOB, FileSystemQuery, PlannedCopy, PlannedCopySide, RootQuery, with_environment,
 };
 pub(crate) use self::root_overlap::RootOverlap;
 pub use self::selection::SourceFilter;
-use self::threads::ThreadedEdge;
+use self::threads::ThreadedEnvironment;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
-use crate::report::{Event, Progress, Summary};
+use crate::report::{CopyEvent, CopySummary, ProgressCounters};
 use crate::session::Session;
 use crate::sums::SumLedger;
 
@@ -69,7 +69,7 @@ pub struct HostId(pub usize);
 
 /// Source or target of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CopyLocation {
     /// Path on this machine.
     Local(PathBuf),
     /// Path on a host as the user wrote it: relative to the login directory, perhaps with `~`, and
@@ -107,9 +107,9 @@ pub struct CopyOptions {
     pub afresh: bool,
     /// Send only the parts that differ from an older file at the receiver.
     pub delta: DeltaUse,
-    /// Compare each file with its source after the copy; needs [`Connect::ledger`].
+    /// Compare each file with its source after the copy; needs [`SessionConnector::ledger`].
     pub verify: bool,
-    /// Write the checksums of all files to this path; needs [`Connect::ledger`].
+    /// Write the checksums of all files to this path; needs [`SessionConnector::ledger`].
     pub manifest: Option<PathBuf>,
     /// Keep numeric owner IDs instead of mapping names (`archive`).
     pub numeric_ids: bool,
@@ -182,15 +182,15 @@ pub enum DeltaUse {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyRequest {
     /// Sources; at least one.
-    pub sources: Vec<Place>,
+    pub sources: Vec<CopyLocation>,
     /// Target of the copy.
-    pub target: Place,
+    pub target: CopyLocation,
     /// Options of the copy.
     pub options: CopyOptions,
 }
 
 /// Opens sessions, over longhaul's own SSH client or over a program that the user named.
-pub trait Connect {
+pub trait SessionConnector {
     /// Opens a session with `host`, verified and authenticated. Called at most once for each host
     /// and side, on the thread of the run. `coming` estimates the data to send there, if any.
     ///
@@ -239,24 +239,24 @@ pub trait Connect {
 /// thread; `progress` may be read from any.
 pub fn run(
     request: CopyRequest,
-    connect: &dyn Connect,
-    progress: &Progress,
-    events: &mut dyn FnMut(Event),
+    connect: &dyn SessionConnector,
+    progress: &ProgressCounters,
+    events: &mut dyn FnMut(CopyEvent),
     cancel: &CancelToken,
-) -> Summary {
+) -> CopySummary {
     let options = request.options.clone();
-    let edge = ThreadedEdge::new(connect, cancel);
-    let engine = Engine::new(&options, &edge, progress, events);
-    edge.drive(engine.into_summary(request))
+    let environment = ThreadedEnvironment::new(connect, cancel);
+    let engine = CopyEngine::new(&options, &environment, progress, events);
+    environment.drive(engine.into_summary(request))
 }
 
 /// Removes what an interrupted run of a copy to this machine has left: its temporaries and its
 /// journal.
-pub fn discard(request: CopyRequest, connect: &dyn Connect, cancel: &CancelToken) {
+pub fn discard(request: CopyRequest, connect: &dyn SessionConnector, cancel: &CancelToken) {
     let options = request.options.clone();
-    let progress = Progress::default();
-    let mut events = |_: Event| {};
-    let edge = ThreadedEdge::new(connect, cancel);
-    let engine = Engine::new(&options, &edge, &progress, &mut events);
-    edge.drive(engine.discard(request));
+    let progress = ProgressCounters::default();
+    let mut events = |_: CopyEvent| {};
+    let environment = ThreadedEnvironment::new(connect, cancel);
+    let engine = CopyEngine::new(&options, &environment, &progress, &mut events);
+    environment.drive(engine.discard(request));
 }

@@ -23,7 +23,7 @@ pub(super) fn name_in_target(source: &[u8]) -> Option<&[u8]> {
 
 /// Remote path as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum RemotePathForm {
     /// Sent to the server unchanged: a session starts in the login directory.
     Plain(Vec<u8>),
     /// Path below the home directory of a user, which the server must expand.
@@ -36,8 +36,8 @@ pub(super) enum Written {
 }
 
 /// Classifies a remote path as scp's prepare_remote_path does.
-pub(super) fn written(path: &[u8]) -> Written {
-    let plain = |path: &[u8]| Written::Plain(path.to_vec());
+pub(super) fn written(path: &[u8]) -> RemotePathForm {
+    let plain = |path: &[u8]| RemotePathForm::Plain(path.to_vec());
     match path {
         b"" | b"~" => plain(b"."),
         [b'~', b'/', rest @ ..] => {
@@ -49,7 +49,7 @@ pub(super) fn written(path: &[u8]) -> Written {
             let end = path.iter().position(|b| *b == b'/').unwrap_or(path.len());
             let (user, below) = path.split_at(end);
             let skip = below.iter().take_while(|b| **b == b'/').count();
-            Written::Home {
+            RemotePathForm::Home {
                 user: user.to_vec(),
                 below: below[skip..].to_vec(),
             }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_login_directory_needs_no_question() {
-        let plain = |p: &[u8]| Written::Plain(p.to_vec());
+        let plain = |p: &[u8]| RemotePathForm::Plain(p.to_vec());
         assert_eq!(written(b""), plain(b"."));
         assert_eq!(written(b"~"), plain(b"."));
         assert_eq!(written(b"~//"), plain(b"."));
@@ -92,7 +92,7 @@ mod tests {
             (b"~joe/", b""),
         ] {
             let (user, below) = (b"~joe".to_vec(), below.to_vec());
-            assert_eq!(written(path), Written::Home { user, below });
+            assert_eq!(written(path), RemotePathForm::Home { user, below });
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use schedule::{Attributes, JobKind};
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::source::{SourceRoot, WalkId};
 use crate::walk::WalkEntry;
 
@@ -17,7 +17,7 @@ use crate::walk::WalkEntry;
 pub(super) struct OwnerMap {
     users: BTreeMap<u32, u32>,
     groups: BTreeMap<u32, u32>,
-    waiting: VecDeque<WaitingForOwner>,
+    waiting: VecDeque<EntryAwaitingOwner>,
     asked: Option<OwnerQuery>,
     /// Setting an owner was refused once and is not tried again.
     refused: bool,
@@ -25,7 +25,7 @@ pub(super) struct OwnerMap {
 
 /// Entry that waits until its owner is mapped.
 #[derive(Debug)]
-pub(super) enum WaitingForOwner {
+pub(super) enum EntryAwaitingOwner {
     Found(WalkId, WalkEntry, Vec<u8>),
     Root(SourceRoot, Attributes),
 }
@@ -72,7 +72,7 @@ fn of(known: &BTreeMap<u32, u32>, id: u32) -> Option<u32> {
     }
 }
 
-impl WaitingForOwner {
+impl EntryAwaitingOwner {
     fn attributes(&mut self) -> Option<&mut Attributes> {
         match self {
             Self::Found(_, WalkEntry::Directory { at, .. }, _)
@@ -85,7 +85,7 @@ impl WaitingForOwner {
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Starts the next entry that waited for its owner. Returns false if none waits, and `None`
     /// while a query is in progress.
     pub(super) fn feed_waiting(&mut self) -> Option<bool> {
@@ -102,7 +102,7 @@ impl Engine<'_> {
     }
 
     /// Starts a found entry once its owner is mapped to an ID of the target.
-    pub(super) fn begin_owned(&mut self, mut next: WaitingForOwner) {
+    pub(super) fn begin_owned(&mut self, mut next: EntryAwaitingOwner) {
         let maps = self.options.archive && !self.options.numeric_ids && self.can.map_owners;
         let here = !self.source_is_remote() && !self.target_is_remote();
         if maps
@@ -125,8 +125,8 @@ impl Engine<'_> {
             attributes.owner = Some(mapped);
         }
         match next {
-            WaitingForOwner::Found(walk, found, root) => self.on_found(walk, found, &root),
-            WaitingForOwner::Root(root, attributes) => self.begin_root_item(root, attributes),
+            EntryAwaitingOwner::Found(walk, found, root) => self.on_found(walk, found, &root),
+            EntryAwaitingOwner::Root(root, attributes) => self.begin_root_item(root, attributes),
         }
     }
 
@@ -143,7 +143,7 @@ impl Engine<'_> {
         self.owners.asked = Some(asked);
         if self.source_is_remote() {
             let kind = JobKind::Names { users, groups };
-            self.submit(CopyEnd::Source, kind, JobPurpose::OwnerNames);
+            self.submit(CopySide::Source, kind, JobPurpose::OwnerNames);
             return;
         }
         let (user, group) = self.local().owner_names(user, group);
@@ -165,7 +165,7 @@ impl Engine<'_> {
         let (users, groups) = asked.names.clone();
         if self.target_is_remote() {
             let kind = JobKind::Ids { users, groups };
-            self.submit(CopyEnd::Target, kind, JobPurpose::OwnerIds);
+            self.submit(CopySide::Target, kind, JobPurpose::OwnerIds);
             return;
         }
         let ids = self.local().owner_ids(&users, &groups);

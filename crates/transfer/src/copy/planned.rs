@@ -9,20 +9,20 @@ use std::time::Instant;
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
 use sftp::ServerInfo;
 
-use super::edge::{CommandStep, Edge, Heard};
-use super::engine::{CopyEnd, Engine};
+use super::engine::{CopyEngine, CopySide};
+use super::environment::{CopyEnvironment, NextEvent, RemoteCommandStep};
 use super::jobs::QueryAnswer;
-use super::names::{Written, written};
+use super::names::{RemotePathForm, written};
 use super::root_overlap::RootOverlap;
-use super::sides::Side;
+use super::sides::RemoteSide;
 use super::source::TargetPath;
-use super::threads::ThreadedEdge;
-use super::wish::{Wish, wait_for};
-use super::{Connect, CopyOptions, CopyRequest, DeltaUse, Place};
+use super::threads::ThreadedEnvironment;
+use super::wait_conditions::{WaitConditions, wait_for};
+use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, SessionConnector};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
-use crate::disk::DirectoryCache;
-use crate::report::{Event, Name, Progress, Summary};
+use crate::disk::OpenDirectoryCache;
+use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters};
 use crate::session::{RemoteCommandId, SessionEvent};
 use crate::walk::{WalkEntry, local_path};
 
@@ -43,44 +43,45 @@ pub(crate) struct FileSystemQuery(JobId);
 
 /// A copy whose entries are chosen by the caller, who may use the sessions before and after it.
 pub(crate) struct PlannedCopy<'a> {
-    engine: Engine<'a>,
+    engine: CopyEngine<'a>,
     source: Vec<u8>,
     target: Vec<u8>,
     start: Instant,
-    directories: Arc<DirectoryCache>,
-    /// Directories of the target's end beside the target, below which no symlink is followed either.
+    directories: Arc<OpenDirectoryCache>,
+    /// Directories of the target's end beside the target, below which no symlink is followed
+    /// either.
     beside: Vec<Vec<u8>>,
 }
 
 /// One of the two ends of a planned copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum PlannedCopySide {
     Source,
     Target,
 }
 
-impl From<End> for CopyEnd {
-    fn from(end: End) -> Self {
+impl From<PlannedCopySide> for CopySide {
+    fn from(end: PlannedCopySide) -> Self {
         match end {
-            End::Source => Self::Source,
-            End::Target => Self::Target,
+            PlannedCopySide::Source => Self::Source,
+            PlannedCopySide::Target => Self::Target,
         }
     }
 }
 
-/// Runs `work` with the edge of a real copy.
-pub(crate) fn with_edge<T>(
-    connect: &dyn Connect,
+/// Runs `work` with the environment of a real copy.
+pub(crate) fn with_environment<T>(
+    connect: &dyn SessionConnector,
     cancel: &CancelToken,
-    work: impl AsyncFnOnce(PlannedEdge<'_>) -> T,
+    work: impl AsyncFnOnce(PlannedCopyEnvironment<'_>) -> T,
 ) -> T {
-    let edge = ThreadedEdge::new(connect, cancel);
-    edge.drive(work(PlannedEdge(&edge)))
+    let environment = ThreadedEnvironment::new(connect, cancel);
+    environment.drive(work(PlannedCopyEnvironment(&environment)))
 }
 
 /// World around a planned copy.
 #[derive(Clone, Copy)]
-pub(crate) struct PlannedEdge<'a>(&'a dyn Edge);
+pub(crate) struct PlannedCopyEnvironment<'a>(&'a dyn CopyEnvironment);
 
 impl<'a> PlannedCopy<'a> {
     /// Loads the journal of an earlier run of this copy, and connects to the hosts of both ends.
@@ -91,12 +92,12 @@ impl<'a> PlannedCopy<'a> {
     pub(crate) async fn begin(
         request: &CopyRequest,
         options: &'a CopyOptions,
-        edge: PlannedEdge<'a>,
-        progress: &'a Progress,
-        events: &'a mut dyn FnMut(Event),
-    ) -> Result<Self, Box<Summary>> {
-        let start = edge.0.now();
-        let mut engine = Engine::new(options, edge.0, progress, events);
+        environment: PlannedCopyEnvironment<'a>,
+        progress: &'a ProgressCounters,
+        events: &'a mut dyn FnMut(CopyEvent),
+    ) -> Result<Self, Box<CopySummary>> {
+        let start = environment.0.now();
+        let mut engine = CopyEngine::new(options, environment.0, progress, events);
         let begun = engine.begin_planned(request).await;
         let paths = match begun {
             true => engine.planned_paths(request).await,
@@ -119,10 +120,10 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Returns the path of an end's root, as its server or this machine resolves it.
-    pub(crate) fn root(&self, end: End) -> &[u8] {
+    pub(crate) fn root(&self, end: PlannedCopySide) -> &[u8] {
         match end {
-            End::Source => &self.source,
-            End::Target => &self.target,
+            PlannedCopySide::Source => &self.source,
+            PlannedCopySide::Target => &self.target,
         }
     }
 
@@ -133,29 +134,29 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// True if an end is this machine.
-    pub(crate) fn is_local(&self, end: End) -> bool {
+    pub(crate) fn is_local(&self, end: PlannedCopySide) -> bool {
         self.engine.side(end.into()).is_none()
     }
 
     /// Version and extensions of the server of an end, once known.
-    pub(crate) fn server(&self, end: End) -> Option<&ServerInfo> {
+    pub(crate) fn server(&self, end: PlannedCopySide) -> Option<&ServerInfo> {
         self.engine.side(end.into())?.session().far_info()
     }
 
     /// Waits until it is known which server handles an end.
-    pub(crate) async fn settle(&mut self, end: End) {
+    pub(crate) async fn settle(&mut self, end: PlannedCopySide) {
         self.engine.settle_end(end.into()).await;
     }
 
     /// True if the server of an end lists whole trees, or is expected to.
-    pub(crate) fn lists_trees(&self, end: End) -> bool {
+    pub(crate) fn lists_trees(&self, end: PlannedCopySide) -> bool {
         let side = self.engine.side(end.into());
         side.is_some_and(|side| side.session().lists_trees())
     }
 
     /// Submits a job to the session of an end. The caller chooses its number, above those of the
     /// copy.
-    pub(crate) fn submit(&self, end: End, job: Job) {
+    pub(crate) fn submit(&self, end: PlannedCopySide, job: Job) {
         if let Some(side) = self.engine.side(end.into()) {
             side.session().submit(job, None);
         }
@@ -167,18 +168,21 @@ impl<'a> PlannedCopy<'a> {
     /// # Errors
     ///
     /// The session is over, for this reason.
-    pub(crate) fn next_event(&mut self, end: End) -> Result<Option<SessionEvent>, String> {
+    pub(crate) fn next_event(
+        &mut self,
+        end: PlannedCopySide,
+    ) -> Result<Option<SessionEvent>, String> {
         loop {
             let Some(side) = self.engine.side(end.into()) else {
                 return Ok(None);
             };
             let event = match side.session().next_event() {
-                Heard::Event(SessionEvent::Lost(why)) => {
+                NextEvent::Event(SessionEvent::Lost(why)) => {
                     return Err(format!("{}: {why}", side.name()));
                 }
-                Heard::Event(event) => event,
-                Heard::Nothing => return Ok(None),
-                Heard::Over => {
+                NextEvent::Event(event) => event,
+                NextEvent::Pending => return Ok(None),
+                NextEvent::Ended => {
                     return Err(format!(
                         "{}: internal error: the session ended unexpectedly",
                         side.name()
@@ -202,7 +206,7 @@ impl<'a> PlannedCopy<'a> {
     /// early after a cancel or the loss of the session.
     pub(crate) async fn carry_out(
         &mut self,
-        end: End,
+        end: PlannedCopySide,
         mut jobs: impl Iterator<Item = Job>,
         most: usize,
         mut heard: impl FnMut(LaneEvent),
@@ -234,7 +238,12 @@ impl<'a> PlannedCopy<'a> {
 
     /// Does something with a command at a remote end. The caller chooses its number, above those of
     /// the copy.
-    pub(crate) fn command(&self, end: End, id: RemoteCommandId, step: CommandStep) {
+    pub(crate) fn command(
+        &self,
+        end: PlannedCopySide,
+        id: RemoteCommandId,
+        step: RemoteCommandStep,
+    ) {
         if let Some(side) = self.engine.side(end.into()) {
             side.session().command(id, step);
         }
@@ -242,7 +251,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// Time of the run.
     pub(crate) fn now(&self) -> Instant {
-        self.engine.edge.now()
+        self.engine.environment.now()
     }
 
     /// Waits until a session has an event or the run is interrupted.
@@ -252,27 +261,27 @@ impl<'a> PlannedCopy<'a> {
 
     /// Waits as [`PlannedCopy::wait`] does, or until `until`.
     pub(crate) async fn wait_until(&self, until: Option<Instant>) {
-        let wish = Wish {
-            sessions: self.engine.sides.iter().map(Side::number).collect(),
+        let conditions = WaitConditions {
+            sessions: self.engine.sides.iter().map(RemoteSide::number).collect(),
             cancel: true,
             until,
-            ..Wish::default()
+            ..WaitConditions::default()
         };
-        wait_for(self.engine.edge, wish).await;
+        wait_for(self.engine.environment, conditions).await;
     }
 
     /// Formats a path of an end for messages.
-    pub(crate) fn shown(&self, end: End, path: &[u8]) -> Name {
+    pub(crate) fn shown(&self, end: PlannedCopySide, path: &[u8]) -> EscapedName {
         self.engine.shown(end.into(), path)
     }
 
     /// Host and path of an operand, with all that distinguishes it from others.
-    pub(crate) fn place_name(&self, place: &Place) -> Name {
+    pub(crate) fn place_name(&self, place: &CopyLocation) -> EscapedName {
         self.engine.place_name(place)
     }
 
     /// Cache that resolves paths of a target on this machine.
-    pub(crate) fn directories(&self) -> Arc<DirectoryCache> {
+    pub(crate) fn directories(&self) -> Arc<OpenDirectoryCache> {
         Arc::clone(&self.directories)
     }
 
@@ -311,12 +320,12 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Reports an event.
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn tell(&mut self, event: CopyEvent) {
         self.engine.tell(event);
     }
 
     /// Reports something that could not be done.
-    pub(crate) fn fail(&mut self, path: Name, reason: String) {
+    pub(crate) fn fail(&mut self, path: EscapedName, reason: String) {
         self.engine.fail(None, path, reason);
     }
 
@@ -361,7 +370,7 @@ impl<'a> PlannedCopy<'a> {
                 follow: true,
                 xattrs: None,
             };
-            let _ = self.engine.ask(CopyEnd::Target, kind).await;
+            let _ = self.engine.ask(CopySide::Target, kind).await;
         } else if let Some(times) = crate::disk::timestamps(&times_only)
             && let Ok(dir) = self.directories.directory(&self.local_target(&self.target))
         {
@@ -396,25 +405,25 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Ends the sessions and returns the summary.
-    pub(crate) fn finish(mut self) -> Summary {
+    pub(crate) fn finish(mut self) -> CopySummary {
         self.engine.forget_boot_request();
         self.engine.finish(self.start)
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     async fn begin_planned(&mut self, request: &CopyRequest) -> bool {
         // A sync that is killed is run again, and must find what it has left.
         self.keeper.record_all();
         if !self.find_journal(request).await {
             return false;
         }
-        for end in [CopyEnd::Target, CopyEnd::Source] {
+        for end in [CopySide::Target, CopySide::Source] {
             let place = match end {
-                CopyEnd::Source => request.sources.first(),
-                CopyEnd::Target => Some(&request.target),
+                CopySide::Source => request.sources.first(),
+                CopySide::Target => Some(&request.target),
             };
-            let Some(Place::Remote { host, .. }) = place else {
+            let Some(CopyLocation::Remote { host, .. }) = place else {
                 continue;
             };
             match self.connect_to(*host, None) {
@@ -430,23 +439,23 @@ impl Engine<'_> {
 
     async fn planned_paths(&mut self, request: &CopyRequest) -> Option<(Vec<u8>, Vec<u8>)> {
         let source = self
-            .planned_path(CopyEnd::Source, request.sources.first()?)
+            .planned_path(CopySide::Source, request.sources.first()?)
             .await?;
-        let target = self.planned_path(CopyEnd::Target, &request.target).await?;
+        let target = self.planned_path(CopySide::Target, &request.target).await?;
         self.name_target(&TargetPath::Exactly(target.clone()));
         // Confines the journal of an earlier run to this target.
         let _ = self.onto_before(&target);
         Some((source, target))
     }
 
-    async fn planned_path(&mut self, end: CopyEnd, place: &Place) -> Option<Vec<u8>> {
+    async fn planned_path(&mut self, end: CopySide, place: &CopyLocation) -> Option<Vec<u8>> {
         let path = match place {
-            Place::Local(path) => return Some(path.as_os_str().as_bytes().to_vec()),
-            Place::Remote { path, .. } => path,
+            CopyLocation::Local(path) => return Some(path.as_os_str().as_bytes().to_vec()),
+            CopyLocation::Remote { path, .. } => path,
         };
         match written(path) {
-            Written::Plain(path) => Some(path),
-            Written::Home { user, below } => {
+            RemotePathForm::Plain(path) => Some(path),
+            RemotePathForm::Home { user, below } => {
                 let home = self.home_of(end, user).await?;
                 Some(super::resolve::in_home(&home, &below))
             }
@@ -456,12 +465,12 @@ impl Engine<'_> {
 
 impl PlannedCopy<'_> {
     /// Returns the attributes of an end's root; `None` if it does not exist.
-    pub(crate) async fn root_attributes(&mut self, end: End) -> Option<Attributes> {
+    pub(crate) async fn root_attributes(&mut self, end: PlannedCopySide) -> Option<Attributes> {
         let path = self.root(end).to_vec();
         if let Some(RootQuery(id)) = self.query_root(end) {
             let answer = self.engine.answer(id).await;
             let root = answer.ok().and_then(|answer| answer.attributes());
-            if end == End::Target && root.is_none() {
+            if end == PlannedCopySide::Target && root.is_none() {
                 self.engine.named.set_missing(true);
             }
             return root;
@@ -478,7 +487,7 @@ impl PlannedCopy<'_> {
     /// machine. Without `probe`, nothing is created to find that out, and only two names of one
     /// login count as one machine.
     pub(crate) async fn overlap_with(&mut self, target: &[u8], probe: bool) -> Option<RootOverlap> {
-        let ends = [End::Source, End::Target];
+        let ends = [PlannedCopySide::Source, PlannedCopySide::Target];
         if !ends.into_iter().any(|end| self.is_local(end)) {
             return self
                 .engine
@@ -499,7 +508,11 @@ impl PlannedCopy<'_> {
     }
 
     /// Canonical path of an entry of an end, which may not exist.
-    pub(crate) async fn real_place(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) async fn real_place(
+        &mut self,
+        end: PlannedCopySide,
+        path: &[u8],
+    ) -> Option<Vec<u8>> {
         let path = match path {
             b"" => b".",
             path => path,
@@ -509,13 +522,13 @@ impl PlannedCopy<'_> {
 
     /// Queries a remote end for the attributes of its root. Returns `None` for this machine, or if
     /// the session is gone.
-    pub(crate) fn query_root(&mut self, end: End) -> Option<RootQuery> {
+    pub(crate) fn query_root(&mut self, end: PlannedCopySide) -> Option<RootQuery> {
         let path = self.root(end).to_vec();
         self.query(end, path)
     }
 
     /// Queries a remote end for the attributes of a path, as [`PlannedCopy::query_root`] does.
-    pub(crate) fn query(&mut self, end: End, path: Vec<u8>) -> Option<RootQuery> {
+    pub(crate) fn query(&mut self, end: PlannedCopySide, path: Vec<u8>) -> Option<RootQuery> {
         let kind = JobKind::Stat {
             path: RemotePath(path),
             follow: true,
@@ -527,7 +540,7 @@ impl PlannedCopy<'_> {
     }
 
     /// Queries a remote end for the identity of its root's file system.
-    pub(crate) fn query_file_system(&mut self, end: End) -> Option<FileSystemQuery> {
+    pub(crate) fn query_file_system(&mut self, end: PlannedCopySide) -> Option<FileSystemQuery> {
         let path = RemotePath(self.root(end).to_vec());
         let kind = JobKind::FileSystem { path };
         let answer = QueryAnswer::default();

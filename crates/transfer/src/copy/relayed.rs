@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use schedule::{Fault, FileMeta, Job, JobKind, LocalPath, PutOptions, RemotePath};
+use schedule::{FileMeta, Job, JobFailure, JobKind, LocalPath, PutOptions, RemotePath};
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::file::{FileId, FileTask, JobRole};
 use crate::disk::HostToHostBuffer;
 
@@ -16,25 +16,25 @@ const RELAY_SHARE: u64 = 64 << 20;
 const RELAY_FILES: usize = 512;
 
 /// State of the two jobs of a relayed file.
-pub(super) struct RelayTask {
+pub(super) struct RelayedFileJobs {
     relay: Arc<HostToHostBuffer>,
     share: u64,
     jobs: u8,
-    fault: Option<Fault>,
+    fault: Option<JobFailure>,
     put_done: bool,
     /// Second attempt, written in place.
     again: bool,
 }
 
-impl std::fmt::Debug for RelayTask {
+impl std::fmt::Debug for RelayedFileJobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RelayTask")
+        f.debug_struct("RelayedFileJobs")
             .field("jobs", &self.jobs)
             .finish_non_exhaustive()
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     pub(super) fn relay_has_room(&self) -> bool {
         self.files.relayed() < RELAY_BUDGET
             && (!self.source_is_remote()
@@ -61,7 +61,7 @@ impl Engine<'_> {
             RemotePath(task.source().to_vec()),
             RemotePath(task.target().to_vec()),
         );
-        task.set_relay(RelayTask {
+        task.set_relay(RelayedFileJobs {
             relay: Arc::clone(&relay),
             share,
             jobs: 2,
@@ -87,14 +87,14 @@ impl Engine<'_> {
         };
         let bound = Arc::clone(&relay);
         self.submit_with(
-            CopyEnd::Source,
+            CopySide::Source,
             JobPurpose::File(id, JobRole::RelayGet),
             |session, id| {
                 session.submit_relayed(Job { id, kind: get }, bound);
             },
         );
         self.submit_with(
-            CopyEnd::Target,
+            CopySide::Target,
             JobPurpose::File(id, JobRole::RelayPut),
             |session, id| {
                 session.submit_relayed(Job { id, kind: put }, relay);
@@ -103,7 +103,7 @@ impl Engine<'_> {
     }
 
     /// Handles the end of one of the two jobs.
-    pub(super) fn on_relayed(&mut self, id: FileId, role: JobRole, result: Result<(), Fault>) {
+    pub(super) fn on_relayed(&mut self, id: FileId, role: JobRole, result: Result<(), JobFailure>) {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
@@ -143,7 +143,7 @@ impl Engine<'_> {
             Some(fault) => self.file_fault(id, fault),
             None => self.file_failed(
                 id,
-                CopyEnd::Source,
+                CopySide::Source,
                 "internal error: the file was not copied".to_owned(),
             ),
         }

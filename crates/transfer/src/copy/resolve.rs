@@ -5,20 +5,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use schedule::{JobKind, RemotePath};
-use sftp::pattern::{self, Component};
+use sftp::pattern::{self, PathComponent};
 
-use super::engine::{CopyEnd, Engine};
-use super::equal_names::{SeenNames, Source};
-use super::jobs::{EntryFilter, MOST_MATCHED, QueryAnswer};
+use super::engine::{CopyEngine, CopySide};
+use super::equal_names::{SeenSourceNames, SourceOperand};
+use super::jobs::{ListingFilter, MOST_MATCHED, QueryAnswer};
 use super::local_ops::LocalStat;
-use super::names::{Written, written};
-use super::sides::Side;
+use super::names::{RemotePathForm, written};
+use super::sides::RemoteSide;
 use super::source::{SourceRoot, TargetPath};
-use super::target_kind::{TargetIs, is_directory_by_name};
+use super::target_kind::{ReportedTargetKind, is_directory_by_name};
 use super::transfer_estimate;
-use super::{CopyRequest, HostId, Place, TargetDirectory};
+use super::{CopyLocation, CopyRequest, HostId, TargetDirectory};
 use crate::connect::ConnectError;
-use crate::report::Name;
+use crate::report::EscapedName;
 use crate::walk::{join, local_path, refused_name};
 
 /// Target of the copy, queried as far as needed.
@@ -36,30 +36,30 @@ struct SourceGroup {
     /// Matches of each path.
     found: Vec<Vec<Vec<u8>>>,
     /// Session with the host, if the paths had to be expanded there.
-    side: Option<Side>,
+    side: Option<RemoteSide>,
 }
 
 impl SourceGroup {
     /// True if the host must expand the paths.
     fn has_patterns(&self) -> bool {
         let asks = |path: &Vec<u8>| match written(path) {
-            Written::Plain(path) => pattern::parse(&path).is_some(),
-            Written::Home { .. } => true,
+            RemotePathForm::Plain(path) => pattern::parse(&path).is_some(),
+            RemotePathForm::Home { .. } => true,
         };
         self.host.is_some() && self.paths.iter().any(asks)
     }
 
-    fn sources(&self) -> impl Iterator<Item = Source> {
+    fn sources(&self) -> impl Iterator<Item = SourceOperand> {
         let host = self.host;
         let found = self.found.iter().flatten();
-        found.map(move |path| Source {
+        found.map(move |path| SourceOperand {
             host,
             path: path.clone(),
         })
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Notes the command's target.
     pub(super) fn name_target(&mut self, onto: &TargetPath) {
         self.named.set(onto);
@@ -82,7 +82,7 @@ impl Engine<'_> {
         let mut groups = group(request.sources.clone());
         let operands = groups.iter().flat_map(|group| {
             let host = group.host;
-            group.paths.iter().map(move |path| Source {
+            group.paths.iter().map(move |path| SourceOperand {
                 host,
                 path: path.clone(),
             })
@@ -98,14 +98,14 @@ impl Engine<'_> {
             return;
         }
         let target_host = match &request.target {
-            Place::Remote { host, .. } => {
+            CopyLocation::Remote { host, .. } => {
                 let here = groups.iter().filter(|g| g.host.is_none());
                 let paths: Vec<Vec<u8>> = here.flat_map(|g| g.paths.clone()).collect();
                 let recursive = self.options.recursive || self.options.archive;
-                let counting = self.edge.count(&paths, recursive);
+                let counting = self.environment.count(&paths, recursive);
                 match self.connect_to(*host, Some(counting.coming())) {
                     Ok(side) => {
-                        self.sides.set(CopyEnd::Target, Some(side));
+                        self.sides.set(CopySide::Target, Some(side));
                         self.estimates.begin(&self.sides, counting);
                     }
                     Err(why) => {
@@ -115,7 +115,7 @@ impl Engine<'_> {
                 }
                 Some(*host)
             }
-            Place::Local(_) => None,
+            CopyLocation::Local(_) => None,
         };
         self.ask_for_boot().await;
         self.tell_resumed();
@@ -128,8 +128,8 @@ impl Engine<'_> {
         }
         // End the sessions that only expanded patterns.
         for side in groups.into_iter().filter_map(|group| group.side) {
-            self.sides.set(CopyEnd::Source, Some(side));
-            self.end(CopyEnd::Source);
+            self.sides.set(CopySide::Source, Some(side));
+            self.end(CopySide::Source);
         }
         if !self.stopped() {
             self.report_missing();
@@ -140,7 +140,7 @@ impl Engine<'_> {
 
     /// Has a longhaul at the remote target follow no symlink below `root`, which the user named.
     pub(super) fn hold_root(&self, root: Vec<u8>) {
-        if let Some(side) = self.side(CopyEnd::Target) {
+        if let Some(side) = self.side(CopySide::Target) {
             side.session().hold_root(RemotePath(root));
         }
     }
@@ -151,7 +151,7 @@ impl Engine<'_> {
             return;
         }
         for name in self.walks.missing() {
-            let name = self.shown(CopyEnd::Source, &name);
+            let name = self.shown(CopySide::Source, &name);
             let what = match self.options.recursive || self.options.archive {
                 true => "listed in --files-from, but not found in any source: correct the list",
                 false => {
@@ -167,13 +167,13 @@ impl Engine<'_> {
     /// nothing to copy.
     async fn expand_all(&mut self, groups: &mut Vec<SourceGroup>) -> bool {
         let alone = groups.len() == 1;
-        let mut named = SeenNames::default();
+        let mut named = SeenSourceNames::default();
         for group in &mut *groups {
             if let Some(host) = group.host
                 && (alone || group.has_patterns())
             {
                 match self.connect_to(host, None) {
-                    Ok(side) => self.sides.set(CopyEnd::Source, Some(side)),
+                    Ok(side) => self.sides.set(CopySide::Source, Some(side)),
                     Err(why) if alone => {
                         self.lost = Some(why);
                         return false;
@@ -198,29 +198,29 @@ impl Engine<'_> {
                         return false;
                     }
                     let path = path.clone();
-                    self.is_first(&mut named, Source { host, path })
+                    self.is_first(&mut named, SourceOperand { host, path })
                 };
                 group
                     .found
                     .push(matches.into_iter().filter(selected).collect());
             }
-            group.side = self.sides.take(CopyEnd::Source);
+            group.side = self.sides.take(CopySide::Source);
             if self.stopped() {
                 return false;
             }
         }
-        let all: Vec<Source> = groups.iter().flat_map(SourceGroup::sources).collect();
+        let all: Vec<SourceOperand> = groups.iter().flat_map(SourceGroup::sources).collect();
         if all.is_empty() {
             return false;
         }
         let differ = self.names_differ(&all);
-        self.edge.admit(&self.named_sources(&all), differ)
+        self.environment.admit(&self.named_sources(&all), differ)
     }
 
     async fn copy_groups(
         &mut self,
         groups: &mut [SourceGroup],
-        to: &Place,
+        to: &CopyLocation,
         target_host: Option<HostId>,
         many: bool,
     ) {
@@ -233,10 +233,10 @@ impl Engine<'_> {
             if group.found.iter().all(Vec::is_empty) {
                 continue;
             }
-            self.sides.set(CopyEnd::Source, group.side.take());
+            self.sides.set(CopySide::Source, group.side.take());
             if let Some(host) = group.host.filter(|_| !self.source_is_remote()) {
                 match self.connect_to(host, None) {
-                    Ok(side) => self.sides.set(CopyEnd::Source, Some(side)),
+                    Ok(side) => self.sides.set(CopySide::Source, Some(side)),
                     Err(why) if alone => {
                         self.lost = Some(why);
                         return;
@@ -256,7 +256,7 @@ impl Engine<'_> {
             self.settle_far().await;
             self.copy_group(group, &resolved).await;
             self.hard_links.forget();
-            self.end(CopyEnd::Source);
+            self.end(CopySide::Source);
             target = Some(resolved);
         }
     }
@@ -265,15 +265,19 @@ impl Engine<'_> {
         &self,
         host: HostId,
         coming: Option<transfer_estimate::TransferEstimate>,
-    ) -> Result<Side, ConnectError> {
-        let connected = self.edge.connect(host, coming)?;
-        Ok(Side::new(connected, host, self.edge.name(host)))
+    ) -> Result<RemoteSide, ConnectError> {
+        let connected = self.environment.connect(host, coming)?;
+        Ok(RemoteSide::new(
+            connected,
+            host,
+            self.environment.name(host),
+        ))
     }
 
     fn fail_group(&mut self, host: HostId, group: &SourceGroup, why: &str) {
         for path in &group.paths {
-            let host = self.edge.name(host);
-            let name = Name([host.as_bytes(), b":", path.as_slice()].concat());
+            let host = self.environment.name(host);
+            let name = EscapedName([host.as_bytes(), b":", path.as_slice()].concat());
             self.fail(None, name, why.to_owned());
         }
     }
@@ -288,7 +292,7 @@ impl Engine<'_> {
         }
         for path in paths {
             if let Err(what) = local.stat(path) {
-                let name = self.shown(CopyEnd::Source, path);
+                let name = self.shown(CopySide::Source, path);
                 self.fail(None, name, what);
             }
         }
@@ -331,7 +335,7 @@ impl Engine<'_> {
                         Err(what) => format!("cannot create the directory: {what}"),
                     }
                 };
-                let name = self.shown(CopyEnd::Target, path);
+                let name = self.shown(CopySide::Target, path);
                 self.fail(None, name, what);
                 None
             }
@@ -341,13 +345,13 @@ impl Engine<'_> {
 
     async fn resolve(
         &mut self,
-        target: &Place,
+        target: &CopyLocation,
         group: &SourceGroup,
         many: bool,
     ) -> Option<ResolvedTarget> {
         let path = match target {
-            Place::Local(path) => path.as_os_str().as_bytes().to_vec(),
-            Place::Remote { path, .. } => self.written(CopyEnd::Target, path).await?,
+            CopyLocation::Local(path) => path.as_os_str().as_bytes().to_vec(),
+            CopyLocation::Remote { path, .. } => self.written(CopySide::Target, path).await?,
         };
         if let Some(onto) = self.onto_before(&path) {
             self.name_target(&onto);
@@ -355,8 +359,8 @@ impl Engine<'_> {
             return Some(ResolvedTarget { onto, is_file });
         }
         let resolved = match target {
-            Place::Local(_) => self.resolve_local(path, many),
-            Place::Remote { .. } => self.resolve_remote(path, group, many).await,
+            CopyLocation::Local(_) => self.resolve_local(path, many),
+            CopyLocation::Remote { .. } => self.resolve_remote(path, group, many).await,
         }?;
         self.name_target(&resolved.onto);
         self.note_onto(&resolved.onto);
@@ -374,7 +378,7 @@ impl Engine<'_> {
                     onto: TargetPath::Into(bytes),
                 }),
                 Err(what) => {
-                    let name = self.shown(CopyEnd::Target, &bytes);
+                    let name = self.shown(CopySide::Target, &bytes);
                     self.fail(None, name, what);
                     None
                 }
@@ -386,7 +390,7 @@ impl Engine<'_> {
                 Ok(_) => "not a directory".to_owned(),
                 Err(what) => what,
             };
-            let name = self.shown(CopyEnd::Target, &bytes);
+            let name = self.shown(CopySide::Target, &bytes);
             self.fail(None, name, what);
             return None;
         }
@@ -432,57 +436,58 @@ impl Engine<'_> {
             let (onto, is_file) = (TargetPath::Guess(path), false);
             return Some(ResolvedTarget { onto, is_file });
         }
-        let is = self.look_at(CopyEnd::Target, &path).await;
+        let is = self.look_at(CopySide::Target, &path).await;
         if self.stopped() {
             return None;
         }
-        self.named.set_missing(!many && is == TargetIs::Missing);
+        self.named
+            .set_missing(!many && is == ReportedTargetKind::Missing);
         let onto = match is {
-            TargetIs::Directory => TargetPath::Into(path),
-            TargetIs::Missing if many && group.host.is_none() => {
+            ReportedTargetKind::Directory => TargetPath::Into(path),
+            ReportedTargetKind::Missing if many && group.host.is_none() => {
                 // Like scp, make the directory into which several files are copied.
                 let kind = JobKind::MakeDir {
                     path: RemotePath(path.clone()),
                     mode: 0o777,
                     follow: true,
                 };
-                if let Err(what) = self.ask(CopyEnd::Target, kind).await {
-                    let name = self.shown(CopyEnd::Target, &path);
+                if let Err(what) = self.ask(CopySide::Target, kind).await {
+                    let name = self.shown(CopySide::Target, &path);
                     self.fail(None, name, format!("cannot create the directory: {what}"));
                     return None;
                 }
                 TargetPath::Into(path)
             }
             _ if many => {
-                let name = self.shown(CopyEnd::Target, &path);
+                let name = self.shown(CopySide::Target, &path);
                 self.fail(None, name, "not a directory".to_owned());
                 return None;
             }
             _ => TargetPath::Exactly(path),
         };
-        let is_file = is == TargetIs::SomethingElse;
+        let is_file = is == ReportedTargetKind::SomethingElse;
         Some(ResolvedTarget { onto, is_file })
     }
 
-    pub(super) async fn look_at(&mut self, end: CopyEnd, path: &[u8]) -> TargetIs {
+    pub(super) async fn look_at(&mut self, end: CopySide, path: &[u8]) -> ReportedTargetKind {
         let kind = JobKind::Stat {
             path: RemotePath(path.to_vec()),
             follow: true,
         };
         match self.ask(end, kind).await {
             Ok(asked) => match asked.attributes() {
-                Some(attributes) => TargetIs::of(&attributes),
-                None => TargetIs::Missing,
+                Some(attributes) => ReportedTargetKind::of(&attributes),
+                None => ReportedTargetKind::Missing,
             },
-            Err(_) => TargetIs::Missing,
+            Err(_) => ReportedTargetKind::Missing,
         }
     }
 
     /// Returns the path to send to the server, which is only queried to expand `~user`.
-    async fn written(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
+    async fn written(&mut self, end: CopySide, path: &[u8]) -> Option<Vec<u8>> {
         match written(path) {
-            Written::Plain(path) => Some(path),
-            Written::Home { user, below } => {
+            RemotePathForm::Plain(path) => Some(path),
+            RemotePathForm::Home { user, below } => {
                 let home = self.home_of(end, user).await?;
                 Some(in_home(&home, &below))
             }
@@ -491,7 +496,7 @@ impl Engine<'_> {
 
     /// Asks the server for the home directory of `~user`. Only this part of a path is the server's
     /// to choose: an answer for the whole path would choose local names as well (CVE-2019-6111).
-    pub(super) async fn home_of(&mut self, end: CopyEnd, user: Vec<u8>) -> Option<Vec<u8>> {
+    pub(super) async fn home_of(&mut self, end: CopySide, user: Vec<u8>) -> Option<Vec<u8>> {
         let kind = JobKind::RealPath {
             path: RemotePath(user.clone()),
         };
@@ -525,7 +530,7 @@ impl Engine<'_> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.clone()),
         };
-        if let Ok(asked) = self.ask(CopyEnd::Target, kind).await
+        if let Ok(asked) = self.ask(CopySide::Target, kind).await
             && let Some(path) = asked.into_path()
         {
             self.walks.avoid(path, into);
@@ -536,9 +541,9 @@ impl Engine<'_> {
     /// matches.
     async fn expand(&mut self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
         let (home, path) = match written(path) {
-            Written::Plain(path) => (None, path),
-            Written::Home { user, below } => {
-                (Some(self.home_of(CopyEnd::Source, user).await?), below)
+            RemotePathForm::Plain(path) => (None, path),
+            RemotePathForm::Home { user, below } => {
+                (Some(self.home_of(CopySide::Source, user).await?), below)
             }
         };
         // The server's answer is taken literally; only the user's part may have patterns.
@@ -554,8 +559,8 @@ impl Engine<'_> {
         let mut matched = false;
         for (at, component) in components.into_iter().enumerate() {
             found = match component {
-                Component::Name(name) if at == 0 && name.is_empty() => vec![b"/".to_vec()],
-                Component::Name(name) => {
+                PathComponent::Name(name) if at == 0 && name.is_empty() => vec![b"/".to_vec()],
+                PathComponent::Name(name) => {
                     let below = found.into_iter().map(|dir| join(&dir, &name)).collect();
                     if matched {
                         self.those_there(below).await
@@ -563,7 +568,7 @@ impl Engine<'_> {
                         below
                     }
                 }
-                Component::Pattern(pattern) => {
+                PathComponent::Pattern(pattern) => {
                     matched = true;
                     self.matches(found, &pattern, at < last).await?
                 }
@@ -572,10 +577,10 @@ impl Engine<'_> {
         if found.is_empty() && !self.stopped() {
             // Like GLOB_NOCHECK of glob(3): a file may have this literal name.
             let itself = literal(&path);
-            if self.look_at(CopyEnd::Source, &itself).await != TargetIs::Missing {
+            if self.look_at(CopySide::Source, &itself).await != ReportedTargetKind::Missing {
                 return Some(vec![itself]);
             }
-            let name = self.shown(CopyEnd::Source, &path);
+            let name = self.shown(CopySide::Source, &path);
             self.fail(None, name, "no such file or directory".to_owned());
             return None;
         }
@@ -587,7 +592,7 @@ impl Engine<'_> {
     async fn matches(
         &mut self,
         dirs: Vec<Vec<u8>>,
-        pattern: &pattern::Pattern,
+        pattern: &pattern::NamePattern,
         only_dirs: bool,
     ) -> Option<Vec<Vec<u8>>> {
         let mut found = Vec::new();
@@ -597,12 +602,12 @@ impl Engine<'_> {
             } else {
                 dir.clone()
             };
-            let wanted = EntryFilter::new(pattern.clone(), only_dirs);
-            let answer = self.ask_names(CopyEnd::Source, path.clone(), wanted).await;
+            let wanted = ListingFilter::new(pattern.clone(), only_dirs);
+            let answer = self.ask_names(CopySide::Source, path.clone(), wanted).await;
             let mut asked = match answer {
                 Ok(asked) => asked,
                 Err(what) if is_endless(&what) => {
-                    let name = self.shown(CopyEnd::Source, &path);
+                    let name = self.shown(CopySide::Source, &path);
                     self.fail(None, name, what);
                     return None;
                 }
@@ -610,12 +615,12 @@ impl Engine<'_> {
                 Err(_) => continue,
             };
             for name in asked.take_left_out() {
-                let shown = self.shown(CopyEnd::Source, &path);
+                let shown = self.shown(CopySide::Source, &path);
                 self.fail(None, shown, schedule::left_out(&name));
             }
             // Each name is kept with its directory in front.
             if !self.jobs.may_match(asked.bytes_below(&dir)) {
-                let name = self.shown(CopyEnd::Source, &path);
+                let name = self.shown(CopySide::Source, &path);
                 let what = format!(
                     "the patterns match too many names (over {} MiB): copy the directory with -r",
                     MOST_MATCHED >> 20
@@ -637,7 +642,7 @@ impl Engine<'_> {
         let Some(what) = refused_name(name) else {
             return true;
         };
-        let path = self.shown(CopyEnd::Source, &join(dir, name));
+        let path = self.shown(CopySide::Source, &join(dir, name));
         self.fail(None, path, what.to_owned());
         false
     }
@@ -647,9 +652,9 @@ impl Engine<'_> {
         for path in paths {
             // `pattern/` matches directories only.
             let by_name = is_directory_by_name(&path);
-            match self.look_at(CopyEnd::Source, &path).await {
-                TargetIs::Missing => {}
-                TargetIs::SomethingElse if by_name => {}
+            match self.look_at(CopySide::Source, &path).await {
+                ReportedTargetKind::Missing => {}
+                ReportedTargetKind::SomethingElse if by_name => {}
                 _ => there.push(path),
             }
         }
@@ -667,12 +672,12 @@ fn is_endless(what: &str) -> bool {
     .contains(&what)
 }
 
-fn group(sources: Vec<Place>) -> Vec<SourceGroup> {
+fn group(sources: Vec<CopyLocation>) -> Vec<SourceGroup> {
     let mut groups: Vec<SourceGroup> = Vec::new();
     for source in sources {
         let (host, path) = match source {
-            Place::Local(path) => (None, path.as_os_str().as_bytes().to_vec()),
-            Place::Remote { host, path } => (Some(host), path),
+            CopyLocation::Local(path) => (None, path.as_os_str().as_bytes().to_vec()),
+            CopyLocation::Remote { host, path } => (Some(host), path),
         };
         match groups.last_mut() {
             Some(group) if group.host == host => group.paths.push(path),

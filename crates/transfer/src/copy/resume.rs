@@ -4,8 +4,8 @@ mod begin;
 mod boot;
 mod discard;
 mod left;
+mod lock_wait;
 mod note;
-mod patience;
 mod task;
 mod worth;
 
@@ -15,19 +15,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use schedule::JobId;
-use schedule::journal::{Record, State};
+use schedule::journal::{JournalRecord, JournalState};
 
-use patience::{Patience, Wait};
+use lock_wait::{LockWait, LockWaitStep};
 pub(super) use task::ResumeTask;
-use worth::ResumeValue;
+use worth::ResumableWork;
 
-use super::engine::Engine;
+use super::engine::CopyEngine;
 use super::file::FileId;
-use super::wish::{Wish, wait_for};
-use super::{CopyRequest, Place as Operand};
+use super::wait_conditions::{WaitConditions, wait_for};
+use super::{CopyLocation as Operand, CopyRequest};
 use crate::disk::os_words;
-use crate::journal::{Devices, EarlierRun, JournalLog, JournalStore};
-use crate::report::Name;
+use crate::journal::{EarlierRun, FileDevices, JournalStore, JournalWriter};
+use crate::report::EscapedName;
 use crate::walk::local_path;
 
 /// Query for the receiver's boot ID at the start of a run.
@@ -45,10 +45,10 @@ enum BootQuery {
 pub(super) struct ResumeJournal {
     place: Option<Box<dyn JournalStore>>,
     /// State left by an earlier run, minus the files already taken from it.
-    state: State,
+    state: JournalState,
     /// True if nothing of an earlier run is resumed.
     afresh: bool,
-    log: Option<Box<dyn JournalLog>>,
+    log: Option<Box<dyn JournalWriter>>,
     /// The copy is large enough for the journal, so files wait until their records are written.
     waits: bool,
     boot_query: BootQuery,
@@ -58,16 +58,16 @@ pub(super) struct ResumeJournal {
     boot: Vec<u8>,
     claims: RecordHandling,
     /// Records to write once the journal exists.
-    early: Vec<Record>,
+    early: Vec<JournalRecord>,
     /// Devices that hold the finished files, with one file of each.
-    devices: Devices,
+    devices: FileDevices,
     bytes: u64,
     files: u64,
     next: u64,
     /// Files whose `Begun` record is not durable yet, with the record's number.
     waiting: VecDeque<(u64, FileId)>,
     clock_at: Option<Instant>,
-    worth: ResumeValue,
+    worth: ResumableWork,
     target: Option<PathBuf>,
     /// Every file is recorded, however small the copy is.
     records_all: bool,
@@ -88,13 +88,13 @@ enum RecordHandling {
     #[default]
     Written,
     /// Records held until it is known that the receiver did not restart.
-    Held(Vec<Record>),
+    Held(Vec<JournalRecord>),
     /// The receiver has lost data.
-    Void,
+    Discarded,
 }
 
 /// Decision about a file at its start.
-pub(super) enum StartDecision {
+pub(super) enum FileStartDecision {
     /// Copy the file now.
     Now,
     /// The file starts or ends later.
@@ -117,7 +117,7 @@ impl ResumeJournal {
     }
 
     /// The journal, if it exists.
-    pub(super) fn log(&self) -> Option<&dyn JournalLog> {
+    pub(super) fn log(&self) -> Option<&dyn JournalWriter> {
         self.log.as_deref()
     }
 
@@ -146,9 +146,12 @@ impl ResumeJournal {
         }
     }
 
-    fn write(&mut self, record: Record) -> u64 {
-        if let RecordHandling::Held(_) | RecordHandling::Void = self.claims
-            && matches!(record, Record::Ranges { .. } | Record::Done { .. })
+    fn write(&mut self, record: JournalRecord) -> u64 {
+        if let RecordHandling::Held(_) | RecordHandling::Discarded = self.claims
+            && matches!(
+                record,
+                JournalRecord::Ranges { .. } | JournalRecord::Done { .. }
+            )
         {
             if let RecordHandling::Held(held) = &mut self.claims {
                 held.push(record);
@@ -163,7 +166,7 @@ impl ResumeJournal {
         number
     }
 }
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Looks for the journal of an earlier run of this copy. Returns false if another process is
     /// running the same copy.
     pub(super) async fn find_journal(&mut self, request: &CopyRequest) -> bool {
@@ -182,32 +185,34 @@ impl Engine<'_> {
         let identity = self.identity(request);
         let folder = self.options.journal_folder.as_ref();
         let folder = folder.map(|folder| folder.path.as_path());
-        let place = self.edge.journal(&identity, local.as_deref(), folder);
+        let place = self
+            .environment
+            .journal(&identity, local.as_deref(), folder);
         let found = self.find_unlocked(&*place).await;
         self.keeper.target = local;
         self.keeper.afresh = self.options.afresh;
-        if let Some(beside) = place.beside().as_deref().map(Name::from) {
+        if let Some(beside) = place.beside().as_deref().map(EscapedName::from) {
             let why = "ignoring this journal of an older longhaul: journals are now in \
                  ~/.local/state/longhaul; remove it if no older longhaul needs it";
             self.warn(Some(beside), why.to_owned());
         }
         match found {
             Ok(EarlierRun::Nothing) => {}
-            Ok(EarlierRun::Aside(why)) => self.warn(None, why),
+            Ok(EarlierRun::SetAside(why)) => self.warn(None, why),
             Ok(EarlierRun::Busy(path)) => {
                 let what = format!(
                     "another longhaul is already running this copy (journal {}): wait for it, \
                      or end it",
-                    Name::from(&*path)
+                    EscapedName::from(&*path)
                 );
                 let target = self.place_name(&request.target);
                 self.fail(None, target, what);
                 return false;
             }
-            Ok(EarlierRun::Left(mut state)) => {
+            Ok(EarlierRun::Found(mut state)) => {
                 if let Some(target) = &self.keeper.target {
                     state.confine(target.as_os_str().as_bytes());
-                    state.started(self.edge.boot());
+                    state.started(self.environment.boot());
                 }
                 if state.left_out() > 0 {
                     let text = format!(
@@ -224,13 +229,13 @@ impl Engine<'_> {
                         self.keeper.log = Some(log);
                         self.keeper.waits = true;
                         self.keeper.next = state.next_id();
-                        self.keeper.worth = ResumeValue::of(&state);
+                        self.keeper.worth = ResumableWork::of(&state);
                         let sealed = state.seal();
                         self.keeper.write(sealed);
                         self.keeper.state = *state;
                         if self.keeper.target.is_some() {
-                            let boot = self.edge.boot();
-                            self.keeper.write(Record::Run { boot });
+                            let boot = self.environment.boot();
+                            self.keeper.write(JournalRecord::Run { boot });
                         }
                     }
                     Err(e) => self.warn_of_journal(&os_words(&e)),
@@ -250,20 +255,20 @@ impl Engine<'_> {
     /// Reads the journal of an earlier run, waiting for the process that holds its lock: a killed
     /// process may take a moment to exit.
     async fn find_unlocked(&mut self, place: &dyn JournalStore) -> std::io::Result<EarlierRun> {
-        let mut patience = Patience::default();
+        let mut patience = LockWait::default();
         loop {
             let found = place.find();
             if !matches!(found, Ok(EarlierRun::Busy(_))) {
                 return found;
             }
             match patience.next() {
-                Some(Wait { pause, tell }) => {
+                Some(LockWaitStep { pause, tell }) => {
                     if tell {
                         let what = "another longhaul is running this copy: waiting until it ends";
                         self.warn(None, what.to_owned());
                     }
                     self.pause(pause).await;
-                    if self.edge.is_cancelled() {
+                    if self.environment.is_cancelled() {
                         return found;
                     }
                 }
@@ -274,14 +279,14 @@ impl Engine<'_> {
 
     /// Waits for `time`, or until the run is interrupted.
     async fn pause(&self, time: Duration) {
-        let until = self.edge.now() + time;
-        while self.edge.now() < until && !self.edge.is_cancelled() {
-            let wish = Wish {
+        let until = self.environment.now() + time;
+        while self.environment.now() < until && !self.environment.is_cancelled() {
+            let conditions = WaitConditions {
                 cancel: true,
                 until: Some(until),
-                ..Wish::default()
+                ..WaitConditions::default()
             };
-            wait_for(self.edge, wish).await;
+            wait_for(self.environment, conditions).await;
         }
     }
 
@@ -329,16 +334,16 @@ impl Engine<'_> {
     }
 
     /// Host and path of an operand, with all that distinguishes it from others.
-    pub(super) fn place_name(&self, place: &Operand) -> Name {
+    pub(super) fn place_name(&self, place: &Operand) -> EscapedName {
         match place {
             Operand::Local(path) => {
                 let absolute = std::path::absolute(path);
                 let path = absolute.as_ref().unwrap_or(path);
-                Name(path.as_os_str().as_bytes().to_vec())
+                EscapedName(path.as_os_str().as_bytes().to_vec())
             }
             Operand::Remote { host, path } => {
-                let host = self.edge.identity(*host);
-                Name([host.as_bytes(), b":", path.as_slice()].concat())
+                let host = self.environment.identity(*host);
+                EscapedName([host.as_bytes(), b":", path.as_slice()].concat())
             }
         }
     }
@@ -352,7 +357,7 @@ impl Engine<'_> {
 
     /// True if the journal has nothing to resume. Removes local temporaries that it names. A lost
     /// server may keep some, which the same command removes.
-    fn is_worthless(&self, log: &dyn JournalLog) -> bool {
+    fn is_worthless(&self, log: &dyn JournalWriter) -> bool {
         let makes = self.options.recursive || self.options.archive;
         let Some(target) = &self.keeper.target else {
             return !self.stopped() && self.keeper.worth.is_nothing(makes);
@@ -396,7 +401,7 @@ impl Engine<'_> {
         if whole || (small && !self.stopped()) || self.is_worthless(&*log) {
             log.remove();
         } else if !small {
-            self.summary.journal = Some(Name::from(log.path()));
+            self.summary.journal = Some(EscapedName::from(log.path()));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::engine::{CopyEnd, Engine};
+use super::engine::{CopyEngine, CopySide};
 use super::self_copy::{as_here, parent_of, place_of};
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
@@ -43,7 +43,7 @@ impl RootOverlap {
 /// Overlap of two directories, if the server is this machine.
 pub(super) struct PossibleOverlap {
     overlap: RootOverlap,
-    end: CopyEnd,
+    end: CopySide,
     /// Existing directory, as the user wrote it for the server.
     seen: Vec<u8>,
     /// Path of that directory on this machine, if the server is this machine.
@@ -61,13 +61,13 @@ impl PossibleOverlap {
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Returns how the directories of a copy with one end on this machine would overlap if the
     /// server was this machine. Sends no request.
     pub(super) fn possible_overlap(&self, source: &[u8], target: &[u8]) -> Option<PossibleOverlap> {
         let (end, remote, near) = match (self.source_is_remote(), self.target_is_remote()) {
-            (true, false) => (CopyEnd::Source, source, target),
-            (false, true) => (CopyEnd::Target, target, source),
+            (true, false) => (CopySide::Source, source, target),
+            (false, true) => (CopySide::Target, target, source),
             _ => return None,
         };
         let relative = !remote.starts_with(b"/");
@@ -88,8 +88,8 @@ impl Engine<'_> {
             return None;
         }
         let overlap = match end {
-            CopyEnd::Source => RootOverlap::of(&far_place, &near_place),
-            CopyEnd::Target => RootOverlap::of(&near_place, &far_place),
+            CopySide::Source => RootOverlap::of(&far_place, &near_place),
+            CopySide::Target => RootOverlap::of(&near_place, &far_place),
         }?;
         let seen = match here == far_place {
             true => remote.to_vec(),
@@ -117,8 +117,8 @@ impl Engine<'_> {
         target: &[u8],
         probe: bool,
     ) -> Option<RootOverlap> {
-        let source = self.real_path(CopyEnd::Source, source).await?;
-        let target = self.real_place(CopyEnd::Target, target).await?;
+        let source = self.real_path(CopySide::Source, source).await?;
+        let target = self.real_place(CopySide::Target, target).await?;
         let overlap = RootOverlap::of(&local_path(&source), &local_path(&target))?;
         let is_one = self.logs_in_to_one()
             || (probe && self.is_one_machine(&overlap, &source, &target).await);
@@ -127,9 +127,9 @@ impl Engine<'_> {
 
     /// True if both names lead to one account of one host, by the configuration.
     pub(super) fn logs_in_to_one(&self) -> bool {
-        let source = self.side(CopyEnd::Source);
-        let hosts = source.zip(self.side(CopyEnd::Target));
-        hosts.is_some_and(|(source, target)| self.edge.are_one(source.host(), target.host()))
+        let source = self.side(CopySide::Source);
+        let hosts = source.zip(self.side(CopySide::Target));
+        hosts.is_some_and(|(source, target)| self.environment.are_one(source.host(), target.host()))
     }
 
     /// True if the source's end sees an entry that is created at the target's end, in a directory
@@ -154,13 +154,13 @@ impl Engine<'_> {
     /// Returns whether the source's end sees an entry created in `dir` at the target's end; `None`
     /// if none can be created. The directory keeps its time.
     async fn is_probe_seen(&mut self, dir: &[u8]) -> Option<bool> {
-        let before = self.attributes_at(CopyEnd::Target, dir).await;
+        let before = self.attributes_at(CopySide::Target, dir).await;
         let before = before.filter(|is| is.kind() == EntryKind::Directory)?;
         let probe = join(dir, &temp_name(b"same-host"));
         if !self.make_probe(&probe).await {
             return None;
         }
-        let seen = self.is_there(CopyEnd::Source, &probe).await;
+        let seen = self.is_there(CopySide::Source, &probe).await;
         self.remove_probe(&probe).await;
         let kind = JobKind::SetAttributes {
             path: RemotePath(dir.to_vec()),
@@ -173,19 +173,19 @@ impl Engine<'_> {
             xattrs: None,
         };
         // An account that may write in a directory need not own it.
-        let _ = self.ask(CopyEnd::Target, kind).await;
+        let _ = self.ask(CopySide::Target, kind).await;
         Some(seen)
     }
 
     /// True if both ends report a directory of this path with the same mode, owner and time.
     async fn looks_equal(&mut self, path: &[u8]) -> bool {
-        let at_source = self.attributes_at(CopyEnd::Source, path).await;
-        let at_target = self.attributes_at(CopyEnd::Target, path).await;
+        let at_source = self.attributes_at(CopySide::Source, path).await;
+        let at_target = self.attributes_at(CopySide::Target, path).await;
         let known = |is: Attributes| (is.mode, is.owner, is.times.map(|(_, modified)| modified));
         at_source.is_some() && at_source.map(known) == at_target.map(known)
     }
 
-    async fn attributes_at(&mut self, end: CopyEnd, path: &[u8]) -> Option<Attributes> {
+    async fn attributes_at(&mut self, end: CopySide, path: &[u8]) -> Option<Attributes> {
         let kind = JobKind::Stat {
             path: RemotePath(path.to_vec()),
             follow: true,
@@ -195,7 +195,7 @@ impl Engine<'_> {
 
     /// Canonical path of an entry that may not exist: that of the nearest directory above it, with
     /// the rest appended.
-    pub(super) async fn real_place(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
+    pub(super) async fn real_place(&mut self, end: CopySide, path: &[u8]) -> Option<Vec<u8>> {
         let path = local_path(path);
         let all: Vec<Component<'_>> = path.components().collect();
         for existing in (0..=all.len()).rev() {

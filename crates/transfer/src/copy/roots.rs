@@ -2,20 +2,20 @@
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::local_ops::LocalStat;
-use super::owner::WaitingForOwner;
+use super::owner::EntryAwaitingOwner;
 use super::source::{SourceRoot, TargetPath, WalkId};
-use super::tree::HeldItem;
-use crate::walk::{Entry, NOT_REGULAR, RemoteWalk, local_path};
+use super::tree::PendingItem;
+use crate::walk::{EntryInfo, NOT_REGULAR, RemoteWalk, local_path};
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     pub(super) fn begin_local(&mut self, root: SourceRoot) {
         let path = local_path(&root.path);
         let stat = match self.local().stat(&root.path) {
             Ok(stat) => stat,
             Err(what) => {
-                let name = self.shown(CopyEnd::Source, &root.path);
+                let name = self.shown(CopySide::Source, &root.path);
                 return self.fail(None, name, what);
             }
         };
@@ -47,9 +47,9 @@ impl Engine<'_> {
         } else if stat.is_file() && self.walks.is_same(&root.path) {
             self.fail_same(&root, "the same file");
         } else if stat.is_file() {
-            self.begin_owned(WaitingForOwner::Root(root, stat.attributes));
+            self.begin_owned(EntryAwaitingOwner::Root(root, stat.attributes));
         } else {
-            let name = self.shown(CopyEnd::Source, &root.path);
+            let name = self.shown(CopySide::Source, &root.path);
             self.fail(None, name, NOT_REGULAR.to_owned());
         }
     }
@@ -65,14 +65,14 @@ impl Engine<'_> {
     }
 
     fn fail_same(&mut self, root: &SourceRoot, what: &str) {
-        let name = self.shown(CopyEnd::Source, &root.path);
+        let name = self.shown(CopySide::Source, &root.path);
         self.fail(None, name, format!("source and target are {what}"));
     }
 
     fn may_recurse(&mut self, path: &[u8]) -> bool {
         let may = self.options.recursive || self.options.archive;
         if !may {
-            let name = self.shown(CopyEnd::Source, path);
+            let name = self.shown(CopySide::Source, path);
             let what = match self.options.may_fan_out && self.source_is_remote() {
                 true => {
                     "it is a directory, and a source here, as in scp: to copy to every host, add \
@@ -92,9 +92,9 @@ impl Engine<'_> {
         if !self.may_claim(id, &root.path, &target, false) {
             return;
         }
-        let item = HeldItem {
+        let item = PendingItem {
             target,
-            entry: Entry {
+            entry: EntryInfo {
                 parent: None,
                 name: Vec::new(),
                 path: root.path,
@@ -124,7 +124,7 @@ impl Engine<'_> {
                 return;
             }
             // Skip the query: the download reports if the source is not a file.
-            return self.begin_owned(WaitingForOwner::Root(root, Attributes::default()));
+            return self.begin_owned(EntryAwaitingOwner::Root(root, Attributes::default()));
         }
         let id = self.walks.next_id();
         let stat = JobKind::Stat {
@@ -138,7 +138,7 @@ impl Engine<'_> {
         let mut asked = 0;
         for kind in [stat, real] {
             if self
-                .submit(CopyEnd::Source, kind, JobPurpose::Root(id))
+                .submit(CopySide::Source, kind, JobPurpose::Root(id))
                 .is_some()
             {
                 asked += 1;
@@ -158,7 +158,7 @@ impl Engine<'_> {
                 false => JobKind::List { path },
             };
             if self
-                .submit(CopyEnd::Source, list, JobPurpose::Listing(id))
+                .submit(CopySide::Source, list, JobPurpose::Listing(id))
                 .is_some()
             {
                 self.walks.list_ahead(id, tree);
@@ -172,7 +172,7 @@ impl Engine<'_> {
         let Some((root, real, attributes)) = self.walks.looked_at(id, result) else {
             return;
         };
-        let name = self.shown(CopyEnd::Source, &root.path);
+        let name = self.shown(CopySide::Source, &root.path);
         let is_directory = attributes
             .as_ref()
             .is_ok_and(|a| a.kind() == EntryKind::Directory);
@@ -209,10 +209,10 @@ impl Engine<'_> {
             EntryKind::File if real.is_some() && real == self.walks.avoid_for(&root.path) => {
                 self.fail_same(&root, "the same file");
             }
-            EntryKind::File => self.begin_owned(WaitingForOwner::Root(root, attributes)),
+            EntryKind::File => self.begin_owned(EntryAwaitingOwner::Root(root, attributes)),
             // Without a file type the download itself shows if it is a file.
             EntryKind::Other if attributes.mode.is_none() => {
-                self.begin_owned(WaitingForOwner::Root(root, attributes));
+                self.begin_owned(EntryAwaitingOwner::Root(root, attributes));
             }
             _ => self.fail(None, name, NOT_REGULAR.to_owned()),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use schedule::Attributes;
-use sync::{Entry as Found, Filter, Kind, Selection};
+use sync::{Filter, Selection, TreeEntry as Found, TreeEntryKind};
 
 use super::names::name_in_target;
 use super::source::WalkId;
@@ -83,7 +83,7 @@ impl SourceSelection {
         let decided = match attributes.mode {
             Some(_) => self.filter.decide(name, &compared_entry(attributes)),
             // Only its name is known.
-            None => self.filter.decide_name(name, Kind::File),
+            None => self.filter.decide_name(name, TreeEntryKind::File),
         };
         let selected = decided == Selection::Selected;
         self.excluded += u64::from(!selected);
@@ -100,13 +100,14 @@ impl SourceSelection {
 
     fn decide(&mut self, walk: WalkId, found: &WalkEntry, is_local: bool) -> bool {
         let (at, kind) = match found {
-            WalkEntry::Directory { at, .. } => (at, Kind::Directory),
-            WalkEntry::File(at) => (at, Kind::File),
-            WalkEntry::Symlink(at) => (at, Kind::Symlink),
+            WalkEntry::Directory { at, .. } => (at, TreeEntryKind::Directory),
+            WalkEntry::File(at) => (at, TreeEntryKind::File),
+            WalkEntry::Symlink(at) => (at, TreeEntryKind::Symlink),
             WalkEntry::Listed(_) => return true,
             WalkEntry::Problem { path, .. } => {
                 let below = self.below(walk, path).to_vec();
-                return self.filter.decide_name(&below, Kind::Other) == Selection::Selected;
+                return self.filter.decide_name(&below, TreeEntryKind::Other)
+                    == Selection::Selected;
             }
         };
         if at.parent.is_none() {
@@ -119,7 +120,7 @@ impl SourceSelection {
             ..compared_entry(&at.attributes)
         };
         let selected = self.filter.decide(&below, &entry) == Selection::Selected;
-        if selected && is_local && self.gitignore && kind == Kind::Directory {
+        if selected && is_local && self.gitignore && kind == TreeEntryKind::Directory {
             nested_rules(&mut self.filter, &below, &join(&at.path, b".gitignore"));
         }
         selected
@@ -139,12 +140,12 @@ mod tests {
     use sync::{FilterBuilder, RuleOrigin};
 
     use super::*;
-    use crate::walk::{DirId, Entry};
+    use crate::walk::{EntryInfo, WalkDirectoryId};
 
     fn file(path: &str, parent: Option<u64>) -> WalkEntry {
         let name = path.rsplit('/').next().unwrap_or_default();
-        WalkEntry::File(Entry {
-            parent: parent.map(DirId),
+        WalkEntry::File(EntryInfo {
+            parent: parent.map(WalkDirectoryId),
             name: name.into(),
             path: path.into(),
             attributes: Attributes::default(),
@@ -156,7 +157,10 @@ mod tests {
         let WalkEntry::File(at) = file(path, parent) else {
             unreachable!("just made")
         };
-        WalkEntry::Directory { id: DirId(id), at }
+        WalkEntry::Directory {
+            id: WalkDirectoryId(id),
+            at,
+        }
     }
 
     #[test]

@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 
 use schedule::{JobKind, RemotePath};
 
-use super::engine::{CopyEnd, Engine};
+use super::engine::{CopyEngine, CopySide};
 use super::local_ops::LocalOps;
 use super::names::name_in_target;
 use super::source::TargetPath;
-use super::target_kind::TargetIs;
+use super::target_kind::ReportedTargetKind;
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
 
@@ -35,7 +35,7 @@ const ASKED: usize = 8;
 
 /// Relation of the target to its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Overlap {
+enum SourceTargetOverlap {
     /// The source is a directory that contains the target or will contain it.
     Inside,
     /// Both are the same directory.
@@ -44,7 +44,7 @@ enum Overlap {
     SameFile,
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Keeps walks out of a target that lies in one of `sources`, and notes the sources that are
     /// the target's own files.
     pub(super) async fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
@@ -69,7 +69,9 @@ impl Engine<'_> {
             return;
         };
         let relative = sources.iter().any(|source| !source.starts_with(b"/"));
-        let home = relative.then(|| self.home_there(CopyEnd::Source)).flatten();
+        let home = relative
+            .then(|| self.home_there(CopySide::Source))
+            .flatten();
         for source in sources {
             let target = below(&place, source, into);
             let Some(guess) = as_here(source, home.as_deref()) else {
@@ -80,24 +82,26 @@ impl Engine<'_> {
             };
             // A directory on this machine, and its path at the server.
             let (here, seen) = match overlap {
-                Overlap::SameFile => (real.parent().unwrap_or(&real), parent_of(source)),
-                Overlap::SameDirectory => (&*real, source.clone()),
-                Overlap::Inside => match there.strip_prefix(&real) {
+                SourceTargetOverlap::SameFile => {
+                    (real.parent().unwrap_or(&real), parent_of(source))
+                }
+                SourceTargetOverlap::SameDirectory => (&*real, source.clone()),
+                SourceTargetOverlap::Inside => match there.strip_prefix(&real) {
                     Ok(way) if way.as_os_str().is_empty() => (&*there, source.clone()),
                     Ok(way) => (&*there, join(source, way.as_os_str().as_bytes())),
                     Err(_) => continue,
                 },
             };
-            if !self.is_one_directory(CopyEnd::Source, &seen, here).await {
+            if !self.is_one_directory(CopySide::Source, &seen, here).await {
                 continue;
             }
             match overlap {
-                Overlap::SameFile | Overlap::SameDirectory => {
+                SourceTargetOverlap::SameFile | SourceTargetOverlap::SameDirectory => {
                     self.walks.note_same(source.clone());
                 }
                 // The walk compares with canonical paths of the server.
-                Overlap::Inside => {
-                    let Some(dir) = self.real_path(CopyEnd::Source, &seen).await else {
+                SourceTargetOverlap::Inside => {
+                    let Some(dir) = self.real_path(CopySide::Source, &seen).await else {
                         continue;
                     };
                     let way = place.strip_prefix(&there).unwrap_or_else(|_| Path::new(""));
@@ -115,7 +119,9 @@ impl Engine<'_> {
     async fn avoid_there(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
         let relative = !path.starts_with(b"/");
-        let home = relative.then(|| self.home_there(CopyEnd::Target)).flatten();
+        let home = relative
+            .then(|| self.home_there(CopySide::Target))
+            .flatten();
         let local = self.local();
         let here = as_here(path, home.as_deref());
         let Some((place, there)) = here.and_then(|path| place_of(&*local, &path)) else {
@@ -135,17 +141,17 @@ impl Engine<'_> {
             };
             let one = match is_one {
                 Some(one) => one,
-                None => self.is_one_directory(CopyEnd::Target, &seen, &there).await,
+                None => self.is_one_directory(CopySide::Target, &seen, &there).await,
             };
             is_one = Some(one);
             if !one {
                 return;
             }
             match overlap {
-                Overlap::SameFile | Overlap::SameDirectory => {
+                SourceTargetOverlap::SameFile | SourceTargetOverlap::SameDirectory => {
                     self.walks.note_same(source.clone());
                 }
-                Overlap::Inside => {
+                SourceTargetOverlap::Inside => {
                     let path = place.as_os_str().as_bytes().to_vec();
                     self.walks.avoid(path, into);
                 }
@@ -156,7 +162,7 @@ impl Engine<'_> {
     /// Checks a copy between two logins, which may lead to one machine.
     async fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
-        let Some(place) = self.real_target(CopyEnd::Target, path).await else {
+        let Some(place) = self.real_target(CopySide::Target, path).await else {
             return;
         };
         let inside = match sources.len() <= ASKED {
@@ -167,15 +173,15 @@ impl Engine<'_> {
             return;
         }
         let parent = || local_path(&place).parent().map(Path::to_path_buf);
-        let there = match self.look_at(CopyEnd::Target, &place).await {
-            TargetIs::Directory => Some(local_path(&place)),
+        let there = match self.look_at(CopySide::Target, &place).await {
+            ReportedTargetKind::Directory => Some(local_path(&place)),
             _ => parent(),
         };
         let Some(there) = there else { return };
         let probe = join(there.as_os_str().as_bytes(), &temp_name(b"same-host"));
         let is_one = match self.make_probe(&probe).await {
             true => {
-                let seen = self.is_there(CopyEnd::Source, &probe).await;
+                let seen = self.is_there(CopySide::Source, &probe).await;
                 self.remove_probe(&probe).await;
                 seen
             }
@@ -192,7 +198,7 @@ impl Engine<'_> {
         let mut holds = false;
         for source in sources {
             let target = below(&local_path(place), source, into);
-            let real = self.real_path(CopyEnd::Source, source).await;
+            let real = self.real_path(CopySide::Source, source).await;
             holds |= real.is_some_and(|real| target.starts_with(local_path(&real)));
         }
         holds
@@ -214,7 +220,7 @@ impl Engine<'_> {
             };
             if known.as_ref().is_none_or(|(of, _)| *of != parent) {
                 let path = parent.as_os_str().as_bytes();
-                let real = self.real_path(CopyEnd::Source, path).await;
+                let real = self.real_path(CopySide::Source, path).await;
                 known = Some((parent, real.map(|real| local_path(&real))));
             }
             if let Some((_, Some(real))) = &known
@@ -228,23 +234,25 @@ impl Engine<'_> {
 
     /// Returns how the target at the local path `target` overlaps the source at `source`, with the
     /// source's canonical path.
-    fn overlap(&self, source: &Path, target: &Path) -> Option<(Overlap, PathBuf)> {
+    fn overlap(&self, source: &Path, target: &Path) -> Option<(SourceTargetOverlap, PathBuf)> {
         let local = self.local();
         let source = local.canonical(source)?;
         let stat = local.stat(source.as_os_str().as_bytes()).ok()?;
         if stat.is_directory() {
             let overlap = match local.canonical(target) {
-                Some(target) if target == source => Overlap::SameDirectory,
-                _ => Overlap::Inside,
+                Some(target) if target == source => SourceTargetOverlap::SameDirectory,
+                _ => SourceTargetOverlap::Inside,
             };
             let inside = self.is_recursive() && target.starts_with(&source)
-                || overlap == Overlap::SameDirectory;
+                || overlap == SourceTargetOverlap::SameDirectory;
             return inside.then_some((overlap, source));
         }
         // Without --inplace the file is replaced by a copy of itself, and nothing is lost.
         let there = local.stat(target.as_os_str().as_bytes()).ok();
         let there = there.filter(|_| self.options.inplace)?;
-        there.is_same(&stat).then_some((Overlap::SameFile, source))
+        there
+            .is_same(&stat)
+            .then_some((SourceTargetOverlap::SameFile, source))
     }
 
     fn is_recursive(&self) -> bool {
@@ -252,13 +260,13 @@ impl Engine<'_> {
     }
 
     /// Local path of the home directory of the account that logged in at `end`.
-    pub(super) fn home_there(&self, end: CopyEnd) -> Option<PathBuf> {
+    pub(super) fn home_there(&self, end: CopySide) -> Option<PathBuf> {
         let login = self.side(end).and_then(|side| side.login());
         self.local().home(login)
     }
 
     /// Canonical path of an existing entry.
-    pub(super) async fn real_path(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
+    pub(super) async fn real_path(&mut self, end: CopySide, path: &[u8]) -> Option<Vec<u8>> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.to_vec()),
         };
@@ -268,7 +276,7 @@ impl Engine<'_> {
 
     /// Canonical path of an entry that may not exist yet. Some servers only resolve its directory,
     /// so the name is appended.
-    async fn real_target(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
+    async fn real_target(&mut self, end: CopySide, path: &[u8]) -> Option<Vec<u8>> {
         if let Some(real) = self.real_path(end, path).await {
             return Some(real);
         }
@@ -284,7 +292,12 @@ impl Engine<'_> {
     }
 
     /// True if `dir` on the host at `end` is the local directory `here`.
-    pub(super) async fn is_one_directory(&mut self, end: CopyEnd, dir: &[u8], here: &Path) -> bool {
+    pub(super) async fn is_one_directory(
+        &mut self,
+        end: CopySide,
+        dir: &[u8],
+        here: &Path,
+    ) -> bool {
         let name = temp_name(b"same-host");
         let (there, here) = (join(dir, &name), here.join(OsStr::from_bytes(&name)));
         let local = self.local();
@@ -294,7 +307,7 @@ impl Engine<'_> {
             return sees;
         }
         // This account cannot write there, but the one that logged in may.
-        if end != CopyEnd::Target || !self.make_probe(&there).await {
+        if end != CopySide::Target || !self.make_probe(&there).await {
             return false;
         }
         let seen = local.exists(&here);
@@ -309,17 +322,17 @@ impl Engine<'_> {
             path: RemotePath(path.to_vec()),
             points_to: b".".to_vec(),
         };
-        self.ask(CopyEnd::Target, kind).await.is_ok()
+        self.ask(CopySide::Target, kind).await.is_ok()
     }
 
     pub(super) async fn remove_probe(&mut self, path: &[u8]) {
         let path = RemotePath(path.to_vec());
         // A failure leaves nothing more to try.
-        let _ = self.ask(CopyEnd::Target, JobKind::Remove { path }).await;
+        let _ = self.ask(CopySide::Target, JobKind::Remove { path }).await;
     }
 
-    pub(super) async fn is_there(&mut self, end: CopyEnd, path: &[u8]) -> bool {
-        self.look_at(end, path).await != TargetIs::Missing
+    pub(super) async fn is_there(&mut self, end: CopySide, path: &[u8]) -> bool {
+        self.look_at(end, path).await != ReportedTargetKind::Missing
     }
 }
 

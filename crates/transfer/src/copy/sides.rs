@@ -3,20 +3,20 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::edge::{Connected, Heard, Remote};
 use super::HostId;
-use super::engine::CopyEnd;
+use super::engine::CopySide;
+use super::environment::{ConnectedSession, NextEvent, RemoteSession};
 use super::local_ops::LocalOps;
-use crate::report::Name;
+use crate::report::EscapedName;
 use crate::session::SessionEvent;
 
 /// Events taken from one session before the other gets its turn.
 const BATCH: usize = 1024;
 
 /// Session with a remote end.
-pub(super) struct Side {
-    session: Box<dyn Remote>,
-    /// Number of the session in a [`super::wish::Wish`].
+pub(super) struct RemoteSide {
+    session: Box<dyn RemoteSession>,
+    /// Number of the session in a [`super::wait_conditions::WaitConditions`].
     number: usize,
     /// Files of this machine, as the session's jobs resolve them.
     local: Rc<dyn LocalOps>,
@@ -27,9 +27,9 @@ pub(super) struct Side {
     is_lost: bool,
 }
 
-impl Side {
-    pub(super) fn new(connected: Connected, host: HostId, name: String) -> Self {
-        let Connected {
+impl RemoteSide {
+    pub(super) fn new(connected: ConnectedSession, host: HostId, name: String) -> Self {
+        let ConnectedSession {
             remote,
             number,
             local,
@@ -46,16 +46,16 @@ impl Side {
         }
     }
 
-    pub(super) fn session(&self) -> &dyn Remote {
+    pub(super) fn session(&self) -> &dyn RemoteSession {
         &*self.session
     }
 
     /// The session and its name.
-    pub(super) fn into_session(self) -> (Box<dyn Remote>, String) {
+    pub(super) fn into_session(self) -> (Box<dyn RemoteSession>, String) {
         (self.session, self.name)
     }
 
-    /// Number of the session in a [`super::wish::Wish`].
+    /// Number of the session in a [`super::wait_conditions::WaitConditions`].
     pub(super) fn number(&self) -> usize {
         self.number
     }
@@ -80,18 +80,18 @@ impl Side {
 }
 
 /// Sessions of both ends, of which a local end has none.
-pub(super) struct Sides {
-    source: Option<Side>,
-    target: Option<Side>,
+pub(super) struct SideSessions {
+    source: Option<RemoteSide>,
+    target: Option<RemoteSide>,
     /// Files of this machine, if no session resolves the target's paths.
     own_files: Rc<dyn LocalOps>,
     /// Events taken from the sessions and not handled yet; `None` is the unexpected end of a
     /// session. They are handled one by one from this queue, so that a query during which events
     /// are handled continues with the next one.
-    inbox: VecDeque<(CopyEnd, Option<SessionEvent>)>,
+    inbox: VecDeque<(CopySide, Option<SessionEvent>)>,
 }
 
-impl Sides {
+impl SideSessions {
     pub(super) fn new(own_files: Rc<dyn LocalOps>) -> Self {
         Self {
             source: None,
@@ -101,52 +101,52 @@ impl Sides {
         }
     }
 
-    pub(super) fn get(&self, end: CopyEnd) -> Option<&Side> {
+    pub(super) fn get(&self, end: CopySide) -> Option<&RemoteSide> {
         match end {
-            CopyEnd::Source => self.source.as_ref(),
-            CopyEnd::Target => self.target.as_ref(),
+            CopySide::Source => self.source.as_ref(),
+            CopySide::Target => self.target.as_ref(),
         }
     }
 
-    fn of(&mut self, end: CopyEnd) -> &mut Option<Side> {
+    fn of(&mut self, end: CopySide) -> &mut Option<RemoteSide> {
         match end {
-            CopyEnd::Source => &mut self.source,
-            CopyEnd::Target => &mut self.target,
+            CopySide::Source => &mut self.source,
+            CopySide::Target => &mut self.target,
         }
     }
 
     /// True if the end is at a remote host.
-    pub(super) fn is_remote(&self, end: CopyEnd) -> bool {
+    pub(super) fn is_remote(&self, end: CopySide) -> bool {
         self.get(end).is_some()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Side> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &RemoteSide> {
         [&self.source, &self.target].into_iter().flatten()
     }
 
     /// Sessions that still take jobs.
-    pub(super) fn open(&self) -> impl Iterator<Item = &Side> {
+    pub(super) fn open(&self) -> impl Iterator<Item = &RemoteSide> {
         self.iter().filter(|side| side.is_open())
     }
 
-    pub(super) fn set(&mut self, end: CopyEnd, side: Option<Side>) {
+    pub(super) fn set(&mut self, end: CopySide, side: Option<RemoteSide>) {
         *self.of(end) = side;
     }
 
     /// Takes a session that another source uses later, with its events.
-    pub(super) fn take(&mut self, end: CopyEnd) -> Option<Side> {
+    pub(super) fn take(&mut self, end: CopySide) -> Option<RemoteSide> {
         self.of(end).take()
     }
 
     /// Takes a session that ends, and drops its events.
-    pub(super) fn end(&mut self, end: CopyEnd) -> Option<Side> {
+    pub(super) fn end(&mut self, end: CopySide) -> Option<RemoteSide> {
         let side = self.take(end)?;
         self.inbox.retain(|(of, _)| *of != end);
         Some(side)
     }
 
     /// Notes that a session is lost. Returns its name.
-    pub(super) fn lose(&mut self, end: CopyEnd) -> Option<&str> {
+    pub(super) fn lose(&mut self, end: CopySide) -> Option<&str> {
         let side = self.of(end).as_mut()?;
         side.is_lost = true;
         Some(&side.name)
@@ -159,36 +159,36 @@ impl Sides {
     }
 
     /// Formats a path as `host:path`, or as the path alone if it is local.
-    pub(super) fn shown(&self, end: CopyEnd, path: &[u8]) -> Name {
+    pub(super) fn shown(&self, end: CopySide, path: &[u8]) -> EscapedName {
         match self.get(end) {
-            Some(side) => Name([side.name.as_bytes(), b":", path].concat()),
-            None => Name(path.to_vec()),
+            Some(side) => EscapedName([side.name.as_bytes(), b":", path].concat()),
+            None => EscapedName(path.to_vec()),
         }
     }
 
     /// Appends an event that a caller has taken from a session.
-    pub(super) fn push_event(&mut self, end: CopyEnd, event: SessionEvent) {
+    pub(super) fn push_event(&mut self, end: CopySide, event: SessionEvent) {
         self.inbox.push_back((end, Some(event)));
     }
 
-    pub(super) fn next_event(&mut self) -> Option<(CopyEnd, Option<SessionEvent>)> {
+    pub(super) fn next_event(&mut self) -> Option<(CopySide, Option<SessionEvent>)> {
         self.inbox.pop_front()
     }
 
     /// Appends new events of the sessions to the queue. Returns true if any are queued.
     pub(super) fn take_events(&mut self) -> bool {
         for (end, side) in [
-            (CopyEnd::Source, &self.source),
-            (CopyEnd::Target, &self.target),
+            (CopySide::Source, &self.source),
+            (CopySide::Target, &self.target),
         ] {
             let Some(side) = side.as_ref().filter(|side| side.is_open()) else {
                 continue;
             };
             for _ in 0..BATCH {
                 match side.session.next_event() {
-                    Heard::Event(event) => self.inbox.push_back((end, Some(event))),
-                    Heard::Nothing => break,
-                    Heard::Over => {
+                    NextEvent::Event(event) => self.inbox.push_back((end, Some(event))),
+                    NextEvent::Pending => break,
+                    NextEvent::Ended => {
                         self.inbox.push_back((end, None));
                         break;
                     }

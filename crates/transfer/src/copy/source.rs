@@ -2,15 +2,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use schedule::{Attributes, JobKind};
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::equal_names::ClaimedTargets;
-use super::local_ops::TreeWalk;
+use super::local_ops::LocalTreeWalk;
 use super::names::name_in_target;
-use super::owner::WaitingForOwner;
+use super::owner::EntryAwaitingOwner;
 use super::planned::PlannedEntries;
 use super::selection::{SourceFilter, SourceSelection};
-use super::tree::{DirKey, HeldItem};
-use crate::walk::{DirId, Entry, ListAnswer, NOT_REGULAR, RemoteWalk, WalkEntry, join};
+use super::tree::{DirKey, PendingItem};
+use crate::walk::{
+    EntryInfo, ListAnswer, NOT_REGULAR, RemoteWalk, WalkDirectoryId, WalkEntry, join,
+};
 
 /// Number of trees walked at the same time; more would only use more memory.
 const WALKS: usize = 16;
@@ -65,10 +67,10 @@ pub(super) struct ActiveWalks {
     next: u64,
     /// Sources that are not begun.
     roots: VecDeque<SourceRoot>,
-    local: Option<(WalkId, Box<dyn TreeWalk>, Vec<u8>)>,
+    local: Option<(WalkId, Box<dyn LocalTreeWalk>, Vec<u8>)>,
     /// Entries that were chosen before.
     planned: Option<(WalkId, PlannedEntries, Vec<u8>)>,
-    remote: BTreeMap<WalkId, Remote>,
+    remote: BTreeMap<WalkId, RemoteRoot>,
     /// Listings of roots that were requested together with the roots' attributes.
     ahead: BTreeMap<WalkId, EarlyListing>,
     /// True if the source was requested to pause its listings.
@@ -95,10 +97,10 @@ struct SelfCopyGuard {
 }
 
 #[derive(Debug)]
-enum Remote {
+enum RemoteRoot {
     /// The root is being queried: its attributes, its canonical path, and the number of open
     /// queries.
-    Looking {
+    Querying {
         root: SourceRoot,
         attributes: Option<Attributes>,
         real: Option<Vec<u8>>,
@@ -140,7 +142,12 @@ impl ActiveWalks {
     }
 
     /// Begins the walk of a local root.
-    pub(super) fn begin_local(&mut self, id: WalkId, walk: Box<dyn TreeWalk>, target: Vec<u8>) {
+    pub(super) fn begin_local(
+        &mut self,
+        id: WalkId,
+        walk: Box<dyn LocalTreeWalk>,
+        target: Vec<u8>,
+    ) {
         self.local = Some((id, walk, target));
     }
 
@@ -153,7 +160,7 @@ impl ActiveWalks {
 
     /// Notes that `asked` queries about a remote root are open.
     pub(super) fn look_at(&mut self, id: WalkId, root: SourceRoot, asked: u8) {
-        let looking = Remote::Looking {
+        let looking = RemoteRoot::Querying {
             root,
             attributes: None,
             real: None,
@@ -166,7 +173,7 @@ impl ActiveWalks {
     /// Handles the end of a query about a remote root. After the last one, returns the root, its
     /// canonical path, and its attributes or the reason why they are unknown.
     pub(super) fn looked_at(&mut self, id: WalkId, result: Result<(), String>) -> Option<LookedAt> {
-        let Some(Remote::Looking { asked, fault, .. }) = self.remote.get_mut(&id) else {
+        let Some(RemoteRoot::Querying { asked, fault, .. }) = self.remote.get_mut(&id) else {
             return None;
         };
         *asked -= 1;
@@ -176,7 +183,7 @@ impl ActiveWalks {
         if *asked > 0 {
             return None;
         }
-        let Some(Remote::Looking {
+        let Some(RemoteRoot::Querying {
             root,
             attributes,
             real,
@@ -257,11 +264,11 @@ impl ActiveWalks {
     }
 
     /// Leaves the contents of a directory out of a walk.
-    pub(super) fn skip(&mut self, id: WalkId, dir: DirId) {
+    pub(super) fn skip(&mut self, id: WalkId, dir: WalkDirectoryId) {
         if let Some((_, walk, _)) = &mut self.local {
             walk.skip(dir);
         }
-        if let Some(Remote::Walking(walk, _)) = self.remote.get_mut(&id) {
+        if let Some(RemoteRoot::Walking(walk, _)) = self.remote.get_mut(&id) {
             walk.skip(dir);
         }
     }
@@ -304,8 +311,8 @@ impl ActiveWalks {
 
     fn walking(&self) -> impl Iterator<Item = &RemoteWalk> {
         self.remote.values().filter_map(|remote| match remote {
-            Remote::Walking(walk, _) => Some(&**walk),
-            Remote::Looking { .. } => None,
+            RemoteRoot::Walking(walk, _) => Some(&**walk),
+            RemoteRoot::Querying { .. } => None,
         })
     }
 
@@ -330,7 +337,7 @@ impl ActiveWalks {
     }
 
     pub(super) fn handle(&mut self, id: WalkId, tag: u64, answer: ListAnswer) {
-        if let Some(Remote::Walking(walk, _)) = self.remote.get_mut(&id) {
+        if let Some(RemoteRoot::Walking(walk, _)) = self.remote.get_mut(&id) {
             walk.handle(tag, answer);
         }
     }
@@ -378,7 +385,7 @@ impl ActiveWalks {
         if trees {
             walk.list_in_trees();
         }
-        let walking = Remote::Walking(Box::new(walk), target);
+        let walking = RemoteRoot::Walking(Box::new(walk), target);
         self.remote.insert(id, walking);
         if let Some((tag, answers)) = held {
             self.ahead.insert(id, EarlyListing::Asked(tag));
@@ -394,19 +401,19 @@ impl ActiveWalks {
     }
 
     pub(super) fn root_is(&mut self, id: WalkId, is: Attributes) {
-        if let Some(Remote::Looking { attributes, .. }) = self.remote.get_mut(&id) {
+        if let Some(RemoteRoot::Querying { attributes, .. }) = self.remote.get_mut(&id) {
             *attributes = Some(is);
         }
     }
 
     pub(super) fn root_really(&mut self, id: WalkId, path: Vec<u8>) {
-        if let Some(Remote::Looking { real, .. }) = self.remote.get_mut(&id) {
+        if let Some(RemoteRoot::Querying { real, .. }) = self.remote.get_mut(&id) {
             *real = Some(path);
         }
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// True if sources may still yield entries.
     pub(super) fn has_more(&self) -> bool {
         !self.walks.roots.is_empty() || !self.walks.is_empty() || self.owners.holds()
@@ -422,7 +429,7 @@ impl Engine<'_> {
         if let Some((id, found, target)) = self.next_found() {
             let is_local = !self.source_is_remote();
             if self.walks.selects(id, &found, is_local) {
-                self.begin_owned(WaitingForOwner::Found(id, found, target));
+                self.begin_owned(EntryAwaitingOwner::Found(id, found, target));
             }
             return true;
         }
@@ -460,7 +467,7 @@ impl Engine<'_> {
         }
         let mut over = None;
         for (id, remote) in &mut self.walks.remote {
-            let Remote::Walking(walk, target) = remote else {
+            let RemoteRoot::Walking(walk, target) = remote else {
                 continue;
             };
             if let Some(found) = walk.poll_found() {
@@ -478,7 +485,7 @@ impl Engine<'_> {
 
     /// True if the source lists whole trees, or is expected to.
     pub(super) fn source_lists_trees(&self) -> bool {
-        let source = self.side(CopyEnd::Source);
+        let source = self.side(CopySide::Source);
         source.is_some_and(|side| side.session().lists_trees())
     }
 
@@ -496,7 +503,7 @@ impl Engine<'_> {
         let trees = may && self.source_lists_trees();
         let mut listed = self.walks.trees_asked();
         for (id, remote) in &mut self.walks.remote {
-            if let Remote::Walking(walk, _) = remote {
+            if let RemoteRoot::Walking(walk, _) = remote {
                 if trees {
                     walk.list_in_trees();
                 }
@@ -512,14 +519,14 @@ impl Engine<'_> {
             }
         }
         if holds != self.walks.holds
-            && let Some(side) = self.sides.get(CopyEnd::Source)
+            && let Some(side) = self.sides.get(CopySide::Source)
         {
             self.walks.holds = holds;
             side.session().hold_lists(holds);
         }
         for (id, request) in questions {
             self.submit(
-                CopyEnd::Source,
+                CopySide::Source,
                 request.kind,
                 JobPurpose::Walk(id, request.tag),
             );
@@ -558,7 +565,7 @@ impl Engine<'_> {
             WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
             WalkEntry::Listed(dir) => self.listed(Self::key(id, dir)),
             WalkEntry::Problem { path, what } => {
-                let path = self.shown(CopyEnd::Source, &path);
+                let path = self.shown(CopySide::Source, &path);
                 match self.options.archive && what == NOT_REGULAR {
                     // A copy of a home directory meets sockets, which no copy can carry.
                     true => {
@@ -571,7 +578,7 @@ impl Engine<'_> {
         }
     }
 
-    fn place_item(&mut self, id: WalkId, entry: Entry, root: &[u8], symlink: bool) {
+    fn place_item(&mut self, id: WalkId, entry: EntryInfo, root: &[u8], symlink: bool) {
         let Some(target) = self.target_of(id, &entry, root) else {
             return;
         };
@@ -579,7 +586,7 @@ impl Engine<'_> {
             return;
         }
         let dir = entry.parent.map(|parent| Self::key(id, parent));
-        self.begin_item(HeldItem {
+        self.begin_item(PendingItem {
             entry,
             target,
             dir,
@@ -589,7 +596,7 @@ impl Engine<'_> {
     }
 
     /// Target path of an entry of a walk; `None` if its directory has no target.
-    fn target_of(&self, id: WalkId, entry: &Entry, root: &[u8]) -> Option<Vec<u8>> {
+    fn target_of(&self, id: WalkId, entry: &EntryInfo, root: &[u8]) -> Option<Vec<u8>> {
         match entry.parent {
             Some(parent) => {
                 let dir = self.tree.target(Self::key(id, parent))?;
@@ -602,7 +609,7 @@ impl Engine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use schedule::{JobKind, TreeStep};
+    use schedule::{JobKind, TreeWalkStep};
 
     use super::*;
 
@@ -618,7 +625,7 @@ mod tests {
     }
 
     fn asked(walks: &mut ActiveWalks, id: WalkId) -> Vec<Vec<u8>> {
-        let Some(Remote::Walking(walk, _)) = walks.remote.get_mut(&id) else {
+        let Some(RemoteRoot::Walking(walk, _)) = walks.remote.get_mut(&id) else {
             panic!("no walk");
         };
         let mut asked = Vec::new();
@@ -631,7 +638,7 @@ mod tests {
     }
 
     fn found(walks: &mut ActiveWalks, id: WalkId) -> usize {
-        let Some(Remote::Walking(walk, _)) = walks.remote.get_mut(&id) else {
+        let Some(RemoteRoot::Walking(walk, _)) = walks.remote.get_mut(&id) else {
             panic!("no walk");
         };
         std::iter::from_fn(|| walk.poll_found()).count()
@@ -665,13 +672,13 @@ mod tests {
 
     #[test]
     fn a_tree_that_was_listed_ahead_is_not_listed_again() {
-        let file = |name: &str| TreeStep::Entry(name.as_bytes().to_vec(), of_mode(0o100_644));
+        let file = |name: &str| TreeWalkStep::Entry(name.as_bytes().to_vec(), of_mode(0o100_644));
         let answers = |walks: &mut ActiveWalks, id| {
             walks.listed_ahead(id, ListAnswer::Tree(vec![file("a")]));
             walks.listed_ahead(id, ListAnswer::Restarted);
             walks.listed_ahead(
                 id,
-                ListAnswer::Tree(vec![file("a"), file("b"), TreeStep::Leave]),
+                ListAnswer::Tree(vec![file("a"), file("b"), TreeWalkStep::Leave]),
             );
             walks.listed_ahead(id, ListAnswer::Done);
         };

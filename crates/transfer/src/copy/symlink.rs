@@ -2,16 +2,16 @@
 
 use schedule::{Attributes, JobKind, RemotePath};
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::tree::HeldItem;
-use crate::report::Event;
+use super::engine::{CopyEngine, CopySide, JobPurpose};
+use super::tree::PendingItem;
+use crate::report::CopyEvent;
 
-impl Engine<'_> {
-    pub(super) fn begin_symlink(&mut self, held: HeldItem) {
+impl CopyEngine<'_> {
+    pub(super) fn begin_symlink(&mut self, held: PendingItem) {
         if self.source_is_remote() {
             let path = RemotePath(held.entry.path.clone());
             self.submit(
-                CopyEnd::Source,
+                CopySide::Source,
                 JobKind::ReadSymlink { path },
                 JobPurpose::ReadSymlink(held),
             );
@@ -20,17 +20,17 @@ impl Engine<'_> {
         match self.local().read_link(&held.entry.path) {
             Ok(path) => {
                 let points_to = Some(path);
-                self.make_symlink(HeldItem { points_to, ..held });
+                self.make_symlink(PendingItem { points_to, ..held });
             }
-            Err(what) => self.symlink_over(&held, Err(what), CopyEnd::Source),
+            Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
         }
     }
 
-    pub(super) fn make_symlink(&mut self, held: HeldItem) {
+    pub(super) fn make_symlink(&mut self, held: PendingItem) {
         let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
         if self.keeps_foreign_links() && !self.links.may_link(&held.target, is_top_level) {
             let what = "another source of this copy has the same target".to_owned();
-            return self.symlink_over(&held, Err(what), CopyEnd::Target);
+            return self.symlink_over(&held, Err(what), CopySide::Target);
         }
         let points_to = held.points_to.clone().unwrap_or_default();
         let below = self.named.rest_of(&held.target).unwrap_or_default();
@@ -45,12 +45,12 @@ impl Engine<'_> {
         if self.target_is_remote() {
             let path = RemotePath(held.target.clone());
             let kind = JobKind::MakeSymlink { path, points_to };
-            self.submit(CopyEnd::Target, kind, JobPurpose::MakeSymlink(held));
+            self.submit(CopySide::Target, kind, JobPurpose::MakeSymlink(held));
             return;
         }
         let path = self.named.local_path(&held.target);
         let made = self.local().make_symlink(&path, &points_to, &attributes);
-        self.symlink_over(&held, made, CopyEnd::Target);
+        self.symlink_over(&held, made, CopySide::Target);
     }
 
     /// True if symlinks are kept and a remote source chooses them.
@@ -59,7 +59,7 @@ impl Engine<'_> {
     }
 
     /// Attributes of a symlink that are kept.
-    fn symlink_attributes(&self, held: &HeldItem) -> Attributes {
+    fn symlink_attributes(&self, held: &PendingItem) -> Attributes {
         let source = held.entry.attributes;
         Attributes {
             times: source.times,
@@ -70,7 +70,7 @@ impl Engine<'_> {
     }
 
     /// Sets a symlink's times at the far end. Local symlinks get them when they are made.
-    fn keep_symlink_times(&mut self, held: &HeldItem) {
+    fn keep_symlink_times(&mut self, held: &PendingItem) {
         let attributes = self.symlink_attributes(held);
         if self.target_is_remote() && attributes.times.is_some() {
             let kind = JobKind::SetAttributes {
@@ -79,26 +79,26 @@ impl Engine<'_> {
                 follow: false,
                 xattrs: None,
             };
-            self.submit(CopyEnd::Target, kind, JobPurpose::SymlinkTimes);
+            self.submit(CopySide::Target, kind, JobPurpose::SymlinkTimes);
         }
     }
 
     pub(super) fn symlink_over(
         &mut self,
-        held: &HeldItem,
+        held: &PendingItem,
         result: Result<(), String>,
-        end: CopyEnd,
+        end: CopySide,
     ) {
         let name = match end {
-            CopyEnd::Source => self.shown(end, &held.entry.path),
-            CopyEnd::Target => self.shown(end, &held.target),
+            CopySide::Source => self.shown(end, &held.entry.path),
+            CopySide::Target => self.shown(end, &held.target),
         };
         match result {
             Ok(()) => {
                 self.summary.symlinks += 1;
                 self.keep_symlink_times(held);
                 self.name_made(&held.target, false);
-                self.tell(Event::SymlinkDone { target: name });
+                self.tell(CopyEvent::SymlinkDone { target: name });
             }
             Err(what) => self.fail(None, name, what),
         }

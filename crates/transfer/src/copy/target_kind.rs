@@ -13,20 +13,20 @@ use super::names::basename;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetGuess {
     /// The target path itself.
-    Itself,
+    Exact,
     /// The source's name inside the target.
     Into,
 }
 
 /// Kind of the target, as the server reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TargetIs {
+pub(super) enum ReportedTargetKind {
     Directory,
     SomethingElse,
     Missing,
 }
 
-impl TargetIs {
+impl ReportedTargetKind {
     pub(super) fn of(attributes: &Attributes) -> Self {
         match attributes.kind() {
             EntryKind::Directory => Self::Directory,
@@ -39,9 +39,9 @@ impl TargetIs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetryVerdict {
     /// The guess was right, so the failure is final.
-    Stands,
+    Final,
     /// Repeat the upload to this target.
-    Again(TargetGuess),
+    Retry(TargetGuess),
     /// The user wrote `target/`, and there is no such directory.
     NoDirectory,
 }
@@ -58,19 +58,19 @@ impl TargetGuess {
             || name == source_name
             || extension(name).is_some_and(|e| extension(source_name) == Some(e))
         {
-            Self::Itself
+            Self::Exact
         } else {
             Self::Into
         }
     }
 
     /// Interprets a failed upload once the server has reported the kind of the target.
-    pub(super) fn judge(self, target: &[u8], is: TargetIs) -> RetryVerdict {
+    pub(super) fn judge(self, target: &[u8], is: ReportedTargetKind) -> RetryVerdict {
         match (self, is) {
-            (Self::Itself, TargetIs::Directory) => RetryVerdict::Again(Self::Into),
-            (Self::Into, TargetIs::Directory) | (Self::Itself, _) => RetryVerdict::Stands,
+            (Self::Exact, ReportedTargetKind::Directory) => RetryVerdict::Retry(Self::Into),
+            (Self::Into, ReportedTargetKind::Directory) | (Self::Exact, _) => RetryVerdict::Final,
             (Self::Into, _) if is_directory_by_name(target) => RetryVerdict::NoDirectory,
-            (Self::Into, _) => RetryVerdict::Again(Self::Itself),
+            (Self::Into, _) => RetryVerdict::Retry(Self::Exact),
         }
     }
 }
@@ -98,8 +98,8 @@ mod tests {
             (b"a/..", TargetGuess::Into),
             (b"~", TargetGuess::Into),
             (b"/srv/data", TargetGuess::Into),
-            (b"/srv/file.txt", TargetGuess::Itself),
-            (b"/srv/other.txt", TargetGuess::Itself),
+            (b"/srv/file.txt", TargetGuess::Exact),
+            (b"/srv/other.txt", TargetGuess::Exact),
             (b"/srv/other.bin", TargetGuess::Into),
         ] {
             assert_eq!(
@@ -110,46 +110,63 @@ mod tests {
         }
         assert_eq!(
             TargetGuess::new(b"Makefile", b"Makefile", false),
-            TargetGuess::Itself
+            TargetGuess::Exact
         );
         assert_eq!(
             TargetGuess::new(b"x/.profile", b".bashrc", false),
             TargetGuess::Into
         );
-        assert_eq!(
-            TargetGuess::new(b"copy", b"file", true),
-            TargetGuess::Itself
-        );
+        assert_eq!(TargetGuess::new(b"copy", b"file", true), TargetGuess::Exact);
         assert_eq!(TargetGuess::new(b"copy/", b"file", true), TargetGuess::Into);
     }
 
     #[test]
     fn a_wrong_guess_is_set_right() {
-        use RetryVerdict::{Again, NoDirectory, Stands};
+        use RetryVerdict::{Final, NoDirectory, Retry};
         for (guess, target, is, verdict) in [
             (
-                TargetGuess::Itself,
+                TargetGuess::Exact,
                 &b"a"[..],
-                TargetIs::Directory,
-                Again(TargetGuess::Into),
+                ReportedTargetKind::Directory,
+                Retry(TargetGuess::Into),
             ),
-            (TargetGuess::Itself, b"a", TargetIs::Missing, Stands),
-            (TargetGuess::Itself, b"a", TargetIs::SomethingElse, Stands),
-            (TargetGuess::Into, b"a", TargetIs::Directory, Stands),
+            (TargetGuess::Exact, b"a", ReportedTargetKind::Missing, Final),
+            (
+                TargetGuess::Exact,
+                b"a",
+                ReportedTargetKind::SomethingElse,
+                Final,
+            ),
             (
                 TargetGuess::Into,
                 b"a",
-                TargetIs::Missing,
-                Again(TargetGuess::Itself),
+                ReportedTargetKind::Directory,
+                Final,
             ),
             (
                 TargetGuess::Into,
                 b"a",
-                TargetIs::SomethingElse,
-                Again(TargetGuess::Itself),
+                ReportedTargetKind::Missing,
+                Retry(TargetGuess::Exact),
             ),
-            (TargetGuess::Into, b"a/", TargetIs::Missing, NoDirectory),
-            (TargetGuess::Into, b"a/", TargetIs::Directory, Stands),
+            (
+                TargetGuess::Into,
+                b"a",
+                ReportedTargetKind::SomethingElse,
+                Retry(TargetGuess::Exact),
+            ),
+            (
+                TargetGuess::Into,
+                b"a/",
+                ReportedTargetKind::Missing,
+                NoDirectory,
+            ),
+            (
+                TargetGuess::Into,
+                b"a/",
+                ReportedTargetKind::Directory,
+                Final,
+            ),
         ] {
             assert_eq!(guess.judge(target, is), verdict);
         }

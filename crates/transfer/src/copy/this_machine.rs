@@ -14,23 +14,23 @@ use schedule::journal::SourceId;
 use schedule::{Attributes, ExtraMetadata, FileState, LocalPath, MetadataFlags, StoredTarget};
 use sftp::xattrs::Xattr;
 
-use super::local_ops::{CopySettings, LocalOps, LocalStat, ReadAt, TreeWalk};
+use super::local_ops::{CopySettings, LocalOps, LocalStat, LocalTreeWalk, ReadAt};
 use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
 use crate::disk::{
-    Destination, DirectoryCache, Location, LostMetadata, TemporarySweep, attributes, has_holes,
-    identity, mtime_of, open_regular, os_words, xattrs_of,
+    LostMetadata, NameInDirectory, OpenDirectoryCache, TemporarySweep, WriteDestination,
+    attributes, has_holes, identity, mtime_of, open_regular, os_words, xattrs_of,
 };
-use crate::walk::{DirId, LocalWalk, WalkEntry, dangling, local_path};
+use crate::walk::{LocalWalk, WalkDirectoryId, WalkEntry, dangling, local_path};
 
 /// This machine's files, with a cache of the target's directories.
-pub(super) struct ThisMachine {
-    directories: Arc<DirectoryCache>,
+pub(super) struct LocalFiles {
+    directories: Arc<OpenDirectoryCache>,
     cancel: CancelToken,
 }
 
-impl ThisMachine {
-    pub(super) fn new(directories: Arc<DirectoryCache>, cancel: &CancelToken) -> Self {
+impl LocalFiles {
+    pub(super) fn new(directories: Arc<OpenDirectoryCache>, cancel: &CancelToken) -> Self {
         Self {
             directories,
             cancel: cancel.clone(),
@@ -39,10 +39,10 @@ impl ThisMachine {
 
     /// Locates the file `name` beside a target, or beside the destination of a symlink that the
     /// user named.
-    fn beside(&self, target: &LocalPath, name: &[u8]) -> Option<Location> {
+    fn beside(&self, target: &LocalPath, name: &[u8]) -> Option<NameInDirectory> {
         match self.directories.destination(target).ok()? {
-            Destination::At(at) => self.directories.temporary(&at, name).ok(),
-            Destination::AsItIs(_) => None,
+            WriteDestination::At(at) => self.directories.temporary(&at, name).ok(),
+            WriteDestination::SpecialFile(_) => None,
         }
     }
 }
@@ -73,7 +73,7 @@ fn stat_from(stat: &Stat) -> LocalStat {
     }
 }
 
-impl LocalOps for ThisMachine {
+impl LocalOps for LocalFiles {
     fn stat(&self, path: &[u8]) -> Result<LocalStat, String> {
         let path = local_path(path);
         let meta =
@@ -112,7 +112,7 @@ impl LocalOps for ThisMachine {
         }
     }
 
-    fn walk(&self, root: PathBuf, follow: bool, avoid: Option<PathBuf>) -> Box<dyn TreeWalk> {
+    fn walk(&self, root: PathBuf, follow: bool, avoid: Option<PathBuf>) -> Box<dyn LocalTreeWalk> {
         if !follow {
             self.directories.follow_no_symlink_below(root.clone());
         }
@@ -235,7 +235,7 @@ impl LocalOps for ThisMachine {
         settings: &CopySettings<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(FileState, StoredTarget), (bool, String)> {
-        let here = local::Here {
+        let here = local::LocalCopyParams {
             directories: &self.directories,
             options: settings.options,
             cancel: &self.cancel,
@@ -246,12 +246,12 @@ impl LocalOps for ThisMachine {
     }
 }
 
-impl TreeWalk for LocalWalk {
+impl LocalTreeWalk for LocalWalk {
     fn next(&mut self) -> Option<WalkEntry> {
         Iterator::next(self)
     }
 
-    fn skip(&mut self, id: DirId) {
+    fn skip(&mut self, id: WalkDirectoryId) {
         self.skip(id);
     }
 }

@@ -1,4 +1,4 @@
-//! Edge of a real copy: sessions on their own threads, the system's clock and files.
+//! Environment of a real copy: sessions on their own threads, the system's clock and files.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -10,16 +10,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Select, TryRecvError};
-use schedule::{Direction, Job, RemotePath};
+use schedule::{Job, RemotePath, TransferDirection};
 use sftp::ServerInfo;
 
-use super::edge::{CommandStep, Connected, Edge, Heard, Remote};
+use super::environment::{
+    ConnectedSession, CopyEnvironment, NextEvent, RemoteCommandStep, RemoteSession,
+};
 use super::equal_names::NamedSource;
 use super::local_ops::LocalOps;
-use super::this_machine::ThisMachine;
-use super::transfer_estimate::{Counting, TransferEstimate};
-use super::wish::Wish;
-use super::{Connect, HostId};
+use super::this_machine::LocalFiles;
+use super::transfer_estimate::{CountingThread, TransferEstimate};
+use super::wait_conditions::WaitConditions;
+use super::{HostId, SessionConnector};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
@@ -27,25 +29,25 @@ use crate::journal::{JournalFile, JournalStore, boot_here};
 use crate::session::{RemoteCommandId, Session, SessionEvent, SessionSummary};
 use crate::sums::SumLedger;
 
-/// Edge whose sessions, disks and journal work on other threads.
-pub(super) struct ThreadedEdge<'a> {
-    connect: &'a dyn Connect,
+/// Environment whose sessions, disks and journal work on other threads.
+pub(super) struct ThreadedEnvironment<'a> {
+    connect: &'a dyn SessionConnector,
     cancel: &'a CancelToken,
     /// Receivers of the sessions' events, by the session's number.
     sessions: RefCell<Vec<Receiver<SessionEvent>>>,
     /// Bell of the journal, once there is one.
     waker: Rc<RefCell<Option<Receiver<()>>>>,
-    wish: RefCell<Wish>,
+    conditions: RefCell<WaitConditions>,
 }
 
-impl<'a> ThreadedEdge<'a> {
-    pub(super) fn new(connect: &'a dyn Connect, cancel: &'a CancelToken) -> Self {
+impl<'a> ThreadedEnvironment<'a> {
+    pub(super) fn new(connect: &'a dyn SessionConnector, cancel: &'a CancelToken) -> Self {
         Self {
             connect,
             cancel,
             sessions: RefCell::default(),
             waker: Rc::default(),
-            wish: RefCell::default(),
+            conditions: RefCell::default(),
         }
     }
 
@@ -56,35 +58,35 @@ impl<'a> ThreadedEdge<'a> {
         loop {
             match copy.as_mut().poll(&mut context) {
                 Poll::Ready(result) => return result,
-                Poll::Pending => self.wait(&self.wish.take()),
+                Poll::Pending => self.wait(&self.conditions.take()),
             }
         }
     }
 
-    /// Blocks until `wish` is fulfilled.
-    fn wait(&self, wish: &Wish) {
+    /// Blocks until `conditions` is fulfilled.
+    fn wait(&self, conditions: &WaitConditions) {
         let sessions = self.sessions.borrow();
         let waker = self.waker.borrow();
         let mut select = Select::new();
-        for number in &wish.sessions {
+        for number in &conditions.sessions {
             if let Some(events) = sessions.get(*number) {
                 select.recv(events);
             }
         }
-        if let Some(waker) = waker.as_ref().filter(|_| wish.journal) {
+        if let Some(waker) = waker.as_ref().filter(|_| conditions.journal) {
             select.recv(waker);
         }
-        if wish.cancel {
+        if conditions.cancel {
             select.recv(self.cancel.receiver());
         }
-        match wish.until {
+        match conditions.until {
             Some(until) => drop(select.ready_deadline(until)),
             None => drop(select.ready()),
         }
     }
 }
 
-impl Edge for ThreadedEdge<'_> {
+impl CopyEnvironment for ThreadedEnvironment<'_> {
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -104,13 +106,13 @@ impl Edge for ThreadedEdge<'_> {
         &self,
         host: HostId,
         coming: Option<TransferEstimate>,
-    ) -> Result<Connected, ConnectError> {
+    ) -> Result<ConnectedSession, ConnectError> {
         let session = self.connect.connect(host, coming, self.cancel)?;
         let mut sessions = self.sessions.borrow_mut();
         sessions.push(session.events().clone());
-        Ok(Connected {
+        Ok(ConnectedSession {
             number: sessions.len() - 1,
-            local: Rc::new(ThisMachine::new(
+            local: Rc::new(LocalFiles::new(
                 Arc::clone(session.directories()),
                 self.cancel,
             )),
@@ -140,11 +142,11 @@ impl Edge for ThreadedEdge<'_> {
     }
 
     fn local(&self) -> Rc<dyn LocalOps> {
-        Rc::new(ThisMachine::new(Arc::default(), self.cancel))
+        Rc::new(LocalFiles::new(Arc::default(), self.cancel))
     }
 
-    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> Counting {
-        Counting::of(paths, recursive)
+    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> CountingThread {
+        CountingThread::of(paths, recursive)
     }
 
     fn journal(
@@ -161,12 +163,12 @@ impl Edge for ThreadedEdge<'_> {
         boot_here()
     }
 
-    fn wish(&self, wish: Wish) {
-        *self.wish.borrow_mut() = wish;
+    fn conditions(&self, conditions: WaitConditions) {
+        *self.conditions.borrow_mut() = conditions;
     }
 }
 
-impl Remote for Session {
+impl RemoteSession for Session {
     fn submit(&self, job: Job, size: Option<u64>) {
         self.submit(job, size);
     }
@@ -179,20 +181,20 @@ impl Remote for Session {
         self.submit_check(job, check);
     }
 
-    fn command(&self, id: RemoteCommandId, step: CommandStep) {
+    fn command(&self, id: RemoteCommandId, step: RemoteCommandStep) {
         match step {
-            CommandStep::Run(words) => self.exec(id, words),
-            CommandStep::Input(bytes) => self.exec_input(id, bytes),
-            CommandStep::EndInput => self.exec_end(id),
-            CommandStep::Stop => self.exec_stop(id),
+            RemoteCommandStep::Run(words) => self.exec(id, words),
+            RemoteCommandStep::Input(bytes) => self.exec_input(id, bytes),
+            RemoteCommandStep::EndInput => self.exec_end(id),
+            RemoteCommandStep::Stop => self.exec_stop(id),
         }
     }
 
-    fn expect(&self, direction: Direction, files: u64, bytes: u64) {
+    fn expect(&self, direction: TransferDirection, files: u64, bytes: u64) {
         self.expect(direction, files, bytes);
     }
 
-    fn foresee(&self, direction: Direction, files: u64, bytes: u64) {
+    fn foresee(&self, direction: TransferDirection, files: u64, bytes: u64) {
         self.foresee(direction, files, bytes);
     }
 
@@ -239,11 +241,11 @@ impl Remote for Session {
         }
     }
 
-    fn next_event(&self) -> Heard {
+    fn next_event(&self) -> NextEvent {
         match self.events().try_recv() {
-            Ok(event) => Heard::Event(event),
-            Err(TryRecvError::Empty) => Heard::Nothing,
-            Err(TryRecvError::Disconnected) => Heard::Over,
+            Ok(event) => NextEvent::Event(event),
+            Err(TryRecvError::Empty) => NextEvent::Pending,
+            Err(TryRecvError::Disconnected) => NextEvent::Ended,
         }
     }
 

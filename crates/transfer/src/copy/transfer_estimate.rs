@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use schedule::{Attributes, Direction, EntryKind, TreeStep};
+use schedule::{Attributes, EntryKind, TransferDirection, TreeWalkStep};
 
-use super::engine::CopyEnd;
-use super::sides::{Side, Sides};
+use super::engine::CopySide;
+use super::sides::{RemoteSide, SideSessions};
 use super::{CopyOptions, DeltaUse};
 use crate::walk::local_path;
 
@@ -29,7 +29,7 @@ pub struct FileCount {
 
 /// Estimate of the data to send to a host, read by the code that connects meanwhile.
 #[derive(Clone, Debug)]
-pub struct TransferEstimate(Arc<Shared>);
+pub struct TransferEstimate(Arc<EstimateShared>);
 
 impl TransferEstimate {
     /// Count so far, of a thread that is still counting or was stopped.
@@ -40,14 +40,14 @@ impl TransferEstimate {
 
 /// Handle of a counting thread, which stops when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Counting {
-    shared: Arc<Shared>,
+pub(super) struct CountingThread {
+    shared: Arc<EstimateShared>,
     /// Part of the count that was already reported to the session.
     told: FileCount,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct EstimateShared {
     files: AtomicU64,
     bytes: AtomicU64,
     /// The thread must stop.
@@ -56,7 +56,7 @@ struct Shared {
     complete: AtomicBool,
 }
 
-impl Counting {
+impl CountingThread {
     /// Counts the files at `paths`, including subdirectories if `recursive`, on a new thread.
     pub(super) fn of(paths: &[Vec<u8>], recursive: bool) -> Self {
         let paths: Vec<PathBuf> = paths.iter().map(|path| local_path(path)).collect();
@@ -94,13 +94,13 @@ impl Counting {
     }
 }
 
-impl Drop for Counting {
+impl Drop for CountingThread {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
     }
 }
 
-impl Shared {
+impl EstimateShared {
     fn so_far(&self) -> FileCount {
         FileCount {
             files: self.files.load(Ordering::Relaxed),
@@ -132,7 +132,7 @@ impl Shared {
 pub(super) struct EstimateAnnouncer {
     delta: DeltaUse,
     /// Count of the files to send that is not complete.
-    counting: Option<Counting>,
+    counting: Option<CountingThread>,
 }
 
 impl EstimateAnnouncer {
@@ -144,7 +144,7 @@ impl EstimateAnnouncer {
     }
 
     /// Takes the count of the files to send, and announces it.
-    pub(super) fn begin(&mut self, sides: &Sides, counting: Counting) {
+    pub(super) fn begin(&mut self, sides: &SideSessions, counting: CountingThread) {
         self.counting = Some(counting);
         self.announce_count(sides);
     }
@@ -154,7 +154,7 @@ impl EstimateAnnouncer {
     /// The login may be faster than the count. A copy that went by the files counted until then
     /// opened too few connections, or took a tree of small files for one that gains from direct
     /// connections.
-    pub(super) fn announce_count(&mut self, sides: &Sides) {
+    pub(super) fn announce_count(&mut self, sides: &SideSessions) {
         let Some(counting) = &mut self.counting else {
             return;
         };
@@ -164,18 +164,18 @@ impl EstimateAnnouncer {
         if complete {
             self.counting = None;
         }
-        self.expect(sides.get(CopyEnd::Target), Direction::Up, more);
+        self.expect(sides.get(CopySide::Target), TransferDirection::Up, more);
     }
 
     /// Announces the files of a listing to the source's session.
-    pub(super) fn announce_listed(&self, sides: &Sides, entries: &[(Vec<u8>, Attributes)]) {
+    pub(super) fn announce_listed(&self, sides: &SideSessions, entries: &[(Vec<u8>, Attributes)]) {
         self.announce_found(sides, entries.iter().map(|(_, attributes)| attributes));
     }
 
     /// Announces the files of a partial tree to the source's session.
-    pub(super) fn announce_tree(&self, sides: &Sides, steps: &[TreeStep]) {
+    pub(super) fn announce_tree(&self, sides: &SideSessions, steps: &[TreeWalkStep]) {
         let found = steps.iter().filter_map(|step| match step {
-            TreeStep::Entry(_, attributes) => Some(attributes),
+            TreeWalkStep::Entry(_, attributes) => Some(attributes),
             _ => None,
         });
         self.announce_found(sides, found);
@@ -183,22 +183,27 @@ impl EstimateAnnouncer {
 
     /// Tells the source's session the number of files that the walks will probably find, and their
     /// bytes, if that estimate has grown.
-    pub(super) fn foresee(&self, sides: &Sides, grown: Option<(u64, u64)>) {
-        if let (Some((files, bytes)), Some(side)) = (grown, sides.get(CopyEnd::Source)) {
-            side.session().foresee(Direction::Down, files, bytes);
+    pub(super) fn foresee(&self, sides: &SideSessions, grown: Option<(u64, u64)>) {
+        if let (Some((files, bytes)), Some(side)) = (grown, sides.get(CopySide::Source)) {
+            side.session()
+                .foresee(TransferDirection::Down, files, bytes);
         }
     }
 
-    fn announce_found<'a>(&self, sides: &Sides, found: impl Iterator<Item = &'a Attributes>) {
+    fn announce_found<'a>(
+        &self,
+        sides: &SideSessions,
+        found: impl Iterator<Item = &'a Attributes>,
+    ) {
         let mut count = FileCount::default();
         for attributes in found.filter(|a| a.kind() == EntryKind::File) {
             count.files += 1;
             count.bytes = count.bytes.saturating_add(attributes.size.unwrap_or(0));
         }
-        self.expect(sides.get(CopyEnd::Source), Direction::Down, count);
+        self.expect(sides.get(CopySide::Source), TransferDirection::Down, count);
     }
 
-    fn expect(&self, side: Option<&Side>, direction: Direction, count: FileCount) {
+    fn expect(&self, side: Option<&RemoteSide>, direction: TransferDirection, count: FileCount) {
         // A single file rebuilt from a delta does not use further connections, which is only known
         // once it starts.
         if self.delta == DeltaUse::Always && count.files == 1 {
@@ -217,7 +222,7 @@ mod tests {
     /// Under load the count was a part of the tree when the login was over, and stayed that.
     #[test]
     fn the_count_is_told_again_until_it_is_complete() {
-        let mut counting = Counting::default();
+        let mut counting = CountingThread::default();
         let shared = Arc::clone(&counting.shared);
         let add = |files, bytes| {
             shared.files.fetch_add(files, Ordering::Relaxed);
@@ -244,7 +249,7 @@ mod tests {
         fs::write(dir.path().join("b"), "1")?;
         let here = vec![dir.path().to_path_buf()];
         let counted = |recursive| {
-            let counting = Counting::default();
+            let counting = CountingThread::default();
             counting.shared.count(here.clone(), recursive);
             counting.shared.so_far()
         };

@@ -2,25 +2,25 @@ use std::collections::BTreeMap;
 
 use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::file::FileId;
 use super::local::SYMLINK;
 use super::source::WalkId;
-use crate::report::Event;
-use crate::walk::{DirId, Entry};
+use crate::report::CopyEvent;
+use crate::walk::{EntryInfo, WalkDirectoryId};
 
 /// Directory of the copy: its walk and its number in that walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DirKey {
     pub walk: WalkId,
-    pub dir: DirId,
+    pub dir: WalkDirectoryId,
 }
 
 /// Target directories that are not complete. A directory is made before its contents, and gets its
 /// mode and times after them.
 #[derive(Debug, Default)]
 pub(super) struct TargetTree {
-    dirs: BTreeMap<DirKey, Dir>,
+    dirs: BTreeMap<DirKey, TargetDir>,
     held: usize,
     /// Number of files started before their directory is known to exist.
     early: usize,
@@ -34,7 +34,7 @@ const LSETSTAT: &str = "lsetstat@openssh.com";
 const EARLY: usize = 64;
 
 #[derive(Debug)]
-struct Dir {
+struct TargetDir {
     parent: Option<DirKey>,
     target: Vec<u8>,
     attributes: Attributes,
@@ -49,7 +49,7 @@ struct Dir {
     /// Number of unfinished entries in the directory.
     open: usize,
     /// Entries that wait until the directory is made.
-    held: Vec<HeldItem>,
+    held: Vec<PendingItem>,
     /// Subdirectories that wait until the directory is made.
     held_dirs: Vec<DirKey>,
     /// Number of files started before the directory is known to exist.
@@ -82,8 +82,8 @@ enum DirState {
 
 /// File or symlink whose directory may not exist yet.
 #[derive(Clone, Debug)]
-pub(super) struct HeldItem {
-    pub entry: Entry,
+pub(super) struct PendingItem {
+    pub entry: EntryInfo,
     pub target: Vec<u8>,
     pub dir: Option<DirKey>,
     pub symlink: bool,
@@ -91,10 +91,10 @@ pub(super) struct HeldItem {
 }
 
 /// Decision about an item, by the state of its directory.
-enum DirPlacement {
-    Now,
-    Later,
-    Never,
+enum ItemPlacement {
+    Place,
+    Hold,
+    Drop,
 }
 
 impl TargetTree {
@@ -166,33 +166,33 @@ impl TargetTree {
 
     /// Decides about an item by the state of its directory. With `early`, a file may follow the
     /// unanswered request that makes the directory.
-    fn place(&mut self, dir: DirKey, held: &HeldItem, early: bool) -> DirPlacement {
+    fn place(&mut self, dir: DirKey, held: &PendingItem, early: bool) -> ItemPlacement {
         let Some(dir) = self.dirs.get_mut(&dir) else {
-            return DirPlacement::Never;
+            return ItemPlacement::Drop;
         };
         match dir.state {
             DirState::Making if early && !held.symlink && self.early < EARLY => {
                 dir.open += 1;
                 dir.early += 1;
                 self.early += 1;
-                DirPlacement::Now
+                ItemPlacement::Place
             }
             DirState::Waiting | DirState::Making => {
                 dir.open += 1;
                 dir.held.push(held.clone());
                 self.held += 1;
-                DirPlacement::Later
+                ItemPlacement::Hold
             }
             DirState::Ready => {
                 dir.open += 1;
-                DirPlacement::Now
+                ItemPlacement::Place
             }
-            DirState::Failed | DirState::Finishing => DirPlacement::Never,
+            DirState::Failed | DirState::Finishing => ItemPlacement::Drop,
         }
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
     /// if that is impossible and its contents can be skipped.
     pub(super) fn begin_dir(
@@ -221,7 +221,7 @@ impl Engine<'_> {
         }
         self.tree.dirs.insert(
             key,
-            Dir {
+            TargetDir {
                 parent,
                 target,
                 attributes,
@@ -249,7 +249,7 @@ impl Engine<'_> {
     /// True if the server answers requests in order, as OpenSSH and longhaul do. A directory may
     /// then be made in a parent whose own MKDIR is not answered yet.
     fn server_works_in_order(&self) -> bool {
-        self.side(CopyEnd::Target)
+        self.side(CopySide::Target)
             .and_then(|side| side.session().server_info())
             .is_some_and(sftp::ServerInfo::answers_in_order)
     }
@@ -261,13 +261,13 @@ impl Engine<'_> {
         dir.state = DirState::Making;
         // Default mode of a new directory before the umask, if the server reported none.
         let mode = dir.attributes.mode.unwrap_or(0o777);
-        if self.sides.is_remote(CopyEnd::Target) {
+        if self.sides.is_remote(CopySide::Target) {
             let path = RemotePath(dir.target.clone());
             // The owner must be able to fill it.
             let mode = (mode & 0o1777) | 0o300;
             let follow = self.follows(key);
             let kind = JobKind::MakeDir { path, mode, follow };
-            self.submit(CopyEnd::Target, kind, JobPurpose::MakeDir(key));
+            self.submit(CopySide::Target, kind, JobPurpose::MakeDir(key));
             return;
         }
         // A symlink made by this run was chosen by the source (CVE-2019-6111).
@@ -328,7 +328,7 @@ impl Engine<'_> {
     /// without lsetstat@openssh.com has just created a new directory, so SETSTAT is used for it.
     fn sets_through_link(&self, key: DirKey) -> bool {
         let lacks = self
-            .side(CopyEnd::Target)
+            .side(CopySide::Target)
             .and_then(|side| side.session().server_info())
             .is_none_or(|server| !server.has(LSETSTAT));
         self.follows(key) || lacks && self.tree.dirs.get(&key).is_some_and(|dir| !dir.existed)
@@ -369,7 +369,7 @@ impl Engine<'_> {
                         .is_some_and(|d| d.state == DirState::Failed)
                 });
                 if !parent_failed {
-                    let target = self.shown(CopyEnd::Target, &target);
+                    let target = self.shown(CopySide::Target, &target);
                     let what = match what == schedule::SYMLINK_IN_THE_WAY {
                         true => SYMLINK.to_owned(),
                         false => what,
@@ -398,7 +398,7 @@ impl Engine<'_> {
         let Some(mode) = dir.attributes.mode.filter(|mode| mode & 0o300 == 0o300) else {
             return;
         };
-        if preserve || dir.existed || !self.sides.is_remote(CopyEnd::Target) {
+        if preserve || dir.existed || !self.sides.is_remote(CopySide::Target) {
             return;
         }
         dir.has_mode = true;
@@ -413,26 +413,26 @@ impl Engine<'_> {
             follow,
             xattrs: None,
         };
-        let name = self.shown(CopyEnd::Target, &target);
-        self.submit(CopyEnd::Target, kind, JobPurpose::DirMode(name));
+        let name = self.shown(CopySide::Target, &target);
+        self.submit(CopySide::Target, kind, JobPurpose::DirMode(name));
     }
 
     /// Starts an item, or defers it until its directory is made.
-    pub(super) fn begin_item(&mut self, item: HeldItem) {
+    pub(super) fn begin_item(&mut self, item: PendingItem) {
         let place = match item.dir {
             Some(dir) => {
                 let here = !self.source_is_remote() && self.target_is_remote();
                 let early = here && self.may_fill_early(dir);
                 self.tree.place(dir, &item, early)
             }
-            None => DirPlacement::Now,
+            None => ItemPlacement::Place,
         };
-        if let DirPlacement::Now = place {
+        if let ItemPlacement::Place = place {
             self.begin_placed(item);
         }
     }
 
-    fn begin_placed(&mut self, item: HeldItem) {
+    fn begin_placed(&mut self, item: PendingItem) {
         if item.symlink {
             self.begin_symlink(item);
         } else if let Some(item) = self.link_or_copy(item) {
@@ -492,7 +492,7 @@ impl Engine<'_> {
             return;
         };
         let (target, mode) = (dir.target.clone(), dir.attributes.mode);
-        let shown = self.shown(CopyEnd::Target, &target);
+        let shown = self.shown(CopySide::Target, &target);
         let rules = self.special_bits();
         let mode = mode.map(|mode| self.withheld.kept_directory_mode(rules, mode, || shown));
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
@@ -500,7 +500,7 @@ impl Engine<'_> {
         };
         let owner = dir.attributes.owner.filter(|_| owns);
         let xattrs = dir.xattrs.take();
-        if !self.sides.is_remote(CopyEnd::Target) {
+        if !self.sides.is_remote(CopySide::Target) {
             let beyond = ExtraMetadata { owner, xattrs };
             let created = !dir.existed;
             let attributes = Attributes {
@@ -538,7 +538,7 @@ impl Engine<'_> {
             follow: self.sets_through_link(key),
             xattrs,
         };
-        self.submit(CopyEnd::Target, kind, JobPurpose::FinishDir(key));
+        self.submit(CopySide::Target, kind, JobPurpose::FinishDir(key));
         // If the server works in order, the parent may follow at once. Waiting a round trip for
         // each level took most of the time of a small, deep tree.
         if self.server_works_in_order()
@@ -553,14 +553,14 @@ impl Engine<'_> {
         let Some(dir) = self.tree.dirs.remove(&key) else {
             return;
         };
-        let target = self.shown(CopyEnd::Target, &dir.target);
+        let target = self.shown(CopySide::Target, &dir.target);
         match result {
             Ok(()) => {
                 self.summary.directories += 1;
                 if !dir.existed {
                     self.name_made(&dir.target, true);
                 }
-                self.tell(Event::DirectoryDone { target });
+                self.tell(CopyEvent::DirectoryDone { target });
             }
             Err(what) => self.fail(None, target, format!("cannot set mode and times: {what}")),
         }

@@ -1,7 +1,7 @@
 //! `--verify` and `--manifest`: compares the data that passed with the files at the far end.
 
-mod checking;
 mod early;
+mod file_check;
 mod longhaul_sums;
 mod remote_sums;
 mod watch;
@@ -11,18 +11,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Fault, Job, JobId, JobKind, PutOptions, RemotePath};
+use schedule::{Job, JobFailure, JobId, JobKind, PutOptions, RemotePath};
 
-use self::checking::Checking;
 use self::early::CopyingFile;
 pub(super) use self::early::SumRequest;
-use self::remote_sums::RemoteSums;
+use self::file_check::FileCheck;
+use self::remote_sums::RemoteSumRequests;
 use super::CopyOptions;
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::file::FileId;
 use super::local_ops::ReadAt;
 use crate::disk::{ReadBackCheck, os_words};
-use crate::report::{Event, Name, Verified};
+use crate::report::{CopyEvent, EscapedName, VerifyResult};
 use crate::session::RemoteCommandId;
 use crate::sums::{FileSums, FinishedSums, Manifest, SumLedger};
 use crate::walk::local_path;
@@ -42,10 +42,10 @@ pub(super) struct Verification {
     ledger: Option<Arc<SumLedger>>,
     wanted: bool,
     manifest: Option<Manifest>,
-    files: BTreeMap<FileId, Checking>,
+    files: BTreeMap<FileId, FileCheck>,
     /// Files that are being copied.
     moving: BTreeMap<FileId, CopyingFile>,
-    far: RemoteSums,
+    far: RemoteSumRequests,
     /// Number of files being read back.
     reading: usize,
     next_exec: u64,
@@ -62,7 +62,7 @@ impl Verification {
             manifest: None,
             files: BTreeMap::new(),
             moving: BTreeMap::new(),
-            far: RemoteSums::default(),
+            far: RemoteSumRequests::default(),
             reading: 0,
             next_exec: 1,
             next_attempt: 1,
@@ -123,7 +123,7 @@ impl Verification {
 
     /// Resets the state at the end of a session.
     pub(super) fn end(&mut self) {
-        self.far = RemoteSums::default();
+        self.far = RemoteSumRequests::default();
         self.moving.clear();
         if let Some(ledger) = &self.ledger {
             ledger.choose(None);
@@ -136,11 +136,11 @@ impl Verification {
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Opens the manifest. Returns false, after reporting it, on failure.
     pub(super) fn begin_manifest(&mut self) -> bool {
         if self.verify.wanted {
-            self.summary.verified = Some(Verified::default());
+            self.summary.verified = Some(VerifyResult::default());
         }
         let Some(path) = &self.options.manifest else {
             return true;
@@ -149,7 +149,7 @@ impl Engine<'_> {
             Ok(manifest) => self.verify.manifest = Some(manifest),
             Err(e) => {
                 let what = format!("cannot write the manifest: {}", os_words(&e));
-                self.fail(None, Name::from(path.as_path()), what);
+                self.fail(None, EscapedName::from(path.as_path()), what);
                 return false;
             }
         }
@@ -161,13 +161,13 @@ impl Engine<'_> {
             && let Err(e) = manifest.finish()
         {
             let what = format!("cannot write the manifest: {}", os_words(&e));
-            self.fail(None, Name::from(path.as_path()), what);
+            self.fail(None, EscapedName::from(path.as_path()), what);
         }
     }
 
     /// End at which files are read again: the target, or the source if the target is local.
-    pub(super) fn far_end(&self) -> Option<CopyEnd> {
-        let mut ends = [CopyEnd::Target, CopyEnd::Source].into_iter();
+    pub(super) fn far_end(&self) -> Option<CopySide> {
+        let mut ends = [CopySide::Target, CopySide::Source].into_iter();
         ends.find(|end| self.sides.is_remote(*end))
     }
 
@@ -199,7 +199,7 @@ impl Engine<'_> {
         // An earlier run may have sent other parts of the file, or all of it.
         seen.grow_to(task.confirmed());
         let is_remote = |end| self.sides.is_remote(end);
-        let here = match (is_remote(CopyEnd::Source), is_remote(CopyEnd::Target)) {
+        let here = match (is_remote(CopySide::Source), is_remote(CopySide::Target)) {
             (false, _) => Some(local_path(task.source())),
             (true, false) => Some(local_path(task.target())),
             (true, true) => None,
@@ -224,7 +224,7 @@ impl Engine<'_> {
         if let Err(what) = completed {
             return self.file_failed(
                 id,
-                CopyEnd::Target,
+                CopySide::Target,
                 format!("cannot compute the checksum of the copy: {what}; copy the file again"),
             );
         }
@@ -233,14 +233,14 @@ impl Engine<'_> {
         }
         let (attempt, told, whole) = self.verify.copied(id, sums.as_ref());
         let path = match self.far_end() {
-            Some(CopyEnd::Source) => source,
+            Some(CopySide::Source) => source,
             _ => target,
         };
-        let checking = Checking::new(path, seen, attempt, told, whole);
+        let checking = FileCheck::new(path, seen, attempt, told, whole);
         self.verify.files.insert(id, checking);
         let far = self.far_end();
         if let Some(verified) = &mut self.summary.verified {
-            verified.download |= far == Some(CopyEnd::Source);
+            verified.download |= far == Some(CopySide::Source);
         }
         match far {
             Some(_) => self.verify.far.queue(id),
@@ -257,7 +257,7 @@ impl Engine<'_> {
             self.verify.manifest = None;
             let path = self.options.manifest.clone().unwrap_or_default();
             let what = format!("cannot write the manifest: {}", os_words(&e));
-            self.fail(None, Name::from(path.as_path()), what);
+            self.fail(None, EscapedName::from(path.as_path()), what);
         }
         let repaired = self.files.get(&id).is_some_and(|task| task.was_repaired());
         if let Some(verified) = &mut self.summary.verified {
@@ -328,7 +328,7 @@ impl Engine<'_> {
     }
 
     /// Handles the end of reading back.
-    pub(super) fn on_read_back(&mut self, id: FileId, result: Result<(), Fault>) {
+    pub(super) fn on_read_back(&mut self, id: FileId, result: Result<(), JobFailure>) {
         self.verify.reading = self.verify.reading.saturating_sub(1);
         let Some(checking) = self.verify.files.get(&id) else {
             return;
@@ -355,13 +355,13 @@ impl Engine<'_> {
         let Some((from, len)) = wrong.first().copied() else {
             // A longhaul reads the same file that SFTP shows, so there the file was modified
             // between the two.
-            let ours = |program: crate::sums::Program| program.is_ours();
+            let ours = |program: crate::sums::SumProgram| program.is_ours();
             if checking.differs() && !self.verify.far.program().is_some_and(ours) {
                 let path = checking.path().to_vec();
                 let why = "the checksum program at the far end reads a different file than the \
                            SFTP server shows";
                 self.no_program(why);
-                let path = Name(path);
+                let path = EscapedName(path);
                 self.warn(Some(path), format!("{why}: reading files back instead"));
             }
             return self.is_right(id);
@@ -376,10 +376,10 @@ impl Engine<'_> {
         };
         let again = task.repeats() < REPEATS;
         let path = match self.far_end() {
-            Some(CopyEnd::Source) => task.name().clone(),
-            _ => self.shown(CopyEnd::Target, task.target()),
+            Some(CopySide::Source) => task.name().clone(),
+            _ => self.shown(CopySide::Target, task.target()),
         };
-        self.tell(Event::Mismatch {
+        self.tell(CopyEvent::Mismatch {
             id: id.0,
             path,
             from,
@@ -398,7 +398,7 @@ impl Engine<'_> {
         let copies = REPEATS + 1;
         self.file_failed(
             id,
-            CopyEnd::Target,
+            CopySide::Target,
             format!(
                 "verification failed: bytes {from} to {end} differ from the source after \
                  {copies} copies"
@@ -408,13 +408,13 @@ impl Engine<'_> {
 
     fn unverified(&mut self, id: FileId, what: String) {
         self.verify.files.remove(&id);
-        let end = self.far_end().unwrap_or(CopyEnd::Target);
+        let end = self.far_end().unwrap_or(CopySide::Target);
         self.file_failed(id, end, format!("copied, but cannot be verified: {what}"));
     }
 
     /// Fails all unverified files when the run ends early.
     pub(super) fn stop_verifying(&mut self) {
-        self.verify.far = RemoteSums::default();
+        self.verify.far = RemoteSumRequests::default();
         self.verify.moving.clear();
         for id in std::mem::take(&mut self.verify.files).into_keys() {
             self.not_verified(id);
@@ -425,7 +425,7 @@ impl Engine<'_> {
     fn not_verified(&mut self, id: FileId) {
         let why = self.why_stopped();
         let what = format!("copied, but not verified: {why}");
-        self.file_failed(id, CopyEnd::Target, what);
+        self.file_failed(id, CopySide::Target, what);
     }
 
     fn note_reason(&mut self, why: &str) {

@@ -5,7 +5,7 @@ use schedule::MetadataFlags;
 use sftp::xattrs::Xattr;
 
 use super::CopyOptions;
-use crate::report::Name;
+use crate::report::EscapedName;
 
 /// Setuid, setgid and sticky bits.
 const SPECIAL: u32 = 0o7000;
@@ -16,11 +16,11 @@ const CAPABILITY: &[u8] = b"security.capability";
 #[derive(Debug, Default)]
 struct WithheldCount {
     entries: u64,
-    first: Option<Name>,
+    first: Option<EscapedName>,
 }
 
 impl WithheldCount {
-    fn note(&mut self, entry: impl FnOnce() -> Name) {
+    fn note(&mut self, entry: impl FnOnce() -> EscapedName) {
         self.entries += 1;
         self.first.get_or_insert_with(entry);
     }
@@ -65,7 +65,7 @@ impl SpecialBitRules {
 
 /// Counts of the run so far.
 #[derive(Debug, Default)]
-pub(super) struct Withheld {
+pub(super) struct WithheldCounts {
     special_bits: WithheldCount,
     links: WithheldCount,
     replaced: WithheldCount,
@@ -73,7 +73,7 @@ pub(super) struct Withheld {
     told_in_place: bool,
 }
 
-impl Withheld {
+impl WithheldCounts {
     /// True at the first call, for the warning that the server refuses temporaries.
     pub(super) fn is_first_refusal(&mut self) -> bool {
         !std::mem::replace(&mut self.told_in_place, true)
@@ -85,7 +85,7 @@ impl Withheld {
         &mut self,
         rules: SpecialBitRules,
         mode: u32,
-        shown: impl FnOnce() -> Name,
+        shown: impl FnOnce() -> EscapedName,
     ) -> u32 {
         if rules.keeps {
             return mode & 0o7777;
@@ -100,7 +100,7 @@ impl Withheld {
         &mut self,
         rules: SpecialBitRules,
         mode: u32,
-        shown: impl FnOnce() -> Name,
+        shown: impl FnOnce() -> EscapedName,
     ) {
         if !rules.keeps {
             self.note_special_bits(rules, mode & SPECIAL, shown);
@@ -111,7 +111,7 @@ impl Withheld {
         &mut self,
         rules: SpecialBitRules,
         cleared: u32,
-        shown: impl FnOnce() -> Name,
+        shown: impl FnOnce() -> EscapedName,
     ) {
         if cleared != 0 && rules.warns {
             self.special_bits.note(shown);
@@ -129,12 +129,12 @@ impl Withheld {
         let sets = kinds.contains(MetadataFlags::XATTRS);
         if !rules.keeps_capabilities && sets && list.iter().any(is) {
             list.retain(|xattr| !is(xattr));
-            self.special_bits.note(|| Name(CAPABILITY.to_vec()));
+            self.special_bits.note(|| EscapedName(CAPABILITY.to_vec()));
         }
     }
 
     /// Notes that a replaced file has other names.
-    pub(super) fn note_other_names(&mut self, shown: Name) {
+    pub(super) fn note_other_names(&mut self, shown: EscapedName) {
         self.replaced.note(|| shown);
     }
 
@@ -148,7 +148,7 @@ impl Withheld {
     ) -> bool {
         let out = leads_out(below, points_to);
         if out {
-            self.links.note(|| Name(target.to_vec()));
+            self.links.note(|| EscapedName(target.to_vec()));
         }
         out
     }
@@ -231,12 +231,12 @@ mod tests {
 
     #[test]
     fn each_kind_is_one_warning() {
-        let mut withheld = Withheld::default();
+        let mut withheld = WithheldCounts::default();
         assert_eq!(withheld.warnings().count(), 0);
         for name in ["x", "y"] {
-            withheld.special_bits.note(|| Name(name.into()));
+            withheld.special_bits.note(|| EscapedName(name.into()));
         }
-        withheld.replaced.note(|| Name(b"z".to_vec()));
+        withheld.replaced.note(|| EscapedName(b"z".to_vec()));
         let said: Vec<String> = withheld.warnings().collect();
         assert_eq!(said.len(), 2);
         assert!(

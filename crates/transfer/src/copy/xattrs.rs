@@ -4,12 +4,12 @@
 use schedule::{JobKind, MetadataFlags, RemotePath, Xattrs};
 use sftp::xattrs::Xattr;
 
-use super::engine::{CopyEnd, Engine, JobPurpose};
+use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::file::FileId;
 use super::metadata::STOCK;
 use super::tree::DirKey;
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Selects which of the two kinds are kept.
     pub(super) fn xattr_kinds(&self) -> MetadataFlags {
         MetadataFlags::default()
@@ -49,7 +49,7 @@ impl Engine<'_> {
             let flags = kinds.with(MetadataFlags::FOLLOW, follow);
             let path = RemotePath(source.to_vec());
             let kind = JobKind::GetXattrs { path, flags };
-            return self.can.tell_xattrs && self.submit(CopyEnd::Source, kind, purpose).is_some();
+            return self.can.tell_xattrs && self.submit(CopySide::Source, kind, purpose).is_some();
         }
         match (self.local().xattrs(source, kinds), purpose) {
             (Ok(list), JobPurpose::FileXattrs(id)) => self.on_file_xattrs(id, list),

@@ -1,6 +1,6 @@
 //! Decides about a detour from figures.
 
-use super::{WayFigures, WayResult};
+use super::{RouteFigures, RouteResult};
 
 /// Times as fast as the direct way a detour must be expected to be.
 pub const WORTH: f64 = 1.3;
@@ -15,10 +15,10 @@ const SHORT_US: u32 = 5_000;
 /// The fastest candidate is taken if its rate is [`WORTH`] times that of the direct way, and the
 /// direct way has shown a limit. If the direct way has failed, the fastest candidate is the only
 /// way that is known.
-pub fn choose(direct: &WayResult, candidates: &[WayResult]) -> Option<usize> {
+pub fn choose(direct: &RouteResult, candidates: &[RouteResult]) -> Option<usize> {
     let measured = candidates.iter().enumerate();
     let measured = measured.filter_map(|(at, way)| Some((at, way.as_ref().ok()?)));
-    let better = |way: &WayFigures| (way.rate, std::cmp::Reverse(way.rtt_us));
+    let better = |way: &RouteFigures| (way.rate, std::cmp::Reverse(way.rtt_us));
     // `max_by_key` returns the last of equals, and the user's order counts.
     let (at, best) = measured.rev().max_by_key(|(_, way)| better(way))?;
     let worth = match direct {
@@ -38,19 +38,19 @@ pub fn choose(direct: &WayResult, candidates: &[WayResult]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn way(rate: u64, rtt_ms: u32) -> WayResult {
-        Ok(WayFigures {
+    fn way(rate: u64, rtt_ms: u32) -> RouteResult {
+        Ok(RouteFigures {
             rtt_us: rtt_ms * 1000,
             rate,
             grows: false,
         })
     }
 
-    fn growing(rate: u64, rtt_ms: u32) -> WayResult {
-        way(rate, rtt_ms).map(|way| WayFigures { grows: true, ..way })
+    fn growing(rate: u64, rtt_ms: u32) -> RouteResult {
+        way(rate, rtt_ms).map(|way| RouteFigures { grows: true, ..way })
     }
 
-    fn down() -> WayResult {
+    fn down() -> RouteResult {
         Err("connection refused".to_owned())
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::WayFigures;
+use super::RouteFigures;
 
 /// Round trips in which the last half of a burst arrives during slow start: one, and some for the
 /// pauses between the answers.
@@ -31,14 +31,14 @@ impl ArrivalCurve {
     ///
     /// The rate is that of the last half of the bytes: TCP reaches a limit in the first half, if
     /// there is one within reach of the burst.
-    pub(super) fn figures(&self, rtt: Duration, end: Duration, complete: bool) -> WayFigures {
+    pub(super) fn figures(&self, rtt: Duration, end: Duration, complete: bool) -> RouteFigures {
         let total = self.points.last().map_or(0, |last| last.1);
         let half = self.points.iter().find(|point| 2 * point.1 >= total);
         let (begun, before) = half.copied().unwrap_or_default();
         let took = end.saturating_sub(begun).as_secs_f64();
         let rate = (total - before) as f64 / took.max(1e-3);
         let grows = complete && took < (DOUBLES * rtt.as_secs_f64()).max(BRIEF);
-        WayFigures {
+        RouteFigures {
             rtt_us: u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX),
             rate: rate as u64,
             grows,

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use tracing::debug;
 
 use super::curve::ArrivalCurve;
-use super::{WayFigures, WayResult};
+use super::{RouteFigures, RouteResult};
 use crate::cancel::CancelToken;
-use crate::config::{HostConfig, Proxy, Switches};
+use crate::config::{HostConfig, ProxyMethod, SshOptionFlags};
 use crate::connect::{
-    self, ConnectionFacts, FirstHostKey, FirstJobs, RemoteServerUse, RequiredMatch, Serving,
-    SharedSettings,
+    self, ConnectionFacts, DetectedServerKind, FirstConnectionMatch, FirstHostKey, FirstJobTime,
+    RemoteServerUse, SharedSettings,
 };
 use crate::operand::Destination;
-use crate::probe::{Burst, burst};
+use crate::probe::{BurstLoad, burst};
 use crate::prompt::NoPrompt;
 use crate::session::Link;
 
@@ -42,18 +42,18 @@ pub struct DetourTarget {
 
 /// Figures of the direct way and of those through each candidate.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct DetourMeasurement {
     /// The direct way.
-    pub direct: WayResult,
+    pub direct: RouteResult,
     /// The ways through the candidates, in their order.
-    pub candidates: Vec<WayResult>,
+    pub candidates: Vec<RouteResult>,
     /// Facts of the direct connection, if there was one.
     pub facts: Option<ConnectionFacts>,
 }
 
 /// Measures one way after another, with one connection each. Only the direct connection may prompt
 /// the user. A candidate that needs an answer, or does not answer in time, has failed.
-pub fn measure(target: &DetourTarget, candidates: &[Vec<Destination>]) -> Measured {
+pub fn measure(target: &DetourTarget, candidates: &[Vec<Destination>]) -> DetourMeasurement {
     let facts = Arc::new(Mutex::new(None));
     let link = direct_link(target, &facts);
     let facts = facts.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -65,7 +65,7 @@ pub fn measure(target: &DetourTarget, candidates: &[Vec<Destination>]) -> Measur
         debug!("--via auto: {through:?}: {way:?}");
         way
     });
-    Measured {
+    DetourMeasurement {
         direct,
         candidates: candidates.collect(),
         facts,
@@ -103,7 +103,7 @@ fn direct_link(
         }),
         ..settings
     };
-    let link = connect::connect_further(config, &settings, FirstJobs::AfterLogin);
+    let link = connect::connect_further(config, &settings, FirstJobTime::AfterLogin);
     link.map_err(|e| e.to_string())
 }
 
@@ -114,22 +114,22 @@ fn candidate_links(
     direct: Option<&ConnectionFacts>,
 ) -> Vec<Result<Box<dyn Link>, String>> {
     let (mut config, settings) = plainly(target);
-    config.switches.insert(Switches::BATCH_MODE);
+    config.switches.insert(SshOptionFlags::BATCH_MODE);
     let hop = Arc::clone(&settings.hop);
     let settings = SharedSettings {
         prompt: Arc::new(Mutex::new(NoPrompt)),
         // Everything that the user should see was shown for the direct connection.
-        beside: direct.map(|facts| RequiredMatch {
+        beside: direct.map(|facts| FirstConnectionMatch {
             address: None,
             host_key: FirstHostKey::Known(facts.host_key_blob.clone()),
-            serving: Serving::default(),
+            serving: DetectedServerKind::default(),
             rtt: None,
         }),
         hop: Arc::new(move |host| {
             let mut config: HostConfig = hop(host)?;
             let longest = config.connect_timeout.unwrap_or(ANSWERS);
             config.connect_timeout = Some(longest.min(ANSWERS));
-            config.switches.insert(Switches::BATCH_MODE);
+            config.switches.insert(SshOptionFlags::BATCH_MODE);
             Ok(config)
         }),
         ..settings
@@ -138,13 +138,13 @@ fn candidate_links(
     for (nth, through) in candidates.iter().enumerate() {
         let (done, settings) = (done.clone(), settings.clone());
         let config = HostConfig {
-            proxy: Proxy::Via(through.clone()),
+            proxy: ProxyMethod::Via(through.clone()),
             ..config.clone()
         };
         let thread = thread::Builder::new().name("candidate".to_owned());
         // A thread that is too late has no receiver, and ends with the process.
         let _ = thread.spawn(move || {
-            let link = connect::connect_further(config, &settings, FirstJobs::AfterLogin);
+            let link = connect::connect_further(config, &settings, FirstJobTime::AfterLogin);
             let _ = done.send((nth, link.map_err(|e| e.to_string())));
         });
     }
@@ -165,13 +165,13 @@ fn candidate_links(
     links
 }
 
-fn figures(target: &DetourTarget, mut link: Box<dyn Link>) -> Result<WayFigures, String> {
+fn figures(target: &DetourTarget, mut link: Box<dyn Link>) -> Result<RouteFigures, String> {
     if target.up && target.settings.congestion.is_none() {
         // The copy does so once it sees losses.
         link.bear_losses();
     }
     let mut curve = ArrivalCurve::default();
-    let mut load = Burst {
+    let mut load = BurstLoad {
         up: target.up,
         size: BURST,
         arrived: &mut |at, bytes| curve.note(at, bytes.min(BURST)),

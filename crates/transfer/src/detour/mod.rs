@@ -15,12 +15,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use choose::{WORTH, choose};
-pub use measure::{DetourTarget, MOST_CANDIDATES, Measured, measure};
+pub use measure::{DetourMeasurement, DetourTarget, MOST_CANDIDATES, measure};
 
 /// Figures of one way to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WayFigures {
+pub struct RouteFigures {
     /// Round trip of a request to the host, in microseconds.
     pub rtt_us: u32,
     /// Rate of one connection in bytes per second, at the end of the burst.
@@ -30,7 +30,7 @@ pub struct WayFigures {
     pub grows: bool,
 }
 
-impl WayFigures {
+impl RouteFigures {
     /// Round trip of a request to the host.
     pub fn rtt(&self) -> Duration {
         Duration::from_micros(self.rtt_us.into())
@@ -38,4 +38,4 @@ impl WayFigures {
 }
 
 /// Figures of a way, or the reason why there are none, in one sentence.
-pub type WayResult = Result<WayFigures, String>;
+pub type RouteResult = Result<RouteFigures, String>;

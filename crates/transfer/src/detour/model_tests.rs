@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::curve::ArrivalCurve;
-use super::{WayResult, choose};
+use super::{RouteResult, choose};
 
 /// Size of a segment in bytes.
 const SEGMENT: f64 = 1448.0;
@@ -65,7 +65,7 @@ impl Leg {
 }
 
 /// Measures a way of one leg, or of two, of which the slower one at each time counts.
-fn measured(legs: &[Leg], random: &mut Random) -> WayResult {
+fn measured(legs: &[Leg], random: &mut Random) -> RouteResult {
     let rtt: f64 = legs.iter().map(|leg| leg.rtt).sum();
     let mut arrived = vec![0.0_f64; 700];
     for (nth, leg) in legs.iter().enumerate() {

@@ -7,10 +7,12 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{Dir, FileType, OFlags, fstat};
 use schedule::journal::ExistingFile;
-use schedule::{Keep, LocalPath};
+use schedule::{LocalPath, ResumeData};
 
 use super::LocalTarget;
-use super::directories::{Destination, Directory, DirectoryCache, Location, kind_of};
+use super::directories::{
+    NameInDirectory, OpenDirectory, OpenDirectoryCache, WriteDestination, kind_of,
+};
 use super::target::{ReplacedAttributes, mtime};
 
 /// True if the file belongs to the effective user.
@@ -21,14 +23,14 @@ fn is_ours(meta: &fs::Metadata) -> bool {
 /// Opens the temporary of an earlier run if it can be continued. Otherwise, or if the final name is
 /// now a directory or a special file, removes the temporary and returns `None`.
 pub(crate) fn adopt_target(
-    directories: &DirectoryCache,
+    directories: &OpenDirectoryCache,
     path: &LocalPath,
-    keep: Option<&Keep>,
+    keep: Option<&ResumeData>,
 ) -> Option<LocalTarget> {
     let (keep, left) = keep.and_then(|keep| Some((keep, keep.left.as_ref()?)))?;
     // If the target is a symlink that the user named, the temporary lies beside the symlink's
     // destination.
-    let Ok(Destination::At(target)) = directories.destination(path) else {
+    let Ok(WriteDestination::At(target)) = directories.destination(path) else {
         return None;
     };
     let name = keep.temporary(target.name_bytes(), 0);
@@ -69,11 +71,11 @@ pub(crate) fn adopt_target(
 /// Removes temporaries that an earlier run with this tag may have left for the file at `path`:
 /// regular files of this user with a single hard link. They lie beside the file, or beside the
 /// destination of a symlink that the command names.
-pub(crate) fn remove_temporaries(directories: &DirectoryCache, path: &LocalPath, tag: u64) {
-    let Ok(Destination::At(target)) = directories.destination(path) else {
+pub(crate) fn remove_temporaries(directories: &OpenDirectoryCache, path: &LocalPath, tag: u64) {
+    let Ok(WriteDestination::At(target)) = directories.destination(path) else {
         return;
     };
-    for name in Keep::names(target.name_bytes(), tag) {
+    for name in ResumeData::names(target.name_bytes(), tag) {
         if let Ok(at) = directories.temporary(&target, &name) {
             remove_own(&at);
         }
@@ -84,13 +86,13 @@ pub(crate) fn remove_temporaries(directories: &DirectoryCache, path: &LocalPath,
 /// once: after 200,000 files that could not be created, an interrupted copy took 23 s to look for
 /// all names that their temporaries might have.
 pub(crate) struct TemporarySweep<'a> {
-    directories: &'a DirectoryCache,
+    directories: &'a OpenDirectoryCache,
     /// Names of temporaries in each directory, by device and inode.
     found: BTreeMap<(u64, u64), BTreeSet<Vec<u8>>>,
 }
 
 impl<'a> TemporarySweep<'a> {
-    pub(crate) fn new(directories: &'a DirectoryCache) -> Self {
+    pub(crate) fn new(directories: &'a OpenDirectoryCache) -> Self {
         Self {
             directories,
             found: BTreeMap::new(),
@@ -99,7 +101,7 @@ impl<'a> TemporarySweep<'a> {
 
     /// Removes the temporaries of the file at `path`.
     pub(crate) fn remove(&mut self, path: &LocalPath, tag: u64) {
-        let Ok(Destination::At(target)) = self.directories.destination(path) else {
+        let Ok(WriteDestination::At(target)) = self.directories.destination(path) else {
             return;
         };
         let Ok(at) = self.directories.temporary(&target, target.name_bytes()) else {
@@ -113,7 +115,7 @@ impl<'a> TemporarySweep<'a> {
         if found.is_empty() {
             return;
         }
-        for name in Keep::names(target.name_bytes(), tag) {
+        for name in ResumeData::names(target.name_bytes(), tag) {
             if found.remove(&name) {
                 remove_own(&at.beside(&name));
             }
@@ -122,7 +124,7 @@ impl<'a> TemporarySweep<'a> {
 }
 
 /// Returns all names in a directory that are names of temporaries.
-fn temporaries_in(dir: &Directory) -> io::Result<BTreeSet<Vec<u8>>> {
+fn temporaries_in(dir: &OpenDirectory) -> io::Result<BTreeSet<Vec<u8>>> {
     let mut found = BTreeSet::new();
     for entry in Dir::read_from(dir)? {
         let name = entry?.file_name().to_bytes().to_vec();
@@ -133,7 +135,7 @@ fn temporaries_in(dir: &Directory) -> io::Result<BTreeSet<Vec<u8>>> {
     Ok(found)
 }
 
-fn remove_own(at: &Location) {
+fn remove_own(at: &NameInDirectory) {
     let is_own = at.look().is_ok_and(|found| {
         found.is_some_and(|stat| {
             kind_of(&stat) == FileType::RegularFile
@@ -154,7 +156,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use schedule::journal::{Record, State};
+    use schedule::journal::{JournalRecord, JournalState};
     use schedule::tagged_name;
 
     use super::*;
@@ -169,22 +171,22 @@ mod tests {
     }
 
     fn clears_by(sweeps: bool, root: &Path, target: &Path, temporary: &Path) -> bool {
-        let (mut state, bytes) = (State::default(), |p: &Path| {
+        let (mut state, bytes) = (JournalState::default(), |p: &Path| {
             p.as_os_str().as_bytes().to_vec()
         });
         fs::write(temporary, b"precious").unwrap();
-        state.apply(Record::Begun {
+        state.apply(JournalRecord::Begun {
             id: 0,
             target: bytes(target),
             source: schedule::journal::SourceId::default(),
             tag: 7,
         });
-        state.apply(Record::Temp {
+        state.apply(JournalRecord::Temp {
             id: 0,
             path: bytes(temporary),
         });
         state.confine(&bytes(root));
-        let directories = DirectoryCache::default();
+        let directories = OpenDirectoryCache::default();
         let mut sweep = TemporarySweep::new(&directories);
         for (_, entry) in state.unfinished() {
             let target = Path::new(OsStr::from_bytes(&entry.target));

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use schedule::{DiskReply, DiskRequest, Fault, StoredTarget};
+use schedule::{DiskReply, DiskRequest, JobFailure, StoredTarget};
 
-use crate::sums::{Algorithm, Hasher, RangeSum};
+use crate::sums::{Hasher, RangeSum, SumAlgorithm};
 
 /// A remote file that is read back for comparison: the target of a Get that is written nowhere.
 pub(crate) struct ReadBackCheck {
-    by: Algorithm,
+    by: SumAlgorithm,
     expected: Vec<RangeSum>,
     size: u64,
-    state: Mutex<State>,
+    state: Mutex<ReadBackState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReadBackState {
     next: u64,
     /// Data that arrived out of order; at most the bytes that a lane has in flight.
     early: BTreeMap<u64, Vec<Bytes>>,
@@ -27,12 +27,12 @@ struct State {
 
 impl ReadBackCheck {
     /// Prepares the comparison of a file of `size` bytes with these sums by algorithm `by`.
-    pub(crate) fn new(expected: Vec<RangeSum>, size: u64, by: Algorithm) -> Self {
+    pub(crate) fn new(expected: Vec<RangeSum>, size: u64, by: SumAlgorithm) -> Self {
         let hashers = expected.iter().map(|_| Some(Hasher::new(Some(by))));
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(ReadBackState {
                 hashers: hashers.collect(),
-                ..State::default()
+                ..ReadBackState::default()
             }),
             by,
             expected,
@@ -40,7 +40,7 @@ impl ReadBackCheck {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReadBackState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +68,7 @@ impl ReadBackCheck {
         }
     }
 
-    fn write(&self, offset: u64, pieces: Vec<Bytes>) -> Result<u64, Fault> {
+    fn write(&self, offset: u64, pieces: Vec<Bytes>) -> Result<u64, JobFailure> {
         let len = pieces.iter().map(|p| p.len() as u64).sum();
         let mut state = self.lock();
         state.early.insert(offset, pieces);
@@ -81,7 +81,7 @@ impl ReadBackCheck {
             }
         }
         match state.next > self.size {
-            true => Err(Fault {
+            true => Err(JobFailure {
                 what: "it is longer than the copied data".to_owned(),
                 remote: true,
             }),
@@ -94,7 +94,7 @@ impl ReadBackCheck {
         self.feed(&mut self.lock(), bytes);
     }
 
-    fn feed(&self, state: &mut State, bytes: &[u8]) {
+    fn feed(&self, state: &mut ReadBackState, bytes: &[u8]) {
         let (from, to) = (state.next, state.next + bytes.len() as u64);
         for (sum, hasher) in self.expected.iter().zip(&mut state.hashers) {
             let (begin, end) = (sum.from.max(from), sum.end().min(to));

@@ -18,7 +18,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use schedule::{FileMeta, LocalPath};
-use sys::{Symlinks, XattrsOf, default_acl_bits, open_beneath};
+use sys::{SymlinkPolicy, XattrTarget, default_acl_bits, open_beneath};
 
 /// The number of directories below a target that are held open. A walk goes from directory to
 /// directory, so most files in flight are in the last few.
@@ -28,7 +28,7 @@ const MAX_SYMLINKS: usize = 40;
 
 /// A directory that is held open.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct OpenDirectory {
     fd: OwnedFd,
     /// True for an O_PATH descriptor, opened where the account may not read the directory.
     unreadable: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Directory {
     default_bits: OnceLock<Option<u32>>,
 }
 
-impl Directory {
+impl OpenDirectory {
     fn open(open: impl Fn(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let (fd, unreadable) = match open(OFlags::RDONLY | flags) {
@@ -65,16 +65,22 @@ impl Directory {
         let bytes = path.as_os_str().as_bytes();
         Self::open(|flags| match dirlinks {
             true => rustix::io::retry_on_intr(|| openat(&self.fd, path, flags, Mode::empty())),
-            false => open_beneath(&self.fd, bytes, flags, Mode::empty(), Symlinks::Refused),
+            false => open_beneath(
+                &self.fd,
+                bytes,
+                flags,
+                Mode::empty(),
+                SymlinkPolicy::Refused,
+            ),
         })
     }
 
     /// Names the directory for calls on its extended attributes.
-    pub(crate) fn xattrs(&self) -> XattrsOf<'_> {
+    pub(crate) fn xattrs(&self) -> XattrTarget<'_> {
         match self.unreadable {
             // fgetxattr(2) takes no O_PATH descriptor.
-            true => XattrsOf::At(self.fd.as_fd(), b"."),
-            false => XattrsOf::Open(self.fd.as_fd()),
+            true => XattrTarget::At(self.fd.as_fd(), b"."),
+            false => XattrTarget::Open(self.fd.as_fd()),
         }
     }
 
@@ -111,7 +117,7 @@ impl Directory {
     }
 }
 
-impl AsFd for Directory {
+impl AsFd for OpenDirectory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -120,12 +126,12 @@ impl AsFd for Directory {
 /// A name in a directory that is held open. A later change of the directory's path does not
 /// redirect operations on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Location {
-    pub dir: Arc<Directory>,
+pub(crate) struct NameInDirectory {
+    pub dir: Arc<OpenDirectory>,
     pub name: OsString,
 }
 
-impl Location {
+impl NameInDirectory {
     /// Returns another name in the same directory.
     pub(crate) fn beside(&self, name: &[u8]) -> Self {
         Self {
@@ -166,25 +172,25 @@ impl Location {
     }
 
     /// Names the entry for calls on its extended attributes; a symlink is not followed.
-    pub(crate) fn xattrs(&self) -> XattrsOf<'_> {
-        XattrsOf::At(self.dir.as_fd(), self.name_bytes())
+    pub(crate) fn xattrs(&self) -> XattrTarget<'_> {
+        XattrTarget::At(self.dir.as_fd(), self.name_bytes())
     }
 }
 
 /// The place where a target is written.
 #[derive(Debug)]
-pub(crate) enum Destination {
+pub(crate) enum WriteDestination {
     /// A directory entry.
-    At(Location),
+    At(NameInDirectory),
     /// A path to a file that a process has open (`/dev/stdout`, `/proc/self/fd/1`), or to a device
     /// or FIFO; opened by this path and written without a temporary.
-    AsItIs(PathBuf),
+    SpecialFile(PathBuf),
 }
 
 /// A cache of open directories by path, limited in size.
 #[derive(Debug, Default)]
-pub struct DirectoryCache {
-    state: Mutex<State>,
+pub struct OpenDirectoryCache {
+    state: Mutex<DirectoryCacheState>,
     /// Directory for temporaries, if the user names one.
     temporaries: OnceLock<PathBuf>,
     /// Content of the only file, if that is known.
@@ -192,29 +198,29 @@ pub struct DirectoryCache {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DirectoryCacheState {
     /// Roots of trees whose symlinks are copied as symlinks.
     unfollowed: Vec<PathBuf>,
     /// Directories that the user named, each resolved once so that the whole copy writes to one
     /// place.
-    named: Vec<(PathBuf, Arc<Directory>)>,
+    named: Vec<(PathBuf, Arc<OpenDirectory>)>,
     /// Directories below the named ones, most recently used first.
-    below: VecDeque<DirBelowTarget>,
+    below: VecDeque<CachedDirectory>,
 }
 
 /// An open directory, by the bytes of its path: comparing a deep path component by component takes
 /// longer than opening the directory.
 #[derive(Debug)]
-struct DirBelowTarget {
+struct CachedDirectory {
     named: OsString,
     below: OsString,
     dirlinks: bool,
-    dir: Arc<Directory>,
+    dir: Arc<OpenDirectory>,
 }
 
-impl DirectoryCache {
-    /// Sets the directory in which [`DirectoryCache::temporary`] creates files. Later calls have no
-    /// effect.
+impl OpenDirectoryCache {
+    /// Sets the directory in which [`OpenDirectoryCache::temporary`] creates files. Later calls
+    /// have no effect.
     pub(crate) fn keep_temporaries_in(&self, path: PathBuf) {
         let _ = self.temporaries.set(path);
     }
@@ -239,7 +245,11 @@ impl DirectoryCache {
     /// # Errors
     /// The directory for temporaries cannot be opened, or is on another file system than the
     /// target, so that rename(2) would fail.
-    pub(crate) fn temporary(&self, target: &Location, name: &[u8]) -> io::Result<Location> {
+    pub(crate) fn temporary(
+        &self,
+        target: &NameInDirectory,
+        name: &[u8],
+    ) -> io::Result<NameInDirectory> {
         let Some(path) = self.temporaries.get() else {
             return Ok(target.beside(name));
         };
@@ -248,20 +258,20 @@ impl DirectoryCache {
             let why = os_words(&e);
             io::Error::new(e.kind(), format!("cannot use --temp-dir {shown}: {why}"))
         })?;
-        let device = |dir: &Directory| rustix::fs::fstat(dir).map(|stat| stat.st_dev);
+        let device = |dir: &OpenDirectory| rustix::fs::fstat(dir).map(|stat| stat.st_dev);
         if device(&dir)? != device(&target.dir)? {
             return Err(io::Error::other(format!(
                 "cannot use --temp-dir {shown}: it is on another file system than the target, and \
                  no file can be renamed from there"
             )));
         }
-        Ok(Location {
+        Ok(NameInDirectory {
             dir,
             name: OsStr::from_bytes(name).to_owned(),
         })
     }
 
-    /// Makes [`DirectoryCache::open_source`] follow no symlink below `root`: symlinks there are
+    /// Makes [`OpenDirectoryCache::open_source`] follow no symlink below `root`: symlinks there are
     /// copied as such, so that one on the way to a file has been put there since the listing.
     pub(crate) fn follow_no_symlink_below(&self, root: PathBuf) {
         let mut state = self.state();
@@ -296,7 +306,7 @@ impl DirectoryCache {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DirectoryCacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -304,7 +314,7 @@ impl DirectoryCache {
     ///
     /// # Errors
     /// A symlink below the named part of `path` (ELOOP), or a directory that cannot be opened.
-    pub(crate) fn locate(&self, path: &LocalPath) -> io::Result<Location> {
+    pub(crate) fn locate(&self, path: &LocalPath) -> io::Result<NameInDirectory> {
         let Some((below, name)) = path.below_part().and_then(split) else {
             return match path.is_named() {
                 true => self.locate_named(path.named_part()),
@@ -312,29 +322,29 @@ impl DirectoryCache {
             };
         };
         let dir = self.below(path.named_part(), below, path.follows_dirlinks())?;
-        Ok(Location { dir, name })
+        Ok(NameInDirectory { dir, name })
     }
 
-    /// Resolves the place where a file is written, as [`DirectoryCache::locate`] does. If the user
-    /// named the file itself, symlinks at the end are followed, dangling ones too.
-    pub(crate) fn destination(&self, path: &LocalPath) -> io::Result<Destination> {
+    /// Resolves the place where a file is written, as [`OpenDirectoryCache::locate`] does. If the
+    /// user named the file itself, symlinks at the end are followed, dangling ones too.
+    pub(crate) fn destination(&self, path: &LocalPath) -> io::Result<WriteDestination> {
         if !path.is_named() {
-            return Ok(Destination::At(self.locate(path)?));
+            return Ok(WriteDestination::At(self.locate(path)?));
         }
         let named = path.named_part();
         // A device, a FIFO, or a pipe that only the kernel can resolve by this path.
         if fs::metadata(named).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
-            return Ok(Destination::AsItIs(named.to_path_buf()));
+            return Ok(WriteDestination::SpecialFile(named.to_path_buf()));
         }
         let (followed, open_elsewhere) = follow(named)?;
         if open_elsewhere {
-            return Ok(Destination::AsItIs(named.to_path_buf()));
+            return Ok(WriteDestination::SpecialFile(named.to_path_buf()));
         }
-        self.locate_named(&followed).map(Destination::At)
+        self.locate_named(&followed).map(WriteDestination::At)
     }
 
     /// Returns the open directory at `path`.
-    pub(crate) fn directory(&self, path: &LocalPath) -> io::Result<Arc<Directory>> {
+    pub(crate) fn directory(&self, path: &LocalPath) -> io::Result<Arc<OpenDirectory>> {
         match path.below_part() {
             Some(below) => self.below(path.named_part(), below, path.follows_dirlinks()),
             None => Err(io::Error::other("the path lies outside of the target")),
@@ -352,7 +362,7 @@ impl DirectoryCache {
         }
         let at = self.locate_named(path)?;
         mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode))?;
-        let made = Arc::new(Directory::open(|flags| at.open(flags, 0))?);
+        let made = Arc::new(OpenDirectory::open(|flags| at.open(flags, 0))?);
         self.state().named.push((path.to_path_buf(), made));
         Ok(())
     }
@@ -381,22 +391,22 @@ impl DirectoryCache {
         };
         let mut state = self.state();
         let before = state.below.len();
-        let under = |known: &DirBelowTarget| known.below.as_os_str() == below.as_os_str();
+        let under = |known: &CachedDirectory| known.below.as_os_str() == below.as_os_str();
         state.below.retain(|known| !under(known));
         before > state.below.len()
     }
 
-    fn locate_named(&self, path: &Path) -> io::Result<Location> {
+    fn locate_named(&self, path: &Path) -> io::Result<NameInDirectory> {
         let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
         let dir = self.named(parent_of(path))?;
-        Ok(Location { dir, name })
+        Ok(NameInDirectory { dir, name })
     }
 
-    fn named(&self, path: &Path) -> io::Result<Arc<Directory>> {
+    fn named(&self, path: &Path) -> io::Result<Arc<OpenDirectory>> {
         if let Some((_, dir)) = self.state().named.iter().find(|(at, _)| at == path) {
             return Ok(Arc::clone(dir));
         }
-        let dir = Arc::new(Directory::follow(path)?);
+        let dir = Arc::new(OpenDirectory::follow(path)?);
         let mut state = self.state();
         // Another thread may have opened it first; the whole copy uses one descriptor.
         if let Some((_, first)) = state.named.iter().find(|(at, _)| at == path) {
@@ -406,13 +416,13 @@ impl DirectoryCache {
         Ok(dir)
     }
 
-    fn below(&self, named: &Path, below: &Path, dirlinks: bool) -> io::Result<Arc<Directory>> {
+    fn below(&self, named: &Path, below: &Path, dirlinks: bool) -> io::Result<Arc<OpenDirectory>> {
         if below.as_os_str().is_empty() {
             return self.named(named);
         }
         {
             let mut state = self.state();
-            let is = |known: &DirBelowTarget| {
+            let is = |known: &CachedDirectory| {
                 known.below.as_os_str() == below.as_os_str()
                     && known.named.as_os_str() == named.as_os_str()
                     && known.dirlinks == dirlinks
@@ -426,7 +436,7 @@ impl DirectoryCache {
             }
         }
         let dir = Arc::new(self.named(named)?.below(below, dirlinks)?);
-        let known = DirBelowTarget {
+        let known = CachedDirectory {
             named: named.as_os_str().to_owned(),
             below: below.as_os_str().to_owned(),
             dirlinks,

@@ -17,7 +17,7 @@ fn path(dir: &tempfile::TempDir, below: &str) -> LocalPath {
     LocalPath::beneath(dir.path().join("target"), below, false)
 }
 
-fn write(directories: &DirectoryCache, path: &LocalPath) -> io::Result<()> {
+fn write(directories: &OpenDirectoryCache, path: &LocalPath) -> io::Result<()> {
     let at = directories.locate(path)?;
     at.open(OFlags::WRONLY | OFlags::CREATE, 0o600)?;
     Ok(())
@@ -33,7 +33,7 @@ fn a_symlink_below_what_was_named_is_never_gone_through() -> Result {
     let dir = tree()?;
     symlink("../outside", dir.path().join("target/link"))?;
     symlink("a", dir.path().join("target/within"))?;
-    let directories = DirectoryCache::default();
+    let directories = OpenDirectoryCache::default();
     for through in ["link/f", "link/b/f", "within/f", "within/b/f"] {
         let located = directories.locate(&path(&dir, through));
         assert!(is_loop(located), "{through}");
@@ -56,7 +56,7 @@ fn what_was_named_may_be_a_symlink_and_is_resolved_once() -> Result {
     let named = dir.path().join("named");
     symlink("target", &named)?;
     let at = |below: &str| LocalPath::beneath(&named, below, false);
-    let directories = DirectoryCache::default();
+    let directories = OpenDirectoryCache::default();
     write(&directories, &at("a/first"))?;
     fs::remove_file(&named)?;
     symlink("outside", &named)?;
@@ -71,7 +71,7 @@ fn what_was_named_may_be_a_symlink_and_is_resolved_once() -> Result {
 #[test]
 fn a_path_that_leads_elsewhere_is_refused() -> Result {
     let dir = tree()?;
-    let directories = DirectoryCache::default();
+    let directories = OpenDirectoryCache::default();
     for elsewhere in ["/etc/passwd", "../outside/f", "a/../../outside/f"] {
         let path = path(&dir, elsewhere);
         assert!(directories.locate(&path).is_err(), "{elsewhere}");
@@ -102,12 +102,12 @@ fn whoever_swaps_directories_for_symlinks_meanwhile_gains_nothing() -> Result {
             }
             Ok(swaps)
         });
-        let known = DirectoryCache::default();
+        let known = OpenDirectoryCache::default();
         for n in 0..2000 {
             for below in [format!("a/f{n}"), format!("a/b/f{n}")] {
                 let path = path(&dir, &below);
                 let _ = write(&known, &path);
-                let _ = write(&DirectoryCache::default(), &path);
+                let _ = write(&OpenDirectoryCache::default(), &path);
             }
         }
         over.store(true, Ordering::Relaxed);
@@ -134,7 +134,7 @@ fn a_source_is_not_read_through_a_symlink_that_was_put_there_after_the_listing()
     let named = dir.path().join("named");
     symlink("target", &named)?;
     for root in [&root, &named] {
-        let known = DirectoryCache::default();
+        let known = OpenDirectoryCache::default();
         // With -r alone symlinks are followed, as by scp.
         assert!(known.open_source(&root.join("a/last")).is_ok());
         known.follow_no_symlink_below(root.clone());
@@ -144,7 +144,7 @@ fn a_source_is_not_read_through_a_symlink_that_was_put_there_after_the_listing()
         // Another source of the same command.
         assert!(known.open_source(&secret).is_ok());
     }
-    let here = DirectoryCache::default();
+    let here = OpenDirectoryCache::default();
     here.follow_no_symlink_below(".".into());
     for file in ["Cargo.toml", "./Cargo.toml", "src/lib.rs"] {
         assert!(here.open_source(Path::new(file)).is_ok(), "{file}");
@@ -155,7 +155,7 @@ fn a_source_is_not_read_through_a_symlink_that_was_put_there_after_the_listing()
 #[test]
 fn a_bounded_number_of_directories_is_held_open() -> Result {
     let dir = tree()?;
-    let directories = DirectoryCache::default();
+    let directories = OpenDirectoryCache::default();
     for n in 0..3 * MOST {
         let below = format!("a/d{n}");
         fs::create_dir(dir.path().join("target").join(&below))?;
@@ -169,7 +169,7 @@ fn a_bounded_number_of_directories_is_held_open() -> Result {
 #[test]
 fn a_directory_that_was_made_again_is_found_again() -> Result {
     let dir = tree()?;
-    let directories = DirectoryCache::default();
+    let directories = OpenDirectoryCache::default();
     let at = path(&dir, "a/f");
     write(&directories, &at)?;
     fs::remove_dir_all(dir.path().join("target/a"))?;
@@ -185,7 +185,7 @@ fn a_directory_that_was_made_again_is_found_again() -> Result {
 fn a_target_that_was_made_is_the_one_that_is_written_to() -> Result {
     let dir = tree()?;
     let (new, aside) = (dir.path().join("new"), dir.path().join("aside"));
-    let directories = DirectoryCache::default();
+    let directories = OpenDirectoryCache::default();
     directories.make_named(&new, 0o700)?;
     // Another user with write permission in the parent puts a symlink there.
     fs::rename(&new, &aside)?;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use schedule::Fault;
+use schedule::JobFailure;
 
 /// Returns the system's error text without the number: `permission denied`.
 pub fn os_words(error: &io::Error) -> String {
@@ -26,8 +26,8 @@ pub fn os_words(error: &io::Error) -> String {
 }
 
 /// Returns the fault of a local operation.
-pub fn local_fault(error: &io::Error) -> Fault {
-    Fault {
+pub fn local_fault(error: &io::Error) -> JobFailure {
+    JobFailure {
         what: os_words(error),
         remote: false,
     }

@@ -5,18 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use schedule::{DiskReply, DiskRequest, JobId, LocalPath};
-use wire::{Block, PacketBuf};
+use wire::{PacketBuf, PayloadBlock};
 
 use super::pool::JobFile;
 use super::target::open_older;
 use super::{
-    CreateSettings, DirectoryCache, FinishSettings, LocalSource, LocalTarget, adopt_target,
+    CreateSettings, FinishSettings, LocalSource, LocalTarget, OpenDirectoryCache, adopt_target,
     create_target, delta, holes, packed,
 };
 use crate::sums::{SumLedger, SumTicket};
 
 /// Reply to a request, and the file to keep for its job.
-pub(super) type Executed = io::Result<(DiskReply, Option<JobFile>)>;
+pub(super) type ExecuteResult = io::Result<(DiskReply, Option<JobFile>)>;
 
 /// Executes `request` on the job's `file`.
 pub(super) fn execute_on_files(
@@ -24,9 +24,9 @@ pub(super) fn execute_on_files(
     file: Option<JobFile>,
     ticket: Option<SumTicket>,
     ledger: Option<&SumLedger>,
-    directories: &DirectoryCache,
-) -> Executed {
-    let execution = Execution {
+    directories: &OpenDirectoryCache,
+) -> ExecuteResult {
+    let execution = RequestExecution {
         job: request.job(),
         ticket,
         ledger,
@@ -37,7 +37,7 @@ pub(super) fn execute_on_files(
             Ok((delta::execute(request, file.as_ref())?, None))
         }
         DiskRequest::OpenSource { .. }
-        | DiskRequest::OpenOlder { .. }
+        | DiskRequest::OpenBasis { .. }
         | DiskRequest::CreateTarget { .. }
         | DiskRequest::StoreTarget { .. } => execution.open(request),
         DiskRequest::Leave { .. }
@@ -67,17 +67,17 @@ fn not_open_for(request: &DiskRequest) -> io::Error {
 }
 
 /// One request, with everything that its operation may use.
-struct Execution<'a> {
+struct RequestExecution<'a> {
     job: JobId,
     /// Place of a read in the order of checksums.
     ticket: Option<SumTicket>,
     ledger: Option<&'a SumLedger>,
-    directories: &'a DirectoryCache,
+    directories: &'a OpenDirectoryCache,
 }
 
-impl Execution<'_> {
+impl RequestExecution<'_> {
     /// Executes a request that opens files.
-    fn open(self, request: DiskRequest) -> Executed {
+    fn open(self, request: DiskRequest) -> ExecuteResult {
         match request {
             DiskRequest::OpenSource {
                 path,
@@ -86,7 +86,7 @@ impl Execution<'_> {
                 pack,
                 ..
             } => self.open_source(&path, first, sparse, pack),
-            DiskRequest::OpenOlder {
+            DiskRequest::OpenBasis {
                 target,
                 keep,
                 sparse,
@@ -133,10 +133,10 @@ impl Execution<'_> {
     fn open_source(
         &self,
         path: &Path,
-        mut first: Block,
+        mut first: PayloadBlock,
         sparse: bool,
         pack: Option<u64>,
-    ) -> Executed {
+    ) -> ExecuteResult {
         let (mut source, meta) = self.directories.open_source(path)?;
         if sparse {
             source.tell_holes();
@@ -165,17 +165,17 @@ impl Execution<'_> {
         let job = self.job;
         let sums = || self.ledger.map(|ledger| ledger.open(job));
         let Some((mut target, size)) = open_older(create, sums) else {
-            return (DiskReply::Older { job, size: None }, None);
+            return (DiskReply::BasisOpened { job, size: None }, None);
         };
         if sparse {
             target.keep_sparse();
         }
         let size = Some(size);
-        (DiskReply::Older { job, size }, Some(opened(target)))
+        (DiskReply::BasisOpened { job, size }, Some(opened(target)))
     }
 
     /// Opens the temporary of an earlier run, or creates one.
-    fn create_or_adopt(&self, create: CreateSettings<'_>, sparse: bool) -> Executed {
+    fn create_or_adopt(&self, create: CreateSettings<'_>, sparse: bool) -> ExecuteResult {
         let job = self.job;
         let keep = create.keep.as_ref().map(|(keep, _)| keep);
         if let Some(mut target) = adopt_target(self.directories, create.path, keep) {
@@ -199,7 +199,7 @@ impl Execution<'_> {
     }
 
     /// Stores a small file in one step.
-    fn store(&self, request: DiskRequest) -> Executed {
+    fn store(&self, request: DiskRequest) -> ExecuteResult {
         let DiskRequest::StoreTarget {
             target,
             inplace,
@@ -244,7 +244,7 @@ impl Execution<'_> {
     }
 
     /// Gives `target` its final metadata and name.
-    fn finish(&self, target: LocalTarget, finish: FinishSettings) -> Executed {
+    fn finish(&self, target: LocalTarget, finish: FinishSettings) -> ExecuteResult {
         let job = self.job;
         if let Some(expected) = self.directories.expected()
             && let Some(file) = target.reopen_temporary()?
@@ -259,7 +259,7 @@ impl Execution<'_> {
     }
 
     /// Executes a request that reads the job's source.
-    fn use_source(self, request: DiskRequest, source: &LocalSource) -> Executed {
+    fn use_source(self, request: DiskRequest, source: &LocalSource) -> ExecuteResult {
         match request {
             DiskRequest::Read {
                 offset, len, block, ..
@@ -275,7 +275,12 @@ impl Execution<'_> {
     }
 
     /// Reads a range of the source, or reports the hole at its start.
-    fn read(self, source: &LocalSource, range: (u64, usize), mut block: Block) -> Executed {
+    fn read(
+        self,
+        source: &LocalSource,
+        range: (u64, usize),
+        mut block: PayloadBlock,
+    ) -> ExecuteResult {
         let (offset, len) = range;
         let job = self.job;
         if let Some(len) = source.hole(offset, len)? {
@@ -291,7 +296,7 @@ impl Execution<'_> {
     }
 
     /// Executes a request that writes or completes the job's target.
-    fn use_target(self, request: DiskRequest, target: Arc<LocalTarget>) -> Executed {
+    fn use_target(self, request: DiskRequest, target: Arc<LocalTarget>) -> ExecuteResult {
         let reply = match request {
             DiskRequest::Write {
                 job,
@@ -311,7 +316,7 @@ impl Execution<'_> {
                 target.skip(offset, len)?;
                 DiskReply::Skipped { job, offset, len }
             }
-            DiskRequest::CopyOlder { job, from, at, len } => {
+            DiskRequest::CopyBasis { job, from, at, len } => {
                 let copied = target.copy_older(from, at, len)?;
                 DiskReply::Copied {
                     job,
@@ -396,7 +401,7 @@ pub(super) fn keep_zeros(ticket: Option<SumTicket>, len: u64) {
     }
 }
 
-fn payloads(block: &Block) -> impl Iterator<Item = &[u8]> + Clone {
+fn payloads(block: &PayloadBlock) -> impl Iterator<Item = &[u8]> + Clone {
     let packets: Vec<&PacketBuf> = block.packets().collect();
     packets.into_iter().map(PacketBuf::payload)
 }

@@ -7,9 +7,9 @@ use rustix::fs::{OFlags, fchown};
 use rustix::io::Errno;
 use schedule::{ExtraMetadata, MetadataFlags, Parts, Xattrs};
 use sftp::xattrs;
-use sys::{XattrsOf, add_xattrs, chown_ids, read_xattrs, replace_xattrs};
+use sys::{XattrTarget, add_xattrs, chown_ids, read_xattrs, replace_xattrs};
 
-use super::directories::Location;
+use super::directories::NameInDirectory;
 use super::os_words;
 
 /// The metadata that could not be preserved, each with the reason.
@@ -30,7 +30,7 @@ pub(super) fn before_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut Lo
         }
     }
     if let Some(xattrs) = &beyond.xattrs {
-        let of = XattrsOf::Open(file.as_fd());
+        let of = XattrTarget::Open(file.as_fd());
         set_xattrs(of, xattrs, MetadataFlags::XATTRS, not_kept);
     }
 }
@@ -55,7 +55,7 @@ pub(super) fn keep_owner(file: &File, has: (u32, u32), (user, group): (u32, u32)
 /// changed the old file's.
 pub(super) fn keep_attributes(
     file: &File,
-    replaced: &Location,
+    replaced: &NameInDirectory,
     beyond: &ExtraMetadata,
     not_kept: &mut LostMetadata,
 ) {
@@ -68,7 +68,7 @@ pub(super) fn keep_attributes(
     let there = read_xattrs(replaced.xattrs(), of).or_else(|_| {
         // Without /proc, attributes are read through an open descriptor.
         let open = replaced.open(OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
-        read_xattrs(XattrsOf::Open(open.as_fd()), of)
+        read_xattrs(XattrTarget::Open(open.as_fd()), of)
     });
     let there = there.unwrap_or_else(|e| {
         not_kept.push((Parts::XATTRS, os_words(&e)));
@@ -76,7 +76,7 @@ pub(super) fn keep_attributes(
     });
     let is_acl = |(name, _): &(Vec<u8>, _)| xattrs::kind(name, false) == Some(MetadataFlags::ACLS);
     let (acls, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_acl);
-    let file = XattrsOf::Open(file.as_fd());
+    let file = XattrTarget::Open(file.as_fd());
     let kinds = MetadataFlags::ACLS;
     // A file that had no ACL must not inherit the directory's default ACL.
     let inherits = || replaced.dir.has_default_acl();
@@ -100,14 +100,14 @@ fn is_kept_in_place(name: &[u8]) -> bool {
 /// Sets access control lists. Must follow the mode, which would change their masks.
 pub(super) fn behind_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut LostMetadata) {
     if let Some(xattrs) = &beyond.xattrs {
-        let of = XattrsOf::Open(file.as_fd());
+        let of = XattrTarget::Open(file.as_fd());
         set_xattrs(of, xattrs, MetadataFlags::ACLS, not_kept);
     }
 }
 
 /// Replaces the attributes of these kinds by those in `xattrs`.
 pub(crate) fn set_xattrs(
-    of: XattrsOf<'_>,
+    of: XattrTarget<'_>,
     xattrs: &Xattrs,
     kinds: MetadataFlags,
     not_kept: &mut LostMetadata,
@@ -132,7 +132,7 @@ pub(crate) fn xattrs_of(
     kinds: MetadataFlags,
 ) -> std::io::Result<Vec<xattrs::Xattr>> {
     let asked = |name: &[u8]| xattrs::is_asked(name, is_root(), kinds);
-    read_xattrs(XattrsOf::Path(path), asked)
+    read_xattrs(XattrTarget::Path(path), asked)
 }
 
 fn is_root() -> bool {

@@ -22,8 +22,8 @@ mod write_coalescer;
 
 pub(crate) use adopt::{TemporarySweep, adopt_target, remove_temporaries};
 pub(crate) use check::ReadBackCheck;
-pub use directories::DirectoryCache;
-pub(crate) use directories::{Destination, Directory, Location, kind_of};
+pub use directories::OpenDirectoryCache;
+pub(crate) use directories::{NameInDirectory, OpenDirectory, WriteDestination, kind_of};
 pub(crate) use error::failed_to;
 pub use error::{local_fault, os_words};
 pub(crate) use expected::ExpectedContent;

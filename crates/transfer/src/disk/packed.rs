@@ -6,7 +6,7 @@ use std::io;
 use bytes::Bytes;
 use schedule::{DiskReply, DiskRequest, JobId};
 use sftp::packed::{BlockCompressor, BlockDecompressor};
-use wire::Block;
+use wire::PayloadBlock;
 
 use super::LocalSource;
 use super::execute::keep_zeros;
@@ -41,7 +41,7 @@ pub(super) fn read(
     source: &LocalSource,
     job: JobId,
     (offset, len): (u64, usize),
-    mut block: Block,
+    mut block: PayloadBlock,
     ticket: Option<SumTicket>,
 ) -> io::Result<DiskReply> {
     if let Some(len) = source.hole(offset, len)? {
@@ -70,7 +70,7 @@ pub(super) fn read(
 
 /// Compresses the contents of a block; returns their original length, or `None` with the block
 /// unchanged if that does not pay.
-pub(super) fn pack(block: &mut Block) -> Option<u64> {
+pub(super) fn pack(block: &mut PayloadBlock) -> Option<u64> {
     BENCH.with_borrow_mut(|bench| {
         bench.raw.clear();
         for packet in block.packets() {

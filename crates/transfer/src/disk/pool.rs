@@ -14,7 +14,8 @@ use self::inline_io::PendingWrites;
 use super::execute::execute_on_files;
 use super::write_coalescer::WriteCoalescer;
 use super::{
-    DirectoryCache, HostToHostBuffer, LocalSource, LocalTarget, ReadBackCheck, local_fault, packed,
+    HostToHostBuffer, LocalSource, LocalTarget, OpenDirectoryCache, ReadBackCheck, local_fault,
+    packed,
 };
 use crate::sums::{SumLedger, SumTicket};
 
@@ -29,7 +30,7 @@ const COMPANY: usize = 4;
 /// Threads that execute [`DiskRequest`]s. Requests of one job run in order, except that its reads
 /// run concurrently. Dropping the pool removes the temporaries of all unfinished targets.
 pub struct DiskPool {
-    shared: Arc<Shared>,
+    shared: Arc<DiskPoolShared>,
     held: PendingWrites,
     /// Returns true if a processor is idle.
     spare: fn() -> bool,
@@ -39,23 +40,23 @@ pub struct DiskPool {
 ///
 /// A mutex and condition variables are used because a channel that spins before it sleeps takes the
 /// processor from the server on a small machine: 7,000 sched_yield calls for 512 MiB.
-pub(super) struct Shared {
+pub(super) struct DiskPoolShared {
     state: Mutex<PoolState>,
     /// Signalled when a job may have a request to run.
     work: Condvar,
     /// Signalled when a thread has ended.
     ended: Condvar,
-    replies: Mutex<Replies>,
+    replies: Mutex<ReplyQueue>,
     tell: Box<dyn Fn() + Send + Sync>,
     /// Collects checksums of the transferred data if they are wanted.
     ledger: Option<Arc<SumLedger>>,
     /// Resolves the directories of targets.
-    directories: Arc<DirectoryCache>,
+    directories: Arc<OpenDirectoryCache>,
 }
 
 #[derive(Default)]
 pub(super) struct PoolState {
-    jobs: BTreeMap<JobId, Slot>,
+    jobs: BTreeMap<JobId, JobSlot>,
     /// Jobs to check for work; a job may be listed once for each thread that may help.
     ready: VecDeque<JobId>,
     /// A lower bound of the number of idle threads; waking one when none is idle would be a wasted
@@ -68,14 +69,14 @@ pub(super) struct PoolState {
 }
 
 #[derive(Default)]
-struct Replies {
+struct ReplyQueue {
     queue: VecDeque<DiskReply>,
     // The loop was notified of replies and has not fetched all of them.
     told: bool,
 }
 
 #[derive(Default)]
-struct Slot {
+struct JobSlot {
     queue: VecDeque<DiskRequest>,
     /// The number of reads or writes that run now.
     side_by_side: usize,
@@ -95,7 +96,7 @@ pub(super) enum JobFile {
 }
 
 /// A request that is about to run.
-struct Next {
+struct NextRequest {
     request: DiskRequest,
     file: Option<JobFile>,
     /// The place in the checksum order of a read.
@@ -111,10 +112,10 @@ impl DiskPool {
     pub fn new(
         threads: usize,
         ledger: Option<Arc<SumLedger>>,
-        directories: Arc<DirectoryCache>,
+        directories: Arc<OpenDirectoryCache>,
         tell: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DiskPoolShared {
             state: Mutex::default(),
             work: Condvar::new(),
             ended: Condvar::new(),
@@ -213,7 +214,7 @@ impl DiskPool {
 
 impl PoolState {
     /// Returns the next request of `job` that may run now.
-    fn next(&mut self, job: JobId) -> Option<Next> {
+    fn next(&mut self, job: JobId) -> Option<NextRequest> {
         let slot = self.jobs.get_mut(&job)?;
         let shared = shares(slot.queue.front()?);
         // Concurrent writes to one file spin on its inode lock in the kernel, and checksums need
@@ -256,7 +257,7 @@ impl PoolState {
             ) => source.promise_sum(*offset, *len as u64),
             _ => None,
         };
-        Some(Next {
+        Some(NextRequest {
             request,
             file,
             ticket,
@@ -286,7 +287,7 @@ impl PoolState {
     }
 }
 
-impl Slot {
+impl JobSlot {
     fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.side_by_side == 0 && !self.alone && self.file.is_none()
     }
@@ -307,12 +308,12 @@ impl Drop for DiskPool {
     }
 }
 
-impl Shared {
+impl DiskPoolShared {
     pub(super) fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn replies(&self) -> MutexGuard<'_, Replies> {
+    fn replies(&self) -> MutexGuard<'_, ReplyQueue> {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -397,8 +398,8 @@ impl Shared {
 
     /// Executes `request`; returns the reply, unless a relay sends it later, and the file to keep
     /// for the job.
-    fn execute(self: &Arc<Self>, next: Next) -> (Option<DiskReply>, Option<JobFile>) {
-        let Next {
+    fn execute(self: &Arc<Self>, next: NextRequest) -> (Option<DiskReply>, Option<JobFile>) {
+        let NextRequest {
             request,
             file,
             ticket,
@@ -411,7 +412,7 @@ impl Shared {
                 if let Some(JobFile::Target(target)) = &file {
                     target.spoil();
                 }
-                let fault = schedule::Fault {
+                let fault = schedule::JobFailure {
                     what: e.to_string(),
                     remote: true,
                 };
@@ -466,7 +467,7 @@ fn shares(request: &DiskRequest) -> bool {
         DiskRequest::Read { .. }
             | DiskRequest::Compare { .. }
             | DiskRequest::Search { .. }
-            | DiskRequest::CopyOlder { .. }
+            | DiskRequest::CopyBasis { .. }
             | DiskRequest::CheckRebuilt { .. }
             | DiskRequest::ReadPacked { .. }
             | DiskRequest::WritePacked { .. }

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use schedule::{Attributes, ExtraMetadata, FileMeta};
 use std::fs;
 use std::path::Path;
-use wire::{Block, BorrowPolicy, Pool};
+use wire::{BorrowPolicy, PacketPool, PayloadBlock};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -29,8 +29,8 @@ fn wait(pool: &DiskPool, told: &Receiver<()>) -> DiskReply {
     }
 }
 
-fn block(room: usize) -> Block {
-    Block::new(&Pool::new(32_768, 8), 32_768, 100, room)
+fn block(room: usize) -> PayloadBlock {
+    PayloadBlock::new(&PacketPool::new(32_768, 8), 32_768, 100, room)
 }
 
 fn finish(job: JobId, size: u64) -> DiskRequest {
@@ -116,7 +116,7 @@ fn a_file_with_other_content_than_expected_does_not_get_its_name() -> io::Result
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("file");
     fs::write(&path, b"old")?;
-    let directories = Arc::<DirectoryCache>::default();
+    let directories = Arc::<OpenDirectoryCache>::default();
     directories.expect(Arc::new(Wanted(vec![b'a'; 1000])));
     let (told, tell) = unbounded();
     let pool = DiskPool::new(1, None, directories, move || {
@@ -290,9 +290,9 @@ fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()>
             let _ = told.send(());
         });
         let (pool, job) = (pool?, JobId(1));
-        let packets = Pool::new(32_768, 8);
+        let packets = PacketPool::new(32_768, 8);
         packets.set_borrow_policy(borrow_policy);
-        let block = |len| Block::new(&packets, 32_768, 100, len);
+        let block = |len| PayloadBlock::new(&packets, 32_768, 100, len);
         pool.submit(DiskRequest::OpenSource {
             job,
             path: path.clone(),

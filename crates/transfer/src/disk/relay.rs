@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
-use schedule::{DiskReply, DiskRequest, Fault, FileMeta, JobId, StoredTarget};
-use wire::Block;
+use schedule::{DiskReply, DiskRequest, FileMeta, JobFailure, JobId, StoredTarget};
+use wire::PayloadBlock;
 
-use super::pool::Shared;
+use super::pool::DiskPoolShared;
 use crate::sums::FileSums;
 
 /// Bytes held between the hosts before answers to writes are delayed, which stops further reads
@@ -32,12 +32,12 @@ struct BufferState {
     pieces: BTreeMap<u64, Bytes>,
     held: u64,
     /// Delayed answers to writes, sent when there is room.
-    withheld: VecDeque<(Arc<Shared>, DiskReply, u64)>,
-    reads: Vec<Waiting>,
+    withheld: VecDeque<(Arc<DiskPoolShared>, DiskReply, u64)>,
+    reads: Vec<PendingRead>,
     /// The file size, once the writer is done.
     end: Option<u64>,
     /// The fault with which the writer ended.
-    broken: Option<Fault>,
+    broken: Option<JobFailure>,
     /// True if the reader ended.
     abandoned: bool,
     /// True once the reader has started; data that it read are gone.
@@ -46,12 +46,12 @@ struct BufferState {
     reopened: bool,
 }
 
-struct Waiting {
-    shared: Arc<Shared>,
+struct PendingRead {
+    shared: Arc<DiskPoolShared>,
     job: JobId,
     offset: u64,
     len: usize,
-    block: Block,
+    block: PayloadBlock,
     open: bool,
 }
 
@@ -74,7 +74,7 @@ impl HostToHostBuffer {
     }
 
     /// Fails all pending and future reads because the source failed.
-    pub fn break_off(&self, fault: Fault) {
+    pub fn break_off(&self, fault: JobFailure) {
         let mut state = self.lock();
         state.broken.get_or_insert(fault);
         state.settle();
@@ -107,7 +107,7 @@ impl HostToHostBuffer {
     }
 
     /// Handles a request; the answer comes immediately or once data or room exist.
-    pub(super) fn handle(&self, request: DiskRequest, shared: &Arc<Shared>) {
+    pub(super) fn handle(&self, request: DiskRequest, shared: &Arc<DiskPoolShared>) {
         self.add_sums(&request);
         let mut state = self.lock();
         match request {
@@ -137,8 +137,8 @@ impl HostToHostBuffer {
             // Relayed files have no basis file and are never rebuilt.
             DiskRequest::Compare { job, .. }
             | DiskRequest::Search { job, .. }
-            | DiskRequest::OpenOlder { job, .. }
-            | DiskRequest::CopyOlder { job, .. }
+            | DiskRequest::OpenBasis { job, .. }
+            | DiskRequest::CopyBasis { job, .. }
             | DiskRequest::CheckRebuilt { job, .. }
             | DiskRequest::Skip { job, .. }
             | DiskRequest::WritePacked { job, .. } => {
@@ -187,8 +187,8 @@ impl HostToHostBuffer {
     }
 }
 
-fn remote(what: &str) -> Fault {
-    Fault {
+fn remote(what: &str) -> JobFailure {
+    JobFailure {
         what: what.to_owned(),
         remote: true,
     }
@@ -198,7 +198,7 @@ impl BufferState {
     /// Stores bytes of `job`; the answer `done` is sent when there is room for more.
     fn write(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<DiskPoolShared>,
         done: DiskReply,
         job: JobId,
         offset: u64,
@@ -225,14 +225,14 @@ impl BufferState {
 
     fn read(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<DiskPoolShared>,
         job: JobId,
         offset: u64,
         len: usize,
-        block: Block,
+        block: PayloadBlock,
         open: bool,
     ) {
-        self.reads.push(Waiting {
+        self.reads.push(PendingRead {
             shared: Arc::clone(shared),
             job,
             offset,
@@ -298,8 +298,8 @@ impl BufferState {
         usize::try_from(wanted).ok()
     }
 
-    fn answer(&mut self, read: Waiting, len: usize) {
-        let Waiting {
+    fn answer(&mut self, read: PendingRead, len: usize) {
+        let PendingRead {
             shared,
             job,
             offset,
@@ -321,7 +321,7 @@ impl BufferState {
         // The reader takes a short block for the end of the file, so a block must not be short for
         // another reason.
         if at < offset + len as u64 {
-            let fault = Fault {
+            let fault = JobFailure {
                 what: "internal error: bytes between the two hosts were lost; please report this"
                     .to_owned(),
                 remote: false,

@@ -16,7 +16,7 @@ use schedule::journal::SourceId;
 use schedule::{Attributes, FileMeta};
 use sftp::InodeId;
 use sys::{IOV_MAX, MappedWindows, is_in_memory};
-use wire::Block;
+use wire::PayloadBlock;
 
 use super::target::{mtime, mtime_of};
 use crate::sums::{FileSums, SumTicket};
@@ -90,7 +90,7 @@ pub(super) fn open_source_with(
 impl LocalSource {
     /// Fills `block` from the start of the file; true if the file ended within. Reads one byte more
     /// than the file's size, to see if it has grown.
-    pub(crate) fn read_first(&self, block: &mut Block) -> io::Result<bool> {
+    pub(crate) fn read_first(&self, block: &mut PayloadBlock) -> io::Result<bool> {
         let len = match self.size {
             // Files in /proc report size 0.
             0 => usize::MAX,
@@ -100,7 +100,12 @@ impl LocalSource {
     }
 
     /// Reads `len` bytes at `offset` into `block`; true if the file ended early.
-    pub(crate) fn read(&self, offset: u64, len: usize, block: &mut Block) -> io::Result<bool> {
+    pub(crate) fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        block: &mut PayloadBlock,
+    ) -> io::Result<bool> {
         self.fill(offset, len, block, None)
     }
 
@@ -108,7 +113,7 @@ impl LocalSource {
         &self,
         offset: u64,
         len: usize,
-        block: &mut Block,
+        block: &mut PayloadBlock,
         ends: Option<u64>,
     ) -> io::Result<bool> {
         let mut slices: Vec<IoSliceMut<'_>> =
@@ -124,7 +129,7 @@ impl LocalSource {
 
     /// Fills `block` with `len` bytes if all of them are in memory; otherwise leaves it unchanged
     /// and returns false.
-    pub(super) fn read_at_once(&self, offset: u64, len: usize, block: &mut Block) -> bool {
+    pub(super) fn read_at_once(&self, offset: u64, len: usize, block: &mut PayloadBlock) -> bool {
         if self.sparse || self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
             return false;
         }

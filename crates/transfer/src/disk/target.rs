@@ -17,9 +17,9 @@ use rustix::fs::{
     CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, futimens, openat,
 };
 use rustix::io::Errno;
-use schedule::{Attributes, ExtraMetadata, Keep, LocalPath, Parts, StoredTarget};
+use schedule::{Attributes, ExtraMetadata, LocalPath, Parts, ResumeData, StoredTarget};
 
-use super::directories::{Destination, DirectoryCache, Location, kind_of};
+use super::directories::{NameInDirectory, OpenDirectoryCache, WriteDestination, kind_of};
 use super::metadata;
 use super::write_coalescer::piece_of;
 use super::{failed_to, holes, os_words, temp_name};
@@ -58,7 +58,7 @@ pub(crate) struct LocalTarget {
 #[derive(Debug)]
 enum TargetForm {
     /// A file beside the final name that is renamed to it.
-    Temporary(Temporary),
+    Temporary(TargetTemporary),
     /// A regular file that is written under its final name: `created` by this run, and `unwritable`
     /// if its directory allows no new files.
     InPlace {
@@ -72,10 +72,10 @@ enum TargetForm {
 }
 
 #[derive(Debug)]
-struct Temporary {
+struct TargetTemporary {
     /// The temporary's location; the final name is in the same directory.
-    at: Location,
-    target: Location,
+    at: NameInDirectory,
+    target: NameInDirectory,
     // The file that the rename replaces.
     replaced: Option<ReplacedAttributes>,
     // The temporary's own permission bits, if known.
@@ -109,7 +109,7 @@ impl ReplacedAttributes {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TargetTemporary {
     fn drop(&mut self) {
         if !self.renamed && !*self.stays.get_mut() {
             let _ = self.at.remove();
@@ -137,13 +137,13 @@ pub(crate) struct FinishSettings {
 /// The settings for creating a target.
 #[derive(Debug)]
 pub(crate) struct CreateSettings<'a> {
-    pub directories: &'a DirectoryCache,
+    pub directories: &'a OpenDirectoryCache,
     pub path: &'a LocalPath,
     /// True to write under the final name.
     pub inplace: bool,
     /// The journal's rule for the temporary's name, and true if the temporary survives an
     /// interruption.
-    pub keep: Option<(Keep, bool)>,
+    pub keep: Option<(ResumeData, bool)>,
     /// Permission bits that the file may have from its creation on.
     pub mode: Option<u32>,
     /// True if this run created the directory, so that no file exists there. Saves a lookup, a
@@ -172,8 +172,8 @@ impl CreateSettings<'_> {
             return self.temporary(self.directories.locate(self.path)?, None);
         }
         let at = match self.directories.destination(self.path)? {
-            Destination::At(at) => at,
-            Destination::AsItIs(path) => return open_as_it_is(&path),
+            WriteDestination::At(at) => at,
+            WriteDestination::SpecialFile(path) => return open_as_it_is(&path),
         };
         let found = at.look()?;
         if found.is_none() && self.path.is_named() && ends_with_slash(self.path.named_part()) {
@@ -199,7 +199,7 @@ impl CreateSettings<'_> {
 
     fn temporary(
         &self,
-        target: Location,
+        target: NameInDirectory,
         replaced: Option<ReplacedAttributes>,
     ) -> io::Result<LocalTarget> {
         // The replaced file may be readable by its owner only.
@@ -215,7 +215,7 @@ impl CreateSettings<'_> {
             let at = self.directories.temporary(&target, &temp)?;
             match create_new(&at, mode) {
                 Ok(file) => {
-                    let temporary = Temporary {
+                    let temporary = TargetTemporary {
                         mode: Some(at.dir.created_mode(mode)),
                         at,
                         target,
@@ -269,12 +269,12 @@ fn open_stream(open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>) -> io::Resul
     ))
 }
 
-fn open_in_place(at: &Location, unwritable: bool) -> io::Result<LocalTarget> {
+fn open_in_place(at: &NameInDirectory, unwritable: bool) -> io::Result<LocalTarget> {
     let file = at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0)?.into();
     Ok(LocalTarget::in_place(file, false, unwritable, 0))
 }
 
-fn create_in_place(at: &Location) -> io::Result<LocalTarget> {
+fn create_in_place(at: &NameInDirectory) -> io::Result<LocalTarget> {
     let umask = 0o777 & !at.dir.created_mode(0o777);
     Ok(LocalTarget::in_place(
         create_new(at, PRIVATE)?,
@@ -284,7 +284,7 @@ fn create_in_place(at: &Location) -> io::Result<LocalTarget> {
     ))
 }
 
-fn create_new(at: &Location, mode: u32) -> io::Result<File> {
+fn create_new(at: &NameInDirectory, mode: u32) -> io::Result<File> {
     // A rebuilt file is read back, so it is opened for reading too.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
     Ok(at.open(flags, mode)?.into())
@@ -322,12 +322,12 @@ impl LocalTarget {
     /// Continues the temporary of an earlier run.
     pub(super) fn adopted(
         file: File,
-        at: Location,
-        target: Location,
+        at: NameInDirectory,
+        target: NameInDirectory,
         replaced: Option<ReplacedAttributes>,
     ) -> Self {
         let end = file.metadata().map_or(0, |meta| meta.len());
-        let temporary = Temporary {
+        let temporary = TargetTemporary {
             at,
             target,
             replaced,
@@ -542,7 +542,7 @@ impl LocalTarget {
             .map_err(failed("set its length"))?;
         stored.belonged = self.keep_owner(&finish)?;
         metadata::before_mode(&self.file, &finish.beyond, &mut stored.not_kept);
-        if let TargetForm::Temporary(Temporary {
+        if let TargetForm::Temporary(TargetTemporary {
             replaced: Some(replaced),
             target,
             ..
@@ -582,7 +582,7 @@ impl LocalTarget {
     /// Sets owner and group of the replaced file, unless others were requested. Returns them if
     /// they could not be set.
     fn keep_owner(&self, finish: &FinishSettings) -> io::Result<Option<(u32, u32)>> {
-        let TargetForm::Temporary(Temporary {
+        let TargetForm::Temporary(TargetTemporary {
             replaced: Some(replaced),
             ..
         }) = &self.form
@@ -645,7 +645,7 @@ impl LocalTarget {
     }
 }
 
-impl Temporary {
+impl TargetTemporary {
     /// True if a file exists under the final name.
     pub(super) fn replaces(&self) -> bool {
         self.replaced.is_some()

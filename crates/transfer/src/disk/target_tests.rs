@@ -32,7 +32,7 @@ fn create(path: &Path, inplace: bool) -> io::Result<LocalTarget> {
 
 fn create_with(path: &LocalPath, inplace: bool, mode: Option<u32>) -> io::Result<LocalTarget> {
     create_target(CreateSettings {
-        directories: &DirectoryCache::default(),
+        directories: &OpenDirectoryCache::default(),
         path,
         inplace,
         keep: None,
@@ -187,7 +187,7 @@ fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
     ];
     let value = [&2_u32.to_le_bytes()[..], &entries.map(entry).concat()].concat();
     let acl = vec![(b"system.posix_acl_access".to_vec(), value)];
-    let of = sys::XattrsOf::Path(&path);
+    let of = sys::XattrTarget::Path(&path);
     if sys::replace_xattrs(of, &acl, |_| true).is_err() {
         return Ok(());
     }
@@ -384,7 +384,7 @@ fn a_new_file_gets_what_the_default_access_list_of_its_folder_grants() -> Result
     let dir = tempfile::tempdir()?;
     let acl = default_acl([7, 5, 5, 0]);
     let list = vec![(b"system.posix_acl_default".to_vec(), acl)];
-    if sys::replace_xattrs(sys::XattrsOf::Path(dir.path()), &list, |_| true).is_err() {
+    if sys::replace_xattrs(sys::XattrTarget::Path(dir.path()), &list, |_| true).is_err() {
         return Ok(());
     }
     let path = dir.path().join("f");
@@ -403,7 +403,7 @@ fn a_new_file_gets_what_the_default_access_list_of_its_folder_grants() -> Result
     }
     // A file older than the default ACL does not get that ACL with its new contents.
     fs::write(&path, "old")?;
-    sys::replace_xattrs(sys::XattrsOf::Path(&path), &[], |_| true)?;
+    sys::replace_xattrs(sys::XattrTarget::Path(&path), &[], |_| true)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
     create(&path, false)?.finish(finish(0, 0o666, false))?;
     assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o644);
@@ -418,7 +418,7 @@ fn attributes_that_are_the_users_stay_with_a_file_that_is_replaced() -> Result {
     let path = dir.path().join("f");
     fs::write(&path, "old")?;
     let tag = vec![(b"user.tag".to_vec(), b"mine".to_vec())];
-    if sys::add_xattrs(sys::XattrsOf::Path(&path), &tag).is_err() {
+    if sys::add_xattrs(sys::XattrTarget::Path(&path), &tag).is_err() {
         return Ok(());
     }
     let stored = create(&path, false)?.finish(finish(0, 0o644, false))?;

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use schedule::{DiskReply, DiskRequest, Fault, JobId};
+use schedule::{DiskReply, DiskRequest, JobFailure, JobId};
 
 /// The default piece size; pieces end at its multiples. Larger pieces cost less processor time per
 /// byte, but the sender waits meanwhile and less of them fits the processor's cache: an encrypted
@@ -153,7 +153,7 @@ impl WriteCoalescer {
     pub(super) fn answered(
         &mut self,
         job: JobId,
-        fault: Option<Fault>,
+        fault: Option<JobFailure>,
     ) -> impl Iterator<Item = DiskReply> {
         let answer = move |(offset, len)| match fault.clone() {
             None => DiskReply::Written { job, offset, len },
@@ -218,7 +218,7 @@ mod tests {
         assert!(gathered.add(13, vec![Bytes::from_static(b"c")]).is_err());
         gathered.add(12, vec![Bytes::from_static(b"c")]).unwrap();
         assert_eq!(gathered.take_whole(), None);
-        let fault = Fault {
+        let fault = JobFailure {
             what: "full".to_owned(),
             remote: false,
         };

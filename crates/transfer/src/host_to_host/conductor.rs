@@ -9,17 +9,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, ClientMessage, FrameSplitter, GrowingBlocks, SourceRequest, write_list,
+    self, DirectClientMessage, FrameSplitter, GrowingBlocks, SourceRequest, write_list,
 };
 
 use super::dial_guard::DialGuard;
-use super::frames::{self, FromReceiver, ReceiverJob, ToReceiver};
-use super::names::HostNames;
+use super::frames::{self, ReceiverCommand, ReceiverJob, ReceiverMessage};
+use super::names::ReportedPathTranslator;
 use super::sources::SourceFiles;
 use crate::cancel::CancelToken;
-use crate::connect::{RemoteCommand, SourceReached};
+use crate::connect::{RemoteCommand, SourceConnection};
 use crate::escape;
-use crate::report::{Event, HostWay, HostWayKind, Name, Outcome, Progress, Summary};
+use crate::report::{
+    CopyEvent, CopyOutcome, CopySummary, EscapedName, HostCopyRoute, HostCopyRouteKind,
+    ProgressCounters,
+};
 
 /// Interval at which a cancel is noticed.
 const LOOK: Duration = Duration::from_millis(50);
@@ -63,49 +66,49 @@ pub struct HostCopy {
     /// The receiver's task. Addresses are added here.
     pub job: ReceiverJob,
     /// Names for messages.
-    pub names: HostNames,
+    pub names: ReportedPathTranslator,
 }
 
 /// The end of a copy between two hosts.
 #[derive(Debug)]
-pub enum Ending {
+pub enum HostCopyOutcome {
     /// The receiver's report.
-    Done(Box<Summary>),
+    Done(Box<CopySummary>),
     /// Nothing was copied, for this reason; the copy can go through this machine instead.
-    NotPossible(String, MissingOn),
+    NotPossible(String, MissingLonghaul),
     /// The control connection to a host was lost; the copy can be resumed.
     Lost(String),
 }
 
 /// The hosts on which longhaul was not found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MissingOn {
+pub struct MissingLonghaul {
     /// The source's host.
     pub source: bool,
     /// The receiving host.
     pub receiver: bool,
 }
 
-enum Heard {
+enum ConductorInput {
     Source(Vec<u8>),
-    SourceOver,
-    Receiver(FromReceiver),
+    SourceEnded,
+    Receiver(ReceiverMessage),
     /// The receiver has ended, with its output before the marker or the reason.
-    ReceiverOver(Vec<u8>),
+    ReceiverEnded(Vec<u8>),
 }
 
 /// Runs the copy to its end.
 pub fn conduct(
     copy: HostCopy,
-    progress: &Progress,
-    events: &mut dyn FnMut(Event),
+    progress: &ProgressCounters,
+    events: &mut dyn FnMut(CopyEvent),
     cancel: &CancelToken,
-) -> Ending {
+) -> HostCopyOutcome {
     let (heard, hears) = sync_channel(MOST_HEARD);
     let streams = read_both(&copy, &heard);
     drop(heard);
     match streams {
-        Ok((to_source, to_receiver)) => Conductor {
+        Ok((to_source, to_receiver)) => HostCopyConductor {
             copy,
             to_source,
             to_receiver,
@@ -117,19 +120,19 @@ pub fn conduct(
             started: Instant::now(),
             answered: false,
             heard: Instant::now(),
-            advance: Advance::new(Instant::now()),
+            advance: ProgressWatchdog::new(Instant::now()),
             dials: DialGuard::default(),
             held: Vec::new(),
         }
         .run(&hears, progress, events, cancel),
-        Err(why) => Ending::NotPossible(why, MissingOn::default()),
+        Err(why) => HostCopyOutcome::NotPossible(why, MissingLonghaul::default()),
     }
 }
 
 /// Starts a thread for each host's output; returns the streams for their input.
 fn read_both(
     copy: &HostCopy,
-    heard: &SyncSender<Heard>,
+    heard: &SyncSender<ConductorInput>,
 ) -> Result<(UnixStream, UnixStream), String> {
     let wrong = |e: std::io::Error| format!("cannot read from the hosts: {e}");
     let to_source = copy.source.stream.try_clone().map_err(wrong)?;
@@ -148,11 +151,11 @@ fn read_both(
                 };
                 room = left;
                 let read = bytes.get(..n).unwrap_or_default().to_vec();
-                if tell_source.send(Heard::Source(read)).is_err() {
+                if tell_source.send(ConductorInput::Source(read)).is_err() {
                     return;
                 }
             }
-            let _ = tell_source.send(Heard::SourceOver);
+            let _ = tell_source.send(ConductorInput::SourceEnded);
         })
         .map_err(wrong)?;
     thread("receiver")
@@ -161,13 +164,16 @@ fn read_both(
                 Err(noise) => noise,
                 Ok(()) => loop {
                     let message = match frames::next(&mut receiver) {
-                        Ok(Some(message)) => FromReceiver::decode(message),
+                        Ok(Some(message)) => ReceiverMessage::decode(message),
                         Ok(None) => break Vec::new(),
                         Err(e) => Err(e),
                     };
                     match message {
                         Ok(message) => {
-                            if tell_receiver.send(Heard::Receiver(message)).is_err() {
+                            if tell_receiver
+                                .send(ConductorInput::Receiver(message))
+                                .is_err()
+                            {
                                 return;
                             }
                         }
@@ -175,13 +181,13 @@ fn read_both(
                     }
                 },
             };
-            let _ = tell_receiver.send(Heard::ReceiverOver(over));
+            let _ = tell_receiver.send(ConductorInput::ReceiverEnded(over));
         })
         .map_err(wrong)?;
     Ok((to_source, to_receiver))
 }
 
-struct Conductor {
+struct HostCopyConductor {
     copy: HostCopy,
     to_source: UnixStream,
     to_receiver: UnixStream,
@@ -190,29 +196,29 @@ struct Conductor {
     /// The source's first output.
     noted: Vec<u8>,
     source_over: bool,
-    way: Option<SourceReached>,
+    way: Option<SourceConnection>,
     cancelled: Option<Instant>,
     started: Instant,
     /// The receiver has sent a message.
     answered: bool,
     /// Time of the receiver's last message.
     heard: Instant,
-    advance: Advance,
+    advance: ProgressWatchdog,
     dials: DialGuard,
     /// Messages about the source for a receiver that has not answered yet.
-    held: Vec<ToReceiver>,
+    held: Vec<ReceiverCommand>,
 }
 
-impl Conductor {
+impl HostCopyConductor {
     fn run(
         mut self,
-        hears: &Receiver<Heard>,
-        progress: &Progress,
-        events: &mut dyn FnMut(Event),
+        hears: &Receiver<ConductorInput>,
+        progress: &ProgressCounters,
+        events: &mut dyn FnMut(CopyEvent),
         cancel: &CancelToken,
-    ) -> Ending {
+    ) -> HostCopyOutcome {
         if let Err(why) = self.begin() {
-            return self.not_possible(why, MissingOn::default());
+            return self.not_possible(why, MissingLonghaul::default());
         }
         loop {
             // A host that never stops sending cannot delay this.
@@ -222,16 +228,16 @@ impl Conductor {
             let heard = match hears.recv_timeout(LOOK) {
                 Ok(heard) => heard,
                 Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => Heard::ReceiverOver(Vec::new()),
+                Err(RecvTimeoutError::Disconnected) => ConductorInput::ReceiverEnded(Vec::new()),
             };
             let ending = match heard {
-                Heard::Source(bytes) => {
+                ConductorInput::Source(bytes) => {
                     self.note(&bytes);
-                    self.tell_later(ToReceiver::FromSource(bytes))
+                    self.tell_later(ReceiverCommand::FromSource(bytes))
                 }
-                Heard::SourceOver => self.source_ended(),
-                Heard::Receiver(message) => self.handle(message, progress, events),
-                Heard::ReceiverOver(said) => Some(self.receiver_ended(&said)),
+                ConductorInput::SourceEnded => self.source_ended(),
+                ConductorInput::Receiver(message) => self.handle(message, progress, events),
+                ConductorInput::ReceiverEnded(said) => Some(self.receiver_ended(&said)),
             };
             if let Some(ending) = ending {
                 return ending;
@@ -275,17 +281,17 @@ impl Conductor {
                 &direct_control::framed(&growing.to_bytes()),
             );
         }
-        let job = ToReceiver::Job(Box::new(self.copy.job.clone()));
+        let job = ReceiverCommand::Job(Box::new(self.copy.job.clone()));
         self.tell(&job);
         Ok(())
     }
 
-    fn tell(&self, message: &ToReceiver) {
+    fn tell(&self, message: &ReceiverCommand) {
         send(&self.to_receiver, &message.to_bytes());
     }
 
     /// Sends a message about the source, which may speak before the receiver is ready for it.
-    fn tell_later(&mut self, message: ToReceiver) -> Option<Ending> {
+    fn tell_later(&mut self, message: ReceiverCommand) -> Option<HostCopyOutcome> {
         match self.answered {
             true => self.tell(&message),
             false if self.held.len() < MOST_HELD => self.held.push(message),
@@ -294,7 +300,7 @@ impl Conductor {
                     "{}: the program there printed too much",
                     self.copy.names.source
                 );
-                return Some(self.not_possible(why, MissingOn::default()));
+                return Some(self.not_possible(why, MissingLonghaul::default()));
             }
         }
         None
@@ -307,11 +313,11 @@ impl Conductor {
     }
 
     /// Handles a cancel, and a receiver that does not react to it.
-    fn stopped(&mut self, cancel: &CancelToken) -> Option<Ending> {
+    fn stopped(&mut self, cancel: &CancelToken) -> Option<HostCopyOutcome> {
         match self.cancelled {
             None if cancel.is_cancelled() => {
                 self.cancelled = Some(Instant::now());
-                self.tell(&ToReceiver::Cancel);
+                self.tell(&ReceiverCommand::Cancel);
                 // Before the first connection there is nothing to report.
                 self.way.is_none().then(interrupted)
             }
@@ -323,20 +329,20 @@ impl Conductor {
                     SILENT.as_secs()
                 );
                 Some(match self.way {
-                    None => self.not_possible(why, MissingOn::default()),
-                    Some(_) => Ending::Lost(why),
+                    None => self.not_possible(why, MissingLonghaul::default()),
+                    Some(_) => HostCopyOutcome::Lost(why),
                 })
             }
             None if self.copy.growing.is_some() && self.advance.is_stuck(Instant::now()) => {
                 let host = &self.copy.names.source;
                 let why = format!("{host}: no data for {} s", STUCK.as_secs());
                 // Another attempt would take as long.
-                Some(self.not_possible(why, MissingOn::default()))
+                Some(self.not_possible(why, MissingLonghaul::default()))
             }
             None if !self.answered && self.started.elapsed() > FIRST_WORD => {
                 let host = &self.copy.names.target;
                 let why = format!("longhaul on {host} did not answer in time");
-                Some(self.not_possible(why, MissingOn::default()))
+                Some(self.not_possible(why, MissingLonghaul::default()))
             }
             _ => None,
         }
@@ -344,10 +350,10 @@ impl Conductor {
 
     fn handle(
         &mut self,
-        message: FromReceiver,
-        progress: &Progress,
-        events: &mut dyn FnMut(Event),
-    ) -> Option<Ending> {
+        message: ReceiverMessage,
+        progress: &ProgressCounters,
+        events: &mut dyn FnMut(CopyEvent),
+    ) -> Option<HostCopyOutcome> {
         self.answered = true;
         self.heard = Instant::now();
         for early in std::mem::take(&mut self.held) {
@@ -355,51 +361,51 @@ impl Conductor {
         }
         let names = &self.copy.names;
         match message {
-            FromReceiver::ToSource(bytes) => {
+            ReceiverMessage::ToSource(bytes) => {
                 if let Err(why) = self.pass_on(&bytes) {
                     let why = format!("{}: {why}", self.copy.names.target);
                     return Some(match self.way {
-                        None => self.not_possible(why, MissingOn::default()),
-                        Some(_) => Ending::Lost(why),
+                        None => self.not_possible(why, MissingLonghaul::default()),
+                        Some(_) => HostCopyOutcome::Lost(why),
                     });
                 }
                 None
             }
-            FromReceiver::Way(way) => {
+            ReceiverMessage::Route(way) => {
                 self.way = Some(way);
                 None
             }
-            FromReceiver::NoWay(why) => {
+            ReceiverMessage::NoRoute(why) => {
                 let why = escape::name(why.as_bytes()).to_string();
                 Some(match self.cancelled {
                     Some(_) => interrupted(),
                     None => self.not_possible(why, self.missing()),
                 })
             }
-            FromReceiver::Progress(mut values) => {
+            ReceiverMessage::Progress(mut values) => {
                 values.rename(|name| names.name(name));
                 self.advance
                     .note(Instant::now(), values.bytes(), values.has_all());
                 progress.take_values(&values);
                 None
             }
-            FromReceiver::Event(event) => {
+            ReceiverMessage::Event(event) => {
                 events(names.event(*event));
                 None
             }
-            FromReceiver::Done(summary) => {
+            ReceiverMessage::Done(summary) => {
                 let mut summary = names.summary(*summary);
-                let lost = matches!(summary.outcome, Outcome::NoConnection(_));
+                let lost = matches!(summary.outcome, CopyOutcome::NoConnection(_));
                 if lost && self.source_over && self.cancelled.is_none() {
-                    return Some(Ending::Lost(self.source_lost()));
+                    return Some(HostCopyOutcome::Lost(self.source_lost()));
                 }
                 summary.way = self.way.as_ref().map(|way| self.direct(way));
-                Some(Ending::Done(Box::new(summary)))
+                Some(HostCopyOutcome::Done(Box::new(summary)))
             }
         }
     }
 
-    fn direct(&self, way: &SourceReached) -> HostWay {
+    fn direct(&self, way: &SourceConnection) -> HostCopyRoute {
         let names = &self.copy.names;
         let by = match way.dialed {
             true => &names.source,
@@ -409,9 +415,9 @@ impl Conductor {
             true => &names.target,
             false => &names.source,
         };
-        HostWay {
-            kind: HostWayKind::Direct,
-            connected: Some(Name(by.clone().into_bytes())),
+        HostCopyRoute {
+            kind: HostCopyRouteKind::Direct,
+            connected: Some(EscapedName(by.clone().into_bytes())),
             address: Some(way.address.to_string()),
             reason: format!("{by} can connect to {host}"),
         }
@@ -421,12 +427,12 @@ impl Conductor {
     fn pass_on(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.requests.push(bytes).map_err(|e| e.to_string())?;
         while let Some(message) = self.requests.next_message().map_err(|e| e.to_string())? {
-            match ClientMessage::decode(&message).map_err(|e| e.to_string())? {
-                ClientMessage::Begin { .. } | ClientMessage::More { .. } => {}
-                ClientMessage::Dial {
+            match DirectClientMessage::decode(&message).map_err(|e| e.to_string())? {
+                DirectClientMessage::Start { .. } | DirectClientMessage::MoreKeys { .. } => {}
+                DirectClientMessage::Dial {
                     addresses, token, ..
                 } => self.dials.check(&addresses, &token)?,
-                ClientMessage::Source { .. } | ClientMessage::Growing(_) => {
+                DirectClientMessage::Source { .. } | DirectClientMessage::Growing(_) => {
                     return Err(
                         "the receiving host requested files that are not part of this copy"
                             .to_owned(),
@@ -439,18 +445,18 @@ impl Conductor {
         Ok(())
     }
 
-    fn source_ended(&mut self) -> Option<Ending> {
+    fn source_ended(&mut self) -> Option<HostCopyOutcome> {
         self.source_over = true;
         let why = self.source_lost();
         if self.way.is_none() && !says_refused(&self.noted) {
             return Some(self.not_possible(why, self.missing()));
         }
         // The receiver reports what it has copied, or the reason in the source's refusal.
-        self.tell_later(ToReceiver::SourceEnded(why))
+        self.tell_later(ReceiverCommand::SourceEnded(why))
     }
 
-    fn missing(&self) -> MissingOn {
-        MissingOn {
+    fn missing(&self) -> MissingLonghaul {
+        MissingLonghaul {
             source: says_absent(&self.noted),
             receiver: false,
         }
@@ -477,7 +483,7 @@ impl Conductor {
         }
     }
 
-    fn receiver_ended(&mut self, said: &[u8]) -> Ending {
+    fn receiver_ended(&mut self, said: &[u8]) -> HostCopyOutcome {
         let host = self.copy.names.target.clone();
         if self.cancelled.is_some() {
             return interrupted();
@@ -490,9 +496,9 @@ impl Conductor {
             (_, false) => unanswered(&host, &words, said),
         };
         match self.way {
-            Some(_) => Ending::Lost(why),
+            Some(_) => HostCopyOutcome::Lost(why),
             None => {
-                let missing = MissingOn {
+                let missing = MissingLonghaul {
                     receiver: absent,
                     ..self.missing()
                 };
@@ -501,21 +507,21 @@ impl Conductor {
         }
     }
 
-    fn not_possible(&self, why: String, missing: MissingOn) -> Ending {
-        Ending::NotPossible(why, missing)
+    fn not_possible(&self, why: String, missing: MissingLonghaul) -> HostCopyOutcome {
+        HostCopyOutcome::NotPossible(why, missing)
     }
 }
 
 /// Watches whether a copy advances.
 #[derive(Debug)]
-struct Advance {
+struct ProgressWatchdog {
     bytes: u64,
     since: Instant,
     /// All data have arrived. Comparing and syncing a large file takes long.
     has_all: bool,
 }
 
-impl Advance {
+impl ProgressWatchdog {
     fn new(now: Instant) -> Self {
         Self {
             bytes: 0,
@@ -537,7 +543,7 @@ impl Advance {
     }
 }
 
-impl Drop for Conductor {
+impl Drop for HostCopyConductor {
     fn drop(&mut self) {
         // The ends of their standard inputs end both programs.
         for stream in [&self.to_source, &self.to_receiver] {
@@ -601,10 +607,10 @@ fn says_refused(output: &[u8]) -> bool {
     output.windows(marker.len()).any(|window| window == marker)
 }
 
-fn interrupted() -> Ending {
-    Ending::Done(Box::new(Summary {
-        outcome: Outcome::Interrupted,
-        ..Summary::default()
+fn interrupted() -> HostCopyOutcome {
+    HostCopyOutcome::Done(Box::new(CopySummary {
+        outcome: CopyOutcome::Interrupted,
+        ..CopySummary::default()
     }))
 }
 
@@ -618,7 +624,7 @@ mod tests {
     fn a_copy_without_data_is_given_up_however_much_the_hosts_say() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut advance = Advance::new(start);
+        let mut advance = ProgressWatchdog::new(start);
         advance.note(at(600), 5, false);
         assert!(!advance.is_stuck(at(1200)));
         for now in (600..1300).step_by(5) {

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use super::frames::{self, FromReceiver, ReceiverJob, ToReceiver};
+use super::frames::{self, ReceiverCommand, ReceiverJob, ReceiverMessage};
 use crate::connect::RemoteCommand;
 use crate::escape;
 
@@ -20,13 +20,13 @@ pub fn discard(receiver: RemoteCommand, job: ReceiverJob) -> Result<(), String> 
     let wrong = |e: std::io::Error| e.to_string();
     stream.set_write_timeout(Some(ANSWERS)).map_err(wrong)?;
     stream.set_read_timeout(Some(ANSWERS)).map_err(wrong)?;
-    let request = ToReceiver::Discard(Box::new(job));
+    let request = ReceiverCommand::Discard(Box::new(job));
     stream.write_all(&request.to_bytes()).map_err(wrong)?;
     frames::skip_login(&mut stream).map_err(|_| "no longhaul has answered".to_owned())?;
     let answer = frames::next(&mut stream).map_err(|e| e.0)?;
-    match answer.map(FromReceiver::decode) {
-        Some(Ok(FromReceiver::Done(_))) => Ok(()),
-        Some(Ok(FromReceiver::NoWay(why))) => Err(escape::name(why.as_bytes()).to_string()),
+    match answer.map(ReceiverMessage::decode) {
+        Some(Ok(ReceiverMessage::Done(_))) => Ok(()),
+        Some(Ok(ReceiverMessage::NoRoute(why))) => Err(escape::name(why.as_bytes()).to_string()),
         Some(Ok(_) | Err(_)) | None => Err("the answer is not understood".to_owned()),
     }
 }

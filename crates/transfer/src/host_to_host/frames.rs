@@ -2,22 +2,22 @@
 //!
 //! Each message is a length (four bytes, big-endian), a kind (one byte) and JSON, or bytes of the
 //! control protocol of `longhaul serve --once`. The kinds are no SFTP requests, so that an SFTP
-//! server that runs instead of longhaul (ForceCommand) ends at the first message. The receiver's messages follow a marker line, which
-//! ends the output of the login.
+//! server that runs instead of longhaul (ForceCommand) ends at the first message. The receiver's
+//! messages follow a marker line, which ends the output of the login.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 
-use schedule::PackingMode;
+use schedule::CompressionMode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use ssh::direct_control::TOKEN;
 
 use super::blocks::BlockSums;
-use crate::connect::{SecurityProposal, SourceReached};
+use crate::connect::{SecurityProposal, SourceConnection};
 use crate::copy::CopyOptions;
-use crate::report::{Event, Name, ProgressValues, Summary};
+use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressValues};
 
 /// Version of this protocol, which must be the same at both ends.
 pub(super) const VERSION: u32 = 1;
@@ -39,9 +39,9 @@ pub struct ReceiverJob {
     /// The host with all that distinguishes the sources from others, for the journal.
     pub identity: String,
     /// Source paths beneath the served root.
-    pub sources: Vec<Name>,
+    pub sources: Vec<EscapedName>,
     /// Target path on the receiving host.
-    pub target: Name,
+    pub target: EscapedName,
     /// Options of the copy.
     pub options: CopyOptions,
     /// Rate limit in bytes per second.
@@ -55,7 +55,7 @@ pub struct ReceiverJob {
     /// Largest READ in bytes.
     pub buffer: Option<u32>,
     /// Use of compression.
-    pub pack: PackingMode,
+    pub pack: CompressionMode,
     /// The allowed algorithms.
     pub secured: SecurityProposal,
     /// Checksums that the copy of the only source must have.
@@ -76,7 +76,7 @@ impl ReceiverJob {
 
 /// Message to the receiver.
 #[derive(Debug)]
-pub(super) enum ToReceiver {
+pub(super) enum ReceiverCommand {
     Job(Box<ReceiverJob>),
     /// Output of the source.
     FromSource(Vec<u8>),
@@ -89,16 +89,16 @@ pub(super) enum ToReceiver {
 
 /// Message of the receiver.
 #[derive(Debug)]
-pub(super) enum FromReceiver {
+pub(super) enum ReceiverMessage {
     /// Input for the source.
     ToSource(Vec<u8>),
     /// The first connection was made.
-    Way(SourceReached),
+    Route(SourceConnection),
     /// No connection can be made, or the job is invalid; nothing was changed.
-    NoWay(String),
+    NoRoute(String),
     Progress(ProgressValues),
-    Event(Box<Event>),
-    Done(Box<Summary>),
+    Event(Box<CopyEvent>),
+    Done(Box<CopySummary>),
 }
 
 /// Reason why a message cannot be read, one clause.
@@ -114,7 +114,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, InvalidFrame> {
     serde_json::from_slice(bytes).map_err(|e| InvalidFrame(e.to_string()))
 }
 
-impl ToReceiver {
+impl ReceiverCommand {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Job(job) => framed(33, &json(job)),
@@ -137,12 +137,12 @@ impl ToReceiver {
     }
 }
 
-impl FromReceiver {
+impl ReceiverMessage {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::ToSource(bytes) => framed(49, bytes),
-            Self::Way(way) => framed(50, &json(way)),
-            Self::NoWay(why) => framed(51, &json(why)),
+            Self::Route(way) => framed(50, &json(way)),
+            Self::NoRoute(why) => framed(51, &json(why)),
             Self::Progress(values) => framed(52, &json(values)),
             Self::Event(event) => framed(53, &json(event)),
             Self::Done(summary) => framed(54, &json(summary)),
@@ -152,8 +152,8 @@ impl FromReceiver {
     pub(super) fn decode((kind, body): (u8, Vec<u8>)) -> Result<Self, InvalidFrame> {
         match kind {
             49 => Ok(Self::ToSource(body)),
-            50 => Ok(Self::Way(parse(&body)?)),
-            51 => Ok(Self::NoWay(parse(&body)?)),
+            50 => Ok(Self::Route(parse(&body)?)),
+            51 => Ok(Self::NoRoute(parse(&body)?)),
             52 => Ok(Self::Progress(parse(&body)?)),
             53 => Ok(Self::Event(Box::new(parse(&body)?))),
             54 => Ok(Self::Done(Box::new(parse(&body)?))),
@@ -221,25 +221,25 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_they_were_written_behind_what_a_login_says() {
-        let event = Event::Failed {
+        let event = CopyEvent::Failed {
             id: None,
-            path: Name(vec![b'x', 0xff]),
+            path: EscapedName(vec![b'x', 0xff]),
             reason: "no space".to_owned(),
         };
-        let summary = Summary {
+        let summary = CopySummary {
             files: 7,
-            outcome: crate::report::Outcome::NoConnection("gone".to_owned()),
-            ..Summary::default()
+            outcome: crate::report::CopyOutcome::NoConnection("gone".to_owned()),
+            ..CopySummary::default()
         };
         let mut bytes = b"Welcome!".to_vec();
         mark(&mut bytes).unwrap();
-        bytes.extend(FromReceiver::Event(Box::new(event.clone())).to_bytes());
-        bytes.extend(FromReceiver::Done(Box::new(summary.clone())).to_bytes());
+        bytes.extend(ReceiverMessage::Event(Box::new(event.clone())).to_bytes());
+        bytes.extend(ReceiverMessage::Done(Box::new(summary.clone())).to_bytes());
         let mut input = bytes.as_slice();
         skip_login(&mut input).unwrap();
-        let mut message = || FromReceiver::decode(next(&mut input).unwrap().unwrap()).unwrap();
-        assert!(matches!(message(), FromReceiver::Event(read) if *read == event));
-        assert!(matches!(message(), FromReceiver::Done(read) if *read == summary));
+        let mut message = || ReceiverMessage::decode(next(&mut input).unwrap().unwrap()).unwrap();
+        assert!(matches!(message(), ReceiverMessage::Event(read) if *read == event));
+        assert!(matches!(message(), ReceiverMessage::Done(read) if *read == summary));
         assert_eq!(next(&mut input).unwrap(), None);
     }
 

@@ -15,9 +15,9 @@ mod receiver;
 mod sources;
 
 pub use blocks::BlockSums;
-pub use conductor::{Ending, HostCopy, MissingOn, conduct};
+pub use conductor::{HostCopy, HostCopyOutcome, MissingLonghaul, conduct};
 pub use discard::discard;
 pub use frames::{MOST_NOISE, ReceiverJob};
-pub use names::HostNames;
+pub use names::ReportedPathTranslator;
 pub use receiver::receive;
 pub use sources::{SourceFiles, files_of};

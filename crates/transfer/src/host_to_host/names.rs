@@ -1,11 +1,11 @@
 //! Names of the receiver's messages as the user knows them.
 
 use crate::escape;
-use crate::report::{Event, Name, Outcome, Summary};
+use crate::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName};
 
 /// Translates paths that the receiver reports: its own, and those beneath the served root.
 #[derive(Clone, Debug)]
-pub struct HostNames {
+pub struct ReportedPathTranslator {
     /// The source's host as the user wrote it.
     pub source: String,
     /// The served root as it would be written in an operand.
@@ -14,15 +14,15 @@ pub struct HostNames {
     pub target: String,
 }
 
-impl HostNames {
+impl ReportedPathTranslator {
     /// Returns a path as `host:path`.
-    pub fn name(&self, name: &Name) -> Name {
+    pub fn name(&self, name: &EscapedName) -> EscapedName {
         let prefix = [self.source.as_bytes(), b":/"].concat();
         let (host, path) = match name.0.strip_prefix(prefix.as_slice()) {
             Some(rest) => (&self.source, self.in_root(rest)),
             None => (&self.target, name.0.clone()),
         };
-        Name([host.as_bytes(), b":", &path].concat())
+        EscapedName([host.as_bytes(), b":", &path].concat())
     }
 
     fn in_root(&self, rest: &[u8]) -> Vec<u8> {
@@ -39,36 +39,41 @@ impl HostNames {
     }
 
     /// Translates the names of an event.
-    pub(super) fn event(&self, mut event: Event) -> Event {
+    pub(super) fn event(&self, mut event: CopyEvent) -> CopyEvent {
         match &mut event {
-            Event::FileStarted { source, target, .. } | Event::FileDone { source, target, .. } => {
+            CopyEvent::FileStarted { source, target, .. }
+            | CopyEvent::FileDone { source, target, .. } => {
                 *source = self.name(source);
                 *target = self.name(target);
             }
-            Event::Mismatch { path, .. } => *path = self.name(path),
-            Event::Failed { path, reason, .. } => {
+            CopyEvent::Mismatch { path, .. } => *path = self.name(path),
+            CopyEvent::Failed { path, reason, .. } => {
                 *path = self.name(path);
                 Self::text(reason);
             }
-            Event::DirectoryDone { target } | Event::SymlinkDone { target } => {
+            CopyEvent::DirectoryDone { target } | CopyEvent::SymlinkDone { target } => {
                 *target = self.name(target);
             }
-            Event::Warning { path, message } => {
+            CopyEvent::Warning { path, message } => {
                 *path = path.as_ref().map(|path| self.name(path));
                 Self::text(message);
             }
-            Event::Resumed { .. } | Event::Planned { .. } | Event::SyncPlanned { .. } => {}
+            CopyEvent::Resumed { .. }
+            | CopyEvent::Planned { .. }
+            | CopyEvent::SyncPlanned { .. } => {}
         }
         event
     }
 
     /// Translates the names of a summary.
-    pub(super) fn summary(&self, mut summary: Summary) -> Summary {
+    pub(super) fn summary(&self, mut summary: CopySummary) -> CopySummary {
         for failure in &mut summary.failures {
             failure.path = self.name(&failure.path);
             Self::text(&mut failure.reason);
         }
-        if let Outcome::NoConnection(why) | Outcome::Misconfigured(why) = &mut summary.outcome {
+        if let CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why) =
+            &mut summary.outcome
+        {
             Self::text(why);
         }
         if let Some(verified) = &mut summary.verified {
@@ -86,12 +91,12 @@ mod tests {
 
     #[test]
     fn paths_are_named_as_in_the_operands() {
-        let names = |root: &str| HostNames {
+        let names = |root: &str| ReportedPathTranslator {
             source: "u@a".to_owned(),
             root: root.into(),
             target: "b".to_owned(),
         };
-        let name = |root, name: &str| names(root).name(&Name(name.into())).to_string();
+        let name = |root, name: &str| names(root).name(&EscapedName(name.into())).to_string();
         assert_eq!(name("/srv", "u@a:/x/y"), "u@a:/srv/x/y");
         assert_eq!(name("/", "u@a:/x"), "u@a:/x");
         assert_eq!(name("", "u@a:/x"), "u@a:x");
@@ -102,31 +107,31 @@ mod tests {
     /// Regression test: a receiver's text forged lines and drove the terminal.
     #[test]
     fn texts_of_the_receiver_are_one_line() {
-        let names = HostNames {
+        let names = ReportedPathTranslator {
             source: "a".to_owned(),
             root: Vec::new(),
             target: "b".to_owned(),
         };
         let text = "x\nroot@b password:\u{1b}[2J\u{202e}";
-        let warning = Event::Warning {
+        let warning = CopyEvent::Warning {
             path: None,
             message: text.to_owned(),
         };
-        let Event::Warning { message, .. } = names.event(warning) else {
+        let CopyEvent::Warning { message, .. } = names.event(warning) else {
             panic!("another event");
         };
-        let mut summary = Summary {
-            outcome: Outcome::NoConnection(text.to_owned()),
-            ..Summary::default()
+        let mut summary = CopySummary {
+            outcome: CopyOutcome::NoConnection(text.to_owned()),
+            ..CopySummary::default()
         };
-        summary.verified = Some(crate::report::Verified {
+        summary.verified = Some(crate::report::VerifyResult {
             reason: Some(text.to_owned()),
             program: Some(text.to_owned()),
             ..Default::default()
         });
         let summary = names.summary(summary);
         let verified = summary.verified.unwrap_or_default();
-        let Outcome::NoConnection(why) = summary.outcome else {
+        let CopyOutcome::NoConnection(why) = summary.outcome else {
             panic!("another outcome");
         };
         for text in [

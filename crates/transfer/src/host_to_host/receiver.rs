@@ -15,12 +15,14 @@ use schedule::Told;
 use tracing::debug;
 
 use super::blocks::{BlockSums, RequiredBlocks, differs};
-use super::frames::{self, FromReceiver, InvalidFrame, ReceiverJob, ToReceiver, VERSION};
+use super::frames::{self, InvalidFrame, ReceiverCommand, ReceiverJob, ReceiverMessage, VERSION};
 use crate::cancel::CancelToken;
-use crate::connect::{AtFault, BetweenHosts, BetweenSettings, ConnectCheck, ConnectError};
-use crate::copy::{self, Connect, CopyRequest, HostId, Place, TransferEstimate};
+use crate::connect::{
+    ConnectError, ConnectStep, HostToHostConnector, HostToHostSettings, ResponsibleParty,
+};
+use crate::copy::{self, CopyLocation, CopyRequest, HostId, SessionConnector, TransferEstimate};
 use crate::disk::ExpectedContent;
-use crate::report::{Failure, Outcome, Progress, Summary};
+use crate::report::{CopyOutcome, CopySummary, ItemFailure, ProgressCounters};
 use crate::session::{ConnectionSource, Link, Session, SessionOptions};
 use crate::sums::{SumLedger, WantedDigest};
 
@@ -46,14 +48,14 @@ pub fn receive(
     own: Vec<IpAddr>,
 ) -> Result<(), String> {
     let cancel = CancelToken::default();
-    let voice = Voice {
+    let voice = ControlOutput {
         output: Arc::new(Mutex::new(Box::new(output))),
         cancel: cancel.clone(),
     };
     voice.mark()?;
     let between = Arc::new(OnceLock::new());
     let (steps, next) = channel();
-    let reader = Reader {
+    let reader = ControlInputReader {
         between: Arc::clone(&between),
         steps,
         cancel: cancel.clone(),
@@ -62,14 +64,14 @@ pub fn receive(
     let reading = thread.spawn(move || reader.run(input));
     reading.map_err(|e| format!("cannot start a thread: {e}"))?;
     let job = match next.recv_timeout(BEGIN) {
-        Ok(Step::Job(job)) => job,
-        Ok(Step::Discard(job)) => {
+        Ok(ReceiverEvent::Job(job)) => job,
+        Ok(ReceiverEvent::Discard(job)) => {
             discard(&job, &cancel);
-            voice.say(&FromReceiver::Done(Box::default()));
+            voice.say(&ReceiverMessage::Done(Box::default()));
             return Ok(());
         }
-        Ok(Step::Invalid(why)) => {
-            voice.say(&FromReceiver::NoWay(why.clone()));
+        Ok(ReceiverEvent::Invalid(why)) => {
+            voice.say(&ReceiverMessage::NoRoute(why.clone()));
             return Err(why);
         }
         _ => return Err("receive is internal: longhaul cp starts it over ssh".to_owned()),
@@ -77,21 +79,21 @@ pub fn receive(
     match begin(&job, own, &voice, &between, &next) {
         Ok(link) => {
             let summary = run(*job, link, &voice, &between, cancel);
-            voice.say(&FromReceiver::Done(Box::new(summary)));
+            voice.say(&ReceiverMessage::Done(Box::new(summary)));
             Ok(())
         }
         Err(why) => {
-            voice.say(&FromReceiver::NoWay(why.clone()));
+            voice.say(&ReceiverMessage::NoRoute(why.clone()));
             Err(why)
         }
     }
 }
 
 /// Messages that the main thread waits for.
-enum Step {
+enum ReceiverEvent {
     Job(Box<ReceiverJob>),
     Discard(Box<ReceiverJob>),
-    Listens,
+    Listening,
     Failed(String),
     Invalid(String),
 }
@@ -100,9 +102,9 @@ enum Step {
 fn begin(
     job: &ReceiverJob,
     own: Vec<IpAddr>,
-    voice: &Voice,
-    between: &OnceLock<Arc<BetweenHosts>>,
-    next: &Receiver<Step>,
+    voice: &ControlOutput,
+    between: &OnceLock<Arc<HostToHostConnector>>,
+    next: &Receiver<ReceiverEvent>,
 ) -> Result<Box<dyn Link>, String> {
     if job.version != VERSION {
         return Err(format!(
@@ -114,7 +116,7 @@ fn begin(
     }
     let mut here = job.here.clone();
     here.extend(own.into_iter().filter(|ip| !job.here.contains(ip)));
-    let settings = BetweenSettings {
+    let settings = HostToHostSettings {
         name: job.host.clone(),
         secured: job.secured.clone(),
         source: job.source.clone(),
@@ -122,14 +124,14 @@ fn begin(
         token: job.token,
     };
     let outlet = voice.clone();
-    let outlet = move |bytes| outlet.say(&FromReceiver::ToSource(bytes));
-    let (hosts, first) = BetweenHosts::begin(settings, outlet)?;
+    let outlet = move |bytes| outlet.say(&ReceiverMessage::ToSource(bytes));
+    let (hosts, first) = HostToHostConnector::begin(settings, outlet)?;
     let hosts = between.get_or_init(|| hosts);
-    voice.say(&FromReceiver::ToSource(first));
+    voice.say(&ReceiverMessage::ToSource(first));
     match next.recv_timeout(LISTENS) {
-        Ok(Step::Listens) => {}
-        Ok(Step::Failed(why) | Step::Invalid(why)) => return Err(why),
-        Ok(Step::Job(_) | Step::Discard(_)) => {
+        Ok(ReceiverEvent::Listening) => {}
+        Ok(ReceiverEvent::Failed(why) | ReceiverEvent::Invalid(why)) => return Err(why),
+        Ok(ReceiverEvent::Job(_) | ReceiverEvent::Discard(_)) => {
             return Err("the copy was requested twice".to_owned());
         }
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -138,7 +140,7 @@ fn begin(
     }
     let link = hosts.connect()?;
     if let Some(way) = hosts.way() {
-        voice.say(&FromReceiver::Way(way));
+        voice.say(&ReceiverMessage::Route(way));
     }
     Ok(link)
 }
@@ -146,17 +148,17 @@ fn begin(
 fn run(
     job: ReceiverJob,
     link: Box<dyn Link>,
-    voice: &Voice,
-    between: &OnceLock<Arc<BetweenHosts>>,
+    voice: &ControlOutput,
+    between: &OnceLock<Arc<HostToHostConnector>>,
     cancel: CancelToken,
-) -> Summary {
+) -> CopySummary {
     let start = Instant::now();
     let ledger = job
         .options
         .verify
         .then(|| Arc::new(SumLedger::new(WantedDigest::Verify)));
     let required = job.blocks.clone().map(RequiredBlocks::new).map(Arc::new);
-    let source = Source {
+    let source = SourceHost {
         required: required.clone(),
         link: Mutex::new(Some(link)),
         connection_source: between.get().cloned(),
@@ -164,22 +166,22 @@ fn run(
         job: &job,
     };
     let request = request(&job);
-    let progress = Progress::default();
+    let progress = ProgressCounters::default();
     let (running, stopped) = channel::<()>();
     let mut summary = thread::scope(|scope| {
         let shown = &progress;
         scope.spawn(move || show(shown, voice, &stopped));
-        let mut events = |event| voice.say(&FromReceiver::Event(Box::new(event)));
+        let mut events = |event| voice.say(&ReceiverMessage::Event(Box::new(event)));
         let summary = copy::run(request, &source, &progress, &mut events, &cancel);
         drop(running);
         summary
     });
     // A file of an earlier run, or one that was written in place, was not compared.
     let proven = required.is_some_and(|required| required.is_proven());
-    if let (Some(blocks), Outcome::Complete, false) = (&job.blocks, &summary.outcome, proven) {
+    if let (Some(blocks), CopyOutcome::Complete, false) = (&job.blocks, &summary.outcome, proven) {
         check(blocks, &job, &mut summary);
     }
-    voice.say(&FromReceiver::Progress(progress.values()));
+    voice.say(&ReceiverMessage::Progress(progress.values()));
     summary.failures.truncate(FAILURES);
     summary.elapsed = start.elapsed();
     summary
@@ -187,20 +189,20 @@ fn run(
 
 /// The job as a copy of this machine.
 fn request(job: &ReceiverJob) -> CopyRequest {
-    let remote = |path: &crate::report::Name| Place::Remote {
+    let remote = |path: &crate::report::EscapedName| CopyLocation::Remote {
         host: HostId(0),
         path: path.0.clone(),
     };
     CopyRequest {
         sources: job.sources.iter().map(remote).collect(),
-        target: Place::Local(local(&job.target.0)),
+        target: CopyLocation::Local(local(&job.target.0)),
         options: job.options.clone(),
     }
 }
 
 /// Removes what an interrupted run of a job has left here.
 fn discard(job: &ReceiverJob, cancel: &CancelToken) {
-    let source = Source {
+    let source = SourceHost {
         required: None,
         link: Mutex::new(None),
         connection_source: None,
@@ -212,26 +214,26 @@ fn discard(job: &ReceiverJob, cancel: &CancelToken) {
 
 /// Compares the copy with the checksums of the first source, which the host that it was read from
 /// does not choose.
-fn check(blocks: &BlockSums, job: &ReceiverJob, summary: &mut Summary) {
+fn check(blocks: &BlockSums, job: &ReceiverJob, summary: &mut CopySummary) {
     let reason = match blocks.first_difference(&local(&job.target.0)) {
         Ok(None) => return,
         Ok(Some(at)) => differs(at),
         Err(e) => format!("copied, but cannot be verified: {e}; copy it again"),
     };
-    summary.outcome = Outcome::Partial;
+    summary.outcome = CopyOutcome::Partial;
     summary.failed += 1;
     let path = job.target.clone();
-    summary.failures.push(Failure { path, reason });
+    summary.failures.push(ItemFailure { path, reason });
 }
 
 /// Sends the progress until the copy ends.
-fn show(progress: &Progress, voice: &Voice, stopped: &Receiver<()>) {
+fn show(progress: &ProgressCounters, voice: &ControlOutput, stopped: &Receiver<()>) {
     let mut told = progress.values();
     let mut last = Instant::now();
     while stopped.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
         let now = progress.values();
         if now != told || last.elapsed() >= SIGN_OF_LIFE {
-            voice.say(&FromReceiver::Progress(now.clone()));
+            voice.say(&ReceiverMessage::Progress(now.clone()));
             told = now;
             last = Instant::now();
         }
@@ -255,18 +257,18 @@ fn local(path: &[u8]) -> PathBuf {
 
 /// The messages to the machine that started the copy. If it has gone, the copy is cancelled.
 #[derive(Clone)]
-struct Voice {
+struct ControlOutput {
     output: Arc<Mutex<Box<dyn Write + Send>>>,
     cancel: CancelToken,
 }
 
-impl Voice {
+impl ControlOutput {
     fn mark(&self) -> Result<(), String> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         frames::mark(&mut *output).map_err(|e| format!("cannot write to standard output: {e}"))
     }
 
-    fn say(&self, message: &FromReceiver) {
+    fn say(&self, message: &ReceiverMessage) {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let written = output.write_all(&message.to_bytes());
         if written.and_then(|()| output.flush()).is_err() {
@@ -276,17 +278,17 @@ impl Voice {
 }
 
 /// Reads the messages of the machine that started the copy.
-struct Reader {
-    between: Arc<OnceLock<Arc<BetweenHosts>>>,
-    steps: Sender<Step>,
+struct ControlInputReader {
+    between: Arc<OnceLock<Arc<HostToHostConnector>>>,
+    steps: Sender<ReceiverEvent>,
     cancel: CancelToken,
 }
 
-impl Reader {
+impl ControlInputReader {
     fn run(self, mut input: impl Read) {
         loop {
             let message = match frames::next(&mut input) {
-                Ok(Some(message)) => ToReceiver::decode(message),
+                Ok(Some(message)) => ReceiverCommand::decode(message),
                 Ok(None) => break,
                 Err(e) => Err(e),
             };
@@ -297,7 +299,7 @@ impl Reader {
                         "longhaul {} on this host cannot read the request: {why}",
                         env!("CARGO_PKG_VERSION")
                     );
-                    let _ = self.steps.send(Step::Invalid(why));
+                    let _ = self.steps.send(ReceiverEvent::Invalid(why));
                     break;
                 }
             }
@@ -309,28 +311,28 @@ impl Reader {
         }
     }
 
-    fn handle(&self, message: ToReceiver) {
+    fn handle(&self, message: ReceiverCommand) {
         let step = match message {
-            ToReceiver::Job(job) => Some(Step::Job(job)),
-            ToReceiver::Discard(job) => Some(Step::Discard(job)),
-            ToReceiver::Cancel => {
+            ReceiverCommand::Job(job) => Some(ReceiverEvent::Job(job)),
+            ReceiverCommand::Discard(job) => Some(ReceiverEvent::Discard(job)),
+            ReceiverCommand::Cancel => {
                 self.cancel.cancel();
                 None
             }
-            ToReceiver::FromSource(bytes) => {
+            ReceiverCommand::FromSource(bytes) => {
                 let between = self.between.get();
                 match between.map(|between| between.heard(&bytes)) {
-                    Some(Ok(true)) => Some(Step::Listens),
-                    Some(Err(why)) => Some(Step::Failed(why)),
+                    Some(Ok(true)) => Some(ReceiverEvent::Listening),
+                    Some(Err(why)) => Some(ReceiverEvent::Failed(why)),
                     Some(Ok(false)) | None => None,
                 }
             }
-            ToReceiver::SourceEnded(why) => {
+            ReceiverCommand::SourceEnded(why) => {
                 debug!("the source has ended: {why}");
                 if let Some(between) = self.between.get() {
                     between.over(&why);
                 }
-                Some(Step::Failed(why))
+                Some(ReceiverEvent::Failed(why))
             }
         };
         if let Some(step) = step {
@@ -341,17 +343,17 @@ impl Reader {
 }
 
 /// The source's host for the copy.
-struct Source<'a> {
+struct SourceHost<'a> {
     /// Checksums of the file, if its source is not believed.
     required: Option<Arc<RequiredBlocks>>,
     /// The first connection.
     link: Mutex<Option<Box<dyn Link>>>,
-    connection_source: Option<Arc<BetweenHosts>>,
+    connection_source: Option<Arc<HostToHostConnector>>,
     ledger: Option<Arc<SumLedger>>,
     job: &'a ReceiverJob,
 }
 
-impl Connect for Source<'_> {
+impl SessionConnector for SourceHost<'_> {
     fn connect(
         &self,
         _: HostId,
@@ -361,7 +363,7 @@ impl Connect for Source<'_> {
         let job = self.job;
         let wrong = |why: &str| {
             let why = format!("{}: {why}", job.host);
-            ConnectError::new(AtFault::Host, ConnectCheck::Session, why)
+            ConnectError::new(ResponsibleParty::Host, ConnectStep::Session, why)
         };
         let link = self
             .link

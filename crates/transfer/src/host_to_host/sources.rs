@@ -17,7 +17,7 @@ pub struct SourceFiles {
 pub fn files_of(sources: &[&[u8]]) -> Result<SourceFiles, &'static str> {
     let split: Vec<_> = sources
         .iter()
-        .map(|path| Split::of(path))
+        .map(|path| SplitPath::of(path))
         .collect::<Result<_, _>>()?;
     let Some(first) = split.first() else {
         return Err("there is no source");
@@ -47,14 +47,14 @@ pub fn files_of(sources: &[&[u8]]) -> Result<SourceFiles, &'static str> {
     })
 }
 
-struct Split<'a> {
+struct SplitPath<'a> {
     absolute: bool,
     /// Components in front of the name, without empty ones and `.`.
     parent: Vec<&'a [u8]>,
     last: &'a [u8],
 }
 
-impl<'a> Split<'a> {
+impl<'a> SplitPath<'a> {
     fn of(path: &'a [u8]) -> Result<Self, &'static str> {
         let path = match path {
             b"~" => b"",

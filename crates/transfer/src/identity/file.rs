@@ -21,14 +21,14 @@ const MAX_FILE: u64 = 1 << 20;
 pub(super) struct KeyFile {
     path: PathBuf,
     public: Option<PublicKey>,
-    secret: Secret,
+    secret: PrivateKeyState,
 }
 
-enum Secret {
+enum PrivateKeyState {
     Ready(PrivateKey),
     Locked(LockedKey),
     /// Only an agent can sign with the key, for this reason.
-    Elsewhere(&'static str),
+    AgentOnly(&'static str),
 }
 
 impl KeyFile {
@@ -45,7 +45,7 @@ impl KeyFile {
                 return Ok(Self {
                     path: path.to_owned(),
                     public: Some(public),
-                    secret: Secret::Elsewhere(
+                    secret: PrivateKeyState::AgentOnly(
                         "the private key file is missing and no agent holds the key",
                     ),
                 });
@@ -56,7 +56,9 @@ impl KeyFile {
             return Ok(Self {
                 path: path.to_owned(),
                 public: Some(public),
-                secret: Secret::Elsewhere("it is a public key and no agent holds the private key"),
+                secret: PrivateKeyState::AgentOnly(
+                    "it is a public key and no agent holds the private key",
+                ),
             });
         }
         // As in authfile.c `sshkey_perm_ok`: a private key that others can read is refused.
@@ -75,13 +77,15 @@ impl KeyFile {
             public.ok().map(|(key, _)| key)
         };
         let (public, secret) = match contents {
-            KeyFileContents::Key(key) => (Some(key.public().clone()), Secret::Ready(key)),
+            KeyFileContents::Key(key) => (Some(key.public().clone()), PrivateKeyState::Ready(key)),
             KeyFileContents::Locked(locked, public) => {
-                (public.or_else(beside), Secret::Locked(locked))
+                (public.or_else(beside), PrivateKeyState::Locked(locked))
             }
             KeyFileContents::Hardware(public) => (
                 Some(public),
-                Secret::Elsewhere("it is a hardware key: load it into an ssh-agent (ssh-add)"),
+                PrivateKeyState::AgentOnly(
+                    "it is a hardware key: load it into an ssh-agent (ssh-add)",
+                ),
             ),
         };
         Ok(Self {
@@ -101,18 +105,18 @@ impl KeyFile {
     }
 
     pub(super) fn is_locked(&self) -> bool {
-        matches!(self.secret, Secret::Locked(_))
+        matches!(self.secret, PrivateKeyState::Locked(_))
     }
 
     pub(super) fn why_unusable(&self) -> Option<&'static str> {
         match self.secret {
-            Secret::Elsewhere(why) => Some(why),
+            PrivateKeyState::AgentOnly(why) => Some(why),
             _ => None,
         }
     }
 
     pub(super) fn unlock(&mut self, passphrase: &str) -> Result<(), IdentityError> {
-        let Secret::Locked(locked) = &self.secret else {
+        let PrivateKeyState::Locked(locked) = &self.secret else {
             return Ok(());
         };
         let key = match locked.unlock(passphrase) {
@@ -133,26 +137,26 @@ impl KeyFile {
             ));
         }
         self.public = Some(key.public().clone());
-        self.secret = Secret::Ready(key);
+        self.secret = PrivateKeyState::Ready(key);
         Ok(())
     }
 
     /// Returns the private key if it needs no passphrase.
     pub(super) fn into_key(self) -> Result<PrivateKey, IdentityError> {
         match self.secret {
-            Secret::Ready(key) => Ok(key),
-            Secret::Locked(_) => Err(IdentityError::no_passphrase(&self.path)),
-            Secret::Elsewhere(why) => Err(IdentityError::new(&self.path, why)),
+            PrivateKeyState::Ready(key) => Ok(key),
+            PrivateKeyState::Locked(_) => Err(IdentityError::no_passphrase(&self.path)),
+            PrivateKeyState::AgentOnly(why) => Err(IdentityError::new(&self.path, why)),
         }
     }
 
     pub(super) fn sign(&self, algorithm: &str, data: &[u8]) -> Result<Vec<u8>, IdentityError> {
         match &self.secret {
-            Secret::Ready(key) => key
+            PrivateKeyState::Ready(key) => key
                 .sign(algorithm, data)
                 .map_err(|e| IdentityError::new(&self.path, format_args!("cannot sign: {e}"))),
-            Secret::Locked(_) => Err(IdentityError::no_passphrase(&self.path)),
-            Secret::Elsewhere(why) => Err(IdentityError::new(&self.path, why)),
+            PrivateKeyState::Locked(_) => Err(IdentityError::no_passphrase(&self.path)),
+            PrivateKeyState::AgentOnly(why) => Err(IdentityError::new(&self.path, why)),
         }
     }
 }
@@ -182,21 +186,21 @@ fn public_line(bytes: &[u8]) -> Option<(PublicKey, Vec<u8>)> {
     (key.key_type().as_bytes() == key_type).then_some((key, comment))
 }
 
-struct Permissions {
+struct FilePermissions {
     own: bool,
     mode: u32,
 }
 
-impl Permissions {
+impl FilePermissions {
     fn too_open(&self) -> Option<u32> {
         (self.own && self.mode & 0o077 != 0).then_some(self.mode & 0o7777)
     }
 }
 
-fn read(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Permissions)> {
+fn read(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, FilePermissions)> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
-    let permissions = Permissions {
+    let permissions = FilePermissions {
         own: meta.is_file() && meta.uid() == rustix::process::getuid().as_raw(),
         mode: meta.mode(),
     };

@@ -4,7 +4,7 @@ use pkcs8::EncryptedPrivateKeyInfoRef;
 use ssh::key::{KeyError, PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use super::openssh::{EncodedKey, Unreadable};
+use super::openssh::{EncodedKey, UnreadableKey};
 use super::pem::Pem;
 use super::traditional;
 
@@ -70,8 +70,8 @@ fn traditional(
 
 fn openssh(bytes: &[u8]) -> Result<KeyFileContents, String> {
     let because = |e| match e {
-        Unreadable::Because(why) => why,
-        Unreadable::Passphrase => "the file is damaged".to_owned(),
+        UnreadableKey::Because(why) => why,
+        UnreadableKey::Passphrase => "the file is damaged".to_owned(),
     };
     let sealed = EncodedKey::read(bytes).map_err(because)?;
     let public = sealed.public.clone();
@@ -95,8 +95,8 @@ impl LockedKey {
         match self {
             Self::OpenSsh(sealed) => match sealed.unlock(passphrase) {
                 Ok(key) => Ok(Some(key)),
-                Err(Unreadable::Passphrase) => Ok(None),
-                Err(Unreadable::Because(why)) => Err(why),
+                Err(UnreadableKey::Passphrase) => Ok(None),
+                Err(UnreadableKey::Because(why)) => Err(why),
             },
             Self::Traditional(sealed) => Ok(sealed.unlock(passphrase)),
             Self::Pkcs8(der) => {

@@ -15,16 +15,16 @@ use ssh::key::{PrivateKey, PublicKey};
 pub use error::IdentityError;
 
 use crate::agent::Agent;
-use crate::config::{HostConfig, Switches};
+use crate::config::{HostConfig, SshOptionFlags};
 use crate::escape;
 use crate::prompt::{EchoMode, Prompt, PromptError};
 use file::KeyFile;
 
 /// The user's keys for one host, in the order in which they are offered.
 ///
-/// For each offer, send a query with [`OfferableKey::public`] (after [`Identities::unlock`] if that is
-/// `None`), and call [`Identities::sign`] when the server accepts the key. This way a passphrase is
-/// requested only when it is useful.
+/// For each offer, send a query with [`OfferableKey::public`] (after [`Identities::unlock`] if that
+/// is `None`), and call [`Identities::sign`] when the server accepts the key. This way a passphrase
+/// is requested only when it is useful.
 #[derive(Debug)]
 pub struct Identities {
     offers: Vec<OfferableKey>,
@@ -43,11 +43,11 @@ pub struct OfferableKey {
     pub public: Option<PublicKey>,
     /// The key's source for `-v` and messages; escaped.
     pub label: String,
-    signer: Signer,
+    signer: KeySigner,
 }
 
 #[derive(Clone, Debug)]
-enum Signer {
+enum KeySigner {
     /// The agent, with this key blob.
     Agent(Vec<u8>),
     /// The key file with this index.
@@ -58,7 +58,7 @@ impl OfferableKey {
     /// True if the agent signs: no passphrase is needed here, but the agent may require a touch or
     /// confirmation.
     pub fn is_in_agent(&self) -> bool {
-        matches!(self.signer, Signer::Agent(_))
+        matches!(self.signer, KeySigner::Agent(_))
     }
 
     /// Returns the signature algorithms for the key, best first, that `allowed` contains
@@ -134,7 +134,7 @@ impl Identities {
             files: &files,
             certificates: &certificates,
             agent: &held,
-            identities_only: config.has(Switches::IDENTITIES_ONLY),
+            identities_only: config.has(SshOptionFlags::IDENTITIES_ONLY),
         };
         let mut offers = order.offers(&mut warnings);
         offers.retain(
@@ -163,8 +163,8 @@ impl Identities {
     /// True if the key of offer `index` can sign without a passphrase prompt here.
     pub fn is_ready(&self, index: usize) -> bool {
         match self.offers.get(index).map(|o| &o.signer) {
-            Some(Signer::Agent(_)) => true,
-            Some(Signer::File(at)) => self.files.get(*at).is_some_and(|f| !f.is_locked()),
+            Some(KeySigner::Agent(_)) => true,
+            Some(KeySigner::File(at)) => self.files.get(*at).is_some_and(|f| !f.is_locked()),
             None => false,
         }
     }
@@ -187,7 +187,7 @@ impl Identities {
         let Some(offer) = self.offers.get_mut(index) else {
             return Err(IdentityError::no_such_offer());
         };
-        let Signer::File(at) = offer.signer else {
+        let KeySigner::File(at) = offer.signer else {
             return Ok(());
         };
         let Some(file) = self.files.get_mut(at) else {
@@ -211,13 +211,13 @@ impl Identities {
     ) -> Result<Vec<u8>, IdentityError> {
         self.unlock(index, prompt)?;
         match self.offers.get(index).map(|o| &o.signer) {
-            Some(Signer::Agent(blob)) => match &mut self.agent {
+            Some(KeySigner::Agent(blob)) => match &mut self.agent {
                 Some(agent) => agent
                     .sign(blob, data, algorithm)
                     .map_err(IdentityError::agent),
                 None => Err(IdentityError::no_such_offer()),
             },
-            Some(Signer::File(at)) => match self.files.get(*at) {
+            Some(KeySigner::File(at)) => match self.files.get(*at) {
                 Some(file) => file.sign(algorithm, data),
                 None => Err(IdentityError::no_such_offer()),
             },

@@ -6,7 +6,7 @@
 
 use ssh::key::{PrivateKey, PublicKey, RsaParts};
 use ssh_key::{Cipher, Kdf};
-use wire::Reader;
+use wire::FieldReader;
 use zeroize::Zeroizing;
 
 /// The maximum number of bcrypt rounds for a passphrase: about half a minute. ssh-keygen uses 16 to
@@ -25,20 +25,20 @@ pub(super) struct EncodedKey {
 }
 
 /// The reason why no key could be read.
-pub(super) enum Unreadable {
+pub(super) enum UnreadableKey {
     /// The passphrase is wrong.
     Passphrase,
     /// Continues the sentence that starts with the file's name.
     Because(String),
 }
 
-impl Unreadable {
+impl UnreadableKey {
     fn damaged(why: impl std::fmt::Display) -> Self {
         Self::Because(format!("the file is damaged: {why}"))
     }
 }
 
-impl From<wire::WireError> for Unreadable {
+impl From<wire::WireError> for UnreadableKey {
     fn from(error: wire::WireError) -> Self {
         Self::damaged(error)
     }
@@ -46,19 +46,19 @@ impl From<wire::WireError> for Unreadable {
 
 impl EncodedKey {
     /// Reads the outer structure, whose public key is never encrypted.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, UnreadableKey> {
         let rest = bytes
             .strip_prefix(MAGIC)
-            .ok_or_else(|| Unreadable::damaged("wrong magic bytes"))?;
-        let mut r = Reader::new(rest);
+            .ok_or_else(|| UnreadableKey::damaged("wrong magic bytes"))?;
+        let mut r = FieldReader::new(rest);
         let cipher = read_cipher(r.string()?)?;
         let kdf = read_kdf(r.string()?, r.string()?)?;
         match r.u32()? {
             1 => {}
-            n => return Err(Unreadable::damaged(format_args!("it holds {n} keys"))),
+            n => return Err(UnreadableKey::damaged(format_args!("it holds {n} keys"))),
         }
         let public = PublicKey::from_blob(r.string()?)
-            .map_err(|e| Unreadable::damaged(format_args!("its public key: {e}")))?;
+            .map_err(|e| UnreadableKey::damaged(format_args!("its public key: {e}")))?;
         let private = Zeroizing::new(r.string()?.to_vec());
         let tag = match cipher.has_tag() {
             true => Some(r.array()?),
@@ -66,7 +66,7 @@ impl EncodedKey {
         };
         r.finish()?;
         if cipher.is_some() != kdf.is_some() || private.len() % cipher.block_size() != 0 {
-            return Err(Unreadable::damaged("malformed encryption parameters"));
+            return Err(UnreadableKey::damaged("malformed encryption parameters"));
         }
         Ok(Self {
             cipher,
@@ -82,20 +82,20 @@ impl EncodedKey {
     }
 
     /// Returns the private key of an unencrypted file.
-    pub(super) fn open(&self) -> Result<PrivateKey, Unreadable> {
+    pub(super) fn open(&self) -> Result<PrivateKey, UnreadableKey> {
         let key = read_private(&self.private, self.cipher.block_size());
         let key = key.map_err(|e| match e {
             // Without decryption, different check numbers mean damage and not a wrong passphrase.
-            Unreadable::Passphrase => Unreadable::damaged("its check numbers differ"),
+            UnreadableKey::Passphrase => UnreadableKey::damaged("its check numbers differ"),
             e => e,
         })?;
         self.fits(key)
     }
 
     /// Returns the private key of an encrypted file.
-    pub(super) fn unlock(&self, passphrase: &str) -> Result<PrivateKey, Unreadable> {
+    pub(super) fn unlock(&self, passphrase: &str) -> Result<PrivateKey, UnreadableKey> {
         let failed =
-            |e: ssh_key::Error| Unreadable::Because(format!("cannot decrypt the key: {e}"));
+            |e: ssh_key::Error| UnreadableKey::Because(format!("cannot decrypt the key: {e}"));
         let (key, iv) = self
             .kdf
             .derive_key_and_iv(self.cipher, passphrase)
@@ -103,60 +103,60 @@ impl EncodedKey {
         let mut plain = self.private.clone();
         self.cipher
             .decrypt(&key, &iv, &mut plain, self.tag)
-            .map_err(|_| Unreadable::Passphrase)?;
+            .map_err(|_| UnreadableKey::Passphrase)?;
         self.fits(read_private(&plain, self.cipher.block_size())?)
     }
 
-    fn fits(&self, key: PrivateKey) -> Result<PrivateKey, Unreadable> {
+    fn fits(&self, key: PrivateKey) -> Result<PrivateKey, UnreadableKey> {
         match key.public_blob() == self.public.blob() {
             true => Ok(key),
-            false => Err(Unreadable::damaged(
+            false => Err(UnreadableKey::damaged(
                 "its public and private parts belong to different keys",
             )),
         }
     }
 }
 
-fn read_cipher(name: &[u8]) -> Result<Cipher, Unreadable> {
+fn read_cipher(name: &[u8]) -> Result<Cipher, UnreadableKey> {
     let known = std::str::from_utf8(name).ok();
     known.and_then(|n| Cipher::new(n).ok()).ok_or_else(|| {
         let name = crate::escape::name(name);
-        Unreadable::Because(format!(
+        UnreadableKey::Because(format!(
             "encryption with {name} is not supported; rewrite the key with ssh-keygen -p -f KEY"
         ))
     })
 }
 
-fn read_kdf(name: &[u8], options: &[u8]) -> Result<Kdf, Unreadable> {
+fn read_kdf(name: &[u8], options: &[u8]) -> Result<Kdf, UnreadableKey> {
     match name {
         b"none" if options.is_empty() => Ok(Kdf::None),
         b"bcrypt" => {
-            let mut r = Reader::new(options);
+            let mut r = FieldReader::new(options);
             let (salt, rounds) = (r.string()?.to_vec(), r.u32()?);
             r.finish()?;
             if rounds > MAX_ROUNDS {
-                return Err(Unreadable::Because(format!(
+                return Err(UnreadableKey::Because(format!(
                     "the key uses {rounds} rounds of bcrypt; the limit is {MAX_ROUNDS}: lower \
                      them with ssh-keygen -p -a 100 -f KEY"
                 )));
             }
             Ok(Kdf::Bcrypt { salt, rounds })
         }
-        _ => Err(Unreadable::damaged("unknown key derivation function")),
+        _ => Err(UnreadableKey::damaged("unknown key derivation function")),
     }
 }
 
 /// Parses the check numbers, the key, its comment, and the padding 1, 2, 3... up to a whole block.
-fn read_private(bytes: &[u8], block: usize) -> Result<PrivateKey, Unreadable> {
-    let mut r = Reader::new(bytes);
+fn read_private(bytes: &[u8], block: usize) -> Result<PrivateKey, UnreadableKey> {
+    let mut r = FieldReader::new(bytes);
     if r.u32()? != r.u32()? {
-        return Err(Unreadable::Passphrase);
+        return Err(UnreadableKey::Passphrase);
     }
     let key = match r.string()? {
         b"ssh-ed25519" => {
             let _public = r.string()?;
             // The seed, followed by the public key again.
-            let mut pair = Reader::new(r.string()?);
+            let mut pair = FieldReader::new(r.string()?);
             let seed = Zeroizing::new(pair.array()?);
             let _again: [u8; 32] = pair.array()?;
             pair.finish()?;
@@ -179,27 +179,27 @@ fn read_private(bytes: &[u8], block: usize) -> Result<PrivateKey, Unreadable> {
         }
         other => {
             let name = crate::escape::name(other);
-            return Err(Unreadable::Because(format!(
+            return Err(UnreadableKey::Because(format!(
                 "keys of type {name} are not supported"
             )));
         }
     };
-    let key = key.map_err(|e| Unreadable::Because(format!("cannot use the key: {e}")))?;
+    let key = key.map_err(|e| UnreadableKey::Because(format!("cannot use the key: {e}")))?;
     let _comment = r.string()?;
     let padding = r.rest();
     let counts = padding.iter().zip(1..=u8::MAX).all(|(b, n)| *b == n);
     if padding.len() >= block.max(1) || !counts {
-        return Err(Unreadable::damaged("wrong padding"));
+        return Err(UnreadableKey::damaged("wrong padding"));
     }
     Ok(key)
 }
 
 fn read_ecdsa(
     curve: &'static str,
-    r: &mut Reader<'_>,
-) -> Result<Result<PrivateKey, ssh::key::KeyError>, Unreadable> {
+    r: &mut FieldReader<'_>,
+) -> Result<Result<PrivateKey, ssh::key::KeyError>, UnreadableKey> {
     if r.string()? != curve.as_bytes() {
-        return Err(Unreadable::damaged("its curve does not match its type"));
+        return Err(UnreadableKey::damaged("its curve does not match its type"));
     }
     let (point, secret) = (r.string()?, r.string()?);
     Ok(PrivateKey::from_ecdsa(curve, secret, point))

@@ -9,8 +9,8 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::agent::AgentSocket;
-use crate::config::{IdentityFile, LocalUser, Query, Switches};
-use crate::prompt::Answer;
+use crate::config::{ConfigQuery, IdentityFile, LocalUser, SshOptionFlags};
+use crate::prompt::PromptAnswer;
 
 /// Test-only keys, one of each format, with the passphrase `secret` where encrypted.
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/identity/test_only_keys");
@@ -18,7 +18,7 @@ const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/identity/test_o
 struct Script(Vec<&'static str>, usize);
 
 impl Prompt for Script {
-    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<PromptAnswer, PromptError> {
         assert!(question.starts_with("Enter passphrase for key '/"));
         assert_eq!(kind, EchoMode::Secret);
         self.1 += 1;
@@ -45,11 +45,11 @@ fn fixture(dir: &Path, name: &str, with_public: bool) -> PathBuf {
 }
 
 fn config(files: &[PathBuf], agent: AgentSocket) -> HostConfig {
-    let query = Query {
+    let query = ConfigQuery {
         host: "h".into(),
         file: Some("none".into()),
         ssh: Some("/nonexistent/ssh".into()),
-        ..Query::default()
+        ..ConfigQuery::default()
     };
     let user = LocalUser {
         home: Some("/nonexistent".into()),
@@ -354,7 +354,7 @@ fn keys_are_offered_in_openssh_s_order() {
     for index in 0..order.len() {
         signs(&mut all, index, &mut Script(vec![], 0));
     }
-    config.switches.insert(Switches::IDENTITIES_ONLY);
+    config.switches.insert(SshOptionFlags::IDENTITIES_ONLY);
     let mut order = order.to_vec();
     order.remove(2);
     assert_eq!(types(&Identities::gather(&config)), order);

@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crossbeam_channel::Receiver;
-use schedule::journal::{Record, State};
+use schedule::journal::{JournalRecord, JournalState};
 
-use super::flush::SyncBatch;
-use super::log::Log;
+use super::flush::FileSystemSync;
+use super::log::FileJournalWriter;
 use super::place::{JournalLocation, JournalSearch, read_journal};
-use super::store::{EarlierRun, JournalLog, JournalStore};
+use super::store::{EarlierRun, JournalStore, JournalWriter};
 
 /// Receives a message when records of the journal have become durable.
-pub(crate) type Bell = Rc<RefCell<Option<Receiver<()>>>>;
+pub(crate) type DurableSignal = Rc<RefCell<Option<Receiver<()>>>>;
 
 /// Journal in the user's state folder.
 pub(crate) struct JournalFile {
     location: JournalLocation,
     /// Journal that was found: its file, its path, and the length of its sound part.
     found: RefCell<Option<(File, PathBuf, u64)>>,
-    waker: Bell,
+    waker: DurableSignal,
 }
 
 impl JournalFile {
@@ -32,7 +32,7 @@ impl JournalFile {
         command: &[u8],
         target: Option<&Path>,
         folder: Option<&Path>,
-        waker: Bell,
+        waker: DurableSignal,
     ) -> Self {
         Self {
             location: match folder {
@@ -44,7 +44,7 @@ impl JournalFile {
         }
     }
 
-    fn opened(&self, log: Log) -> Box<dyn JournalLog> {
+    fn opened(&self, log: FileJournalWriter) -> Box<dyn JournalWriter> {
         *self.waker.borrow_mut() = Some(log.waker().clone());
         Box::new(log)
     }
@@ -63,34 +63,44 @@ impl JournalStore for JournalFile {
         Ok(match self.location.find()? {
             JournalSearch::Nothing => EarlierRun::Nothing,
             JournalSearch::Busy(path) => EarlierRun::Busy(path),
-            JournalSearch::Aside(why) => EarlierRun::Aside(why),
-            JournalSearch::Left {
+            JournalSearch::SetAside(why) => EarlierRun::SetAside(why),
+            JournalSearch::Found {
                 file,
                 path,
                 state,
                 good,
             } => {
                 *self.found.borrow_mut() = Some((file, path, good));
-                EarlierRun::Left(state)
+                EarlierRun::Found(state)
             }
         })
     }
 
-    fn go_on(&self, here: bool, soft: u64, files: Vec<PathBuf>) -> io::Result<Box<dyn JournalLog>> {
+    fn go_on(
+        &self,
+        here: bool,
+        soft: u64,
+        files: Vec<PathBuf>,
+    ) -> io::Result<Box<dyn JournalWriter>> {
         let found = self.found.take();
         let (file, path, good) = found.ok_or(io::ErrorKind::NotFound)?;
-        let flush = SyncBatch::new(here).with_earlier(soft, files);
-        Ok(self.opened(Log::start(file, path, good, flush)?))
+        let flush = FileSystemSync::new(here).with_earlier(soft, files);
+        Ok(self.opened(FileJournalWriter::start(file, path, good, flush)?))
     }
 
-    fn create(&self, here: bool) -> io::Result<Box<dyn JournalLog>> {
+    fn create(&self, here: bool) -> io::Result<Box<dyn JournalWriter>> {
         let (file, path) = self.location.create()?;
-        Ok(self.opened(Log::start(file, path, 0, SyncBatch::new(here))?))
+        Ok(self.opened(FileJournalWriter::start(
+            file,
+            path,
+            0,
+            FileSystemSync::new(here),
+        )?))
     }
 }
 
-impl JournalLog for Log {
-    fn write(&mut self, record: &Record) -> u64 {
+impl JournalWriter for FileJournalWriter {
+    fn write(&mut self, record: &JournalRecord) -> u64 {
         self.write(record)
     }
 
@@ -116,7 +126,7 @@ impl JournalLog for Log {
         self.path()
     }
 
-    fn left(&self) -> Option<State> {
+    fn left(&self) -> Option<JournalState> {
         let file = File::open(self.path()).ok()?;
         Some(read_journal(&file).ok()?.ok()?.state)
     }

@@ -15,35 +15,35 @@ use rustix::fs::{CWD, Mode, OFlags, openat, syncfs};
 const EACH: Duration = Duration::from_secs(5);
 
 /// Devices (st_dev), each with one copied file on it.
-pub(crate) type Devices = BTreeMap<u64, PathBuf>;
+pub(crate) type FileDevices = BTreeMap<u64, PathBuf>;
 
 /// Makes local files durable that were not synced one by one, with syncfs(2) on a thread, since
 /// that may take long. Mounts and symlinks below a destination may lead to other file systems; each
 /// one that received a file is synced.
-pub(crate) struct SyncBatch {
+pub(crate) struct FileSystemSync {
     /// True if files are copied to this machine.
     here: bool,
     /// The number of finished files that are not durable, and how many of these are being synced.
     soft: u64,
     under_way: u64,
     /// The devices of files that are not being synced, and of those that are.
-    devices: Devices,
-    syncing: Devices,
+    devices: FileDevices,
+    syncing: FileDevices,
     /// Files that an earlier run finished; their devices are not known yet.
     earlier: Arc<[PathBuf]>,
     thread: Option<JoinHandle<bool>>,
     begun: Instant,
 }
 
-impl SyncBatch {
+impl FileSystemSync {
     /// Creates an empty batch; `here` is true if files are copied to this machine.
     pub(crate) fn new(here: bool) -> Self {
         Self {
             here,
             soft: 0,
             under_way: 0,
-            devices: Devices::new(),
-            syncing: Devices::new(),
+            devices: FileDevices::new(),
+            syncing: FileDevices::new(),
             earlier: Arc::default(),
             thread: None,
             begun: Instant::now(),
@@ -57,7 +57,7 @@ impl SyncBatch {
         self
     }
 
-    /// Records the device of a finished file; call before [`SyncBatch::add`].
+    /// Records the device of a finished file; call before [`FileSystemSync::add`].
     pub(super) fn lies_on(&mut self, device: u64, file: &Path) {
         let file = || file.to_path_buf();
         self.devices.entry(device).or_insert_with(file);
@@ -114,7 +114,7 @@ impl SyncBatch {
 }
 
 /// Syncs these devices and those of the `earlier` files.
-fn sync_all(mut devices: Devices, earlier: &[PathBuf]) -> io::Result<()> {
+fn sync_all(mut devices: FileDevices, earlier: &[PathBuf]) -> io::Result<()> {
     for file in earlier {
         match fs::metadata(file) {
             Ok(meta) => {
@@ -140,7 +140,7 @@ fn is_gone(e: &io::Error) -> bool {
 
 /// Opens a file or folder on each device; fails if one is no longer reachable, and then nothing is
 /// synced.
-fn open_all(devices: &Devices) -> io::Result<Vec<File>> {
+fn open_all(devices: &FileDevices) -> io::Result<Vec<File>> {
     let opened = devices.iter().map(|(device, file)| open_on(*device, file));
     opened.collect()
 }

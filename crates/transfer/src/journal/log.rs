@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, bounded};
-use schedule::journal::{Record, Writer};
+use schedule::journal::{JournalEncoder, JournalRecord};
 use tracing::debug;
 
-use super::flush::SyncBatch;
+use super::flush::FileSystemSync;
 use super::syncs::JournalSyncs;
 
 /// The bytes of ranges recorded since the journal's last sync that trigger the next one. A power
@@ -21,10 +21,10 @@ const TOLD: u64 = 24 << 20;
 
 /// A journal that is being written. Written records survive this process; a thread makes them
 /// durable.
-pub(crate) struct Log {
+pub(crate) struct FileJournalWriter {
     file: File,
     path: PathBuf,
-    writer: Writer,
+    writer: JournalEncoder,
     /// Encoded records that are not written yet.
     out: Vec<u8>,
     /// The number of records taken, and the length of the file.
@@ -38,28 +38,28 @@ pub(crate) struct Log {
     told: u64,
     /// Count in the last `Synced` record.
     said: u64,
-    flush: SyncBatch,
+    flush: FileSystemSync,
     syncs: Arc<JournalSyncs>,
     thread: Option<JoinHandle<()>>,
-    /// Wakes the thread that waits for [`Log::durable`].
+    /// Wakes the thread that waits for [`FileJournalWriter::durable`].
     waker: Receiver<()>,
     failed: bool,
 }
 
-impl Log {
+impl FileJournalWriter {
     /// Continues after the first `good` bytes of `file`, or starts it if that is 0. Nothing is
-    /// synced before [`Log::sync_from_now_on`]. `flush` makes finished files durable.
+    /// synced before [`FileJournalWriter::sync_from_now_on`]. `flush` makes finished files durable.
     pub(crate) fn start(
         mut file: File,
         path: PathBuf,
         good: u64,
-        flush: SyncBatch,
+        flush: FileSystemSync,
     ) -> io::Result<Self> {
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
         let mut out = Vec::new();
         if good == 0 {
-            Writer::header(&mut out);
+            JournalEncoder::header(&mut out);
         }
         let (ring, waker) = bounded(1);
         let folder = path.parent().filter(|_| good == 0).map(Path::to_path_buf);
@@ -71,7 +71,7 @@ impl Log {
         let mut log = Self {
             file,
             path,
-            writer: Writer::default(),
+            writer: JournalEncoder::default(),
             out,
             taken: 0,
             len: good,
@@ -89,13 +89,13 @@ impl Log {
         Ok(log)
     }
 
-    /// Enables syncing; returns the value that [`Log::durable`] reaches when all records so far are
-    /// durable.
+    /// Enables syncing; returns the value that [`FileJournalWriter::durable`] reaches when all
+    /// records so far are durable.
     pub(crate) fn sync_from_now_on(&mut self) -> u64 {
         self.eager = true;
         self.now = true;
         // A record without content, which is durable only after all earlier ones.
-        self.write(&Record::Clock { mtime: 0 })
+        self.write(&JournalRecord::Clock { mtime: 0 })
     }
 
     /// Records the device of a file whose `Done` record is written next.
@@ -103,25 +103,27 @@ impl Log {
         self.flush.lies_on(device, file);
     }
 
-    /// Takes a record for the next [`Log::write_out`]; returns the value that [`Log::durable`]
-    /// reaches when it is durable.
-    pub(crate) fn write(&mut self, record: &Record) -> u64 {
+    /// Takes a record for the next [`FileJournalWriter::write_out`]; returns the value that
+    /// [`FileJournalWriter::durable`] reaches when it is durable.
+    pub(crate) fn write(&mut self, record: &JournalRecord) -> u64 {
         match record {
-            Record::Ranges {
+            JournalRecord::Ranges {
                 durable, ranges, ..
             } => {
                 self.now |= durable;
                 let sizes = ranges.iter().map(|(from, to)| to.saturating_sub(*from));
                 self.told = sizes.fold(self.told, u64::saturating_add);
             }
-            Record::Done { durable, size, .. } => {
+            JournalRecord::Done { durable, size, .. } => {
                 self.told = self.told.saturating_add(*size);
                 if !durable {
                     self.flush.add();
                 }
             }
             // Losing one of these costs a resumed copy only one lookup.
-            Record::Clock { .. } | Record::Durable { .. } | Record::Synced { .. } => {}
+            JournalRecord::Clock { .. }
+            | JournalRecord::Durable { .. }
+            | JournalRecord::Synced { .. } => {}
             _ => self.now = true,
         }
         // A failed journal is not written again.
@@ -153,7 +155,8 @@ impl Log {
         if self.eager
             && let Some(files) = self.flush.poll()
         {
-            self.writer.write(&Record::Durable { files }, &mut self.out);
+            self.writer
+                .write(&JournalRecord::Durable { files }, &mut self.out);
         }
         if self.out.is_empty() {
             return Ok(());
@@ -161,7 +164,8 @@ impl Log {
         let offset = self.syncs.len();
         if offset > self.said {
             self.said = offset;
-            self.writer.write(&Record::Synced { offset }, &mut self.out);
+            self.writer
+                .write(&JournalRecord::Synced { offset }, &mut self.out);
         }
         self.file.write_all(&self.out)?;
         self.len += self.out.len() as u64;
@@ -200,7 +204,7 @@ impl Log {
         self.file = file;
     }
 
-    /// Receives a message when [`Log::durable`] has grown.
+    /// Receives a message when [`FileJournalWriter::durable`] has grown.
     pub(crate) fn waker(&self) -> &Receiver<()> {
         &self.waker
     }
@@ -224,7 +228,7 @@ impl Log {
     }
 }
 
-impl Drop for Log {
+impl Drop for FileJournalWriter {
     fn drop(&mut self) {
         let written = self.write_out();
         self.syncs.end(self.eager && written.is_ok());

@@ -4,16 +4,16 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use schedule::journal::{Record, SourceId, replay};
+use schedule::journal::{JournalRecord, SourceId, replay};
 
-use super::flush::SyncBatch;
-use super::log::Log;
+use super::flush::FileSystemSync;
+use super::log::FileJournalWriter;
 
 /// A time limit above that of any sync.
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 
-fn log(folder: &Path) -> (Log, PathBuf) {
+fn log(folder: &Path) -> (FileJournalWriter, PathBuf) {
     let path = folder.join("journal");
     let file = File::options()
         .read(true)
@@ -22,15 +22,16 @@ fn log(folder: &Path) -> (Log, PathBuf) {
         .truncate(true)
         .open(&path)
         .unwrap();
-    let mut log = Log::start(file, path.clone(), 0, SyncBatch::new(false)).unwrap();
+    let mut log =
+        FileJournalWriter::start(file, path.clone(), 0, FileSystemSync::new(false)).unwrap();
     let identity = b"a copy".to_vec();
-    log.write(&Record::Copy { identity });
+    log.write(&JournalRecord::Copy { identity });
     (log, path)
 }
 
-fn begun(id: u64) -> Record {
+fn begun(id: u64) -> JournalRecord {
     let folder = id / 500;
-    Record::Begun {
+    JournalRecord::Begun {
         id,
         target: format!("/srv/archive/2024/project-{folder}/results/sample_{id:08}.dat").into(),
         source: SourceId {
@@ -43,8 +44,8 @@ fn begun(id: u64) -> Record {
     }
 }
 
-fn ranges(id: u64, mib: u64, durable: bool) -> Record {
-    Record::Ranges {
+fn ranges(id: u64, mib: u64, durable: bool) -> JournalRecord {
+    JournalRecord::Ranges {
         id,
         durable,
         mtime: 0,
@@ -91,7 +92,7 @@ fn what_was_told_is_synced_by_the_second_or_by_24_mib() {
         log.write(&ranges(0, told * 4, false));
         log.write_out().unwrap();
     }
-    let last = log.write(&Record::Clock { mtime: 1 });
+    let last = log.write(&JournalRecord::Clock { mtime: 1 });
     log.write_out().unwrap();
     until(|| log.durable() >= last);
     let (syncs, seconds) = (log.synced() - before, first.elapsed().as_secs());
@@ -109,7 +110,7 @@ fn what_was_told_is_synced_by_the_second_or_by_24_mib() {
 
 fn target(id: u64) -> Vec<u8> {
     match begun(id) {
-        Record::Begun { target, .. } => target,
+        JournalRecord::Begun { target, .. } => target,
         _ => Vec::new(),
     }
 }
@@ -131,7 +132,7 @@ fn nobody_waits_for_a_journal_that_cannot_be_written() {
     let path = folder.path().join("journal");
     fs::write(&path, b"").unwrap();
     let file = File::open(&path).unwrap();
-    assert!(Log::start(file, path, 0, SyncBatch::new(false)).is_err());
+    assert!(FileJournalWriter::start(file, path, 0, FileSystemSync::new(false)).is_err());
     let Ok(full) = File::options().write(true).open("/dev/full") else {
         return;
     };
@@ -165,7 +166,7 @@ fn a_million_files_cost_little() {
         for id in first..first + 64 {
             log.write(&begun(id));
             let (durable, size, mtime) = (false, 4096, 0);
-            log.write(&Record::Done {
+            log.write(&JournalRecord::Done {
                 id,
                 durable,
                 size,

@@ -12,6 +12,6 @@ mod store;
 mod syncs;
 
 pub(crate) use file::JournalFile;
-pub(crate) use flush::Devices;
+pub(crate) use flush::FileDevices;
 pub(crate) use place::boot_here;
-pub(crate) use store::{EarlierRun, JournalLog, JournalStore};
+pub(crate) use store::{EarlierRun, JournalStore, JournalWriter};

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
 use rustix::fs::{FlockOperation, flock};
-use schedule::journal::{Replay, Replayer, State, UnusableJournal};
+use schedule::journal::{JournalReadError, JournalReplay, JournalReplayer, JournalState};
 
 use crate::private_dir::{PrivateDir, UserDir};
-use crate::report::Name;
+use crate::report::EscapedName;
 
 /// The largest journal that is read, in bytes; a journal of ten million files is smaller.
 const LARGEST: u64 = 4 << 30;
@@ -41,12 +41,12 @@ pub(crate) enum JournalSearch {
     /// Another process is writing the journal.
     Busy(PathBuf),
     /// The journal is not trusted and was renamed; contains a sentence for the user.
-    Aside(String),
+    SetAside(String),
     /// A journal from an earlier run, locked while the file is open.
-    Left {
+    Found {
         file: File,
         path: PathBuf,
-        state: Box<State>,
+        state: Box<JournalState>,
         good: u64,
     },
 }
@@ -149,7 +149,7 @@ impl JournalLocation {
                     return Ok(JournalSearch::Nothing);
                 }
                 Ok(left) if left.state.identity() == self.identity => {
-                    return Ok(JournalSearch::Left {
+                    return Ok(JournalSearch::Found {
                         file,
                         path,
                         state: Box::new(left.state),
@@ -158,18 +158,18 @@ impl JournalLocation {
                 }
                 Ok(_) => "the journal belongs to another copy".to_owned(),
                 Err(
-                    why @ (UnusableJournal::Foreign
-                    | UnusableJournal::Version(_)
-                    | UnusableJournal::Damaged { .. }),
+                    why @ (JournalReadError::Foreign
+                    | JournalReadError::Version(_)
+                    | JournalReadError::Damaged { .. }),
                 ) => why.to_string(),
             }
         };
         let mut aside = self.name.clone();
         aside.push(".unusable");
         dir.rename(&self.name, &aside)?;
-        let aside = Name::from(&*dir.path().join(aside));
-        let path = Name::from(&*path);
-        Ok(JournalSearch::Aside(format!(
+        let aside = EscapedName::from(&*dir.path().join(aside));
+        let path = EscapedName::from(&*path);
+        Ok(JournalSearch::SetAside(format!(
             "{path}: {why}: starting the copy from the beginning; the old journal was moved to \
              {aside}"
         )))
@@ -199,8 +199,8 @@ impl JournalLocation {
 ///
 /// # Errors
 /// The file cannot be read. An unusable journal is the inner error.
-pub(crate) fn read_journal(mut file: &File) -> io::Result<Result<Replay, UnusableJournal>> {
-    let mut replayer = Replayer::new(MOST_MEMORY);
+pub(crate) fn read_journal(mut file: &File) -> io::Result<Result<JournalReplay, JournalReadError>> {
+    let mut replayer = JournalReplayer::new(MOST_MEMORY);
     let mut piece = vec![0; PIECE];
     file.rewind()?;
     loop {
@@ -279,7 +279,7 @@ mod tests {
         assert!(place.find().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"no journal");
         std::os::unix::fs::chown(&path, Some(0), None).unwrap();
-        assert!(matches!(place.find().unwrap(), JournalSearch::Aside(_)));
+        assert!(matches!(place.find().unwrap(), JournalSearch::SetAside(_)));
     }
 
     /// Regression test: the worker that followed a paused one could not begin its shard.
@@ -290,12 +290,12 @@ mod tests {
         let place = JournalLocation::shared(&path, b"a shard");
         let (mut paused, name) = place.create().unwrap();
         let mut bytes = Vec::new();
-        schedule::journal::Writer::header(&mut bytes);
+        schedule::journal::JournalEncoder::header(&mut bytes);
         let identity = place.identity().to_vec();
-        let copy = schedule::journal::Record::Copy { identity };
-        schedule::journal::Writer::default().write(&copy, &mut bytes);
+        let copy = schedule::journal::JournalRecord::Copy { identity };
+        schedule::journal::JournalEncoder::default().write(&copy, &mut bytes);
         io::Write::write_all(&mut paused, &bytes).unwrap();
-        let JournalSearch::Left { file, .. } = place.find().unwrap() else {
+        let JournalSearch::Found { file, .. } = place.find().unwrap() else {
             panic!("not found");
         };
         // What the paused one writes later is lost with its file.
@@ -311,9 +311,9 @@ mod tests {
         let place = place(folder.path());
         let identity = place.identity().to_vec();
         let mut bytes = Vec::new();
-        schedule::journal::Writer::header(&mut bytes);
-        let copy = schedule::journal::Record::Copy { identity };
-        schedule::journal::Writer::default().write(&copy, &mut bytes);
+        schedule::journal::JournalEncoder::header(&mut bytes);
+        let copy = schedule::journal::JournalRecord::Copy { identity };
+        schedule::journal::JournalEncoder::default().write(&copy, &mut bytes);
         assert_eq!(place.beside(), None);
         let beside = place.beside.clone().unwrap();
         for name in [beside.file_name().unwrap(), &place.name] {

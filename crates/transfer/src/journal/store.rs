@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use schedule::journal::{Record, State};
+use schedule::journal::{JournalRecord, JournalState};
 
 /// Finds or creates the journal of one copy.
 pub(crate) trait JournalStore {
@@ -27,14 +27,19 @@ pub(crate) trait JournalStore {
     /// # Errors
     ///
     /// The journal cannot be written.
-    fn go_on(&self, here: bool, soft: u64, files: Vec<PathBuf>) -> io::Result<Box<dyn JournalLog>>;
+    fn go_on(
+        &self,
+        here: bool,
+        soft: u64,
+        files: Vec<PathBuf>,
+    ) -> io::Result<Box<dyn JournalWriter>>;
 
     /// Creates the journal.
     ///
     /// # Errors
     ///
     /// The journal cannot be written, or another process has just created it.
-    fn create(&self, here: bool) -> io::Result<Box<dyn JournalLog>>;
+    fn create(&self, here: bool) -> io::Result<Box<dyn JournalWriter>>;
 }
 
 /// Journal of an earlier run, as [`JournalStore::find`] found it.
@@ -44,16 +49,16 @@ pub(crate) enum EarlierRun {
     /// Another process is writing the journal.
     Busy(PathBuf),
     /// The journal is not trusted and was renamed; contains a sentence for the user.
-    Aside(String),
+    SetAside(String),
     /// State that an earlier run has left.
-    Left(Box<State>),
+    Found(Box<JournalState>),
 }
 
 /// Journal that is being written. Written records survive this process; they become durable later.
-pub(crate) trait JournalLog {
-    /// Takes a record for the next [`JournalLog::write_out`]; returns the value that
-    /// [`JournalLog::durable`] reaches when it is durable.
-    fn write(&mut self, record: &Record) -> u64;
+pub(crate) trait JournalWriter {
+    /// Takes a record for the next [`JournalWriter::write_out`]; returns the value that
+    /// [`JournalWriter::durable`] reaches when it is durable.
+    fn write(&mut self, record: &JournalRecord) -> u64;
 
     /// Writes the pending records; call before waiting. A killed process loses only later records.
     ///
@@ -62,8 +67,8 @@ pub(crate) trait JournalLog {
     /// The journal cannot be written; reported once.
     fn write_out(&mut self) -> io::Result<()>;
 
-    /// Enables syncing; returns the value that [`JournalLog::durable`] reaches when all records so
-    /// far are durable.
+    /// Enables syncing; returns the value that [`JournalWriter::durable`] reaches when all records
+    /// so far are durable.
     fn sync_from_now_on(&mut self) -> u64;
 
     /// Number of records that are durable or need no more waiting.
@@ -76,7 +81,7 @@ pub(crate) trait JournalLog {
     fn path(&self) -> &Path;
 
     /// State that the written records leave, if they can be read.
-    fn left(&self) -> Option<State>;
+    fn left(&self) -> Option<JournalState>;
 
     /// Removes the journal because the copy is complete or left nothing to resume.
     fn remove(self: Box<Self>);

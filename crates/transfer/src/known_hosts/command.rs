@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use ssh::key::PublicKey;
 
 use super::{HostName, MAX_FILE};
-use crate::config::Tokens;
+use crate::config::TokenValues;
 use crate::escape;
 
 const OPTION: &str = "KnownHostsCommand";
@@ -24,7 +24,7 @@ pub struct KnownHostsCommand {
 
 /// The purpose of a run, which the command gets as `%I`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
+pub enum LookupPurpose {
     /// Called before the key exchange, to prefer algorithms of known keys.
     Order,
     /// The key that the host showed, under the host's name.
@@ -33,7 +33,7 @@ pub enum Lookup {
     Address,
 }
 
-impl Lookup {
+impl LookupPurpose {
     fn name(self) -> &'static str {
         match self {
             Self::Order => "ORDER",
@@ -73,15 +73,15 @@ impl KnownHostsCommand {
     }
 
     /// Runs the command for `name`, and for the key that the host showed unless the lookup is
-    /// [`Lookup::Order`]. Returns the lines that it printed.
+    /// [`LookupPurpose::Order`]. Returns the lines that it printed.
     ///
     /// # Errors
     /// The command could not be run, failed or printed more than 64 MiB: one sentence. Its output
     /// then decides nothing, as in ssh.
     pub fn run(
         &self,
-        tokens: &Tokens,
-        lookup: Lookup,
+        tokens: &TokenValues,
+        lookup: LookupPurpose,
         name: &HostName,
         key: Option<&PublicKey>,
     ) -> Result<Vec<u8>, String> {
@@ -208,7 +208,7 @@ mod tests {
     fn run(text: &str) -> Result<String, String> {
         let command = KnownHostsCommand::parse(text).unwrap().unwrap();
         let name = HostName::new("h", 2222, None);
-        let output = command.run(&Tokens::default(), Lookup::Order, &name, None)?;
+        let output = command.run(&TokenValues::default(), LookupPurpose::Order, &name, None)?;
         Ok(String::from_utf8(output).unwrap())
     }
 

@@ -126,7 +126,7 @@ fn a_revocation_that_cannot_be_read_revokes_whatever_it_may() {
                 matches!(
                     of(text.as_bytes(), seed),
                     HostKeyVerdict::Revoked(_)
-                        | HostKeyVerdict::Unreadable(Damage { revokes: true, .. })
+                        | HostKeyVerdict::Unreadable(UnreadableEntry { revokes: true, .. })
                 )
             };
             assert!(refused(1), "{text}");
@@ -140,7 +140,7 @@ fn a_revocation_that_cannot_be_read_revokes_whatever_it_may() {
 #[test]
 fn a_revoked_rsa_key_is_known_however_its_numbers_are_written() {
     let key = PrivateKey::generate_rsa().unwrap();
-    let mut r = wire::Reader::new(key.public_blob());
+    let mut r = wire::FieldReader::new(key.public_blob());
     let mut blob = Vec::new();
     for at in 0..3 {
         let field = r.string().unwrap();

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use ssh::key::PublicKey;
 
-use super::{Damage, HostKeyCheck, HostKeyVerdict, HostName, KnownHosts, KnownKey, LinePosition};
+use super::{
+    HostKeyCheck, HostKeyVerdict, HostName, KnownHosts, KnownKey, LinePosition, UnreadableEntry,
+};
 use crate::config::StrictHostKeyChecking as Strict;
 use crate::disk::os_words;
 use crate::escape;
@@ -14,7 +16,7 @@ use crate::prompt::{EchoMode, Prompt, PromptError};
 
 /// The result for an accepted host key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedHostKey {
     /// True if the host is new and must be added with [`record()`](super::record()).
     pub record: bool,
     /// True if StrictHostKeyChecking=no accepted a wrong key: send no password, answer no
@@ -56,7 +58,7 @@ pub enum HostKeyError {
         /// The host.
         host: String,
         /// The line or file.
-        damage: Damage,
+        damage: UnreadableEntry,
     },
     /// The host is unknown, and no prompt is allowed (StrictHostKeyChecking=yes, batch mode).
     Unknown {
@@ -76,7 +78,7 @@ pub enum HostKeyError {
     },
 }
 
-impl Accepted {
+impl AcceptedHostKey {
     /// Goes on despite `error`, but trusts the host with nothing.
     fn unverified(mut self, error: &HostKeyError) -> Self {
         self.distrusted = true;
@@ -114,11 +116,11 @@ pub fn decide(
     key: &PublicKey,
     known: &KnownHosts,
     prompt: &mut dyn Prompt,
-) -> Result<Accepted, HostKeyError> {
+) -> Result<AcceptedHostKey, HostKeyError> {
     let host = escape::name(name.entry().as_bytes()).to_string();
     let shown = key.fingerprint();
     let shown_type = type_name(key.plain().key_type());
-    let mut accepted = Accepted::default();
+    let mut accepted = AcceptedHostKey::default();
     if let Some(why) = &checked.certificate {
         accepted
             .warnings
@@ -314,7 +316,7 @@ impl fmt::Display for LinePosition {
     }
 }
 
-impl fmt::Display for Damage {
+impl fmt::Display for UnreadableEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", escape::path(&self.file))?;
         if let Some(line) = self.line {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use aws_lc_rs::digest;
 use ssh::key::{Certificate, PublicKey};
-use wire::{Reader, WireError};
+use wire::{FieldReader, WireError};
 
 /// The first bytes of every list.
 pub(super) const MAGIC: &[u8] = b"SSHKRL\n\0";
@@ -29,12 +29,12 @@ pub(super) struct Krl {
     keys: Vec<Vec<u8>>,
     sha1: Vec<Vec<u8>>,
     sha256: Vec<Vec<u8>>,
-    certificates: Vec<Certificates>,
+    certificates: Vec<RevokedCertificates>,
 }
 
 /// The revoked certificates of one authority.
 #[derive(Clone, Debug, Default)]
-struct Certificates {
+struct RevokedCertificates {
     /// The authority's key; empty for any authority.
     authority: Vec<u8>,
     /// Ranges of serial numbers, both ends included.
@@ -53,7 +53,7 @@ pub(super) enum KrlError {
 
 impl Krl {
     pub(super) fn parse(text: &[u8]) -> Result<Self, KrlError> {
-        let mut r = Reader::new(text);
+        let mut r = FieldReader::new(text);
         r.take(MAGIC.len())?;
         match r.u32()? {
             VERSION => {}
@@ -65,7 +65,7 @@ impl Krl {
         while r.left() > 0 {
             let (section, data) = (r.u8()?, r.string()?);
             match section {
-                CERTIFICATES => krl.certificates.push(Certificates::parse(data)?),
+                CERTIFICATES => krl.certificates.push(RevokedCertificates::parse(data)?),
                 KEYS => krl.keys.extend(strings(data)?.into_iter().map(bare)),
                 SHA1 => krl.sha1.extend(strings(data)?),
                 SHA256 => krl.sha256.extend(strings(data)?),
@@ -98,9 +98,9 @@ impl Krl {
     }
 }
 
-impl Certificates {
+impl RevokedCertificates {
     fn parse(data: &[u8]) -> Result<Self, KrlError> {
-        let mut r = Reader::new(data);
+        let mut r = FieldReader::new(data);
         let mut list = Self {
             authority: r.string()?.to_vec(),
             ..Self::default()
@@ -108,7 +108,7 @@ impl Certificates {
         let _reserved = r.string()?;
         while r.left() > 0 {
             let (section, data) = (r.u8()?, r.string()?);
-            let mut r = Reader::new(data);
+            let mut r = FieldReader::new(data);
             match section {
                 SERIALS => {
                     while r.left() > 0 {
@@ -148,7 +148,7 @@ impl Certificates {
 }
 
 fn strings(data: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
-    let mut r = Reader::new(data);
+    let mut r = FieldReader::new(data);
     let mut strings = Vec::new();
     while r.left() > 0 {
         strings.push(r.string()?.to_vec());
@@ -177,7 +177,7 @@ fn bits(bitmap: &[u8], offset: u64) -> impl Iterator<Item = (u64, u64)> {
 
 /// Accepts an unknown extension unless it is critical, since a critical one may revoke any key.
 fn extension(data: &[u8]) -> Result<(), KrlError> {
-    let mut r = Reader::new(data);
+    let mut r = FieldReader::new(data);
     let (_name, critical) = (r.string()?, r.u8()?);
     let _contents = r.string()?;
     match critical {

@@ -4,7 +4,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use ssh::key::PublicKey;
-use wire::{Field, Mpint, Reader};
+use wire::{Field, FieldReader, Mpint};
 
 use super::pattern::matches_list;
 use super::{HostName, KnownKey, LinePosition};
@@ -19,17 +19,17 @@ const NUL: &str = "it contains a NUL byte";
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownHostsLine {
     /// The hosts and the key that OpenSSH reads in the line.
-    pub entry: Option<Entry>,
+    pub entry: Option<HostKeyEntry>,
     /// The part that OpenSSH ignores, which may name another or a revoked key of the host.
-    pub unreadable: Option<Unreadable>,
+    pub unreadable: Option<UnreadableLine>,
 }
 
 /// Parsed line: its hosts, and the key that is accepted, revoked or an authority for them.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct HostKeyEntry {
     pub(super) place: LinePosition,
-    pub(super) marker: Marker,
-    hosts: Hosts,
+    pub(super) marker: LineMarker,
+    hosts: LineHosts,
     pub(super) key_type: String,
     pub(super) blob: Vec<u8>,
     /// The blob of the plain key if the line has a certificate.
@@ -37,7 +37,7 @@ pub(super) struct Entry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marker {
+pub(super) enum LineMarker {
     None,
     CertAuthority,
     Revoked,
@@ -45,29 +45,29 @@ pub(super) enum Marker {
 
 /// The readable parts of a damaged line.
 #[derive(Clone, Debug)]
-pub(super) struct Unreadable {
+pub(super) struct UnreadableLine {
     pub(super) place: LinePosition,
     pub(super) why: &'static str,
     /// The hosts; `None` if the line may be about any host.
-    hosts: Option<Hosts>,
+    hosts: Option<LineHosts>,
     /// The plain key; `None` if the line may be about any key.
     plain: Option<Vec<u8>>,
-    pub(super) purpose: LineMeaning,
+    pub(super) purpose: DamagedLineKind,
 }
 
 /// The meaning of a damaged line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LineMeaning {
+pub(super) enum DamagedLineKind {
     /// Names a host's key.
-    Binds,
+    HostKey,
     /// The line has the marker `@revoked`.
-    Revokes,
+    Revocation,
     /// The line has an unknown marker.
     Unknown,
 }
 
 #[derive(Clone, Debug)]
-enum Hosts {
+enum LineHosts {
     /// Patterns between commas, in lower case.
     Patterns(Vec<u8>),
     /// `|1|salt|hash`: HMAC-SHA1 of the name under the salt.
@@ -83,12 +83,12 @@ impl KnownHostsLine {
             // OpenSSH treats this as an empty line.
             return Self {
                 entry: None,
-                unreadable: Some(Unreadable {
+                unreadable: Some(UnreadableLine {
                     place: place(),
                     why: NUL,
                     hosts: None,
                     plain: None,
-                    purpose: LineMeaning::Binds,
+                    purpose: DamagedLineKind::HostKey,
                 }),
             };
         }
@@ -146,7 +146,10 @@ impl TrimBlanks for [u8] {
     }
 }
 
-fn read(text: &[u8], place: impl Fn() -> LinePosition) -> Option<Result<Entry, Unreadable>> {
+fn read(
+    text: &[u8],
+    place: impl Fn() -> LinePosition,
+) -> Option<Result<HostKeyEntry, UnreadableLine>> {
     let text = text.trim_blanks();
     if matches!(text.first(), Some(b'#') | None) || text.iter().all(u8::is_ascii_whitespace) {
         return None;
@@ -156,16 +159,16 @@ fn read(text: &[u8], place: impl Fn() -> LinePosition) -> Option<Result<Entry, U
     let (key_type, rest) = word(rest);
     let (blob, _) = word(rest);
     let is_number = !key_type.is_empty() && key_type.iter().all(u8::is_ascii_digit);
-    if is_number && key_type.len() < 8 && marker == Ok(Marker::None) {
+    if is_number && key_type.len() < 8 && marker == Ok(LineMarker::None) {
         // An SSH 1 key: bits, exponent, modulus.
         return None;
     }
-    let parsed_hosts = Hosts::parse(hosts);
+    let parsed_hosts = LineHosts::parse(hosts);
     let key = key(key_type, blob);
     let purpose = match marker {
-        Ok(Marker::None | Marker::CertAuthority) => LineMeaning::Binds,
-        Ok(Marker::Revoked) => LineMeaning::Revokes,
-        Err(()) => LineMeaning::Unknown,
+        Ok(LineMarker::None | LineMarker::CertAuthority) => DamagedLineKind::HostKey,
+        Ok(LineMarker::Revoked) => DamagedLineKind::Revocation,
+        Err(()) => DamagedLineKind::Unknown,
     };
     let why = match (&marker, &parsed_hosts, &key) {
         (Err(()), ..) => "unknown marker",
@@ -176,7 +179,7 @@ fn read(text: &[u8], place: impl Fn() -> LinePosition) -> Option<Result<Entry, U
             let (Some(hosts), Some((key_type, blob, plain))) = (parsed_hosts, key) else {
                 return None;
             };
-            return Some(Ok(Entry {
+            return Some(Ok(HostKeyEntry {
                 place: place(),
                 marker,
                 hosts,
@@ -186,11 +189,11 @@ fn read(text: &[u8], place: impl Fn() -> LinePosition) -> Option<Result<Entry, U
             }));
         }
     };
-    if marker == Ok(Marker::CertAuthority) {
+    if marker == Ok(LineMarker::CertAuthority) {
         // Ignoring an authority can only reduce trust.
         return None;
     }
-    Some(Err(Unreadable {
+    Some(Err(UnreadableLine {
         place: place(),
         why,
         hosts: parsed_hosts,
@@ -202,7 +205,7 @@ fn read(text: &[u8], place: impl Fn() -> LinePosition) -> Option<Result<Entry, U
 /// Splits off the marker. OpenSSH looks for a space after a marker before it looks for a tab. Here
 /// a revocation counts in either form, and an authority whose marker OpenSSH does not recognize is
 /// ignored.
-fn markers(text: &[u8]) -> Option<(Result<Marker, ()>, &[u8])> {
+fn markers(text: &[u8]) -> Option<(Result<LineMarker, ()>, &[u8])> {
     let (mut rest, mut found) = (text, Vec::new());
     while rest.first() == Some(&b'@') {
         let (marker, behind) = word(rest);
@@ -211,9 +214,9 @@ fn markers(text: &[u8]) -> Option<(Result<Marker, ()>, &[u8])> {
         rest = behind.trim_blanks();
     }
     let marker = match found.as_slice() {
-        [] => Ok(Marker::None),
-        all if all.iter().any(|(m, _)| *m == b"@revoked") => Ok(Marker::Revoked),
-        [(b"@cert-authority", false)] => Ok(Marker::CertAuthority),
+        [] => Ok(LineMarker::None),
+        all if all.iter().any(|(m, _)| *m == b"@revoked") => Ok(LineMarker::Revoked),
+        [(b"@cert-authority", false)] => Ok(LineMarker::CertAuthority),
         all if all.iter().all(|(m, _)| *m == b"@cert-authority") => return None,
         _ => Err(()),
     };
@@ -223,7 +226,7 @@ fn markers(text: &[u8]) -> Option<(Result<Marker, ()>, &[u8])> {
 /// Parses a key of a line: type, blob and blob of the plain key.
 fn key(key_type: &[u8], blob: &[u8]) -> Option<(String, Vec<u8>, Vec<u8>)> {
     let blob = decode(blob)?;
-    let named = Reader::new(&blob).string().ok()?;
+    let named = FieldReader::new(&blob).string().ok()?;
     // OpenSSH also accepts the signature names for RSA keys (sshkey.c `peek_type_nid`).
     let rsa = named == b"ssh-rsa" && matches!(key_type, b"rsa-sha2-256" | b"rsa-sha2-512");
     if named != key_type && !rsa {
@@ -242,7 +245,7 @@ pub(super) fn comparable(blob: Vec<u8>) -> Option<(Vec<u8>, Vec<u8>)> {
             Some((blob, plain))
         }
         Err(_) => {
-            let rsa = Reader::new(&blob).string().ok() == Some(&b"ssh-rsa"[..]);
+            let rsa = FieldReader::new(&blob).string().ok() == Some(&b"ssh-rsa"[..]);
             let blob = rsa.then(|| shortest_rsa(&blob)).flatten()?;
             Some((blob.clone(), blob))
         }
@@ -252,7 +255,7 @@ pub(super) fn comparable(blob: Vec<u8>) -> Option<(Vec<u8>, Vec<u8>)> {
 /// Re-encodes an `ssh-rsa` blob of any size with minimal numbers, since OpenSSH compares numbers
 /// and not bytes.
 fn shortest_rsa(blob: &[u8]) -> Option<Vec<u8>> {
-    let mut r = Reader::new(blob);
+    let mut r = FieldReader::new(blob);
     let key_type = r.string().ok()?;
     let (e, n) = (r.string().ok()?, r.string().ok()?);
     r.finish().ok()?;
@@ -276,7 +279,7 @@ pub(super) fn revoked_key(text: &[u8]) -> Option<Vec<u8>> {
     key(key_type, blob).map(|(.., plain)| plain)
 }
 
-impl Entry {
+impl HostKeyEntry {
     /// True if the line is about `name`.
     pub(super) fn names(&self, name: &HostName) -> bool {
         self.hosts.name(name)
@@ -294,33 +297,33 @@ impl Entry {
     /// than two names (clientloop.c `hostspec_is_complex`).
     pub(super) fn has_patterns(&self) -> bool {
         match &self.hosts {
-            Hosts::Patterns(patterns) => {
+            LineHosts::Patterns(patterns) => {
                 let commas = patterns.iter().filter(|b| **b == b',').count();
                 commas > 1 || patterns.iter().any(|b| matches!(b, b'*' | b'?' | b'!'))
             }
-            Hosts::Hashed { .. } => false,
+            LineHosts::Hashed { .. } => false,
         }
     }
 
     /// True if the line has several names. A hashed line has one.
     pub(super) fn has_names(&self) -> bool {
-        matches!(&self.hosts, Hosts::Patterns(patterns) if patterns.contains(&b','))
+        matches!(&self.hosts, LineHosts::Patterns(patterns) if patterns.contains(&b','))
     }
 
     pub(super) fn shown_names(&self) -> Option<String> {
         match &self.hosts {
-            Hosts::Patterns(patterns) => Some(escape::name(patterns).to_string()),
-            Hosts::Hashed { .. } => None,
+            LineHosts::Patterns(patterns) => Some(escape::name(patterns).to_string()),
+            LineHosts::Hashed { .. } => None,
         }
     }
 
-    fn damaged(self, why: &'static str) -> Option<Unreadable> {
+    fn damaged(self, why: &'static str) -> Option<UnreadableLine> {
         let purpose = match self.marker {
-            Marker::Revoked => LineMeaning::Revokes,
-            Marker::None => LineMeaning::Binds,
-            Marker::CertAuthority => return None,
+            LineMarker::Revoked => DamagedLineKind::Revocation,
+            LineMarker::None => DamagedLineKind::HostKey,
+            LineMarker::CertAuthority => return None,
         };
-        Some(Unreadable {
+        Some(UnreadableLine {
             place: self.place,
             why,
             hosts: Some(self.hosts),
@@ -330,7 +333,7 @@ impl Entry {
     }
 }
 
-impl Unreadable {
+impl UnreadableLine {
     /// True if the line may be about `name`.
     pub(super) fn may_name(&self, name: &HostName) -> bool {
         self.hosts.as_ref().is_none_or(|hosts| hosts.name(name))
@@ -344,14 +347,14 @@ impl Unreadable {
     /// True if the line may revoke this key.
     pub(super) fn may_revoke(&self, plain: &[u8]) -> bool {
         match self.purpose {
-            LineMeaning::Binds => false,
-            LineMeaning::Revokes => self.plain.as_deref().is_none_or(|key| key == plain),
-            LineMeaning::Unknown => self.has(plain),
+            DamagedLineKind::HostKey => false,
+            DamagedLineKind::Revocation => self.plain.as_deref().is_none_or(|key| key == plain),
+            DamagedLineKind::Unknown => self.has(plain),
         }
     }
 }
 
-impl Hosts {
+impl LineHosts {
     fn parse(text: &[u8]) -> Option<Self> {
         let Some(hashed) = text.strip_prefix(b"|1|") else {
             let long = |pattern: &[u8]| {

@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 
 use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 
-pub use command::{KnownHostsCommand, Lookup};
-pub use decide::{Accepted, HostKeyError, decide, decide_address, recorded};
+pub use command::{KnownHostsCommand, LookupPurpose};
+pub use decide::{AcceptedHostKey, HostKeyError, decide, decide_address, recorded};
 pub use pattern::matches_pattern;
 pub use record::record;
 pub use revoked::RevokedKeys;
-pub use update::{AnnouncedKeys, KeyChanges, NoUpdate};
+pub use update::{AnnouncedKeys, HostKeyChanges, NoUpdateReason};
 
-use crate::config::Algorithms;
-use line::{Entry, KnownHostsLine, LineMeaning, Marker, Unreadable};
+use crate::config::AlgorithmList;
+use line::{DamagedLineKind, HostKeyEntry, KnownHostsLine, LineMarker, UnreadableLine};
 
 /// The maximum file size in bytes; 64 MiB hold some 500,000 hosts.
 const MAX_FILE: u64 = 64 << 20;
@@ -111,12 +111,12 @@ pub enum HostKeyVerdict {
     /// The key, or the authority that certified it, is revoked.
     Revoked(LinePosition),
     /// An unreadable line or file may name another key of the host, or revoke this one.
-    Unreadable(Damage),
+    Unreadable(UnreadableEntry),
 }
 
 /// An unreadable line or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
+pub struct UnreadableEntry {
     /// The file.
     pub file: PathBuf,
     /// The line number, from 1; `None` if the whole file is unreadable.
@@ -151,9 +151,9 @@ pub struct HostKeyCheck {
 /// The lines of all known_hosts files.
 #[derive(Clone, Debug, Default)]
 pub struct KnownHosts {
-    entries: Vec<Entry>,
-    unreadable: Vec<Unreadable>,
-    unread: Vec<Damage>,
+    entries: Vec<HostKeyEntry>,
+    unreadable: Vec<UnreadableLine>,
+    unread: Vec<UnreadableEntry>,
     revoked: RevokedKeys,
     unrecorded: bool,
 }
@@ -171,7 +171,7 @@ impl KnownHosts {
             match read(file) {
                 Ok(text) => known.add(file, &text),
                 Err(e) if matches!(e.kind(), NotFound | NotADirectory) => {}
-                Err(e) => known.unread.push(Damage {
+                Err(e) => known.unread.push(UnreadableEntry {
                     file: file.clone(),
                     line: None,
                     why: e.to_string(),
@@ -220,18 +220,18 @@ impl KnownHosts {
         name: &HostName,
         key: &PublicKey,
         now: u64,
-        ca: &Algorithms,
+        ca: &AlgorithmList,
     ) -> HostKeyCheck {
         let bare = name.without_port();
         let names: Vec<&HostName> = [Some(name), bare.as_ref()].into_iter().flatten().collect();
         // A KnownHostsCommand was asked for `name` alone (sshconnect.c `check_host_key`).
         let lines_of = |(at, name): (usize, &&HostName)| {
-            let of_command = |e: &&Entry| e.place.is_command_output();
+            let of_command = |e: &&HostKeyEntry| e.place.is_command_output();
             self.lines(name)
                 .filter(|e| at == 0 || !of_command(e))
                 .collect()
         };
-        let by_name: Vec<Vec<&Entry>> = names.iter().enumerate().map(lines_of).collect();
+        let by_name: Vec<Vec<&HostKeyEntry>> = names.iter().enumerate().map(lines_of).collect();
         let decided = |verdict| HostKeyCheck {
             verdict,
             certificate: None,
@@ -254,10 +254,12 @@ impl KnownHosts {
             // the certificate and then its plain key by the name without the port, before the name
             // with the port.
             let authority = certificate.authority().blob();
-            let mut authorities = here.iter().filter(|e| e.marker == Marker::CertAuthority);
+            let mut authorities = here
+                .iter()
+                .filter(|e| e.marker == LineMarker::CertAuthority);
             let known = bare
                 .iter()
-                .find(|e| e.marker == Marker::None && e.blob == key.plain().blob());
+                .find(|e| e.marker == LineMarker::None && e.blob == key.plain().blob());
             if let (Some(known), false) = (known, authorities.any(|e| e.blob == authority)) {
                 return decided(HostKeyVerdict::Trusted(known.place.clone()));
             }
@@ -268,9 +270,14 @@ impl KnownHosts {
         }
     }
 
-    fn plain(&self, name: &HostName, by_name: &[Vec<&Entry>], key: &PublicKey) -> HostKeyVerdict {
+    fn plain(
+        &self,
+        name: &HostName,
+        by_name: &[Vec<&HostKeyEntry>],
+        key: &PublicKey,
+    ) -> HostKeyVerdict {
         for (at, lines) in by_name.iter().enumerate() {
-            let keys = lines.iter().filter(|e| e.marker == Marker::None);
+            let keys = lines.iter().filter(|e| e.marker == LineMarker::None);
             if let Some(same) = keys.clone().find(|e| e.blob == key.blob()) {
                 return HostKeyVerdict::Trusted(same.place.clone());
             }
@@ -281,7 +288,9 @@ impl KnownHosts {
             }
         }
         let damaged = self.unreadable.iter().find(|line| {
-            line.purpose != LineMeaning::Revokes && line.may_name(name) && !line.has(key.blob())
+            line.purpose != DamagedLineKind::Revocation
+                && line.may_name(name)
+                && !line.has(key.blob())
         });
         let damage = damaged.map(|line| damage(line, false));
         match damage.or_else(|| self.unread.first().cloned()) {
@@ -290,18 +299,18 @@ impl KnownHosts {
         }
     }
 
-    fn revocation(&self, by_name: &[Vec<&Entry>], key: &PublicKey) -> Option<LinePosition> {
+    fn revocation(&self, by_name: &[Vec<&HostKeyEntry>], key: &PublicKey) -> Option<LinePosition> {
         let blobs = bare_blobs(key);
         let listed = self.revoked.find(key);
         let mut marked = by_name
             .iter()
             .flatten()
-            .filter(|e| e.marker == Marker::Revoked && blobs.contains(&e.plain.as_slice()));
+            .filter(|e| e.marker == LineMarker::Revoked && blobs.contains(&e.plain.as_slice()));
         listed.or_else(|| marked.next().map(|e| e.place.clone()))
     }
 
     /// Returns a damaged line that may revoke this key of this host.
-    fn possible_revocation(&self, names: &[&HostName], key: &PublicKey) -> Option<Damage> {
+    fn possible_revocation(&self, names: &[&HostName], key: &PublicKey) -> Option<UnreadableEntry> {
         let blobs = bare_blobs(key);
         let found = self.unreadable.iter().find(|line| {
             names.iter().any(|name| line.may_name(name))
@@ -310,7 +319,7 @@ impl KnownHosts {
         found.map(|line| damage(line, true))
     }
 
-    fn lines<'a>(&'a self, name: &HostName) -> impl Iterator<Item = &'a Entry> + use<'a> {
+    fn lines<'a>(&'a self, name: &HostName) -> impl Iterator<Item = &'a HostKeyEntry> + use<'a> {
         let name = name.clone();
         self.entries.iter().filter(move |e| e.names(&name))
     }
@@ -338,19 +347,19 @@ impl KnownHosts {
     /// Ranks an algorithm: 0 if an authority for `name` may have signed its certificates, 1 if a
     /// key of its type is known for `name`, 2 otherwise.
     fn rank(&self, name: &HostName) -> impl Fn(&String) -> u8 + use<'_> {
-        let lines: Vec<&Entry> = self.lines(name).collect();
+        let lines: Vec<&HostKeyEntry> = self.lines(name).collect();
         let lines = match name.without_port() {
             Some(bare) if lines.is_empty() => self.lines(&bare).collect(),
             _ => lines,
         };
-        let has_authority = lines.iter().any(|e| e.marker == Marker::CertAuthority);
+        let has_authority = lines.iter().any(|e| e.marker == LineMarker::CertAuthority);
         move |name| {
             let Some(row) = HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name) else {
                 return 2;
             };
             let known = lines
                 .iter()
-                .any(|e| e.marker == Marker::None && e.key_type == row.plain_type);
+                .any(|e| e.marker == LineMarker::None && e.key_type == row.plain_type);
             match row.is_certificate() {
                 true if has_authority => 0,
                 false if known => 1,
@@ -369,7 +378,7 @@ impl KnownHosts {
         let blob = key.plain().blob();
         self.entries
             .iter()
-            .filter(|e| e.marker == Marker::None && e.blob == blob)
+            .filter(|e| e.marker == LineMarker::None && e.blob == blob)
             .map(|e| (e.place.clone(), e.shown_names()))
             .collect()
     }
@@ -377,18 +386,18 @@ impl KnownHosts {
 
 /// Returns the line of the authority that certifies `key` for `name`.
 fn by_authority(
-    lines: &[&Entry],
+    lines: &[&HostKeyEntry],
     name: &HostName,
     key: &PublicKey,
     now: u64,
-    ca: &Algorithms,
+    ca: &AlgorithmList,
 ) -> Result<LinePosition, CertificateError> {
     let no_authority = || CertificateError::UntrustedAuthority {
         fingerprint: key.fingerprint(),
     };
     let certificate = key.certificate().ok_or_else(no_authority)?;
     let authority = lines.iter().find(|entry| {
-        entry.marker == Marker::CertAuthority && entry.blob == certificate.authority().blob()
+        entry.marker == LineMarker::CertAuthority && entry.blob == certificate.authority().blob()
     });
     // CASignatureAlgorithms applies to the algorithm of this signature, not to those that the
     // authority's key supports.
@@ -409,8 +418,8 @@ fn bare_blobs(key: &PublicKey) -> Vec<&[u8]> {
         .collect()
 }
 
-fn damage(line: &Unreadable, revokes: bool) -> Damage {
-    Damage {
+fn damage(line: &UnreadableLine, revokes: bool) -> UnreadableEntry {
+    UnreadableEntry {
         file: line.place.file.clone(),
         line: Some(line.place.line),
         why: line.why.to_owned(),

@@ -35,7 +35,8 @@ pub fn record(file: &Path, name: &HostName, key: &PublicKey, hashed: bool) -> io
     let mut known = KnownHosts::default();
     known.add(file, &present);
     let key = key.plain();
-    let is_there = |e: &&super::Entry| e.blob == key.blob() && e.marker == super::Marker::None;
+    let is_there =
+        |e: &&super::HostKeyEntry| e.blob == key.blob() && e.marker == super::LineMarker::None;
     if known.lines(name).any(|e| is_there(&e)) {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::config::StrictHostKeyChecking as Strict;
-use crate::prompt::{Answer, EchoMode, Prompt, PromptError};
+use crate::prompt::{EchoMode, Prompt, PromptAnswer, PromptError};
 
 /// Returns a key derived from one byte, so that texts do not change between runs.
 pub(super) fn key(seed: u8) -> PublicKey {
@@ -31,7 +31,9 @@ fn known(text: &str) -> KnownHosts {
 
 pub(super) fn check(known: &KnownHosts, host: &str, port: u16, key: &PublicKey) -> HostKeyVerdict {
     let name = HostName::new(host, port, None);
-    known.check(&name, key, 1_000, &Algorithms::Ours).verdict
+    known
+        .check(&name, key, 1_000, &AlgorithmList::Default)
+        .verdict
 }
 
 fn at(line: usize) -> LinePosition {
@@ -202,7 +204,7 @@ fn the_key_type_that_is_known_is_asked_for_first() {
 struct Script(Vec<&'static str>, Vec<String>);
 
 impl Prompt for Script {
-    fn ask(&mut self, question: &str, _: EchoMode) -> Result<Answer, PromptError> {
+    fn ask(&mut self, question: &str, _: EchoMode) -> Result<PromptAnswer, PromptError> {
         self.1.push(question.to_owned());
         if self.0.is_empty() {
             return Err(PromptError::Unavailable("nobody is there"));
@@ -218,9 +220,9 @@ fn decided(
     known: &KnownHosts,
     key: &PublicKey,
     answers: &[&'static str],
-) -> (Result<Accepted, HostKeyError>, Vec<String>) {
+) -> (Result<AcceptedHostKey, HostKeyError>, Vec<String>) {
     let name = HostName::new("h", 2222, None);
-    let checked = known.check(&name, key, 1_000, &Algorithms::Ours);
+    let checked = known.check(&name, key, 1_000, &AlgorithmList::Default);
     let mut script = Script(answers.to_vec(), Vec::new());
     let address = Some("192.0.2.1");
     let result = decide(strict, &checked, (&name, address), key, known, &mut script);
@@ -284,7 +286,7 @@ fn a_changed_key_stops_with_fingerprints_file_and_line() {
     let taken = taken.unwrap();
     assert!(taken.distrusted && !taken.record && taken.warnings[0].contains("HAS CHANGED"));
     let (taken, _) = decided(Strict::Yes, &known, &key(1), &[]);
-    assert_eq!(taken, Ok(Accepted::default()));
+    assert_eq!(taken, Ok(AcceptedHostKey::default()));
 }
 
 #[test]
@@ -304,7 +306,7 @@ fn a_new_host_that_cannot_be_recorded_is_refused() {
         // As a pattern, the name would match other hosts.
         let name = HostName::new("h", 22, Some("a*"));
         let files = known("");
-        let checked = files.check(&name, &new, 1_000, &Algorithms::Ours);
+        let checked = files.check(&name, &new, 1_000, &AlgorithmList::Default);
         let mut script = Script(vec!["yes"], Vec::new());
         let result = decide(strict, &checked, (&name, None), &new, &files, &mut script);
         assert!(result.is_err());
@@ -340,7 +342,7 @@ fn the_address_behind_a_name_has_the_same_key_where_that_is_asked_for() {
     let name = HostName::new("h", 22, None);
     let of = |strict, address, answers: &[&'static str]| {
         let address = HostName::new(address, 22, None);
-        let checked = files.check(&address, &key(1), 1_000, &Algorithms::Ours);
+        let checked = files.check(&address, &key(1), 1_000, &AlgorithmList::Default);
         let mut script = Script(answers.to_vec(), Vec::new());
         decide_address(strict, &checked, (&name, &address), &mut script)
     };
@@ -474,7 +476,7 @@ fn a_certificate_counts_for_the_hosts_it_names_while_it_is_valid() {
     let in_2025 = 1_750_000_000;
     let checked = |text: &str, host: &str, now| {
         let name = HostName::new(host, 2222, None);
-        known(text).check(&name, &certified, now, &Algorithms::Ours)
+        known(text).check(&name, &certified, now, &AlgorithmList::Default)
     };
     let trusted = format!("@cert-authority *,[*]:* {authority}\n");
     let good = checked(&trusted, "h", in_2025);
@@ -482,7 +484,7 @@ fn a_certificate_counts_for_the_hosts_it_names_while_it_is_valid() {
     assert_eq!(good.certificate, None);
     // A signature algorithm that CASignatureAlgorithms does not contain.
     let name = HostName::new("h", 2222, None);
-    let none = Algorithms::chosen("CASignatureAlgorithms", "rsa-sha2-512", None);
+    let none = AlgorithmList::chosen("CASignatureAlgorithms", "rsa-sha2-512", None);
     let refused = known(&trusted).check(&name, &certified, in_2025, &none);
     assert_eq!(refused.verdict, HostKeyVerdict::Unknown);
     let other = checked(&trusted, "h3", in_2025);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ssh::key::PublicKey;
 
-use super::line::{Entry, LineMeaning, Marker, comparable};
+use super::line::{DamagedLineKind, HostKeyEntry, LineMarker, comparable};
 use super::record::{append, contents, line, open_locked};
 use super::{HostName, KnownHosts, KnownKey};
 
@@ -25,7 +25,7 @@ pub struct AnnouncedKeys {
 
 /// The differences between announced keys and the user's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyChanges {
+pub struct HostKeyChanges {
     /// Announced blobs that no line of the host has.
     pub new: Vec<Vec<u8>>,
     /// Keys of the host's lines that were not announced.
@@ -34,7 +34,7 @@ pub struct KeyChanges {
 
 /// The reason for leaving the files as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoUpdate {
+pub enum NoUpdateReason {
     /// The files have the announced keys and no others.
     UpToDate,
     /// The key of the connection is not in the user's files under this name.
@@ -50,7 +50,7 @@ pub enum NoUpdate {
     Unreadable,
 }
 
-impl NoUpdate {
+impl NoUpdateReason {
     /// Returns the reason in words, for the log.
     pub fn why(self) -> &'static str {
         match self {
@@ -90,59 +90,59 @@ impl AnnouncedKeys {
     /// The files must not be changed. Stricter than ssh: the key in use must be among the announced
     /// keys and in the user's files under exactly this name, and damaged lines that may revoke a
     /// key of the host count as markers.
-    pub fn compare(&self, files: &[PathBuf]) -> Result<KeyChanges, NoUpdate> {
+    pub fn compare(&self, files: &[PathBuf]) -> Result<HostKeyChanges, NoUpdateReason> {
         let mut known = KnownHosts::default();
         for file in files {
             match super::read(file) {
                 Ok(text) => known.add(file, &text),
                 Err(e) if matches!(e.kind(), NotFound | NotADirectory) => {}
-                Err(_) => return Err(NoUpdate::Unreadable),
+                Err(_) => return Err(NoUpdateReason::Unreadable),
             }
         }
         self.changes(&known)
     }
 
-    fn changes(&self, known: &KnownHosts) -> Result<KeyChanges, NoUpdate> {
+    fn changes(&self, known: &KnownHosts) -> Result<HostKeyChanges, NoUpdateReason> {
         if !self.blobs.contains(&self.own) {
-            return Err(NoUpdate::OwnKeyUnannounced);
+            return Err(NoUpdateReason::OwnKeyUnannounced);
         }
-        let (lines, others): (Vec<&Entry>, Vec<&Entry>) =
+        let (lines, others): (Vec<&HostKeyEntry>, Vec<&HostKeyEntry>) =
             known.entries.iter().partition(|e| e.names(&self.name));
         let damaged = known
             .unreadable
             .iter()
-            .any(|l| l.purpose != LineMeaning::Binds && l.may_name(&self.name));
+            .any(|l| l.purpose != DamagedLineKind::HostKey && l.may_name(&self.name));
         if damaged
             || lines
                 .iter()
-                .any(|e| e.marker != Marker::None || e.has_patterns())
+                .any(|e| e.marker != LineMarker::None || e.has_patterns())
         {
-            return Err(NoUpdate::ComplexLine);
+            return Err(NoUpdateReason::ComplexLine);
         }
         if !lines.iter().any(|e| e.blob == self.own) {
-            return Err(NoUpdate::OwnKeyUnlisted);
+            return Err(NoUpdateReason::OwnKeyUnlisted);
         }
-        let obsolete: Vec<&&Entry> = lines.iter().filter(|e| self.drops(e)).collect();
+        let obsolete: Vec<&&HostKeyEntry> = lines.iter().filter(|e| self.drops(e)).collect();
         // The line would no longer bind its other name, which may be another host's.
         if obsolete.iter().any(|e| e.has_names()) {
-            return Err(NoUpdate::ComplexLine);
+            return Err(NoUpdateReason::ComplexLine);
         }
-        let elsewhere = |e: &&Entry| {
+        let elsewhere = |e: &&HostKeyEntry| {
             self.blobs.contains(&e.blob) || obsolete.iter().any(|old| old.blob == e.blob)
         };
         let listed = |blob: &&Vec<u8>| lines.iter().any(|e| e.blob == **blob);
-        let changes = KeyChanges {
+        let changes = HostKeyChanges {
             new: self.blobs.iter().filter(|b| !listed(b)).cloned().collect(),
             obsolete: obsolete.iter().map(|e| e.known_key()).collect(),
         };
-        match changes == KeyChanges::default() {
-            true => Err(NoUpdate::UpToDate),
-            false if others.iter().any(elsewhere) => Err(NoUpdate::KeyOfOtherHost),
+        match changes == HostKeyChanges::default() {
+            true => Err(NoUpdateReason::UpToDate),
+            false if others.iter().any(elsewhere) => Err(NoUpdateReason::KeyOfOtherHost),
             false => Ok(changes),
         }
     }
 
-    fn drops(&self, line: &Entry) -> bool {
+    fn drops(&self, line: &HostKeyEntry) -> bool {
         !self.blobs.contains(&line.blob)
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::paths::network_to;
 use super::seconds;
-use crate::detour::{MOST_CANDIDATES, WayFigures, WayResult};
+use crate::detour::{MOST_CANDIDATES, RouteFigures, RouteResult};
 
 /// Time for which a choice is believed.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -34,24 +34,24 @@ pub struct DetourMemory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<usize>,
     /// Figures of the direct way.
-    pub direct: WayNote,
+    pub direct: StoredRouteResult,
     /// Figures of the ways through the candidates.
-    pub ways: Vec<WayNote>,
+    pub ways: Vec<StoredRouteResult>,
 }
 
-/// Stored form of [`WayResult`].
+/// Stored form of [`RouteResult`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WayNote {
+pub enum StoredRouteResult {
     /// Figures.
-    Measured(WayFigures),
+    Measured(RouteFigures),
     /// The reason why there are none.
     Failed(String),
 }
 
-impl WayNote {
+impl StoredRouteResult {
     /// Shortens a long reason.
-    pub fn new(way: &WayResult) -> Self {
+    pub fn new(way: &RouteResult) -> Self {
         match way {
             Ok(figures) => Self::Measured(*figures),
             Err(why) => Self::Failed(why.chars().take(LONGEST / 4).collect()),
@@ -59,7 +59,7 @@ impl WayNote {
     }
 
     /// Returns the figures.
-    pub fn result(&self) -> WayResult {
+    pub fn result(&self) -> RouteResult {
         match self {
             Self::Measured(figures) => Ok(*figures),
             Self::Failed(why) => Err(why.clone()),
@@ -84,11 +84,12 @@ impl DetourMemory {
     fn is_sound(&self) -> bool {
         let notes = self.ways.iter().chain([&self.direct]);
         let short = notes.clone().all(|note| match note {
-            WayNote::Measured(_) => true,
-            WayNote::Failed(why) => why.len() <= LONGEST,
+            StoredRouteResult::Measured(_) => true,
+            StoredRouteResult::Failed(why) => why.len() <= LONGEST,
         });
         let count = self.candidates.len();
-        let chosen = |at: &usize| matches!(self.ways.get(*at), Some(WayNote::Measured(_)));
+        let chosen =
+            |at: &usize| matches!(self.ways.get(*at), Some(StoredRouteResult::Measured(_)));
         short
             && count <= MOST_CANDIDATES
             && self.ways.len() == count
@@ -101,7 +102,7 @@ impl DetourMemory {
 mod tests {
     use super::*;
 
-    const WAY: WayFigures = WayFigures {
+    const WAY: RouteFigures = RouteFigures {
         rtt_us: 160_000,
         rate: 500_000,
         grows: false,
@@ -115,8 +116,11 @@ mod tests {
             network: String::new(),
             candidates: vec!["h".to_owned(), "user@g:2222".to_owned()],
             chosen: Some(1),
-            direct: WayNote::Measured(WAY),
-            ways: vec![WayNote::Failed("down".to_owned()), WayNote::Measured(WAY)],
+            direct: StoredRouteResult::Measured(WAY),
+            ways: vec![
+                StoredRouteResult::Failed("down".to_owned()),
+                StoredRouteResult::Measured(WAY),
+            ],
         }
     }
 
@@ -158,7 +162,7 @@ mod tests {
     fn a_record_that_contradicts_itself_is_not_believed() {
         let now = SystemTime::now();
         let good = memory(now);
-        let failed = WayNote::Failed("x".repeat(LONGEST + 1));
+        let failed = StoredRouteResult::Failed("x".repeat(LONGEST + 1));
         for bad in [
             DetourMemory {
                 chosen: Some(0),
@@ -178,7 +182,7 @@ mod tests {
             },
             DetourMemory {
                 candidates: vec!["h".to_owned(); MOST_CANDIDATES + 1],
-                ways: vec![WayNote::Measured(WAY); MOST_CANDIDATES + 1],
+                ways: vec![StoredRouteResult::Measured(WAY); MOST_CANDIDATES + 1],
                 ..good.clone()
             },
         ] {

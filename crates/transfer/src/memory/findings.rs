@@ -7,7 +7,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use schedule::Direction;
+use schedule::TransferDirection;
 use serde::{Deserialize, Serialize};
 
 /// The lifetime of measurements; older ones may stem from other programs or machines.
@@ -22,7 +22,7 @@ const PAYS: u64 = 102;
 /// The measurements between this machine and a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Findings {
+pub struct BenchFindings {
     /// The time of measurement, in seconds since 1970.
     pub at: u64,
     /// The program that measured, for display: `longhaul bench 0.1.0`.
@@ -62,11 +62,11 @@ pub struct CipherRate {
 #[serde(deny_unknown_fields)]
 pub struct CompressionResult {
     /// The kind of data.
-    pub data: Data,
+    pub data: BenchDataKind,
     /// The compression method.
-    pub method: Method,
+    pub method: CompressionMethod,
     /// The direction of the transfer.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// The compressed size of 1,000 bytes.
     pub left: u32,
     /// Original bytes per second with compression.
@@ -78,7 +78,7 @@ pub struct CompressionResult {
 /// The kind of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Data {
+pub enum BenchDataKind {
     /// Incompressible data.
     Random,
     /// Text.
@@ -92,7 +92,7 @@ pub enum Data {
 /// A compression method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Method {
+pub enum CompressionMethod {
     /// zlib@openssh.com.
     Zlib,
     /// zstd in blocks, between two longhauls.
@@ -106,7 +106,7 @@ impl CompressionResult {
     }
 }
 
-impl Findings {
+impl BenchFindings {
     /// Returns the age; `None` if too old, or in the future because a clock was or is wrong.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
@@ -126,7 +126,7 @@ impl Findings {
     }
 
     /// Returns the highest rate without compression in this direction, in bytes per second.
-    pub fn plain(&self, direction: Direction) -> Option<u64> {
+    pub fn plain(&self, direction: TransferDirection) -> Option<u64> {
         let rows = self.compression.iter();
         rows.filter(|row| row.direction == direction)
             .map(|row| row.plain)
@@ -137,8 +137,8 @@ impl Findings {
     /// bytes is close to `left`; `None` if no such data were measured.
     pub fn compressed(
         &self,
-        method: Method,
-        direction: Direction,
+        method: CompressionMethod,
+        direction: TransferDirection,
         left: u32,
     ) -> Option<&CompressionResult> {
         const LIKE: u32 = 150;
@@ -182,9 +182,9 @@ mod tests {
         slow.mac = Some("hmac-sha2-512".into());
         let mut ends = cipher("chacha20-poly1305@openssh.com", 0);
         (ends.here, ends.there) = (Some(900), Some(300));
-        let findings = Findings {
+        let findings = BenchFindings {
             ciphers: vec![slow, cipher("aes128-ctr", 120), ends],
-            ..Findings::default()
+            ..BenchFindings::default()
         };
         assert_eq!(findings.rate_of("aes128-ctr"), Some(120));
         assert_eq!(findings.rate_of("chacha20-poly1305@openssh.com"), Some(300));
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn findings_age() {
         let now = UNIX_EPOCH + Duration::from_secs(100 * 86_400);
-        let made = |at| Findings {
+        let made = |at| BenchFindings {
             at,
-            ..Findings::default()
+            ..BenchFindings::default()
         };
         let day = 86_400;
         assert_eq!(
@@ -211,22 +211,23 @@ mod tests {
     #[test]
     fn compression_is_known_for_data_that_were_like_it() {
         let row = |left, rate| CompressionResult {
-            data: Data::Text,
-            method: Method::Zlib,
-            direction: Direction::Up,
+            data: BenchDataKind::Text,
+            method: CompressionMethod::Zlib,
+            direction: TransferDirection::Up,
             left,
             rate,
             plain: 100,
         };
-        let findings = Findings {
+        let findings = BenchFindings {
             compression: vec![row(300, 250), row(1000, 60)],
-            ..Findings::default()
+            ..BenchFindings::default()
         };
-        let found = |left| findings.compressed(Method::Zlib, Direction::Up, left);
+        let found =
+            |left| findings.compressed(CompressionMethod::Zlib, TransferDirection::Up, left);
         assert!(found(350).is_some_and(CompressionResult::paid));
         assert!(found(990).is_some_and(|row| !row.paid()));
         assert_eq!(found(600), None);
-        let down = findings.compressed(Method::Zlib, Direction::Down, 300);
+        let down = findings.compressed(CompressionMethod::Zlib, TransferDirection::Down, 300);
         assert_eq!(down, None);
         assert!(!row(300, 101).paid() && row(300, 103).paid());
     }
@@ -236,15 +237,18 @@ mod tests {
         let long = "x".repeat(100);
         let mut ciphers = vec![cipher(&long, 1)];
         ciphers.extend((0..100).map(|n| cipher(&format!("c{n}"), n)));
-        let findings = Findings {
+        let findings = BenchFindings {
             by: "é".repeat(100),
             ciphers,
-            ..Findings::default()
+            ..BenchFindings::default()
         };
         let bounded = findings.bounded();
         assert_eq!(bounded.ciphers.len(), ROWS - 1);
         assert!(bounded.by.len() <= NAME + 2 && bounded.by.starts_with('é'));
         let text = serde_json::to_string(&bounded).unwrap();
-        assert_eq!(serde_json::from_str::<Findings>(&text).unwrap(), bounded);
+        assert_eq!(
+            serde_json::from_str::<BenchFindings>(&text).unwrap(),
+            bounded
+        );
     }
 }

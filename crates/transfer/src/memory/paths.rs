@@ -8,7 +8,7 @@ use schedule::LearnedConcurrency;
 use serde::{Deserialize, Serialize};
 
 use super::HostMemory;
-use super::findings::Findings;
+use super::findings::BenchFindings;
 
 /// The number of paths kept for a host besides the current one.
 const OTHERS: usize = 5;
@@ -22,7 +22,7 @@ const DISCARD: u16 = 9;
 /// The measurements of a network path to a host that is not in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PathMemory {
+pub struct NetworkPathMemory {
     /// The network of this machine at that time ([`network_of`]); empty if unknown.
     #[serde(default)]
     network: String,
@@ -33,10 +33,10 @@ pub struct PathMemory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     direct_failed: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    findings: Option<Findings>,
+    findings: Option<BenchFindings>,
 }
 
-impl PathMemory {
+impl NetworkPathMemory {
     fn is_empty(&self) -> bool {
         self.learned.is_empty() && self.direct_failed.is_none() && self.findings.is_none()
     }
@@ -75,9 +75,9 @@ impl HostMemory {
             return;
         }
         let found = self.others.iter().position(|other| other.is(network, rtt));
-        let fresh = || PathMemory {
+        let fresh = || NetworkPathMemory {
             network: network.unwrap_or(&now.network).to_owned(),
-            ..PathMemory::default()
+            ..NetworkPathMemory::default()
         };
         let next = found.map_or_else(fresh, |at| self.others.remove(at));
         if !now.is_empty() {
@@ -99,8 +99,8 @@ impl HostMemory {
         }
     }
 
-    fn path(&self) -> PathMemory {
-        PathMemory {
+    fn path(&self) -> NetworkPathMemory {
+        NetworkPathMemory {
             network: self.network.clone(),
             rtt_us: self.rtt_us,
             learned: self.learned.clone(),
@@ -139,7 +139,7 @@ pub(super) fn network_to(address: IpAddr) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use schedule::Direction;
+    use schedule::TransferDirection;
 
     use super::*;
 
@@ -148,7 +148,7 @@ mod tests {
 
     fn learned(rate: u64, rtt: Duration) -> LearnedConcurrency {
         LearnedConcurrency {
-            direction: Direction::Up,
+            direction: TransferDirection::Up,
             connections: 4,
             channels: 2,
             rate,
@@ -167,7 +167,7 @@ mod tests {
     fn rate(memory: &HostMemory, network: Option<&str>, ms: Option<u64>) -> Option<u64> {
         let mut memory = memory.clone();
         memory.on_path(network, ms.map(Duration::from_millis));
-        memory.learned(Direction::Up).map(|l| l.rate)
+        memory.learned(TransferDirection::Up).map(|l| l.rate)
     }
 
     /// Regression test: figures of a path with 500 Mbit/s and 87 ms were used on another path to
@@ -203,7 +203,7 @@ mod tests {
         };
         for n in 0..50 {
             learns(&mut memory, &format!("10.0.{n}.0/24"), 10, n);
-            memory.findings = Some(Findings::default());
+            memory.findings = Some(BenchFindings::default());
         }
         assert_eq!(memory.others.len(), OTHERS);
         assert_eq!(rate(&memory, Some("10.0.48.0/24"), None), Some(48));

@@ -20,7 +20,7 @@ const FIRST: u64 = 4096;
 /// The measurements of a processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Processor {
+pub struct ProcessorMeasurements {
     /// The time of measurement, in seconds since 1970.
     pub at: u64,
     /// The program that measured, for display: `longhaul bench --local 0.1.0`, or a copy.
@@ -33,17 +33,17 @@ pub struct Processor {
 struct StoredProcessor {
     format: u32,
     model: String,
-    processor: Processor,
+    processor: ProcessorMeasurements,
 }
 
 /// The folder of processor measurements: `$XDG_CACHE_HOME/longhaul/processors`, beside host memory
 /// ([`super::MemoryStore::processors`]).
 #[derive(Clone, Debug)]
-pub struct Processors {
+pub struct ProcessorStore {
     folder: PathBuf,
 }
 
-impl Processor {
+impl ProcessorMeasurements {
     /// Returns the bytes of `cipher` that one core seals per second.
     pub fn rate_of(&self, cipher: &str) -> Option<u64> {
         let row = self.ciphers.iter().find(|(name, _)| name == cipher);
@@ -51,14 +51,14 @@ impl Processor {
     }
 }
 
-impl Processors {
+impl ProcessorStore {
     /// Uses `folder`, which is created when first needed.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }
     }
 
     /// Returns the stored measurements of this processor model with their age.
-    pub fn load(&self, model: &str, now: SystemTime) -> Option<(Processor, Duration)> {
+    pub fn load(&self, model: &str, now: SystemTime) -> Option<(ProcessorMeasurements, Duration)> {
         let stored: StoredProcessor = read(&self.folder, &file_name(model))?;
         let age = seconds(now).checked_sub(stored.processor.at)?;
         let age = Duration::from_secs(age);
@@ -70,7 +70,7 @@ impl Processors {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn store(&self, model: &str, processor: &Processor) -> io::Result<()> {
+    pub fn store(&self, model: &str, processor: &ProcessorMeasurements) -> io::Result<()> {
         let stored = StoredProcessor {
             format: FORMAT,
             model: model.to_owned(),
@@ -115,10 +115,10 @@ mod tests {
     #[test]
     fn what_is_known_is_of_one_model_and_young() {
         let dir = tempfile::tempdir().unwrap();
-        let processors = Processors::at(dir.path().join("p"));
+        let processors = ProcessorStore::at(dir.path().join("p"));
         let now = SystemTime::now();
         assert_eq!(processors.load("a", now), None);
-        let known = Processor {
+        let known = ProcessorMeasurements {
             at: seconds(now),
             by: "a test".into(),
             ciphers: vec![("aes128-ctr".into(), 5)],

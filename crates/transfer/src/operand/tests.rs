@@ -3,7 +3,7 @@
 use super::*;
 
 fn remote(user: Option<&str>, host: &str, port: Option<u16>, path: &[u8]) -> Operand {
-    Operand::Remote(Remote {
+    Operand::Remote(RemoteOperand {
         destination: Destination {
             user: user.map(Into::into),
             host: host.into(),

@@ -21,7 +21,7 @@ pub(super) fn is_private(dir: BorrowedFd<'_>, gid: u32) -> bool {
     };
     // Members of directory services are not listed here: `has_only` takes their place by the name.
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let group = Members {
+    let group = GroupMembers {
         gid,
         name: &group.name,
         names: &group.mem,
@@ -30,16 +30,16 @@ pub(super) fn is_private(dir: BorrowedFd<'_>, gid: u32) -> bool {
 }
 
 /// A group and its supplementary members.
-struct Members<'a> {
+struct GroupMembers<'a> {
     gid: u32,
     name: &'a str,
     names: &'a [String],
 }
 
-impl Members<'_> {
-    /// Returns true if nobody but `user` and root is in the group, by its list of members and by the
-    /// primary groups in `accounts` (passwd(5)). Since accounts may exist elsewhere too, the group
-    /// must have the user's name, or be root's.
+impl GroupMembers<'_> {
+    /// Returns true if nobody but `user` and root is in the group, by its list of members and by
+    /// the primary groups in `accounts` (passwd(5)). Since accounts may exist elsewhere too, the
+    /// group must have the user's name, or be root's.
     fn has_only(&self, user: &str, uid: u32, accounts: &str) -> bool {
         let is_trusted = |name: &str| name == user || name == "root";
         let others = accounts.lines().any(|line| {
@@ -82,7 +82,7 @@ mod tests {
         let is = |gid, name: &str, names: &[&str]| {
             let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
             let names = &names;
-            Members { gid, name, names }.has_only("alice", 1000, ACCOUNTS)
+            GroupMembers { gid, name, names }.has_only("alice", 1000, ACCOUNTS)
         };
         assert!(is(1000, "alice", &[]));
         assert!(is(1000, "alice", &["alice", "root"]));

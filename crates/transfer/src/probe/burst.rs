@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sftp::Request;
 
-use super::connection::{ChannelIndex, Connections, Use};
+use super::connection::{ChannelIndex, ChannelUse, ProbeConnections};
 use crate::cancel::CancelToken;
 use crate::session::Link;
 
@@ -19,7 +19,7 @@ const TRIPS: u32 = 12;
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The load.
-pub(crate) struct Burst<'a> {
+pub(crate) struct BurstLoad<'a> {
     /// From this machine to the server.
     pub(crate) up: bool,
     /// Bytes.
@@ -29,7 +29,7 @@ pub(crate) struct Burst<'a> {
 }
 
 /// The end of a burst.
-pub(crate) struct BurstEnd {
+pub(crate) struct BurstResult {
     /// Round trip of a request before the load.
     pub(crate) rtt: Duration,
     /// Time of the load.
@@ -45,10 +45,10 @@ pub(crate) struct BurstEnd {
 /// The server does not serve this, or the connection is lost; one sentence.
 pub(crate) fn burst(
     link: Box<dyn Link>,
-    burst: &mut Burst<'_>,
+    burst: &mut BurstLoad<'_>,
     cancel: &CancelToken,
-) -> Result<BurstEnd, String> {
-    let mut all = Connections::new().map_err(|e| e.to_string())?;
+) -> Result<BurstResult, String> {
+    let mut all = ProbeConnections::new().map_err(|e| e.to_string())?;
     all.add(link).map_err(|e| e.to_string())?;
     let done = measured(&mut all, burst, cancel);
     all.cut_from(0);
@@ -56,10 +56,10 @@ pub(crate) fn burst(
 }
 
 fn measured(
-    all: &mut Connections,
-    burst: &mut Burst<'_>,
+    all: &mut ProbeConnections,
+    burst: &mut BurstLoad<'_>,
     cancel: &CancelToken,
-) -> Result<BurstEnd, String> {
+) -> Result<BurstResult, String> {
     let until = Instant::now() + PATIENCE;
     let at = all.open(0, until)?;
     let file = all.device(at, burst.up, until)?;
@@ -70,11 +70,11 @@ fn measured(
     }
     all.set_carried_rtt(rtt);
     let purpose = match burst.up {
-        true => Use::Writing {
+        true => ChannelUse::Writing {
             file,
             advances: false,
         },
-        false => Use::Reading { file },
+        false => ChannelUse::Reading { file },
     };
     let longest = (rtt * TRIPS).clamp(SHORTEST, LONGEST);
     let start = Instant::now();
@@ -85,11 +85,11 @@ fn measured(
         let (moved, in_flight) = moved(all, at)?;
         (burst.arrived)(took, moved);
         if moved + in_flight >= burst.size {
-            all.set_use(at, Use::Idle);
+            all.set_use(at, ChannelUse::Idle);
         }
         let complete = moved >= burst.size;
         if complete || took >= longest || cancel.is_cancelled() {
-            return Ok(BurstEnd {
+            return Ok(BurstResult {
                 rtt,
                 took,
                 complete,
@@ -99,7 +99,7 @@ fn measured(
 }
 
 /// Bytes of a channel that have arrived, and those in flight.
-fn moved(all: &Connections, at: ChannelIndex) -> Result<(u64, u64), String> {
+fn moved(all: &ProbeConnections, at: ChannelIndex) -> Result<(u64, u64), String> {
     let connection = all.all.get(at.0);
     if let Some(why) = connection.and_then(|c| c.lost.clone()) {
         return Err(why);

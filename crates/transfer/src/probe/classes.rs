@@ -4,9 +4,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diagnose::Mark;
+use diagnose::DscpMeasurement;
 
-use super::plan::{DATA_USED, PATIENCE, Run, TIME_UP};
+use super::plan::{DATA_USED, PATIENCE, ProbeRun, TIME_UP};
 use super::sampling::median;
 use crate::config::HostConfig;
 use crate::connect::{self, SharedSettings};
@@ -23,7 +23,7 @@ const SUSPECT: f64 = 0.8;
 /// Round trips that a slice needs so that slow start does not decide.
 const SLICE_TRIPS: f64 = 6.0;
 
-impl Run<'_> {
+impl ProbeRun<'_> {
     /// Share of the time for one slice of a DSCP class.
     fn slice_share(&self) -> f64 {
         SLICE.max(SLICE_TRIPS * self.rtt / self.time.as_secs_f64())
@@ -195,11 +195,11 @@ struct ClassPairs {
 }
 
 impl ClassPairs {
-    fn mark(self) -> Mark {
+    fn mark(self) -> DscpMeasurement {
         // The first pair of a class has the burst of its policer, and a new connection.
         let middle =
             |of: fn(&(f64, f64)) -> f64| median(&mut self.pairs.iter().map(of).collect::<Vec<_>>());
-        Mark {
+        DscpMeasurement {
             ratios: self.pairs.iter().map(|(p, m)| m / p.max(1.0)).collect(),
             rate: middle(|pair| pair.1),
             unmarked: middle(|pair| pair.0),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use diagnose::Stall;
+use diagnose::TransferStall;
 use mio::{Events, Poll, Token};
-use sftp::{Attrs, Client, Handle, OpenFlags, Options, Reply, Request, RequestId};
-use wire::Block;
+use sftp::{Attrs, ClientOptions, Handle, OpenFlags, Reply, Request, RequestId, SftpClient};
+use wire::PayloadBlock;
 
-use crate::session::{ChannelId, Link, LinkEvent, LinkSample};
+use crate::session::{Link, LinkChannelId, LinkEvent, LinkSample};
 
 /// Distance between the first tokens of two connections.
 const TOKENS: usize = 64;
@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Purpose of a channel.
 #[derive(Debug)]
-pub(super) enum Use {
+pub(super) enum ChannelUse {
     /// WRITEs to a handle.
     Writing { file: Handle, advances: bool },
     /// READs of a handle.
@@ -42,9 +42,9 @@ pub(super) enum Use {
 /// One SFTP channel.
 #[derive(Debug)]
 pub(super) struct ProbeChannel {
-    id: ChannelId,
-    client: Client,
-    purpose: Use,
+    id: LinkChannelId,
+    client: SftpClient,
+    purpose: ChannelUse,
     /// Load requests without an answer.
     awaited: BTreeMap<u32, u32>,
     /// Load requests that may be in flight.
@@ -102,7 +102,7 @@ struct CommandOutput {
 pub(super) struct ProbeConnection {
     link: Box<dyn Link>,
     pub(super) channels: Vec<ProbeChannel>,
-    command: Option<(ChannelId, CommandOutput)>,
+    command: Option<(LinkChannelId, CommandOutput)>,
     began: Instant,
     /// Bytes that passed in both directions, as last seen: a broken connection has no counters.
     passed: u64,
@@ -115,11 +115,12 @@ pub(super) struct ProbeConnection {
 }
 
 /// All connections of a probe, with the loop that moves their bytes.
-pub(super) struct Connections {
+pub(super) struct ProbeConnections {
     poll: Poll,
     events: Events,
     pub(super) all: Vec<ProbeConnection>,
-    /// Round trip to the host, for connections without TCP counters: through a jump host or a program.
+    /// Round trip to the host, for connections without TCP counters: through a jump host or a
+    /// program.
     carried_rtt: Duration,
     turned: Instant,
 }
@@ -127,7 +128,7 @@ pub(super) struct Connections {
 /// A channel, by the number of its connection and its own.
 pub(super) type ChannelIndex = (usize, usize);
 
-impl Connections {
+impl ProbeConnections {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             poll: Poll::new()?,
@@ -249,7 +250,7 @@ impl Connections {
         })?
     }
 
-    /// Sends a request whose answer [`Connections::answered`] returns later.
+    /// Sends a request whose answer [`ProbeConnections::answered`] returns later.
     pub(super) fn ping(&mut self, at: ChannelIndex) -> Option<(RequestId, Instant)> {
         let id = self.request(at, &Request::Realpath { path: b"." })?;
         Some((id, Instant::now()))
@@ -282,7 +283,7 @@ impl Connections {
     }
 
     /// Changes the load on a channel.
-    pub(super) fn set_use(&mut self, at: ChannelIndex, purpose: Use) {
+    pub(super) fn set_use(&mut self, at: ChannelIndex, purpose: ChannelUse) {
         if let Some(channel) = self.channel_mut(at) {
             channel.purpose = purpose;
             channel.refused = None;
@@ -375,7 +376,7 @@ impl Connections {
     }
 
     /// A connection that was lost, or on which nothing is acknowledged any more.
-    pub(super) fn broken(&self) -> Option<Stall> {
+    pub(super) fn broken(&self) -> Option<TransferStall> {
         let broken = self.all.iter().find_map(|c| {
             let silent = c.heard.elapsed() > SILENT;
             (c.lost.is_some() || silent).then(|| c.stall(silent))
@@ -403,8 +404,8 @@ impl Connections {
 
 impl ProbeConnection {
     /// Age and bytes of a connection that broke.
-    pub(super) fn stall(&self, silent: bool) -> Stall {
-        Stall {
+    pub(super) fn stall(&self, silent: bool) -> TransferStall {
+        TransferStall {
             seconds: self.began.elapsed().as_secs_f64(),
             bytes: self.passed,
             reset: !silent,
@@ -441,7 +442,7 @@ impl ProbeConnection {
                 limit.refill(since);
             }
             channel.load(&pool, self.link.room(channel.id));
-            if let Use::Reading { .. } = channel.purpose {
+            if let ChannelUse::Reading { .. } = channel.purpose {
                 let bytes = channel.allowed * u64::from(REQUEST);
                 self.link.expect(channel.id, bytes);
             }
@@ -473,12 +474,12 @@ impl ProbeConnection {
                 }
             }
             LinkEvent::Restarted => return Err("the server ended the login".to_owned()),
-            LinkEvent::Over(_) | LinkEvent::Says(_) => {}
+            LinkEvent::Ended(_) | LinkEvent::Message(_) => {}
         }
         Ok(())
     }
 
-    fn fail(&mut self, id: ChannelId, why: Option<String>) {
+    fn fail(&mut self, id: LinkChannelId, why: Option<String>) {
         if let Some(channel) = self.channels.iter_mut().find(|c| c.id == id) {
             let why = why.unwrap_or_else(|| "the server closed the channel".to_owned());
             channel.failed = Some(why);
@@ -487,11 +488,11 @@ impl ProbeConnection {
 }
 
 impl ProbeChannel {
-    fn new(id: ChannelId) -> Self {
+    fn new(id: LinkChannelId) -> Self {
         Self {
             id,
-            client: Client::new(Options::default()),
-            purpose: Use::Idle,
+            client: SftpClient::new(ClientOptions::default()),
+            purpose: ChannelUse::Idle,
             awaited: BTreeMap::new(),
             allowed: FIRST_REQUESTS,
             moved: 0,
@@ -537,26 +538,26 @@ impl ProbeChannel {
     }
 
     /// Queues load as far as it is allowed.
-    fn load(&mut self, pool: &wire::Pool, mut room: usize) {
+    fn load(&mut self, pool: &wire::PacketPool, mut room: usize) {
         if self.failed.is_some() || self.refused.is_some() || self.client.info().is_none() {
             return;
         }
         while (self.awaited.len() as u64) < self.allowed {
             let id = match &self.purpose {
-                Use::Idle => return,
-                Use::Reading { file } => self.client.request(&Request::Read {
+                ChannelUse::Idle => return,
+                ChannelUse::Reading { file } => self.client.request(&Request::Read {
                     handle: file.as_bytes(),
                     offset: 0,
                     len: REQUEST,
                 }),
-                Use::Writing { file, advances } => {
+                ChannelUse::Writing { file, advances } => {
                     let size = REQUEST as usize;
                     if room < size + 1024 || self.limit.as_mut().is_some_and(|l| !l.take()) {
                         return;
                     }
                     room -= size;
-                    let reserve = Client::write_reserve(file.as_bytes().len());
-                    let mut block = Block::new(pool, pool.slot(), reserve, size);
+                    let reserve = SftpClient::write_reserve(file.as_bytes().len());
+                    let mut block = PayloadBlock::new(pool, pool.slot(), reserve, size);
                     for slice in block.grow(size) {
                         slice.fill(0xa5);
                     }

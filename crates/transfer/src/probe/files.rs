@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::SmallFiles;
+use diagnose::SmallFileRate;
 use sftp::{Handle, OpenFlags, Reply, Request};
 
-use super::connection::{ChannelIndex, REQUEST, Use};
-use super::load::Load;
-use super::plan::{IDLE, Run};
+use super::connection::{ChannelIndex, ChannelUse, REQUEST};
+use super::load::ProbeLoad;
+use super::plan::{IDLE, ProbeRun};
 
 /// Share of the time for the server's disk.
 const DISK: f64 = 0.08;
@@ -26,9 +26,10 @@ enum SmallFileError {
     Write(String),
 }
 
-impl Run<'_> {
-    /// Opens /dev/null or /dev/zero on a channel. Where the account sees no devices, a small file in
-    /// the user's directory takes their place: each request writes or reads its first bytes again.
+impl ProbeRun<'_> {
+    /// Opens /dev/null or /dev/zero on a channel. Where the account sees no devices, a small file
+    /// in the user's directory takes their place: each request writes or reads its first bytes
+    /// again.
     pub(super) fn device(&mut self, at: ChannelIndex, up: bool) -> Result<Handle, String> {
         let until = self.until();
         if self.stand_in.is_none() {
@@ -131,7 +132,7 @@ impl Run<'_> {
             written += 1;
         }
         if written > 0 {
-            self.e.small_files = Some(SmallFiles {
+            self.e.small_files = Some(SmallFileRate {
                 per_second: f64::from(written) / needed.as_secs_f64().max(1e-6),
                 size: SMALL_SIZE as u64,
             });
@@ -190,7 +191,7 @@ impl Run<'_> {
         };
         self.all.set_use(
             (1, 0),
-            Use::Writing {
+            ChannelUse::Writing {
                 file: file.clone(),
                 advances: true,
             },
@@ -201,7 +202,7 @@ impl Run<'_> {
             .mul_f64(DISK)
             .max(Duration::from_secs_f64(10.0 * self.rtt));
         let time = time.min(self.left());
-        let load = Load {
+        let load = ProbeLoad {
             up: true,
             channels: &[(1, 0)],
             time,
@@ -228,8 +229,9 @@ impl Run<'_> {
             && moved > u64::from(REQUEST)
             && rung.rate > 0.0
         {
-            // TCP's rate is the disk's only while the server does not hold data that it cannot write.
-            // The answers to what is in flight take a round trip, and that to the last request another.
+            // TCP's rate is the disk's only while the server does not hold data that it cannot
+            // write. The answers to what is in flight take a round trip, and that to the last
+            // request another.
             let flush = (needed - result.seconds - 2.0 * self.rtt).max(0.0);
             let written = match rung.held > HELD {
                 true => (needed - START_TRIPS * self.rtt).max(0.01),

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::{Restrained, Rung};
+use diagnose::{LadderRung, Restrained};
 
-use super::connection::{ChannelIndex, NO_ANSWER, Use};
-use super::load::{Load, LoadResult};
-use super::plan::{DATA_USED, IDLE, Run, TIME_UP};
+use super::connection::{ChannelIndex, ChannelUse, NO_ANSWER};
+use super::load::{LoadResult, ProbeLoad};
+use super::plan::{DATA_USED, IDLE, ProbeRun, TIME_UP};
 
 /// Gain from a second connection from which on four and eight are tried.
 const WORTH: f64 = 1.1;
@@ -25,15 +25,15 @@ const BLOCKED: f64 = 0.1;
 /// Round trips of a measurement, at most a share of the time.
 const LEAST_TRIPS: f64 = 14.0;
 const LONGEST: f64 = 0.16;
-/// Share of lost segments from which on a connection is tried below its rate, that rate as a share of
-/// the first one, and the losses expected there if they are random.
+/// Share of lost segments from which on a connection is tried below its rate, that rate as a share
+/// of the first one, and the losses expected there if they are random.
 const RESTRAINED_LOSS: f64 = 0.001;
 const RESTRAINED: f64 = 0.6;
 const RESTRAINED_LOSSES: f64 = 8.0;
 /// Least and largest share of the time for that.
 const RESTRAINED_SHARES: (f64, f64) = (0.05, 0.1);
 
-impl Run<'_> {
+impl ProbeRun<'_> {
     /// Opens a device on the first channels of connections.
     fn prepare(&mut self, channels: &[ChannelIndex], up: bool) -> Result<(), String> {
         for at in channels {
@@ -72,7 +72,7 @@ impl Run<'_> {
             ([_], false) => time.min(self.left().saturating_sub(time) / 4),
             _ => Duration::ZERO,
         };
-        let load = Load {
+        let load = ProbeLoad {
             up,
             channels,
             time,
@@ -133,8 +133,9 @@ impl Run<'_> {
         Ok(result.rung.map(|rung| rung.rate))
     }
 
-    /// Replaces the connections for load: uploads fill queues, and the server's TCP takes the longer
-    /// round trip for congestion and leaves slow start before it has sent anything (HyStart).
+    /// Replaces the connections for load: uploads fill queues, and the server's TCP takes the
+    /// longer round trip for congestion and leaves slow start before it has sent anything
+    /// (HyStart).
     pub(super) fn renew(&mut self) -> bool {
         if self.facts.asked || !self.factory.is_open() {
             return true;
@@ -151,12 +152,12 @@ impl Run<'_> {
     /// True if a channel window held back the first upload, and the path's queue did not fill.
     fn is_blocked(&self) -> bool {
         let one = self.e.up.rung(1, 1);
-        let filled = |one: &Rung| one.rtt > 1.25 * one.min_rtt + 0.005;
+        let filled = |one: &LadderRung| one.rtt > 1.25 * one.min_rtt + 0.005;
         one.is_some_and(|one| one.window_blocked > BLOCKED && !filled(one))
     }
 
-    /// Loads one connection. A rate that fell is measured again after a pause: a shaper lets another
-    /// burst pass and falls again, and a disturbance does not return.
+    /// Loads one connection. A rate that fell is measured again after a pause: a shaper lets
+    /// another burst pass and falls again, and a disturbance does not return.
     fn first_rung(&mut self, up: bool, first: f64) -> Result<Option<f64>, String> {
         self.rung(&[(1, 0)], up, first)?;
         let measured = match up {
@@ -177,7 +178,7 @@ impl Run<'_> {
 
     /// Repeats the measurement of a rate that fell, and tries an upload that lost packets below its
     /// rate.
-    fn look_again(&mut self, rung: &mut Rung, up: bool, first: f64) -> Result<(), String> {
+    fn look_again(&mut self, rung: &mut LadderRung, up: bool, first: f64) -> Result<(), String> {
         if rung.before_burst.is_some() {
             let until = Instant::now() + PAUSE.min(self.left() / 8);
             while Instant::now() < until && !self.target.cancel.is_cancelled() {
@@ -189,7 +190,7 @@ impl Run<'_> {
                 rung.repeated = Some(again.rate);
                 rung.fell_again = again.before_burst.is_some();
                 if !rung.fell_again && again.rate > STAYS * rung.rate {
-                    *rung = Rung {
+                    *rung = LadderRung {
                         repeated: rung.repeated,
                         ..again
                     };
@@ -202,9 +203,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Loss of a connection that is held below the rate at which it lost packets, if that can be told
-    /// in a reasonable time: a policer drops nothing then, and random loss stays.
-    fn restrained(&mut self, rung: &Rung) -> Result<Option<Restrained>, String> {
+    /// Loss of a connection that is held below the rate at which it lost packets, if that can be
+    /// told in a reasonable time: a policer drops nothing then, and random loss stays.
+    fn restrained(&mut self, rung: &LadderRung) -> Result<Option<Restrained>, String> {
         let queued = rung.rtt > 1.25 * rung.min_rtt + 0.005;
         let loss = rung.loss.max(rung.loss_ever);
         if self.e.tcp.is_none() || queued || loss < RESTRAINED_LOSS {
@@ -275,8 +276,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// True if another rung of a ladder leaves enough time for the DSCP classes, and after uploads for
-    /// the first two rungs of downloads.
+    /// True if another rung of a ladder leaves enough time for the DSCP classes, and after uploads
+    /// for the first two rungs of downloads.
     fn has_time_for_rung(&self, up: bool, share: f64) -> bool {
         let mut later = self.time.mul_f64(share);
         if self.can_mark() {
@@ -291,12 +292,12 @@ impl Run<'_> {
     }
 }
 
-fn purpose(up: bool, file: sftp::Handle) -> Use {
+fn purpose(up: bool, file: sftp::Handle) -> ChannelUse {
     match up {
-        true => Use::Writing {
+        true => ChannelUse::Writing {
             file,
             advances: false,
         },
-        false => Use::Reading { file },
+        false => ChannelUse::Reading { file },
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::{Rung, Stall};
+use diagnose::{LadderRung, TransferStall};
 use sftp::{Handle, OpenFlags};
 
-use super::connection::{ChannelIndex, Connections, Use};
+use super::connection::{ChannelIndex, ChannelUse, ProbeConnections};
 use super::sampling::{LoadSampler, median};
 use crate::cancel::CancelToken;
 
@@ -20,7 +20,7 @@ const STALLED_TRIPS: u32 = 8;
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Load for channels.
-pub(super) struct Load<'a> {
+pub(super) struct ProbeLoad<'a> {
     pub up: bool,
     pub channels: &'a [ChannelIndex],
     pub time: Duration,
@@ -36,7 +36,7 @@ pub(super) struct Load<'a> {
 
 /// Result of a load.
 pub(super) struct LoadResult {
-    pub rung: Option<Rung>,
+    pub rung: Option<LadderRung>,
     /// Median answer time of the idle connection.
     pub answer: Option<f64>,
     pub bytes: u64,
@@ -47,10 +47,10 @@ pub(super) struct LoadResult {
     /// Reason for an early end.
     pub lost: Option<String>,
     /// Broken connection.
-    pub stall: Option<Stall>,
+    pub stall: Option<TransferStall>,
 }
 
-impl Connections {
+impl ProbeConnections {
     /// Opens /dev/null or /dev/zero on a channel.
     pub(super) fn device(
         &mut self,
@@ -68,7 +68,7 @@ impl Connections {
     }
 
     /// Runs a load with handles that are open already.
-    pub(super) fn load(&mut self, load: &Load<'_>, cancel: &CancelToken) -> LoadResult {
+    pub(super) fn load(&mut self, load: &ProbeLoad<'_>, cancel: &CancelToken) -> LoadResult {
         let mut sampler = LoadSampler::new(load.up, load.channels.to_vec(), load.time, self);
         let start = Instant::now();
         let mut end = start + load.time;
@@ -122,7 +122,7 @@ impl Connections {
             .map(|c| c.stall(silent > patience));
         let rung = sampler.finish(self);
         for at in load.channels {
-            self.set_use(*at, Use::Idle);
+            self.set_use(*at, ChannelUse::Idle);
         }
         self.drain(load.channels);
         LoadResult {

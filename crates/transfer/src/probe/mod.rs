@@ -19,7 +19,7 @@ use crate::config::HostConfig;
 use crate::connect::SharedSettings;
 use crate::session::ConnectionSource;
 
-pub(crate) use burst::{Burst, burst};
+pub(crate) use burst::{BurstLoad, burst};
 pub use plan::{ProbeError, probe};
 
 /// Shows a step, with the seconds used and the seconds left.

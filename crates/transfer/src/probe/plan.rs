@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diagnose::{Evidence, LoginStep, Machine, Spread, Stall, TcpPath};
+use diagnose::{Evidence, MachineFacts, MinMedianMax, TcpPath, TimedLoginStep, TransferStall};
 use sftp::{Reply, Request};
 
-use super::connection::{ChannelIndex, Connections};
+use super::connection::{ChannelIndex, ProbeConnections};
 use super::remote::{self, QuotaCount};
 use super::sampling::median;
 use super::{OpenConnection, ProbeOptions, ProbeTarget};
@@ -63,18 +63,18 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     (options.progress)("login", 0.0, time.as_secs_f64());
     let around = settings.clone();
     let connected = until_cancelled(target, move || connect::connect(config, &around));
-    let connected = connected.map(|(link, factory)| Opened {
+    let connected = connected.map(|(link, factory)| FirstProbeConnection {
         link: Box::new(link),
         factory: Arc::new(factory),
         over: None,
     });
     let connected = match (connected, &target.master) {
-        (Err(own), Some(master)) if own.check() == connect::ConnectCheck::Login => {
+        (Err(own), Some(master)) if own.check() == connect::ConnectStep::Login => {
             over_master(master, &own)
         }
         (connected, _) => connected,
     };
-    let Opened {
+    let FirstProbeConnection {
         link,
         factory,
         over,
@@ -95,14 +95,14 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     let local = |e: std::io::Error| {
         let why = format!("cannot watch sockets: {e}");
         ProbeError::Connect(ConnectError::this_machine(
-            connect::ConnectCheck::Session,
+            connect::ConnectStep::Session,
             why,
         ))
     };
     let facts = facts.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let mut all = Connections::new().map_err(local)?;
+    let mut all = ProbeConnections::new().map_err(local)?;
     all.add(link).map_err(local)?;
-    let mut run = Run {
+    let mut run = ProbeRun {
         target,
         options,
         time,
@@ -138,7 +138,7 @@ fn until_cancelled<T: Send + 'static>(
         // After a cancel there is no receiver any more.
         let _ = done.send(work());
     });
-    let session = connect::ConnectCheck::Session;
+    let session = connect::ConnectStep::Session;
     spawned
         .map_err(|e| ConnectError::this_machine(session, format!("cannot start a thread: {e}")))?;
     loop {
@@ -156,7 +156,7 @@ fn until_cancelled<T: Send + 'static>(
 }
 
 /// First connection of a probe.
-struct Opened {
+struct FirstProbeConnection {
     link: Box<dyn Link>,
     factory: Arc<dyn ConnectionSource>,
     /// What cannot be measured, because an open connection of ssh is used.
@@ -164,13 +164,16 @@ struct Opened {
 }
 
 /// Opens a channel on an open connection of ssh, since a login of our own was refused.
-fn over_master(master: &OpenConnection, own: &ConnectError) -> Result<Opened, ConnectError> {
+fn over_master(
+    master: &OpenConnection,
+    own: &ConnectError,
+) -> Result<FirstProbeConnection, ConnectError> {
     tracing::info!("{own}");
     let link = master.channels.another(false).map_err(|error| {
         let why = format!("{}: {error}", master.name);
-        ConnectError::this_machine(connect::ConnectCheck::Session, why)
+        ConnectError::this_machine(connect::ConnectStep::Session, why)
     })?;
-    Ok(Opened {
+    Ok(FirstProbeConnection {
         link,
         factory: Arc::clone(&master.channels),
         over: Some(format!(
@@ -182,13 +185,13 @@ fn over_master(master: &OpenConnection, own: &ConnectError) -> Result<Opened, Co
 }
 
 /// Evidence that large packets do not arrive: the identification did, the keys did not.
-fn stuck(timeline: &Timeline, after: Duration) -> Option<Stall> {
+fn stuck(timeline: &Timeline, after: Duration) -> Option<TransferStall> {
     let marks = timeline.marks();
     let seen = |step| marks.iter().any(|mark| mark.step == step);
     let stuck = seen(TimelineStep::Identified) && !seen(TimelineStep::Keys);
     // A refused host key or a closed connection ends the login earlier.
     let waited = after > Duration::from_millis(2900);
-    (stuck && waited).then_some(Stall {
+    (stuck && waited).then_some(TransferStall {
         seconds: after.as_secs_f64(),
         bytes: 0,
         reset: false,
@@ -197,7 +200,7 @@ fn stuck(timeline: &Timeline, after: Duration) -> Option<Stall> {
 }
 
 /// Steps of the first connection's login.
-fn login_steps(timeline: &Timeline) -> Vec<LoginStep> {
+fn login_steps(timeline: &Timeline) -> Vec<TimedLoginStep> {
     const STEPS: [(TimelineStep, &str, f64); 4] = [
         (TimelineStep::Connected, "connecting", 1.0),
         (TimelineStep::Identified, "the server's identification", 1.0),
@@ -213,7 +216,7 @@ fn login_steps(timeline: &Timeline) -> Vec<LoginStep> {
     let mut steps = Vec::new();
     for (step, name, round_trips) in STEPS {
         if let Some(at) = first(step) {
-            steps.push(LoginStep {
+            steps.push(TimedLoginStep {
                 name: name.to_owned(),
                 seconds: at.saturating_sub(before).as_secs_f64(),
                 round_trips,
@@ -224,17 +227,17 @@ fn login_steps(timeline: &Timeline) -> Vec<LoginStep> {
     steps
 }
 
-pub(super) struct Run<'a> {
+pub(super) struct ProbeRun<'a> {
     pub(super) target: &'a ProbeTarget,
     pub(super) options: &'a ProbeOptions,
     pub(super) time: Duration,
     pub(super) settings: SharedSettings,
     pub(super) factory: Arc<dyn ConnectionSource>,
     pub(super) facts: ConnectionFacts,
-    pub(super) all: Connections,
+    pub(super) all: ProbeConnections,
     pub(super) e: Evidence,
     /// Facts about the server before the loads; `None` if no command could be run there.
-    there: Option<remote::Facts>,
+    there: Option<remote::RemoteFacts>,
     /// Processor quota of this process before the loads.
     quota: Option<QuotaCount>,
     /// Idle round trip in seconds.
@@ -250,7 +253,7 @@ pub(super) struct Run<'a> {
 /// First channel of the first connection, which carries no load.
 pub(super) const IDLE: ChannelIndex = (0, 0);
 
-impl Run<'_> {
+impl ProbeRun<'_> {
     pub(super) fn until(&self) -> Instant {
         Instant::now() + PATIENCE
     }
@@ -271,7 +274,7 @@ impl Run<'_> {
     fn measure(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         self.all.open(0, self.until())?;
-        self.e.login.push(LoginStep {
+        self.e.login.push(TimedLoginStep {
             name: "the SFTP server's start".to_owned(),
             seconds: begun.elapsed().as_secs_f64(),
             round_trips: 2.0,
@@ -371,7 +374,7 @@ impl Run<'_> {
             let needed = (TRIPS * low).min(LONGEST_TIME);
             self.time = TIME.max(Duration::from_secs_f64(needed));
         }
-        self.e.idle = Some(Spread {
+        self.e.idle = Some(MinMedianMax {
             low,
             median: middle.min(answer),
             high,
@@ -418,7 +421,7 @@ impl Run<'_> {
     }
 
     /// Facts about the server of this moment, or the reason why it tells none.
-    fn ask_server(&mut self) -> Result<remote::Facts, String> {
+    fn ask_server(&mut self) -> Result<remote::RemoteFacts, String> {
         let banner = self.facts.banner.as_deref();
         if !banner.is_some_and(|banner| banner.contains("OpenSSH")) {
             return Err("commands are only run on OpenSSH's server".to_owned());
@@ -510,18 +513,18 @@ fn cipher_rate(name: &str) -> Option<f64> {
 }
 
 /// Facts about this machine.
-fn here(disk: Option<f64>) -> Machine {
+fn here(disk: Option<f64>) -> MachineFacts {
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy().into_owned();
     let last = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
         text.split_whitespace().nth(2)?.parse().ok()
     };
-    Machine {
+    MachineFacts {
         kernel: remote::version(&release).filter(|_| cfg!(target_os = "linux")),
         tcp_rmem: last("tcp_rmem"),
         tcp_wmem: last("tcp_wmem"),
         disk,
-        ..Machine::default()
+        ..MachineFacts::default()
     }
 }

@@ -1,14 +1,14 @@
 //! Facts about the server that a shell there reports.
 
-use diagnose::Machine;
+use diagnose::MachineFacts;
 
 /// Prefix of result lines, which distinguishes them from output of startup files.
 const LINE: &str = "longhaul-doctor ";
 /// Largest socket buffer that is believed.
 const MOST: u64 = 1 << 40;
 
-/// Command for every login shell: no quotes, backslashes or exclamation marks inside. The kernel gives
-/// a sysctl file in one read only, and dash reads byte by byte, so that cat reads it.
+/// Command for every login shell: no quotes, backslashes or exclamation marks inside. The kernel
+/// gives a sysctl file in one read only, and dash reads byte by byte, so that cat reads it.
 pub(super) const COMMAND: &str = "exec sh -c 'r() { x=`cat $1` && echo longhaul-doctor $2 $x; }; \
     echo; echo longhaul-doctor kernel `uname -s` `uname -r`; r /proc/sys/net/ipv4/tcp_rmem rmem; \
     r /proc/sys/net/ipv4/tcp_wmem wmem; r /proc/pressure/cpu pressure; \
@@ -18,8 +18,8 @@ pub(super) const COMMAND: &str = "exec sh -c 'r() { x=`cat $1` && echo longhaul-
 
 /// Facts of one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Facts {
-    pub(super) machine: Machine,
+pub(super) struct RemoteFacts {
+    pub(super) machine: MachineFacts,
     quota: Option<QuotaCount>,
 }
 
@@ -31,8 +31,8 @@ pub(super) struct QuotaCount {
 }
 
 impl QuotaCount {
-    /// Returns the share of throttled periods since an earlier count; `None` if no period has passed
-    /// or the counts are of different cgroups.
+    /// Returns the share of throttled periods since an earlier count; `None` if no period has
+    /// passed or the counts are of different cgroups.
     pub(super) fn share_since(self, before: Self) -> Option<f64> {
         let periods = self.periods.checked_sub(before.periods)?;
         let throttled = self.throttled.checked_sub(before.throttled)?;
@@ -66,10 +66,10 @@ pub(super) fn own_pressure() -> Option<f64> {
     share(text.strip_prefix("some ")?.split_whitespace().next()?)
 }
 
-impl Facts {
+impl RemoteFacts {
     /// Completes these facts with those of a later moment: the share of throttled periods between
     /// both, and the later pressure.
-    pub(super) fn until(mut self, later: &Self) -> Machine {
+    pub(super) fn until(mut self, later: &Self) -> MachineFacts {
         let counts = self.quota.zip(later.quota);
         self.machine.throttled = counts.and_then(|(then, now)| now.share_since(then));
         self.machine.pressure = later.machine.pressure;
@@ -78,8 +78,8 @@ impl Facts {
 }
 
 /// Reads the command's output. The server chooses everything in it, so all values are bounded.
-pub(super) fn read(said: &str) -> Option<Facts> {
-    let mut machine = Machine::default();
+pub(super) fn read(said: &str) -> Option<RemoteFacts> {
+    let mut machine = MachineFacts::default();
     let (mut periods, mut throttled, mut any) = (None, None, false);
     for line in said.lines().filter_map(|line| line.strip_prefix(LINE)) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -100,7 +100,7 @@ pub(super) fn read(said: &str) -> Option<Facts> {
     }
     let quota = periods.zip(throttled);
     let quota = quota.map(|(periods, throttled)| QuotaCount { periods, throttled });
-    any.then_some(Facts { machine, quota })
+    any.then_some(RemoteFacts { machine, quota })
 }
 
 /// Parses `6.12.3-arch1` as (6, 12).
@@ -135,7 +135,7 @@ mod tests {
                     longhaul-doctor pressure some avg10=12.50 avg60=1 avg300=0 total=5\n";
         let facts = read(said).unwrap();
         let later = read(&said.replace("nr_periods 10", "nr_periods 20")).unwrap();
-        let later = Facts {
+        let later = RemoteFacts {
             quota: later.quota.map(|q| QuotaCount {
                 throttled: q.throttled + 3,
                 ..q

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::Rung;
+use diagnose::LadderRung;
 
-use super::connection::{ChannelIndex, Connections};
+use super::connection::{ChannelIndex, ProbeConnections};
 use crate::session::this_machine;
 
 /// Parts of a measurement, of which the later ones are the plateau.
@@ -17,7 +17,8 @@ const LEAST_PARTS: usize = 10;
 const LEAST_TRIPS: f64 = 6.0;
 /// Growth within the plateau from which on a load is worth an extension.
 const GROWING: f64 = 1.15;
-/// Rate of the last third of the plateau, as a share of the first third's, below which it is held up.
+/// Rate of the last third of the plateau, as a share of the first third's, below which it is held
+/// up.
 const HELD_UP: f64 = 0.6;
 /// Segments per lost one from which on losses do not shape the rate.
 const FEW: u64 = 2000;
@@ -29,7 +30,7 @@ const USUAL_SEGMENT: f64 = 1448.0;
 
 /// Counters of all loaded connections.
 #[derive(Clone, Debug, Default)]
-struct Counters {
+struct LoadCounters {
     moved: u64,
     /// Bytes that arrived at the receiver, in order or not.
     delivered: u64,
@@ -56,7 +57,7 @@ pub(super) struct LoadSampler {
     connections: Vec<usize>,
     start: Instant,
     length: Duration,
-    marks: Vec<(Instant, Counters)>,
+    marks: Vec<(Instant, LoadCounters)>,
     rtts: Vec<(Instant, f64)>,
     windows: Option<(u64, u64)>,
     held: Vec<(Instant, u64)>,
@@ -74,7 +75,7 @@ impl LoadSampler {
         up: bool,
         channels: Vec<ChannelIndex>,
         length: Duration,
-        all: &Connections,
+        all: &ProbeConnections,
     ) -> Self {
         let now = Instant::now();
         let mut connections: Vec<usize> = channels.iter().map(|c| c.0).collect();
@@ -102,15 +103,15 @@ impl LoadSampler {
         sampler
     }
 
-    fn counters(&self, all: &Connections) -> Counters {
+    fn counters(&self, all: &ProbeConnections) -> LoadCounters {
         let machine = (this_machine().sample)();
-        let mut sum = Counters {
+        let mut sum = LoadCounters {
             cpu: machine.processor_time,
             wanted: machine.wanted_cpu,
             ticks: machine.ticks,
             silent: self.silent,
             moved: self.moved(all),
-            ..Counters::default()
+            ..LoadCounters::default()
         };
         for connection in &self.connections {
             let Some(tcp) = all.sample(*connection).tcp else {
@@ -136,7 +137,7 @@ impl LoadSampler {
     }
 
     /// Bytes that passed: acknowledged or received by TCP, else confirmed by SFTP.
-    fn moved(&self, all: &Connections) -> u64 {
+    fn moved(&self, all: &ProbeConnections) -> u64 {
         let of = |connection: &usize| {
             let sample = all.sample(*connection);
             match (self.up, sample.tcp) {
@@ -157,13 +158,13 @@ impl LoadSampler {
     }
 
     /// Bytes that passed since the start.
-    pub(super) fn passed(&self, all: &Connections) -> u64 {
+    pub(super) fn passed(&self, all: &ProbeConnections) -> u64 {
         let before = self.marks.first().map_or(0, |mark| mark.1.moved);
         self.moved(all).saturating_sub(before)
     }
 
-    /// False if the rate still grows, or if a lost packet of a download holds up what follows it, so
-    /// that the end of the load would tell too little.
+    /// False if the rate still grows, or if a lost packet of a download holds up what follows it,
+    /// so that the end of the load would tell too little.
     pub(super) fn is_steady(&self) -> bool {
         // Lost packets make a rate rise and fall without an end.
         let middle = self.marks.get(self.marks.len() / 2);
@@ -179,7 +180,7 @@ impl LoadSampler {
     }
 
     /// Takes a sample if one is due.
-    pub(super) fn turn(&mut self, all: &mut Connections) {
+    pub(super) fn turn(&mut self, all: &mut ProbeConnections) {
         let now = Instant::now();
         self.watch_silence(now, all);
         if now.saturating_duration_since(self.sampled) < Duration::from_millis(10) {
@@ -220,7 +221,7 @@ impl LoadSampler {
     }
 
     /// Bytes of a connection that the server's TCP has and its SFTP server has not answered.
-    fn held_at(&self, connection: usize, tcp: &sys::TcpInfo, all: &mut Connections) -> u64 {
+    fn held_at(&self, connection: usize, tcp: &sys::TcpInfo, all: &mut ProbeConnections) -> u64 {
         let own: Vec<_> = self.channels.iter().filter(|c| c.0 == connection).collect();
         let mut in_flight = 0;
         let mut queued = all.sample(connection).unwritten;
@@ -233,7 +234,7 @@ impl LoadSampler {
     }
 
     /// Counts time in which nothing arrived, beyond a round trip.
-    fn watch_silence(&mut self, now: Instant, all: &Connections) {
+    fn watch_silence(&mut self, now: Instant, all: &ProbeConnections) {
         let moved = self.moved(all);
         let (then, before) = self.last_moved;
         if moved == before {
@@ -247,7 +248,7 @@ impl LoadSampler {
     }
 
     /// Ends the measurement; `None` if too little was seen.
-    pub(super) fn finish(mut self, all: &mut Connections) -> Option<Rung> {
+    pub(super) fn finish(mut self, all: &mut ProbeConnections) -> Option<LadderRung> {
         let now = Instant::now();
         let counters = self.counters(all);
         self.marks.push((now, counters));
@@ -302,7 +303,7 @@ impl LoadSampler {
             found => found,
         };
         let per_channel = self.channels.len().max(1) as f64;
-        Some(Rung {
+        Some(LadderRung {
             connections: self.connections.len() as u32,
             channels: (self.channels.len() / self.connections.len().max(1)) as u32,
             rate,
@@ -338,13 +339,13 @@ impl LoadSampler {
                 false => 0.0,
             },
             growth,
-            ..Rung::default()
+            ..LadderRung::default()
         })
     }
 
     /// Rates between the samples.
     fn rates(&self) -> Vec<f64> {
-        let rate = |pair: &[(Instant, Counters)]| match pair {
+        let rate = |pair: &[(Instant, LoadCounters)]| match pair {
             [a, b] => {
                 let over = b.0.saturating_duration_since(a.0).as_secs_f64();
                 (over > 0.002).then(|| passed(&a.1, &b.1, self.up) as f64 / over)
@@ -355,7 +356,7 @@ impl LoadSampler {
     }
 
     /// Share of lost segments between two samples.
-    fn loss(&self, from: &(Instant, Counters), to: &(Instant, Counters), rtt: f64) -> f64 {
+    fn loss(&self, from: &(Instant, LoadCounters), to: &(Instant, LoadCounters), rtt: f64) -> f64 {
         let over = to.0.saturating_duration_since(from.0).as_secs_f64();
         let (was, is) = (&from.1, &to.1);
         let segments = is.segments.saturating_sub(was.segments).max(1) as f64;
@@ -366,7 +367,8 @@ impl LoadSampler {
             false => {
                 let trips = (over / rtt.max(1e-4)).max(1.0);
                 let connections = self.connections.len().max(1) as f64;
-                // A virtual network device passes several segments as one, which Linux counts as one.
+                // A virtual network device passes several segments as one, which Linux counts as
+                // one.
                 let bytes = is.moved.saturating_sub(was.moved) as f64;
                 let sent = (bytes / self.segment).max(segments);
                 lost_of_late(again / segments, sent / trips / connections)
@@ -421,7 +423,7 @@ impl LoadSampler {
 
 /// Bytes that arrived at the receiver between two samples. Acknowledged bytes would jump whenever a
 /// lost segment is repaired.
-fn passed(from: &Counters, to: &Counters, up: bool) -> u64 {
+fn passed(from: &LoadCounters, to: &LoadCounters, up: bool) -> u64 {
     match up && to.delivered > from.delivered {
         true => to.delivered - from.delivered,
         false => to.moved.saturating_sub(from.moved),
@@ -430,14 +432,14 @@ fn passed(from: &Counters, to: &Counters, up: bool) -> u64 {
 
 /// Share of lost segments in a download, of which this end sees only the share `late` of segments
 /// that came out of order. Each loss makes all segments late until it is repaired: those of a round
-/// trip, `window` on average, and the three after which the sender repeats a segment (RACK, RFC 8985).
-/// 1 - late = (1 - p)^(all of these).
+/// trip, `window` on average, and the three after which the sender repeats a segment (RACK, RFC
+/// 8985). 1 - late = (1 - p)^(all of these).
 fn lost_of_late(late: f64, window: f64) -> f64 {
     let in_order = (1.0 - late).clamp(1e-6, 1.0);
     1.0 - in_order.powf(1.0 / (window + 3.0))
 }
 
-fn was_busy(mark: &(Instant, Counters)) -> Duration {
+fn was_busy(mark: &(Instant, LoadCounters)) -> Duration {
     mark.1.busy
 }
 

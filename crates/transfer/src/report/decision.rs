@@ -4,27 +4,27 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use schedule::{Limiter, PackingMode, TrialResult};
+use schedule::{CompressionMode, Limiter, TrialResult};
 
-use super::{FarEnd, HostWay, Name, Verified};
+use super::{EscapedName, FarEndServer, HostCopyRoute, VerifyResult};
 use crate::copy::DeltaUse;
-use crate::detour::WayResult;
+use crate::detour::RouteResult;
 use crate::memory::findings::CompressionResult;
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The host concerned, as the user wrote it; `None` for the whole run.
-    pub host: Option<Name>,
+    pub host: Option<EscapedName>,
     /// The decision itself.
-    pub choice: Choice,
+    pub choice: DecisionSubject,
     /// The origin of the decision.
-    pub origin: Origin,
+    pub origin: DecisionOrigin,
 }
 
 impl Decision {
     /// Creates a decision without a host.
-    pub fn new(choice: Choice, origin: Origin) -> Self {
+    pub fn new(choice: DecisionSubject, origin: DecisionOrigin) -> Self {
         Self {
             host: None,
             choice,
@@ -35,7 +35,7 @@ impl Decision {
 
 /// The origin of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum DecisionOrigin {
     /// The default; no fact suggested anything else.
     Default,
     /// The user's command line: the flag, or the option of `-o`.
@@ -52,13 +52,13 @@ pub enum Origin {
 
 /// The subject of a decision, with its evidence.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Choice {
+pub enum DecisionSubject {
     /// The cipher of the connections.
     Cipher {
         /// The SSH name.
         name: String,
         /// The reason for its position in the offered order.
-        order: CipherOrder,
+        order: CipherOrderReason,
     },
     /// The key exchange.
     KeyExchange {
@@ -72,12 +72,12 @@ pub enum Choice {
         /// True if zlib is used.
         on: bool,
         /// The reason.
-        why: ZlibWhy,
+        why: ZlibReason,
     },
     /// zstd compression in blocks, with a longhaul at the far end.
     Zstd {
         /// The requested mode.
-        pack: PackingMode,
+        pack: CompressionMode,
         /// File bytes that were passed to the compressor.
         tried: u64,
         /// Their size after compression.
@@ -86,7 +86,7 @@ pub enum Choice {
         moved: u64,
     },
     /// The SFTP server at the far end.
-    FarEnd(FarEnd),
+    FarEnd(FarEndServer),
     /// The final number of connections and channels.
     Lanes {
         /// TCP connections.
@@ -126,25 +126,25 @@ pub enum Choice {
         reused: u64,
     },
     /// The way of the data between two hosts.
-    HostWay(HostWay),
+    HostWay(HostCopyRoute),
     /// Relaying hosts for all connections to the host.
     Detour {
         /// The hosts as the user named them; `None` for the direct way.
         through: Option<String>,
         /// The reason.
-        why: DetourWhy,
+        why: DetourReason,
     },
     /// The comparison of files with their sources; `None` if there was none.
-    Verify(Option<Verified>),
+    Verify(Option<VerifyResult>),
 }
 
 /// The reason for a way through relaying hosts, or for the direct one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DetourWhy {
+pub enum DetourReason {
     /// The user has named the hosts.
     Given,
     /// Figures of the direct way, and of the candidates with their names.
-    Measured(WayResult, Vec<(String, WayResult)>),
+    Measured(RouteResult, Vec<(String, RouteResult)>),
     /// Nothing was measured, for this reason.
     NotMeasured(&'static str),
     /// The chosen candidate did not connect, for this reason.
@@ -153,7 +153,7 @@ pub enum DetourWhy {
 
 /// The reason for the order in which ciphers were offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CipherOrder {
+pub enum CipherOrderReason {
     /// The user's choice.
     Chosen,
     /// True if the processor has AES instructions.
@@ -182,7 +182,7 @@ pub enum KexGuessKind {
 
 /// The reason why zlib was used or not.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ZlibWhy {
+pub enum ZlibReason {
     /// The user's setting.
     Set,
     /// Requested, but not offered by the server.
@@ -210,7 +210,7 @@ pub enum ZlibWhy {
         /// Bytes per second that the path moves.
         path: u64,
         /// The sample.
-        sample: Sample,
+        sample: DataSample,
         /// Expected file bytes per second with zlib.
         expected: u64,
     },
@@ -220,7 +220,7 @@ pub enum ZlibWhy {
 
 /// A quick sample of the beginnings of some files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
+pub struct DataSample {
     /// The number of files sampled.
     pub files: u32,
     /// Bytes that were compressed.

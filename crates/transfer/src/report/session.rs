@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use schedule::{Direction, Limiter, LimiterEvidence, TrialResult};
+use schedule::{Limiter, LimiterEvidence, TransferDirection, TrialResult};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::{Name, seconds};
+use super::{EscapedName, seconds};
 
 /// The transfer to or from one host, and its limiter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SessionReport {
     /// The host as the user wrote it.
-    pub host: Name,
+    pub host: EscapedName,
     /// The direction of the data.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// The final number of connections.
     pub connections: u32,
     /// Channels per connection.
@@ -37,11 +37,11 @@ pub struct SessionReport {
 
 /// The SFTP server at a far end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FarEnd {
+pub struct FarEndServer {
     /// The host as the user wrote it.
-    pub host: Name,
+    pub host: EscapedName,
     /// The server mode.
-    pub depth: FarEndDepth,
+    pub depth: ServerMode,
     /// The version of the remote longhaul, if one served.
     pub software: Option<String>,
     /// The reason for not using a greater depth, one clause.
@@ -54,7 +54,7 @@ pub struct FarEnd {
 /// Server mode of a far end (GLOSSARY.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FarEndDepth {
+pub enum ServerMode {
     /// The server's own SFTP server.
     #[default]
     Stock,

@@ -1,8 +1,9 @@
-//! `--background`: measures for [`schedule::Background`] and applies the rate that it allows.
+//! `--background`: measures for [`schedule::BackgroundRateControl`] and applies the rate that it
+//! allows.
 
 use std::time::{Duration, Instant};
 
-use schedule::{Background, BackgroundAllowance, BackgroundSample};
+use schedule::{BackgroundAllowance, BackgroundRateControl, BackgroundSample};
 use sys::TcpInfo;
 use tracing::trace;
 
@@ -17,7 +18,7 @@ pub(super) const LENGTH: u32 = 12 << 10;
 /// State of a background copy in the session loop.
 #[derive(Debug)]
 pub(super) struct BackgroundPacer {
-    background: Background,
+    background: BackgroundRateControl,
     allowance: BackgroundAllowance,
     throttle: RateLimiter,
     next: Instant,
@@ -29,7 +30,7 @@ pub(super) struct BackgroundPacer {
 
 impl BackgroundPacer {
     pub(super) fn new(now: Instant) -> Self {
-        let mut background = Background::new();
+        let mut background = BackgroundRateControl::new();
         let allowance = background.sample(BackgroundSample {
             now,
             round_trip: None,

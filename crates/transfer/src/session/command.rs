@@ -1,12 +1,12 @@
-use schedule::{Direction, Hint, Job, JobId, RemotePath};
+use schedule::{Job, JobHint, JobId, RemotePath, TransferDirection};
 
 use super::disk::LocalStandIn;
 use super::remote_commands::RemoteCommandOrder;
 
 /// Order of a session's handle.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
-pub(super) enum Command {
-    Push(Job, Hint),
+pub(super) enum SessionCommand {
+    Push(Job, JobHint),
     /// Replaces the local file of a job that is pushed next.
     Bind(JobId, LocalStandIn),
     Exec(RemoteCommandOrder),
@@ -15,9 +15,9 @@ pub(super) enum Command {
     Cancel(String),
     Leave(String),
     /// Announces this many files and bytes.
-    Expect(Direction, u64, u64),
+    Announce(TransferDirection, u64, u64),
     /// Announces an estimate of the files and bytes.
-    Foresee(Direction, u64, u64),
+    Estimate(TransferDirection, u64, u64),
     /// Pauses or resumes tree listings.
     HoldLists(bool),
     /// Directory of the far end below which no symlink is followed, if the server can do so.

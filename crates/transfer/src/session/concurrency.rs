@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, Hint, Job, JobKind, LaneSample, LearnedConcurrency, LimiterLog, Refusal,
-    RunMeasurements, SchedulerStats, TcpSample, USUAL_RATE, begins_with,
+    Job, JobHint, JobKind, LaneSample, LearnedConcurrency, LimiterLog, OpenRefusal,
+    RunMeasurements, SchedulerStats, TcpSample, TransferDirection, USUAL_RATE, begins_with,
 };
 use tracing::{debug, info, trace};
 
-use super::connection::Connection;
+use super::connection::SessionConnection;
 use super::direct::DirectConnections;
 use super::dispatcher::Dispatcher;
 use super::lane::LaneOnChannel;
-use super::machine::Machine;
-use super::pacing::Pacing;
+use super::machine::MachineAccess;
+use super::pacing::SessionRateLimits;
 use super::{LinkSample, MOST_JOBS, NoMoreConnections, SessionOptions, decisions};
-use crate::report::{Name, SessionReport};
+use crate::report::{EscapedName, SessionReport};
 
 /// Number of jobs in flight from which more jobs are assumed to follow.
 const JOBS: usize = MOST_JOBS / 4 * 3;
@@ -32,14 +32,14 @@ const SMALL: u64 = 256 << 10;
 /// Inputs and state of the concurrency controller in the session loop.
 #[derive(Debug)]
 pub(super) struct ConcurrencyInputs {
-    machine: Machine,
+    machine: MachineAccess,
     growth: Option<ConcurrencyController>,
     /// Result of an earlier run with this host.
     learned: Option<LearnedConcurrency>,
     /// Limiter found at each sample.
     log: LimiterLog,
     /// Direction of the transfer, known from the first file job.
-    direction: Option<Direction>,
+    direction: Option<TransferDirection>,
     /// Announced files and bytes.
     expected: (u64, u64),
     /// Estimated files and bytes of the whole copy.
@@ -61,7 +61,7 @@ pub(super) struct ConcurrencyInputs {
 }
 
 impl ConcurrencyInputs {
-    pub(super) fn new(machine: Machine) -> Self {
+    pub(super) fn new(machine: MachineAccess) -> Self {
         Self {
             machine,
             growth: None,
@@ -82,8 +82,8 @@ impl ConcurrencyInputs {
     /// Takes the direction of the transfer from a job that was pushed.
     pub(super) fn note(&mut self, job: &Job) {
         let direction = match job.kind {
-            JobKind::Put { .. } | JobKind::PutDelta { .. } => Direction::Up,
-            JobKind::Get { .. } | JobKind::GetDelta { .. } => Direction::Down,
+            JobKind::Put { .. } | JobKind::PutDelta { .. } => TransferDirection::Up,
+            JobKind::Get { .. } | JobKind::GetDelta { .. } => TransferDirection::Down,
             _ => return,
         };
         self.direction.get_or_insert(direction);
@@ -110,7 +110,7 @@ impl ConcurrencyInputs {
     }
 
     /// Adds announced files and bytes whose jobs have not been submitted yet.
-    pub(super) fn expect(&mut self, direction: Direction, files: u64, bytes: u64) {
+    pub(super) fn expect(&mut self, direction: TransferDirection, files: u64, bytes: u64) {
         self.direction.get_or_insert(direction);
         self.expected.0 += files;
         self.expected.1 = self.expected.1.saturating_add(bytes);
@@ -120,7 +120,7 @@ impl ConcurrencyInputs {
     }
 
     /// Raises the estimate of the copy's files and bytes.
-    pub(super) fn foresee(&mut self, direction: Direction, files: u64, bytes: u64) {
+    pub(super) fn foresee(&mut self, direction: TransferDirection, files: u64, bytes: u64) {
         self.direction.get_or_insert(direction);
         self.foreseen = self.foreseen.max((files, bytes));
         if let Some(growth) = &mut self.growth {
@@ -139,7 +139,7 @@ impl ConcurrencyInputs {
     /// True if packet loss limits a download, whose sender is the far end.
     pub(super) fn loses_on_the_way_down(&self) -> bool {
         let loses = |growth: &ConcurrencyController| growth.limiter() == schedule::Limiter::Loss;
-        self.direction == Some(Direction::Down) && self.growth.as_ref().is_some_and(loses)
+        self.direction == Some(TransferDirection::Down) && self.growth.as_ref().is_some_and(loses)
     }
 
     /// Rate in bytes per second that an earlier run reached on this path, if known.
@@ -201,11 +201,11 @@ fn is_measurable(of: &Dispatcher, open: bool) -> bool {
 /// run, `one_machine` is set if the host is this machine, and `most` caps the connections.
 pub(crate) fn growth_config(
     options: &SessionOptions,
-    direction: Direction,
+    direction: TransferDirection,
     learned: Option<LearnedConcurrency>,
     one_machine: bool,
     most: Option<u32>,
-    machine: &Machine,
+    machine: &MachineAccess,
 ) -> ConcurrencyConfig {
     let usual = ConcurrencyConfig::new(direction);
     ConcurrencyConfig {
@@ -229,16 +229,16 @@ pub(crate) fn are_small(files: u64, bytes: u64) -> bool {
 }
 
 /// Parts of the session that the controller measures and changes.
-pub(super) struct Measured<'a> {
+pub(super) struct MeasuredSession<'a> {
     pub options: &'a SessionOptions,
     pub dispatcher: &'a mut Dispatcher,
     pub direct: &'a DirectConnections,
-    pub pacing: &'a mut Pacing,
+    pub pacing: &'a mut SessionRateLimits,
 }
 
 /// Result of [`ConcurrencyInputs::look`].
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct ConcurrencyDecision {
     pub changes: Vec<ConcurrencyChange>,
     /// Line for the user.
     pub warning: Option<&'static str>,
@@ -260,8 +260,12 @@ impl ConcurrencyInputs {
     }
 
     /// Samples the transfer, and returns the connections and channels to open or to retire.
-    pub(super) fn look(&mut self, now: Instant, mut of: Measured<'_>) -> Look {
-        let mut look = Look::default();
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        mut of: MeasuredSession<'_>,
+    ) -> ConcurrencyDecision {
+        let mut look = ConcurrencyDecision::default();
         let open = of
             .options
             .connection_source
@@ -310,14 +314,14 @@ impl ConcurrencyInputs {
             );
         }
         let lossy = limiter == schedule::Limiter::Loss || self.bears_losses;
-        if lossy && direction == Direction::Up && of.options.bear_losses {
+        if lossy && direction == TransferDirection::Up && of.options.bear_losses {
             self.bear_losses(of.dispatcher);
         }
         look
     }
 
     /// True if the state of the session allows a sample. `open` means that the login is complete.
-    fn may_sample(&self, of: &Measured<'_>, open: bool) -> bool {
+    fn may_sample(&self, of: &MeasuredSession<'_>, open: bool) -> bool {
         let begins = self.growth.is_none() && self.expected.0 > 0;
         let scheduler = of.dispatcher.scheduler();
         if scheduler.is_idle() && !begins || !is_measurable(of.dispatcher, open) {
@@ -345,7 +349,7 @@ impl ConcurrencyInputs {
     pub(super) fn expect_lanes(
         &self,
         now: Instant,
-        (job, hint): (&Job, Hint),
+        (job, hint): (&Job, JobHint),
         options: &SessionOptions,
         dispatcher: &mut Dispatcher,
         begun: bool,
@@ -378,7 +382,7 @@ impl ConcurrencyInputs {
     fn lanes_at_start(
         &self,
         now: Instant,
-        (direction, size): (Direction, u64),
+        (direction, size): (TransferDirection, u64),
         options: &SessionOptions,
         dispatcher: &Dispatcher,
     ) -> u32 {
@@ -395,7 +399,7 @@ impl ConcurrencyInputs {
 
     fn growth_config(
         &self,
-        direction: Direction,
+        direction: TransferDirection,
         options: &SessionOptions,
         dispatcher: &Dispatcher,
     ) -> ConcurrencyConfig {
@@ -447,7 +451,7 @@ impl ConcurrencyInputs {
         let rtt = tcp.map(|tcp| tcp.min_rtt).min();
         let within = rtt.unwrap_or_default().as_secs_f64() * 256.0;
         let lasts = self.left(dispatcher).max(self.foreseen()) as f64 / USUAL_RATE;
-        self.direction == Some(Direction::Up) || lasts < within
+        self.direction == Some(TransferDirection::Up) || lasts < within
     }
 
     /// Lower bound of the bytes still to move.
@@ -460,8 +464,8 @@ impl ConcurrencyInputs {
     fn evidence(
         &mut self,
         now: Instant,
-        direction: Direction,
-        of: &mut Measured<'_>,
+        direction: TransferDirection,
+        of: &mut MeasuredSession<'_>,
     ) -> RunMeasurements {
         let stats = of.dispatcher.scheduler().stats();
         let connections = connection_samples(direction, of);
@@ -530,8 +534,8 @@ impl ConcurrencyInputs {
             Err(why) => {
                 debug!("cannot open another connection: {why}");
                 let refusal = match why {
-                    NoMoreConnections::Connection(_) => Refusal::Connection,
-                    NoMoreConnections::Login(_) => Refusal::Login,
+                    NoMoreConnections::Connection(_) => OpenRefusal::Connection,
+                    NoMoreConnections::Login(_) => OpenRefusal::Login,
                 };
                 growth.refused(now, refusal);
                 Vec::new()
@@ -543,7 +547,7 @@ impl ConcurrencyInputs {
     pub(super) fn note_channel_refused(&mut self, now: Instant, connection: ConnectionId) {
         debug!("cannot open another channel on connection {}", connection.0);
         if let Some(growth) = &mut self.growth {
-            growth.refused(now, Refusal::Channel(connection));
+            growth.refused(now, OpenRefusal::Channel(connection));
         }
     }
 
@@ -553,7 +557,7 @@ impl ConcurrencyInputs {
         let growth = self.growth.as_ref();
         Some(SessionReport {
             // The caller that connected fills in the host name.
-            host: Name::default(),
+            host: EscapedName::default(),
             direction: self.direction?,
             connections: evidence.connections,
             channels: evidence.lanes.div_ceil(evidence.connections.max(1)),
@@ -604,11 +608,15 @@ fn one_connection_warning(config: &ConcurrencyConfig) -> Option<&'static str> {
         .then_some("staying at one connection: each further login needs your input")
 }
 
-fn connection_samples(direction: Direction, of: &Measured<'_>) -> Vec<ConnectionSample> {
+fn connection_samples(
+    direction: TransferDirection,
+    of: &MeasuredSession<'_>,
+) -> Vec<ConnectionSample> {
     // A connection that carries the control channel of direct connections and no lanes counts as
     // none.
     let lanes = of.dispatcher.lanes();
-    let only_controls = |on: &Connection| of.direct.controls(on.id()) && !lanes.any_on(on.id());
+    let only_controls =
+        |on: &SessionConnection| of.direct.controls(on.id()) && !lanes.any_on(on.id());
     let connections = of.dispatcher.connections().iter();
     let counted = connections.filter(|on| !on.is_retiring() && !only_controls(on));
     let sampled = counted.map(|on| {
@@ -617,8 +625,8 @@ fn connection_samples(direction: Direction, of: &Measured<'_>) -> Vec<Connection
             connection: on.id(),
             bytes: match direction {
                 // `sent` includes data that may wait in the socket buffer for seconds.
-                Direction::Up => sample.tcp.map_or(sample.sent, |tcp| tcp.bytes_acked),
-                Direction::Down => sample.received,
+                TransferDirection::Up => sample.tcp.map_or(sample.sent, |tcp| tcp.bytes_acked),
+                TransferDirection::Down => sample.received,
             },
             tcp: tcp_sample(&sample),
         }
@@ -637,7 +645,7 @@ fn lane_samples(now: Instant, dispatcher: &mut Dispatcher) -> Vec<LaneSample> {
                 let deflates = on.link().peer().is_some_and(|peer| peer.deflates);
                 (on.link_mut().send_window(channel), deflates)
             }
-            None => (super::SendWindow::default(), false),
+            None => (super::RemoteWindowState::default(), false),
         };
         let lane = dispatcher.lanes().get(id);
         samples.extend(lane.map(|on| on.sample(now, window, deflates)));
@@ -674,8 +682,8 @@ mod tests {
     #[test]
     fn what_was_announced_is_left_until_it_has_moved_and_is_not_doubled() {
         let mut growing = ConcurrencyInputs::new(crate::session::tests::machine());
-        growing.expect(Direction::Up, 100, 1000);
-        growing.foresee(Direction::Up, 80, 900);
+        growing.expect(TransferDirection::Up, 100, 1000);
+        growing.foresee(TransferDirection::Up, 80, 900);
         let left = |growing: &ConcurrencyInputs, moved, jobs| {
             let stats = SchedulerStats {
                 moved,
@@ -687,7 +695,7 @@ mod tests {
         assert_eq!(left(&growing, 900, MOST_JOBS), 100);
         assert_eq!(left(&growing, 1000, MOST_JOBS), 1000, "there is more");
         assert_eq!(left(&growing, 1000, JOBS - 1), 0);
-        growing.foresee(Direction::Up, 400, 4000);
+        growing.foresee(TransferDirection::Up, 400, 4000);
         assert_eq!(left(&growing, 1000, MOST_JOBS), 3000);
     }
 }

@@ -10,7 +10,7 @@ use crate::timeline::ConnectionSampler;
 const YOUNG: Duration = Duration::from_secs(30);
 
 /// One connection to the host, with its link and state.
-pub(super) struct Connection {
+pub(super) struct SessionConnection {
     id: ConnectionId,
     link: Box<dyn Link>,
     /// Number of lanes opened on the connection so far.
@@ -26,7 +26,7 @@ pub(super) struct Connection {
     sampler: Option<ConnectionSampler>,
 }
 
-impl Connection {
+impl SessionConnection {
     pub(super) fn id(&self) -> ConnectionId {
         self.id
     }
@@ -112,7 +112,7 @@ impl Connection {
 /// Connections of a session, in the order in which they were opened.
 #[derive(Default)]
 pub(super) struct ConnectionSet {
-    all: Vec<Connection>,
+    all: Vec<SessionConnection>,
     next: u32,
     /// Bytes that one read may take, for a rate limit.
     read_limit: Option<usize>,
@@ -142,7 +142,7 @@ impl ConnectionSet {
         if let Some(most) = self.read_limit {
             link.limit_receive(most);
         }
-        self.all.push(Connection {
+        self.all.push(SessionConnection {
             id,
             sampler: link.track().map(ConnectionSampler::new),
             link,
@@ -163,27 +163,27 @@ impl ConnectionSet {
         self.all.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &SessionConnection> {
         self.all.iter()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut SessionConnection> {
         self.all.iter_mut()
     }
 
-    pub(super) fn first(&self) -> Option<&Connection> {
+    pub(super) fn first(&self) -> Option<&SessionConnection> {
         self.all.first()
     }
 
-    pub(super) fn first_mut(&mut self) -> Option<&mut Connection> {
+    pub(super) fn first_mut(&mut self) -> Option<&mut SessionConnection> {
         self.all.first_mut()
     }
 
-    pub(super) fn get(&self, id: ConnectionId) -> Option<&Connection> {
+    pub(super) fn get(&self, id: ConnectionId) -> Option<&SessionConnection> {
         self.all.iter().find(|on| on.id == id)
     }
 
-    pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+    pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut SessionConnection> {
         self.all.iter_mut().find(|on| on.id == id)
     }
 
@@ -194,16 +194,16 @@ impl ConnectionSet {
 
     /// True if a direct connection exists.
     pub(super) fn any_direct(&self) -> bool {
-        self.all.iter().any(Connection::is_direct)
+        self.all.iter().any(SessionConnection::is_direct)
     }
 
     /// True if `id` is a direct connection.
     pub(super) fn is_direct(&self, id: ConnectionId) -> bool {
-        self.get(id).is_some_and(Connection::is_direct)
+        self.get(id).is_some_and(SessionConnection::is_direct)
     }
 
     /// Usable connections in order of preference, direct ones first.
-    pub(super) fn preferred(&self, may: impl Fn(&Connection) -> bool) -> Vec<ConnectionId> {
+    pub(super) fn preferred(&self, may: impl Fn(&SessionConnection) -> bool) -> Vec<ConnectionId> {
         let mut all: Vec<_> = self.all.iter().filter(|on| may(on)).collect();
         all.sort_by_key(|on| !on.is_direct());
         all.into_iter().map(|on| on.id).collect()
@@ -216,13 +216,13 @@ impl ConnectionSet {
         ids
     }
 
-    pub(super) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+    pub(super) fn remove(&mut self, id: ConnectionId) -> Option<SessionConnection> {
         let at = self.all.iter().position(|on| on.id == id)?;
         Some(self.all.remove(at))
     }
 
     /// Removes all connections.
-    pub(super) fn take_all(&mut self) -> Vec<Connection> {
+    pub(super) fn take_all(&mut self) -> Vec<SessionConnection> {
         std::mem::take(&mut self.all)
     }
 

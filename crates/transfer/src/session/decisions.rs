@@ -109,13 +109,18 @@ fn some(count: usize, what: &str) -> String {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use schedule::{ConcurrencyConfig, ConnectionId, ConnectionSample, Direction, RunMeasurements};
+    use schedule::{
+        ConcurrencyConfig, ConnectionId, ConnectionSample, RunMeasurements, TransferDirection,
+    };
 
     use super::*;
 
     #[test]
     fn decisions_are_sentences() {
-        let (mut now, config) = (Instant::now(), ConcurrencyConfig::new(Direction::Up));
+        let (mut now, config) = (
+            Instant::now(),
+            ConcurrencyConfig::new(TransferDirection::Up),
+        );
         let mut growth = ConcurrencyController::new(config);
         let add = [
             ConcurrencyChange::AddConnection,
@@ -126,7 +131,7 @@ mod tests {
             "adding 2 connections at the start"
         );
         let learned = LearnedConcurrency {
-            direction: Direction::Up,
+            direction: TransferDirection::Up,
             connections: 3,
             channels: 1,
             rate: 1,

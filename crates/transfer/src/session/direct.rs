@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use schedule::{ConnectionId, USUAL_RATE};
-use sftp::Output;
+use sftp::ClientOutput;
 use tracing::info;
 
-use super::connection::Connection;
+use super::connection::SessionConnection;
 use super::dispatcher::Dispatcher;
 use super::remote_commands::{CONTROL, RemoteCommandEvent, RemoteCommands};
-use super::{ChannelId, ConnectionSource, DirectConnect, NoMoreConnections};
-use crate::report::{FarEnd, FarEndDepth};
+use super::{ConnectionSource, DirectServerLauncher, LinkChannelId, NoMoreConnections};
+use crate::report::{FarEndServer, ServerMode};
 
 /// Time in which the command must start the direct server, in addition to `ROUND_TRIPS`. With
 /// `insists`, data waits for it.
@@ -33,21 +33,21 @@ const USEFUL_AFTER: f64 = 20.0;
 const LONG: Duration = Duration::from_millis(4);
 
 /// Sends a message to the far end of the control channel.
-pub type ControlMessage = Box<dyn Fn(Vec<u8>) + Send + Sync>;
+pub type ControlSender = Box<dyn Fn(Vec<u8>) + Send + Sync>;
 
 /// Result of a message from the direct server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum DirectServerStatus {
     /// Nothing to do yet.
     Nothing,
     /// The server listens; connections can be made from now on.
-    Listens,
+    Listening,
     /// No direct connection is possible, with the reason.
     Failed(String),
 }
 
 /// Makes the channel through which the source of direct connections sends messages.
-pub(super) type Outlet = Arc<dyn Fn() -> ControlMessage + Send + Sync>;
+pub(super) type ControlSenderFactory = Arc<dyn Fn() -> ControlSender + Send + Sync>;
 
 /// Direct connections of a session.
 pub(super) struct DirectConnections {
@@ -55,7 +55,7 @@ pub(super) struct DirectConnections {
     /// Further connections deferred until it is known if they will be direct.
     wanted: usize,
     connection_source: Option<Arc<dyn ConnectionSource>>,
-    outlet: Outlet,
+    outlet: ControlSenderFactory,
 }
 
 /// State of the direct connections of a session.
@@ -65,26 +65,26 @@ enum DirectState {
     /// Direct connections are not available for this session.
     Off,
     /// The direct server was requested and must answer by this time.
-    Asked(Running, Instant),
+    Asked(RunningDirectServer, Instant),
     /// The direct server listens, and the first connection is being made.
-    Connecting(Running),
+    Connecting(RunningDirectServer),
     /// A direct connection exists or existed.
-    Open(Running, Open),
+    Open(RunningDirectServer, OpenDirectConnections),
     /// Direct connections failed for this reason; true if data was waiting for them.
     Failed(String, bool),
 }
 
 /// Direct server that is running, with its control channel.
 #[derive(Clone)]
-struct Running {
-    with: Arc<dyn DirectConnect>,
+struct RunningDirectServer {
+    with: Arc<dyn DirectServerLauncher>,
     connection: ConnectionId,
-    channel: ChannelId,
+    channel: LinkChannelId,
 }
 
 /// Direct connections in use.
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenDirectConnections {
     /// Time of the next keepalive.
     keepalive: Instant,
     /// The lanes have left the connections of the SSH server.
@@ -125,7 +125,7 @@ impl CopyFacts {
 
 /// Consequence of news about direct connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DirectStep {
+pub(super) enum DirectAction {
     Nothing,
     /// Open the first direct connection.
     Connect,
@@ -137,7 +137,7 @@ pub(super) enum DirectStep {
 impl DirectConnections {
     pub(super) fn new(
         connection_source: Option<Arc<dyn ConnectionSource>>,
-        outlet: Outlet,
+        outlet: ControlSenderFactory,
     ) -> Self {
         Self {
             state: DirectState::New,
@@ -180,18 +180,18 @@ impl DirectConnections {
 
     /// Writes the outcome to `far` at the end of the session. `several` means that more than one
     /// connection was open.
-    pub(super) fn account(&self, far: &mut FarEnd, several: bool) {
+    pub(super) fn account(&self, far: &mut FarEndServer, several: bool) {
         match &self.state {
-            DirectState::New if several && far.depth == FarEndDepth::Exec => {
+            DirectState::New if several && far.depth == ServerMode::Exec => {
                 let why = "no direct connection: other logins had already started";
                 far.reason = Some(why.to_owned());
             }
             DirectState::Open(on, _) => {
-                far.depth = FarEndDepth::Direct;
+                far.depth = ServerMode::Direct;
                 far.software = on.with.software();
                 far.reason = None;
             }
-            DirectState::Failed(why, insisted) if far.depth != FarEndDepth::Stock || *insisted => {
+            DirectState::Failed(why, insisted) if far.depth != ServerMode::Stock || *insisted => {
                 far.less = true;
                 far.reason = Some(why.clone());
             }
@@ -199,7 +199,7 @@ impl DirectConnections {
         }
     }
 
-    fn running(&self) -> Option<&Running> {
+    fn running(&self) -> Option<&RunningDirectServer> {
         match &self.state {
             DirectState::Asked(on, _) | DirectState::Connecting(on) | DirectState::Open(on, _) => {
                 Some(on)
@@ -245,8 +245,13 @@ impl DirectConnections {
         if !(with.insists() || facts(to).is_some_and(|facts| facts.pays())) {
             return;
         }
-        let usable = |on: &&Connection| on.link().peer().is_some() && !on.is_retiring();
-        let Some(connection) = to.connections().iter().find(usable).map(Connection::id) else {
+        let usable = |on: &&SessionConnection| on.link().peer().is_some() && !on.is_retiring();
+        let Some(connection) = to
+            .connections()
+            .iter()
+            .find(usable)
+            .map(SessionConnection::id)
+        else {
             return;
         };
         let Some((command, greeting)) = with.begin((self.outlet)()) else {
@@ -263,10 +268,10 @@ impl DirectConnections {
             self.state = DirectState::Failed(why.to_owned(), with.insists());
             return;
         };
-        on.link_mut().send(channel, Output::Bytes(greeting));
+        on.link_mut().send(channel, ClientOutput::Bytes(greeting));
         commands.begin(CONTROL, connection, channel);
         let until = now + PATIENCE + rtt * ROUND_TRIPS;
-        let on = Running {
+        let on = RunningDirectServer {
             with,
             connection,
             channel,
@@ -325,24 +330,24 @@ impl DirectConnections {
         to: &mut Dispatcher,
         commands: &mut RemoteCommands,
         event: RemoteCommandEvent,
-    ) -> DirectStep {
+    ) -> DirectAction {
         let Some(on) = self.running().cloned() else {
-            return DirectStep::Nothing;
+            return DirectAction::Nothing;
         };
         match event {
             RemoteCommandEvent::Output(bytes) => {
                 let rtt = to.connections().get(on.connection);
-                let rtt = rtt.map(Connection::round_trip).unwrap_or_default();
+                let rtt = rtt.map(SessionConnection::round_trip).unwrap_or_default();
                 match on.with.heard(&bytes, rtt) {
-                    Heard::Nothing => {}
-                    Heard::Listens => {
+                    DirectServerStatus::Nothing => {}
+                    DirectServerStatus::Listening => {
                         self.state = DirectState::Connecting(on);
-                        return DirectStep::Connect;
+                        return DirectAction::Connect;
                     }
-                    Heard::Failed(why) => self.fail(to, commands, &why),
+                    DirectServerStatus::Failed(why) => self.fail(to, commands, &why),
                 }
             }
-            RemoteCommandEvent::Over(how) => {
+            RemoteCommandEvent::Ended(how) => {
                 let answered = !matches!(self.state, DirectState::Asked(..));
                 let why = match how {
                     Err(why) => why,
@@ -356,7 +361,7 @@ impl DirectConnections {
                 self.fail(to, commands, &why);
             }
         }
-        DirectStep::Nothing
+        DirectAction::Nothing
     }
 
     /// Gives up direct connections; existing connections continue.
@@ -376,7 +381,7 @@ impl DirectConnections {
 
     /// True for an SSH login that completes after the lanes moved to direct connections, which
     /// makes it superfluous.
-    pub(super) fn supersedes(&self, connection: &Connection) -> bool {
+    pub(super) fn supersedes(&self, connection: &SessionConnection) -> bool {
         let replaced = matches!(
             &self.state,
             DirectState::Open(on, open) if open.replaces && on.with.failed().is_none()
@@ -403,27 +408,27 @@ impl DirectConnections {
         commands: &mut RemoteCommands,
         joined: &Result<ConnectionId, NoMoreConnections>,
         loses: bool,
-    ) -> DirectStep {
+    ) -> DirectAction {
         let DirectState::Connecting(on) = &self.state else {
-            return DirectStep::Nothing;
+            return DirectAction::Nothing;
         };
         let on = on.clone();
         match joined {
             Ok(id) if to.connections().is_direct(*id) => {
                 info!("using a direct connection for data");
                 let control = to.connections().get(on.connection);
-                let rtt = control.map(Connection::round_trip);
+                let rtt = control.map(SessionConnection::round_trip);
                 let replaces = on.with.insists() || loses || is_short(rtt);
                 let keepalive = now + LIFE_SIGN;
                 self.state = DirectState::Open(
                     on,
-                    Open {
+                    OpenDirectConnections {
                         keepalive,
                         replaces,
                     },
                 );
                 if replaces {
-                    return DirectStep::Leave;
+                    return DirectAction::Leave;
                 }
                 // This connection counts as one of the deferred ones.
                 self.wanted = self.wanted.saturating_sub(1);
@@ -436,7 +441,7 @@ impl DirectConnections {
                 }
             }
         }
-        DirectStep::Nothing
+        DirectAction::Nothing
     }
 
     /// Resets the state after all connections were lost.
@@ -458,9 +463,11 @@ fn is_short(rtt: Option<Duration>) -> bool {
     rtt.is_none_or(|rtt| rtt < LONG)
 }
 
-fn say(to: &mut Dispatcher, on: &Running, bytes: Vec<u8>) {
+fn say(to: &mut Dispatcher, on: &RunningDirectServer, bytes: Vec<u8>) {
     if let Some(connection) = to.connections_mut().get_mut(on.connection) {
-        connection.link_mut().send(on.channel, Output::Bytes(bytes));
+        connection
+            .link_mut()
+            .send(on.channel, ClientOutput::Bytes(bytes));
         to.note_change();
     }
 }

@@ -13,12 +13,12 @@ pub(super) enum LocalStandIn {
 }
 
 /// Executes the disk requests of a session. The session's own methods never wait for the disk.
-pub(super) trait Disk: Send {
-    /// Queues a request; [`Disk::poll_reply`] returns its reply.
+pub(super) trait DiskExecutor: Send {
+    /// Queues a request; [`DiskExecutor::poll_reply`] returns its reply.
     fn submit(&mut self, request: DiskRequest);
 
     /// Executes a request at once if that takes no longer than handing it to a thread; otherwise
-    /// queues it as [`Disk::submit`] does.
+    /// queues it as [`DiskExecutor::submit`] does.
     fn submit_inline(&mut self, request: DiskRequest) -> Option<DiskReply>;
 
     /// Returns the next reply.
@@ -30,7 +30,7 @@ pub(super) trait Disk: Send {
     /// Starts the writes that are held back.
     fn flush(&mut self);
 
-    /// Replaces the local file of a job, until [`Disk::release`].
+    /// Replaces the local file of a job, until [`DiskExecutor::release`].
     fn bind(&mut self, job: JobId, file: LocalStandIn);
 
     /// Ends a job whose local file was replaced.

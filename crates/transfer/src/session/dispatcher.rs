@@ -3,18 +3,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use schedule::{
-    ConnectionId, Job, JobId, Lane, LaneConfig, LaneError, LaneEvent, LaneId, LaneOrder,
-    LaneReport, PackingMode, Refusals, RemotePath, Scheduler, SchedulerEvent, SchedulerOptions,
-    Told,
+    CompressionMode, ConnectionId, Job, JobId, Lane, LaneConfig, LaneError, LaneEvent, LaneId,
+    LaneOrder, LaneReport, RefusedOperations, RemotePath, Scheduler, SchedulerEvent,
+    SchedulerOptions, Told,
 };
 
 use super::background_pacer::LENGTH;
-use super::connection::{Connection, ConnectionSet};
-use super::disk::{Disk, LocalStandIn};
+use super::connection::{ConnectionSet, SessionConnection};
+use super::disk::{DiskExecutor, LocalStandIn};
 use super::event_batcher::EventBatcher;
-use super::lane::{LaneOnChannel, LaneRole, LaneServer};
+use super::lane::{ChannelServer, LaneOnChannel, LaneRole};
 use super::lane_set::LaneSet;
-use super::pacing::Pacing;
+use super::pacing::SessionRateLimits;
 use super::pending_disk_ops::PendingDiskOps;
 use super::remote_server::{RemoteServer, STARTS};
 use super::{ConnectionSource, Link, SessionEvent, SessionOptions};
@@ -36,10 +36,10 @@ struct LaneSettings {
     most_requests: Option<u64>,
     /// Largest READ and WRITE in bytes.
     buffer: Option<u32>,
-    pack: PackingMode,
+    pack: CompressionMode,
     told: Told,
     /// Requests that the stock server was found to refuse.
-    refusals: Refusals,
+    refusals: RefusedOperations,
 }
 
 /// Assigns the jobs of a session to its lanes, and moves what lanes and scheduler have to say to
@@ -48,7 +48,7 @@ pub(super) struct Dispatcher {
     connections: ConnectionSet,
     lanes: LaneSet,
     scheduler: Scheduler,
-    disk: Box<dyn Disk>,
+    disk: Box<dyn DiskExecutor>,
     pending: PendingDiskOps,
     /// Ended lanes that still have requests at the disk.
     releasing: Vec<ReleasingLane>,
@@ -70,11 +70,11 @@ struct ReleasingLane {
 
 /// Result of draining the events of a lane.
 #[derive(Debug, Default)]
-pub(super) struct LaneNews {
+pub(super) struct LaneChanges {
     /// Directory at which paths begin on the lane's server.
     pub starts: Option<Vec<u8>>,
     /// Requests that the stock server refuses, if some were not known before.
-    pub refusals: Option<Refusals>,
+    pub refusals: Option<RefusedOperations>,
 }
 
 impl Dispatcher {
@@ -82,7 +82,7 @@ impl Dispatcher {
     pub(super) fn new(
         now: Instant,
         options: &SessionOptions,
-        disk: Box<dyn Disk>,
+        disk: Box<dyn DiskExecutor>,
         random: fn(&mut [u8]),
     ) -> Self {
         let split = options.connection_source.is_some() || options.channels.is_none_or(|n| n > 1);
@@ -111,7 +111,7 @@ impl Dispatcher {
                 refusals: options
                     .connection_source
                     .as_ref()
-                    .map_or_else(Refusals::default, refusals),
+                    .map_or_else(RefusedOperations::default, refusals),
             },
             roots: Vec::new(),
             random,
@@ -195,11 +195,11 @@ impl Dispatcher {
         self.disk.bind(id, file);
     }
 
-    pub(super) fn disk(&self) -> &dyn Disk {
+    pub(super) fn disk(&self) -> &dyn DiskExecutor {
         self.disk.as_ref()
     }
 
-    pub(super) fn disk_mut(&mut self) -> &mut dyn Disk {
+    pub(super) fn disk_mut(&mut self) -> &mut dyn DiskExecutor {
         self.disk.as_mut()
     }
 
@@ -219,8 +219,8 @@ impl Dispatcher {
         remote: &RemoteServer,
     ) -> Option<LaneId> {
         let served = remote.is_ours() && !self.connections.is_direct(connection);
-        let served = served.then_some(LaneServer::Command);
-        let mut servers = served.into_iter().chain([LaneServer::Stock]);
+        let served = served.then_some(ChannelServer::Command);
+        let mut servers = served.into_iter().chain([ChannelServer::Stock]);
         let on = servers.find_map(|server| self.new_lane(now, connection, role, server, remote))?;
         let id = on.id();
         self.add_lane(now, on);
@@ -247,7 +247,8 @@ impl Dispatcher {
         remote: &RemoteServer,
     ) -> Option<LaneId> {
         if self.scheduler.wants_side_lane() {
-            let may = |on: &Connection| on.takes_side_channels() && !on.is_retiring() && !one;
+            let may =
+                |on: &SessionConnection| on.takes_side_channels() && !on.is_retiring() && !one;
             let id = self.connections.preferred(may).into_iter().next();
             let opened = id.is_some_and(|id| self.open_side_lane(now, id, remote));
             self.scheduler.set_no_side_lane(!opened);
@@ -256,7 +257,9 @@ impl Dispatcher {
         if !self.scheduler.needs_listing_lane() {
             return None;
         }
-        let side = self.connections.preferred(Connection::takes_side_channels);
+        let side = self
+            .connections
+            .preferred(SessionConnection::takes_side_channels);
         if let Some(id) = side.into_iter().next() {
             self.open_side_lane(now, id, remote);
             return None;
@@ -286,19 +289,19 @@ impl Dispatcher {
         now: Instant,
         connection: ConnectionId,
         role: LaneRole,
-        server: LaneServer,
+        server: ChannelServer,
         remote: &RemoteServer,
     ) -> Option<LaneOnChannel> {
         let on = self.connections.get_mut(connection)?;
         let peer = on.link().peer()?;
         let channel = match server {
-            LaneServer::Command => on.link_mut().open_served()?,
-            LaneServer::Stock => on.link_mut().open_channel()?,
+            ChannelServer::Command => on.link_mut().open_served()?,
+            ChannelServer::Stock => on.link_mut().open_channel()?,
         };
         let id = on.next_lane();
         let mut config = LaneConfig::new(on.link().pool(), Box::new(self.random));
         config.openssh = peer.openssh;
-        config.ours = server == LaneServer::Command || on.is_direct();
+        config.ours = server == ChannelServer::Command || on.is_direct();
         config.remembered = remote.remembered(&peer, server);
         self.settings.configure(&mut config, role);
         config.roots.clone_from(&self.roots);
@@ -346,7 +349,7 @@ impl Dispatcher {
     }
 
     /// Lets the lanes of a background copy request and send as much as other traffic leaves free.
-    pub(super) fn pace(&mut self, now: Instant, pacing: &mut Pacing) {
+    pub(super) fn pace(&mut self, now: Instant, pacing: &mut SessionRateLimits) {
         if !pacing.is_background() || self.scheduler.is_idle() {
             return;
         }
@@ -405,8 +408,8 @@ impl Dispatcher {
     }
 
     /// Moves the output of all lanes to links, disk and scheduler, within the limits of `pacing`.
-    pub(super) fn drain(&mut self, now: Instant, pacing: &mut Pacing) -> LaneNews {
-        let mut news = LaneNews::default();
+    pub(super) fn drain(&mut self, now: Instant, pacing: &mut SessionRateLimits) -> LaneChanges {
+        let mut news = LaneChanges::default();
         let journal = self.scheduler.keeps();
         let mut budget = pacing.budget(now, self.lanes.as_mut_slice(), journal);
         let count = self.lanes.as_slice().len();
@@ -438,7 +441,7 @@ impl Dispatcher {
 
     /// Shares the stock server's refused requests with all its lanes, so that no other lane has to
     /// try them. Leaves those in `news` that were not known.
-    fn share_refusals(&mut self, news: &mut LaneNews) {
+    fn share_refusals(&mut self, news: &mut LaneChanges) {
         let known = self.settings.refusals;
         let found = news.refusals.take().map(|found| known.and(found));
         let Some(all) = found.filter(|all| *all != known) else {
@@ -521,9 +524,9 @@ impl Dispatcher {
     }
 
     /// Removes a lane. The scheduler is informed once the disk has released the lane's files.
-    pub(super) fn remove_lane(&mut self, now: Instant, id: LaneId, why: &LaneError) -> LaneNews {
+    pub(super) fn remove_lane(&mut self, now: Instant, id: LaneId, why: &LaneError) -> LaneChanges {
         let Some(on) = self.lanes.get_mut(id) else {
-            return LaneNews::default();
+            return LaneChanges::default();
         };
         let mut news = drain_events(now, on, &mut self.scheduler);
         self.share_refusals(&mut news);
@@ -579,7 +582,7 @@ impl Dispatcher {
         now: Instant,
         connection: ConnectionId,
         why: &LaneError,
-    ) -> LaneNews {
+    ) -> LaneChanges {
         let on = |on: &&LaneOnChannel| on.connection() == connection;
         let ids: Vec<LaneId> = self
             .lanes
@@ -587,7 +590,7 @@ impl Dispatcher {
             .filter(on)
             .map(LaneOnChannel::id)
             .collect();
-        let mut news = LaneNews::default();
+        let mut news = LaneChanges::default();
         for id in ids {
             news.merge(self.remove_lane(now, id, why));
         }
@@ -639,7 +642,7 @@ impl Dispatcher {
             if let LaneEvent::Failed(id, fault) = &mut event
                 && let Some(path) = left.remove(id)
             {
-                let path = crate::report::Name(path.0);
+                let path = crate::report::EscapedName(path.0);
                 let left = format!("; {path} may be left at the far end");
                 fault.what.push_str(&left);
             }
@@ -674,7 +677,7 @@ impl LaneSettings {
     }
 }
 
-impl LaneNews {
+impl LaneChanges {
     fn merge(&mut self, other: Self) {
         self.starts = other.starts.or_else(|| self.starts.take());
         self.refusals = match (self.refusals, other.refusals) {
@@ -685,8 +688,8 @@ impl LaneNews {
 }
 
 /// Passes the events of a lane to the scheduler.
-fn drain_events(now: Instant, on: &mut LaneOnChannel, scheduler: &mut Scheduler) -> LaneNews {
-    let mut news = LaneNews::default();
+fn drain_events(now: Instant, on: &mut LaneOnChannel, scheduler: &mut Scheduler) -> LaneChanges {
+    let mut news = LaneChanges::default();
     let mut refused = false;
     while let Some(event) = on.lane_mut().poll_event() {
         if event.job() == STARTS {
@@ -709,7 +712,7 @@ fn drain_events(now: Instant, on: &mut LaneOnChannel, scheduler: &mut Scheduler)
 fn drain_disk(
     now: Instant,
     on: &mut LaneOnChannel,
-    disk: &mut dyn Disk,
+    disk: &mut dyn DiskExecutor,
     pending: &mut PendingDiskOps,
 ) -> bool {
     let (id, lane) = (on.id(), on.lane_mut());
@@ -731,8 +734,8 @@ fn drain_disk(
 fn drain_output(
     now: Instant,
     on: &mut LaneOnChannel,
-    connection: &mut Connection,
-    pacing: &mut Pacing,
+    connection: &mut SessionConnection,
+    pacing: &mut SessionRateLimits,
 ) {
     let (channel, lane) = (on.channel(), on.lane_mut());
     let link = connection.link_mut();

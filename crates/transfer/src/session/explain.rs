@@ -1,12 +1,14 @@
 //! Decisions of a finished session, for [`crate::report::Decision`].
 
-use schedule::{LaneStats, PackingMode};
+use schedule::{CompressionMode, LaneStats};
 use sftp::ServerInfo;
 
 use super::SessionOptions;
 use super::concurrency::ConcurrencyInputs;
 use super::dispatcher::Dispatcher;
-use crate::report::{Choice, Decision, FarEnd, FarEndDepth, Origin, SessionReport};
+use crate::report::{
+    Decision, DecisionOrigin, DecisionSubject, FarEndServer, ServerMode, SessionReport,
+};
 
 /// Totals of the lanes that have ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +27,7 @@ impl EndedLanes {
 }
 
 /// A session at its end.
-pub(super) struct Finished<'a> {
+pub(super) struct FinishedSession<'a> {
     pub options: &'a SessionOptions,
     pub dispatcher: &'a Dispatcher,
     pub concurrency: &'a ConcurrencyInputs,
@@ -35,33 +37,37 @@ pub(super) struct Finished<'a> {
     pub far_measured: bool,
 }
 
-impl Finished<'_> {
+impl FinishedSession<'_> {
     /// Lists the session's decisions. `far` describes the far end and `report` the measurements of
     /// the path.
-    pub(super) fn decisions(&self, far: &FarEnd, report: Option<&SessionReport>) -> Vec<Decision> {
+    pub(super) fn decisions(
+        &self,
+        far: &FarEndServer,
+        report: Option<&SessionReport>,
+    ) -> Vec<Decision> {
         let all = self.dispatcher.lanes().totals();
         let mut decisions = vec![
-            Decision::new(Choice::FarEnd(far.clone()), self.far_origin(far)),
+            Decision::new(DecisionSubject::FarEnd(far.clone()), self.far_origin(far)),
             self.lanes_decision(report),
         ];
         decisions.extend(self.files_decision(&all));
         decisions.extend(self.zstd_decision(&all));
         if self.concurrency.bears_losses() {
-            let bears = Choice::Congestion {
+            let bears = DecisionSubject::Congestion {
                 name: Some("bbr".to_owned()),
                 losses: true,
             };
-            decisions.push(Decision::new(bears, Origin::Measured));
+            decisions.push(Decision::new(bears, DecisionOrigin::Measured));
         }
         decisions
     }
 
-    fn far_origin(&self, far: &FarEnd) -> Origin {
+    fn far_origin(&self, far: &FarEndServer) -> DecisionOrigin {
         let connection_source = self.options.connection_source.as_ref();
         match far.depth {
-            FarEndDepth::Server => Origin::Peer,
-            _ if self.far_measured => Origin::Measured,
-            _ => connection_source.map_or(Origin::Default, |connection_source| {
+            ServerMode::Server => DecisionOrigin::Peer,
+            _ if self.far_measured => DecisionOrigin::Measured,
+            _ => connection_source.map_or(DecisionOrigin::Default, |connection_source| {
                 connection_source.far_origin()
             }),
         }
@@ -72,18 +78,18 @@ impl Finished<'_> {
         let tried = report.and_then(|r| r.tried);
         let begun = learned.map(|(l, _)| (l.connections, l.channels));
         let origin = match (set, self.options.channels) {
-            _ if self.options.background => Origin::Flag("--background"),
-            (Some(_), _) => Origin::Flag("--connections"),
-            (None, Some(_)) => Origin::Flag("--channels"),
+            _ if self.options.background => DecisionOrigin::Flag("--background"),
+            (Some(_), _) => DecisionOrigin::Flag("--connections"),
+            (None, Some(_)) => DecisionOrigin::Flag("--channels"),
             (None, None) => match (tried, learned) {
-                (Some(_), _) => Origin::Measured,
-                (None, Some((_, age))) => Origin::Memory(age),
-                (None, None) => Origin::Default,
+                (Some(_), _) => DecisionOrigin::Measured,
+                (None, Some((_, age))) => DecisionOrigin::Memory(age),
+                (None, None) => DecisionOrigin::Default,
             },
         };
         let lanes = self.dispatcher.lanes().data_lanes() as u32;
         let connections = self.dispatcher.connections().len() as u32;
-        let choice = Choice::Lanes {
+        let choice = DecisionSubject::Lanes {
             connections: report.map_or(connections, |r| r.connections),
             channels: report.map_or_else(|| lanes.div_ceil(connections.max(1)), |r| r.channels),
             limiter: report.map(|r| r.limiter),
@@ -95,12 +101,12 @@ impl Finished<'_> {
 
     fn files_decision(&self, all: &EndedLanes) -> Option<Decision> {
         let stats = self.dispatcher.scheduler().stats();
-        let choice = Choice::Files {
+        let choice = DecisionSubject::Files {
             cut: stats.cut,
             from: self.dispatcher.scheduler().split_from(),
             whole: all.whole,
         };
-        (stats.moved > 0).then(|| Decision::new(choice, Origin::Default))
+        (stats.moved > 0).then(|| Decision::new(choice, DecisionOrigin::Default))
     }
 
     fn zstd_decision(&self, all: &EndedLanes) -> Option<Decision> {
@@ -111,10 +117,10 @@ impl Finished<'_> {
             return None;
         }
         let origin = match self.options.pack {
-            PackingMode::Auto => Origin::Measured,
-            PackingMode::Always | PackingMode::Never => Origin::Flag("--compress"),
+            CompressionMode::Auto => DecisionOrigin::Measured,
+            CompressionMode::Always | CompressionMode::Never => DecisionOrigin::Flag("--compress"),
         };
-        let choice = Choice::Zstd {
+        let choice = DecisionSubject::Zstd {
             pack: self.options.pack,
             tried: all.tried,
             became: all.became,

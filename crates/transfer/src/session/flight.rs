@@ -2,14 +2,14 @@
 
 /// Bytes in flight and demand of one lane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flying {
+pub(super) struct LaneInFlight {
     /// Bytes requested or sent and not answered yet.
     bytes: u64,
     /// Bytes that the lane would have in flight without a bound; zero if it has no work.
     wants: u64,
 }
 
-impl Flying {
+impl LaneInFlight {
     pub(super) fn new(bytes: u64, wants: u64) -> Self {
         Self { bytes, wants }
     }
@@ -21,9 +21,9 @@ const STEP: u64 = 32 << 10;
 /// Returns the bytes that each lane may have in flight so that all together have `most`. Every lane
 /// gets an equal share, and the others divide a share that a lane does not need. With first come,
 /// first served, ten of fifteen connections had nothing to do.
-pub(super) fn level(lanes: &[Flying], most: u64) -> u64 {
+pub(super) fn level(lanes: &[LaneInFlight], most: u64) -> u64 {
     let at = |level: u64| {
-        let takes = |lane: &Flying| lane.bytes.max(lane.wants.min(level));
+        let takes = |lane: &LaneInFlight| lane.bytes.max(lane.wants.min(level));
         lanes.iter().map(takes).fold(0, u64::saturating_add)
     };
     let (mut low, mut high) = (0, most / STEP + 1);
@@ -39,10 +39,10 @@ pub(super) fn level(lanes: &[Flying], most: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Flying, STEP, level};
+    use super::{LaneInFlight, STEP, level};
 
-    fn lanes(of: &[(u64, u64)]) -> Vec<Flying> {
-        let lane = |&(bytes, wants)| Flying::new(bytes * STEP, wants * STEP);
+    fn lanes(of: &[(u64, u64)]) -> Vec<LaneInFlight> {
+        let lane = |&(bytes, wants)| LaneInFlight::new(bytes * STEP, wants * STEP);
         of.iter().map(lane).collect()
     }
 

@@ -2,11 +2,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::{ConnectionId, Job, Lane, LaneError, LaneId, LaneReport, LaneSample};
-use sftp::{Greeting, MarkerSearch};
+use sftp::{MarkerLine, MarkerSearch};
 
 use super::remote_server::{check, not_ours};
 use super::stalls::LaneWait;
-use super::{ChannelId, SendWindow};
+use super::{LinkChannelId, RemoteWindowState};
 
 /// Work that a lane carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum LaneRole {
 
 /// Server that a channel is opened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LaneServer {
+pub(super) enum ChannelServer {
     /// The lane uses the SFTP server that the SSH server starts.
     Stock,
     /// A longhaul that a command starts.
@@ -28,7 +28,7 @@ pub(super) enum LaneServer {
 
 /// Program at the far end of a lane's channel.
 #[derive(Debug)]
-enum FarEnd {
+enum LaneFarEnd {
     Stock,
     /// A longhaul started by a command, whose greeting is not complete yet. `awaited` is the time
     /// from which the greeting is due.
@@ -57,12 +57,12 @@ struct LaneMeter {
 /// A lane with the channel that carries it.
 pub(super) struct LaneOnChannel {
     id: LaneId,
-    channel: ChannelId,
+    channel: LinkChannelId,
     lane: Lane,
     role: LaneRole,
     /// The lane receives no further jobs and closes when its work is done.
     retiring: bool,
-    far: FarEnd,
+    far: LaneFarEnd,
     /// Time at which the lane was opened.
     opened: Instant,
     /// Time of the server's first answer.
@@ -75,10 +75,10 @@ pub(super) struct LaneOnChannel {
 impl LaneOnChannel {
     pub(super) fn new(
         now: Instant,
-        (id, channel): (LaneId, ChannelId),
+        (id, channel): (LaneId, LinkChannelId),
         lane: Lane,
         role: LaneRole,
-        server: LaneServer,
+        server: ChannelServer,
     ) -> Self {
         Self {
             id,
@@ -86,8 +86,8 @@ impl LaneOnChannel {
             role,
             retiring: false,
             far: match server {
-                LaneServer::Stock => FarEnd::Stock,
-                LaneServer::Command => FarEnd::Greeting {
+                ChannelServer::Stock => LaneFarEnd::Stock,
+                ChannelServer::Command => LaneFarEnd::Greeting {
                     preamble: MarkerSearch::default(),
                     awaited: None,
                 },
@@ -108,7 +108,7 @@ impl LaneOnChannel {
         self.id.connection
     }
 
-    pub(super) fn channel(&self) -> ChannelId {
+    pub(super) fn channel(&self) -> LinkChannelId {
         self.channel
     }
 
@@ -147,17 +147,17 @@ impl LaneOnChannel {
 
     /// True if a longhaul that a command started is at the far end.
     pub(super) fn is_served(&self) -> bool {
-        !matches!(self.far, FarEnd::Stock)
+        !matches!(self.far, LaneFarEnd::Stock)
     }
 
     /// True while the greeting of a longhaul that a command started is not complete.
     pub(super) fn awaits_greeting(&self) -> bool {
-        matches!(self.far, FarEnd::Greeting { .. })
+        matches!(self.far, LaneFarEnd::Greeting { .. })
     }
 
     /// Starts the time in which the greeting must come, if that has not happened yet.
     pub(super) fn expect_greeting(&mut self, now: Instant) {
-        if let FarEnd::Greeting { awaited, .. } = &mut self.far {
+        if let LaneFarEnd::Greeting { awaited, .. } = &mut self.far {
             awaited.get_or_insert(now);
         }
     }
@@ -165,8 +165,8 @@ impl LaneOnChannel {
     /// Time from which the greeting is due.
     pub(super) fn greeting_awaited(&self) -> Option<Instant> {
         match &self.far {
-            FarEnd::Greeting { awaited, .. } => *awaited,
-            FarEnd::Stock | FarEnd::Greeted => None,
+            LaneFarEnd::Greeting { awaited, .. } => *awaited,
+            LaneFarEnd::Stock | LaneFarEnd::Greeted => None,
         }
     }
 
@@ -181,14 +181,14 @@ impl LaneOnChannel {
         &mut self,
         now: Instant,
         mut bytes: Bytes,
-    ) -> Result<Option<Greeting>, LaneError> {
+    ) -> Result<Option<MarkerLine>, LaneError> {
         let mut greeting = None;
-        if let FarEnd::Greeting { preamble, .. } = &mut self.far {
+        if let LaneFarEnd::Greeting { preamble, .. } = &mut self.far {
             let taken = preamble.take(&mut bytes);
             let taken = taken.map_err(|what| LaneError::Closed(not_ours(what)))?;
             let Some(ours) = taken else { return Ok(None) };
             check(&ours).map_err(LaneError::Closed)?;
-            self.far = FarEnd::Greeted;
+            self.far = LaneFarEnd::Greeted;
             greeting = Some(ours);
         }
         self.greeted.get_or_insert(now);
@@ -248,7 +248,7 @@ impl LaneOnChannel {
         more
     }
 
-    /// Longest unanswered request of the lane, for [`super::stalls::Stalls`].
+    /// Longest unanswered request of the lane, for [`super::stalls::StallDetector`].
     pub(super) fn wait(&self) -> Option<LaneWait> {
         let oldest = self.lane.waits_for()?;
         let drops = self.lane.server_info().is_some() && !self.lane.works_in_order();
@@ -261,7 +261,12 @@ impl LaneOnChannel {
     }
 
     /// Sample for the concurrency controller.
-    pub(super) fn sample(&self, now: Instant, window: SendWindow, deflates: bool) -> LaneSample {
+    pub(super) fn sample(
+        &self,
+        now: Instant,
+        window: RemoteWindowState,
+        deflates: bool,
+    ) -> LaneSample {
         let stats = self.lane.stats();
         let since = |at| now.saturating_duration_since(at);
         let waits = self.meter.blocked_since.map(since).unwrap_or_default();

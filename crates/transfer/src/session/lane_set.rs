@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use schedule::{ConnectionId, LaneId};
 
-use super::ChannelId;
+use super::LinkChannelId;
 use super::explain::EndedLanes;
 use super::lane::LaneOnChannel;
 
@@ -11,7 +11,7 @@ use super::lane::LaneOnChannel;
 pub(super) struct LaneSet {
     lanes: Vec<LaneOnChannel>,
     /// Channels of lanes that this side has closed and the other side has not.
-    closing: BTreeMap<(ConnectionId, ChannelId), LaneId>,
+    closing: BTreeMap<(ConnectionId, LinkChannelId), LaneId>,
     /// Totals of the lanes that have ended.
     ended: EndedLanes,
     /// Position of the lane that is served first in a turn whose limits may not suffice for all.
@@ -51,7 +51,7 @@ impl LaneSet {
     pub(super) fn on_channel(
         &mut self,
         connection: ConnectionId,
-        channel: ChannelId,
+        channel: LinkChannelId,
     ) -> Option<&mut LaneOnChannel> {
         let is = |on: &&mut LaneOnChannel| on.connection() == connection && on.channel() == channel;
         self.lanes.iter_mut().find(is)
@@ -105,7 +105,7 @@ impl LaneSet {
     }
 
     /// Notes that this side has closed the lane's channel.
-    pub(super) fn channel_closed(&mut self, channel: ChannelId, lane: LaneId) {
+    pub(super) fn channel_closed(&mut self, channel: LinkChannelId, lane: LaneId) {
         self.closing.insert((lane.connection, channel), lane);
     }
 
@@ -113,7 +113,7 @@ impl LaneSet {
     pub(super) fn channel_over(
         &mut self,
         connection: ConnectionId,
-        channel: ChannelId,
+        channel: LinkChannelId,
     ) -> Option<LaneId> {
         self.closing.remove(&(connection, channel))
     }
@@ -125,7 +125,7 @@ impl LaneSet {
 
     /// Forgets the closing channels of a connection that is gone; returns their lanes.
     pub(super) fn forget_closing(&mut self, connection: ConnectionId) -> Vec<LaneId> {
-        let of = |(on, _): &(ConnectionId, ChannelId)| *on == connection;
+        let of = |(on, _): &(ConnectionId, LinkChannelId)| *on == connection;
         let lanes = self.closing.iter().filter(|(key, _)| of(key));
         let lanes = lanes.map(|(_, lane)| *lane).collect();
         self.closing.retain(|key, _| !of(key));

@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mio::{Registry, Token};
-use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
-use sftp::{Output, ServerInfo};
-use wire::Pool;
+use schedule::{LearnedConcurrency, LoginCost, RefusedOperations, TransferDirection};
+use sftp::{ClientOutput, ServerInfo};
+use wire::PacketPool;
 
-use super::direct::{ControlMessage, Heard};
-use crate::report::Origin;
-use crate::timeline::ConnectionTrack;
+use super::direct::{ControlSender, DirectServerStatus};
+use crate::report::DecisionOrigin;
+use crate::timeline::ConnectionTimeline;
 
 /// Channel of a [`Link`]: one byte stream in each direction, with an SFTP server at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ChannelId(pub u32);
+pub struct LinkChannelId(pub u32);
 
 /// Facts about the server that are known before any data came on a channel.
 #[derive(Clone, Debug, Default)]
-pub struct Peer {
+pub struct PeerFacts {
     /// The SSH banner says OpenSSH, so handles can be predicted if the SFTP extensions agree.
     pub openssh: bool,
     /// Version and extensions of its SFTP server in an earlier session.
@@ -43,9 +43,9 @@ pub enum RemoteKnowledge {
         insists: bool,
     },
     /// Nothing is known, but the user says that there is one, so lanes start on it.
-    Hoped,
+    UserAsserted,
     /// A longhaul answered in an earlier session with this version and these extensions.
-    Serves(ServerInfo),
+    SeenBefore(ServerInfo),
 }
 
 impl Default for RemoteKnowledge {
@@ -81,7 +81,7 @@ pub trait Link: Send {
     /// Registers the link's descriptors with fewer than 64 tokens, starting at `first`.
     fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()>;
 
-    /// True for a direct connection ([`DirectConnect`]).
+    /// True for a direct connection ([`DirectServerLauncher`]).
     fn is_straight(&self) -> bool {
         false
     }
@@ -98,7 +98,7 @@ pub trait Link: Send {
     }
 
     /// Facts about the server; `None` until its banner has arrived. Jobs wait for it.
-    fn peer(&self) -> Option<Peer>;
+    fn peer(&self) -> Option<PeerFacts>;
 
     /// True if the first channel is expected to lead to a server that lists whole trees.
     fn expects_trees(&self) -> bool {
@@ -106,7 +106,7 @@ pub trait Link: Send {
     }
 
     /// Record of the connection's steps, if one is kept.
-    fn track(&self) -> Option<ConnectionTrack> {
+    fn track(&self) -> Option<ConnectionTimeline> {
         None
     }
 
@@ -117,29 +117,29 @@ pub trait Link: Send {
     fn far_seen(&mut self, _: &ProbeResult) {}
 
     /// Memory pool for outgoing data; each slot is the payload of one packet.
-    fn pool(&self) -> Pool;
+    fn pool(&self) -> PacketPool;
 
     /// Opens another channel. Data sent before its confirmation waits. `None` if the link carries
     /// no more channels.
-    fn open_channel(&mut self) -> Option<ChannelId>;
+    fn open_channel(&mut self) -> Option<LinkChannelId>;
 
     /// Opens another channel to a longhaul that a command starts, in place of the stock SFTP
     /// server. `None` also if the link cannot run commands.
-    fn open_served(&mut self) -> Option<ChannelId> {
+    fn open_served(&mut self) -> Option<LinkChannelId> {
         None
     }
 
     /// Opens a channel on which the server runs `command`. Output arrives as data of the channel,
     /// and the end as [`LinkEvent::Exited`]. `None` if the link cannot run commands.
-    fn open_exec(&mut self, _command: &[u8]) -> Option<ChannelId> {
+    fn open_exec(&mut self, _command: &[u8]) -> Option<LinkChannelId> {
         None
     }
 
     /// Ends the input of `channel` (EOF).
-    fn end_input(&mut self, _channel: ChannelId) {}
+    fn end_input(&mut self, _channel: LinkChannelId) {}
 
     /// Closes a channel; nothing more is received on it.
-    fn close_channel(&mut self, channel: ChannelId);
+    fn close_channel(&mut self, channel: LinkChannelId);
 
     /// Handles a readiness event of mio for `token`.
     fn ready(&mut self, token: Token, readable: bool, writable: bool);
@@ -152,7 +152,7 @@ pub trait Link: Send {
     fn limit_receive(&mut self, bytes: usize);
 
     /// Bytes that [`Link::send`] accepts for `channel` now.
-    fn room(&self, channel: ChannelId) -> usize;
+    fn room(&self, channel: LinkChannelId) -> usize;
 
     /// Requests a congestion control that tolerates packet loss. Returns false if none is
     /// available.
@@ -171,16 +171,16 @@ pub trait Link: Send {
     }
 
     /// State of the far end's window on `channel`.
-    fn send_window(&mut self, _channel: ChannelId) -> SendWindow {
-        SendWindow::default()
+    fn send_window(&mut self, _channel: LinkChannelId) -> RemoteWindowState {
+        RemoteWindowState::default()
     }
 
     /// Announces that the lane on `channel` may request `bytes` at once, so that no receive window
     /// is smaller.
-    fn expect(&mut self, _channel: ChannelId, _bytes: u64) {}
+    fn expect(&mut self, _channel: LinkChannelId, _bytes: u64) {}
 
     /// Queues bytes for `channel`.
-    fn send(&mut self, channel: ChannelId, output: Output);
+    fn send(&mut self, channel: LinkChannelId, output: ClientOutput);
 
     /// Writes queued data as far as the descriptors accept it. Returns true if a queue became
     /// shorter and room may have grown.
@@ -254,7 +254,7 @@ pub trait ConnectionSource: Send + Sync {
 
     /// Source of direct connections. [`ConnectionSource::another`] makes them once their server
     /// listens.
-    fn straight(&self) -> Option<Arc<dyn DirectConnect>> {
+    fn straight(&self) -> Option<Arc<dyn DirectServerLauncher>> {
         None
     }
 
@@ -262,12 +262,12 @@ pub trait ConnectionSource: Send + Sync {
     fn note_serving(&self, _ours: bool) {}
 
     /// Origin of the knowledge about a remote longhaul if it was not probed.
-    fn far_origin(&self) -> Origin {
-        Origin::Default
+    fn far_origin(&self) -> DecisionOrigin {
+        DecisionOrigin::Default
     }
 
     /// Values learned from this host by an earlier run, for a transfer in this direction.
-    fn learned(&self, _: Direction) -> Option<LearnedConcurrency> {
+    fn learned(&self, _: TransferDirection) -> Option<LearnedConcurrency> {
         None
     }
 
@@ -275,12 +275,12 @@ pub trait ConnectionSource: Send + Sync {
     fn learn(&self, _: LearnedConcurrency) {}
 
     /// Requests that the host's own SFTP server was found to refuse.
-    fn refusals(&self) -> Refusals {
-        Refusals::default()
+    fn refusals(&self) -> RefusedOperations {
+        RefusedOperations::default()
     }
 
     /// Adds further refused requests.
-    fn note_refusals(&self, _: Refusals) {}
+    fn note_refusals(&self, _: RefusedOperations) {}
 
     /// True if an earlier copy to this path created a file of that name, for paths that do not say
     /// if they are a directory.
@@ -294,16 +294,16 @@ pub trait ConnectionSource: Send + Sync {
 
 /// Starts a longhaul server at the host over one connection, to which further connections are made
 /// directly. The session runs the command and carries the messages of both ends.
-pub trait DirectConnect: Send + Sync {
+pub trait DirectServerLauncher: Send + Sync {
     /// Returns the command that starts the server and its first input, or `None` if direct
     /// connections should not be tried. Later input goes through `outlet`.
-    fn begin(&self, outlet: ControlMessage) -> Option<(Vec<u8>, Vec<u8>)>;
+    fn begin(&self, outlet: ControlSender) -> Option<(Vec<u8>, Vec<u8>)>;
 
     /// True if data should wait until the outcome is known.
     fn insists(&self) -> bool;
 
     /// Handles output of the server; `rtt` is the round trip to the host.
-    fn heard(&self, bytes: &[u8], rtt: Duration) -> Heard;
+    fn heard(&self, bytes: &[u8], rtt: Duration) -> DirectServerStatus;
 
     /// Handles the end or silence of the server; `why` is one sentence.
     fn over(&self, why: &str);
@@ -355,7 +355,7 @@ pub struct LinkSample {
 
 /// State of a channel's window at the far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendWindow {
+pub struct RemoteWindowState {
     /// Largest window seen, in bytes; 0 while unknown.
     pub largest: u64,
     /// Data waits for the window and for nothing else.
@@ -368,21 +368,21 @@ pub struct SendWindow {
 #[derive(Debug)]
 pub enum LinkEvent {
     /// Data of a channel.
-    Data(ChannelId, Bytes),
+    Data(LinkChannelId, Bytes),
     /// A channel ended or its request was refused, with the reason if known.
-    Closed(ChannelId, Option<String>),
+    Closed(LinkChannelId, Option<String>),
     /// The server refused another channel, with the reason.
-    Refused(ChannelId, String),
+    Refused(LinkChannelId, String),
     /// All channels are gone and the connection starts over without predictions. A `Closed` event
     /// follows for each channel.
     Restarted,
     /// The other side closed a channel that this side had closed before, so no request on it can
     /// still run there.
-    Over(ChannelId),
+    Ended(LinkChannelId),
     /// A command ended with this exit status, if there is one, or could not run for this reason.
-    Exited(ChannelId, Result<Option<u32>, String>),
+    Exited(LinkChannelId, Result<Option<u32>, String>),
     /// Line for the user from the other side (stderr or a banner), not escaped yet.
-    Says(String),
+    Message(String),
 }
 
 /// Reason that a link ended: one sentence without the host name, which the caller prepends.
@@ -392,14 +392,14 @@ pub enum LinkError {
     Lost(String),
     /// This end closed the connection in the middle of a message because a source file became
     /// shorter while it was sent from a mapping. Path and host are fine.
-    Torn(String),
+    SourceTruncated(String),
 }
 
 impl LinkError {
     /// Returns the sentence.
     pub fn into_words(self) -> String {
         match self {
-            Self::Lost(words) | Self::Torn(words) => words,
+            Self::Lost(words) | Self::SourceTruncated(words) => words,
         }
     }
 }
@@ -407,7 +407,7 @@ impl LinkError {
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost(words) | Self::Torn(words) => f.write_str(words),
+            Self::Lost(words) | Self::SourceTruncated(words) => f.write_str(words),
         }
     }
 }

@@ -17,7 +17,7 @@ const FRUITLESS: u32 = 4;
 
 /// Counts lanes that ended, and decides about the rest of the session.
 #[derive(Debug, Default)]
-pub(super) struct Losses {
+pub(super) struct LaneLosses {
     /// Number of times that the last lane ended.
     restarts: u32,
     /// Number of consecutive such ends, up to the latest, without a finished job in between.
@@ -46,21 +46,21 @@ pub(super) struct EndedLane {
 
 /// Consequence of the end of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum AfterLane {
+pub(super) enum LaneEndAction {
     /// The session ends, for this reason.
     GiveUp(String),
     /// Other lanes, or the next one, take over the jobs.
-    GoOn {
+    Continue {
         /// The channel was one too many for its connection.
         refused: bool,
         /// The connection has no lane left, and others have.
-        bare: Option<BareConnection>,
+        bare: Option<EmptyConnectionAction>,
     },
 }
 
 /// Use of a connection whose last lane has ended while others work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BareConnection {
+pub(super) enum EmptyConnectionAction {
     /// Open another lane on it, and drop it if that fails.
     Reopen,
     /// Drop it.
@@ -74,9 +74,9 @@ pub(super) fn is_stalled(error: &LaneError) -> bool {
     matches!(error, LaneError::Closed(why) if why == STALLED)
 }
 
-impl Losses {
+impl LaneLosses {
     /// Takes the end of a lane.
-    pub(super) fn lane_ended(&mut self, lane: EndedLane, error: &LaneError) -> AfterLane {
+    pub(super) fn lane_ended(&mut self, lane: EndedLane, error: &LaneError) -> LaneEndAction {
         let closed = matches!(error, LaneError::Closed(_));
         let listing = lane.role == LaneRole::Listing;
         let last = lane.data_lanes <= 1;
@@ -85,17 +85,17 @@ impl Losses {
         }
         let exhausted = self.restarts > RESTARTS || self.fruitless >= FRUITLESS;
         if exhausted || matches!(error, LaneError::Protocol(_)) {
-            return AfterLane::GiveUp(error.to_string());
+            return LaneEndAction::GiveUp(error.to_string());
         }
         self.last = Some(error.clone());
-        let again = lane.falls_back || matches!(error, LaneError::Surprise(_));
-        AfterLane::GoOn {
+        let again = lane.falls_back || matches!(error, LaneError::Misprediction(_));
+        LaneEndAction::Continue {
             // Other lanes work, so this channel was one too many.
             refused: !lane.answered && !listing && !lane.falls_back && closed && !last,
             bare: (!last && !lane.has_company).then_some(match again {
-                true => BareConnection::Reopen,
-                false if is_stalled(error) => BareConnection::Cut,
-                false => BareConnection::Drop,
+                true => EmptyConnectionAction::Reopen,
+                false if is_stalled(error) => EmptyConnectionAction::Cut,
+                false => EmptyConnectionAction::Drop,
             }),
         }
     }

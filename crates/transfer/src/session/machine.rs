@@ -1,11 +1,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use schedule::Direction;
+use schedule::TransferDirection;
 
 /// Access to the machine that a session runs on, so that its decisions can be repeated in a test.
 #[derive(Clone, Copy)]
-pub(crate) struct Machine {
+pub(crate) struct MachineAccess {
     /// Fills a slice with random bytes.
     pub random: fn(&mut [u8]),
     /// Seconds since 1970.
@@ -15,7 +15,7 @@ pub(crate) struct Machine {
     /// Number of processors that this process may use.
     pub processors: fn() -> u32,
     /// Largest size in bytes to which the kernel may grow a TCP buffer of this end.
-    pub tcp_buffer: fn(Direction) -> Option<u64>,
+    pub tcp_buffer: fn(TransferDirection) -> Option<u64>,
 }
 
 /// Use of the machine's processors.
@@ -29,7 +29,7 @@ pub(crate) struct MachineSample {
     pub wanted_cpu: Option<Duration>,
 }
 
-impl Machine {
+impl MachineAccess {
     /// Returns a random byte.
     pub(super) fn random_byte(&self) -> u8 {
         let mut byte = [0];
@@ -39,8 +39,8 @@ impl Machine {
     }
 }
 
-impl fmt::Debug for Machine {
+impl fmt::Debug for MachineAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Machine").finish_non_exhaustive()
+        f.debug_struct("MachineAccess").finish_non_exhaustive()
     }
 }

@@ -15,7 +15,6 @@ mod decisions;
 mod direct;
 mod disk;
 mod dispatcher;
-mod due;
 mod event_batcher;
 mod explain;
 mod flight;
@@ -27,6 +26,7 @@ mod listing_hold;
 mod losses;
 mod machine;
 mod nap;
+mod next_turn;
 mod pacing;
 mod pending_disk_ops;
 mod question;
@@ -45,20 +45,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use schedule::{JobId, LaneEvent, PackingMode, Told};
+use schedule::{CompressionMode, JobId, LaneEvent, Told};
 
-use crate::report::{Decision, FarEnd, SessionReport};
+use crate::report::{Decision, FarEndServer, SessionReport};
 use crate::sums::SumLedger;
 use crate::timeline::Timeline;
 
 pub(crate) use concurrency::{are_small, growth_config};
 pub(crate) use direct::lasts_for_straight;
-pub use direct::{ControlMessage, Heard};
+pub use direct::{ControlSender, DirectServerStatus};
 pub(crate) use io::this_machine;
-pub use io::{Questions, RawConnect, RawHost, RawLink, SendQueue, Session, ssh_arguments};
+pub use io::{
+    ProgramConnector, ProgramHost, ProgramLink, QuestionSession, SendQueue, Session, ssh_arguments,
+};
 pub use link::{
-    ChannelId, ConnectionSource, DirectConnect, Link, LinkError, LinkEvent, LinkSample,
-    NoMoreConnections, Peer, ProbeResult, RemoteKnowledge, SendWindow,
+    ConnectionSource, DirectServerLauncher, Link, LinkChannelId, LinkError, LinkEvent, LinkSample,
+    NoMoreConnections, PeerFacts, ProbeResult, RemoteKnowledge, RemoteWindowState,
 };
 pub use question::QuestionError;
 pub use remote_commands::{RemoteCommandEvent, RemoteCommandId};
@@ -104,11 +106,11 @@ pub struct SessionOptions {
     pub resume_from: u64,
     /// Set once all else of the run is done: a lost connection is then given up earlier.
     pub awaited: Option<Arc<AtomicBool>>,
-    /// Yield to all other traffic ([`schedule::Background`]). Use it with one connection: each
-    /// further one would take its own share of the path.
+    /// Yield to all other traffic ([`schedule::BackgroundRateControl`]). Use it with one
+    /// connection: each further one would take its own share of the path.
     pub background: bool,
     /// Compress data for the transfer.
-    pub pack: PackingMode,
+    pub pack: CompressionMode,
     /// Computes checksums of all transferred files.
     pub ledger: Option<Arc<SumLedger>>,
     /// File attributes beyond SFTP's that a longhaul at the far end should report.
@@ -116,11 +118,11 @@ pub struct SessionOptions {
     /// Record of the copy's steps, for `--explain=timeline`.
     pub timeline: Option<Arc<Timeline>>,
     /// Called with the figures so far, at most twice a second, for `longhaul doctor --watch`.
-    pub live: Option<Arc<LiveFigures>>,
+    pub live: Option<Arc<LiveFiguresCallback>>,
 }
 
 /// Takes the figures of a running session.
-pub type LiveFigures = dyn Fn(SessionReport) + Send + Sync;
+pub type LiveFiguresCallback = dyn Fn(SessionReport) + Send + Sync;
 
 impl fmt::Debug for SessionOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,7 +151,7 @@ impl Default for SessionOptions {
             awaited: None,
             bear_losses: true,
             background: false,
-            pack: PackingMode::default(),
+            pack: CompressionMode::default(),
             ledger: None,
             told: Told::default(),
             live: None,
@@ -169,16 +171,16 @@ pub enum SessionEvent {
     Exec(RemoteCommandId, RemoteCommandEvent),
     /// A new connection replaced all earlier ones, which were lost or silent. The far end may have
     /// restarted.
-    Rejoined,
+    Reconnected,
     /// The server that handles the lanes is known from now on ([`Session::far_info`]).
-    Settled,
+    ServerKnown,
     /// Line for the user from the other side, not escaped.
-    Says(String),
+    Message(String),
     /// The transfer stalls: a line for the user with the reason.
     Stalled(String),
     /// The session is about to be lost for this reason. Jobs in flight fail next, and
     /// [`SessionEvent::Lost`] follows.
-    Losing(String),
+    AboutToFail(String),
     /// The session is over, with the reason in one sentence. A `Failed` event for each unfinished
     /// job came before.
     Lost(String),
@@ -190,7 +192,7 @@ pub struct SessionSummary {
     /// Rate and limiter, if files were copied long enough to measure.
     pub report: Option<SessionReport>,
     /// Server that handled the lanes at the far end.
-    pub far: FarEnd,
+    pub far: FarEndServer,
     /// Decisions of the session and their origins.
     pub decisions: Vec<Decision>,
 }

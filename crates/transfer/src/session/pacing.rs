@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sys::TcpInfo;
 
 use super::background_pacer::BackgroundPacer;
-use super::flight::{Flying, level};
+use super::flight::{LaneInFlight, level};
 use super::lane::LaneOnChannel;
 use super::throttle::RateLimiter;
 
@@ -27,7 +27,7 @@ const SILENCE_COUNTS_FROM: u64 = 256_000;
 
 /// Limits of a session for the data that its lanes request and send.
 #[derive(Debug)]
-pub(super) struct Pacing {
+pub(super) struct SessionRateLimits {
     /// The user's limit in bytes per second.
     limit: Option<u64>,
     limiter: Option<RateLimiter>,
@@ -37,7 +37,7 @@ pub(super) struct Pacing {
     /// The bytes in flight of all lanes together are bounded by [`MOST_IN_FLIGHT`].
     bounded: bool,
     /// Bytes in flight of each lane at the last check; kept to reuse the allocation.
-    flying: Vec<Flying>,
+    flying: Vec<LaneInFlight>,
 }
 
 /// Bytes that lanes may still request or send in this turn.
@@ -62,7 +62,7 @@ impl TurnBudget {
     }
 }
 
-impl Pacing {
+impl SessionRateLimits {
     /// Creates the limits of a session. `limit` is in bytes per second.
     pub(super) fn new(limit: Option<u64>, background: bool, now: Instant) -> Self {
         Self {
@@ -198,7 +198,8 @@ impl Pacing {
                 true => 0,
                 false => stats.bytes_depth,
             };
-            self.flying.push(Flying::new(stats.bytes_in_flight, wants));
+            self.flying
+                .push(LaneInFlight::new(stats.bytes_in_flight, wants));
         }
         // A background copy sets its own pace, with the same bound.
         let bound = lanes.len() > 2 && depth > MOST_IN_FLIGHT && !self.is_background() && journal;

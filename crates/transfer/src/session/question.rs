@@ -9,14 +9,14 @@ const MOST: usize = 64 * 1024;
 
 /// A question to the far end whose answer is awaited.
 #[derive(Debug)]
-pub(super) struct Question {
-    awaits: Awaited,
+pub(super) struct PendingQuestion {
+    awaits: AwaitedEvent,
     said: Vec<u8>,
 }
 
 /// Event that answers a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaited {
+enum AwaitedEvent {
     /// The end of a command.
     Command(RemoteCommandId),
     /// The end of a job.
@@ -27,7 +27,7 @@ enum Awaited {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuestionError {
     /// The answer did not come in time.
-    Silent,
+    TimedOut,
     /// The far end could not run the command, for this reason.
     NotRun(String),
     /// The command printed more than is read: one that prints forever was read forever.
@@ -39,7 +39,7 @@ pub enum QuestionError {
 impl std::fmt::Display for QuestionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Silent => f.write_str("the far end did not answer in time"),
+            Self::TimedOut => f.write_str("the far end did not answer in time"),
             Self::TooLong => write!(f, "the far end printed more than {MOST} bytes"),
             Self::NotRun(why) | Self::Lost(why) => f.write_str(why),
         }
@@ -54,11 +54,11 @@ impl From<QuestionError> for String {
     }
 }
 
-impl Question {
+impl PendingQuestion {
     /// Awaits the output and the end of a command.
     pub(super) fn command(id: RemoteCommandId) -> Self {
         Self {
-            awaits: Awaited::Command(id),
+            awaits: AwaitedEvent::Command(id),
             said: Vec::new(),
         }
     }
@@ -66,7 +66,7 @@ impl Question {
     /// Awaits the end of a job, whatever it is.
     pub(super) fn job(id: JobId) -> Self {
         Self {
-            awaits: Awaited::Job(id),
+            awaits: AwaitedEvent::Job(id),
             said: Vec::new(),
         }
     }
@@ -75,26 +75,26 @@ impl Question {
     /// the command, or nothing for a job. Lines for the user are logged.
     pub(super) fn handle(&mut self, event: SessionEvent) -> Option<Result<Vec<u8>, QuestionError>> {
         match event {
-            SessionEvent::Exec(id, event) if self.awaits == Awaited::Command(id) => {
+            SessionEvent::Exec(id, event) if self.awaits == AwaitedEvent::Command(id) => {
                 self.handle_command(event)
             }
-            SessionEvent::Lane(event) if self.awaits == Awaited::Job(event.job()) => {
+            SessionEvent::Lane(event) if self.awaits == AwaitedEvent::Job(event.job()) => {
                 event.is_last().then(|| Ok(Vec::new()))
             }
             SessionEvent::Lost(why) => Some(Err(QuestionError::Lost(why))),
-            SessionEvent::Says(line) | SessionEvent::Stalled(line) => {
+            SessionEvent::Message(line) | SessionEvent::Stalled(line) => {
                 info!("{}", escape::text(line.as_bytes()));
                 None
             }
             // `Lost` follows.
-            SessionEvent::Losing(_)
+            SessionEvent::AboutToFail(_)
             // Jobs that open the first lane, and commands whose answer came too late.
             | SessionEvent::Lane(_)
             | SessionEvent::Exec(..)
             // The job is done again, and the end of a command on a lost connection was reported.
             | SessionEvent::Restarted(_)
-            | SessionEvent::Rejoined
-            | SessionEvent::Settled => None,
+            | SessionEvent::Reconnected
+            | SessionEvent::ServerKnown => None,
         }
     }
 
@@ -110,8 +110,8 @@ impl Question {
                 self.said.extend_from_slice(&bytes);
                 None
             }
-            RemoteCommandEvent::Over(Err(why)) => Some(Err(QuestionError::NotRun(why))),
-            RemoteCommandEvent::Over(Ok(_)) => Some(Ok(std::mem::take(&mut self.said))),
+            RemoteCommandEvent::Ended(Err(why)) => Some(Err(QuestionError::NotRun(why))),
+            RemoteCommandEvent::Ended(Ok(_)) => Some(Ok(std::mem::take(&mut self.said))),
         }
     }
 }
@@ -131,12 +131,12 @@ mod tests {
     }
 
     fn over(id: RemoteCommandId) -> SessionEvent {
-        SessionEvent::Exec(id, RemoteCommandEvent::Over(Ok(Some(0))))
+        SessionEvent::Exec(id, RemoteCommandEvent::Ended(Ok(Some(0))))
     }
 
     #[test]
     fn the_output_of_the_command_is_the_answer() {
-        let mut question = Question::command(ID);
+        let mut question = PendingQuestion::command(ID);
         assert_eq!(question.handle(output(ID, b"Linux ")), None);
         assert_eq!(question.handle(output(ID, b"x86_64\n")), None);
         assert_eq!(
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_late_answer_to_an_earlier_question_is_not_this_ones() {
-        let mut question = Question::command(ID);
+        let mut question = PendingQuestion::command(ID);
         let earlier = RemoteCommandId(6);
         assert_eq!(question.handle(output(earlier, b"old")), None);
         assert_eq!(question.handle(over(earlier)), None);
@@ -156,21 +156,21 @@ mod tests {
 
     #[test]
     fn a_command_that_prints_without_end_ends_the_question() {
-        let mut question = Question::command(ID);
+        let mut question = PendingQuestion::command(ID);
         let told = (0..20).find_map(|_| question.handle(output(ID, &[b'x'; 9000])));
         assert_eq!(told, Some(Err(QuestionError::TooLong)));
     }
 
     #[test]
     fn every_other_event_is_known_and_answers_nothing() {
-        let mut question = Question::command(ID);
+        let mut question = PendingQuestion::command(ID);
         let others = [
-            SessionEvent::Settled,
-            SessionEvent::Rejoined,
+            SessionEvent::ServerKnown,
+            SessionEvent::Reconnected,
             SessionEvent::Restarted(JobId(1)),
-            SessionEvent::Says("Welcome".to_owned()),
+            SessionEvent::Message("Welcome".to_owned()),
             SessionEvent::Stalled("nothing received".to_owned()),
-            SessionEvent::Losing("soon".to_owned()),
+            SessionEvent::AboutToFail("soon".to_owned()),
             SessionEvent::Lane(LaneEvent::Done(JobId(1))),
         ];
         for event in others {
@@ -182,16 +182,16 @@ mod tests {
 
     #[test]
     fn a_command_that_cannot_run_says_why() {
-        let mut question = Question::command(ID);
+        let mut question = PendingQuestion::command(ID);
         let why = "the server does not run commands".to_owned();
-        let event = RemoteCommandEvent::Over(Err(why.clone()));
+        let event = RemoteCommandEvent::Ended(Err(why.clone()));
         let answer = question.handle(SessionEvent::Exec(ID, event));
         assert_eq!(answer, Some(Err(QuestionError::NotRun(why))));
     }
 
     #[test]
     fn a_job_is_answered_by_its_own_last_event() {
-        let mut question = Question::job(JobId(3));
+        let mut question = PendingQuestion::job(JobId(3));
         let done = |id| SessionEvent::Lane(LaneEvent::Done(JobId(id)));
         assert_eq!(question.handle(done(2)), None);
         assert_eq!(question.handle(SessionEvent::Restarted(JobId(3))), None);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::machine::Machine;
+use super::machine::MachineAccess;
 use super::{LinkError, NoMoreConnections};
 
 /// Silence while answers are due after which the path may be down. TCP doubles its retransmission
@@ -25,9 +25,9 @@ const LITTLE: u64 = 1 << 20;
 
 /// Decides about connecting again.
 #[derive(Debug)]
-pub(super) struct Reconnect {
-    link: LinkState,
-    attempt: Attempt,
+pub(super) struct ReconnectPolicy {
+    link: HostLinkState,
+    attempt: ReconnectAttempt,
     /// Number of attempts since the loss, or since data came last.
     tries: u32,
     /// Start of the last attempt.
@@ -38,12 +38,12 @@ pub(super) struct Reconnect {
     moved: u64,
     /// Consecutive losses since which little moved.
     fruitless: u32,
-    machine: Machine,
+    machine: MachineAccess,
 }
 
 /// Existence of a connection.
 #[derive(Debug)]
-enum LinkState {
+enum HostLinkState {
     Connected,
     /// The last connection was lost at this time, for this reason.
     Lost(Instant, String),
@@ -51,7 +51,7 @@ enum LinkState {
 
 /// Attempt to connect again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
+enum ReconnectAttempt {
     /// No attempt is planned.
     None,
     /// The next one starts at this time.
@@ -81,7 +81,7 @@ pub(super) struct LastConnection {
 
 /// Consequence of the loss of the last connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum AfterLoss {
+pub(super) enum LossDecision {
     /// The session ends, for this reason.
     GiveUp(String),
     /// The session connects again; a line for the user.
@@ -90,7 +90,7 @@ pub(super) enum AfterLoss {
 
 /// Attempt that starts now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum ReconnectStart {
     /// Replacement of a lost connection, or a repeated attempt; not reported to the user.
     Silently,
     /// First attempt beside silent connections, reported to the user.
@@ -99,14 +99,14 @@ pub(super) enum Start {
 
 /// Use of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rejoined {
+pub(super) enum ReconnectResult {
     /// It replaces lost connections.
-    ConnectedAgain,
+    Replaced,
     /// It is added to silent ones.
-    Beside,
+    Added,
 }
 
-impl Start {
+impl ReconnectStart {
     /// Line for the user.
     pub(super) fn line(self) -> Option<String> {
         let silence = DARK.as_secs();
@@ -115,12 +115,12 @@ impl Start {
     }
 }
 
-impl Rejoined {
+impl ReconnectResult {
     /// Line for the user.
     pub(super) fn line(self) -> &'static str {
         match self {
-            Self::ConnectedAgain => "reconnected",
-            Self::Beside => "continuing over a new connection",
+            Self::Replaced => "reconnected",
+            Self::Added => "continuing over a new connection",
         }
     }
 }
@@ -132,12 +132,12 @@ fn backoff(tries: u32, jitter: u8) -> Duration {
     most - most.mul_f64(f64::from(jitter) / 512.0)
 }
 
-impl Reconnect {
+impl ReconnectPolicy {
     /// Begins with a connection.
-    pub(super) fn new(now: Instant, machine: Machine) -> Self {
+    pub(super) fn new(now: Instant, machine: MachineAccess) -> Self {
         Self {
-            link: LinkState::Connected,
-            attempt: Attempt::None,
+            link: HostLinkState::Connected,
+            attempt: ReconnectAttempt::None,
             tries: 0,
             tried: None,
             heard: now,
@@ -149,7 +149,7 @@ impl Reconnect {
 
     /// True while there is no connection.
     pub(super) fn is_lost(&self) -> bool {
-        matches!(self.link, LinkState::Lost(..))
+        matches!(self.link, HostLinkState::Lost(..))
     }
 
     /// Takes the loss of the last connection.
@@ -158,7 +158,7 @@ impl Reconnect {
         now: Instant,
         last: LastConnection,
         error: LinkError,
-    ) -> AfterLoss {
+    ) -> LossDecision {
         let why = error.into_words();
         // A shortened source file is a problem of that file, even if little was moved before.
         let worth = last.moved >= last.resume_from || last.torn || last.own_choice;
@@ -168,44 +168,44 @@ impl Reconnect {
         };
         let may = last.open && last.wanted && last.answered;
         if !(may && worth) || fruitless > FRUITLESS {
-            return AfterLoss::GiveUp(why);
+            return LossDecision::GiveUp(why);
         }
         self.moved = last.moved;
         self.fruitless = fruitless;
         let text = format!("the connection was lost ({why}); reconnecting");
-        self.link = LinkState::Lost(now, why);
+        self.link = HostLinkState::Lost(now, why);
         self.tries = 0;
-        if self.attempt != Attempt::Running {
-            self.attempt = Attempt::At(now + backoff(0, self.machine.random_byte()));
+        if self.attempt != ReconnectAttempt::Running {
+            self.attempt = ReconnectAttempt::At(now + backoff(0, self.machine.random_byte()));
         }
-        AfterLoss::ConnectAgain(text)
+        LossDecision::ConnectAgain(text)
     }
 
     /// Time at which an attempt is due. `awaiting` means that answers are due and that another
     /// connection may deliver them.
     pub(super) fn poll_timeout(&self, awaiting: bool) -> Option<Instant> {
         match self.attempt {
-            Attempt::At(at) => Some(at),
-            Attempt::None => awaiting.then(|| self.heard + DARK),
-            Attempt::Running => None,
+            ReconnectAttempt::At(at) => Some(at),
+            ReconnectAttempt::None => awaiting.then(|| self.heard + DARK),
+            ReconnectAttempt::Running => None,
         }
     }
 
     /// Returns the attempt that starts now.
-    pub(super) fn start(&mut self, now: Instant, awaiting: bool) -> Option<Start> {
+    pub(super) fn start(&mut self, now: Instant, awaiting: bool) -> Option<ReconnectStart> {
         self.poll_timeout(awaiting).filter(|at| *at <= now)?;
         let first = !self.is_lost() && self.tries == 0;
-        self.attempt = Attempt::Running;
+        self.attempt = ReconnectAttempt::Running;
         self.tried = Some(now);
         Some(match first {
-            true => Start::Announced,
-            false => Start::Silently,
+            true => ReconnectStart::Announced,
+            false => ReconnectStart::Silently,
         })
     }
 
     /// Takes the success of an attempt.
-    pub(super) fn succeeded(&mut self, now: Instant) -> Rejoined {
-        self.attempt = Attempt::None;
+    pub(super) fn succeeded(&mut self, now: Instant) -> ReconnectResult {
+        self.attempt = ReconnectAttempt::None;
         self.tries = 0;
         self.heard = now;
         self.connected(now)
@@ -213,21 +213,21 @@ impl Reconnect {
 
     /// Takes a connection that was made: by an attempt, or a further one whose login was in
     /// progress when the last connection was lost.
-    pub(super) fn connected(&mut self, now: Instant) -> Rejoined {
+    pub(super) fn connected(&mut self, now: Instant) -> ReconnectResult {
         if !self.is_lost() {
-            return Rejoined::Beside;
+            return ReconnectResult::Added;
         }
-        self.link = LinkState::Connected;
+        self.link = HostLinkState::Connected;
         self.tries = 0;
         self.heard = now;
-        if self.attempt != Attempt::Running {
-            self.attempt = Attempt::None;
+        if self.attempt != ReconnectAttempt::Running {
+            self.attempt = ReconnectAttempt::None;
         }
-        Rejoined::ConnectedAgain
+        ReconnectResult::Replaced
     }
 
-    /// Takes the failure of an attempt. `awaited` means that all else of the run is done. Returns the
-    /// reason for which the session must be given up, if it must.
+    /// Takes the failure of an attempt. `awaited` means that all else of the run is done. Returns
+    /// the reason for which the session must be given up, if it must.
     pub(super) fn failed(
         &mut self,
         now: Instant,
@@ -239,17 +239,17 @@ impl Reconnect {
         // An attempt on a dead path takes as long as the wait, so the next one follows at once.
         let since = self.tried.unwrap_or(now);
         let next = now.max(since + backoff(self.tries, self.machine.random_byte()));
-        self.attempt = Attempt::At(next);
+        self.attempt = ReconnectAttempt::At(next);
         match &self.link {
-            LinkState::Lost(since, first) => {
+            HostLinkState::Lost(since, first) => {
                 let patience = if awaited { AWAITED } else { GIVEN_UP };
                 let late = now.saturating_duration_since(*since) > patience;
                 let refused = matches!(why, NoMoreConnections::Login(_)) && self.tries >= REFUSED;
                 (late || refused).then(|| format!("{first}; reconnecting failed: {why}"))
             }
-            LinkState::Connected => {
+            HostLinkState::Connected => {
                 if !awaiting {
-                    self.attempt = Attempt::None;
+                    self.attempt = ReconnectAttempt::None;
                 }
                 None
             }
@@ -261,8 +261,8 @@ impl Reconnect {
         let silence = now.saturating_duration_since(self.heard);
         self.heard = now;
         if !self.is_lost() {
-            if self.attempt != Attempt::Running {
-                self.attempt = Attempt::None;
+            if self.attempt != ReconnectAttempt::Running {
+                self.attempt = ReconnectAttempt::None;
             }
             self.tries = 0;
         }

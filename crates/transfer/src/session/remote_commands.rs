@@ -2,10 +2,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use schedule::ConnectionId;
-use sftp::Output;
+use sftp::ClientOutput;
 
 use super::dispatcher::Dispatcher;
-use super::{ChannelId, Link};
+use super::{Link, LinkChannelId};
 
 /// Identifies a command at the far end; the caller chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,7 +21,7 @@ pub enum RemoteCommandEvent {
     Output(Bytes),
     /// The command ended with this exit status, if it was reported, or could not run for this
     /// reason.
-    Over(Result<Option<u32>, String>),
+    Ended(Result<Option<u32>, String>),
 }
 
 /// Order for a remote command.
@@ -36,13 +36,13 @@ pub(super) enum RemoteCommandOrder {
 #[derive(Default)]
 pub(super) struct RemoteCommands {
     orders: VecDeque<RemoteCommandOrder>,
-    running: Vec<Running>,
+    running: Vec<RunningCommand>,
 }
 
-struct Running {
+struct RunningCommand {
     id: RemoteCommandId,
     connection: ConnectionId,
-    channel: ChannelId,
+    channel: LinkChannelId,
 }
 
 impl RemoteCommands {
@@ -55,9 +55,9 @@ impl RemoteCommands {
         &mut self,
         id: RemoteCommandId,
         connection: ConnectionId,
-        channel: ChannelId,
+        channel: LinkChannelId,
     ) {
-        self.running.push(Running {
+        self.running.push(RunningCommand {
             id,
             connection,
             channel,
@@ -94,12 +94,12 @@ impl RemoteCommands {
                         Some(channel) => self.begin(id, connection, channel),
                         None => {
                             let none = "cannot run a command over this connection".to_owned();
-                            over.push((id, RemoteCommandEvent::Over(Err(none))));
+                            over.push((id, RemoteCommandEvent::Ended(Err(none))));
                         }
                     }
                 }
                 RemoteCommandOrder::Input(id, bytes) => self.act(on, id, |link, channel| {
-                    link.send(channel, Output::Bytes(bytes));
+                    link.send(channel, ClientOutput::Bytes(bytes));
                 }),
                 RemoteCommandOrder::End(id) => {
                     self.act(on, id, |link, channel| link.end_input(channel));
@@ -117,7 +117,7 @@ impl RemoteCommands {
         &self,
         on: &mut Dispatcher,
         id: RemoteCommandId,
-        act: impl FnOnce(&mut dyn Link, ChannelId),
+        act: impl FnOnce(&mut dyn Link, LinkChannelId),
     ) {
         let running = self.running.iter().find(|r| r.id == id);
         if let Some(running) = running
@@ -131,9 +131,9 @@ impl RemoteCommands {
     pub(super) fn on_channel(
         &self,
         connection: ConnectionId,
-        channel: ChannelId,
+        channel: LinkChannelId,
     ) -> Option<RemoteCommandId> {
-        let is = |r: &&Running| r.connection == connection && r.channel == channel;
+        let is = |r: &&RunningCommand| r.connection == connection && r.channel == channel;
         self.running.iter().find(is).map(|r| r.id)
     }
 
@@ -142,9 +142,9 @@ impl RemoteCommands {
     pub(super) fn end(
         &mut self,
         connection: ConnectionId,
-        channel: Option<ChannelId>,
+        channel: Option<LinkChannelId>,
     ) -> Vec<RemoteCommandId> {
-        let is = |r: &mut Running| {
+        let is = |r: &mut RunningCommand| {
             r.connection == connection && channel.is_none_or(|channel| r.channel == channel)
         };
         self.running.extract_if(.., is).map(|r| r.id).collect()

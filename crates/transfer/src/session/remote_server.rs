@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use schedule::RemotePath;
 use schedule::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId};
-use sftp::{Greeting, MARKER_PROTOCOL, MarkerError, RemoteBinaryState, ServerInfo};
+use sftp::{MARKER_PROTOCOL, MarkerError, MarkerLine, RemoteBinaryState, ServerInfo};
 use tracing::{debug, info};
 
-use super::connection::Connection;
+use super::connection::SessionConnection;
 use super::dispatcher::Dispatcher;
-use super::lane::{LaneOnChannel, LaneRole, LaneServer};
-use super::server_facts::ServerFacts;
-use super::{ChannelId, ConnectionSource, Peer, ProbeResult, RemoteKnowledge};
-use crate::report::{FarEnd, FarEndDepth};
+use super::lane::{ChannelServer, LaneOnChannel, LaneRole};
+use super::server_facts::SessionServerFacts;
+use super::{ConnectionSource, LinkChannelId, PeerFacts, ProbeResult, RemoteKnowledge};
+use crate::report::{FarEndServer, ServerMode};
 
 /// Job id of the session's own REALPATH request for the directory at which relative paths begin.
 /// Ids of the copy count from 0, those of the scheduler from 2^63.
@@ -37,7 +37,7 @@ const ROUND_TRIPS: u32 = 4;
 
 /// State of the longhaul at the far end.
 #[derive(Debug)]
-enum Probe {
+enum RemoteProbeState {
     /// The server has not identified itself yet.
     New,
     /// The stock server is used, for this reason.
@@ -47,9 +47,9 @@ enum Probe {
     /// A longhaul may be probed; at once if the user insists.
     Unknown { insists: bool },
     /// A longhaul is being probed.
-    Asking,
+    Probing,
     /// Lanes started on a longhaul because the user says that there is one.
-    Hoped,
+    UserAsserted,
     /// A longhaul answered in an earlier session.
     Expected(ServerInfo),
     /// A longhaul has answered in this session.
@@ -58,7 +58,7 @@ enum Probe {
 
 /// Knowledge of the session about the longhaul at the far end.
 pub(super) struct RemoteServer {
-    probe: Probe,
+    probe: RemoteProbeState,
     /// Lanes to the longhaul that have not answered yet and that the scheduler does not know.
     asked: Vec<ProbedLane>,
     /// Software version of the longhaul.
@@ -74,7 +74,7 @@ pub(super) struct RemoteServer {
     /// Learns which server further connections should use.
     connection_source: Option<Arc<dyn ConnectionSource>>,
     /// Facts that the session's handle reads.
-    facts: Arc<ServerFacts>,
+    facts: Arc<SessionServerFacts>,
 }
 
 /// Lane to the longhaul that has not answered yet.
@@ -92,7 +92,7 @@ struct ProbedLane {
 pub(super) struct RefusedChannel(pub ConnectionId);
 
 /// Reason for which an asked lane is given up.
-struct GaveUp {
+struct ProbeFailure {
     why: String,
     /// The result to remember, after which the host is not probed again soon.
     result: Option<ProbeResult>,
@@ -114,9 +114,9 @@ pub(super) fn not_ours(what: MarkerError) -> String {
 /// # Errors
 ///
 /// One sentence that says why the longhaul cannot be used.
-pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
+pub(super) fn check(greeting: &MarkerLine) -> Result<(), String> {
     match greeting {
-        Greeting::Absent { sent, .. } => Err(match sent {
+        MarkerLine::Absent { sent, .. } => Err(match sent {
             RemoteBinaryState::NoneSent => "longhaul was not found at the remote host",
             RemoteBinaryState::Gone => {
                 "the installed longhaul is missing or not executable: run longhaul bootstrap \
@@ -128,8 +128,8 @@ pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
             }
         }
         .to_owned()),
-        Greeting::Serves { protocol, .. } if *protocol == MARKER_PROTOCOL => Ok(()),
-        Greeting::Serves { protocol, software } => {
+        MarkerLine::Serves { protocol, .. } if *protocol == MARKER_PROTOCOL => Ok(()),
+        MarkerLine::Serves { protocol, software } => {
             let older = *protocol < MARKER_PROTOCOL;
             let end = if older {
                 "the remote host"
@@ -149,10 +149,10 @@ impl RemoteServer {
     /// `facts`.
     pub(super) fn new(
         connection_source: Option<Arc<dyn ConnectionSource>>,
-        facts: Arc<ServerFacts>,
+        facts: Arc<SessionServerFacts>,
     ) -> Self {
         Self {
-            probe: Probe::New,
+            probe: RemoteProbeState::New,
             asked: Vec::new(),
             software: None,
             stock_starts: None,
@@ -166,25 +166,25 @@ impl RemoteServer {
 
     /// True if new lanes go to the longhaul.
     pub(super) fn is_ours(&self) -> bool {
-        matches!(self.probe, Probe::Hoped) || self.announced().is_some()
+        matches!(self.probe, RemoteProbeState::UserAsserted) || self.announced().is_some()
     }
 
     /// Version and extensions of the longhaul, if new lanes go to it.
     pub(super) fn announced(&self) -> Option<&ServerInfo> {
         match &self.probe {
-            Probe::Expected(info) | Probe::Serves(info) => Some(info),
+            RemoteProbeState::Expected(info) | RemoteProbeState::Serves(info) => Some(info),
             _ => None,
         }
     }
 
     /// True if the longhaul has answered in this session.
     pub(super) fn answered(&self) -> bool {
-        matches!(self.probe, Probe::Serves(_))
+        matches!(self.probe, RemoteProbeState::Serves(_))
     }
 
     /// True if the longhaul answered in an earlier session and not yet in this one.
     pub(super) fn is_expected(&self) -> bool {
-        matches!(self.probe, Probe::Expected(_))
+        matches!(self.probe, RemoteProbeState::Expected(_))
     }
 
     /// True if the longhaul was probed in this run.
@@ -194,12 +194,12 @@ impl RemoteServer {
 
     /// Version and extensions that a new lane to `server` expects. Later lanes reuse the server's
     /// extensions as the first lane received them, so their requests need not wait for the answer.
-    pub(super) fn remembered(&self, peer: &Peer, server: LaneServer) -> Option<ServerInfo> {
+    pub(super) fn remembered(&self, peer: &PeerFacts, server: ChannelServer) -> Option<ServerInfo> {
         let heard = self.stock.as_ref();
         let heard = heard.filter(|info| peer.openssh || info.is_ours());
         match server {
-            LaneServer::Command => self.announced().cloned(),
-            LaneServer::Stock => peer.remembered.clone().or_else(|| heard.cloned()),
+            ChannelServer::Command => self.announced().cloned(),
+            ChannelServer::Stock => peer.remembered.clone().or_else(|| heard.cloned()),
         }
     }
 
@@ -217,8 +217,11 @@ impl RemoteServer {
 
     /// Resets the state when the connection starts over without predictions.
     pub(super) fn begin_again(&mut self) {
-        if !matches!(self.probe, Probe::Stock(_) | Probe::Server) {
-            self.probe = Probe::Unknown { insists: false };
+        if !matches!(
+            self.probe,
+            RemoteProbeState::Stock(_) | RemoteProbeState::Server
+        ) {
+            self.probe = RemoteProbeState::Unknown { insists: false };
         }
         self.asked.clear();
         self.stock_starts = None;
@@ -230,49 +233,48 @@ impl RemoteServer {
     }
 
     /// Describes the far end at the end of the session.
-    pub(super) fn account(&self) -> FarEnd {
+    pub(super) fn account(&self) -> FarEndServer {
         let too_little = "the copy was too small to look for longhaul on the host";
         let (depth, reason) = match &self.probe {
-            Probe::Serves(_) => (FarEndDepth::Exec, None),
-            Probe::Server => (FarEndDepth::Server, None),
-            Probe::Stock(why) => (FarEndDepth::Stock, Some(why.as_str())),
-            Probe::New => (FarEndDepth::Stock, None),
-            Probe::Unknown { .. } => (FarEndDepth::Stock, Some(too_little)),
-            Probe::Asking | Probe::Hoped | Probe::Expected(_) => (
-                FarEndDepth::Stock,
+            RemoteProbeState::Serves(_) => (ServerMode::Exec, None),
+            RemoteProbeState::Server => (ServerMode::Server, None),
+            RemoteProbeState::Stock(why) => (ServerMode::Stock, Some(why.as_str())),
+            RemoteProbeState::New => (ServerMode::Stock, None),
+            RemoteProbeState::Unknown { .. } => (ServerMode::Stock, Some(too_little)),
+            RemoteProbeState::Probing
+            | RemoteProbeState::UserAsserted
+            | RemoteProbeState::Expected(_) => (
+                ServerMode::Stock,
                 Some("the copy ended before longhaul on the host answered"),
             ),
         };
-        FarEnd {
+        FarEndServer {
             depth,
-            software: self
-                .software
-                .clone()
-                .filter(|_| depth != FarEndDepth::Stock),
+            software: self.software.clone().filter(|_| depth != ServerMode::Stock),
             reason: reason.map(str::to_owned),
-            less: self.less && depth == FarEndDepth::Stock,
-            ..FarEnd::default()
+            less: self.less && depth == ServerMode::Stock,
+            ..FarEndServer::default()
         }
     }
 
     /// Takes over the first connection's knowledge about a longhaul.
     pub(super) fn learn(&mut self, known: Option<RemoteKnowledge>) {
-        let (Probe::New, Some(known)) = (&self.probe, known) else {
+        let (RemoteProbeState::New, Some(known)) = (&self.probe, known) else {
             return;
         };
         self.probe = match known {
-            RemoteKnowledge::Never(why) => Probe::Stock(why.to_owned()),
-            RemoteKnowledge::Server => Probe::Server,
+            RemoteKnowledge::Never(why) => RemoteProbeState::Stock(why.to_owned()),
+            RemoteKnowledge::Server => RemoteProbeState::Server,
             RemoteKnowledge::Unknown { insists } => {
                 self.less = insists;
-                Probe::Unknown { insists }
+                RemoteProbeState::Unknown { insists }
             }
-            RemoteKnowledge::Hoped => {
+            RemoteKnowledge::UserAsserted => {
                 self.less = true;
                 self.was_asked = true;
-                Probe::Hoped
+                RemoteProbeState::UserAsserted
             }
-            RemoteKnowledge::Serves(info) => Probe::Expected(info),
+            RemoteKnowledge::SeenBefore(info) => RemoteProbeState::Expected(info),
         };
     }
 
@@ -284,7 +286,7 @@ impl RemoteServer {
         to: &mut Dispatcher,
         left: impl FnOnce(&Dispatcher) -> u64,
     ) {
-        let Probe::Unknown { insists } = self.probe else {
+        let RemoteProbeState::Unknown { insists } = self.probe else {
             return;
         };
         let Some(lane) = to.lanes().working().map(LaneOnChannel::id) else {
@@ -297,10 +299,11 @@ impl RemoteServer {
             return;
         }
         if !self.ask_beside(now, to, lane) {
-            self.probe = Probe::Stock("cannot run a command over this connection".to_owned());
+            self.probe =
+                RemoteProbeState::Stock("cannot run a command over this connection".to_owned());
             return;
         }
-        self.probe = Probe::Asking;
+        self.probe = RemoteProbeState::Probing;
         self.was_asked = true;
         let question = starts();
         to.ask_lane(now, lane, question.clone());
@@ -316,7 +319,7 @@ impl RemoteServer {
             .lanes()
             .get(lane)
             .map_or(LaneRole::Data, LaneOnChannel::role);
-        let on = to.new_lane(now, lane.connection, role, LaneServer::Command, self);
+        let on = to.new_lane(now, lane.connection, role, ChannelServer::Command, self);
         let asked = on.map(|on| ProbedLane {
             on,
             replaces: Some(lane),
@@ -333,7 +336,7 @@ impl RemoteServer {
         let late = |a: &ProbedLane| now.saturating_duration_since(a.since) > PATIENCE;
         let mut refused = Vec::new();
         while let Some(at) = self.asked.iter().position(late) {
-            let late = GaveUp {
+            let late = ProbeFailure {
                 why: "longhaul at the far end took too long to answer".to_owned(),
                 result: Some(ProbeResult::Unusable),
             };
@@ -356,7 +359,7 @@ impl RemoteServer {
         }
     }
 
-    fn asked_on(&self, connection: ConnectionId, channel: ChannelId) -> Option<usize> {
+    fn asked_on(&self, connection: ConnectionId, channel: LinkChannelId) -> Option<usize> {
         let is = |a: &ProbedLane| a.on.connection() == connection && a.on.channel() == channel;
         self.asked.iter().position(is)
     }
@@ -367,16 +370,16 @@ impl RemoteServer {
         &mut self,
         now: Instant,
         to: &mut Dispatcher,
-        (connection, channel): (ConnectionId, ChannelId),
+        (connection, channel): (ConnectionId, LinkChannelId),
         bytes: &Bytes,
     ) -> Option<Vec<RefusedChannel>> {
         let at = self.asked_on(connection, channel)?;
         let asked = self.asked.get_mut(at)?;
         match asked.on.hear(now, bytes.clone()) {
-            Ok(Some(Greeting::Serves { software, .. })) => self.software = Some(software),
+            Ok(Some(MarkerLine::Serves { software, .. })) => self.software = Some(software),
             Ok(_) => {}
             Err(error) => {
-                let broken = GaveUp {
+                let broken = ProbeFailure {
                     why: in_words(&error),
                     result: Some(ProbeResult::Absent),
                 };
@@ -397,10 +400,10 @@ impl RemoteServer {
     pub(super) fn take_over(&mut self, now: Instant, to: &mut Dispatcher) -> Vec<RefusedChannel> {
         let mut refused = Vec::new();
         while let Some(at) = self.ready_to_take_over() {
-            let first = matches!(self.probe, Probe::Asking);
+            let first = matches!(self.probe, RemoteProbeState::Probing);
             let elsewhere = self.begins_elsewhere(at).filter(|_| first);
             if let Some(why) = elsewhere {
-                let elsewhere = GaveUp {
+                let elsewhere = ProbeFailure {
                     why,
                     result: Some(ProbeResult::Unusable),
                 };
@@ -422,7 +425,7 @@ impl RemoteServer {
     }
 
     fn ready_to_take_over(&self) -> Option<usize> {
-        let first = matches!(self.probe, Probe::Asking);
+        let first = matches!(self.probe, RemoteProbeState::Probing);
         let known = |a: &ProbedLane| !first || a.starts.is_some() && self.stock_starts.is_some();
         let ready = |a: &ProbedLane| a.on.lane().server_info().is_some() && known(a);
         self.asked.iter().position(ready)
@@ -465,7 +468,7 @@ impl RemoteServer {
         };
         see(to, &seen);
         self.facts.note_ours(&info);
-        self.probe = Probe::Serves(info);
+        self.probe = RemoteProbeState::Serves(info);
         self.note_serving(true);
     }
 
@@ -476,7 +479,9 @@ impl RemoteServer {
         }
         let stays = matches!(
             self.probe,
-            Probe::Stock(_) | Probe::Server | Probe::Unknown { insists: false }
+            RemoteProbeState::Stock(_)
+                | RemoteProbeState::Server
+                | RemoteProbeState::Unknown { insists: false }
         );
         // Stock lanes that are about to be replaced still get jobs until then.
         let moved = self.facts.ours().is_some() && self.asked.is_empty();
@@ -495,13 +500,13 @@ impl RemoteServer {
     }
 
     /// Falls back to the stock server.
-    fn fails(&mut self, to: &mut Dispatcher, gave_up: GaveUp) {
+    fn fails(&mut self, to: &mut Dispatcher, gave_up: ProbeFailure) {
         let expected = self.is_ours();
-        let GaveUp { why, result } = gave_up;
+        let ProbeFailure { why, result } = gave_up;
         info!("using the server's own SFTP server: {why}");
         self.less |= expected;
         self.note_serving(false);
-        self.probe = Probe::Stock(why);
+        self.probe = RemoteProbeState::Stock(why);
         if let Some(result) = result {
             see(to, &result);
         }
@@ -513,14 +518,14 @@ impl RemoteServer {
         &mut self,
         to: &mut Dispatcher,
         at: usize,
-        gave_up: GaveUp,
+        gave_up: ProbeFailure,
     ) -> Option<RefusedChannel> {
         let ProbedLane { on, .. } = self.asked.remove(at);
         debug!("cannot open a channel to longhaul there: {}", gave_up.why);
         close_channel(to, &on);
         to.note_change();
         match self.probe {
-            Probe::Asking => {
+            RemoteProbeState::Probing => {
                 self.fails(to, gave_up);
                 None
             }
@@ -533,12 +538,12 @@ impl RemoteServer {
     pub(super) fn asked_closed(
         &mut self,
         to: &mut Dispatcher,
-        (connection, channel): (ConnectionId, ChannelId),
+        (connection, channel): (ConnectionId, LinkChannelId),
         why: String,
         refused: bool,
     ) -> Option<RefusedChannel> {
         let at = self.asked_on(connection, channel)?;
-        let closed = GaveUp {
+        let closed = ProbeFailure {
             why,
             result: (!refused).then_some(ProbeResult::Absent),
         };
@@ -550,8 +555,8 @@ impl RemoteServer {
     pub(super) fn connection_lost(&mut self, to: &mut Dispatcher, connection: ConnectionId) {
         let before = self.asked.len();
         self.asked.retain(|a| a.on.connection() != connection);
-        if self.asked.len() < before && matches!(self.probe, Probe::Asking) {
-            let lost = GaveUp {
+        if self.asked.len() < before && matches!(self.probe, RemoteProbeState::Probing) {
+            let lost = ProbeFailure {
                 why: "the connection was lost".to_owned(),
                 result: Some(ProbeResult::Unusable),
             };
@@ -560,8 +565,13 @@ impl RemoteServer {
     }
 
     /// Handles the answer on a lane that already works.
-    pub(super) fn heard(&mut self, to: &mut Dispatcher, lane: LaneId, greeting: Option<Greeting>) {
-        if let Some(Greeting::Serves { software, .. }) = greeting {
+    pub(super) fn heard(
+        &mut self,
+        to: &mut Dispatcher,
+        lane: LaneId,
+        greeting: Option<MarkerLine>,
+    ) {
+        if let Some(MarkerLine::Serves { software, .. }) = greeting {
             self.software = Some(software);
         }
         let on = to.lanes().get(lane);
@@ -571,7 +581,10 @@ impl RemoteServer {
         else {
             return;
         };
-        let hoped = matches!(self.probe, Probe::Hoped | Probe::Expected(_));
+        let hoped = matches!(
+            self.probe,
+            RemoteProbeState::UserAsserted | RemoteProbeState::Expected(_)
+        );
         if direct {
             // Facts about a direct server must not be remembered as the stock server's.
             self.facts.note_ours(info);
@@ -592,9 +605,14 @@ impl RemoteServer {
         self.facts.note(&info);
         let ours = info.is_ours();
         self.stock = Some(info);
-        if ours && matches!(self.probe, Probe::Unknown { .. } | Probe::Asking) {
+        if ours
+            && matches!(
+                self.probe,
+                RemoteProbeState::Unknown { .. } | RemoteProbeState::Probing
+            )
+        {
             // The server's own SFTP server is already longhaul.
-            self.probe = Probe::Server;
+            self.probe = RemoteProbeState::Server;
             for asked in std::mem::take(&mut self.asked) {
                 close_channel(to, &asked.on);
             }
@@ -612,7 +630,7 @@ impl RemoteServer {
         match error {
             // The announced extensions or the handles differ from the prediction, so the next lane
             // asks without it.
-            LaneError::Surprise(_) if greeted => return false,
+            LaneError::Misprediction(_) if greeted => return false,
             _ if !greeted && self.answered() => return false,
             // This channel may have been one too many. Another one tells if a longhaul is there.
             LaneError::Closed(_) if !greeted && awaits_another(to, lane) => return false,
@@ -628,7 +646,7 @@ impl RemoteServer {
                 LaneError::Closed(_) => ProbeResult::Unusable,
                 _ => ProbeResult::Absent,
             };
-            let ended = GaveUp {
+            let ended = ProbeFailure {
                 why,
                 result: (!greeted).then_some(result),
             };
@@ -664,8 +682,8 @@ impl RemoteServer {
         let late = |on: &&LaneOnChannel| greeting_due(to, on).is_some_and(|at| at <= now);
         let lane = to.lanes().iter().find(late)?.id();
         // The shell may be slow: probe again beside working lanes.
-        if matches!(self.probe, Probe::Hoped) {
-            self.probe = Probe::Unknown { insists: true };
+        if matches!(self.probe, RemoteProbeState::UserAsserted) {
+            self.probe = RemoteProbeState::Unknown { insists: true };
         }
         let why = "longhaul at the far end took too long to answer".to_owned();
         Some((lane, LaneError::Closed(why)))
@@ -693,7 +711,7 @@ fn see(to: &mut Dispatcher, seen: &ProbeResult) {
 
 fn close_channel(to: &mut Dispatcher, lane: &LaneOnChannel) {
     let channel = lane.channel();
-    let close = |on: &mut Connection| on.link_mut().close_channel(channel);
+    let close = |on: &mut SessionConnection| on.link_mut().close_channel(channel);
     to.connections_mut().get_mut(lane.connection()).map(close);
 }
 

@@ -16,7 +16,7 @@ const LINGERS: Duration = Duration::from_secs(5);
 
 /// Decides whether and when a refused channel is opened again.
 #[derive(Debug, Default)]
-pub(super) struct Reopening {
+pub(super) struct ChannelReopening {
     /// Time when the latest channel ended.
     ended: Option<Instant>,
     pause: Option<Duration>,
@@ -24,7 +24,7 @@ pub(super) struct Reopening {
     due: Option<Instant>,
 }
 
-impl Reopening {
+impl ChannelReopening {
     /// Notes that a channel was closed by either end.
     pub(super) fn channel_ended(&mut self, now: Instant) {
         *self = Self {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn a_refusal_is_final_unless_a_channel_has_ended_shortly_before() {
         let now = Instant::now();
-        let mut reopening = Reopening::default();
+        let mut reopening = ChannelReopening::default();
         assert!(!reopening.refused(now));
         reopening.channel_ended(now);
         assert!(!reopening.waits(now));
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn the_channel_is_opened_again_with_growing_pauses() {
         let began = Instant::now();
-        let mut reopening = Reopening::default();
+        let mut reopening = ChannelReopening::default();
         reopening.channel_ended(began);
         let (mut now, mut times) = (began, 0);
         while reopening.refused(now) {

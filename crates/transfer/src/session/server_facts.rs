@@ -5,7 +5,7 @@ use sftp::ServerInfo;
 
 /// Facts about the servers of a session that its handle reads while the session runs.
 #[derive(Debug, Default)]
-pub(super) struct ServerFacts {
+pub(super) struct SessionServerFacts {
     /// Version and extensions of the server that answered first.
     first: OnceLock<ServerInfo>,
     /// Version and extensions of a remote longhaul.
@@ -13,7 +13,7 @@ pub(super) struct ServerFacts {
     settled: AtomicBool,
 }
 
-impl ServerFacts {
+impl SessionServerFacts {
     /// Notes a server that has answered.
     pub(super) fn note(&self, info: &ServerInfo) {
         self.first.get_or_init(|| info.clone());
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_first_server_stays_the_first_and_a_longhaul_is_both() {
-        let facts = ServerFacts::default();
+        let facts = SessionServerFacts::default();
         assert!(facts.first().is_none() && !facts.is_settled());
         facts.note(&info(3));
         facts.note_ours(&info(4));

@@ -15,9 +15,9 @@ use super::reconnect::DARK;
 
 /// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
 const LATENCIES: u32 = 50;
-/// Limit of requests in flight from which on the silence before a repetition doubles, since a server
-/// that does not answer so few is slow. Before, the silence must stay below the time after which the
-/// session reconnects.
+/// Limit of requests in flight from which on the silence before a repetition doubles, since a
+/// server that does not answer so few is slow. Before, the silence must stay below the time after
+/// which the session reconnects.
 const FEW: u64 = 8;
 /// Longest silence before such a repetition.
 const LONGEST_SILENCE: Duration = DARK.saturating_sub(Duration::from_secs(1));
@@ -27,10 +27,10 @@ const MOVES: u64 = 4096;
 
 /// State of the silent lanes.
 #[derive(Debug)]
-pub(super) struct Stalls {
+pub(super) struct StallDetector {
     /// Silence after which a lane is reported and its requests are repeated.
     patience: Duration,
-    lanes: BTreeMap<LaneId, Silence>,
+    lanes: BTreeMap<LaneId, LaneSilence>,
     /// Time of the last notice to the user.
     told: Option<Instant>,
     /// Number of lanes that were closed to repeat requests with at most [`FEW`] in flight.
@@ -52,9 +52,9 @@ pub(super) struct LaneWait {
 
 /// Step against a stall.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum StallStep {
+pub(super) enum StallAction {
     /// Tell the user this line.
-    Tell(String),
+    Notify(String),
     /// Tell the user `line`, limit all lanes to `most` requests, and close the lane for the reason
     /// `why`, so that another lane repeats its requests.
     Repeat {
@@ -67,14 +67,14 @@ pub(super) enum StallStep {
 
 /// Silence of one lane.
 #[derive(Debug)]
-struct Silence {
+struct LaneSilence {
     since: Instant,
     /// Bytes that the connection had moved at half of the silence.
     mark: Option<u64>,
     told: u32,
 }
 
-impl Silence {
+impl LaneSilence {
     fn new(since: Instant) -> Self {
         Self {
             since,
@@ -88,7 +88,7 @@ impl Silence {
     }
 }
 
-impl Stalls {
+impl StallDetector {
     /// `most_requests` is the user's limit of requests in flight on a channel.
     pub(super) fn new(patience: Duration, most_requests: Option<u64>) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl Stalls {
         silence * (1 << self.repeated.min(10))
     }
 
-    /// Time at which a silent lane must be checked ([`Stalls::look`]).
+    /// Time at which a silent lane must be checked ([`StallDetector::look`]).
     pub(super) fn poll_timeout(&self, lanes: impl Iterator<Item = LaneWait>) -> Option<Instant> {
         lanes.map(|wait| self.next_of(&wait)).min()
     }
@@ -146,7 +146,7 @@ impl Stalls {
         now: Instant,
         lanes: &[LaneWait],
         moved: impl Fn(ConnectionId) -> u64,
-    ) -> Vec<StallStep> {
+    ) -> Vec<StallAction> {
         self.lanes
             .retain(|id, _| lanes.iter().any(|wait| wait.id == *id));
         let look = |wait| self.look_at(now, wait, &moved);
@@ -158,9 +158,9 @@ impl Stalls {
         now: Instant,
         wait: &LaneWait,
         moved: &impl Fn(ConnectionId) -> u64,
-    ) -> Option<StallStep> {
+    ) -> Option<StallAction> {
         let (patience, mark_after) = (self.patience, self.mark_after());
-        let begun = || Silence::new(wait.oldest.since);
+        let begun = || LaneSilence::new(wait.oldest.since);
         let silence = self.lanes.entry(wait.id).or_insert_with(begun);
         if silence.since < wait.oldest.since {
             *silence = begun();
@@ -175,7 +175,7 @@ impl Stalls {
             return None;
         };
         if bytes.saturating_sub(mark) >= MOVES {
-            *silence = Silence::new(now);
+            *silence = LaneSilence::new(now);
             return None;
         }
         let told = silence.notice_at(patience) <= now;
@@ -192,7 +192,7 @@ impl Stalls {
     }
 
     /// Tells the user which request the session waits for, in one line for all lanes.
-    fn tell(&mut self, now: Instant, wait: &LaneWait, since: Instant) -> Option<StallStep> {
+    fn tell(&mut self, now: Instant, wait: &LaneWait, since: Instant) -> Option<StallAction> {
         let recent = |at: Instant| now.saturating_duration_since(at) < self.patience / 2;
         if self.told.is_some_and(recent) {
             return None;
@@ -200,13 +200,13 @@ impl Stalls {
         self.told = Some(now);
         let silent = now.saturating_duration_since(since).as_secs();
         let request = shown(&wait.oldest);
-        Some(StallStep::Tell(format!(
+        Some(StallAction::Notify(format!(
             "nothing received for {silent} s: waiting for the answer to {request}"
         )))
     }
 
     /// Decides to repeat the requests of a lane, with fewer in flight.
-    fn repeat(&mut self, now: Instant, wait: &LaneWait, since: Instant) -> StallStep {
+    fn repeat(&mut self, now: Instant, wait: &LaneWait, since: Instant) -> StallAction {
         let silent = now.saturating_duration_since(since).as_secs();
         let half = (wait.oldest.ahead / 2).max(1);
         let most = self.most_requests.map_or(half, |most| most.min(half));
@@ -214,7 +214,7 @@ impl Stalls {
         self.repeated += u32::from(most <= FEW);
         self.lanes.remove(&wait.id);
         let request = shown(&wait.oldest);
-        StallStep::Repeat {
+        StallAction::Repeat {
             lane: wait.id,
             most,
             line: format!(
@@ -230,7 +230,7 @@ impl Stalls {
 fn shown(waiting: &OldestRequest) -> String {
     match &waiting.path {
         Some(path) => {
-            let path = crate::report::Name(path.0.clone());
+            let path = crate::report::EscapedName(path.0.clone());
             format!("{} of {path}", waiting.request)
         }
         None => waiting.request.to_owned(),

@@ -1,7 +1,7 @@
 //! Attributes of planned entries, and their comparison with the entries found at both ends.
 
 use schedule::{Attributes, EntryKind};
-use shard::Record;
+use shard::ShardRecord;
 
 const TYPE_FILE: u32 = 0o100_000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -9,12 +9,12 @@ const TYPE_SYMLINK: u32 = 0o120_000;
 
 /// Returns the attributes of a planned entry with which it is copied. The access time is not
 /// planned and becomes the modification time.
-pub(super) fn of_record(record: &Record) -> Option<(&[u8], Attributes)> {
+pub(super) fn of_record(record: &ShardRecord) -> Option<(&[u8], Attributes)> {
     let (name, size, planned, kind) = match record {
-        Record::Enter(name, planned) => (name, None, planned, TYPE_DIRECTORY),
-        Record::File(name, size, planned) => (name, Some(*size), planned, TYPE_FILE),
-        Record::Symlink(name, planned) => (name, None, planned, TYPE_SYMLINK),
-        Record::Leave | Record::End => return None,
+        ShardRecord::Enter(name, planned) => (name, None, planned, TYPE_DIRECTORY),
+        ShardRecord::File(name, size, planned) => (name, Some(*size), planned, TYPE_FILE),
+        ShardRecord::Symlink(name, planned) => (name, None, planned, TYPE_SYMLINK),
+        ShardRecord::Leave | ShardRecord::End => return None,
     };
     let attributes = Attributes {
         size,
@@ -28,8 +28,8 @@ pub(super) fn of_record(record: &Record) -> Option<(&[u8], Attributes)> {
 }
 
 /// Returns the attributes that the plan records of a listed entry.
-pub(super) fn planned(entry: &sync::Entry) -> shard::Attributes {
-    shard::Attributes {
+pub(super) fn planned(entry: &sync::TreeEntry) -> shard::PlannedAttributes {
+    shard::PlannedAttributes {
         mode: entry.mode.map(|mode| mode & 0o7777),
         owner: entry.owner,
         modified: entry
@@ -43,7 +43,7 @@ pub(super) fn planned(entry: &sync::Entry) -> shard::Attributes {
 }
 
 /// Returns how an entry of the source differs from the plan; `None` if it does not.
-pub(super) fn change(record: &Record, now: &Attributes) -> Option<String> {
+pub(super) fn change(record: &ShardRecord, now: &Attributes) -> Option<String> {
     let (kind, word) = kind_of(record);
     if now.kind() != kind {
         return Some(format!("it is no longer a {word}"));
@@ -53,11 +53,11 @@ pub(super) fn change(record: &Record, now: &Attributes) -> Option<String> {
     let nanoseconds = |of: &Attributes| of.nanoseconds.map(|(_, modified)| modified);
     let differs = |a: Option<u32>, b: Option<u32>| a.is_some() && b.is_some() && a != b;
     match record {
-        Record::File(_, size, _) if now.size != Some(*size) => Some(format!(
+        ShardRecord::File(_, size, _) if now.size != Some(*size) => Some(format!(
             "its size was {size} bytes and is {} now",
             now.size.unwrap_or_default()
         )),
-        Record::File(..)
+        ShardRecord::File(..)
             if differs(modified(&planned), modified(now))
                 || differs(nanoseconds(&planned), nanoseconds(now)) =>
         {
@@ -69,12 +69,12 @@ pub(super) fn change(record: &Record, now: &Attributes) -> Option<String> {
 
 /// Returns how a file of the target differs from the plan; `None` if it does not. A target may keep
 /// whole seconds only.
-pub(super) fn difference(record: &Record, found: &Attributes) -> Option<String> {
+pub(super) fn difference(record: &ShardRecord, found: &Attributes) -> Option<String> {
     let (kind, word) = kind_of(record);
     if found.kind() != kind {
         return Some(format!("is not a {word}"));
     }
-    let Record::File(_, size, planned) = record else {
+    let ShardRecord::File(_, size, planned) = record else {
         return None;
     };
     if found.size != Some(*size) {
@@ -89,7 +89,7 @@ pub(super) fn difference(record: &Record, found: &Attributes) -> Option<String> 
 
 /// Returns true if the modification time is that of the plan, in the precision that the target
 /// keeps.
-pub(super) fn is_planned_time(planned: &shard::Attributes, found: &Attributes) -> bool {
+pub(super) fn is_planned_time(planned: &shard::PlannedAttributes, found: &Attributes) -> bool {
     let modified = found.times.map(|(_, modified)| modified);
     let fraction = found.nanoseconds.map(|(_, modified)| modified);
     let fraction = fraction.filter(|n| *n != 0);
@@ -98,11 +98,13 @@ pub(super) fn is_planned_time(planned: &shard::Attributes, found: &Attributes) -
         && (planned.nanoseconds.is_none() || fraction.is_none() || planned.nanoseconds == fraction)
 }
 
-fn kind_of(record: &Record) -> (EntryKind, &'static str) {
+fn kind_of(record: &ShardRecord) -> (EntryKind, &'static str) {
     match record {
-        Record::File(..) => (EntryKind::File, "regular file"),
-        Record::Symlink(..) => (EntryKind::Symlink, "symbolic link"),
-        Record::Enter(..) | Record::Leave | Record::End => (EntryKind::Directory, "directory"),
+        ShardRecord::File(..) => (EntryKind::File, "regular file"),
+        ShardRecord::Symlink(..) => (EntryKind::Symlink, "symbolic link"),
+        ShardRecord::Enter(..) | ShardRecord::Leave | ShardRecord::End => {
+            (EntryKind::Directory, "directory")
+        }
     }
 }
 
@@ -110,13 +112,13 @@ fn kind_of(record: &Record) -> (EntryKind, &'static str) {
 mod tests {
     use super::*;
 
-    fn file(nanoseconds: Option<u32>) -> Record {
-        let attributes = shard::Attributes {
+    fn file(nanoseconds: Option<u32>) -> ShardRecord {
+        let attributes = shard::PlannedAttributes {
             modified: Some(100),
             nanoseconds,
-            ..shard::Attributes::default()
+            ..shard::PlannedAttributes::default()
         };
-        Record::File(b"f".to_vec(), 5, attributes)
+        ShardRecord::File(b"f".to_vec(), 5, attributes)
     }
 
     fn found(size: u64, time: u32, nanoseconds: Option<u32>) -> Attributes {

@@ -2,12 +2,12 @@
 
 use rustix::fs::Stat;
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
-use shard::Record;
+use shard::ShardRecord;
 
 use super::attributes::{change, difference};
-use super::records::{RecordPath, Records};
-use super::{PlanError, ShardEnd};
-use crate::copy::{End, PlannedCopy};
+use super::records::{RecordPath, RecordReader};
+use super::{PlanError, ShardOutcome};
+use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::os_words;
 use crate::walk::{join, local_path};
 
@@ -17,33 +17,33 @@ const FIRST_JOB: u64 = 1 << 42;
 pub(super) const BATCH: usize = 4096;
 
 /// Attributes of an entry, or why there are none.
-pub(super) type Found = Result<Attributes, String>;
+pub(super) type LookupResult = Result<Attributes, String>;
 
 /// Looks entries up, many at a time. Symlinks are not followed.
 #[derive(Debug)]
-pub(super) struct Lookups {
+pub(super) struct EntryLookups {
     next: u64,
 }
 
-impl Default for Lookups {
+impl Default for EntryLookups {
     fn default() -> Self {
         Self { next: FIRST_JOB }
     }
 }
 
-impl Lookups {
+impl EntryLookups {
     /// Returns the attributes of paths of an end, in their order. After a cancel or the loss of the
     /// session the rest fail.
     pub(super) async fn attributes(
         &mut self,
         run: &mut PlannedCopy<'_>,
-        end: End,
+        end: PlannedCopySide,
         paths: &[Vec<u8>],
-    ) -> Vec<Found> {
+    ) -> Vec<LookupResult> {
         if run.is_local(end) {
             return paths.iter().map(|path| local(run, end, path)).collect();
         }
-        let mut results: Vec<Found> =
+        let mut results: Vec<LookupResult> =
             vec![Err("internal error: the entry was not checked".to_owned()); paths.len()];
         let first = self.next;
         self.next += paths.len() as u64;
@@ -72,8 +72,8 @@ impl Lookups {
     }
 }
 
-fn local(run: &PlannedCopy<'_>, end: End, path: &[u8]) -> Found {
-    if end == End::Source {
+fn local(run: &PlannedCopy<'_>, end: PlannedCopySide, path: &[u8]) -> LookupResult {
+    if end == PlannedCopySide::Source {
         let meta = std::fs::symlink_metadata(local_path(path));
         let meta = meta.map_err(|error| os_words(&error))?;
         return Ok(crate::disk::attributes(&meta));
@@ -108,7 +108,7 @@ fn of_stat(stat: &Stat) -> Attributes {
 
 /// Decision about a file or symlink of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum EntryVerdict {
     /// Copy it.
     Copy,
     /// The target has it.
@@ -123,11 +123,11 @@ pub(super) enum Verdict {
 /// copied.
 pub(super) async fn verdicts(
     run: &mut PlannedCopy<'_>,
-    mut records: Records,
+    mut records: RecordReader,
     target_exists: bool,
-) -> Result<Vec<Verdict>, ShardEnd> {
-    let unusable = |error: PlanError| ShardEnd::Unusable(error);
-    let mut lookups = Lookups::default();
+) -> Result<Vec<EntryVerdict>, ShardOutcome> {
+    let unusable = |error: PlanError| ShardOutcome::Unusable(error);
+    let mut lookups = EntryLookups::default();
     let mut path = RecordPath::default();
     let mut verdicts = Vec::new();
     loop {
@@ -135,15 +135,17 @@ pub(super) async fn verdicts(
         let mut ended = false;
         while batch.len() < BATCH && !ended {
             let record = records.next().map_err(unusable)?;
-            ended = record == Record::End;
+            ended = record == ShardRecord::End;
             let below = path.step(&record);
-            if let (Record::File(..) | Record::Symlink(..), Some(below)) = (&record, below) {
+            if let (ShardRecord::File(..) | ShardRecord::Symlink(..), Some(below)) =
+                (&record, below)
+            {
                 batch.push((record, below));
             }
         }
         judge(run, &mut lookups, &batch, target_exists, &mut verdicts).await;
         if run.stopped() {
-            return Err(ShardEnd::Stopped);
+            return Err(ShardOutcome::Stopped);
         }
         if ended {
             return Ok(verdicts);
@@ -153,40 +155,44 @@ pub(super) async fn verdicts(
 
 async fn judge(
     run: &mut PlannedCopy<'_>,
-    lookups: &mut Lookups,
-    batch: &[(Record, Vec<u8>)],
+    lookups: &mut EntryLookups,
+    batch: &[(ShardRecord, Vec<u8>)],
     target_exists: bool,
-    verdicts: &mut Vec<Verdict>,
+    verdicts: &mut Vec<EntryVerdict>,
 ) {
     let paths = |run: &PlannedCopy<'_>, end| -> Vec<Vec<u8>> {
         let root = run.root(end);
         batch.iter().map(|(_, below)| join(root, below)).collect()
     };
     let first = verdicts.len();
-    verdicts.resize(first + batch.len(), Verdict::Copy);
+    verdicts.resize(first + batch.len(), EntryVerdict::Copy);
     let new = verdicts.get_mut(first..).unwrap_or_default();
     if target_exists {
-        let paths = paths(run, End::Target);
-        let found = lookups.attributes(run, End::Target, &paths).await;
+        let paths = paths(run, PlannedCopySide::Target);
+        let found = lookups
+            .attributes(run, PlannedCopySide::Target, &paths)
+            .await;
         for (((record, _), found), verdict) in batch.iter().zip(found).zip(new.iter_mut()) {
-            let file = matches!(record, Record::File(..));
+            let file = matches!(record, ShardRecord::File(..));
             if file && found.is_ok_and(|found| difference(record, &found).is_none()) {
-                *verdict = Verdict::Unchanged;
+                *verdict = EntryVerdict::Unchanged;
             }
         }
     }
-    if run.is_local(End::Source) {
+    if run.is_local(PlannedCopySide::Source) {
         return;
     }
-    let paths = paths(run, End::Source);
-    let found = lookups.attributes(run, End::Source, &paths).await;
+    let paths = paths(run, PlannedCopySide::Source);
+    let found = lookups
+        .attributes(run, PlannedCopySide::Source, &paths)
+        .await;
     for (((record, _), found), verdict) in batch.iter().zip(found).zip(new) {
         let changed = match found {
             Ok(found) => change(record, &found),
             Err(what) => Some(what),
         };
         if let Some(what) = changed {
-            *verdict = Verdict::Changed(what);
+            *verdict = EntryVerdict::Changed(what);
         }
     }
 }

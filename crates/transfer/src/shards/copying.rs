@@ -3,16 +3,19 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use shard::{Figures, ShardState};
+use shard::{ShardFigures, ShardState};
 
 use super::check::verdicts;
 use super::entries::ShardWalk;
-use super::folder::Plan;
+use super::folder::PlanFolder;
 use super::holding::ShardLease;
-use super::{PlanError, ShardEnd, ShardResult, seal, shown};
+use super::{PlanError, ShardCopyResult, ShardOutcome, seal, shown};
 use crate::cancel::CancelToken;
-use crate::copy::{Connect, CopyOptions, CopyRequest, End, JournalFolder, PlannedCopy, with_edge};
-use crate::report::{Event, Outcome, Progress, Summary};
+use crate::copy::{
+    CopyOptions, CopyRequest, JournalFolder, PlannedCopy, PlannedCopySide, SessionConnector,
+    with_environment,
+};
+use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
 
 /// Shard to copy, which this worker holds; or a complete one, after which the directories may lack
 /// their attributes.
@@ -22,7 +25,7 @@ pub enum ShardCopy<'a> {
     Held(Box<ShardLease>),
     /// The shard is complete: only sets the attributes of the directories, if all shards are
     /// complete.
-    Done(&'a Plan),
+    Done(&'a PlanFolder),
 }
 
 /// Copies a shard on this thread, and sets the attributes of all directories after the last one.
@@ -30,20 +33,21 @@ pub enum ShardCopy<'a> {
 pub fn copy(
     shard: ShardCopy<'_>,
     request: &CopyRequest,
-    connect: &dyn Connect,
-    progress: &Progress,
-    events: &mut dyn FnMut(Event),
+    connect: &dyn SessionConnector,
+    progress: &ProgressCounters,
+    events: &mut dyn FnMut(CopyEvent),
     cancel: &CancelToken,
-) -> ShardResult {
+) -> ShardCopyResult {
     match shard {
         ShardCopy::Held(lease) => {
             let request = with_journal(request, &lease);
-            with_edge(connect, cancel, async |edge| {
+            with_environment(connect, cancel, async |environment| {
                 let begun =
-                    PlannedCopy::begin(&request, &request.options, edge, progress, events).await;
+                    PlannedCopy::begin(&request, &request.options, environment, progress, events)
+                        .await;
                 match begun {
                     Ok(run) => copy_held(run, *lease).await,
-                    Err(summary) => end(*lease, *summary, Work::default()),
+                    Err(summary) => end(*lease, *summary, ShardCopyFigures::default()),
                 }
             })
         }
@@ -52,8 +56,9 @@ pub fn copy(
                 journal: false,
                 ..request.options.clone()
             };
-            with_edge(connect, cancel, async |edge| {
-                let begun = PlannedCopy::begin(request, &options, edge, progress, events).await;
+            with_environment(connect, cancel, async |environment| {
+                let begun =
+                    PlannedCopy::begin(request, &options, environment, progress, events).await;
                 let mut run = match begun {
                     Ok(run) => run,
                     Err(summary) => return seal_only(*summary, false),
@@ -76,15 +81,15 @@ fn with_journal(request: &CopyRequest, lease: &ShardLease) -> CopyRequest {
     request
 }
 
-fn seal_only(summary: Summary, sealed: bool) -> ShardResult {
+fn seal_only(summary: CopySummary, sealed: bool) -> ShardCopyResult {
     let end = match summary.outcome {
-        Outcome::Complete => ShardEnd::Done,
-        Outcome::Partial => ShardEnd::Failed,
-        Outcome::NoConnection(_) | Outcome::Misconfigured(_) | Outcome::Interrupted => {
-            ShardEnd::Stopped
+        CopyOutcome::Complete => ShardOutcome::Done,
+        CopyOutcome::Partial => ShardOutcome::Failed,
+        CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_) | CopyOutcome::Interrupted => {
+            ShardOutcome::Stopped
         }
     };
-    ShardResult {
+    ShardCopyResult {
         summary,
         end,
         unchanged: 0,
@@ -94,20 +99,20 @@ fn seal_only(summary: Summary, sealed: bool) -> ShardResult {
 
 /// Figures of a shard's copy beside those of its summary.
 #[derive(Default)]
-struct Work {
+struct ShardCopyFigures {
     unchanged: u64,
     changed: u64,
-    broken: Option<ShardEnd>,
+    broken: Option<ShardOutcome>,
 }
 
-async fn copy_held(mut run: PlannedCopy<'_>, lease: ShardLease) -> ShardResult {
+async fn copy_held(mut run: PlannedCopy<'_>, lease: ShardLease) -> ShardCopyResult {
     let lease = Rc::new(lease);
     let changed = Rc::new(Cell::new(0));
-    let mut work = Work::default();
+    let mut work = ShardCopyFigures::default();
     match carry_out(&mut run, &lease, &changed).await {
         Ok(unchanged) => work.unchanged = unchanged,
         Err(broken) => {
-            if let ShardEnd::Unusable(error) = &broken {
+            if let ShardOutcome::Unusable(error) = &broken {
                 let folder = shown(&lease.plan().folder());
                 run.fail(folder, error.to_string());
             }
@@ -120,9 +125,9 @@ async fn copy_held(mut run: PlannedCopy<'_>, lease: ShardLease) -> ShardResult {
         // The walk, which shared the lease, ended with the copy.
         let summary = run.finish();
         let why = "internal error: the list of the shard's files did not end".to_owned();
-        return ShardResult {
+        return ShardCopyResult {
             summary,
-            end: ShardEnd::Superseded(why),
+            end: ShardOutcome::Superseded(why),
             unchanged: work.unchanged,
             sealed: false,
         };
@@ -135,9 +140,9 @@ async fn copy_held(mut run: PlannedCopy<'_>, lease: ShardLease) -> ShardResult {
     let (files, bytes) = run.copied();
     let figures = figures(files, bytes, &work, 0);
     if let Err(why) = lease.end(ShardState::Done, figures, None) {
-        return ShardResult {
+        return ShardCopyResult {
             summary: run.finish(),
-            end: ShardEnd::Superseded(why),
+            end: ShardOutcome::Superseded(why),
             unchanged: work.unchanged,
             sealed: false,
         };
@@ -154,28 +159,31 @@ async fn carry_out(
     run: &mut PlannedCopy<'_>,
     lease: &Rc<ShardLease>,
     changed: &Rc<Cell<u64>>,
-) -> Result<u64, ShardEnd> {
+) -> Result<u64, ShardOutcome> {
     let plan = lease.plan();
-    let unusable = |error: PlanError| ShardEnd::Unusable(error);
-    let target = run.root_attributes(End::Target).await;
+    let unusable = |error: PlanError| ShardOutcome::Unusable(error);
+    let target = run.root_attributes(PlannedCopySide::Target).await;
     let records = plan.records(lease.shard()).map_err(unusable)?;
     let verdicts = verdicts(run, records, target.is_some()).await?;
     let is_unchanged =
-        |verdict: &&super::check::Verdict| **verdict == super::check::Verdict::Unchanged;
+        |verdict: &&super::check::EntryVerdict| **verdict == super::check::EntryVerdict::Unchanged;
     let unchanged = verdicts.iter().filter(is_unchanged).count() as u64;
     let walk = ShardWalk::new(
         plan.records(lease.shard()).map_err(unusable)?,
         verdicts,
         Rc::clone(lease),
-        (run.root(End::Source).to_vec(), run.is_local(End::Source)),
+        (
+            run.root(PlannedCopySide::Source).to_vec(),
+            run.is_local(PlannedCopySide::Source),
+        ),
         Rc::clone(changed),
     );
     run.copy(Box::new(walk)).await;
     Ok(unchanged)
 }
 
-fn figures(files: u64, bytes: u64, work: &Work, failed: u64) -> Figures {
-    Figures {
+fn figures(files: u64, bytes: u64, work: &ShardCopyFigures, failed: u64) -> ShardFigures {
+    ShardFigures {
         files,
         bytes,
         unchanged: work.unchanged,
@@ -185,18 +193,18 @@ fn figures(files: u64, bytes: u64, work: &Work, failed: u64) -> Figures {
 }
 
 /// Ends the lease of a shard that is not complete.
-fn end(lease: ShardLease, summary: Summary, work: Work) -> ShardResult {
-    let stopped = || work.broken.clone().unwrap_or(ShardEnd::Stopped);
+fn end(lease: ShardLease, summary: CopySummary, work: ShardCopyFigures) -> ShardCopyResult {
+    let stopped = || work.broken.clone().unwrap_or(ShardOutcome::Stopped);
     let (state, end) = match &summary.outcome {
-        Outcome::NoConnection(_) | Outcome::Misconfigured(_) | Outcome::Interrupted => {
+        CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_) | CopyOutcome::Interrupted => {
             (ShardState::Stopped, stopped())
         }
-        Outcome::Complete => (ShardState::Stopped, stopped()),
-        Outcome::Partial => {
+        CopyOutcome::Complete => (ShardState::Stopped, stopped()),
+        CopyOutcome::Partial => {
             let end = match work.changed {
-                0 => ShardEnd::Failed,
-                changed if changed == summary.failed => ShardEnd::Changed(changed),
-                _ => ShardEnd::Failed,
+                0 => ShardOutcome::Failed,
+                changed if changed == summary.failed => ShardOutcome::Changed(changed),
+                _ => ShardOutcome::Failed,
             };
             (ShardState::Failed, work.broken.clone().unwrap_or(end))
         }
@@ -205,7 +213,9 @@ fn end(lease: ShardLease, summary: Summary, work: Work) -> ShardResult {
     let figures = figures(summary.files, bytes, &work, summary.failed);
     let first = summary.failures.first();
     let reason = match &summary.outcome {
-        Outcome::NoConnection(why) | Outcome::Misconfigured(why) => Some(why.clone().into_bytes()),
+        CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why) => {
+            Some(why.clone().into_bytes())
+        }
         _ => first.map(|failure| {
             let name = failure.path.0.as_slice();
             [name, b": ", failure.reason.as_bytes()].concat()
@@ -214,11 +224,11 @@ fn end(lease: ShardLease, summary: Summary, work: Work) -> ShardResult {
     let lost = lease.lost();
     let ended = lease.end(state, figures, reason.as_deref());
     let end = match (lost, ended) {
-        (Some(why), _) => ShardEnd::Superseded(why),
-        (None, Err(why)) if matches!(end, ShardEnd::Stopped) => ShardEnd::Superseded(why),
+        (Some(why), _) => ShardOutcome::Superseded(why),
+        (None, Err(why)) if matches!(end, ShardOutcome::Stopped) => ShardOutcome::Superseded(why),
         _ => end,
     };
-    ShardResult {
+    ShardCopyResult {
         summary,
         end,
         unchanged: work.unchanged,

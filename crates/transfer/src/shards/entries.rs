@@ -4,28 +4,29 @@ use std::cell::Cell;
 use std::fs;
 use std::rc::Rc;
 
-use shard::Record;
+use shard::ShardRecord;
 
 use super::attributes::{change, of_record};
-use super::check::Verdict;
+use super::check::EntryVerdict;
 use super::holding::ShardLease;
-use super::records::Records;
+use super::records::RecordReader;
 use crate::disk::{identity, os_words};
-use crate::walk::{DirId, Entry, WalkEntry, join, local_path};
+use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 
-/// Permissions that the owner has on a directory which workers fill; it gets its own ones at the end.
+/// Permissions that the owner has on a directory which workers fill; it gets its own ones at the
+/// end.
 pub(super) const FILLABLE: u32 = 0o700;
 
 /// Walks the files of a shard that are to be copied, and all its directories. A directory is
 /// reported with permissions to fill it and without times, which other workers would change again.
 pub(super) struct ShardWalk {
-    records: Records,
-    verdicts: std::vec::IntoIter<Verdict>,
+    records: RecordReader,
+    verdicts: std::vec::IntoIter<EntryVerdict>,
     lease: Rc<ShardLease>,
     root: Vec<u8>,
     local: bool,
     /// Open directories with their paths.
-    open: Vec<(DirId, Vec<u8>)>,
+    open: Vec<(WalkDirectoryId, Vec<u8>)>,
     next_dir: u64,
     changed: Rc<Cell<u64>>,
     over: bool,
@@ -35,8 +36,8 @@ impl ShardWalk {
     /// Returns a walk of the source at `root`, which is on this machine if `local`. Entries that
     /// have changed since the plan are counted in `changed`.
     pub(super) fn new(
-        records: Records,
-        verdicts: Vec<Verdict>,
+        records: RecordReader,
+        verdicts: Vec<EntryVerdict>,
         lease: Rc<ShardLease>,
         (root, local): (Vec<u8>, bool),
         changed: Rc<Cell<u64>>,
@@ -54,7 +55,7 @@ impl ShardWalk {
         }
     }
 
-    fn enter(&mut self, record: &Record) -> Option<WalkEntry> {
+    fn enter(&mut self, record: &ShardRecord) -> Option<WalkEntry> {
         let (name, mut attributes) = of_record(record)?;
         let (parent, path) = match self.open.last() {
             Some((dir, above)) => (Some(*dir), join(above, name)),
@@ -62,11 +63,11 @@ impl ShardWalk {
         };
         attributes.mode = attributes.mode.map(|mode| mode | FILLABLE);
         (attributes.times, attributes.nanoseconds) = (None, None);
-        let id = DirId(self.next_dir);
+        let id = WalkDirectoryId(self.next_dir);
         self.next_dir += 1;
         self.open.push((id, path.clone()));
         let name = name.to_vec();
-        let at = Entry {
+        let at = EntryInfo {
             parent,
             name,
             path,
@@ -76,15 +77,15 @@ impl ShardWalk {
         Some(WalkEntry::Directory { id, at })
     }
 
-    fn item(&mut self, record: &Record) -> Option<WalkEntry> {
-        let verdict = self.verdicts.next().unwrap_or(Verdict::Copy);
-        if verdict == Verdict::Unchanged {
+    fn item(&mut self, record: &ShardRecord) -> Option<WalkEntry> {
+        let verdict = self.verdicts.next().unwrap_or(EntryVerdict::Copy);
+        if verdict == EntryVerdict::Unchanged {
             return None;
         }
         let (name, mut attributes) = of_record(record)?;
         let (parent, above) = self.open.last()?;
         let path = join(above, name);
-        if let Verdict::Changed(what) = verdict {
+        if let EntryVerdict::Changed(what) = verdict {
             return Some(self.changed(path, &what));
         }
         let mut known = None;
@@ -99,7 +100,7 @@ impl ShardWalk {
             }
             known = meta.is_file().then(|| identity(&meta));
         }
-        let entry = Entry {
+        let entry = EntryInfo {
             parent: Some(*parent),
             name: name.to_vec(),
             path,
@@ -107,7 +108,7 @@ impl ShardWalk {
             identity: known,
         };
         Some(match record {
-            Record::Symlink(..) => WalkEntry::Symlink(entry),
+            ShardRecord::Symlink(..) => WalkEntry::Symlink(entry),
             _ => WalkEntry::File(entry),
         })
     }
@@ -135,10 +136,10 @@ impl Iterator for ShardWalk {
                 }
             };
             let found = match &record {
-                Record::Enter(..) => self.enter(&record),
-                Record::File(..) | Record::Symlink(..) => self.item(&record),
-                Record::Leave => self.open.pop().map(|(dir, _)| WalkEntry::Listed(dir)),
-                Record::End => {
+                ShardRecord::Enter(..) => self.enter(&record),
+                ShardRecord::File(..) | ShardRecord::Symlink(..) => self.item(&record),
+                ShardRecord::Leave => self.open.pop().map(|(dir, _)| WalkEntry::Listed(dir)),
+                ShardRecord::End => {
                     self.over = true;
                     None
                 }

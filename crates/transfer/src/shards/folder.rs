@@ -5,9 +5,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use shard::{Header, Lease, ShardTotals, Totals};
+use shard::{Lease, PlanHeader, PlanTotals, ShardTotals};
 
-use super::records::Records;
+use super::records::RecordReader;
 use super::status::PlanStatus;
 use super::{PlanError, absolute, shown};
 use crate::PrivateDir;
@@ -26,9 +26,9 @@ const SHORT_ID: usize = 16;
 
 /// Plan that was read from its folder.
 #[derive(Debug)]
-pub struct Plan {
+pub struct PlanFolder {
     dir: PrivateDir,
-    header: Header,
+    header: PlanHeader,
     id: String,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn open_folder(path: &Path) -> Result<PrivateDir, PlanError> {
 }
 
 /// Reads the header of a plan; `None` if the folder has none.
-pub(super) fn read_header(dir: &PrivateDir) -> Result<Option<(Header, String)>, PlanError> {
+pub(super) fn read_header(dir: &PrivateDir) -> Result<Option<(PlanHeader, String)>, PlanError> {
     let path = dir.path().join(HEADER);
     let io = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => PlanError::Unusable(os_words(&error)),
@@ -64,7 +64,7 @@ pub(super) fn read_header(dir: &PrivateDir) -> Result<Option<(Header, String)>, 
     file.take(LONGEST_HEADER)
         .read_to_end(&mut text)
         .map_err(io)?;
-    let parsed = Header::parse(&text, sum);
+    let parsed = PlanHeader::parse(&text, sum);
     parsed
         .map(Some)
         .map_err(|error| PlanError::Unusable(format!("{}: {error}", shown(&path))))
@@ -153,7 +153,7 @@ fn lease_exists(dir: &PrivateDir, shard: u32, fence: u64) -> io::Result<bool> {
     }
 }
 
-impl Plan {
+impl PlanFolder {
     /// Sums up the state of all shards.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl Plan {
     }
 
     /// Totals of all shards.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> PlanTotals {
         self.header.totals().unwrap_or_default()
     }
 
@@ -203,7 +203,7 @@ impl Plan {
     }
 
     /// Totals of one shard.
-    pub fn totals_of(&self, shard: u32) -> Totals {
+    pub fn totals_of(&self, shard: u32) -> PlanTotals {
         let shard = self.header.shards.get(shard as usize);
         shard.map(|shard| shard.totals).unwrap_or_default()
     }
@@ -234,7 +234,7 @@ impl Plan {
         }
     }
 
-    pub(super) fn records(&self, shard: u32) -> Result<Records, PlanError> {
+    pub(super) fn records(&self, shard: u32) -> Result<RecordReader, PlanError> {
         match self.header.shards.get(shard as usize) {
             Some(expected) => self.open_records(&shard_name(&self.id, shard), expected, None),
             None => Err(PlanError::NoSuchShard(format!(
@@ -245,7 +245,7 @@ impl Plan {
     }
 
     /// Steps through all directories.
-    pub(super) fn tree(&self) -> Result<Records, PlanError> {
+    pub(super) fn tree(&self) -> Result<RecordReader, PlanError> {
         let directories = Some(self.header.directories);
         self.open_records(&tree_name(&self.id), &self.header.tree, directories)
     }
@@ -255,7 +255,7 @@ impl Plan {
         name: &str,
         expected: &ShardTotals,
         directories: Option<u64>,
-    ) -> Result<Records, PlanError> {
+    ) -> Result<RecordReader, PlanError> {
         let path = self.dir.path().join(name);
         let file = self.dir.file(name.as_ref(), false);
         let file = file.map_err(|error| match error.kind() {
@@ -267,7 +267,7 @@ impl Plan {
             io::ErrorKind::PermissionDenied => PlanError::Unusable(os_words(&error)),
             _ => PlanError::Io(format!("{}: {}", shown(&path), os_words(&error))),
         })?;
-        Ok(Records::new(file, path, expected.clone(), directories))
+        Ok(RecordReader::new(file, path, expected.clone(), directories))
     }
 
     /// Returns the newest lease of a shard: its fencing number, and its contents if they are

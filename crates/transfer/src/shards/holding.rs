@@ -7,9 +7,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use shard::{Claim, Claimant, Figures, Holder, HolderTurn, Lease, ShardState};
+use shard::{ClaimDecision, Claimant, Lease, LeaseAction, LeaseHolder, ShardFigures, ShardState};
 
-use super::folder::Plan;
+use super::folder::PlanFolder;
 use super::place::{here, is_gone};
 use crate::cancel::CancelToken;
 use crate::disk::os_words;
@@ -23,11 +23,11 @@ const LONGEST_REASON: usize = 1024;
 
 /// Result of a claim.
 #[derive(Debug)]
-pub enum Claimed {
+pub enum ClaimResult {
     /// This worker holds the shard.
     Held(Box<ShardLease>),
     /// The shard is complete.
-    Done(Figures),
+    Done(ShardFigures),
 }
 
 /// Reason why a shard could not be claimed.
@@ -44,7 +44,7 @@ pub enum ClaimError {
 /// Lease of a shard. A thread renews it until the lease ends.
 #[derive(Debug)]
 pub struct ShardLease {
-    plan: Arc<Plan>,
+    plan: Arc<PlanFolder>,
     lease: Lease,
     shared: Arc<SharedLease>,
     stop: Option<Sender<()>>,
@@ -53,12 +53,12 @@ pub struct ShardLease {
 
 /// Called with the reason when a lease is lost, on any thread. It should end the process: files
 /// that a follower has taken over must be neither written nor removed any more.
-pub type LostLease = Box<dyn Fn(&str) + Send + Sync>;
+pub type LostLeaseCallback = Box<dyn Fn(&str) + Send + Sync>;
 
 /// State that the renewing thread and the copy share.
 struct SharedLease {
     start: Instant,
-    on_loss: LostLease,
+    on_loss: LostLeaseCallback,
     /// Milliseconds since `start` until which the copy may write without another renewal.
     valid_until: AtomicU64,
     lost: Mutex<Option<String>>,
@@ -71,7 +71,7 @@ impl fmt::Debug for SharedLease {
     }
 }
 
-impl Plan {
+impl PlanFolder {
     /// Claims a shard for `time` without renewals. Waits while the lease of another worker may have
     /// expired, and tells so. `on_loss` is called if the lease is lost later.
     ///
@@ -83,8 +83,8 @@ impl Plan {
         time: Duration,
         cancel: &CancelToken,
         tell: &mut dyn FnMut(String),
-        on_loss: LostLease,
-    ) -> Result<Claimed, ClaimError> {
+        on_loss: LostLeaseCallback,
+    ) -> Result<ClaimResult, ClaimError> {
         let io = |error: std::io::Error| {
             let folder = super::shown(&self.folder());
             ClaimError::Io(format!("{folder}: shard {shard}: {}", os_words(&error)))
@@ -102,8 +102,8 @@ impl Plan {
                 (*fence, lease.as_ref(), gone)
             });
             match claimant.look(start.elapsed(), seen) {
-                Claim::Done(figures) => return Ok(Claimed::Done(figures)),
-                Claim::Exhausted => {
+                ClaimDecision::Done(figures) => return Ok(ClaimResult::Done(figures)),
+                ClaimDecision::Exhausted => {
                     let why = format!(
                         "{}: shard {shard}: all its lease numbers are used: make a new plan in \
                          another folder",
@@ -111,11 +111,11 @@ impl Plan {
                     );
                     return Err(ClaimError::Io(why));
                 }
-                Claim::Held => {
+                ClaimDecision::Held => {
                     let holder = newest.and_then(|(_, lease)| lease);
                     return Err(ClaimError::Busy(busy(shard, holder.as_ref())));
                 }
-                Claim::Take(fence) => {
+                ClaimDecision::Take(fence) => {
                     let lease = Lease {
                         plan: self.id().to_owned(),
                         shard,
@@ -124,17 +124,19 @@ impl Plan {
                         beat: 0,
                         seconds: time.as_secs().max(1),
                         place: place.clone(),
-                        figures: Figures::default(),
+                        figures: ShardFigures::default(),
                         reason: Vec::new(),
                     };
                     let began = Instant::now();
                     if self.create_lease(&lease).map_err(io)? {
                         let held =
                             ShardLease::start(Arc::clone(self), lease, (began, cancel), on_loss);
-                        return held.map(|held| Claimed::Held(Box::new(held))).map_err(io);
+                        return held
+                            .map(|held| ClaimResult::Held(Box::new(held)))
+                            .map_err(io);
                     }
                 }
-                Claim::Wait(left) => {
+                ClaimDecision::Wait(left) => {
                     if !std::mem::replace(&mut told, true) {
                         let holder = newest.and_then(|(_, lease)| lease);
                         tell(waiting(shard, left, holder.as_ref()));
@@ -178,10 +180,10 @@ fn waiting(shard: u32, left: Duration, holder: Option<&Lease>) -> String {
 
 impl ShardLease {
     fn start(
-        plan: Arc<Plan>,
+        plan: Arc<PlanFolder>,
         lease: Lease,
         (began, cancel): (Instant, &CancelToken),
-        on_loss: LostLease,
+        on_loss: LostLeaseCallback,
     ) -> std::io::Result<Self> {
         let time = Duration::from_secs(lease.seconds);
         let shared = Arc::new(SharedLease {
@@ -192,10 +194,10 @@ impl ShardLease {
             cancel: cancel.clone(),
         });
         let (stop, stopped) = bounded(0);
-        let renewal = Renewal {
+        let renewal = LeaseRenewal {
             plan: Arc::clone(&plan),
             lease: lease.clone(),
-            holder: Holder::new(lease.fence, time, Duration::ZERO),
+            holder: LeaseHolder::new(lease.fence, time, Duration::ZERO),
             time,
             shared: Arc::clone(&shared),
         };
@@ -217,7 +219,7 @@ impl ShardLease {
     }
 
     /// Plan of the shard.
-    pub fn plan(&self) -> &Arc<Plan> {
+    pub fn plan(&self) -> &Arc<PlanFolder> {
         &self.plan
     }
 
@@ -245,7 +247,7 @@ impl ShardLease {
     pub fn end(
         mut self,
         state: ShardState,
-        figures: Figures,
+        figures: ShardFigures,
         reason: Option<&[u8]>,
     ) -> Result<(), String> {
         let valid = self.is_valid();
@@ -296,15 +298,15 @@ impl SharedLease {
 }
 
 /// Renews a lease on its own thread.
-struct Renewal {
-    plan: Arc<Plan>,
+struct LeaseRenewal {
+    plan: Arc<PlanFolder>,
     lease: Lease,
-    holder: Holder,
+    holder: LeaseHolder,
     time: Duration,
     shared: Arc<SharedLease>,
 }
 
-impl Renewal {
+impl LeaseRenewal {
     /// Renews until `stop` is dropped or the lease is lost. Returns the last beat.
     fn run(mut self, stop: &Receiver<()>) -> u64 {
         loop {
@@ -314,16 +316,16 @@ impl Renewal {
                 .map(|follower| self.lease.fence + u64::from(follower));
             let now = self.shared.start.elapsed();
             let rest = match self.holder.turn(now, newest) {
-                HolderTurn::Superseded(_) => {
+                LeaseAction::Superseded(_) => {
                     self.shared.lose(superseded(&self.lease));
                     return self.lease.beat;
                 }
-                HolderTurn::Expired => {
+                LeaseAction::Expired => {
                     self.shared.lose(expired(&self.lease));
                     return self.lease.beat;
                 }
-                HolderTurn::Rest(rest) => rest,
-                HolderTurn::Renew(beat) => {
+                LeaseAction::Rest(rest) => rest,
+                LeaseAction::Renew(beat) => {
                     self.lease.beat = beat;
                     match self.plan.write_lease(&self.lease) {
                         Ok(()) => {

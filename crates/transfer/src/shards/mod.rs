@@ -20,15 +20,15 @@ mod verifying;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::report::{Name, Summary};
+use crate::report::{CopySummary, EscapedName};
 
 pub use copying::{ShardCopy, copy};
-pub use folder::Plan;
-pub use holding::{ClaimError, Claimed, LostLease, ShardLease};
+pub use folder::PlanFolder;
+pub use holding::{ClaimError, ClaimResult, LostLeaseCallback, ShardLease};
 pub use planning::{PlanOutcome, PlanRequest, make};
-pub use shard::{Figures, MOST_SHARDS, ShardState, Totals};
+pub use shard::{MOST_SHARDS, PlanTotals, ShardFigures, ShardState};
 pub use status::{PlanStatus, ShardStatus, StateCounts};
-pub use verifying::{PlanVerified, VerifyOptions, verify};
+pub use verifying::{PlanVerifyResult, VerifyOptions, verify};
 
 /// Reason why a plan cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +51,11 @@ impl fmt::Display for PlanError {
 
 /// Result of a shard's copy.
 #[derive(Clone, Debug)]
-pub struct ShardResult {
+pub struct ShardCopyResult {
     /// Result of the copy.
-    pub summary: Summary,
+    pub summary: CopySummary,
     /// Outcome of the shard's copy.
-    pub end: ShardEnd,
+    pub end: ShardOutcome,
     /// Files that were at the target already.
     pub unchanged: u64,
     /// The directories of the whole tree have their attributes.
@@ -64,7 +64,7 @@ pub struct ShardResult {
 
 /// Outcome of a shard's copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShardEnd {
+pub enum ShardOutcome {
     /// All entries are at the target.
     Done,
     /// Some entries failed.
@@ -80,8 +80,8 @@ pub enum ShardEnd {
 }
 
 /// Path of a plan's folder for messages.
-fn shown(path: &std::path::Path) -> Name {
-    Name::from(path)
+fn shown(path: &std::path::Path) -> EscapedName {
+    EscapedName::from(path)
 }
 
 /// Makes a path absolute without looking at the file system.

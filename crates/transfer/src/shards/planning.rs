@@ -6,19 +6,22 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use schedule::EntryKind;
-use shard::{Assignment, Header, Record, ShardTotals, Totals, cost};
-use sync::{Filter, Kind, NodeId, SortedTree, Tree};
+use shard::{PlanHeader, PlanTotals, ShardAssignment, ShardRecord, ShardTotals, cost};
+use sync::{EntryTree, Filter, NodeId, SortedTree, TreeEntryKind};
 
 use super::attributes::planned;
 use super::folder::{self, read_header, remove_others, shard_name, sum, tree_name, write_header};
 use super::{PlanError, absolute, shown};
 use crate::PrivateDir;
 use crate::cancel::CancelToken;
-use crate::copy::{Connect, CopyOptions, CopyRequest, End, Place, PlannedCopy, with_edge};
+use crate::copy::{
+    CopyLocation, CopyOptions, CopyRequest, PlannedCopy, PlannedCopySide, SessionConnector,
+    with_environment,
+};
 use crate::disk::os_words;
-use crate::report::{Event, Progress, Summary};
+use crate::report::{CopyEvent, CopySummary, ProgressCounters};
 use crate::sync::NameForm;
-use crate::sync::listing::{self, Root, RootAttributes, hides_entries};
+use crate::sync::listing::{self, ListedRoot, RootAttributes, hides_entries};
 use crate::walk::join;
 
 /// Beginning of the names of files that are being written.
@@ -30,7 +33,7 @@ const LOCK: &str = ".planning";
 #[derive(Clone, Debug)]
 pub struct PlanRequest {
     /// Directory to walk.
-    pub source: Place,
+    pub source: CopyLocation,
     /// Source operand as written to the plan, with an absolute path if it is local.
     pub source_operand: Vec<u8>,
     /// Target operand as written to the plan, with an absolute path if it is local.
@@ -47,7 +50,7 @@ pub enum PlanOutcome {
     /// The plan was written.
     Written {
         /// Totals of all shards.
-        totals: Totals,
+        totals: PlanTotals,
         /// Directories below the root.
         directories: u64,
         /// Bytes of the smallest and of the largest shard.
@@ -56,7 +59,7 @@ pub enum PlanOutcome {
         replaced: bool,
     },
     /// The folder has this plan already.
-    Unchanged(Totals),
+    Unchanged(PlanTotals),
     /// Nothing was written, because the listing failed in part or the run ended early; the summary
     /// has the reason.
     Incomplete,
@@ -69,12 +72,12 @@ pub enum PlanOutcome {
 /// Makes a plan on this thread. The summary has what could not be listed.
 pub fn make(
     request: &PlanRequest,
-    connect: &dyn Connect,
-    progress: &Progress,
-    events: &mut dyn FnMut(Event),
+    connect: &dyn SessionConnector,
+    progress: &ProgressCounters,
+    events: &mut dyn FnMut(CopyEvent),
     cancel: &CancelToken,
-) -> (PlanOutcome, Summary) {
-    let none = Summary::default();
+) -> (PlanOutcome, CopySummary) {
+    let none = CopySummary::default();
     let (dir, _lock) = match prepare(request) {
         Ok(prepared) => prepared,
         Err(outcome) => return (outcome, none),
@@ -82,11 +85,11 @@ pub fn make(
     let copy = CopyRequest {
         sources: vec![request.source.clone()],
         // The target is not needed before a shard is copied.
-        target: Place::Local(request.folder.clone()),
+        target: CopyLocation::Local(request.folder.clone()),
         options: CopyOptions::default(),
     };
-    let (tree, summary) = with_edge(connect, cancel, async |edge| {
-        let begun = PlannedCopy::begin(&copy, &copy.options, edge, progress, events).await;
+    let (tree, summary) = with_environment(connect, cancel, async |environment| {
+        let begun = PlannedCopy::begin(&copy, &copy.options, environment, progress, events).await;
         match begun {
             Ok(mut run) => {
                 let tree = list(&mut run).await;
@@ -112,7 +115,7 @@ fn prepare(request: &PlanRequest) -> Result<(PrivateDir, std::fs::File), PlanOut
             _ => PlanError::Io(format!("{}: {text}", shown(&path))),
         })
     };
-    if let Place::Local(source) = &request.source {
+    if let CopyLocation::Local(source) = &request.source {
         refuse_inside(&path, source)?;
     }
     let dir = PrivateDir::create(&path).map_err(failed)?;
@@ -165,7 +168,7 @@ fn refuse_inside(folder: &Path, source: &Path) -> Result<(), PlanOutcome> {
 
 /// Lists the source; `None` if that is not possible, for a reason that was reported.
 async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
-    let attributes = run.root_attributes(End::Source).await;
+    let attributes = run.root_attributes(PlannedCopySide::Source).await;
     if run.stopped() {
         return None;
     }
@@ -175,13 +178,13 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
         None => Some("no such directory"),
     };
     if let Some(why) = why {
-        let name = run.shown(End::Source, run.root(End::Source));
+        let name = run.shown(PlannedCopySide::Source, run.root(PlannedCopySide::Source));
         run.fail(name, why.to_owned());
         return None;
     }
-    let root = Root {
-        end: End::Source,
-        path: run.root(End::Source).to_vec(),
+    let root = ListedRoot {
+        end: PlannedCopySide::Source,
+        path: run.root(PlannedCopySide::Source).to_vec(),
         attributes: RootAttributes::Known(attributes),
         one_file_system: false,
         gitignore: false,
@@ -191,14 +194,14 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
     let listing = listing.into_iter().next()?;
     let mut hidden = false;
     for (path, what) in listing.problems {
-        let path = join(run.root(End::Source), &path);
-        let name = run.shown(End::Source, &path);
+        let path = join(run.root(PlannedCopySide::Source), &path);
+        let name = run.shown(PlannedCopySide::Source, &path);
         if hides_entries(&what) {
             hidden = true;
             run.fail(name, what);
             continue;
         }
-        run.tell(Event::Warning {
+        run.tell(CopyEvent::Warning {
             path: Some(name),
             message: "not copied: a socket, FIFO or device".to_owned(),
         });
@@ -231,8 +234,8 @@ fn try_write(
 ) -> io::Result<PlanOutcome> {
     let before = read_header(dir).ok().flatten();
     remove_others(dir, before.as_ref().map_or("", |(_, id)| id));
-    let planner = Planner::new(tree, request.shards);
-    let mut header = Header {
+    let planner = ShardPlanner::new(tree, request.shards);
+    let mut header = PlanHeader {
         source: request.source_operand.clone(),
         target: request.target_operand.clone(),
         directories: planner.directories,
@@ -247,7 +250,7 @@ fn try_write(
         header.shards.push(planner.write_shard(shard, &mut file)?);
     }
     let text = header.write(sum);
-    let (_, id) = Header::parse(text.as_bytes(), sum).map_err(|error| {
+    let (_, id) = PlanHeader::parse(text.as_bytes(), sum).map_err(|error| {
         // The operands or the totals cannot be kept.
         io::Error::other(error.to_string())
     })?;
@@ -289,9 +292,9 @@ fn try_write(
 }
 
 /// Creates a file of the new plan.
-fn new_file(dir: &PrivateDir, name: &str) -> io::Result<SummedFile> {
+fn new_file(dir: &PrivateDir, name: &str) -> io::Result<HashingFile> {
     let file = dir.create_file(format!("{NEW}{name}").as_ref())?;
-    Ok(SummedFile {
+    Ok(HashingFile {
         file: BufWriter::new(file),
         hasher: blake3::Hasher::new(),
         len: 0,
@@ -300,15 +303,15 @@ fn new_file(dir: &PrivateDir, name: &str) -> io::Result<SummedFile> {
 }
 
 /// File of records whose checksum is computed while it is written.
-struct SummedFile {
+struct HashingFile {
     file: BufWriter<std::fs::File>,
     hasher: blake3::Hasher,
     len: u64,
     record: Vec<u8>,
 }
 
-impl SummedFile {
-    fn write(&mut self, record: &Record) -> io::Result<()> {
+impl HashingFile {
+    fn write(&mut self, record: &ShardRecord) -> io::Result<()> {
         self.record.clear();
         record.write(&mut self.record);
         self.hasher.update(&self.record);
@@ -317,7 +320,7 @@ impl SummedFile {
     }
 
     /// Makes the file durable: a plan must survive a crash once its header is there.
-    fn finish(&mut self, totals: Totals) -> io::Result<ShardTotals> {
+    fn finish(&mut self, totals: PlanTotals) -> io::Result<ShardTotals> {
         self.file.flush()?;
         self.file.get_ref().sync_data()?;
         Ok(ShardTotals {
@@ -329,7 +332,7 @@ impl SummedFile {
 }
 
 /// Distributes the entries of a tree over shards.
-struct Planner<'a> {
+struct ShardPlanner<'a> {
     tree: &'a SortedTree,
     /// Entries in the order of the tree, grouped by shard.
     order: Vec<NodeId>,
@@ -338,12 +341,12 @@ struct Planner<'a> {
     directories: u64,
 }
 
-impl<'a> Planner<'a> {
+impl<'a> ShardPlanner<'a> {
     fn new(tree: &'a SortedTree, shards: u32) -> Self {
         let order = depth_first(tree);
         let entry = |id: &NodeId| tree.tree().entry(*id);
         let costs = order.iter().map(|id| cost(entry(id).size));
-        let mut assignment = Assignment::new(costs, shards);
+        let mut assignment = ShardAssignment::new(costs, shards);
         let assigned: Vec<u32> = order
             .iter()
             .map(|id| assignment.shard_of_next(cost(entry(id).size)))
@@ -360,7 +363,7 @@ impl<'a> Planner<'a> {
             *start = sum;
         }
         let mut next = starts.clone();
-        let mut grouped = vec![Tree::ROOT; order.len()];
+        let mut grouped = vec![EntryTree::ROOT; order.len()];
         for (id, shard) in order.iter().zip(&assigned) {
             if let Some(at) = next.get_mut(*shard as usize) {
                 if let Some(place) = grouped.get_mut(*at) {
@@ -371,7 +374,7 @@ impl<'a> Planner<'a> {
         }
         let directories = order
             .iter()
-            .filter(|id| entry(id).kind == Kind::Directory)
+            .filter(|id| entry(id).kind == TreeEntryKind::Directory)
             .count() as u64;
         Self {
             tree,
@@ -381,21 +384,21 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn write_shard(&self, shard: u32, file: &mut SummedFile) -> io::Result<ShardTotals> {
+    fn write_shard(&self, shard: u32, file: &mut HashingFile) -> io::Result<ShardTotals> {
         let at = |shard: usize| self.starts.get(shard).copied().unwrap_or_default();
         let range = at(shard as usize)..at(shard as usize + 1);
         let entries = self.order.get(range).unwrap_or_default();
-        let mut steps = Steps::begin(self.tree, file)?;
+        let mut steps = RecordWriter::begin(self.tree, file)?;
         for id in entries {
             steps.add(*id)?;
         }
         steps.finish()
     }
 
-    fn write_tree(&self, file: &mut SummedFile) -> io::Result<ShardTotals> {
-        let mut steps = Steps::begin(self.tree, file)?;
+    fn write_tree(&self, file: &mut HashingFile) -> io::Result<ShardTotals> {
+        let mut steps = RecordWriter::begin(self.tree, file)?;
         for id in depth_first(self.tree) {
-            if self.tree.tree().entry(id).kind == Kind::Directory {
+            if self.tree.tree().entry(id).kind == TreeEntryKind::Directory {
                 steps.add(id)?;
             }
         }
@@ -406,12 +409,12 @@ impl<'a> Planner<'a> {
 /// Entries of the tree without the root, a directory before its contents.
 fn depth_first(tree: &SortedTree) -> Vec<NodeId> {
     let mut order = Vec::with_capacity(tree.tree().len());
-    let mut open = vec![tree.children(Tree::ROOT)];
+    let mut open = vec![tree.children(EntryTree::ROOT)];
     while let Some(children) = open.last_mut() {
         match children.next() {
             Some(id) => {
                 order.push(id);
-                if tree.tree().entry(id).kind == Kind::Directory {
+                if tree.tree().entry(id).kind == TreeEntryKind::Directory {
                     open.push(tree.children(id));
                 }
             }
@@ -422,23 +425,26 @@ fn depth_first(tree: &SortedTree) -> Vec<NodeId> {
 }
 
 /// Writes entries as steps through the tree, with the directories above them.
-struct Steps<'a> {
-    tree: &'a Tree,
-    file: &'a mut SummedFile,
+struct RecordWriter<'a> {
+    tree: &'a EntryTree,
+    file: &'a mut HashingFile,
     /// Open directories below the root.
     open: Vec<NodeId>,
-    totals: Totals,
+    totals: PlanTotals,
 }
 
-impl<'a> Steps<'a> {
-    fn begin(tree: &'a SortedTree, file: &'a mut SummedFile) -> io::Result<Self> {
+impl<'a> RecordWriter<'a> {
+    fn begin(tree: &'a SortedTree, file: &'a mut HashingFile) -> io::Result<Self> {
         let tree = tree.tree();
-        file.write(&Record::Enter(Vec::new(), planned(tree.entry(Tree::ROOT))))?;
+        file.write(&ShardRecord::Enter(
+            Vec::new(),
+            planned(tree.entry(EntryTree::ROOT)),
+        ))?;
         Ok(Self {
             tree,
             file,
             open: Vec::new(),
-            totals: Totals::default(),
+            totals: PlanTotals::default(),
         })
     }
 
@@ -446,19 +452,20 @@ impl<'a> Steps<'a> {
         let entry = self.tree.entry(id);
         let (name, attributes) = (self.tree.name(id).to_vec(), planned(entry));
         match entry.kind {
-            Kind::Directory => self.go_to(id),
-            Kind::File => {
+            TreeEntryKind::Directory => self.go_to(id),
+            TreeEntryKind::File => {
                 self.go_to(self.tree.parent(id))?;
                 self.totals.files += 1;
                 self.totals.bytes = self.totals.bytes.saturating_add(entry.size);
-                self.file.write(&Record::File(name, entry.size, attributes))
+                self.file
+                    .write(&ShardRecord::File(name, entry.size, attributes))
             }
-            Kind::Symlink => {
+            TreeEntryKind::Symlink => {
                 self.go_to(self.tree.parent(id))?;
                 self.totals.symlinks += 1;
-                self.file.write(&Record::Symlink(name, attributes))
+                self.file.write(&ShardRecord::Symlink(name, attributes))
             }
-            Kind::Other | Kind::Temporary => Ok(()),
+            TreeEntryKind::Other | TreeEntryKind::Temporary => Ok(()),
         }
     }
 
@@ -466,7 +473,7 @@ impl<'a> Steps<'a> {
     fn go_to(&mut self, dir: NodeId) -> io::Result<()> {
         let mut above = Vec::new();
         let mut at = dir;
-        while at != Tree::ROOT {
+        while at != EntryTree::ROOT {
             above.push(at);
             at = self.tree.parent(at);
         }
@@ -478,13 +485,13 @@ impl<'a> Steps<'a> {
             .take_while(|(a, b)| a == b)
             .count();
         for _ in common..self.open.len() {
-            self.file.write(&Record::Leave)?;
+            self.file.write(&ShardRecord::Leave)?;
         }
         self.open.truncate(common);
         for id in above.into_iter().skip(common) {
             let attributes = planned(self.tree.entry(id));
             self.file
-                .write(&Record::Enter(self.tree.name(id).to_vec(), attributes))?;
+                .write(&ShardRecord::Enter(self.tree.name(id).to_vec(), attributes))?;
             self.open.push(id);
         }
         Ok(())
@@ -492,9 +499,9 @@ impl<'a> Steps<'a> {
 
     fn finish(self) -> io::Result<ShardTotals> {
         for _ in 0..=self.open.len() {
-            self.file.write(&Record::Leave)?;
+            self.file.write(&ShardRecord::Leave)?;
         }
-        self.file.write(&Record::End)?;
+        self.file.write(&ShardRecord::End)?;
         self.file.finish(self.totals)
     }
 }

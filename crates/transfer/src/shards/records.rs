@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use shard::{Damage, Record, ShardTotals, TreeCheck, decode};
+use shard::{ShardDamage, ShardRecord, ShardTotals, TreeCheck, decode};
 
 use super::{PlanError, shown};
 use crate::disk::os_words;
@@ -15,7 +15,7 @@ const PIECE: usize = 64 << 10;
 
 /// Records of a shard or of the tree of directories. The last one is returned only if the file has
 /// the length, the checksum and the totals of the header.
-pub(super) struct Records {
+pub(super) struct RecordReader {
     file: File,
     path: PathBuf,
     expected: ShardTotals,
@@ -27,7 +27,7 @@ pub(super) struct Records {
     read: u64,
 }
 
-impl Records {
+impl RecordReader {
     pub(super) fn new(
         file: File,
         path: PathBuf,
@@ -47,11 +47,11 @@ impl Records {
         }
     }
 
-    /// Returns the next record; the last is [`Record::End`].
+    /// Returns the next record; the last is [`ShardRecord::End`].
     ///
     /// # Errors
     /// The file cannot be read, or is not the one that was planned.
-    pub(super) fn next(&mut self) -> Result<Record, PlanError> {
+    pub(super) fn next(&mut self) -> Result<ShardRecord, PlanError> {
         loop {
             let rest = self.buffer.get(self.at..).unwrap_or_default();
             match decode(rest).map_err(|damage| self.damaged(damage))? {
@@ -64,27 +64,29 @@ impl Records {
         }
     }
 
-    fn checked(&mut self, record: Record) -> Result<Record, PlanError> {
+    fn checked(&mut self, record: ShardRecord) -> Result<ShardRecord, PlanError> {
         let step = self.check.step(&record);
         step.map_err(|damage| self.damaged(damage))?;
-        if let Record::Enter(name, _) | Record::File(name, ..) | Record::Symlink(name, _) = &record
+        if let ShardRecord::Enter(name, _)
+        | ShardRecord::File(name, ..)
+        | ShardRecord::Symlink(name, _) = &record
             && refused_name(name).is_some()
         {
-            return Err(self.damaged(Damage("a name that is reserved for longhaul")));
+            return Err(self.damaged(ShardDamage("a name that is reserved for longhaul")));
         }
-        if record == Record::End {
+        if record == ShardRecord::End {
             let finished = self.check.finish();
             let (totals, directories) = finished.map_err(|damage| self.damaged(damage))?;
             let whole = self.at == self.buffer.len() && self.read == self.expected.len;
             let sum = self.hasher.finalize().to_hex();
             if !whole || sum.as_str() != self.expected.sum {
-                return Err(self.damaged(Damage("its checksum")));
+                return Err(self.damaged(ShardDamage("its checksum")));
             }
             let counted = self
                 .directories
                 .is_none_or(|planned| planned == directories);
             if totals != self.expected.totals || !counted {
-                return Err(self.damaged(Damage("its totals")));
+                return Err(self.damaged(ShardDamage("its totals")));
             }
         }
         Ok(record)
@@ -104,15 +106,15 @@ impl Records {
         self.hasher
             .update(self.buffer.get(before..).unwrap_or_default());
         if read == 0 {
-            return Err(self.damaged(Damage("its end is missing")));
+            return Err(self.damaged(ShardDamage("its end is missing")));
         }
         if self.read > self.expected.len {
-            return Err(self.damaged(Damage("its length")));
+            return Err(self.damaged(ShardDamage("its length")));
         }
         Ok(())
     }
 
-    fn damaged(&self, damage: Damage) -> PlanError {
+    fn damaged(&self, damage: ShardDamage) -> PlanError {
         PlanError::Unusable(format!(
             "{}: the plan is damaged ({damage}): run longhaul plan again with another folder",
             shown(&self.path)
@@ -129,21 +131,21 @@ pub(super) struct RecordPath {
 
 impl RecordPath {
     /// Follows a step. Returns the path of an entry that is not left.
-    pub(super) fn step(&mut self, record: &Record) -> Option<Vec<u8>> {
+    pub(super) fn step(&mut self, record: &ShardRecord) -> Option<Vec<u8>> {
         match record {
-            Record::Enter(name, _) => {
+            ShardRecord::Enter(name, _) => {
                 let path = self.of(name);
                 self.ends.push(self.path.len());
                 self.path = path.clone();
                 Some(path)
             }
-            Record::File(name, ..) | Record::Symlink(name, _) => Some(self.of(name)),
-            Record::Leave => {
+            ShardRecord::File(name, ..) | ShardRecord::Symlink(name, _) => Some(self.of(name)),
+            ShardRecord::Leave => {
                 let end = self.ends.pop().unwrap_or_default();
                 self.path.truncate(end);
                 None
             }
-            Record::End => None,
+            ShardRecord::End => None,
         }
     }
 

@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 
 use schedule::Attributes;
-use shard::{Record, ShardState};
+use shard::{ShardRecord, ShardState};
 
 use super::attributes::of_record;
 use super::check::BATCH;
 use super::entries::FILLABLE;
-use super::folder::Plan;
+use super::folder::PlanFolder;
 use super::records::RecordPath;
 use super::shown;
-use crate::copy::{End, PlannedCopy};
+use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::os_words;
-use crate::sync::ends::{Op, Operations};
+use crate::sync::ends::{FileOperation, OperationCounter};
 use crate::walk::join;
 
 /// Sets the modification times and permissions of all directories if all shards are complete, and
 /// notes it in the plan's folder. Returns true if they are set, now or before. Two workers that do
 /// it at the same time set the same values.
-pub(super) async fn seal(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
+pub(super) async fn seal(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
     if plan.is_sealed() {
         return true;
     }
@@ -41,7 +41,7 @@ pub(super) async fn seal(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
     true
 }
 
-fn all_done(plan: &Plan) -> std::io::Result<bool> {
+fn all_done(plan: &PlanFolder) -> std::io::Result<bool> {
     for shard in 0..plan.shards() {
         let newest = plan.newest_lease(shard)?;
         let state = newest.and_then(|(_, lease)| lease).map(|lease| lease.state);
@@ -52,8 +52,8 @@ fn all_done(plan: &Plan) -> std::io::Result<bool> {
     Ok(true)
 }
 
-async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
-    let mut operations = Operations::default();
+async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
+    let mut operations = OperationCounter::default();
     let mut records = match plan.tree() {
         Ok(records) => records,
         Err(error) => {
@@ -61,12 +61,12 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
             return false;
         }
     };
-    let root = run.root(End::Target).to_vec();
+    let root = run.root(PlannedCopySide::Target).to_vec();
     let mut path = RecordPath::default();
     let mut ops = Vec::new();
     let mut root_attributes = None;
     // A directory that its owner cannot enter comes after all below it.
-    let mut closed: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
+    let mut closed: BTreeMap<usize, Vec<FileOperation>> = BTreeMap::new();
     loop {
         let record = match records.next() {
             Ok(record) => record,
@@ -80,7 +80,7 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
                 owner: None,
                 ..attributes
             };
-            let op = Op::Set(join(&root, &below), attributes);
+            let op = FileOperation::Set(join(&root, &below), attributes);
             let open = attributes
                 .mode
                 .is_none_or(|mode| mode & FILLABLE == FILLABLE);
@@ -93,7 +93,7 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
                 }
             }
         }
-        let ended = record == Record::End;
+        let ended = record == ShardRecord::End;
         if ops.len() >= BATCH || ended {
             set(run, &mut operations, std::mem::take(&mut ops)).await;
         }
@@ -109,7 +109,7 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
             .mode
             .is_none_or(|mode| mode & FILLABLE == FILLABLE);
         if !open {
-            let op = Op::Set(root.clone(), attributes);
+            let op = FileOperation::Set(root.clone(), attributes);
             set(run, &mut operations, vec![op]).await;
         }
         // The root's own path is the one that the user named, symlinks included.
@@ -118,20 +118,26 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &Plan) -> bool {
     !run.has_failed()
 }
 
-async fn set(run: &mut PlannedCopy<'_>, operations: &mut Operations, ops: Vec<Op>) {
+async fn set(
+    run: &mut PlannedCopy<'_>,
+    operations: &mut OperationCounter,
+    ops: Vec<FileOperation>,
+) {
     let paths: Vec<Vec<u8>> = ops
         .iter()
         .filter_map(|op| match op {
-            Op::Set(path, _) => Some(path.clone()),
+            FileOperation::Set(path, _) => Some(path.clone()),
             _ => None,
         })
         .collect();
-    let results = operations.carry_out(run, End::Target, ops).await;
+    let results = operations
+        .carry_out(run, PlannedCopySide::Target, ops)
+        .await;
     for (path, result) in paths.iter().zip(results) {
         if let Err(why) = result
             && !run.stopped()
         {
-            let name = run.shown(End::Target, path);
+            let name = run.shown(PlannedCopySide::Target, path);
             run.fail(name, format!("cannot set its permissions and times: {why}"));
         }
     }

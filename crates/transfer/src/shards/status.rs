@@ -1,21 +1,21 @@
 //! Sums up the state of all shards.
 
 use serde::Serialize;
-use shard::{Figures, ShardState};
+use shard::{ShardFigures, ShardState};
 
 use super::PlanError;
-use super::folder::Plan;
+use super::folder::PlanFolder;
 use super::place::{here, is_gone};
 use crate::disk::os_words;
-use crate::report::Name;
+use crate::report::EscapedName;
 
 /// State of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanStatus {
     /// Source operand.
-    pub source: Name,
+    pub source: EscapedName,
     /// Target operand.
-    pub target: Name,
+    pub target: EscapedName,
     /// Number of shards by state.
     pub shards: StateCounts,
     /// Files and symlinks of the plan.
@@ -76,7 +76,7 @@ pub struct ShardStatus {
     /// Changed entries.
     pub changed: u64,
     /// First failure.
-    pub reason: Option<Name>,
+    pub reason: Option<EscapedName>,
 }
 
 impl PlanStatus {
@@ -84,11 +84,11 @@ impl PlanStatus {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(super) fn of(plan: &Plan) -> Result<Self, PlanError> {
+    pub(super) fn of(plan: &PlanFolder) -> Result<Self, PlanError> {
         let totals = plan.totals();
         let mut status = Self {
-            source: Name(plan.source().to_vec()),
-            target: Name(plan.target().to_vec()),
+            source: EscapedName(plan.source().to_vec()),
+            target: EscapedName(plan.target().to_vec()),
             shards: StateCounts::default(),
             entries: totals.files + totals.symlinks,
             bytes: totals.bytes,
@@ -104,7 +104,7 @@ impl PlanStatus {
         for shard in 0..plan.shards() {
             status.shards.total += 1;
             let newest = plan.newest_lease(shard).map_err(|error| {
-                let folder = Name::from(&*plan.folder());
+                let folder = EscapedName::from(&*plan.folder());
                 PlanError::Io(format!("{folder}: shard {shard}: {}", os_words(&error)))
             })?;
             let Some((fence, lease)) = newest else {
@@ -117,7 +117,9 @@ impl PlanStatus {
             {
                 state = ShardState::Stopped;
             }
-            let figures = lease.as_ref().map_or_else(Figures::default, |l| l.figures);
+            let figures = lease
+                .as_ref()
+                .map_or_else(ShardFigures::default, |l| l.figures);
             status.bytes_sent = status.bytes_sent.saturating_add(figures.bytes);
             status.failed = status.failed.saturating_add(figures.failed);
             status.changed = status.changed.saturating_add(figures.changed);
@@ -142,7 +144,7 @@ impl PlanStatus {
                 seconds_ago: age.map(|age| age.as_secs()),
                 failed: figures.failed,
                 changed: figures.changed,
-                reason: reason.filter(|reason| !reason.is_empty()).map(Name),
+                reason: reason.filter(|reason| !reason.is_empty()).map(EscapedName),
                 process: lease.as_ref().map(|lease| lease.place.process),
                 host: lease.map(|lease| lease.place.host),
             });

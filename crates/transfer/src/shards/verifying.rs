@@ -1,17 +1,19 @@
 //! Proves that the target has the whole tree of a plan.
 
-use shard::{Record, Totals};
+use shard::{PlanTotals, ShardRecord};
 
 use super::attributes::{difference, is_planned_time};
-use super::check::{BATCH, Lookups};
-use super::folder::Plan;
-use super::records::{RecordPath, Records};
+use super::check::{BATCH, EntryLookups};
+use super::folder::PlanFolder;
+use super::records::{RecordPath, RecordReader};
 use super::{PlanError, shown};
 use crate::cancel::CancelToken;
-use crate::copy::{Connect, CopyOptions, CopyRequest, End, PlannedCopy, with_edge};
-use crate::report::{Event, Progress, Summary};
+use crate::copy::{
+    CopyOptions, CopyRequest, PlannedCopy, PlannedCopySide, SessionConnector, with_environment,
+};
+use crate::report::{CopyEvent, CopySummary, ProgressCounters};
 use crate::sync::contents::{ContentComparison, ContentVerdict, FilePair};
-use crate::sync::ends::Operations;
+use crate::sync::ends::OperationCounter;
 use crate::walk::join;
 
 /// Options of a verification.
@@ -23,20 +25,20 @@ pub struct VerifyOptions {
 
 /// Result of a verification.
 #[derive(Debug)]
-pub struct PlanVerified {
+pub struct PlanVerifyResult {
     /// Each difference is a failure.
-    pub summary: Summary,
+    pub summary: CopySummary,
     /// Totals of the entries that are as planned.
-    pub sound: Totals,
+    pub sound: PlanTotals,
     /// The plan itself cannot be used.
     pub unusable: bool,
 }
 
-impl From<Summary> for PlanVerified {
-    fn from(summary: Summary) -> Self {
+impl From<CopySummary> for PlanVerifyResult {
+    fn from(summary: CopySummary) -> Self {
         Self {
             summary,
-            sound: Totals::default(),
+            sound: PlanTotals::default(),
             unusable: false,
         }
     }
@@ -44,38 +46,38 @@ impl From<Summary> for PlanVerified {
 
 /// Compares every entry of the plan with the target, on this thread.
 pub fn verify(
-    plan: &Plan,
+    plan: &PlanFolder,
     options: VerifyOptions,
     request: &CopyRequest,
-    connect: &dyn Connect,
-    progress: &Progress,
-    events: &mut dyn FnMut(Event),
+    connect: &dyn SessionConnector,
+    progress: &ProgressCounters,
+    events: &mut dyn FnMut(CopyEvent),
     cancel: &CancelToken,
-) -> PlanVerified {
+) -> PlanVerifyResult {
     let copy = CopyOptions {
         journal: false,
         ..request.options.clone()
     };
-    with_edge(connect, cancel, async |edge| {
-        let begun = PlannedCopy::begin(request, &copy, edge, progress, events).await;
+    with_environment(connect, cancel, async |environment| {
+        let begun = PlannedCopy::begin(request, &copy, environment, progress, events).await;
         let mut run = match begun {
             Ok(run) => run,
-            Err(summary) => return PlanVerified::from(*summary),
+            Err(summary) => return PlanVerifyResult::from(*summary),
         };
         let mut work = PlanVerification {
             plan,
             options,
-            lookups: Lookups::default(),
-            operations: Operations::default(),
+            lookups: EntryLookups::default(),
+            operations: OperationCounter::default(),
             contents: ContentComparison::default(),
-            sound: Totals::default(),
+            sound: PlanTotals::default(),
         };
         let mut unusable = false;
         if let Err(error) = work.carry_out(&mut run).await {
             unusable = matches!(error, PlanError::Unusable(_));
             run.fail(shown(&plan.folder()), error.to_string());
         }
-        PlanVerified {
+        PlanVerifyResult {
             summary: run.finish(),
             sound: work.sound,
             unusable,
@@ -84,12 +86,12 @@ pub fn verify(
 }
 
 struct PlanVerification<'a> {
-    plan: &'a Plan,
+    plan: &'a PlanFolder,
     options: VerifyOptions,
-    lookups: Lookups,
-    operations: Operations,
+    lookups: EntryLookups,
+    operations: OperationCounter,
     contents: ContentComparison,
-    sound: Totals,
+    sound: PlanTotals,
 }
 
 impl PlanVerification<'_> {
@@ -113,7 +115,7 @@ impl PlanVerification<'_> {
     async fn check(
         &mut self,
         run: &mut PlannedCopy<'_>,
-        mut records: Records,
+        mut records: RecordReader,
         directories: bool,
     ) -> Result<(), PlanError> {
         let mut path = RecordPath::default();
@@ -122,8 +124,8 @@ impl PlanVerification<'_> {
             let mut ended = false;
             while batch.len() < BATCH && !ended {
                 let record = records.next()?;
-                ended = record == Record::End;
-                let is_directory = matches!(record, Record::Enter(..));
+                ended = record == ShardRecord::End;
+                let is_directory = matches!(record, ShardRecord::Enter(..));
                 if let Some(below) = path.step(&record)
                     && is_directory == directories
                     && !below.is_empty()
@@ -138,10 +140,13 @@ impl PlanVerification<'_> {
         }
     }
 
-    async fn compare(&mut self, run: &mut PlannedCopy<'_>, batch: Vec<(Record, Vec<u8>)>) {
-        let root = run.root(End::Target).to_vec();
+    async fn compare(&mut self, run: &mut PlannedCopy<'_>, batch: Vec<(ShardRecord, Vec<u8>)>) {
+        let root = run.root(PlannedCopySide::Target).to_vec();
         let paths: Vec<Vec<u8>> = batch.iter().map(|(_, below)| join(&root, below)).collect();
-        let found = self.lookups.attributes(run, End::Target, &paths).await;
+        let found = self
+            .lookups
+            .attributes(run, PlannedCopySide::Target, &paths)
+            .await;
         if run.stopped() {
             return;
         }
@@ -150,7 +155,7 @@ impl PlanVerification<'_> {
             let wrong = match &found {
                 Err(what) => Some(what.clone()),
                 Ok(found) => difference(&record, found).or_else(|| match &record {
-                    Record::Enter(_, planned)
+                    ShardRecord::Enter(_, planned)
                         if self.plan.is_sealed() && !is_planned_time(planned, found) =>
                     {
                         Some("its modification time differs from the plan's".to_owned())
@@ -160,7 +165,7 @@ impl PlanVerification<'_> {
             };
             match wrong {
                 Some(what) => {
-                    let name = run.shown(End::Target, &path);
+                    let name = run.shown(PlannedCopySide::Target, &path);
                     run.fail(name, what);
                 }
                 None => sound.push((record, below)),
@@ -171,11 +176,11 @@ impl PlanVerification<'_> {
         }
         for (record, _) in sound {
             match record {
-                Record::File(_, size, _) => {
+                ShardRecord::File(_, size, _) => {
                     self.sound.files += 1;
                     self.sound.bytes = self.sound.bytes.saturating_add(size);
                 }
-                Record::Symlink(..) => self.sound.symlinks += 1,
+                ShardRecord::Symlink(..) => self.sound.symlinks += 1,
                 _ => {}
             }
         }
@@ -185,13 +190,14 @@ impl PlanVerification<'_> {
     async fn with_equal_sums(
         &mut self,
         run: &mut PlannedCopy<'_>,
-        batch: Vec<(Record, Vec<u8>)>,
-    ) -> Vec<(Record, Vec<u8>)> {
-        let roots = [End::Source, End::Target].map(|end| run.root(end).to_vec());
+        batch: Vec<(ShardRecord, Vec<u8>)>,
+    ) -> Vec<(ShardRecord, Vec<u8>)> {
+        let roots =
+            [PlannedCopySide::Source, PlannedCopySide::Target].map(|end| run.root(end).to_vec());
         let files: Vec<FilePair> = batch
             .iter()
             .filter_map(|(record, below)| match record {
-                Record::File(_, size, _) => Some(FilePair {
+                ShardRecord::File(_, size, _) => Some(FilePair {
                     source: join(&roots[0], below),
                     target: join(&roots[1], below),
                     size: *size,
@@ -207,14 +213,15 @@ impl PlanVerification<'_> {
         let mut equal = Vec::new();
         for (record, below) in batch {
             let verdict = match &record {
-                Record::File(..) => verdicts.next(),
+                ShardRecord::File(..) => verdicts.next(),
                 _ => None,
             };
             let wrong = match verdict {
                 None | Some(ContentVerdict::Equal) => None,
-                Some(ContentVerdict::Differs) => {
-                    Some((End::Target, "differs from its source".to_owned()))
-                }
+                Some(ContentVerdict::Differs) => Some((
+                    PlannedCopySide::Target,
+                    "differs from its source".to_owned(),
+                )),
                 Some(ContentVerdict::Unknown(end, why)) => {
                     Some((end, format!("cannot compare by checksum: {why}")))
                 }

@@ -5,11 +5,11 @@ use std::fmt;
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::xxh::{WholeSum, Xxh};
+use super::xxh::{WholeSum, XxhState};
 
 /// A checksum algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Algorithm {
+pub enum SumAlgorithm {
     /// 128 bits, by far the fastest; detects errors, not forgeries.
     Xxh128,
     /// BLAKE3, 256 bits.
@@ -18,7 +18,7 @@ pub enum Algorithm {
     Sha256,
 }
 
-impl Algorithm {
+impl SumAlgorithm {
     /// The usual spelling of the name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,13 +37,13 @@ impl Algorithm {
     }
 }
 
-impl Serialize for Algorithm {
+impl Serialize for SumAlgorithm {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
 }
 
-impl<'de> Deserialize<'de> for Algorithm {
+impl<'de> Deserialize<'de> for SumAlgorithm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         let all = [Self::Xxh128, Self::Blake3, Self::Sha256];
@@ -68,7 +68,7 @@ impl Digest {
     }
 
     /// Parses hexadecimal text; `None` unless it has exactly the length of a digest of `algorithm`.
-    pub(crate) fn from_hex(text: &[u8], algorithm: Algorithm) -> Option<Self> {
+    pub(crate) fn from_hex(text: &[u8], algorithm: SumAlgorithm) -> Option<Self> {
         if text.len() != 2 * algorithm.len() {
             return None;
         }
@@ -104,7 +104,7 @@ pub struct RangeSum {
     /// Length in bytes.
     pub len: u64,
     /// The digest by each algorithm that the far end may still turn out to use.
-    pub digests: Vec<(Algorithm, Digest)>,
+    pub digests: Vec<(SumAlgorithm, Digest)>,
 }
 
 impl RangeSum {
@@ -114,65 +114,65 @@ impl RangeSum {
     }
 
     /// Returns the digest by `algorithm`.
-    pub fn by(&self, algorithm: Algorithm) -> Option<&Digest> {
-        let of = |(by, _): &&(Algorithm, Digest)| *by == algorithm;
+    pub fn by(&self, algorithm: SumAlgorithm) -> Option<&Digest> {
+        let of = |(by, _): &&(SumAlgorithm, Digest)| *by == algorithm;
         self.digests.iter().find(of).map(|(_, digest)| digest)
     }
 }
 
 /// A running checksum: by one algorithm, or by all while the far end's algorithm is not known.
 pub(crate) struct Hasher {
-    xxh: Option<Box<Xxh>>,
+    xxh: Option<Box<XxhState>>,
     blake: Option<Box<blake3::Hasher>>,
     sha: Option<Context>,
 }
 
 impl Hasher {
-    pub(crate) fn new(by: Option<Algorithm>) -> Self {
+    pub(crate) fn new(by: Option<SumAlgorithm>) -> Self {
         Self::with(|algorithm| by.is_none_or(|by| by == algorithm), false)
     }
 
-    /// Creates the hasher of a run, whose blocks also contribute to a [`WholeSum`]. If BLAKE3 covers
-    /// the whole file, runs use XXH128, which locates differences.
-    pub(super) fn of_run(by: Option<Algorithm>, whole: bool) -> Self {
+    /// Creates the hasher of a run, whose blocks also contribute to a [`WholeSum`]. If BLAKE3
+    /// covers the whole file, runs use XXH128, which locates differences.
+    pub(super) fn of_run(by: Option<SumAlgorithm>, whole: bool) -> Self {
         let wants = |algorithm| match by {
             None => true,
-            Some(Algorithm::Blake3) => match algorithm {
-                Algorithm::Xxh128 => true,
-                Algorithm::Blake3 => !whole,
-                Algorithm::Sha256 => false,
+            Some(SumAlgorithm::Blake3) => match algorithm {
+                SumAlgorithm::Xxh128 => true,
+                SumAlgorithm::Blake3 => !whole,
+                SumAlgorithm::Sha256 => false,
             },
             Some(by) => by == algorithm,
         };
         Self::with(wants, true)
     }
 
-    fn with(wants: impl Fn(Algorithm) -> bool, of_whole: bool) -> Self {
+    fn with(wants: impl Fn(SumAlgorithm) -> bool, of_whole: bool) -> Self {
         Self {
-            xxh: wants(Algorithm::Xxh128).then(|| Box::new(Xxh::new(of_whole))),
-            blake: wants(Algorithm::Blake3).then(|| Box::new(blake3::Hasher::new())),
-            sha: wants(Algorithm::Sha256).then(|| Context::new(&SHA256)),
+            xxh: wants(SumAlgorithm::Xxh128).then(|| Box::new(XxhState::new(of_whole))),
+            blake: wants(SumAlgorithm::Blake3).then(|| Box::new(blake3::Hasher::new())),
+            sha: wants(SumAlgorithm::Sha256).then(|| Context::new(&SHA256)),
         }
     }
 
     /// Drops the algorithms that are not used, once the choice is known.
-    pub(super) fn settle(&mut self, by: Option<Algorithm>, whole: bool) {
+    pub(super) fn settle(&mut self, by: Option<SumAlgorithm>, whole: bool) {
         let has = match by {
             None => return,
-            Some(Algorithm::Xxh128) => self.xxh.is_some(),
-            Some(Algorithm::Blake3) => self.blake.is_some(),
-            Some(Algorithm::Sha256) => self.sha.is_some(),
+            Some(SumAlgorithm::Xxh128) => self.xxh.is_some(),
+            Some(SumAlgorithm::Blake3) => self.blake.is_some(),
+            Some(SumAlgorithm::Sha256) => self.sha.is_some(),
         };
         if !has {
             return;
         }
-        if by == Some(Algorithm::Sha256) {
+        if by == Some(SumAlgorithm::Sha256) {
             self.xxh = None;
         }
-        if by != Some(Algorithm::Blake3) || (whole && self.xxh.is_some()) {
+        if by != Some(SumAlgorithm::Blake3) || (whole && self.xxh.is_some()) {
             self.blake = None;
         }
-        if by != Some(Algorithm::Sha256) {
+        if by != Some(SumAlgorithm::Sha256) {
             self.sha = None;
         }
     }
@@ -205,14 +205,14 @@ impl Hasher {
         }
     }
 
-    pub(crate) fn finish(self) -> Vec<(Algorithm, Digest)> {
+    pub(crate) fn finish(self) -> Vec<(SumAlgorithm, Digest)> {
         let xxh = self.xxh.map(|xxh| xxh.finish());
         let blake = self.blake.map(|b| Digest::new(b.finalize().as_bytes()));
         let sha = self.sha.map(|s| Digest::new(s.finish().as_ref()));
         let all = [
-            (Algorithm::Xxh128, xxh),
-            (Algorithm::Blake3, blake),
-            (Algorithm::Sha256, sha),
+            (SumAlgorithm::Xxh128, xxh),
+            (SumAlgorithm::Blake3, blake),
+            (SumAlgorithm::Sha256, sha),
         ];
         all.into_iter()
             .filter_map(|(by, digest)| Some((by, digest?)))
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn only_a_whole_digest_is_read() {
         let hex = b"06b05ab6733a618578af5f94892f3950";
-        let read = |text: &[u8]| Digest::from_hex(text, Algorithm::Xxh128);
+        let read = |text: &[u8]| Digest::from_hex(text, SumAlgorithm::Xxh128);
         assert_eq!(
             read(hex).map(|d| d.to_string().into_bytes()),
             Some(hex.to_vec())
@@ -258,6 +258,6 @@ mod tests {
         assert_eq!(read(&hex[1..]), None);
         assert_eq!(read(b"06b05ab6733a618578af5f94892f395g"), None);
         assert_eq!(read(b""), None);
-        assert_eq!(Digest::from_hex(hex, Algorithm::Sha256), None);
+        assert_eq!(Digest::from_hex(hex, SumAlgorithm::Sha256), None);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::ledger::{AlgorithmChoice, SumLedger, WantedDigest};
 use super::tree::{HashTree, TreeNodes};
 use super::xxh::WholeSum;
-use super::{Algorithm, Digest, Hasher, RangeSum};
+use super::{Digest, Hasher, RangeSum, SumAlgorithm};
 use crate::copy::ReadAt;
 
 /// The maximum length of a run, so that a difference is located closely and the far end can start
@@ -23,14 +23,14 @@ const PART: usize = 256 << 10;
 /// issues a ticket for each piece in order, and a thread waits for the preceding piece, which
 /// another thread already has.
 pub(crate) struct FileSums {
-    state: Mutex<State>,
+    state: Mutex<FileSumState>,
     turn: Condvar,
     by: Arc<AlgorithmChoice>,
     wants: WantedDigest,
 }
 
 #[derive(Default)]
-struct State {
+struct FileSumState {
     next: u64,
     runs: Vec<SumRun>,
     sums: Vec<RangeSum>,
@@ -142,8 +142,8 @@ impl FinishedSums {
         let by = match ledger.wants() {
             _ if self.whole.is_some() => return Ok(()),
             WantedDigest::Verify => return Ok(()),
-            WantedDigest::Blake3 => Algorithm::Blake3,
-            WantedDigest::Sha256 => Algorithm::Sha256,
+            WantedDigest::Blake3 => SumAlgorithm::Blake3,
+            WantedDigest::Sha256 => SumAlgorithm::Sha256,
         };
         let mut hasher = Hasher::new(Some(by));
         read(file, 0, self.size, &mut |bytes| hasher.update(bytes))?;
@@ -185,11 +185,11 @@ impl FileSums {
         let wants = ledger.wants();
         let by = ledger.choice();
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(FileSumState {
                 whole: wants
                     .whole_in_order()
-                    .then(|| (0, Hasher::new(Some(Algorithm::Sha256)))),
-                ..State::default()
+                    .then(|| (0, Hasher::new(Some(SumAlgorithm::Sha256)))),
+                ..FileSumState::default()
             }),
             turn: Condvar::new(),
             by,
@@ -197,7 +197,7 @@ impl FileSums {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FileSumState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -291,10 +291,13 @@ impl FileSums {
         let all = RangeSum {
             from: 0,
             len: size,
-            digests: [(Algorithm::Xxh128, xxh), (Algorithm::Blake3, blake.clone())]
-                .into_iter()
-                .filter_map(|(by, digest)| Some((by, digest?)))
-                .collect(),
+            digests: [
+                (SumAlgorithm::Xxh128, xxh),
+                (SumAlgorithm::Blake3, blake.clone()),
+            ]
+            .into_iter()
+            .filter_map(|(by, digest)| Some((by, digest?)))
+            .collect(),
         };
         let whole = match self.wants {
             WantedDigest::Verify => None,
@@ -313,7 +316,7 @@ impl FileSums {
     }
 }
 
-impl State {
+impl FileSumState {
     fn run(&mut self, id: u64) -> Option<&mut SumRun> {
         self.runs.iter_mut().find(|run| run.id == id)
     }
@@ -337,7 +340,7 @@ impl SumTicket {
         self.kept = true;
         let file = Arc::clone(&self.file);
         let tree = match file.by.get() {
-            None | Some(Algorithm::Blake3) => true,
+            None | Some(SumAlgorithm::Blake3) => true,
             Some(_) => file.wants == WantedDigest::Blake3,
         };
         let nodes = tree.then(|| TreeNodes::of(self.offset, slices.clone()));
@@ -347,7 +350,7 @@ impl SumTicket {
         }
         // The thread that holds the hasher has the preceding piece.
         let (id, offset) = (self.run, self.offset);
-        let waits = |s: &mut State| {
+        let waits = |s: &mut FileSumState| {
             s.run(id)
                 .is_some_and(|r| r.awaits(offset) && (r.hashed != offset || r.hasher.is_none()))
         };
@@ -394,7 +397,7 @@ impl SumRun {
     }
 }
 
-impl State {
+impl FileSumState {
     fn close_ended(&mut self, id: u64) {
         let over = |r: &SumRun| r.ended || (r.hashed == r.promised && r.hashed - r.from >= RUN);
         if let Some(at) = self.runs.iter().position(|r| r.id == id && over(r)) {
@@ -440,14 +443,14 @@ mod tests {
     }
 
     fn xxh(bytes: &[u8]) -> Digest {
-        let mut hasher = Hasher::new(Some(Algorithm::Xxh128));
+        let mut hasher = Hasher::new(Some(SumAlgorithm::Xxh128));
         hasher.update(bytes);
         hasher.finish().remove(0).1
     }
 
     fn ledger(wants: WantedDigest) -> SumLedger {
         let ledger = SumLedger::new(wants);
-        ledger.choose(Some(Algorithm::Xxh128));
+        ledger.choose(Some(SumAlgorithm::Xxh128));
         ledger
     }
 
@@ -462,7 +465,7 @@ mod tests {
             assert!(sum.from <= covered, "a hole before {}", sum.from);
             covered = covered.max(sum.end());
             let bytes = &data[sum.from as usize..sum.end() as usize];
-            assert_eq!(sum.by(Algorithm::Xxh128), Some(&xxh(bytes)));
+            assert_eq!(sum.by(SumAlgorithm::Xxh128), Some(&xxh(bytes)));
         }
         assert_eq!(covered, data.len() as u64);
     }
@@ -569,6 +572,6 @@ mod tests {
         assert_eq!(lens, [72, 24]);
         let empty = FileSums::new(&ledger(WantedDigest::Verify)).finish();
         assert_eq!((empty.size, empty.sums.len()), (0, 1));
-        assert_eq!(empty.sums[0].by(Algorithm::Xxh128), Some(&xxh(b"")));
+        assert_eq!(empty.sums[0].by(SumAlgorithm::Xxh128), Some(&xxh(b"")));
     }
 }

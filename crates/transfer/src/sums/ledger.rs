@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use schedule::JobId;
 
-use super::{Algorithm, FileSums};
+use super::{FileSums, SumAlgorithm};
 
 /// The digest that is wanted in addition to the sums that are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,11 +34,11 @@ pub(super) struct AlgorithmChoice {
 }
 
 impl AlgorithmChoice {
-    pub(super) fn get(&self) -> Option<Algorithm> {
+    pub(super) fn get(&self) -> Option<SumAlgorithm> {
         match self.by.load(Ordering::Relaxed) {
-            1 => Some(Algorithm::Xxh128),
-            2 => Some(Algorithm::Blake3),
-            3 => Some(Algorithm::Sha256),
+            1 => Some(SumAlgorithm::Xxh128),
+            2 => Some(SumAlgorithm::Blake3),
+            3 => Some(SumAlgorithm::Sha256),
             _ => None,
         }
     }
@@ -48,12 +48,12 @@ impl AlgorithmChoice {
         self.whole.load(Ordering::Relaxed)
     }
 
-    fn set(&self, algorithm: Option<Algorithm>) {
+    fn set(&self, algorithm: Option<SumAlgorithm>) {
         let number = match algorithm {
             None => 0,
-            Some(Algorithm::Xxh128) => 1,
-            Some(Algorithm::Blake3) => 2,
-            Some(Algorithm::Sha256) => 3,
+            Some(SumAlgorithm::Xxh128) => 1,
+            Some(SumAlgorithm::Blake3) => 2,
+            Some(SumAlgorithm::Sha256) => 3,
         };
         self.by.store(number, Ordering::Relaxed);
     }
@@ -81,7 +81,7 @@ impl SumLedger {
     }
 
     /// Returns the far end's algorithm, once known.
-    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
+    pub(crate) fn algorithm(&self) -> Option<SumAlgorithm> {
         self.algorithm.get()
     }
 
@@ -90,7 +90,7 @@ impl SumLedger {
     }
 
     /// Sets the algorithm for all further sums; `None` means all algorithms.
-    pub(crate) fn choose(&self, algorithm: Option<Algorithm>) {
+    pub(crate) fn choose(&self, algorithm: Option<SumAlgorithm>) {
         self.algorithm.set(algorithm);
     }
 

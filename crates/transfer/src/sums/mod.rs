@@ -12,11 +12,11 @@ mod tree;
 mod xxh;
 
 pub(crate) use digest::Hasher;
-pub use digest::{Algorithm, Digest, RangeSum};
+pub use digest::{Digest, RangeSum, SumAlgorithm};
 pub(crate) use file::{FileSums, FinishedSums, SumTicket};
 pub use ledger::{SumLedger, WantedDigest};
 pub(crate) use manifest::Manifest;
 pub(crate) use sum_programs::{
-    AnswerParser, Program, ProgramAnswer, command as program_command, list_command, list_line,
+    AnswerParser, ProgramAnswer, SumProgram, command as program_command, list_command, list_line,
     request, script as program_script, whole_request,
 };

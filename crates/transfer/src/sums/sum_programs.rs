@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Algorithm, Digest, RangeSum};
+use super::{Digest, RangeSum, SumAlgorithm};
 
 /// The start of the script's greeting; any output before it comes from the account's start-up
 /// files.
@@ -23,17 +23,17 @@ const BLOCKS: [u64; 4] = [32 << 10, 7 * 4096, 4096, 512];
 
 /// A checksum program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct SumProgram {
     /// The shell command; empty for sums that are requested over SFTP by hash@longhaul
     /// (copy/verify/longhaul_sums.rs).
     pub command: &'static str,
     /// The name of the program.
     pub name: &'static str,
-    pub algorithm: Algorithm,
+    pub algorithm: SumAlgorithm,
 }
 
-const fn program(command: &'static str, name: &'static str, algorithm: Algorithm) -> Program {
-    Program {
+const fn program(command: &'static str, name: &'static str, algorithm: SumAlgorithm) -> SumProgram {
+    SumProgram {
         command,
         name,
         algorithm,
@@ -43,23 +43,23 @@ const fn program(command: &'static str, name: &'static str, algorithm: Algorithm
 /// The programs in the order in which they are tried, fastest first: 1 GiB from a pipe on one core
 /// took 0.1, 0.5, 0.6 and 2.8 s (AMD EPYC with SHA instructions). The SHA-256 of coreutils, busybox
 /// and perl does not use these instructions.
-const PROGRAMS: [Program; 8] = [
-    program("xxhsum -H2", "xxhsum", Algorithm::Xxh128),
-    program("b3sum", "b3sum", Algorithm::Blake3),
-    program("openssl dgst -sha256 -r", "openssl", Algorithm::Sha256),
-    program("sha256sum", "sha256sum", Algorithm::Sha256),
-    program("sha256", "sha256", Algorithm::Sha256),
-    program("gsha256sum", "gsha256sum", Algorithm::Sha256),
-    program("shasum -a 256", "shasum", Algorithm::Sha256),
-    program("digest -a sha256", "digest", Algorithm::Sha256),
+const PROGRAMS: [SumProgram; 8] = [
+    program("xxhsum -H2", "xxhsum", SumAlgorithm::Xxh128),
+    program("b3sum", "b3sum", SumAlgorithm::Blake3),
+    program("openssl dgst -sha256 -r", "openssl", SumAlgorithm::Sha256),
+    program("sha256sum", "sha256sum", SumAlgorithm::Sha256),
+    program("sha256", "sha256", SumAlgorithm::Sha256),
+    program("gsha256sum", "gsha256sum", SumAlgorithm::Sha256),
+    program("shasum -a 256", "shasum", SumAlgorithm::Sha256),
+    program("digest -a sha256", "digest", SumAlgorithm::Sha256),
 ];
 
 /// Returns the known digest of "abc".
-const fn known(algorithm: Algorithm) -> &'static str {
+const fn known(algorithm: SumAlgorithm) -> &'static str {
     match algorithm {
-        Algorithm::Xxh128 => "06b05ab6733a618578af5f94892f3950",
-        Algorithm::Blake3 => "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
-        Algorithm::Sha256 => "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        SumAlgorithm::Xxh128 => "06b05ab6733a618578af5f94892f3950",
+        SumAlgorithm::Blake3 => "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
+        SumAlgorithm::Sha256 => "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn command() -> Vec<u8> {
 }
 
 /// Returns the command that sums many whole files, whose names come over standard input.
-pub(crate) fn list_command(program: Program) -> Vec<u8> {
+pub(crate) fn list_command(program: SumProgram) -> Vec<u8> {
     let run = program.command;
     format!(
         "exec sh -c 'LC_ALL=C; export LC_ALL; \
@@ -202,7 +202,7 @@ pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &RangeSum, size: u
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramAnswer {
     /// The program that was found.
-    Program(Program),
+    Program(SumProgram),
     /// No known program was found.
     NoProgram,
     /// The next digest.
@@ -217,7 +217,7 @@ pub(crate) struct AnswerParser {
     held: Vec<u8>,
     /// An answer was unexpected: nothing that follows is kept.
     broken: bool,
-    program: Option<Program>,
+    program: Option<SumProgram>,
     /// The number of processors that the far end reports; 0 before that.
     pub(crate) processors: u32,
 }
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn lists_are_read_by_name_in_the_forms_that_programs_have() {
         let mut answers = AnswerParser::default();
-        let hex = known(Algorithm::Sha256);
+        let hex = known(SumAlgorithm::Sha256);
         let said = format!(
             "longhaul-sums 1 sha256sum\n{hex}  /a b\n{hex} *./c\n{hex} /d\n{hex}  /nobody\nnonsense\n"
         );

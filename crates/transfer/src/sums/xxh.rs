@@ -156,7 +156,7 @@ impl SumTail {
 }
 
 /// The running sum of a run.
-pub(super) struct Xxh {
+pub(super) struct XxhState {
     state: XxhLanes,
     /// The state before the last block, which is processed differently if no data follow.
     earlier: XxhLanes,
@@ -172,7 +172,7 @@ pub(super) struct Xxh {
     of_whole: bool,
 }
 
-impl Xxh {
+impl XxhState {
     /// Starts a run; with `of_whole`, block results are kept for a [`WholeSum`].
     pub(super) fn new(of_whole: bool) -> Self {
         Self {
@@ -245,7 +245,7 @@ impl Xxh {
 /// The sum of a file from runs in any order.
 pub(super) struct WholeSum {
     state: XxhLanes,
-    /// The state before the last block, as in [`Xxh`].
+    /// The state before the last block, as in [`XxhState`].
     earlier: XxhLanes,
     /// The first byte that is not in `state`.
     next: u64,
@@ -274,7 +274,7 @@ impl Default for WholeSum {
 
 impl WholeSum {
     /// Takes the new block results of `run`, which began at `from`.
-    pub(super) fn take(&mut self, from: u64, run: &mut Xxh) {
+    pub(super) fn take(&mut self, from: u64, run: &mut XxhState) {
         let fresh = std::mem::take(&mut run.fresh);
         self.lost |= !from.is_multiple_of(BLOCK as u64);
         if fresh.is_empty() || self.lost {
@@ -322,7 +322,7 @@ impl WholeSum {
     }
 
     /// Takes the rest of `run`, which began at `from` and has ended.
-    pub(super) fn end(&mut self, from: u64, run: &mut Xxh) {
+    pub(super) fn end(&mut self, from: u64, run: &mut XxhState) {
         self.take(from, run);
         let to = from + run.done + run.tail.len() as u64;
         if !self.lost && self.end.as_ref().is_none_or(|(farthest, _)| to > *farthest) {
@@ -375,7 +375,7 @@ mod tests {
         for len in LENGTHS {
             let data = bytes(len);
             for piece in [1, 7, 64, 1000, 1024, 1025, 4096, 1 << 20] {
-                let mut run = Xxh::new(true);
+                let mut run = XxhState::new(true);
                 data.chunks(piece).for_each(|bytes| run.update(bytes));
                 assert_eq!(run.finish(), by_crate(&data), "{len} bytes by {piece}");
             }
@@ -389,7 +389,7 @@ mod tests {
         let late = |(n, _): &&(usize, &[u8])| n % 3 == 1;
         let order = runs.iter().filter(|r| !late(r));
         for (n, run) in order.chain(runs.iter().filter(late).rev()) {
-            let mut xxh = Xxh::new(true);
+            let mut xxh = XxhState::new(true);
             for piece in run.chunks(5000) {
                 xxh.update(piece);
                 whole.take((n * part) as u64, &mut xxh);
@@ -418,7 +418,7 @@ mod tests {
     fn what_is_missing_crooked_or_too_early_makes_no_sum() {
         let data = bytes(10_240);
         let run = |whole: &mut WholeSum, from: usize, to: usize| {
-            let mut xxh = Xxh::new(true);
+            let mut xxh = XxhState::new(true);
             xxh.update(&data[from..to]);
             whole.end(from as u64, &mut xxh);
         };

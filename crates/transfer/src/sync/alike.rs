@@ -4,13 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sync::{Kind, NodeId, Plan, SortedTree, Tree, alike_entries, to_nfc};
+use sync::{EntryTree, NodeId, SortedTree, SyncPlan, TreeEntryKind, alike_entries, to_nfc};
 
-use super::ends::Op;
-use super::run::Sync;
-use crate::copy::End;
+use super::ends::FileOperation;
+use super::run::SyncRun;
+use crate::copy::PlannedCopySide;
 use crate::escape;
-use crate::report::Event;
+use crate::report::CopyEvent;
 use crate::walk::join;
 
 /// Directory in which the target's file system is asked. An interrupted run may leave it, and
@@ -20,7 +20,7 @@ const PROBE: &[u8] = b".longhaul-names";
 const MOST: usize = 10_000;
 
 /// Two names in one directory of the source that the target may treat as equal.
-struct Pair {
+struct NamePair {
     one: NodeId,
     other: NodeId,
     /// Paths at the target that show whether both are one: the first one exists or is made, and the
@@ -34,7 +34,7 @@ struct Pair {
 
 /// Gives each two names of a probe directory a directory of their own, since other pairs have the
 /// same names.
-fn separate(pairs: &mut [Pair], source: &SortedTree) {
+fn separate(pairs: &mut [NamePair], source: &SortedTree) {
     let name = |id| source.tree().name(id).to_vec();
     let mut numbers: BTreeMap<[Vec<u8>; 3], usize> = BTreeMap::new();
     for pair in pairs {
@@ -50,7 +50,7 @@ fn separate(pairs: &mut [Pair], source: &SortedTree) {
     }
 }
 
-impl Sync<'_> {
+impl SyncRun<'_> {
     /// Reports a failure for each pair of source entries that would be one at the target. Returns
     /// true if there is any.
     pub(super) async fn are_one_at_target(
@@ -58,7 +58,7 @@ impl Sync<'_> {
         source: &SortedTree,
         target: &SortedTree,
     ) -> bool {
-        let mut pairs: Vec<Pair> = alike_entries(source)
+        let mut pairs: Vec<NamePair> = alike_entries(source)
             .into_iter()
             .take(MOST)
             .filter_map(|(one, other)| self.pair(source, target, one, other))
@@ -70,29 +70,31 @@ impl Sync<'_> {
         let probes: BTreeSet<Vec<u8>> = pairs.iter().filter_map(|p| p.probe.clone()).collect();
         let each = pairs.iter().filter_map(|p| p.own.clone());
         let each: BTreeSet<Vec<u8>> = each.collect();
-        let ops = |make: fn(Vec<u8>) -> Op, paths: &BTreeSet<Vec<u8>>| -> Vec<Op> {
-            paths.iter().cloned().map(make).collect()
-        };
+        let ops = |make: fn(Vec<u8>) -> FileOperation,
+                   paths: &BTreeSet<Vec<u8>>|
+         -> Vec<FileOperation> { paths.iter().cloned().map(make).collect() };
         let made = pairs.iter().filter(|pair| pair.probe.is_some());
         let made: BTreeSet<Vec<u8>> = made.map(|pair| pair.known.clone()).collect();
-        self.at_target(ops(Op::MakeDir, &probes)).await;
-        self.at_target(ops(Op::MakeDir, &each)).await;
-        self.at_target(ops(Op::MakeDir, &made)).await;
-        let looks = pairs.iter().map(|pair| Op::Look(pair.looked_for.clone()));
+        self.at_target(ops(FileOperation::MakeDir, &probes)).await;
+        self.at_target(ops(FileOperation::MakeDir, &each)).await;
+        self.at_target(ops(FileOperation::MakeDir, &made)).await;
+        let looks = pairs
+            .iter()
+            .map(|pair| FileOperation::Lstat(pair.looked_for.clone()));
         let folded = self.at_target(looks.collect()).await;
-        self.at_target(ops(Op::RemoveDir, &made)).await;
-        self.at_target(ops(Op::RemoveDir, &each)).await;
-        self.at_target(ops(Op::RemoveDir, &probes)).await;
+        self.at_target(ops(FileOperation::RemoveDir, &made)).await;
+        self.at_target(ops(FileOperation::RemoveDir, &each)).await;
+        self.at_target(ops(FileOperation::RemoveDir, &probes)).await;
         let mut any = false;
         for (pair, result) in pairs.iter().zip(folded) {
             if result.is_err() {
                 continue;
             }
             any = true;
-            let root = self.run.root(End::Source).to_vec();
+            let root = self.run.root(PlannedCopySide::Source).to_vec();
             let [one, other] = [pair.one, pair.other].map(|id| {
                 let path = join(&root, &source.tree().path(id));
-                self.run.shown(End::Source, &path)
+                self.run.shown(PlannedCopySide::Source, &path)
             });
             let one = escape::beside(&other.0, &one.0);
             let what = format!(
@@ -111,8 +113,8 @@ impl Sync<'_> {
         for (one, other) in source.joined() {
             let [one, other] = [one, other].map(|id| tree.own_path(*id));
             let one = escape::beside(&other, &one);
-            let path = join(self.run.root(End::Source), &other);
-            let path = self.run.shown(End::Source, &path);
+            let path = join(self.run.root(PlannedCopySide::Source), &other);
+            let path = self.run.shown(PlannedCopySide::Source, &path);
             let what = format!(
                 "has the same name as {one} after Unicode normalization (NFC): rename one of them, or exclude it; \
                  nothing was copied"
@@ -130,8 +132,8 @@ impl Sync<'_> {
         target: &SortedTree,
         one: NodeId,
         other: NodeId,
-    ) -> Option<Pair> {
-        let (ours, root) = (source.tree(), self.run.root(End::Target));
+    ) -> Option<NamePair> {
+        let (ours, root) = (source.tree(), self.run.root(PlannedCopySide::Target));
         let [first, second] = [one, other].map(|id| ours.path(id));
         let has = |path: &[u8]| target.find(path).is_some();
         let (known, looked_for) = match (has(&first), has(&second)) {
@@ -141,7 +143,7 @@ impl Sync<'_> {
             (false, false) if self.options.dry_run => return None,
             (false, false) => {
                 let probe = self.probe_place(target, &ours.path(ours.parent(one)));
-                return Some(Pair {
+                return Some(NamePair {
                     one,
                     other,
                     known: join(&probe, ours.name(one)),
@@ -151,7 +153,7 @@ impl Sync<'_> {
                 });
             }
         };
-        Some(Pair {
+        Some(NamePair {
             one,
             other,
             known,
@@ -164,7 +166,7 @@ impl Sync<'_> {
     /// Probe directory for the names of `dir`: in the target's directory of that name, or the
     /// nearest one above it that exists.
     fn probe_place(&self, target: &SortedTree, dir: &[u8]) -> Vec<u8> {
-        let root = self.run.root(End::Target);
+        let root = self.run.root(PlannedCopySide::Target);
         if !self.target_exists {
             let end = root.iter().rposition(|byte| *byte == b'/');
             return match end {
@@ -176,10 +178,10 @@ impl Sync<'_> {
         let mut dir = dir;
         loop {
             let there = match dir.is_empty() {
-                true => Some(Tree::ROOT),
+                true => Some(EntryTree::ROOT),
                 false => target.find(dir),
             };
-            let is_dir = |id| target.tree().entry(id).kind == Kind::Directory;
+            let is_dir = |id| target.tree().entry(id).kind == TreeEntryKind::Directory;
             if dir.is_empty() || there.is_some_and(is_dir) {
                 return join(&join(root, dir), PROBE);
             }
@@ -190,8 +192,8 @@ impl Sync<'_> {
 
     /// Excludes from deletion the target's entries whose names its file system treats as equal to
     /// names in the source, and warns about them: deleting them would delete the files just copied.
-    pub(super) async fn spare_alike(&mut self, plan: &mut Plan) {
-        let root = self.run.root(End::Target).to_vec();
+    pub(super) async fn spare_alike(&mut self, plan: &mut SyncPlan) {
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
         // What the target lists under both names is two entries.
         let alike: Vec<(NodeId, NodeId)> = plan
             .alike_deletions()
@@ -204,7 +206,7 @@ impl Sync<'_> {
             .collect();
         let looks = alike.iter().map(|(source, _)| {
             let path = plan.source().tree().path(*source);
-            Op::Look(join(&root, &path))
+            FileOperation::Lstat(join(&root, &path))
         });
         let found = self.at_target(looks.collect()).await;
         let mut spared = BTreeSet::new();
@@ -225,8 +227,8 @@ impl Sync<'_> {
                 "not renamed to {alike}, the name in the source: the target's file system treats \
                  both names as one"
             );
-            let path = Some(self.run.shown(End::Target, &path));
-            self.run.tell(Event::Warning { path, message });
+            let path = Some(self.run.shown(PlannedCopySide::Target, &path));
+            self.run.tell(CopyEvent::Warning { path, message });
         }
         plan.spare(&spared);
         self.advise_nfc(&other_forms);
@@ -246,15 +248,18 @@ impl Sync<'_> {
             escape::exact(first)
         );
         let path = None;
-        self.run.tell(Event::Warning { path, message });
+        self.run.tell(CopyEvent::Warning { path, message });
     }
 
-    pub(super) async fn at_target(&mut self, ops: Vec<Op>) -> Vec<super::ends::OpResult> {
+    pub(super) async fn at_target(
+        &mut self,
+        ops: Vec<FileOperation>,
+    ) -> Vec<super::ends::FileOperationResult> {
         match ops.is_empty() {
             true => Vec::new(),
             false => {
                 self.operations
-                    .carry_out(&mut self.run, End::Target, ops)
+                    .carry_out(&mut self.run, PlannedCopySide::Target, ops)
                     .await
             }
         }

@@ -1,18 +1,18 @@
 //! Conversion between the attributes of a listing and those that a sync compares.
 
 use schedule::Attributes;
-use sync::{Entry, Kind};
+use sync::{TreeEntry, TreeEntryKind};
 
 pub(crate) use crate::walk::compared_entry as entry;
 
 /// Returns the attributes with which an entry is copied. Its access time is not kept in the tree
 /// and becomes the modification time.
-pub(crate) fn attributes(entry: &Entry) -> Attributes {
+pub(crate) fn attributes(entry: &TreeEntry) -> Attributes {
     let kind = match entry.kind {
-        Kind::File => 0o100_000,
-        Kind::Directory => 0o040_000,
-        Kind::Symlink => 0o120_000,
-        Kind::Other | Kind::Temporary => 0,
+        TreeEntryKind::File => 0o100_000,
+        TreeEntryKind::Directory => 0o040_000,
+        TreeEntryKind::Symlink => 0o120_000,
+        TreeEntryKind::Other | TreeEntryKind::Temporary => 0,
     };
     let times = entry.modified.and_then(|time| {
         let seconds = u32::try_from(time.seconds).ok()?;
@@ -20,7 +20,7 @@ pub(crate) fn attributes(entry: &Entry) -> Attributes {
     });
     let nanoseconds = entry.modified.and_then(|time| time.nanoseconds);
     Attributes {
-        size: (entry.kind == Kind::File).then_some(entry.size),
+        size: (entry.kind == TreeEntryKind::File).then_some(entry.size),
         mode: entry.mode.map(|mode| kind | u32::from(mode)),
         owner: entry.owner,
         times,

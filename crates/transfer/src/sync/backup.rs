@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use sync::{Action, Kind, NodeId, Plan};
+use sync::{NodeId, SyncAction, SyncPlan, TreeEntryKind};
 
-use super::ends::{Op, OpResult};
-use super::run::Sync;
-use crate::copy::{End, RootOverlap};
-use crate::report::Name;
+use super::ends::{FileOperation, FileOperationResult};
+use super::run::SyncRun;
+use crate::copy::{PlannedCopySide, RootOverlap};
+use crate::report::EscapedName;
 use crate::walk::{join, local_path};
 
 /// Place of the backup directory at the target's end.
@@ -91,7 +91,7 @@ fn place_of(dir: &Path, target: Option<&[u8]>, real: Option<&[u8]>) -> Result<Ba
 type UnusableDirs = BTreeMap<Vec<u8>, String>;
 
 /// Entry of the target and its path below the root.
-type Kept = (NodeId, Vec<u8>);
+type BackedUpEntry = (NodeId, Vec<u8>);
 
 fn parent(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
@@ -123,7 +123,7 @@ fn aside(path: &[u8]) -> Vec<u8> {
     }
 }
 
-impl Sync<'_> {
+impl SyncRun<'_> {
     /// Finds the place of the backup directory, if there is one. Returns false, after reporting it,
     /// for a directory in which replaced files could not be kept or would change other files.
     pub(super) async fn place_backup(&mut self) -> bool {
@@ -141,20 +141,21 @@ impl Sync<'_> {
             Err(what) => {
                 let name = [b"--backup-dir ", dir.as_os_str().as_bytes()].concat();
                 let advice = "name a directory in DST or beside it, such as .old or ../old";
-                self.run.fail(Name(name), format!("{what}: {advice}"));
+                self.run
+                    .fail(EscapedName(name), format!("{what}: {advice}"));
                 false
             }
         }
     }
 
     async fn backup_place(&mut self, dir: &Path) -> Result<BackupRoot, String> {
-        let root = self.run.root(End::Target).to_vec();
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
         let path = match dir.is_absolute() {
             true => dir.as_os_str().as_bytes().to_vec(),
             false => join(&root, dir.as_os_str().as_bytes()),
         };
-        let target = self.run.real_place(End::Target, &root).await;
-        let real = self.run.real_place(End::Target, &path).await;
+        let target = self.run.real_place(PlannedCopySide::Target, &root).await;
+        let real = self.run.real_place(PlannedCopySide::Target, &path).await;
         let place = place_of(dir, target.as_deref(), real.as_deref())?;
         let inside = matches!(place, BackupPlace::Inside(_));
         let probe = !self.options.dry_run;
@@ -180,18 +181,18 @@ impl Sync<'_> {
 
     /// Keeps the files that will be replaced, under a second name where the target can link them.
     /// Steps whose files cannot be kept are dropped.
-    pub(super) async fn back_up_replaced(&mut self, mut plan: Plan) -> Plan {
+    pub(super) async fn back_up_replaced(&mut self, mut plan: SyncPlan) -> SyncPlan {
         let Some(backup) = self.backup.clone() else {
             return plan;
         };
-        let root = self.run.root(End::Target).to_vec();
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
         let replaced = plan.steps().iter().filter_map(|step| match step.action {
-            Action::Replace(_) | Action::Unsure(_) => step.target,
+            SyncAction::Replace(_) | SyncAction::Unsure(_) => step.target,
             _ => None,
         });
         let tree = plan.target().tree();
-        let files: Vec<Kept> = replaced
-            .filter(|id| tree.entry(*id).kind != Kind::Directory)
+        let files: Vec<BackedUpEntry> = replaced
+            .filter(|id| tree.entry(*id).kind != TreeEntryKind::Directory)
             .map(|id| (id, tree.path(id)))
             .collect();
         let (files, mut failed) = self.prepare(&backup, files).await;
@@ -199,7 +200,7 @@ impl Sync<'_> {
         let unlinked = match self.writes_in_place() {
             true => files,
             false => {
-                let link = |(_, path): &Kept| Op::Link {
+                let link = |(_, path): &BackedUpEntry| FileOperation::Link {
                     of: join(&root, path),
                     to: backup.path(path),
                 };
@@ -218,7 +219,10 @@ impl Sync<'_> {
 
     /// Moves files to the backup directory instead of deleting them, if there is one. Returns the
     /// files that stay since they could not be moved; `None` without a backup directory.
-    pub(super) async fn move_to_backup(&mut self, files: &[Kept]) -> Option<BTreeSet<NodeId>> {
+    pub(super) async fn move_to_backup(
+        &mut self,
+        files: &[BackedUpEntry],
+    ) -> Option<BTreeSet<NodeId>> {
         let backup = self.backup.clone()?;
         let (files, mut failed) = self.prepare(&backup, files.to_vec()).await;
         failed.extend(self.rename_to_backup(&backup, files).await);
@@ -230,10 +234,10 @@ impl Sync<'_> {
     async fn prepare(
         &mut self,
         backup: &BackupRoot,
-        files: Vec<Kept>,
-    ) -> (Vec<Kept>, BTreeSet<NodeId>) {
+        files: Vec<BackedUpEntry>,
+    ) -> (Vec<BackedUpEntry>, BTreeSet<NodeId>) {
         let dirs = self.make_backup_dirs(backup, &files).await;
-        let root = self.run.root(End::Target).to_vec();
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
         let (mut usable, mut failed) = (Vec::new(), BTreeSet::new());
         for (id, path) in files {
             let relative = backup.relative(&path);
@@ -243,7 +247,7 @@ impl Sync<'_> {
             };
             failed.insert(id);
             if !self.run.stopped() {
-                let name = self.run.shown(End::Target, &join(&root, &path));
+                let name = self.run.shown(PlannedCopySide::Target, &join(&root, &path));
                 let dir = match dir.is_empty() {
                     true => backup.base.clone(),
                     false => join(&backup.base, dir),
@@ -260,13 +264,17 @@ impl Sync<'_> {
     }
 
     /// Creates the backup directory and those below it, each after the one that contains it.
-    async fn make_backup_dirs(&mut self, backup: &BackupRoot, files: &[Kept]) -> UnusableDirs {
+    async fn make_backup_dirs(
+        &mut self,
+        backup: &BackupRoot,
+        files: &[BackedUpEntry],
+    ) -> UnusableDirs {
         let mut failed = UnusableDirs::new();
         if files.is_empty() {
             return failed;
         }
         if backup.below.is_empty() {
-            let made = self.at_target(vec![Op::MakeNamedDir(backup.base.clone())]);
+            let made = self.at_target(vec![FileOperation::MakeNamedDir(backup.base.clone())]);
             if let Some(Err(why)) = made.await.pop() {
                 failed.insert(Vec::new(), why);
                 return failed;
@@ -284,7 +292,7 @@ impl Sync<'_> {
         for paths in levels.into_values() {
             let usable = |path: &Vec<u8>| unusable(&failed, path).is_none();
             let paths: Vec<Vec<u8>> = paths.into_iter().filter(usable).collect();
-            let make = |path: &Vec<u8>| Op::MakeDir(join(&backup.base, path));
+            let make = |path: &Vec<u8>| FileOperation::MakeDir(join(&backup.base, path));
             let results = self.at_target(paths.iter().map(make).collect()).await;
             for (path, result) in paths.into_iter().zip(results) {
                 if let Err(why) = result {
@@ -300,10 +308,10 @@ impl Sync<'_> {
     async fn rename_to_backup(
         &mut self,
         backup: &BackupRoot,
-        files: Vec<Kept>,
+        files: Vec<BackedUpEntry>,
     ) -> BTreeSet<NodeId> {
-        let root = self.run.root(End::Target).to_vec();
-        let rename = |(_, path): &Kept| Op::Rename {
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
+        let rename = |(_, path): &BackedUpEntry| FileOperation::Rename {
             from: join(&root, path),
             to: backup.path(path),
         };
@@ -311,16 +319,18 @@ impl Sync<'_> {
         let taken: Vec<usize> = (0..results.len())
             .filter(|n| results[*n].is_err())
             .collect();
-        let looks = taken.iter().map(|n| Op::Look(backup.path(&files[*n].1)));
+        let looks = taken
+            .iter()
+            .map(|n| FileOperation::Lstat(backup.path(&files[*n].1)));
         let found = self.at_target(looks.collect()).await;
         // A directory stays where it is.
-        let older = |found: &OpResult| matches!(found, Ok(kind) if kind.is_none());
+        let older = |found: &FileOperationResult| matches!(found, Ok(kind) if kind.is_none());
         let taken = taken.into_iter().zip(found);
         let taken: Vec<usize> = taken.filter(|(_, f)| older(f)).map(|(n, _)| n).collect();
         let put = |n: &usize, back: bool| {
             let (older, aside) = (backup.path(&files[*n].1), aside(&backup.path(&files[*n].1)));
             let (from, to) = if back { (aside, older) } else { (older, aside) };
-            Op::Rename { from, to }
+            FileOperation::Rename { from, to }
         };
         let moved = self
             .at_target(taken.iter().map(|n| put(n, false)).collect())
@@ -333,7 +343,7 @@ impl Sync<'_> {
         let mut last = Vec::new();
         for (n, result) in free.into_iter().zip(again) {
             last.push(match &result {
-                Ok(_) => Op::Remove(aside(&backup.path(&files[n].1))),
+                Ok(_) => FileOperation::Remove(aside(&backup.path(&files[n].1))),
                 Err(_) => put(&n, true),
             });
             results[n] = result;

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::ends::{Op, OpResult, Operations};
-use super::programs::RemoteProgram;
-use crate::copy::{End, PlannedCopy};
+use super::ends::{FileOperation, FileOperationResult, OperationCounter};
+use super::programs::ChecksumProgram;
+use crate::copy::{PlannedCopy, PlannedCopySide};
 
 /// Longest range of which a server computes one checksum, in bytes.
 const RANGE: u64 = sftp::blocks::MOST_HASHED as u64;
@@ -55,7 +55,7 @@ pub(crate) enum ContentVerdict {
     Equal,
     Differs,
     /// This end has no checksum of its file, for this reason.
-    Unknown(End, String),
+    Unknown(PlannedCopySide, String),
 }
 
 /// Ways to compare contents without sending them.
@@ -64,7 +64,7 @@ enum SumSource {
     /// Both ends compute checksums of ranges.
     Ranges,
     /// An account of the remote end runs a program.
-    Program(RemoteProgram),
+    Program(ChecksumProgram),
     Nothing,
 }
 
@@ -86,7 +86,7 @@ impl ContentComparison {
         }
         let sums = match has_sums(run) {
             true => SumSource::Ranges,
-            false => match RemoteProgram::find(run).await {
+            false => match ChecksumProgram::find(run).await {
                 Some(program) => SumSource::Program(program),
                 None => SumSource::Nothing,
             },
@@ -99,16 +99,16 @@ impl ContentComparison {
     pub(crate) async fn compare(
         &mut self,
         run: &mut PlannedCopy<'_>,
-        operations: &mut Operations,
+        operations: &mut OperationCounter,
         files: &[FilePair],
     ) -> Vec<ContentVerdict> {
         match self.source(run).await {
             SumSource::Ranges => by_ranges(run, operations, files).await,
             SumSource::Program(program) => by_program(run, program, files).await,
             SumSource::Nothing => {
-                let end = match run.is_local(End::Source) {
-                    true => End::Target,
-                    false => End::Source,
+                let end = match run.is_local(PlannedCopySide::Source) {
+                    true => PlannedCopySide::Target,
+                    false => PlannedCopySide::Source,
                 };
                 let why = "its host has no longhaul, and the account runs no checksum program";
                 vec![ContentVerdict::Unknown(end, why.to_owned()); files.len()]
@@ -119,36 +119,43 @@ impl ContentComparison {
 
 /// Returns true if both ends compute checksums.
 fn has_sums(run: &PlannedCopy<'_>) -> bool {
-    [End::Source, End::Target].into_iter().all(|end| {
-        let server = run.server(end);
-        run.is_local(end) || server.is_some_and(|info| info.has("hash@longhaul"))
-    })
+    [PlannedCopySide::Source, PlannedCopySide::Target]
+        .into_iter()
+        .all(|end| {
+            let server = run.server(end);
+            run.is_local(end) || server.is_some_and(|info| info.has("hash@longhaul"))
+        })
 }
 
 async fn by_ranges(
     run: &mut PlannedCopy<'_>,
-    operations: &mut Operations,
+    operations: &mut OperationCounter,
     files: &[FilePair],
 ) -> Vec<ContentVerdict> {
     let mut verdicts = Vec::with_capacity(files.len());
     for batch in batches(files.iter().map(|file| file.size)) {
         let files = files.get(batch).unwrap_or_default();
         let here = files.iter().map(|file| (&file.source, file.size));
-        let here = range_sums(run, operations, End::Source, here).await;
+        let here = range_sums(run, operations, PlannedCopySide::Source, here).await;
         let there = files.iter().map(|file| (&file.target, file.size));
-        let there = range_sums(run, operations, End::Target, there).await;
+        let there = range_sums(run, operations, PlannedCopySide::Target, there).await;
         for (file, (ours, theirs)) in files.iter().zip(here.iter().zip(&there)) {
             verdicts.push(match ranges(file.size) <= MOST_RANGES {
                 true => verdict(ours, theirs),
-                false => ContentVerdict::Unknown(End::Source, "it is too large".to_owned()),
+                false => {
+                    ContentVerdict::Unknown(PlannedCopySide::Source, "it is too large".to_owned())
+                }
             });
         }
     }
     verdicts
 }
 
-fn verdict(ours: &[OpResult], theirs: &[OpResult]) -> ContentVerdict {
-    for (end, sums) in [(End::Source, ours), (End::Target, theirs)] {
+fn verdict(ours: &[FileOperationResult], theirs: &[FileOperationResult]) -> ContentVerdict {
+    for (end, sums) in [
+        (PlannedCopySide::Source, ours),
+        (PlannedCopySide::Target, theirs),
+    ] {
         if let Some(Err(why)) = sums.iter().find(|sum| sum.is_err()) {
             return ContentVerdict::Unknown(end, why.clone());
         }
@@ -162,10 +169,10 @@ fn verdict(ours: &[OpResult], theirs: &[OpResult]) -> ContentVerdict {
 /// Computes the checksums of each file's ranges.
 async fn range_sums<'f>(
     run: &mut PlannedCopy<'_>,
-    operations: &mut Operations,
-    end: End,
+    operations: &mut OperationCounter,
+    end: PlannedCopySide,
     files: impl Iterator<Item = (&'f Vec<u8>, u64)>,
-) -> Vec<Vec<OpResult>> {
+) -> Vec<Vec<FileOperationResult>> {
     let mut ops = Vec::new();
     let mut counts = Vec::new();
     for (path, size) in files {
@@ -174,7 +181,7 @@ async fn range_sums<'f>(
         while from < size {
             let to = size.min(from.saturating_add(RANGE));
             let (path, range) = (path.clone(), from..to);
-            ops.push(Op::Sum { path, range, size });
+            ops.push(FileOperation::Sum { path, range, size });
             from = to;
         }
         counts.push(ops.len() - before);
@@ -189,14 +196,14 @@ async fn range_sums<'f>(
 /// Compares the checksums that a program computes with those of this machine's files.
 async fn by_program(
     run: &mut PlannedCopy<'_>,
-    program: RemoteProgram,
+    program: ChecksumProgram,
     files: &[FilePair],
 ) -> Vec<ContentVerdict> {
     let (here, there): (Vec<&Vec<u8>>, Vec<Vec<u8>>) = files
         .iter()
         .map(|file| match program.end() {
-            End::Source => (&file.target, file.source.clone()),
-            End::Target => (&file.source, file.target.clone()),
+            PlannedCopySide::Source => (&file.target, file.source.clone()),
+            PlannedCopySide::Target => (&file.source, file.target.clone()),
         })
         .unzip();
     let bytes = files

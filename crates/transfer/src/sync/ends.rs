@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, renameat_with, un
 use rustix::io::Errno;
 use schedule::{Attributes, ByteRange, EntryKind, Job, JobId, JobKind, LaneEvent, RemotePath};
 
-use crate::copy::{End, PlannedCopy};
+use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::{kind_of, os_words, timestamps};
 use crate::walk::local_path;
 
@@ -19,12 +19,12 @@ const IN_FLIGHT: usize = 2048;
 /// Number of the first job, above those of the copy and the listings.
 const FIRST_JOB: u64 = 1 << 41;
 
-/// Result of [`Op::Look`] for a directory.
+/// Result of [`FileOperation::Lstat`] for a directory.
 const DIRECTORY: &[u8] = b"directory";
 
 /// Operation on one name. Paths are those of the end, not relative to its root.
 #[derive(Clone, Debug)]
-pub(crate) enum Op {
+pub(crate) enum FileOperation {
     /// Removes a file or symlink. One that does not exist counts as removed.
     Remove(Vec<u8>),
     /// Removes an empty directory.
@@ -38,7 +38,7 @@ pub(crate) enum Op {
     /// Sets permissions and times of a file or directory.
     Set(Vec<u8>, Attributes),
     /// Finds an entry, which is not followed. The result has a text for a directory.
-    Look(Vec<u8>),
+    Lstat(Vec<u8>),
     /// Reads the text of a symlink.
     ReadSymlink(Vec<u8>),
     /// Gives a file a second name, which does not exist.
@@ -52,33 +52,33 @@ pub(crate) enum Op {
 }
 
 /// Result of an operation: the text of a symlink or a checksum, or the reason of a failure.
-pub(crate) type OpResult = Result<Option<Vec<u8>>, String>;
+pub(crate) type FileOperationResult = Result<Option<Vec<u8>>, String>;
 
 /// Numbers the jobs of operations.
 #[derive(Debug)]
-pub(crate) struct Operations {
+pub(crate) struct OperationCounter {
     next: u64,
 }
 
-impl Default for Operations {
+impl Default for OperationCounter {
     fn default() -> Self {
         Self { next: FIRST_JOB }
     }
 }
 
-impl Operations {
+impl OperationCounter {
     /// Carries out `ops` in any order and returns their results in the order of `ops`. After a
     /// cancel or the loss of the session the rest fail.
     pub(crate) async fn carry_out(
         &mut self,
         run: &mut PlannedCopy<'_>,
-        end: End,
-        ops: Vec<Op>,
-    ) -> Vec<OpResult> {
+        end: PlannedCopySide,
+        ops: Vec<FileOperation>,
+    ) -> Vec<FileOperationResult> {
         if run.is_local(end) {
             return ops.iter().map(|op| local(run, op)).collect();
         }
-        let mut results: Vec<OpResult> = Vec::with_capacity(ops.len());
+        let mut results: Vec<FileOperationResult> = Vec::with_capacity(ops.len());
         results.resize(
             ops.len(),
             Err("internal error: the operation was not carried out".to_owned()),
@@ -101,7 +101,7 @@ fn take(
     event: LaneEvent,
     first: u64,
     told: &mut BTreeMap<JobId, Vec<u8>>,
-    results: &mut [OpResult],
+    results: &mut [FileOperationResult],
 ) {
     let (id, failed) = match event {
         LaneEvent::Path(id, text) | LaneEvent::Sum(id, text) => {
@@ -125,46 +125,46 @@ fn take(
     }
 }
 
-fn job(op: Op) -> JobKind {
+fn job(op: FileOperation) -> JobKind {
     match op {
-        Op::Remove(path) => JobKind::Remove {
+        FileOperation::Remove(path) => JobKind::Remove {
             path: RemotePath(path),
         },
-        Op::RemoveDir(path) => JobKind::RemoveDir {
+        FileOperation::RemoveDir(path) => JobKind::RemoveDir {
             path: RemotePath(path),
         },
-        Op::MakeDir(path) => JobKind::MakeDir {
+        FileOperation::MakeDir(path) => JobKind::MakeDir {
             path: RemotePath(path),
             mode: 0o777,
             follow: false,
         },
-        Op::MakeNamedDir(path) => JobKind::MakeDir {
+        FileOperation::MakeNamedDir(path) => JobKind::MakeDir {
             path: RemotePath(path),
             mode: 0o777,
             follow: true,
         },
-        Op::Rename { from, to } => JobKind::Rename {
+        FileOperation::Rename { from, to } => JobKind::Rename {
             from: RemotePath(from),
             to: RemotePath(to),
         },
-        Op::Set(path, attributes) => JobKind::SetAttributes {
+        FileOperation::Set(path, attributes) => JobKind::SetAttributes {
             path: RemotePath(path),
             attributes,
             follow: false,
             xattrs: None,
         },
-        Op::Look(path) => JobKind::Stat {
+        FileOperation::Lstat(path) => JobKind::Stat {
             path: RemotePath(path),
             follow: false,
         },
-        Op::ReadSymlink(path) => JobKind::ReadSymlink {
+        FileOperation::ReadSymlink(path) => JobKind::ReadSymlink {
             path: RemotePath(path),
         },
-        Op::Link { of, to } => JobKind::MakeHardLink {
+        FileOperation::Link { of, to } => JobKind::MakeHardLink {
             path: RemotePath(to),
             of: RemotePath(of),
         },
-        Op::Sum { path, range, size } => JobKind::Sum {
+        FileOperation::Sum { path, range, size } => JobKind::Sum {
             path: RemotePath(path),
             span: ByteRange {
                 offset: range.start,
@@ -175,20 +175,20 @@ fn job(op: Op) -> JobKind {
     }
 }
 
-fn local(run: &mut PlannedCopy<'_>, op: &Op) -> OpResult {
+fn local(run: &mut PlannedCopy<'_>, op: &FileOperation) -> FileOperationResult {
     if run.stopped() {
         return Err("interrupted".to_owned());
     }
-    if let Op::ReadSymlink(path) = op {
+    if let FileOperation::ReadSymlink(path) = op {
         let text = std::fs::read_link(local_path(path)).map_err(|error| os_words(&error))?;
         return Ok(Some(text.as_os_str().as_bytes().to_vec()));
     }
-    if let Op::Sum { path, range, size } = op {
+    if let FileOperation::Sum { path, range, size } = op {
         let sum = sum_of(run, path, range, *size).map_err(|error| os_words(&error))?;
         return Ok(Some(sum));
     }
     let directories = run.directories();
-    if let Op::Look(path) = op {
+    if let FileOperation::Lstat(path) = op {
         let found = directories.locate(&run.local_target(path));
         return match found.and_then(|at| at.look()) {
             Ok(Some(stat)) => {
@@ -200,15 +200,15 @@ fn local(run: &mut PlannedCopy<'_>, op: &Op) -> OpResult {
     }
     let at = |path: &[u8]| directories.locate(&run.local_target(path));
     let done: io::Result<()> = match op {
-        Op::Remove(path) => at(path).and_then(|at| match at.remove() {
+        FileOperation::Remove(path) => at(path).and_then(|at| match at.remove() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             done => done,
         }),
-        Op::RemoveDir(path) => at(path).and_then(|at| {
+        FileOperation::RemoveDir(path) => at(path).and_then(|at| {
             directories.forget(&run.local_target(path));
             Ok(unlinkat(&at.dir, &at.name, AtFlags::REMOVEDIR)?)
         }),
-        Op::MakeDir(path) => at(path).and_then(|at| {
+        FileOperation::MakeDir(path) => at(path).and_then(|at| {
             let made = rustix::fs::mkdirat(&at.dir, &at.name, Mode::from_raw_mode(0o777));
             match made {
                 Err(Errno::EXIST) => match at.look()? {
@@ -221,25 +221,32 @@ fn local(run: &mut PlannedCopy<'_>, op: &Op) -> OpResult {
                 made => Ok(made?),
             }
         }),
-        Op::MakeNamedDir(path) => match std::fs::create_dir(local_path(path)) {
+        FileOperation::MakeNamedDir(path) => match std::fs::create_dir(local_path(path)) {
             Err(_) if local_path(path).is_dir() => Ok(()),
             made => made,
         },
-        Op::Rename { from, to } => at(from).and_then(|from| rename_to_free_name(&from, &at(to)?)),
-        Op::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
-        Op::Link { of, to } => at(of).and_then(|of| {
+        FileOperation::Rename { from, to } => {
+            at(from).and_then(|from| rename_to_free_name(&from, &at(to)?))
+        }
+        FileOperation::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
+        FileOperation::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;
             let flags = AtFlags::empty();
             Ok(rustix::fs::linkat(
                 &of.dir, &of.name, &to.dir, &to.name, flags,
             )?)
         }),
-        Op::Look(_) | Op::ReadSymlink(_) | Op::Sum { .. } => Ok(()),
+        FileOperation::Lstat(_) | FileOperation::ReadSymlink(_) | FileOperation::Sum { .. } => {
+            Ok(())
+        }
     };
     done.map(|()| None).map_err(|error| os_words(&error))
 }
 
-fn rename_to_free_name(from: &crate::disk::Location, to: &crate::disk::Location) -> io::Result<()> {
+fn rename_to_free_name(
+    from: &crate::disk::NameInDirectory,
+    to: &crate::disk::NameInDirectory,
+) -> io::Result<()> {
     let flags = RenameFlags::NOREPLACE;
     match renameat_with(&from.dir, &from.name, &to.dir, &to.name, flags) {
         // Some file systems have no such flag.
@@ -251,7 +258,7 @@ fn rename_to_free_name(from: &crate::disk::Location, to: &crate::disk::Location)
     }
 }
 
-fn set(at: &crate::disk::Location, attributes: &Attributes) -> io::Result<()> {
+fn set(at: &crate::disk::NameInDirectory, attributes: &Attributes) -> io::Result<()> {
     let flags = match attributes.kind() {
         EntryKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
         // Setting needs no permission to read: a file of mode 0200 is opened for writing.

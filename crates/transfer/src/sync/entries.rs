@@ -5,26 +5,26 @@ use std::fs;
 use std::sync::Arc;
 
 use sftp::InodeId;
-use sync::{Action, Kind, NodeId, Plan, SortedTree, Tree};
+use sync::{EntryTree, NodeId, SortedTree, SyncAction, SyncPlan, TreeEntryKind};
 
 use super::attributes::attributes;
 use crate::disk::{identity, os_words};
-use crate::walk::{DirId, Entry, WalkEntry, join, local_path};
+use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 
 /// Walks the entries of a plan whose data or attributes are copied, with the directories above
 /// them.
 pub(super) struct PlannedWalk {
-    plan: Arc<Plan>,
+    plan: Arc<SyncPlan>,
     root: Vec<u8>,
     local: bool,
     links: BTreeMap<NodeId, InodeId>,
     /// Entries to report, and directories that lead to them, by their number.
     wanted: Vec<bool>,
-    stack: Vec<Frame>,
+    stack: Vec<PlannedDirectory>,
     begun: bool,
 }
 
-struct Frame {
+struct PlannedDirectory {
     dir: NodeId,
     path: Vec<u8>,
     rest: std::vec::IntoIter<NodeId>,
@@ -32,7 +32,7 @@ struct Frame {
 
 impl PlannedWalk {
     pub(super) fn new(
-        plan: Arc<Plan>,
+        plan: Arc<SyncPlan>,
         root: Vec<u8>,
         local: bool,
         links: BTreeMap<NodeId, InodeId>,
@@ -41,14 +41,16 @@ impl PlannedWalk {
         let mut wanted = vec![false; tree.len() + 1];
         for step in plan.steps() {
             let copied = match step.action {
-                Action::Create | Action::Replace(_) | Action::Unsure(_) => true,
+                SyncAction::Create | SyncAction::Replace(_) | SyncAction::Unsure(_) => true,
                 // A directory gets its attributes after its contents.
-                Action::SetAttributes(_) => tree.entry(step.source).kind == Kind::Directory,
+                SyncAction::SetAttributes(_) => {
+                    tree.entry(step.source).kind == TreeEntryKind::Directory
+                }
                 // Only the directories above it change.
-                Action::MoveFrom(_) | Action::Link => true,
+                SyncAction::MoveFrom(_) | SyncAction::Link => true,
             };
             let mut at = match step.action {
-                Action::MoveFrom(_) | Action::Link => tree.parent(step.source),
+                SyncAction::MoveFrom(_) | SyncAction::Link => tree.parent(step.source),
                 _ => step.source,
             };
             while copied && !std::mem::replace(&mut wanted[at.index()], true) {
@@ -78,7 +80,7 @@ impl PlannedWalk {
     fn enter(&mut self, dir: NodeId, path: Vec<u8>) {
         let children = self.source().children(dir);
         let wanted: Vec<NodeId> = children.filter(|id| self.wanted[id.index()]).collect();
-        self.stack.push(Frame {
+        self.stack.push(PlannedDirectory {
             dir,
             path,
             rest: wanted.into_iter(),
@@ -89,7 +91,7 @@ impl PlannedWalk {
         let tree = self.source().tree();
         let entry = tree.entry(id);
         let kind = entry.kind;
-        let mut found = Entry {
+        let mut found = EntryInfo {
             parent: parent.map(dir_id),
             name: match parent {
                 Some(_) => tree.name(id).to_vec(),
@@ -129,21 +131,23 @@ impl PlannedWalk {
             }
         }
         match kind {
-            Kind::Directory => {
+            TreeEntryKind::Directory => {
                 self.enter(id, found.path.clone());
                 WalkEntry::Directory {
                     id: dir_id(id),
                     at: found,
                 }
             }
-            Kind::Symlink => WalkEntry::Symlink(found),
-            Kind::File | Kind::Other | Kind::Temporary => WalkEntry::File(found),
+            TreeEntryKind::Symlink => WalkEntry::Symlink(found),
+            TreeEntryKind::File | TreeEntryKind::Other | TreeEntryKind::Temporary => {
+                WalkEntry::File(found)
+            }
         }
     }
 }
 
-fn dir_id(id: NodeId) -> DirId {
-    DirId(id.index() as u64)
+fn dir_id(id: NodeId) -> WalkDirectoryId {
+    WalkDirectoryId(id.index() as u64)
 }
 
 impl Iterator for PlannedWalk {
@@ -152,7 +156,7 @@ impl Iterator for PlannedWalk {
     fn next(&mut self) -> Option<WalkEntry> {
         if !std::mem::replace(&mut self.begun, true) {
             let root = self.root.clone();
-            return Some(self.report(Tree::ROOT, None, root));
+            return Some(self.report(EntryTree::ROOT, None, root));
         }
         let frame = self.stack.last_mut()?;
         let dir = frame.dir;

@@ -4,42 +4,45 @@
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 
-use sync::{Action, Comparison, Difference, Filter, Grain, Kind, NodeId, Plan};
+use sync::{
+    ComparisonResult, ComparisonRules, Filter, NodeId, SyncAction, SyncPlan, TimeGranularity,
+    TreeEntryKind,
+};
 
 use super::NameForm;
-use super::ends::Op;
-use super::listing::{self, Root, RootAttributes};
-use super::run::Sync;
-use crate::copy::End;
-use crate::report::Event;
+use super::ends::FileOperation;
+use super::listing::{self, ListedRoot, RootAttributes};
+use super::run::SyncRun;
+use crate::copy::PlannedCopySide;
+use crate::report::CopyEvent;
 use crate::walk::{join, local_path};
 
-impl Sync<'_> {
+impl SyncRun<'_> {
     /// Returns the directory of `--link-dest`; a relative one is relative to the target, as in
     /// rsync.
     pub(super) fn link_dest_root(&self) -> Option<Vec<u8>> {
         let given = self.options.link_dest.as_ref()?.as_os_str().as_bytes();
         let dir = match given.starts_with(b"/") {
             true => given.to_vec(),
-            false => join(self.run.root(End::Target), given),
+            false => join(self.run.root(PlannedCopySide::Target), given),
         };
         Some(without_dots(&dir))
     }
 
     /// Links new files of which the directory of `--link-dest` has an equal one.
-    pub(super) async fn find_links(&mut self, plan: &mut Plan) {
+    pub(super) async fn find_links(&mut self, plan: &mut SyncPlan) {
         let Some(dir) = self.link_dest_root() else {
             return;
         };
-        let attributes = match self.run.query(End::Target, dir.clone()) {
+        let attributes = match self.run.query(PlannedCopySide::Target, dir.clone()) {
             Some(query) => RootAttributes::Queried(query),
             None => {
                 let meta = std::fs::metadata(local_path(&dir)).ok();
                 RootAttributes::Known(meta.map(|meta| crate::disk::attributes(&meta)))
             }
         };
-        let root = Root {
-            end: End::Target,
+        let root = ListedRoot {
+            end: PlannedCopySide::Target,
             path: dir.clone(),
             attributes,
             one_file_system: false,
@@ -54,14 +57,14 @@ impl Sync<'_> {
             .root
             .is_none_or(|root| root.kind() != schedule::EntryKind::Directory)
         {
-            let path = Some(self.run.shown(End::Target, &dir));
+            let path = Some(self.run.shown(PlannedCopySide::Target, &dir));
             let message = "no such directory: nothing is linked to files in it (--link-dest)";
             let message = message.to_owned();
-            self.run.tell(Event::Warning { path, message });
+            self.run.tell(CopyEvent::Warning { path, message });
             return;
         }
-        let rules = Comparison {
-            grain: Grain::of(&earlier.tree),
+        let rules = ComparisonRules {
+            grain: TimeGranularity::of(&earlier.tree),
             // A link shares the permissions of the earlier file.
             permissions: true,
             ignore_special_bits: !self.run.keeps_special_bits(),
@@ -72,46 +75,47 @@ impl Sync<'_> {
             let there = earlier.tree.find(&source.path(*id));
             there.is_some_and(|there| {
                 let (ours, theirs) = (source.entry(*id), earlier.tree.tree().entry(there));
-                theirs.kind == Kind::File && rules.compare(ours, theirs) == Difference::Equal
+                theirs.kind == TreeEntryKind::File
+                    && rules.compare(ours, theirs) == ComparisonResult::Equal
             })
         };
         let steps = plan.steps().iter();
-        let created = steps.filter(|step| step.action == Action::Create);
+        let created = steps.filter(|step| step.action == SyncAction::Create);
         let equal: BTreeSet<NodeId> = created.map(|step| step.source).filter(has_equal).collect();
         plan.link(|id| equal.contains(&id));
     }
 
     /// Makes the links. What cannot be linked is copied, and one warning says why.
-    pub(super) async fn carry_out_links(&mut self, mut plan: Plan) -> Plan {
+    pub(super) async fn carry_out_links(&mut self, mut plan: SyncPlan) -> SyncPlan {
         let Some(dir) = self.link_dest_root() else {
             return plan;
         };
         let tree = plan.source().tree();
         let steps = plan.steps().iter();
         let linked: Vec<NodeId> = steps
-            .filter(|step| step.action == Action::Link)
+            .filter(|step| step.action == SyncAction::Link)
             .map(|step| step.source)
             .collect();
         if linked.is_empty() {
             return plan;
         }
-        let root = self.run.root(End::Target).to_vec();
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
         if !self.target_exists {
-            let made = vec![Op::MakeDir(root.clone())];
+            let made = vec![FileOperation::MakeDir(root.clone())];
             self.operations
-                .carry_out(&mut self.run, End::Target, made)
+                .carry_out(&mut self.run, PlannedCopySide::Target, made)
                 .await;
         }
         let above = linked.iter().map(|id| tree.path(tree.parent(*id)));
         self.make_directories(&root, above.collect()).await;
-        let ops = linked.iter().map(|id| Op::Link {
+        let ops = linked.iter().map(|id| FileOperation::Link {
             of: join(&dir, &tree.path(*id)),
             to: join(&root, &tree.path(*id)),
         });
         let ops = ops.collect();
         let results = self
             .operations
-            .carry_out(&mut self.run, End::Target, ops)
+            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
             .await;
         let mut failed = BTreeSet::new();
         let mut reason = None;
@@ -130,8 +134,8 @@ impl Sync<'_> {
                 count => format!("{count} files are"),
             };
             let message = format!("{files} copied instead of linked (--link-dest): {why}");
-            self.run.tell(Event::Warning {
-                path: Some(self.run.shown(End::Target, &dir)),
+            self.run.tell(CopyEvent::Warning {
+                path: Some(self.run.shown(PlannedCopySide::Target, &dir)),
                 message,
             });
         }

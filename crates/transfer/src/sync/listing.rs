@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
-use sync::{Entry, Filter, Kind, NodeId, Selection, SortedTree, Tree, to_nfc};
+use sync::{EntryTree, Filter, NodeId, Selection, SortedTree, TreeEntry, TreeEntryKind, to_nfc};
 
 use super::NameForm;
 use super::attributes::entry;
-use crate::copy::{CALLERS_FIRST_JOB, End, PlannedCopy, RootQuery};
+use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootQuery};
 use crate::session::SessionEvent;
 use crate::walk::{
-    DirId, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkEntry, join, local_path,
+    ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkDirectoryId, WalkEntry, join, local_path,
     nested_rules, refused_name,
 };
 
@@ -31,7 +31,7 @@ const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 const LONGEST_LISTED: usize = 4096 - 257;
 
 /// Entries of one end.
-pub(crate) struct Listing {
+pub(crate) struct ListedTree {
     /// Attributes of the root; `None` if it does not exist, and then there are no entries.
     pub(crate) root: Option<Attributes>,
     pub(crate) tree: SortedTree,
@@ -47,8 +47,8 @@ pub(crate) struct Listing {
 }
 
 /// One end of the sync, to be listed.
-pub(crate) struct Root {
-    pub(crate) end: End,
+pub(crate) struct ListedRoot {
+    pub(crate) end: PlannedCopySide,
     pub(crate) path: Vec<u8>,
     pub(crate) attributes: RootAttributes,
     /// Leave out directories on other file systems than that of the root, whose identity must be
@@ -83,11 +83,11 @@ impl RootAttributes {
 /// that.
 pub(crate) async fn list(
     run: &mut PlannedCopy<'_>,
-    roots: Vec<Root>,
+    roots: Vec<ListedRoot>,
     filter: &Filter,
-) -> Option<Vec<Listing>> {
-    let new = |root| Lister::new(run, root, filter.clone());
-    let mut listers: Vec<Lister> = roots.into_iter().map(new).collect();
+) -> Option<Vec<ListedTree>> {
+    let new = |root| ActiveListing::new(run, root, filter.clone());
+    let mut listers: Vec<ActiveListing> = roots.into_iter().map(new).collect();
     loop {
         if run.stopped() {
             return None;
@@ -111,8 +111,10 @@ pub(crate) async fn list(
             // The answer is an event of the copy, which has been handled above.
             moved |= lister.learn_root(run);
         }
-        if listers.iter().all(Lister::is_over) || listers.iter().any(Lister::is_no_directory) {
-            return Some(listers.into_iter().map(Lister::finish).collect());
+        if listers.iter().all(ActiveListing::is_over)
+            || listers.iter().any(ActiveListing::is_no_directory)
+        {
+            return Some(listers.into_iter().map(ActiveListing::finish).collect());
         }
         if !moved {
             run.wait().await;
@@ -121,14 +123,14 @@ pub(crate) async fn list(
 }
 
 /// Listing in progress.
-struct Lister {
+struct ActiveListing {
     root: RootAttributes,
-    builder: Builder,
-    walk: Walking,
+    builder: ListingTreeBuilder,
+    walk: TreeWalkState,
     gitignore: bool,
 }
 
-enum Walking {
+enum TreeWalkState {
     Local {
         walk: LocalWalk,
         /// Device of the root, if other file systems are left out.
@@ -141,13 +143,13 @@ enum Walking {
         /// Device of the root, if other file systems are left out.
         device: Option<u64>,
     },
-    Over,
+    Finished,
 }
 
-impl Lister {
-    fn new(run: &PlannedCopy<'_>, root: Root, filter: Filter) -> Self {
+impl ActiveListing {
+    fn new(run: &PlannedCopy<'_>, root: ListedRoot, filter: Filter) -> Self {
         let walk = match (&root.attributes, run.is_local(root.end)) {
-            (RootAttributes::Known(None), _) => Walking::Over,
+            (RootAttributes::Known(None), _) => TreeWalkState::Finished,
             (_, true) => {
                 let top = match root.path.is_empty() {
                     true => PathBuf::from("."),
@@ -155,7 +157,7 @@ impl Lister {
                 };
                 run.directories().follow_no_symlink_below(top.clone());
                 let device = fs::metadata(&top).map(|meta| meta.dev()).ok();
-                Walking::Local {
+                TreeWalkState::Local {
                     walk: LocalWalk::new(top, false),
                     device: device.filter(|_| root.one_file_system),
                 }
@@ -168,7 +170,7 @@ impl Lister {
                 if device.is_some() {
                     walk.stay_on_device();
                 }
-                Walking::Remote {
+                TreeWalkState::Remote {
                     walk: Box::new(walk),
                     asked: BTreeMap::new(),
                     next: FIRST_JOB,
@@ -178,14 +180,15 @@ impl Lister {
         };
         Self {
             gitignore: root.gitignore,
-            builder: Builder::new(root.end, root.path, filter, root.names),
+            builder: ListingTreeBuilder::new(root.end, root.path, filter, root.names),
             root: root.attributes,
             walk,
         }
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.walk, Walking::Over) && matches!(self.root, RootAttributes::Known(_))
+        matches!(self.walk, TreeWalkState::Finished)
+            && matches!(self.root, RootAttributes::Known(_))
     }
 
     /// Takes the answer about the root's attributes. Returns true if it has arrived just now.
@@ -205,12 +208,12 @@ impl Lister {
     fn is_no_directory(&self) -> bool {
         match &self.root {
             RootAttributes::Queried(_) => false,
-            RootAttributes::Known(None) => self.builder.end == End::Source,
+            RootAttributes::Known(None) => self.builder.end == PlannedCopySide::Source,
             RootAttributes::Known(Some(root)) => root.kind() != EntryKind::Directory,
         }
     }
 
-    fn finish(self) -> Listing {
+    fn finish(self) -> ListedTree {
         let (end, path) = (self.builder.end, self.builder.root.clone());
         match self.root {
             RootAttributes::Known(Some(root)) => {
@@ -221,7 +224,7 @@ impl Lister {
             // The listing of a missing directory has failed, which is no problem.
             _ => {
                 let names = self.builder.names;
-                Builder::new(end, path, self.builder.filter, names).finish(None)
+                ListingTreeBuilder::new(end, path, self.builder.filter, names).finish(None)
             }
         }
     }
@@ -230,11 +233,11 @@ impl Lister {
     fn step(&mut self, run: &PlannedCopy<'_>) -> bool {
         let builder = &mut self.builder;
         match &mut self.walk {
-            Walking::Over => false,
-            Walking::Local { walk, device } => {
+            TreeWalkState::Finished => false,
+            TreeWalkState::Local { walk, device } => {
                 for _ in 0..AT_ONCE {
                     let Some(found) = walk.next() else {
-                        self.walk = Walking::Over;
+                        self.walk = TreeWalkState::Finished;
                         return true;
                     };
                     if let Some(skipped) = builder.take_local(found, *device, self.gitignore) {
@@ -243,7 +246,7 @@ impl Lister {
                 }
                 true
             }
-            Walking::Remote {
+            TreeWalkState::Remote {
                 walk,
                 asked,
                 next,
@@ -262,7 +265,7 @@ impl Lister {
                     }
                 }
                 if walk.is_over() {
-                    self.walk = Walking::Over;
+                    self.walk = TreeWalkState::Finished;
                     return true;
                 }
                 if run.lists_trees(builder.end) {
@@ -283,7 +286,7 @@ impl Lister {
     }
 
     fn handle(&mut self, event: SessionEvent) {
-        let Walking::Remote { walk, asked, .. } = &mut self.walk else {
+        let TreeWalkState::Remote { walk, asked, .. } = &mut self.walk else {
             return;
         };
         let (id, answer) = match event {
@@ -310,11 +313,11 @@ impl Lister {
 }
 
 /// Builds a tree from the entries of a walk.
-struct Builder {
-    end: End,
+struct ListingTreeBuilder {
+    end: PlannedCopySide,
     root: Vec<u8>,
-    tree: Tree,
-    dirs: BTreeMap<DirId, (NodeId, Vec<u8>)>,
+    tree: EntryTree,
+    dirs: BTreeMap<WalkDirectoryId, (NodeId, Vec<u8>)>,
     filter: Filter,
     problems: Vec<(Vec<u8>, String)>,
     kept: BTreeSet<Vec<u8>>,
@@ -324,12 +327,12 @@ struct Builder {
     names: NameForm,
 }
 
-impl Builder {
-    fn new(end: End, root: Vec<u8>, filter: Filter, names: NameForm) -> Self {
+impl ListingTreeBuilder {
+    fn new(end: PlannedCopySide, root: Vec<u8>, filter: Filter, names: NameForm) -> Self {
         Self {
             end,
             root,
-            tree: Tree::new(),
+            tree: EntryTree::new(),
             dirs: BTreeMap::new(),
             filter,
             problems: Vec::new(),
@@ -355,7 +358,7 @@ impl Builder {
         found: WalkEntry,
         device: Option<u64>,
         gitignore: bool,
-    ) -> Option<DirId> {
+    ) -> Option<WalkDirectoryId> {
         let WalkEntry::Directory { id, at } = &found else {
             return self.take(found);
         };
@@ -374,7 +377,7 @@ impl Builder {
     }
 
     /// Adds an entry of a server. Directories on other devices than `device` are left out.
-    fn take_remote(&mut self, found: WalkEntry, device: Option<u64>) -> Option<DirId> {
+    fn take_remote(&mut self, found: WalkEntry, device: Option<u64>) -> Option<WalkDirectoryId> {
         let (WalkEntry::Directory { id, at }, Some(device)) = (&found, device) else {
             return self.take(found);
         };
@@ -395,12 +398,12 @@ impl Builder {
     }
 
     /// Adds an entry. Returns the directory whose contents are left out.
-    fn take(&mut self, found: WalkEntry) -> Option<DirId> {
+    fn take(&mut self, found: WalkEntry) -> Option<WalkDirectoryId> {
         match found {
             WalkEntry::Directory { id, at } => {
                 let Some(parent) = at.parent else {
                     self.tree.set_root(entry(&at.attributes));
-                    self.dirs.insert(id, (Tree::ROOT, Vec::new()));
+                    self.dirs.insert(id, (EntryTree::ROOT, Vec::new()));
                     return None;
                 };
                 match self.add(parent, &at.name, &at.attributes) {
@@ -434,7 +437,7 @@ impl Builder {
 
     fn add(
         &mut self,
-        parent: DirId,
+        parent: WalkDirectoryId,
         name: &[u8],
         attributes: &Attributes,
     ) -> Option<(NodeId, Vec<u8>)> {
@@ -449,8 +452,8 @@ impl Builder {
         };
         let found = entry(attributes);
         let selection = match self.end {
-            End::Source => self.filter.decide(&path, &found),
-            End::Target => self.filter.decide_name(&path, found.kind),
+            PlannedCopySide::Source => self.filter.decide(&path, &found),
+            PlannedCopySide::Target => self.filter.decide_name(&path, found.kind),
         };
         // A list of names excludes nothing, and everything else is not listed.
         if selection != Selection::Selected && !self.filter.lists_names() {
@@ -496,12 +499,13 @@ impl Builder {
         };
         let mut open = self.dirs.values();
         let dir = open.find(|(_, path)| path == above).map(|(node, _)| *node);
-        let excluded = self.filter.decide_name(&below, Kind::Temporary) == Selection::Excluded;
-        match dir.filter(|_| self.end == End::Target && !excluded) {
+        let excluded =
+            self.filter.decide_name(&below, TreeEntryKind::Temporary) == Selection::Excluded;
+        match dir.filter(|_| self.end == PlannedCopySide::Target && !excluded) {
             Some(dir)
                 if self
                     .tree
-                    .add(dir, name, Entry::new(Kind::Temporary))
+                    .add(dir, name, TreeEntry::new(TreeEntryKind::Temporary))
                     .is_some() => {}
             _ => drop(self.kept.insert(below)),
         }
@@ -543,26 +547,26 @@ impl Builder {
         let is_ours = refused_name(name).is_some();
         let known = what == NOT_REGULAR || is_ours;
         // What takes no part at one end keeps its counterpart, and at the target its directory.
-        if self.filter.decide_name(&below, Kind::Other) == Selection::Excluded {
+        if self.filter.decide_name(&below, TreeEntryKind::Other) == Selection::Excluded {
             self.kept.insert(below);
             return;
         }
         if known {
             self.kept.insert(below.clone());
         }
-        if !known || (self.end == End::Source && !is_ours) {
+        if !known || (self.end == PlannedCopySide::Source && !is_ours) {
             self.problems.push((below, what));
         }
     }
 
-    fn finish(self, root: Option<Attributes>) -> Listing {
+    fn finish(self, root: Option<Attributes>) -> ListedTree {
         let mut tree = self.tree.sorted();
-        if self.end == End::Target {
+        if self.end == PlannedCopySide::Target {
             for path in &self.kept {
                 tree.protect_above(path);
             }
         }
-        Listing {
+        ListedTree {
             root,
             tree,
             problems: self.problems,
@@ -582,7 +586,7 @@ pub(crate) fn hides_entries(what: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::walk::Entry as Found;
+    use crate::walk::EntryInfo as Found;
 
     /// A directory `name` of the root on this device, if the server tells devices.
     fn directory(id: u64, name: &str, device: Option<u64>) -> WalkEntry {
@@ -593,9 +597,9 @@ mod tests {
         });
         let is_root = name.is_empty();
         WalkEntry::Directory {
-            id: DirId(id),
+            id: WalkDirectoryId(id),
             at: Found {
-                parent: (!is_root).then_some(DirId(0)),
+                parent: (!is_root).then_some(WalkDirectoryId(0)),
                 name: name.as_bytes().to_vec(),
                 path: join(b"/root", name.as_bytes()),
                 attributes: Attributes {
@@ -611,15 +615,16 @@ mod tests {
     #[test]
     fn a_directory_on_another_device_is_left_out_and_an_unknown_one_hides_entries() {
         let (root, names) = (b"/root".to_vec(), NameForm::Own);
-        let mut builder = Builder::new(End::Source, root, Filter::default(), names);
+        let mut builder =
+            ListingTreeBuilder::new(PlannedCopySide::Source, root, Filter::default(), names);
         let mut take = |id, name, device| {
             let found = directory(id, name, device);
             builder.take_remote(found, Some(7))
         };
         assert_eq!(take(0, "", Some(7)), None);
         assert_eq!(take(1, "here", Some(7)), None);
-        assert_eq!(take(2, "mounted", Some(8)), Some(DirId(2)));
-        assert_eq!(take(3, "unknown", None), Some(DirId(3)));
+        assert_eq!(take(2, "mounted", Some(8)), Some(WalkDirectoryId(2)));
+        assert_eq!(take(3, "unknown", None), Some(WalkDirectoryId(3)));
         let listing = builder.finish(None);
         assert!(listing.tree.find(b"here").is_some() && listing.tree.tree().len() == 1);
         assert!(listing.kept.contains(b"mounted".as_slice()));

@@ -19,10 +19,10 @@ mod source_inside;
 
 use std::path::PathBuf;
 
-use sync::{Comparison, DeletionLimits, Filter};
+use sync::{ComparisonRules, DeletionLimits, Filter};
 
-use crate::copy::{CopyOptions, Place};
-use crate::report::Summary;
+use crate::copy::{CopyLocation, CopyOptions};
+use crate::report::CopySummary;
 
 pub use run::run;
 
@@ -30,9 +30,9 @@ pub use run::run;
 #[derive(Clone, Debug)]
 pub struct SyncRequest {
     /// Directory to read.
-    pub source: Place,
+    pub source: CopyLocation,
     /// Directory to make equal to the source; created if it does not exist.
-    pub target: Place,
+    pub target: CopyLocation,
     /// Options for copying the entries that differ.
     pub copy: CopyOptions,
     /// Options of the comparison and of deletions.
@@ -49,7 +49,7 @@ pub struct SyncOptions {
     /// Stay on the file system of the source's root (`-x`). A remote source needs longhaul.
     pub one_file_system: bool,
     /// Rules of the comparison. The grain is learnt.
-    pub comparison: Comparison,
+    pub comparison: ComparisonRules,
     /// Delete entries that exist at the target only.
     pub delete: bool,
     /// Limits of these deletions.
@@ -81,7 +81,7 @@ pub enum NameForm {
 #[derive(Clone, Debug)]
 pub struct SyncResult {
     /// Result of the copy.
-    pub summary: Summary,
+    pub summary: CopySummary,
     /// Entries without a difference.
     pub equal: u64,
     /// Entries deleted at the target.

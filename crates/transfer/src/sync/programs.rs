@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-use crate::copy::{CommandStep, End, PlannedCopy};
+use crate::copy::{PlannedCopy, PlannedCopySide, RemoteCommandStep};
 use crate::disk::open_regular;
 use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
 use crate::sums::{
-    Algorithm, AnswerParser, Digest, Hasher, Program, ProgramAnswer, list_command, list_line,
+    AnswerParser, Digest, Hasher, ProgramAnswer, SumAlgorithm, SumProgram, list_command, list_line,
     program_command, program_script, whole_request,
 };
 use crate::walk::local_path;
@@ -31,8 +31,8 @@ const SLOWEST: u64 = 4 << 20;
 const PART: usize = 1 << 20;
 
 /// True if the account of a remote end finds rsync.
-pub(super) async fn has_rsync(run: &mut PlannedCopy<'_>, end: End) -> bool {
-    let command = Command::start(run, end, RSYNC, b"command -v rsync".to_vec());
+pub(super) async fn has_rsync(run: &mut PlannedCopy<'_>, end: PlannedCopySide) -> bool {
+    let command = ChecksumCommand::start(run, end, RSYNC, b"command -v rsync".to_vec());
     command.end_input(run);
     let command = command.within(run, LONGEST_FIND);
     let found = command.output(run).await;
@@ -42,24 +42,27 @@ pub(super) async fn has_rsync(run: &mut PlannedCopy<'_>, end: End) -> bool {
 
 /// Checksum program at one end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RemoteProgram {
-    end: End,
-    program: Program,
+pub(super) struct ChecksumProgram {
+    end: PlannedCopySide,
+    program: SumProgram,
 }
 
-impl RemoteProgram {
+impl ChecksumProgram {
     /// Finds a program at the remote end of a sync with a local one; `None` if the account runs no
     /// commands, or has no such program.
     pub(super) async fn find(run: &mut PlannedCopy<'_>) -> Option<Self> {
-        let end = match (run.is_local(End::Source), run.is_local(End::Target)) {
-            (true, false) => End::Target,
-            (false, true) => End::Source,
+        let end = match (
+            run.is_local(PlannedCopySide::Source),
+            run.is_local(PlannedCopySide::Target),
+        ) {
+            (true, false) => PlannedCopySide::Target,
+            (false, true) => PlannedCopySide::Source,
             _ => return None,
         };
-        let command = Command::start(run, end, FIRST, program_command());
+        let command = ChecksumCommand::start(run, end, FIRST, program_command());
         command.send(run, program_script().into_bytes());
         command.end_input(run);
-        let command = Command {
+        let command = ChecksumCommand {
             until: Some(run.now() + LONGEST_FIND),
             ..command
         };
@@ -84,7 +87,7 @@ impl RemoteProgram {
     }
 
     /// The end at which the program runs.
-    pub(super) fn end(&self) -> End {
+    pub(super) fn end(&self) -> PlannedCopySide {
         self.end
     }
 
@@ -114,7 +117,7 @@ impl RemoteProgram {
             if names.len() >= NAMES || input.len() >= NAME_BYTES || at + 1 == paths.len() {
                 let names = std::mem::take(&mut names);
                 let input = std::mem::take(&mut input);
-                let asked = ListedNames { names, input };
+                let asked = ChecksumNameList { names, input };
                 self.list(run, (next, longest), asked, &mut sums).await;
                 next += 1;
             }
@@ -129,13 +132,13 @@ impl RemoteProgram {
         &self,
         run: &mut PlannedCopy<'_>,
         (id, longest): (u64, Duration),
-        ListedNames { mut names, input }: ListedNames,
+        ChecksumNameList { mut names, input }: ChecksumNameList,
         sums: &mut [Option<Digest>],
     ) {
         if names.is_empty() {
             return;
         }
-        let command = Command::start(run, self.end, id, list_command(self.program));
+        let command = ChecksumCommand::start(run, self.end, id, list_command(self.program));
         command.send(run, input);
         command.end_input(run);
         let command = command.within(run, longest);
@@ -168,7 +171,7 @@ impl RemoteProgram {
         if singly.is_empty() {
             return;
         }
-        let command = Command::start(run, self.end, id, program_command());
+        let command = ChecksumCommand::start(run, self.end, id, program_command());
         let mut input = program_script().into_bytes();
         let asked = singly.iter().filter_map(|at| paths.get(*at));
         input.extend(asked.flat_map(|path| whole_request(path)));
@@ -214,7 +217,7 @@ fn sum_of(
     run: &mut PlannedCopy<'_>,
     path: &[u8],
     size: u64,
-    algorithm: Algorithm,
+    algorithm: SumAlgorithm,
 ) -> io::Result<Option<Digest>> {
     let mut file = open_regular(&local_path(path))?;
     let mut hasher = Hasher::new(Some(algorithm));
@@ -237,23 +240,23 @@ fn sum_of(
 }
 
 /// Names for one command, with the numbers of their files, and its input.
-struct ListedNames {
+struct ChecksumNameList {
     names: BTreeMap<Vec<u8>, usize>,
     input: Vec<u8>,
 }
 
 /// Command that runs at an end.
-struct Command {
-    end: End,
+struct ChecksumCommand {
+    end: PlannedCopySide,
     id: RemoteCommandId,
     /// Time limit for the program's output.
     until: Option<Instant>,
 }
 
-impl Command {
-    fn start(run: &PlannedCopy<'_>, end: End, id: u64, words: Vec<u8>) -> Self {
+impl ChecksumCommand {
+    fn start(run: &PlannedCopy<'_>, end: PlannedCopySide, id: u64, words: Vec<u8>) -> Self {
         let id = RemoteCommandId(id);
-        run.command(end, id, CommandStep::Run(words));
+        run.command(end, id, RemoteCommandStep::Run(words));
         let until = None;
         Self { end, id, until }
     }
@@ -267,15 +270,15 @@ impl Command {
     }
 
     fn send(&self, run: &PlannedCopy<'_>, bytes: Vec<u8>) {
-        run.command(self.end, self.id, CommandStep::Input(bytes));
+        run.command(self.end, self.id, RemoteCommandStep::Input(bytes));
     }
 
     fn end_input(&self, run: &PlannedCopy<'_>) {
-        run.command(self.end, self.id, CommandStep::EndInput);
+        run.command(self.end, self.id, RemoteCommandStep::EndInput);
     }
 
     fn stop(&self, run: &PlannedCopy<'_>) {
-        run.command(self.end, self.id, CommandStep::Stop);
+        run.command(self.end, self.id, RemoteCommandStep::Stop);
     }
 
     /// Waits for the next bytes of its output; `None` at the end, or if the run ends.
@@ -288,7 +291,7 @@ impl Command {
             match run.next_event(self.end) {
                 Ok(Some(SessionEvent::Exec(id, event))) if id == self.id => match event {
                     RemoteCommandEvent::Output(bytes) => return Some(bytes.to_vec()),
-                    RemoteCommandEvent::Over(_) => return None,
+                    RemoteCommandEvent::Ended(_) => return None,
                 },
                 Ok(Some(_)) => {}
                 Ok(None) => run.wait_until(self.until).await,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 
 use super::SyncRequest;
-use crate::copy::{Place, PlannedCopy};
+use crate::copy::{CopyLocation, PlannedCopy};
 use crate::private_dir::{PrivateDir, UserDir};
 
 /// Longest memory that is read, in bytes.
@@ -28,12 +28,12 @@ impl SourceFileSystem {
         remote: Option<String>,
     ) -> Self {
         let now = match &request.source {
-            Place::Local(path) => rustix::fs::statvfs(path).ok().map(|stat| {
+            CopyLocation::Local(path) => rustix::fs::statvfs(path).ok().map(|stat| {
                 let mut text = String::new();
                 let _ = write!(text, "{:x}", stat.f_fsid);
                 text
             }),
-            Place::Remote { .. } => remote,
+            CopyLocation::Remote { .. } => remote,
         };
         let places = [&request.source, &request.target];
         let identity = places.map(|place| run.place_name(place).0).join(&0);

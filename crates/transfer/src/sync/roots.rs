@@ -3,14 +3,14 @@
 use schedule::{Attributes, EntryKind};
 
 use super::NameForm;
-use super::listing::{Listing, Root, RootAttributes};
-use super::run::Sync;
-use crate::copy::End;
+use super::listing::{ListedRoot, ListedTree, RootAttributes};
+use super::run::SyncRun;
+use crate::copy::PlannedCopySide;
 
-impl Sync<'_> {
+impl SyncRun<'_> {
     /// Returns an end to list. A server is asked for the root's attributes while it lists.
-    pub(super) async fn root(&mut self, end: End) -> Option<Root> {
-        let at_source = end == End::Source;
+    pub(super) async fn root(&mut self, end: PlannedCopySide) -> Option<ListedRoot> {
+        let at_source = end == PlannedCopySide::Source;
         let one_file_system = self.options.one_file_system && at_source;
         let attributes = if one_file_system {
             RootAttributes::Known(self.root_with_device(end).await?)
@@ -23,7 +23,7 @@ impl Sync<'_> {
         if at_source {
             self.source_file_system = self.run.query_file_system(end);
         }
-        let root = Root {
+        let root = ListedRoot {
             end,
             path: self.run.root(end).to_vec(),
             attributes,
@@ -39,7 +39,7 @@ impl Sync<'_> {
 
     /// Returns the root's attributes, and `None` after reporting a server that does not tell its
     /// file system.
-    async fn root_with_device(&mut self, end: End) -> Option<Option<Attributes>> {
+    async fn root_with_device(&mut self, end: PlannedCopySide) -> Option<Option<Attributes>> {
         self.run.settle(end).await;
         let root = self.run.root_attributes(end).await;
         let is_untold = root.is_some_and(|root| root.link.is_none());
@@ -66,10 +66,10 @@ impl Sync<'_> {
     /// Reports a root that cannot be synced, and returns `None` for one.
     pub(super) fn check_roots(
         &mut self,
-        source: Option<&Listing>,
-        target: Option<&Listing>,
+        source: Option<&ListedTree>,
+        target: Option<&ListedTree>,
     ) -> Option<()> {
-        let kind = |listing: &Listing| listing.root.map(|root| root.kind());
+        let kind = |listing: &ListedTree| listing.root.map(|root| root.kind());
         let source_error = match source.map(kind) {
             Some(None) => Some("no such directory"),
             None | Some(Some(EntryKind::Directory)) => None,
@@ -81,7 +81,10 @@ impl Sync<'_> {
             None | Some(None | Some(EntryKind::Directory)) => None,
             Some(_) => Some("not a directory: name the directory to make equal to the source"),
         };
-        for (end, error) in [(End::Source, source_error), (End::Target, target_error)] {
+        for (end, error) in [
+            (PlannedCopySide::Source, source_error),
+            (PlannedCopySide::Target, target_error),
+        ] {
             if let Some(error) = error {
                 let name = self.run.shown(end, self.run.root(end));
                 self.run.fail(name, error.to_owned());

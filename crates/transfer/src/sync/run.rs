@@ -5,32 +5,33 @@ use std::sync::Arc;
 
 use schedule::Attributes;
 use sync::{
-    Action, Comparison, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Selection, Step,
-    Tree,
+    ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, NodeId, Selection,
+    SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryKind,
 };
 
 use super::attributes::attributes;
 use super::backup::BackupRoot;
-use super::ends::{Op, Operations};
+use super::ends::{FileOperation, OperationCounter};
 use super::entries::PlannedWalk;
-use super::listing::{self, Listing, hides_entries};
+use super::listing::{self, ListedTree, hides_entries};
 use super::remembered::SourceFileSystem;
-use super::settle::Settling;
+use super::settle::OperationRunner;
 use super::{SyncOptions, SyncRequest, SyncResult};
 use crate::cancel::CancelToken;
 use crate::copy::{
-    Connect, CopyOptions, CopyRequest, End, FileSystemQuery, PlannedCopy, RootOverlap, with_edge,
+    CopyOptions, CopyRequest, FileSystemQuery, PlannedCopy, PlannedCopySide, RootOverlap,
+    SessionConnector, with_environment,
 };
-use crate::report::{Change, Event, Name, Progress, Summary};
+use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters, SyncChange};
 use crate::walk::join;
 
 /// Runs a sync to its end on this thread. `events` is called on this thread; `progress` may be read
 /// from any.
 pub fn run(
     request: &SyncRequest,
-    connect: &dyn Connect,
-    progress: &Progress,
-    events: &mut dyn FnMut(Event),
+    connect: &dyn SessionConnector,
+    progress: &ProgressCounters,
+    events: &mut dyn FnMut(CopyEvent),
     cancel: &CancelToken,
 ) -> SyncResult {
     let copy = CopyRequest {
@@ -42,17 +43,17 @@ pub fn run(
             ..request.copy.clone()
         },
     };
-    with_edge(connect, cancel, async |edge| {
-        let begun = PlannedCopy::begin(&copy, &copy.options, edge, progress, events).await;
+    with_environment(connect, cancel, async |environment| {
+        let begun = PlannedCopy::begin(&copy, &copy.options, environment, progress, events).await;
         let run = match begun {
             Ok(run) => run,
             Err(summary) => return SyncResult::failed(*summary),
         };
-        let mut sync = Sync {
+        let mut sync = SyncRun {
             run,
             request,
             options: &request.options,
-            operations: Operations::default(),
+            operations: OperationCounter::default(),
             backup: None,
             target_exists: false,
             source_file_system: None,
@@ -72,7 +73,7 @@ pub fn run(
 }
 
 impl SyncResult {
-    fn failed(summary: Summary) -> Self {
+    fn failed(summary: CopySummary) -> Self {
         Self {
             summary,
             equal: 0,
@@ -87,11 +88,11 @@ impl SyncResult {
 }
 
 /// A sync in progress.
-pub(super) struct Sync<'a> {
+pub(super) struct SyncRun<'a> {
     pub(super) run: PlannedCopy<'a>,
     request: &'a SyncRequest,
     pub(super) options: &'a SyncOptions,
-    pub(super) operations: Operations,
+    pub(super) operations: OperationCounter,
     /// Place of the backup directory, once found.
     pub(super) backup: Option<BackupRoot>,
     /// The target directory exists.
@@ -109,9 +110,9 @@ pub(super) struct Sync<'a> {
     refused: Option<String>,
 }
 
-impl Sync<'_> {
+impl SyncRun<'_> {
     fn finish(self) -> SyncResult {
-        let summary = Summary {
+        let summary = CopySummary {
             excluded: self.excluded,
             ..self.run.finish()
         };
@@ -137,7 +138,7 @@ impl Sync<'_> {
     /// Reports a target that is the source, or lies in it, and returns true; so for a source whose
     /// own deletion `--delete` asks for. Excluded directories take no part.
     async fn roots_overlap(&mut self) -> bool {
-        let target = self.run.root(End::Target).to_vec();
+        let target = self.run.root(PlannedCopySide::Target).to_vec();
         let probe = !self.options.dry_run;
         let Some(overlap) = self.run.overlap_with(&target, probe).await else {
             return false;
@@ -157,7 +158,7 @@ impl Sync<'_> {
         if self.leaves_out(&below) {
             return false;
         }
-        let name = self.run.shown(End::Target, &target);
+        let name = self.run.shown(PlannedCopySide::Target, &target);
         self.run.fail(name, what.to_owned());
         true
     }
@@ -169,7 +170,8 @@ impl Sync<'_> {
         let mut ends = ends.map(|(at, _)| at).chain([dir.len()]);
         ends.any(|end| {
             let path = dir.get(..end).unwrap_or_default();
-            !path.is_empty() && filter.decide_name(path, Kind::Directory) == Selection::Excluded
+            !path.is_empty()
+                && filter.decide_name(path, TreeEntryKind::Directory) == Selection::Excluded
         })
     }
 
@@ -185,8 +187,8 @@ impl Sync<'_> {
         let links = source.links.clone();
         let missing: Vec<Vec<u8>> = source.filter.missing().map(<[u8]>::to_vec).collect();
         for name in missing {
-            let path = join(self.run.root(End::Source), &name);
-            let path = self.run.shown(End::Source, &path);
+            let path = join(self.run.root(PlannedCopySide::Source), &name);
+            let path = self.run.shown(PlannedCopySide::Source, &path);
             self.run.fail(path, "no such file or directory".to_owned());
         }
         if self.are_one_in_nfc(&source.tree)
@@ -233,9 +235,9 @@ impl Sync<'_> {
     }
 
     /// Lists both ends at the same time.
-    async fn list(&mut self) -> Option<(Listing, Listing)> {
-        let source = self.root(End::Source).await?;
-        let target = self.root(End::Target).await?;
+    async fn list(&mut self) -> Option<(ListedTree, ListedTree)> {
+        let source = self.root(PlannedCopySide::Source).await?;
+        let target = self.root(PlannedCopySide::Target).await?;
         let filter = self.filter();
         let (source, target) = if self.options.gitignore {
             // Nested rules of the source decide at the target too, so it is listed after them.
@@ -269,9 +271,12 @@ impl Sync<'_> {
 
     /// Reports what could not be listed, and warns of entries that are never copied. Returns the
     /// number of problems that hide entries.
-    fn report_problems(&mut self, source: &Listing, target: &Listing) -> u64 {
+    fn report_problems(&mut self, source: &ListedTree, target: &ListedTree) -> u64 {
         let mut hidden = 0;
-        for (end, listing) in [(End::Source, source), (End::Target, target)] {
+        for (end, listing) in [
+            (PlannedCopySide::Source, source),
+            (PlannedCopySide::Target, target),
+        ] {
             for (path, what) in &listing.problems {
                 let path = join(self.run.root(end), path);
                 let name = self.run.shown(end, &path);
@@ -280,7 +285,7 @@ impl Sync<'_> {
                     self.run.fail(name, what.clone());
                     continue;
                 }
-                self.run.tell(Event::Warning {
+                self.run.tell(CopyEvent::Warning {
                     path: Some(name),
                     message: "not copied: a socket, FIFO or device".to_owned(),
                 });
@@ -290,14 +295,14 @@ impl Sync<'_> {
     }
 
     /// Compares the two listings.
-    async fn plan(&mut self, source: Listing, target: Listing) -> Option<Plan> {
+    async fn plan(&mut self, source: ListedTree, target: ListedTree) -> Option<SyncPlan> {
         let (mut ours, mut theirs) = (source.tree, target.tree);
         let mut rules = self.options.comparison.clone();
-        rules.grain = Grain::of(&theirs);
+        rules.grain = TimeGranularity::of(&theirs);
         rules.ignore_special_bits = !self.run.keeps_special_bits();
-        let mut settling = Settling::new(&mut self.run, &mut self.operations);
+        let mut settling = OperationRunner::new(&mut self.run, &mut self.operations);
         settling.read_symlinks(&mut ours, &mut theirs).await;
-        let mut plan = Plan::keeping(ours, theirs, &rules, source.kept);
+        let mut plan = SyncPlan::keeping(ours, theirs, &rules, source.kept);
         settling.compare_unsure(&mut plan).await;
         match self.options.delete {
             true => settling.find_moves(&mut plan, &rules).await,
@@ -306,10 +311,13 @@ impl Sync<'_> {
         (!self.run.stopped()).then_some(plan)
     }
 
-    fn report_blocked(&mut self, plan: &Plan) {
+    fn report_blocked(&mut self, plan: &SyncPlan) {
         for id in plan.blocked() {
-            let path = join(self.run.root(End::Target), &plan.target().tree().path(*id));
-            let name = self.run.shown(End::Target, &path);
+            let path = join(
+                self.run.root(PlannedCopySide::Target),
+                &plan.target().tree().path(*id),
+            );
+            let name = self.run.shown(PlannedCopySide::Target, &path);
             let advice = match (self.options.delete, &self.refused) {
                 (false, _) => "--delete replaces it, unless it has excluded entries",
                 (true, None) => "it has excluded entries, which are never deleted",
@@ -322,10 +330,10 @@ impl Sync<'_> {
         }
     }
 
-    fn refuse(&mut self, plan: &mut Plan, refused: Refused) {
+    fn refuse(&mut self, plan: &mut SyncPlan, refused: DeletionRefusal) {
         plan.keep_others();
         let why = refused.to_string();
-        self.run.tell(Event::Warning {
+        self.run.tell(CopyEvent::Warning {
             path: None,
             message: why.clone(),
         });
@@ -333,7 +341,7 @@ impl Sync<'_> {
     }
 
     /// Reports the totals, and each planned change.
-    fn announce(&mut self, plan: &Plan) {
+    fn announce(&mut self, plan: &SyncPlan) {
         // What is replaced by an entry of another type is that entry's line; all below it is
         // deleted.
         let in_the_way: BTreeSet<NodeId> = plan.in_the_way().iter().copied().collect();
@@ -345,8 +353,8 @@ impl Sync<'_> {
         let mut bytes = 0;
         for step in plan.steps() {
             let entry = plan.source().tree().entry(step.source);
-            let data = matches!(step.action, Action::Create | Action::Replace(_));
-            if data && entry.kind == Kind::File {
+            let data = matches!(step.action, SyncAction::Create | SyncAction::Replace(_));
+            if data && entry.kind == TreeEntryKind::File {
                 files += 1;
                 bytes = u64::saturating_add(bytes, entry.size);
             }
@@ -358,9 +366,9 @@ impl Sync<'_> {
             }
             self.run.shown(end, &root)
         };
-        let event = Event::SyncPlanned {
-            source: shown(End::Source),
-            target: shown(End::Target),
+        let event = CopyEvent::SyncPlanned {
+            source: shown(PlannedCopySide::Source),
+            target: shown(PlannedCopySide::Target),
             files,
             bytes,
             deletions: deleted.len() as u64,
@@ -373,9 +381,9 @@ impl Sync<'_> {
         }
         if self.options.list_unchanged {
             for id in plan.unchanged() {
-                let is_dir = plan.source().tree().entry(id).kind == Kind::Directory;
-                self.run.tell(Event::Planned {
-                    change: Change::Equal,
+                let is_dir = plan.source().tree().entry(id).kind == TreeEntryKind::Directory;
+                self.run.tell(CopyEvent::Planned {
+                    change: SyncChange::Equal,
                     path: directory_name(plan.source().tree().path(id), is_dir),
                     from: None,
                     reasons: Vec::new(),
@@ -384,9 +392,9 @@ impl Sync<'_> {
         }
         for id in deleted {
             let path = plan.target().tree().path(id);
-            let is_dir = plan.target().tree().entry(id).kind == Kind::Directory;
-            self.run.tell(Event::Planned {
-                change: Change::Delete,
+            let is_dir = plan.target().tree().entry(id).kind == TreeEntryKind::Directory;
+            self.run.tell(CopyEvent::Planned {
+                change: SyncChange::Delete,
                 path: directory_name(path, is_dir),
                 from: None,
                 reasons: Vec::new(),
@@ -394,25 +402,25 @@ impl Sync<'_> {
         }
     }
 
-    fn planned(&self, plan: &Plan, step: &Step) -> Event {
+    fn planned(&self, plan: &SyncPlan, step: &SyncStep) -> CopyEvent {
         let (change, reasons) = match step.action {
-            Action::Create => (Change::Create, Vec::new()),
-            Action::Replace(why) | Action::SetAttributes(why) | Action::Unsure(why) => {
-                (Change::Update, why.words().collect())
+            SyncAction::Create => (SyncChange::Create, Vec::new()),
+            SyncAction::Replace(why) | SyncAction::SetAttributes(why) | SyncAction::Unsure(why) => {
+                (SyncChange::Update, why.words().collect())
             }
-            Action::MoveFrom(_) => (Change::Move, Vec::new()),
-            Action::Link => (Change::Link, Vec::new()),
+            SyncAction::MoveFrom(_) => (SyncChange::Move, Vec::new()),
+            SyncAction::Link => (SyncChange::Link, Vec::new()),
         };
         let from = match step.action {
-            Action::MoveFrom(from) => Some(Name(plan.target().tree().path(from))),
+            SyncAction::MoveFrom(from) => Some(EscapedName(plan.target().tree().path(from))),
             _ => None,
         };
         let mut path = plan.source().tree().path(step.source);
-        if step.source == Tree::ROOT {
+        if step.source == EntryTree::ROOT {
             path = b".".to_vec();
         }
-        let is_dir = plan.source().tree().entry(step.source).kind == Kind::Directory;
-        Event::Planned {
+        let is_dir = plan.source().tree().entry(step.source).kind == TreeEntryKind::Directory;
+        CopyEvent::Planned {
             change,
             path: directory_name(path, is_dir),
             from,
@@ -422,7 +430,7 @@ impl Sync<'_> {
 
     /// Carries out the plan: removes entries that are in the way, renames moved files, copies data,
     /// sets attributes, and deletes last.
-    async fn change(&mut self, mut plan: Plan, links: BTreeMap<NodeId, sftp::InodeId>) {
+    async fn change(&mut self, mut plan: SyncPlan, links: BTreeMap<NodeId, sftp::InodeId>) {
         let kept = self.clear_the_way(&plan).await;
         plan.withhold(&kept);
         let plan = self.carry_out_moves(plan).await;
@@ -432,8 +440,8 @@ impl Sync<'_> {
         }
         let plan = self.back_up_replaced(plan).await;
         let plan = Arc::new(plan);
-        let local = self.run.is_local(End::Source);
-        let root = self.run.root(End::Source).to_vec();
+        let local = self.run.is_local(PlannedCopySide::Source);
+        let root = self.run.root(PlannedCopySide::Source).to_vec();
         let walk = PlannedWalk::new(Arc::clone(&plan), root, local, links);
         if walk.has_any() || self.run.has_leftovers() {
             self.run.copy(Box::new(walk)).await;
@@ -447,7 +455,7 @@ impl Sync<'_> {
             self.delete(&plan).await;
         } else {
             let refused = "nothing is deleted: not everything was copied; run the sync again";
-            self.run.tell(Event::Warning {
+            self.run.tell(CopyEvent::Warning {
                 path: None,
                 message: refused.to_owned(),
             });
@@ -456,7 +464,7 @@ impl Sync<'_> {
 
     /// Removes what stands in the way of an entry of another type. Such an entry counts as
     /// replaced, the contents of a directory as deleted.
-    async fn clear_the_way(&mut self, plan: &Plan) -> BTreeSet<NodeId> {
+    async fn clear_the_way(&mut self, plan: &SyncPlan) -> BTreeSet<NodeId> {
         let doomed = plan.in_the_way().to_vec();
         let tree = plan.target().tree();
         let all: BTreeSet<NodeId> = doomed.iter().copied().collect();
@@ -472,32 +480,32 @@ impl Sync<'_> {
 
     /// Renames the target's copies of files that were moved at the source. A file that cannot be
     /// renamed is copied.
-    async fn carry_out_moves(&mut self, mut plan: Plan) -> Plan {
+    async fn carry_out_moves(&mut self, mut plan: SyncPlan) -> SyncPlan {
         let moves: Vec<(NodeId, NodeId)> = plan
             .steps()
             .iter()
             .filter_map(|step| match step.action {
-                Action::MoveFrom(from) => Some((step.source, from)),
+                SyncAction::MoveFrom(from) => Some((step.source, from)),
                 _ => None,
             })
             .collect();
         if moves.is_empty() {
             return plan;
         }
-        let root = self.run.root(End::Target).to_vec();
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
         let above: Vec<Vec<u8>> = moves
             .iter()
             .map(|(to, _)| plan.source().tree().path(plan.source().tree().parent(*to)))
             .collect();
         self.make_directories(&root, above).await;
-        let ops = moves.iter().map(|(to, from)| Op::Rename {
+        let ops = moves.iter().map(|(to, from)| FileOperation::Rename {
             from: join(&root, &plan.target().tree().path(*from)),
             to: join(&root, &plan.source().tree().path(*to)),
         });
-        let ops: Vec<Op> = ops.collect();
+        let ops: Vec<FileOperation> = ops.collect();
         let results = self
             .operations
-            .carry_out(&mut self.run, End::Target, ops)
+            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
             .await;
         let mut failed = BTreeSet::new();
         let mut set = Vec::new();
@@ -505,7 +513,10 @@ impl Sync<'_> {
             match result {
                 Ok(_) => {
                     let path = join(&root, &plan.source().tree().path(*to));
-                    set.push(Op::Set(path, self.kept(plan.source().tree().entry(*to))));
+                    set.push(FileOperation::Set(
+                        path,
+                        self.kept(plan.source().tree().entry(*to)),
+                    ));
                     self.moved += 1;
                 }
                 Err(_) => drop(failed.insert(*to)),
@@ -513,7 +524,7 @@ impl Sync<'_> {
         }
         plan.unsettle_moves(&failed);
         self.operations
-            .carry_out(&mut self.run, End::Target, set)
+            .carry_out(&mut self.run, PlannedCopySide::Target, set)
             .await;
         plan
     }
@@ -529,54 +540,54 @@ impl Sync<'_> {
             }
         }
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
-        let mut levels: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
+        let mut levels: BTreeMap<usize, Vec<FileOperation>> = BTreeMap::new();
         for path in all {
             let level = levels.entry(depth(&path)).or_default();
-            level.push(Op::MakeDir(join(root, &path)));
+            level.push(FileOperation::MakeDir(join(root, &path)));
         }
         for ops in levels.into_values() {
             // A failure shows in what is put into the directory.
             self.operations
-                .carry_out(&mut self.run, End::Target, ops)
+                .carry_out(&mut self.run, PlannedCopySide::Target, ops)
                 .await;
         }
     }
 
     /// Sets attributes of files whose data are equal. Directories get theirs from the copy.
-    async fn set_attributes(&mut self, plan: &Plan) {
-        let root = self.run.root(End::Target).to_vec();
+    async fn set_attributes(&mut self, plan: &SyncPlan) {
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
         let tree = plan.source().tree();
         let mut paths = Vec::new();
         let mut ops = Vec::new();
         for step in plan.steps() {
             let entry = tree.entry(step.source);
-            if let Action::SetAttributes(_) = step.action
-                && entry.kind == Kind::File
+            if let SyncAction::SetAttributes(_) = step.action
+                && entry.kind == TreeEntryKind::File
             {
                 let path = join(&root, &tree.path(step.source));
-                ops.push(Op::Set(path.clone(), self.kept(entry)));
+                ops.push(FileOperation::Set(path.clone(), self.kept(entry)));
                 paths.push(path);
             }
         }
         let results = self
             .operations
-            .carry_out(&mut self.run, End::Target, ops)
+            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
             .await;
         self.report_failures(&paths, results, "cannot set its permissions and times");
     }
 
     /// Returns the attributes that an entry gets from its source.
-    fn kept(&self, entry: &sync::Entry) -> Attributes {
-        let rules = Comparison {
+    fn kept(&self, entry: &sync::TreeEntry) -> Attributes {
+        let rules = ComparisonRules {
             ignore_special_bits: !self.run.keeps_special_bits(),
-            ..Comparison::default()
+            ..ComparisonRules::default()
         };
         let mut kept = entry.clone();
         kept.mode = kept.mode.map(|mode| mode & rules.kept_bits(entry.kind));
         attributes(&kept)
     }
 
-    async fn delete(&mut self, plan: &Plan) {
+    async fn delete(&mut self, plan: &SyncPlan) {
         if plan.deletions().is_empty() {
             return;
         }
@@ -586,13 +597,13 @@ impl Sync<'_> {
 
     /// Removes entries of the target, or moves them to the backup directory. Returns the files that
     /// could not be moved.
-    async fn remove_entries(&mut self, plan: &Plan, ids: &[NodeId]) -> BTreeSet<NodeId> {
-        let root = self.run.root(End::Target).to_vec();
+    async fn remove_entries(&mut self, plan: &SyncPlan, ids: &[NodeId]) -> BTreeSet<NodeId> {
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
         let tree = plan.target().tree();
         let of_kind = |dirs: bool| {
             let wanted = ids
                 .iter()
-                .filter(move |id| (tree.entry(**id).kind == Kind::Directory) == dirs);
+                .filter(move |id| (tree.entry(**id).kind == TreeEntryKind::Directory) == dirs);
             wanted.map(|id| (*id, tree.path(*id)))
         };
         let (dirs, files): (Vec<_>, Vec<_>) = (of_kind(true).collect(), of_kind(false).collect());
@@ -606,7 +617,7 @@ impl Sync<'_> {
         let mut filled = BTreeSet::new();
         for id in &kept {
             let mut at = tree.parent(*id);
-            while at != Tree::ROOT && filled.insert(at) {
+            while at != EntryTree::ROOT && filled.insert(at) {
                 at = tree.parent(at);
             }
         }
@@ -617,33 +628,33 @@ impl Sync<'_> {
     }
 
     /// Sets the times of directories again from which something was deleted.
-    async fn restore_times(&mut self, plan: &Plan) {
+    async fn restore_times(&mut self, plan: &SyncPlan) {
         let (ours, theirs) = (plan.source(), plan.target());
         let mut dirs = BTreeSet::new();
         for id in plan.deletions() {
             dirs.extend(ours.find(&theirs.tree().path(theirs.tree().parent(*id))));
         }
-        let root = self.run.root(End::Target).to_vec();
-        let ops: Vec<Op> = dirs
+        let root = self.run.root(PlannedCopySide::Target).to_vec();
+        let ops: Vec<FileOperation> = dirs
             .into_iter()
-            .filter(|id| *id != Tree::ROOT)
-            .filter(|id| ours.tree().entry(*id).kind == Kind::Directory)
+            .filter(|id| *id != EntryTree::ROOT)
+            .filter(|id| ours.tree().entry(*id).kind == TreeEntryKind::Directory)
             .map(|id| {
                 let path = join(&root, &ours.tree().path(id));
-                Op::Set(path, self.kept(ours.tree().entry(id)))
+                FileOperation::Set(path, self.kept(ours.tree().entry(id)))
             })
             .collect();
         self.operations
-            .carry_out(&mut self.run, End::Target, ops)
+            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
             .await;
         // The root's own path is the one that the user named, symlinks included.
         if plan
             .deletions()
             .iter()
-            .any(|id| theirs.tree().parent(*id) == Tree::ROOT)
+            .any(|id| theirs.tree().parent(*id) == EntryTree::ROOT)
         {
             self.run
-                .set_root_times(&attributes(ours.tree().entry(Tree::ROOT)))
+                .set_root_times(&attributes(ours.tree().entry(EntryTree::ROOT)))
                 .await;
         }
     }
@@ -652,7 +663,7 @@ impl Sync<'_> {
     async fn remove(&mut self, paths: Vec<(Vec<u8>, bool)>) {
         let (dirs, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|(_, is_dir)| *is_dir);
         let files: Vec<Vec<u8>> = files.into_iter().map(|(path, _)| path).collect();
-        let ops = files.iter().cloned().map(Op::Remove).collect();
+        let ops = files.iter().cloned().map(FileOperation::Remove).collect();
         self.remove_all(&files, ops).await;
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
         let mut levels: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
@@ -660,15 +671,19 @@ impl Sync<'_> {
             levels.entry(depth(&path)).or_default().push(path);
         }
         for (_, level) in levels.into_iter().rev() {
-            let ops = level.iter().cloned().map(Op::RemoveDir).collect();
+            let ops = level
+                .iter()
+                .cloned()
+                .map(FileOperation::RemoveDir)
+                .collect();
             self.remove_all(&level, ops).await;
         }
     }
 
-    async fn remove_all(&mut self, paths: &[Vec<u8>], ops: Vec<Op>) {
+    async fn remove_all(&mut self, paths: &[Vec<u8>], ops: Vec<FileOperation>) {
         let results = self
             .operations
-            .carry_out(&mut self.run, End::Target, ops)
+            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
             .await;
         self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
         self.report_failures(paths, results, "cannot be deleted");
@@ -677,7 +692,7 @@ impl Sync<'_> {
     pub(super) fn report_failures(
         &mut self,
         paths: &[Vec<u8>],
-        results: Vec<super::ends::OpResult>,
+        results: Vec<super::ends::FileOperationResult>,
         what: &str,
     ) {
         if self.run.stopped() {
@@ -685,13 +700,13 @@ impl Sync<'_> {
         }
         for (path, result) in paths.iter().zip(results) {
             if let Err(why) = result {
-                let name = self.run.shown(End::Target, path);
+                let name = self.run.shown(PlannedCopySide::Target, path);
                 self.run.fail(name, format!("{what}: {why}"));
             }
         }
     }
 
-    pub(super) fn count_deleted(&mut self, results: &[super::ends::OpResult]) {
+    pub(super) fn count_deleted(&mut self, results: &[super::ends::FileOperationResult]) {
         self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
     }
 
@@ -701,9 +716,9 @@ impl Sync<'_> {
     }
 }
 
-fn directory_name(mut path: Vec<u8>, is_dir: bool) -> Name {
+fn directory_name(mut path: Vec<u8>, is_dir: bool) -> EscapedName {
     if is_dir {
         path.push(b'/');
     }
-    Name(path)
+    EscapedName(path)
 }

@@ -1,11 +1,11 @@
 //! Estimates the data of changed files that were sent whole and of which a longhaul at the far end
 //! would have received only the differences.
 
-use sync::{Action, Kind, Plan};
+use sync::{SyncAction, SyncPlan, TreeEntryKind};
 
 use super::programs;
-use super::run::Sync;
-use crate::copy::{DeltaUse, End};
+use super::run::SyncRun;
+use crate::copy::{DeltaUse, PlannedCopySide};
 
 /// Smallest file that a delta rebuilds, in bytes.
 const SMALLEST: u64 = 1 << 20;
@@ -14,16 +14,16 @@ const RATIO: u64 = 4;
 /// Bytes from which it is worth a command at the far end and a line.
 const WORTH: u64 = 8 << 20;
 
-impl Sync<'_> {
+impl SyncRun<'_> {
     /// Notes the bytes of changed files that went whole to or from a host that has rsync and no
     /// longhaul.
-    pub(super) async fn find_savings(&mut self, plan: &Plan) {
+    pub(super) async fn find_savings(&mut self, plan: &SyncPlan) {
         let end = match (
-            self.run.is_local(End::Source),
-            self.run.is_local(End::Target),
+            self.run.is_local(PlannedCopySide::Source),
+            self.run.is_local(PlannedCopySide::Target),
         ) {
-            (true, false) => End::Target,
-            (false, true) => End::Source,
+            (true, false) => PlannedCopySide::Target,
+            (false, true) => PlannedCopySide::Source,
             _ => return,
         };
         let server = self.run.server(end);
@@ -33,13 +33,13 @@ impl Sync<'_> {
         }
         let mut whole = 0_u64;
         for step in plan.steps() {
-            let (Action::Replace(_), Some(target)) = (step.action, step.target) else {
+            let (SyncAction::Replace(_), Some(target)) = (step.action, step.target) else {
                 continue;
             };
             let ours = plan.source().tree().entry(step.source);
             let theirs = plan.target().tree().entry(target);
             let both = [ours, theirs].map(|entry| match entry.kind {
-                Kind::File => entry.size,
+                TreeEntryKind::File => entry.size,
                 _ => 0,
             });
             let (least, most) = (both[0].min(both[1]), both[0].max(both[1]));

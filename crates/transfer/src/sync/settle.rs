@@ -3,23 +3,26 @@
 
 use std::collections::BTreeSet;
 
-use sync::{Action, Comparison, Kind, NodeId, Plan, SortedTree};
+use sync::{ComparisonRules, NodeId, SortedTree, SyncAction, SyncPlan, TreeEntryKind};
 
 use super::contents::{ContentComparison, ContentVerdict, FilePair};
-use super::ends::{Op, Operations};
-use crate::copy::{End, PlannedCopy};
-use crate::report::Event;
+use super::ends::{FileOperation, OperationCounter};
+use crate::copy::{PlannedCopy, PlannedCopySide};
+use crate::report::CopyEvent;
 use crate::walk::join;
 
 /// Carries out operations at both ends of one run.
-pub(super) struct Settling<'a, 'run> {
+pub(super) struct OperationRunner<'a, 'run> {
     run: &'a mut PlannedCopy<'run>,
-    operations: &'a mut Operations,
+    operations: &'a mut OperationCounter,
     contents: ContentComparison,
 }
 
-impl<'a, 'run> Settling<'a, 'run> {
-    pub(super) fn new(run: &'a mut PlannedCopy<'run>, operations: &'a mut Operations) -> Self {
+impl<'a, 'run> OperationRunner<'a, 'run> {
+    pub(super) fn new(
+        run: &'a mut PlannedCopy<'run>,
+        operations: &'a mut OperationCounter,
+    ) -> Self {
         Self {
             run,
             operations,
@@ -32,19 +35,24 @@ impl<'a, 'run> Settling<'a, 'run> {
         let mut both = Vec::new();
         for id in source.tree().symlinks() {
             let there = target.find(&source.tree().path(id));
-            if let Some(there) = there.filter(|id| target.tree().entry(*id).kind == Kind::Symlink) {
+            if let Some(there) =
+                there.filter(|id| target.tree().entry(*id).kind == TreeEntryKind::Symlink)
+            {
                 both.push((id, there));
             }
         }
         let (here, there): (Vec<_>, Vec<_>) = both.into_iter().unzip();
-        self.read(End::Source, source, &here).await;
-        self.read(End::Target, target, &there).await;
+        self.read(PlannedCopySide::Source, source, &here).await;
+        self.read(PlannedCopySide::Target, target, &there).await;
     }
 
-    async fn read(&mut self, end: End, tree: &mut SortedTree, links: &[NodeId]) {
+    async fn read(&mut self, end: PlannedCopySide, tree: &mut SortedTree, links: &[NodeId]) {
         let root = self.run.root(end).to_vec();
         let path = |id: &NodeId| join(&root, &tree.tree().own_path(*id));
-        let ops = links.iter().map(|id| Op::ReadSymlink(path(id))).collect();
+        let ops = links
+            .iter()
+            .map(|id| FileOperation::ReadSymlink(path(id)))
+            .collect();
         let texts = self.operations.carry_out(self.run, end, ops).await;
         for (id, text) in links.iter().zip(texts) {
             if let Ok(Some(text)) = text {
@@ -55,11 +63,11 @@ impl<'a, 'run> Settling<'a, 'run> {
 
     /// Compares checksums where size and second are equal. Where an end computes none, the file
     /// counts as different.
-    pub(super) async fn compare_unsure(&mut self, plan: &mut Plan) {
+    pub(super) async fn compare_unsure(&mut self, plan: &mut SyncPlan) {
         let unsure: Vec<(NodeId, NodeId)> = plan
             .steps()
             .iter()
-            .filter(|step| matches!(step.action, Action::Unsure(_)))
+            .filter(|step| matches!(step.action, SyncAction::Unsure(_)))
             .filter_map(|step| Some((step.source, step.target?)))
             .collect();
         if unsure.is_empty() {
@@ -74,7 +82,7 @@ impl<'a, 'run> Settling<'a, 'run> {
                     count => format!("{count} files"),
                 }
             );
-            self.run.tell(Event::Warning {
+            self.run.tell(CopyEvent::Warning {
                 path: None,
                 message,
             });
@@ -85,7 +93,7 @@ impl<'a, 'run> Settling<'a, 'run> {
 
     /// Finds files that were moved at the source, and notes them in the plan. Without checksums,
     /// only files that keep their name count.
-    pub(super) async fn find_moves(&mut self, plan: &mut Plan, rules: &Comparison) {
+    pub(super) async fn find_moves(&mut self, plan: &mut SyncPlan, rules: &ComparisonRules) {
         let pairs = plan.find_moves(rules);
         if pairs.is_empty() {
             return;
@@ -105,8 +113,13 @@ impl<'a, 'run> Settling<'a, 'run> {
         plan.settle_moves(&moved);
     }
 
-    async fn equal_pairs(&mut self, plan: &Plan, pairs: &[(NodeId, NodeId)]) -> BTreeSet<NodeId> {
-        let roots = [End::Source, End::Target].map(|end| self.run.root(end).to_vec());
+    async fn equal_pairs(
+        &mut self,
+        plan: &SyncPlan,
+        pairs: &[(NodeId, NodeId)],
+    ) -> BTreeSet<NodeId> {
+        let roots = [PlannedCopySide::Source, PlannedCopySide::Target]
+            .map(|end| self.run.root(end).to_vec());
         let files: Vec<FilePair> = pairs
             .iter()
             .map(|(source, target)| FilePair {

@@ -10,11 +10,11 @@ use std::{io, iter};
 use rustix::fs::{Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, access, openat, statat};
 use rustix::io::{Errno, retry_on_intr};
 use schedule::EntryKind;
-use sys::{Symlinks, open_beneath};
+use sys::{SymlinkPolicy, open_beneath};
 
-use super::{DirId, Entry, NOT_REGULAR, WalkEntry};
+use super::{EntryInfo, NOT_REGULAR, WalkDirectoryId, WalkEntry};
 use crate::disk::{EntryStat, os_words};
-use crate::report::Name;
+use crate::report::EscapedName;
 
 /// Number of directories kept open at once. The entries of directories further up are read into
 /// memory, so that a deep tree does not use up the descriptors.
@@ -40,7 +40,7 @@ pub struct LocalWalk {
     held: Option<(OwnedFd, PathBuf)>,
     /// The root, once it was reported.
     below: VecDeque<PendingDir>,
-    stack: Vec<Frame>,
+    stack: Vec<WalkedDirectory>,
     next: u64,
     /// Directory not to enter: the target of the copy, which may not exist yet.
     avoid: Option<PathBuf>,
@@ -48,10 +48,10 @@ pub struct LocalWalk {
 }
 
 #[derive(Debug)]
-struct Frame {
-    id: DirId,
+struct WalkedDirectory {
+    id: WalkDirectoryId,
     path: PathBuf,
-    entries: Entries,
+    entries: DirectoryEntries,
     /// Device and inode number, to detect a symlink loop.
     identity: (u64, u64),
     /// Names already read, directories first.
@@ -63,18 +63,18 @@ struct Frame {
 /// Directory that was reported and not entered yet.
 #[derive(Debug)]
 struct PendingDir {
-    id: DirId,
+    id: WalkDirectoryId,
     path: PathBuf,
 }
 
 #[derive(Debug)]
-enum Entries {
+enum DirectoryEntries {
     Open(Dir),
     /// Name, and true if it is a directory.
     Read(std::vec::IntoIter<io::Result<(OsString, bool)>>),
 }
 
-impl Entries {
+impl DirectoryEntries {
     fn next(&mut self) -> Option<io::Result<(OsString, bool)>> {
         match self {
             Self::Open(dir) => next_name(dir),
@@ -99,7 +99,7 @@ fn next_name(dir: &mut Dir) -> Option<io::Result<(OsString, bool)>> {
     }
 }
 
-impl Frame {
+impl WalkedDirectory {
     /// Reads names ahead. Returns false if there are no more.
     fn read_ahead(&mut self) -> bool {
         let mut dirs = VecDeque::new();
@@ -138,7 +138,7 @@ impl LocalWalk {
     }
 
     /// Leaves out the contents of directory `id`, which must be the last one reported.
-    pub fn skip(&mut self, id: DirId) {
+    pub fn skip(&mut self, id: WalkDirectoryId) {
         self.told_here().retain(|below| below.id != id);
     }
 
@@ -150,7 +150,7 @@ impl LocalWalk {
         }
     }
 
-    fn look(&mut self, parent: Option<DirId>, name: Vec<u8>, path: PathBuf) -> WalkEntry {
+    fn look(&mut self, parent: Option<WalkDirectoryId>, name: Vec<u8>, path: PathBuf) -> WalkEntry {
         match self.stat(parent, &name, &path) {
             Ok(stat) => self.sort(parent, name, path, &stat),
             Err(e) => match dangling(&path, &e) {
@@ -166,12 +166,17 @@ impl LocalWalk {
 
     /// Asks for the attributes of an entry of the current directory, or of the root. Without
     /// symlinks to follow the kernel looks up the name alone and not its whole path.
-    fn stat(&self, parent: Option<DirId>, name: &[u8], path: &Path) -> io::Result<EntryStat> {
+    fn stat(
+        &self,
+        parent: Option<WalkDirectoryId>,
+        name: &[u8],
+        path: &Path,
+    ) -> io::Result<EntryStat> {
         if self.follow || parent.is_none() {
             return Ok(EntryStat::from(&fs::metadata(path)?));
         }
         match self.stack.last().map(|frame| &frame.entries) {
-            Some(Entries::Open(dir)) => {
+            Some(DirectoryEntries::Open(dir)) => {
                 let stat = statat(dir.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
                 Ok(EntryStat::from(&stat))
             }
@@ -181,7 +186,7 @@ impl LocalWalk {
 
     fn sort(
         &mut self,
-        parent: Option<DirId>,
+        parent: Option<WalkDirectoryId>,
         name: Vec<u8>,
         path: PathBuf,
         stat: &EntryStat,
@@ -192,7 +197,7 @@ impl LocalWalk {
             _ => None,
         };
         let path = path.into_os_string().into_vec();
-        let at = Entry {
+        let at = EntryInfo {
             parent,
             name,
             path,
@@ -215,14 +220,14 @@ impl LocalWalk {
     }
 
     /// Reports a directory that can be entered.
-    fn told(&mut self, path: &Path, stat: &EntryStat) -> Result<DirId, String> {
+    fn told(&mut self, path: &Path, stat: &EntryStat) -> Result<WalkDirectoryId, String> {
         if let (Some(path), None) = (&self.avoid, self.avoided) {
             let meta = fs::metadata(path).ok();
             self.avoided = meta.map(|m| (m.dev(), m.ino()));
         }
         self.may_enter((stat.id.device, stat.id.inode))?;
         access(path, Access::READ_OK).map_err(|e| os_words(&e.into()))?;
-        let id = DirId(self.next);
+        let id = WalkDirectoryId(self.next);
         self.next += 1;
         let below = PendingDir {
             id,
@@ -241,7 +246,7 @@ impl LocalWalk {
         }
         match self.stack.iter().find(|f| f.identity == identity) {
             Some(above) => {
-                let above = Name::from(above.path.as_path());
+                let above = EscapedName::from(above.path.as_path());
                 Err(format!("symlink loop: the link leads back to {above}"))
             }
             None => Ok(()),
@@ -255,11 +260,15 @@ impl LocalWalk {
         let (identity, entries, what) = match entered {
             Ok((identity, entries)) => (identity, entries, None),
             // Add an empty frame, so that the end of the directory is reported too.
-            Err(what) => ((0, 0), Entries::Read(Vec::new().into_iter()), Some(what)),
+            Err(what) => (
+                (0, 0),
+                DirectoryEntries::Read(Vec::new().into_iter()),
+                Some(what),
+            ),
         };
         self.close_far_above();
         let found = what.map(|what| problem(&path, what));
-        self.stack.push(Frame {
+        self.stack.push(WalkedDirectory {
             id,
             path,
             entries,
@@ -271,13 +280,13 @@ impl LocalWalk {
     }
 
     /// Opens a directory; returns its device and inode number, and its entries.
-    fn list(&mut self, path: &Path) -> Result<((u64, u64), Entries), String> {
+    fn list(&mut self, path: &Path) -> Result<((u64, u64), DirectoryEntries), String> {
         let dir = File::from(self.open(path).map_err(|e| os_words(&e.into()))?);
         let meta = dir.metadata().map_err(|e| os_words(&e))?;
         let identity = (meta.dev(), meta.ino());
         self.may_enter(identity)?;
         let entries = Dir::new(dir).map_err(|e| os_words(&e.into()))?;
-        Ok((identity, Entries::Open(entries)))
+        Ok((identity, DirectoryEntries::Open(entries)))
     }
 
     fn open(&mut self, path: &Path) -> Result<OwnedFd, Errno> {
@@ -287,7 +296,7 @@ impl LocalWalk {
             Some((root, below.as_os_str().as_bytes()))
         });
         if let Some((root, below)) = below {
-            return open_beneath(root, below, flags, Mode::empty(), Symlinks::Refused);
+            return open_beneath(root, below, flags, Mode::empty(), SymlinkPolicy::Refused);
         }
         let fd = retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?;
         if !self.follow {
@@ -304,10 +313,10 @@ impl LocalWalk {
             return;
         };
         if let Some(frame) = self.stack.get_mut(far)
-            && let Entries::Open(dir) = &mut frame.entries
+            && let DirectoryEntries::Open(dir) = &mut frame.entries
         {
             let names: Vec<_> = iter::from_fn(|| next_name(dir)).collect();
-            frame.entries = Entries::Read(names.into_iter());
+            frame.entries = DirectoryEntries::Read(names.into_iter());
         }
     }
 }
@@ -354,7 +363,7 @@ pub(crate) fn dangling(path: &Path, error: &io::Error) -> Option<String> {
         return None;
     }
     let to = fs::read_link(path).ok()?;
-    let to = Name::from(&*to);
+    let to = EscapedName::from(&*to);
     Some(format!("symlink to {to}, which does not exist"))
 }
 

@@ -11,12 +11,12 @@ use schedule::journal::SourceId;
 
 pub use local::LocalWalk;
 pub(crate) use local::{dangling, local_path};
-pub use remote::{ListAnswer, RemoteWalk, Request};
+pub use remote::{ListAnswer, RemoteWalk, WalkRequest};
 pub(crate) use rules::{compared_entry, nested_rules};
 
 /// Identifies a directory found by a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DirId(pub u64);
+pub struct WalkDirectoryId(pub u64);
 
 /// Entry found by a walk. A directory comes before its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,16 +24,16 @@ pub enum WalkEntry {
     /// Directory that will be entered.
     Directory {
         /// Identifies the directory in later items.
-        id: DirId,
+        id: WalkDirectoryId,
         /// Entry of the directory.
-        at: Entry,
+        at: EntryInfo,
     },
     /// Regular file.
-    File(Entry),
+    File(EntryInfo),
     /// Symlink, if symlinks are kept.
-    Symlink(Entry),
+    Symlink(EntryInfo),
     /// The directory has no more entries.
-    Listed(DirId),
+    Listed(WalkDirectoryId),
     /// Entry that will not be copied.
     Problem {
         /// Path of the entry.
@@ -45,9 +45,9 @@ pub enum WalkEntry {
 
 /// Entry of a directory, or the root of the walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct EntryInfo {
     /// Parent directory; `None` for the root.
-    pub parent: Option<DirId>,
+    pub parent: Option<WalkDirectoryId>,
     /// Name in the parent directory; empty for the root.
     pub name: Vec<u8>,
     /// Path by which it is reached.

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
+use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeWalkStep};
 
 use self::tree::TreeListing;
 use super::sample::TreeSample;
-use super::{DirId, Entry, NOT_REGULAR, WalkEntry, join, refused_name};
-use crate::report::Name;
+use super::{EntryInfo, NOT_REGULAR, WalkDirectoryId, WalkEntry, join, refused_name};
+use crate::report::EscapedName;
 
 /// Reason of a failed request for a name that does not exist.
 const NO_SUCH_FILE: &str = "no such file or directory";
@@ -64,7 +64,7 @@ pub struct RemoteWalk {
     next_tag: u64,
     next_dir: u64,
     /// Directories to list, deepest first: breadth first would hold the whole tree.
-    to_list: Vec<Arc<Dir>>,
+    to_list: Vec<Arc<RemoteDirectory>>,
     /// Bytes that the directories in `to_list` take.
     waiting: usize,
     most_waiting: usize,
@@ -74,8 +74,8 @@ pub struct RemoteWalk {
     overrun: bool,
     /// Partly listed directories, with the names reported so far, for which tree listing has become
     /// unavailable.
-    to_list_on: Vec<(Arc<Dir>, SeenNames)>,
-    to_look: VecDeque<(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes)>,
+    to_list_on: Vec<(Arc<RemoteDirectory>, ListedNameHashes)>,
+    to_look: VecDeque<(SymlinkQuery, Arc<RemoteDirectory>, Vec<u8>, Attributes)>,
     asked: BTreeMap<u64, PendingListing>,
     lists: usize,
     /// Number of finished listings, and of the entries they returned.
@@ -87,17 +87,17 @@ pub struct RemoteWalk {
     /// Trees are listed without directories on other file systems.
     same_device: bool,
     /// Finished listings whose symlinks are still being queried.
-    closing: BTreeMap<DirId, (bool, usize)>,
+    closing: BTreeMap<WalkDirectoryId, (bool, usize)>,
     found: VecDeque<WalkEntry>,
     /// Directories of trees whose contents are not wanted.
-    skipped: BTreeSet<DirId>,
+    skipped: BTreeSet<WalkDirectoryId>,
     holds: bool,
     avoid: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Dir {
-    id: DirId,
+struct RemoteDirectory {
+    id: WalkDirectoryId,
     path: Vec<u8>,
     parent: Option<Arc<Self>>,
     /// Canonical path, if a symlink was on the way.
@@ -107,17 +107,17 @@ struct Dir {
 
 #[derive(Debug)]
 enum PendingListing {
-    List(Arc<Dir>, SeenNames),
+    List(Arc<RemoteDirectory>, ListedNameHashes),
     Tree(TreeListing),
-    Look(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes),
+    Look(SymlinkQuery, Arc<RemoteDirectory>, Vec<u8>, Attributes),
 }
 
 /// Hashes of the names that a listing has returned, because a restarted listing repeats some. A
 /// server that lists names with equal hashes only hides entries that it need not have listed.
 #[derive(Debug, Default)]
-struct SeenNames(HashSet<u64>);
+struct ListedNameHashes(HashSet<u64>);
 
-impl SeenNames {
+impl ListedNameHashes {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -142,15 +142,15 @@ enum SymlinkQuery {
 
 /// Request to the server.
 #[derive(Debug)]
-pub struct Request {
+pub struct WalkRequest {
     /// Tag for [`RemoteWalk::handle`].
     pub tag: u64,
     /// A List, ListTree, Stat or RealPath job.
     pub kind: JobKind,
 }
 
-/// Answer to a [`Request`]. Entries may arrive in several parts before `Done`, and the first ones
-/// again if a listing restarted.
+/// Answer to a [`WalkRequest`]. Entries may arrive in several parts before `Done`, and the first
+/// ones again if a listing restarted.
 #[derive(Debug)]
 pub enum ListAnswer {
     /// Part of a listing.
@@ -158,7 +158,7 @@ pub enum ListAnswer {
     /// Name in a listing that no file can have.
     LeftOut(Vec<u8>),
     /// Part of a tree.
-    Tree(Vec<TreeStep>),
+    Tree(Vec<TreeWalkStep>),
     /// The listing starts over.
     Restarted,
     /// Answer to a Stat; `Done` follows.
@@ -294,7 +294,7 @@ impl RemoteWalk {
     }
 
     /// Leaves out the contents of directory `id`, if its listing has not started.
-    pub fn skip(&mut self, id: DirId) {
+    pub fn skip(&mut self, id: WalkDirectoryId) {
         let before = self.to_list.len();
         let waiting = &mut self.waiting;
         self.to_list.retain(|dir| {
@@ -313,7 +313,7 @@ impl RemoteWalk {
     }
 
     /// Returns the next request, if one may be sent now.
-    pub fn poll_request(&mut self) -> Option<Request> {
+    pub fn poll_request(&mut self) -> Option<WalkRequest> {
         if self.asked.len() - self.lists < STATS
             && let Some((look, dir, name, attributes)) = self.to_look.pop_front()
         {
@@ -350,18 +350,18 @@ impl RemoteWalk {
                 }
                 false => self.ask(
                     JobKind::List { path },
-                    PendingListing::List(dir, SeenNames::default()),
+                    PendingListing::List(dir, ListedNameHashes::default()),
                 ),
             });
         }
         None
     }
 
-    fn ask(&mut self, kind: JobKind, asked: PendingListing) -> Request {
+    fn ask(&mut self, kind: JobKind, asked: PendingListing) -> WalkRequest {
         let tag = self.next_tag;
         self.next_tag += 1;
         self.asked.insert(tag, asked);
-        Request { tag, kind }
+        WalkRequest { tag, kind }
     }
 
     /// Handles an answer.
@@ -378,7 +378,13 @@ impl RemoteWalk {
         }
     }
 
-    fn handle_list(&mut self, tag: u64, dir: Arc<Dir>, mut names: SeenNames, answer: ListAnswer) {
+    fn handle_list(
+        &mut self,
+        tag: u64,
+        dir: Arc<RemoteDirectory>,
+        mut names: ListedNameHashes,
+        answer: ListAnswer,
+    ) {
         match answer {
             ListAnswer::Entries(entries) => {
                 self.listed.1 += entries.len();
@@ -420,7 +426,7 @@ impl RemoteWalk {
     }
 
     /// Adds `dir` to the directories to list. If too many wait, the walk ends with an error.
-    fn list_later(&mut self, dir: Arc<Dir>) {
+    fn list_later(&mut self, dir: Arc<RemoteDirectory>) {
         self.waiting += weight(&dir);
         if self.waiting <= self.most_waiting {
             self.to_list.push(dir);
@@ -439,7 +445,7 @@ impl RemoteWalk {
         self.found.push_back(WalkEntry::Problem { path, what });
     }
 
-    fn sort(&mut self, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
+    fn sort(&mut self, dir: &Arc<RemoteDirectory>, name: Vec<u8>, attributes: Attributes) {
         if self.overrun {
             return;
         }
@@ -450,7 +456,7 @@ impl RemoteWalk {
             self.found.push_back(WalkEntry::Problem { path, what });
             return;
         }
-        let entry = |name, path| Entry {
+        let entry = |name, path| EntryInfo {
             parent: Some(dir.id),
             name,
             path,
@@ -484,7 +490,13 @@ impl RemoteWalk {
         self.found.push_back(found);
     }
 
-    fn look(&mut self, look: SymlinkQuery, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
+    fn look(
+        &mut self,
+        look: SymlinkQuery,
+        dir: &Arc<RemoteDirectory>,
+        name: Vec<u8>,
+        attributes: Attributes,
+    ) {
         self.closing.entry(dir.id).or_default().1 += 1;
         self.to_look
             .push_back((look, Arc::clone(dir), name, attributes));
@@ -494,7 +506,7 @@ impl RemoteWalk {
         &mut self,
         tag: u64,
         look: SymlinkQuery,
-        dir: Arc<Dir>,
+        dir: Arc<RemoteDirectory>,
         name: Vec<u8>,
         old: Attributes,
         answer: ListAnswer,
@@ -517,7 +529,7 @@ impl RemoteWalk {
                 self.look(SymlinkQuery::Real, &dir, name, old);
             }
             (SymlinkQuery::Stat, ListAnswer::Done) if old.kind() == EntryKind::File => {
-                self.found.push_back(WalkEntry::File(Entry {
+                self.found.push_back(WalkEntry::File(EntryInfo {
                     parent: Some(dir.id),
                     name,
                     path,
@@ -559,14 +571,14 @@ impl RemoteWalk {
         self.close(dir.id);
     }
 
-    fn loop_of(&self, dir: &Arc<Dir>, real: &[u8]) -> Option<String> {
+    fn loop_of(&self, dir: &Arc<RemoteDirectory>, real: &[u8]) -> Option<String> {
         if dir.symlinks >= MAX_SYMLINKS {
             return Some("too many levels of symbolic links".to_owned());
         }
         let mut above = Some(dir);
         while let Some(dir) = above {
             if dir.real.as_deref() == Some(real) {
-                let path = Name(dir.path.clone());
+                let path = EscapedName(dir.path.clone());
                 return Some(format!("symlink loop: the link leads back to {path}"));
             }
             above = dir.parent.as_ref();
@@ -577,13 +589,13 @@ impl RemoteWalk {
     /// Reports a directory and queues it for listing, unless it must be avoided.
     fn enter(
         &mut self,
-        parent: Option<&Arc<Dir>>,
+        parent: Option<&Arc<RemoteDirectory>>,
         name: Vec<u8>,
         path: Vec<u8>,
         real: Option<Vec<u8>>,
         symlinks: u32,
         attributes: Attributes,
-    ) -> Option<Arc<Dir>> {
+    ) -> Option<Arc<RemoteDirectory>> {
         if real.is_some() && real == self.avoid {
             let what =
                 "the target is inside this directory: a directory cannot be copied into itself";
@@ -602,9 +614,9 @@ impl RemoteWalk {
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;
         }
-        let id = DirId(self.next_dir);
+        let id = WalkDirectoryId(self.next_dir);
         self.next_dir += 1;
-        let dir = Arc::new(Dir {
+        let dir = Arc::new(RemoteDirectory {
             id,
             path: path.clone(),
             parent: parent.cloned(),
@@ -612,7 +624,7 @@ impl RemoteWalk {
             symlinks,
         });
         let parent = parent.map(|p| p.id);
-        let at = Entry {
+        let at = EntryInfo {
             parent,
             name,
             path,
@@ -623,7 +635,7 @@ impl RemoteWalk {
         Some(dir)
     }
 
-    fn close(&mut self, id: DirId) {
+    fn close(&mut self, id: WalkDirectoryId) {
         if let Some((true, 0)) = self.closing.get(&id) {
             self.closing.remove(&id);
             self.found.push_back(WalkEntry::Listed(id));
@@ -632,7 +644,7 @@ impl RemoteWalk {
 }
 
 /// Bytes that a directory takes while it waits.
-fn weight(dir: &Dir) -> usize {
+fn weight(dir: &RemoteDirectory) -> usize {
     DIRECTORY + 2 * dir.path.len() + dir.real.as_ref().map_or(0, Vec::len)
 }
 

@@ -15,7 +15,7 @@ fn real(path: &[u8]) -> Vec<u8> {
     match path {
         b"r/sub/up" => b"/home/r".to_vec(),
         b"r/side" => b"/elsewhere".to_vec(),
-        other => panic!("{}", Name(other.to_vec())),
+        other => panic!("{}", EscapedName(other.to_vec())),
     }
 }
 
@@ -30,7 +30,7 @@ fn entries(path: &[u8]) -> Vec<(Vec<u8>, Attributes)> {
         ],
         b"r/sub" => &[("up", LINK), ("g", LINK)],
         b"r/side" => &[("h", FILE)],
-        other => panic!("{}", Name(other.to_vec())),
+        other => panic!("{}", EscapedName(other.to_vec())),
     };
     list.iter()
         .map(|(n, m)| (n.as_bytes().to_vec(), mode(*m)))
@@ -70,18 +70,18 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
             seen.push(match found {
                 WalkEntry::Directory { id, at } => {
                     open.insert(id);
-                    format!("d {}", Name(at.path))
+                    format!("d {}", EscapedName(at.path))
                 }
                 WalkEntry::File(at) => {
                     assert!(open.contains(&at.parent.expect("not the root")));
-                    format!("f {}", Name(at.path))
+                    format!("f {}", EscapedName(at.path))
                 }
-                WalkEntry::Symlink(at) => format!("l {}", Name(at.path)),
+                WalkEntry::Symlink(at) => format!("l {}", EscapedName(at.path)),
                 WalkEntry::Listed(id) => {
                     assert!(open.remove(&id));
                     continue;
                 }
-                WalkEntry::Problem { path, what } => format!("! {} {what}", Name(path)),
+                WalkEntry::Problem { path, what } => format!("! {} {what}", EscapedName(path)),
             });
         }
     }
@@ -110,7 +110,7 @@ fn most_at_a_time(files: usize) -> usize {
     let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
     let (mut most, mut listed) = (0, 0);
     while !walk.is_over() {
-        let asked: Vec<Request> = std::iter::from_fn(|| walk.poll_request()).collect();
+        let asked: Vec<WalkRequest> = std::iter::from_fn(|| walk.poll_request()).collect();
         most = most.max(asked.len());
         for request in asked {
             let JobKind::List { path } = &request.kind else {
@@ -162,11 +162,11 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
             .all(|asked| matches!(asked.kind, JobKind::ListTree { .. }))
     );
     assert_eq!(walk.trees_asked(), 2);
-    let file = TreeStep::Entry(b"f".to_vec(), mode(FILE));
+    let file = TreeWalkStep::Entry(b"f".to_vec(), mode(FILE));
     let last = trees.pop().expect("two");
     walk.handle(
         last.tag,
-        ListAnswer::Tree(vec![file.clone(), TreeStep::Leave]),
+        ListAnswer::Tree(vec![file.clone(), TreeWalkStep::Leave]),
     );
     walk.handle(last.tag, ListAnswer::Done);
     assert_eq!(walk.trees_asked(), 1);
@@ -174,7 +174,7 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     let first = trees.pop().expect("one");
     walk.handle(first.tag, ListAnswer::Failed(schedule::NO_TREES.to_owned()));
     walk.list_in_trees();
-    let plainly: Vec<Request> = std::iter::from_fn(|| walk.poll_request()).collect();
+    let plainly: Vec<WalkRequest> = std::iter::from_fn(|| walk.poll_request()).collect();
     assert_eq!((plainly.len(), walk.trees_asked()), (2, 0));
     for asked in plainly {
         assert!(matches!(asked.kind, JobKind::List { .. }));

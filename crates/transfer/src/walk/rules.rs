@@ -5,7 +5,7 @@ use std::io::Read;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use schedule::{Attributes, EntryKind};
-use sync::{Entry, Filter, Kind, Time};
+use sync::{Filter, ModifiedTime, TreeEntry, TreeEntryKind};
 
 use super::local_path;
 
@@ -14,22 +14,22 @@ const PERMISSIONS: u32 = 0o7777;
 const MOST_RULES: u64 = 1 << 20;
 
 /// Returns the attributes of an entry that filters and comparisons read.
-pub(crate) fn compared_entry(attributes: &Attributes) -> Entry {
+pub(crate) fn compared_entry(attributes: &Attributes) -> TreeEntry {
     let kind = match attributes.kind() {
-        EntryKind::File => Kind::File,
-        EntryKind::Directory => Kind::Directory,
-        EntryKind::Symlink => Kind::Symlink,
-        EntryKind::Other => Kind::Other,
+        EntryKind::File => TreeEntryKind::File,
+        EntryKind::Directory => TreeEntryKind::Directory,
+        EntryKind::Symlink => TreeEntryKind::Symlink,
+        EntryKind::Other => TreeEntryKind::Other,
     };
-    let modified = attributes.times.map(|(_, modified)| Time {
+    let modified = attributes.times.map(|(_, modified)| ModifiedTime {
         seconds: i64::from(modified),
         nanoseconds: attributes.nanoseconds.map(|(_, modified)| modified),
     });
     let mode = attributes.mode.map(|mode| mode & PERMISSIONS);
-    Entry {
+    TreeEntry {
         kind,
         size: match kind {
-            Kind::File => attributes.size.unwrap_or(0),
+            TreeEntryKind::File => attributes.size.unwrap_or(0),
             _ => 0,
         },
         modified,

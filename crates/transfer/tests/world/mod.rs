@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use transfer::cancel::CancelToken;
-use transfer::copy::{self, CopyOptions, CopyRequest, HostId, Place};
-use transfer::report::{Event, Progress, Summary};
-use transfer::session::{RawConnect, RawHost, SessionOptions};
+use transfer::copy::{self, CopyLocation, CopyOptions, CopyRequest, HostId};
+use transfer::report::{CopyEvent, CopySummary, ProgressCounters};
+use transfer::session::{ProgramConnector, ProgramHost, SessionOptions};
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -26,7 +26,7 @@ const SERVERS: [&str; 4] = [
 pub(crate) struct World {
     dir: PathBuf,
     _own: Option<tempfile::TempDir>,
-    connect: RawConnect,
+    connect: ProgramConnector,
 }
 
 impl World {
@@ -61,14 +61,14 @@ impl World {
         self.dir.join(name)
     }
 
-    pub(crate) fn here(&self, name: &str) -> Place {
-        Place::Local(self.dir.join(name))
+    pub(crate) fn here(&self, name: &str) -> CopyLocation {
+        CopyLocation::Local(self.dir.join(name))
     }
 
-    pub(crate) fn there(&self, name: &str) -> Place {
+    pub(crate) fn there(&self, name: &str) -> CopyLocation {
         let path = [self.dir.as_os_str().as_bytes(), b"/", name.as_bytes()].concat();
         let host = HostId(0);
-        Place::Remote { host, path }
+        CopyLocation::Remote { host, path }
     }
 
     pub(crate) fn names(&self, dir: &str) -> Result<Vec<String>> {
@@ -79,7 +79,12 @@ impl World {
         Ok(names)
     }
 
-    pub(crate) fn copy(&self, sources: &[Place], target: Place, options: CopyOptions) -> Summary {
+    pub(crate) fn copy(
+        &self,
+        sources: &[CopyLocation],
+        target: CopyLocation,
+        options: CopyOptions,
+    ) -> CopySummary {
         self.copy_with(
             sources,
             target,
@@ -91,28 +96,34 @@ impl World {
 
     pub(crate) fn copy_with(
         &self,
-        sources: &[Place],
-        target: Place,
+        sources: &[CopyLocation],
+        target: CopyLocation,
         options: CopyOptions,
         cancel: &CancelToken,
-        events: &mut dyn FnMut(Event),
-    ) -> Summary {
+        events: &mut dyn FnMut(CopyEvent),
+    ) -> CopySummary {
         let request = CopyRequest {
             sources: sources.to_vec(),
             target,
             options,
         };
-        copy::run(request, &self.connect, &Progress::default(), events, cancel)
+        copy::run(
+            request,
+            &self.connect,
+            &ProgressCounters::default(),
+            events,
+            cancel,
+        )
     }
 }
 
-fn connect(program: &str, arguments: &[&str]) -> RawConnect {
-    let host = RawHost {
+fn connect(program: &str, arguments: &[&str]) -> ProgramConnector {
+    let host = ProgramHost {
         name: "host".to_owned(),
         program: program.into(),
         arguments: arguments.iter().map(Into::into).collect(),
     };
-    RawConnect {
+    ProgramConnector {
         hosts: vec![host],
         options: SessionOptions::default(),
     }

@@ -1,5 +1,5 @@
-use measure::bench::{self, Bench, advice};
-use transfer::copy::{Connect as _, HostId};
+use measure::bench::{self, BenchResult, advice};
+use transfer::copy::{HostId, SessionConnector as _};
 
 use super::HostBench;
 use crate::benching::files::disk;
@@ -20,7 +20,7 @@ impl HostBench<'_> {
     }
 
     /// Cleans up, and completes the result with the conclusions from the figures.
-    pub(super) fn finish(mut self) -> (Bench, Result<(), String>) {
+    pub(super) fn finish(mut self) -> (BenchResult, Result<(), String>) {
         let left = self.clean();
         let mut bench = self.bench;
         bench.warnings.extend(left);
@@ -31,7 +31,7 @@ impl HostBench<'_> {
             .retain(|row| !row.runs.is_empty() || row.trouble.is_some());
         bench.not_reached = all - bench.rows.len();
         let disk = (disk(self.args).display().to_string(), self.far.disk());
-        bench.host = Some(bench::Host {
+        bench.host = Some(bench::BenchHost {
             name: self.hosts.name(HostId(0)),
             banner: self.facts.banner.clone().unwrap_or_default(),
             longhaul: self.sizes.longhaul.clone(),

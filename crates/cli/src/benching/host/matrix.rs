@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use measure::bench::matrix::{self, CommonOffer, WantedSettings};
-use measure::bench::{Data, FilePlace, Setting, UnmeasuredAlgorithm};
+use measure::bench::matrix::{self, CommonOffer, SettingSelection};
+use measure::bench::{BenchData, BenchSetting, FileStorage, UnmeasuredAlgorithm};
 use ssh::cipher::{CIPHERS, MACS};
 use transfer::connect::ConnectionFacts;
 
@@ -58,19 +58,19 @@ pub(super) fn known_to_ssh() -> Result<(Vec<String>, Vec<String>), String> {
 }
 
 /// The kinds of data to send, generated ones first.
-pub(super) fn data(args: &BenchArgs) -> Vec<Data> {
+pub(super) fn data(args: &BenchArgs) -> Vec<BenchData> {
     let mut data = match args.data.is_empty() {
-        true => vec![Data::Random, Data::Text, Data::Gzipped],
+        true => vec![BenchData::Random, BenchData::Text, BenchData::Gzipped],
         false => args.data.clone(),
     };
     if args.file.is_some() {
-        data.push(Data::File);
+        data.push(BenchData::File);
     }
     data
 }
 
-pub(super) fn wanted(args: &BenchArgs, data: Vec<Data>) -> WantedSettings {
-    WantedSettings {
+pub(super) fn wanted(args: &BenchArgs, data: Vec<BenchData>) -> SettingSelection {
+    SettingSelection {
         data,
         lanes: match args.lanes.is_empty() {
             true => LANES.to_vec(),
@@ -81,10 +81,10 @@ pub(super) fn wanted(args: &BenchArgs, data: Vec<Data>) -> WantedSettings {
 }
 
 /// Moves all settings to disk if `--place disk` asks for it.
-pub(super) fn placed(mut settings: Vec<Setting>, places: BenchStorage) -> Vec<Setting> {
+pub(super) fn placed(mut settings: Vec<BenchSetting>, places: BenchStorage) -> Vec<BenchSetting> {
     if places == BenchStorage::Disk {
         for setting in &mut settings {
-            setting.place = FilePlace::Disk;
+            setting.place = FileStorage::Disk;
         }
     }
     settings

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use measure::bench::{Data, FilePlace, Setting};
+use measure::bench::{BenchData, BenchSetting, FileStorage};
 use transfer::bench::remote_probe::{RemoteProbe, ServerCpuTime};
 use transfer::copy::{self, HostId};
 use transfer::session::Session;
@@ -24,7 +24,7 @@ pub(super) struct RemoteFiles {
     folder: String,
     name: String,
     /// The files that were put there, with their size if it is known.
-    files: BTreeMap<(FilePlace, Data), Option<u64>>,
+    files: BTreeMap<(FileStorage, BenchData), Option<u64>>,
     /// Usage while no copy runs.
     idle: Option<ServerCpuTime>,
     last: Option<ServerCpuTime>,
@@ -75,28 +75,28 @@ impl RemoteFiles {
     }
 
     /// The remote path of a setting's file.
-    pub(super) fn path(&self, setting: &Setting) -> copy::Place {
-        copy::Place::Remote {
+    pub(super) fn path(&self, setting: &BenchSetting) -> copy::CopyLocation {
+        copy::CopyLocation::Remote {
             host: HostId(0),
             path: self.bytes(setting.place, setting.data),
         }
     }
 
-    fn bytes(&self, place: FilePlace, data: Data) -> Vec<u8> {
+    fn bytes(&self, place: FileStorage, data: BenchData) -> Vec<u8> {
         let name = format!("{}-{}", self.name, data.name());
         match (&self.memory, place) {
-            (Some(memory), FilePlace::Memory) => [memory, &b"/"[..], name.as_bytes()].concat(),
+            (Some(memory), FileStorage::Memory) => [memory, &b"/"[..], name.as_bytes()].concat(),
             _ => format!("{}{name}", self.folder).into_bytes(),
         }
     }
 
     /// Notes that the file of a setting exists with this size; `None` if it only may exist.
-    pub(super) fn has(&mut self, setting: &Setting, size: Option<u64>) {
+    pub(super) fn has(&mut self, setting: &BenchSetting, size: Option<u64>) {
         self.files.insert((setting.place, setting.data), size);
     }
 
     /// The size of a setting's remote file, if known.
-    pub(super) fn size(&self, setting: &Setting) -> Option<u64> {
+    pub(super) fn size(&self, setting: &BenchSetting) -> Option<u64> {
         self.files.get(&(setting.place, setting.data)).copied()?
     }
 

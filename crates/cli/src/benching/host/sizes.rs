@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use measure::CopyDirection;
-use measure::bench::{Compression, CompressionRatio, Data, FilePlace, Setting};
+use measure::bench::{BenchCompression, BenchData, BenchSetting, CompressionRatio, FileStorage};
 use transfer::bench::data;
 
 /// Longest run in seconds: more runs say more than longer ones.
@@ -24,10 +24,16 @@ const GUESS: f64 = 30e6;
 
 /// Settings with equal keys are expected to reach similar rates; the last field is a longhaul at
 /// both ends.
-type RateKey = (Compression, Data, CopyDirection, FilePlace, bool);
+type RateKey = (
+    BenchCompression,
+    BenchData,
+    CopyDirection,
+    FileStorage,
+    bool,
+);
 
 /// Remembers rates and ratios, and computes file sizes from them.
-pub(super) struct FileSizes {
+pub(super) struct FileSizeEstimator {
     limit: f64,
     /// Intended seconds of a run.
     aim: f64,
@@ -37,16 +43,16 @@ pub(super) struct FileSizes {
     room: Option<u64>,
     rates: BTreeMap<RateKey, f64>,
     /// Bytes that one core compresses in a second.
-    packs: BTreeMap<(Compression, Data), f64>,
+    packs: BTreeMap<(BenchCompression, BenchData), f64>,
     /// Compressed size as a share of the original.
-    ratios: BTreeMap<(Compression, Data), f64>,
+    ratios: BTreeMap<(BenchCompression, BenchData), f64>,
     /// The shortest round trip so far, in seconds; 0 if unknown.
     round_trip: f64,
     /// Version of the longhaul at the other end.
     pub(super) longhaul: Option<String>,
 }
 
-impl FileSizes {
+impl FileSizeEstimator {
     /// Plans for a measurement of `limit` seconds.
     pub(super) fn new(limit: f64, room: Option<u64>) -> Self {
         Self {
@@ -63,10 +69,10 @@ impl FileSizes {
     }
 
     /// Compresses a sample of this kind of data, and notes rates and ratios.
-    pub(super) fn look(&mut self, kind: Data, piece: &[u8]) -> Vec<CompressionRatio> {
+    pub(super) fn look(&mut self, kind: BenchData, piece: &[u8]) -> Vec<CompressionRatio> {
         let looked = [
-            (Compression::Zlib, data::by_zlib(piece)),
-            (Compression::Zstd, data::by_zstd(piece)),
+            (BenchCompression::Zlib, data::by_zlib(piece)),
+            (BenchCompression::Zstd, data::by_zstd(piece)),
         ];
         looked
             .map(|(compression, looked)| {
@@ -93,7 +99,7 @@ impl FileSizes {
 
     /// Notes the rate of a run. Only the highest counts: a slow run must not shorten the next ones,
     /// which would make them slower still.
-    pub(super) fn ran(&mut self, setting: &Setting, rate: f64) {
+    pub(super) fn ran(&mut self, setting: &BenchSetting, rate: f64) {
         let known = self.rates.entry(like(setting)).or_insert(rate);
         *known = known.max(rate);
     }
@@ -113,14 +119,20 @@ impl FileSizes {
     }
 
     /// Bytes to copy in a setting's next run; `near` bytes are free at this end.
-    pub(super) fn of(&self, setting: &Setting, near: u64) -> u64 {
+    pub(super) fn of(&self, setting: &BenchSetting, near: u64) -> u64 {
         let plain = |way| {
-            let like = (Compression::None, setting.data, way, setting.place, false);
-            let random = (
-                Compression::None,
-                Data::Random,
+            let like = (
+                BenchCompression::None,
+                setting.data,
                 way,
-                FilePlace::Memory,
+                setting.place,
+                false,
+            );
+            let random = (
+                BenchCompression::None,
+                BenchData::Random,
+                way,
+                FileStorage::Memory,
                 false,
             );
             self.rates.get(&like).or_else(|| self.rates.get(&random))
@@ -147,7 +159,7 @@ impl FileSizes {
     }
 }
 
-fn like(setting: &Setting) -> RateKey {
+fn like(setting: &BenchSetting) -> RateKey {
     (
         setting.compression,
         setting.data,
@@ -161,14 +173,14 @@ fn like(setting: &Setting) -> RateKey {
 mod tests {
     use super::*;
 
-    fn plain() -> Setting {
-        Setting {
+    fn plain() -> BenchSetting {
+        BenchSetting {
             cipher: "c".to_owned(),
             mac: None,
-            compression: Compression::None,
-            data: Data::Random,
+            compression: BenchCompression::None,
+            data: BenchData::Random,
             way: CopyDirection::Up,
-            place: FilePlace::Memory,
+            place: FileStorage::Memory,
             connections: 1,
             channels: 1,
             both_ours: false,
@@ -180,7 +192,7 @@ mod tests {
     /// of 12.5 MB/s.
     #[test]
     fn a_run_takes_many_round_trips() {
-        let mut sizes = FileSizes::new(180.0, None);
+        let mut sizes = FileSizeEstimator::new(180.0, None);
         sizes.expect(60, 4);
         sizes.ran(&plain(), 12.5e6);
         let near = 1 << 40;
@@ -192,7 +204,7 @@ mod tests {
         sizes.ran(&plain(), 1e6);
         assert_eq!(sizes.of(&plain(), near), long);
         // A run is at most a tenth of the time limit.
-        let mut hurried = FileSizes::new(10.0, None);
+        let mut hurried = FileSizeEstimator::new(10.0, None);
         hurried.expect(60, 4);
         hurried.ran(&plain(), 12.5e6);
         hurried.note_round_trip(0.5);

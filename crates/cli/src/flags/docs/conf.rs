@@ -4,11 +4,11 @@
 use clap_mangen::roff::{Roff, roman};
 
 use super::{item, see_also_section};
-use crate::flags::flag::{Flag, ValueKind};
+use crate::flags::flag::{Flag, FlagValueKind};
 use crate::flags::low::RelayArgs;
 use crate::flags::table::relay_rows;
 use crate::relaying::config::{OPERANDS, is_for_file};
-use crate::serving::options::{KeyOptions, OptionDoc, Options};
+use crate::serving::options::{KeyOptions, Options, ServeOptionDoc};
 
 /// The man page longhaul-serve.conf(5).
 pub(super) fn serve() -> Vec<u8> {
@@ -97,7 +97,7 @@ fn section(roff: &mut Roff, name: &str, text: &str) {
     roff.text([roman(text)]);
 }
 
-fn rows(roff: &mut Roff, rows: &[OptionDoc]) {
+fn rows(roff: &mut Roff, rows: &[ServeOptionDoc]) {
     for row in rows {
         item(roff, &format!("{} = {}", row.name, row.takes), row.doc);
     }
@@ -112,11 +112,11 @@ fn flags(roff: &mut Roff, of_all: bool) {
 
 fn takes(flag: &Flag<RelayArgs>) -> String {
     match flag.takes {
-        ValueKind::Nothing | ValueKind::Repeats => "true or false".to_owned(),
-        ValueKind::Value("N") => "N".to_owned(),
-        ValueKind::Value(name) | ValueKind::OptionalValue(name) => format!("\"{name}\""),
-        ValueKind::Values(name) => format!("[\"{name}\", ...]"),
-        ValueKind::Choice(_, choices) | ValueKind::OptionalChoice(_, choices) => {
+        FlagValueKind::Nothing | FlagValueKind::Repeats => "true or false".to_owned(),
+        FlagValueKind::Value("N") => "N".to_owned(),
+        FlagValueKind::Value(name) | FlagValueKind::OptionalValue(name) => format!("\"{name}\""),
+        FlagValueKind::Values(name) => format!("[\"{name}\", ...]"),
+        FlagValueKind::Choice(_, choices) | FlagValueKind::OptionalChoice(_, choices) => {
             let choices = choices.iter().map(|choice| format!("\"{choice}\""));
             choices.collect::<Vec<_>>().join(" or ")
         }

@@ -3,22 +3,22 @@
 use crate::exit;
 
 /// A man page: the sections behind the flags, in their order.
-pub(super) struct Page {
+pub(super) struct ManPage {
     /// Name of the subcommand.
     pub name: &'static str,
     pub lists_subcommands: bool,
-    pub sections: &'static [Section],
+    pub sections: &'static [ManPageSection],
     /// Content of the last section.
     pub see_also: &'static str,
 }
 
 /// A section behind the flags.
-pub(super) enum Section {
+pub(super) enum ManPageSection {
     /// Differences of `longhaul cp` from scp.
     Scp,
     /// Named paths of the lab.
     NamedPaths,
-    Examples(Examples),
+    Examples(CommandExamples),
     /// Commands that create certificates.
     Certificates,
     /// Exit codes of transfers.
@@ -32,10 +32,10 @@ pub(super) enum Section {
 }
 
 /// The page of the program itself.
-pub(super) const LONGHAUL: Page = Page {
+pub(super) const LONGHAUL: ManPage = ManPage {
     name: "",
     lists_subcommands: true,
-    sections: &[Section::ExitStatus, Section::Environment],
+    sections: &[ManPageSection::ExitStatus, ManPageSection::Environment],
     see_also: "longhaul-cp(1), longhaul-sync(1), longhaul-plan(1), longhaul-bench(1), longhaul-doctor(1), longhaul-lab(1), longhaul-relay(1), \
                longhaul-serve(1), longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), \
                scp(1), ssh(1), ssh_config(5)",
@@ -43,10 +43,10 @@ pub(super) const LONGHAUL: Page = Page {
 
 const fn of_subcommand(
     name: &'static str,
-    sections: &'static [Section],
+    sections: &'static [ManPageSection],
     see_also: &'static str,
-) -> Page {
-    Page {
+) -> ManPage {
+    ManPage {
         name,
         lists_subcommands: false,
         sections,
@@ -55,114 +55,114 @@ const fn of_subcommand(
 }
 
 /// The pages of subcommands.
-pub(super) const SUBCOMMANDS: &[Page] = &[
+pub(super) const SUBCOMMANDS: &[ManPage] = &[
     of_subcommand(
         "cp",
         &[
-            Section::Scp,
-            Section::Examples(CP_EXAMPLES),
-            Section::ExitStatus,
-            Section::Environment,
+            ManPageSection::Scp,
+            ManPageSection::Examples(CP_EXAMPLES),
+            ManPageSection::ExitStatus,
+            ManPageSection::Environment,
         ],
         "longhaul(1), scp(1), ssh(1), ssh_config(5)",
     ),
     of_subcommand(
         "sync",
         &[
-            Section::Examples(SYNC_EXAMPLES),
-            Section::ExitStatus,
-            Section::Environment,
+            ManPageSection::Examples(SYNC_EXAMPLES),
+            ManPageSection::ExitStatus,
+            ManPageSection::Environment,
         ],
         "longhaul(1), longhaul-cp(1), gitignore(5), rsync(1), ssh_config(5)",
     ),
     of_subcommand(
         "plan",
         &[
-            Section::Examples(PLAN_EXAMPLES),
-            Section::ExitStatus,
-            Section::Environment,
+            ManPageSection::Examples(PLAN_EXAMPLES),
+            ManPageSection::ExitStatus,
+            ManPageSection::Environment,
         ],
         "longhaul(1), longhaul-cp(1), longhaul-sync(1), sbatch(1), parallel(1)",
     ),
     of_subcommand(
         "bootstrap",
-        &[Section::ExitStatus, Section::Environment],
+        &[ManPageSection::ExitStatus, ManPageSection::Environment],
         "longhaul(1), longhaul-cp(1)",
     ),
     of_subcommand(
         "lab",
         &[
-            Section::NamedPaths,
-            Section::Examples(LAB_EXAMPLES),
-            Section::ExitStatusOf(exit::LAB),
-            Section::LabEnvironment,
+            ManPageSection::NamedPaths,
+            ManPageSection::Examples(LAB_EXAMPLES),
+            ManPageSection::ExitStatusOf(exit::LAB),
+            ManPageSection::LabEnvironment,
         ],
         "longhaul(1), longhaul-cp(1), network_namespaces(7), user_namespaces(7)",
     ),
     of_subcommand(
         "relay",
         &[
-            Section::Examples(RELAY_EXAMPLES),
-            Section::Certificates,
-            Section::ExitStatusOf(exit::RELAY),
+            ManPageSection::Examples(RELAY_EXAMPLES),
+            ManPageSection::Certificates,
+            ManPageSection::ExitStatusOf(exit::RELAY),
         ],
         "longhaul(1), longhaul-relay.conf(5), tcp(7), socket(7), splice(2)",
     ),
     of_subcommand(
         "bench",
         &[
-            Section::Examples(BENCH_EXAMPLES),
-            Section::ExitStatusOf(exit::BENCH),
+            ManPageSection::Examples(BENCH_EXAMPLES),
+            ManPageSection::ExitStatusOf(exit::BENCH),
         ],
         "longhaul(1), longhaul-cp(1), ssh_config(5)",
     ),
     of_subcommand(
         "doctor",
         &[
-            Section::Examples(DOCTOR_EXAMPLES),
-            Section::ExitStatusOf(exit::DOCTOR),
+            ManPageSection::Examples(DOCTOR_EXAMPLES),
+            ManPageSection::ExitStatusOf(exit::DOCTOR),
         ],
         "longhaul(1), longhaul-cp(1), longhaul-bench(1), ssh_config(5), tcp(7)",
     ),
     of_subcommand(
         "serve",
         &[
-            Section::Examples(SERVE_EXAMPLES),
-            Section::ExitStatusOf(exit::SERVE),
+            ManPageSection::Examples(SERVE_EXAMPLES),
+            ManPageSection::ExitStatusOf(exit::SERVE),
         ],
         "longhaul(1), longhaul-serve.conf(5), sftp-server(8), sshd_config(5)",
     ),
     of_subcommand(
         "dial",
         &[
-            Section::Examples(DIAL_EXAMPLES),
-            Section::ExitStatusOf(exit::DIAL),
+            ManPageSection::Examples(DIAL_EXAMPLES),
+            ManPageSection::ExitStatusOf(exit::DIAL),
         ],
         "longhaul(1), longhaul-ssh-config(1), ssh_config(5)",
     ),
     of_subcommand(
         "ssh-config",
         &[
-            Section::Examples(SSH_CONFIG_EXAMPLES),
-            Section::ExitStatusOf(exit::SSH_CONFIG),
+            ManPageSection::Examples(SSH_CONFIG_EXAMPLES),
+            ManPageSection::ExitStatusOf(exit::SSH_CONFIG),
         ],
         "longhaul(1), longhaul-dial(1), ssh_config(5)",
     ),
     of_subcommand(
         "wrap",
         &[
-            Section::Examples(WRAP_EXAMPLES),
-            Section::ExitStatusOf(exit::WRAP),
-            Section::WrapEnvironment,
+            ManPageSection::Examples(WRAP_EXAMPLES),
+            ManPageSection::ExitStatusOf(exit::WRAP),
+            ManPageSection::WrapEnvironment,
         ],
         "longhaul(1), longhaul-dial(1), longhaul-relay(1), ld.so(8), tcp(7)",
     ),
 ];
 
 /// Example commands with a sentence each.
-pub(super) type Examples = &'static [(&'static str, &'static str)];
+pub(super) type CommandExamples = &'static [(&'static str, &'static str)];
 
-const CP_EXAMPLES: Examples = &[
+const CP_EXAMPLES: CommandExamples = &[
     ("longhaul cp big.iso host:/srv/", "Upload a file."),
     (
         "longhaul cp -a host:results .",
@@ -174,7 +174,7 @@ const CP_EXAMPLES: Examples = &[
     ),
 ];
 
-const SYNC_EXAMPLES: Examples = &[
+const SYNC_EXAMPLES: CommandExamples = &[
     (
         "longhaul sync -n --delete photos host:photos",
         "Show what would be copied and deleted.",
@@ -193,7 +193,7 @@ const SYNC_EXAMPLES: Examples = &[
     ),
 ];
 
-const PLAN_EXAMPLES: Examples = &[
+const PLAN_EXAMPLES: CommandExamples = &[
     (
         "longhaul plan /data host:/srv/data --shards 20 -o ~/plan",
         "Cut a directory into 20 shards.",
@@ -212,7 +212,7 @@ const PLAN_EXAMPLES: Examples = &[
     ),
 ];
 
-const LAB_EXAMPLES: Examples = &[
+const LAB_EXAMPLES: CommandExamples = &[
     (
         "longhaul lab --path transatlantic --sshd -- scp big far:/tmp/",
         "Show how long scp takes across the Atlantic.",
@@ -227,7 +227,7 @@ const LAB_EXAMPLES: Examples = &[
     ),
 ];
 
-const SERVE_EXAMPLES: Examples = &[
+const SERVE_EXAMPLES: CommandExamples = &[
     (
         "longhaul serve --listen :2222",
         "Run an SSH server for your own files, with your authorized_keys.",
@@ -250,7 +250,7 @@ const SERVE_EXAMPLES: Examples = &[
     ),
 ];
 
-const DIAL_EXAMPLES: Examples = &[
+const DIAL_EXAMPLES: CommandExamples = &[
     (
         "scp -o ProxyUseFdpass=yes -o ProxyCommand='longhaul dial %h %p' -o IPQoS=none big host:",
         "Upload through a socket that is tuned for the path.",
@@ -265,7 +265,7 @@ const DIAL_EXAMPLES: Examples = &[
     ),
 ];
 
-const SSH_CONFIG_EXAMPLES: Examples = &[
+const SSH_CONFIG_EXAMPLES: CommandExamples = &[
     (
         "longhaul ssh-config 'hpc*' backup",
         "Print the lines for these hosts.",
@@ -276,7 +276,7 @@ const SSH_CONFIG_EXAMPLES: Examples = &[
     ),
 ];
 
-const DOCTOR_EXAMPLES: Examples = &[
+const DOCTOR_EXAMPLES: CommandExamples = &[
     (
         "longhaul doctor backup",
         "Measure the path to a host for 30 seconds, and name its limit.",
@@ -291,7 +291,7 @@ const DOCTOR_EXAMPLES: Examples = &[
     ),
 ];
 
-const BENCH_EXAMPLES: Examples = &[
+const BENCH_EXAMPLES: CommandExamples = &[
     (
         "longhaul bench backup",
         "Measure for three minutes, and show what to use for which data.",
@@ -306,7 +306,7 @@ const BENCH_EXAMPLES: Examples = &[
     ),
 ];
 
-const WRAP_EXAMPLES: Examples = &[
+const WRAP_EXAMPLES: CommandExamples = &[
     (
         "longhaul wrap scp big host:",
         "Upload without the DSCP that scp sets on its packets.",
@@ -325,7 +325,7 @@ const WRAP_EXAMPLES: Examples = &[
     ),
 ];
 
-const RELAY_EXAMPLES: Examples = &[
+const RELAY_EXAMPLES: CommandExamples = &[
     (
         "longhaul relay 9022 host:22",
         "Make port 9022 of this machine lead to port 22 of host: scp -P 9022 file localhost:",
@@ -360,7 +360,7 @@ const RELAY_EXAMPLES: Examples = &[
 
 /// Commands of openssl(1) that create certificates for relays, with a sentence each. A test runs
 /// them.
-pub(super) const CERTIFICATES: Examples = &[
+pub(super) const CERTIFICATES: CommandExamples = &[
     (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj \
          /CN=relay.example -addext subjectAltName=DNS:relay.example -keyout relay.key -out relay.pem",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use measure::bench::Data;
+use measure::bench::BenchData;
 
 use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
 use crate::flags::table::{bench_rows, bootstrap_rows};
@@ -16,7 +16,7 @@ pub(crate) struct BenchArgs {
     pub(crate) local: bool,
     pub(crate) time: Option<Duration>,
     /// Kinds of data; empty for all three generated ones.
-    pub(crate) data: Vec<Data>,
+    pub(crate) data: Vec<BenchData>,
     pub(crate) file: Option<PathBuf>,
     /// Ciphers; empty for all that both ends have.
     pub(crate) ciphers: Vec<String>,
@@ -88,13 +88,13 @@ fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, parse};
+    use super::super::{ParsedCommandLine, parse};
     use super::*;
 
     fn read(words: &str) -> Result<Box<BenchArgs>, String> {
         let words = words.split(' ').map(OsString::from);
         match parse(words, clap::ColorChoice::Never) {
-            Ok(LowArgs::Bench(args)) => Ok(args),
+            Ok(ParsedCommandLine::Bench(args)) => Ok(args),
             Ok(_) => panic!("another subcommand"),
             Err(UsageError(why)) => Err(why),
         }
@@ -105,7 +105,7 @@ mod tests {
         let args = read("longhaul bench --time 2s --data text,random --lanes 1x1,4x2 -P 23 u@h");
         let args = args.unwrap();
         assert_eq!(args.time, Some(Duration::from_secs(2)));
-        assert_eq!(args.data, [Data::Text, Data::Random]);
+        assert_eq!(args.data, [BenchData::Text, BenchData::Random]);
         assert_eq!(args.lanes, [(1, 1), (4, 2)]);
         assert_eq!(args.login.port, Some(23));
         assert_eq!(args.login.sources, ["u@h:"]);

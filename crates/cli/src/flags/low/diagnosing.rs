@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use wire::escape;
 
 use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
-use crate::flags::rate::Rate;
+use crate::flags::rate::RateLimitArg;
 use crate::flags::table::{bootstrap_rows, doctor_rows};
 
 /// The flags of `longhaul doctor`, and the host.
@@ -16,7 +16,7 @@ use crate::flags::table::{bootstrap_rows, doctor_rows};
 pub(crate) struct DoctorArgs {
     pub(crate) time: Option<Duration>,
     pub(crate) data: Option<u64>,
-    pub(crate) expected: Option<Rate>,
+    pub(crate) expected: Option<RateLimitArg>,
     /// Events of a finished transfer to explain, instead of measuring.
     pub(crate) from: Option<PathBuf>,
     /// Running transfer to explain, instead of measuring.
@@ -94,12 +94,12 @@ fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, parse_line};
+    use super::super::{ParsedCommandLine, parse_line};
     use super::*;
 
     fn read(words: &str) -> Result<Box<DoctorArgs>, String> {
         match parse_line(words)? {
-            LowArgs::Doctor(args) => Ok(args),
+            ParsedCommandLine::Doctor(args) => Ok(args),
             _ => panic!("another subcommand"),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::ArgMatches;
 use lab::path::Dscp;
 
-use super::{Family, OPERANDS, UsageError, When, from_rows, usage_of};
+use super::{AddressFamilyArg, OPERANDS, TerminalSetting, UsageError, from_rows, usage_of};
 use crate::flags::table::{dial_rows, ssh_config_rows};
 
 /// The flags of `longhaul dial`, with host and port.
@@ -16,8 +16,8 @@ use crate::flags::table::{dial_rows, ssh_config_rows};
 pub(crate) struct DialArgs {
     pub(crate) host: String,
     pub(crate) port: u16,
-    pub(crate) fdpass: When,
-    pub(crate) family: Family,
+    pub(crate) fdpass: TerminalSetting,
+    pub(crate) family: AddressFamilyArg,
     pub(crate) bind: Option<IpAddr>,
     pub(crate) timeout: Duration,
     pub(crate) attempts: u32,
@@ -35,8 +35,8 @@ impl Default for DialArgs {
         Self {
             host: String::new(),
             port: 0,
-            fdpass: When::Auto,
-            family: Family::Any,
+            fdpass: TerminalSetting::Auto,
+            family: AddressFamilyArg::Any,
             bind: None,
             timeout: Duration::from_secs(20),
             attempts: 1,
@@ -126,18 +126,22 @@ fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, parse, parse_line as read};
+    use super::super::{ParsedCommandLine, parse, parse_line as read};
     use super::*;
 
     #[test]
     fn a_host_and_a_port_with_flags_before_them() {
-        let Ok(LowArgs::Dial(args)) = read("longhaul dial -6 --attempts 3 --fdpass never ::1 22")
+        let Ok(ParsedCommandLine::Dial(args)) =
+            read("longhaul dial -6 --attempts 3 --fdpass never ::1 22")
         else {
             panic!("it is right")
         };
         assert_eq!((args.host.as_str(), args.port), ("::1", 22));
-        assert_eq!((args.family, args.attempts), (Family::V6, 3));
-        assert_eq!((args.fdpass, args.timeout.as_secs()), (When::Never, 20));
+        assert_eq!((args.family, args.attempts), (AddressFamilyArg::V6, 3));
+        assert_eq!(
+            (args.fdpass, args.timeout.as_secs()),
+            (TerminalSetting::Never, 20)
+        );
     }
 
     #[test]
@@ -171,7 +175,7 @@ mod tests {
         }
         assert!(matches!(
             read("longhaul ssh-config *.example !bad.example"),
-            Ok(LowArgs::SshConfig(_))
+            Ok(ParsedCommandLine::SshConfig(_))
         ));
         assert!(read("longhaul ssh-config --yes host").is_err());
     }

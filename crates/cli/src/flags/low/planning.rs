@@ -151,13 +151,13 @@ fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, parse_line as read};
+    use super::super::{ParsedCommandLine, parse_line as read};
     use super::*;
 
     #[test]
     fn the_three_forms_are_told_apart() {
         let action = |line: &str| match read(line).unwrap() {
-            LowArgs::Plan(args) => args.action,
+            ParsedCommandLine::Plan(args) => args.action,
             _ => panic!("another subcommand"),
         };
         assert_eq!(

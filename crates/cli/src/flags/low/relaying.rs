@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use lab::path::Dscp;
 
 use super::{OPERANDS, UsageError, from_rows, given, usage_of};
-use crate::flags::rate::Rate;
+use crate::flags::rate::RateLimitArg;
 use crate::flags::table::{PairArgs, relay_rows};
 
 /// The flags and operands of `longhaul relay`.
@@ -22,9 +22,9 @@ pub(crate) struct RelayArgs {
     pub(crate) half_timeout: Option<Duration>,
     pub(crate) max_connections: Option<usize>,
     pub(crate) max_per_source: Option<usize>,
-    pub(crate) source_block: Option<sys::SourceBlock>,
-    pub(crate) rate: Option<Rate>,
-    pub(crate) rate_all: Option<Rate>,
+    pub(crate) source_block: Option<sys::SourcePrefixLengths>,
+    pub(crate) rate: Option<RateLimitArg>,
+    pub(crate) rate_all: Option<RateLimitArg>,
     pub(crate) threads: Option<usize>,
     pub(crate) sockopts: relay::sockopt::SockOpts,
     pub(crate) dscp: Dscp,
@@ -65,12 +65,12 @@ pub(crate) enum RelayAction {
     /// `half`: runs the relay of a pair that was started over ssh.
     Half,
     /// `rules`: prints or changes the kernel's rules for the relay that the other words describe.
-    Rules(Rules),
+    Rules(RelayRulesAction),
 }
 
 /// The action of `longhaul relay rules`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rules {
+pub(crate) enum RelayRulesAction {
     /// Print the rules.
     Print,
     /// Install the rules.
@@ -104,9 +104,9 @@ pub(super) fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> 
         }
         [rules, what, entrance, targets @ ..] if rules == "rules" && args.config.is_none() => {
             args.instead = Some(RelayAction::Rules(match what.as_str() {
-                "print" => Rules::Print,
-                "add" => Rules::Add,
-                "remove" => Rules::Remove,
+                "print" => RelayRulesAction::Print,
+                "add" => RelayRulesAction::Add,
+                "remove" => RelayRulesAction::Remove,
                 _ => return Err(relay_usage(RULES)),
             }));
             args.entrance = entrance.clone();

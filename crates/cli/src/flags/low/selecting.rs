@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use sync::RuleOrigin;
 
 use crate::flags::flag::FlagInput;
-use crate::flags::moment::Moment;
+use crate::flags::point_in_time::PointInTime;
 
 /// The flags that select entries of the sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub(crate) struct SelectionArgs {
     pub(crate) files_from: Option<PathBuf>,
     pub(crate) min_size: Option<u64>,
     pub(crate) max_size: Option<u64>,
-    pub(crate) newer: Option<Moment>,
-    pub(crate) older: Option<Moment>,
+    pub(crate) newer: Option<PointInTime>,
+    pub(crate) older: Option<PointInTime>,
 }
 
 /// Origin of filter rules.

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::ArgMatches;
-use sync::Comparison;
+use sync::ComparisonRules;
 use transfer::operand::Operand;
 use transfer::sync::NameForm;
 
@@ -16,7 +16,7 @@ use crate::flags::table::{sync_copy_rows, sync_rows};
 pub(crate) struct SyncArgs {
     /// The flags that `longhaul cp` has as well, and the operands.
     pub(crate) copy: CopyArgs,
-    pub(crate) comparison: Comparison,
+    pub(crate) comparison: ComparisonRules,
     pub(crate) delete: bool,
     pub(crate) max_delete: Option<u64>,
     pub(crate) yes: bool,
@@ -118,13 +118,13 @@ pub(crate) fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FilterSource, LowArgs, When, parse_line};
+    use super::super::{FilterSource, ParsedCommandLine, TerminalSetting, parse_line};
     use super::*;
-    use crate::flags::rate::Rate;
+    use crate::flags::rate::RateLimitArg;
 
     fn read(words: &str) -> Result<Box<SyncArgs>, String> {
         match parse_line(words)? {
-            LowArgs::Sync(args) => Ok(args),
+            ParsedCommandLine::Sync(args) => Ok(args),
             _ => panic!("another subcommand"),
         }
     }
@@ -150,8 +150,8 @@ mod tests {
     fn a_sync_is_an_archive_copy() {
         let args = read("longhaul sync -n --delete -z --bwlimit 100 x h:y").unwrap();
         assert!(args.dry_run && args.delete && args.copy.archive);
-        assert_eq!(args.copy.compress, Some(When::Always));
-        assert_eq!(args.copy.limit.map(Rate::bytes), Some(102_400));
+        assert_eq!(args.copy.compress, Some(TerminalSetting::Always));
+        assert_eq!(args.copy.limit.map(RateLimitArg::bytes), Some(102_400));
     }
 
     /// Regression: -i took the letter behind it as the name of a key file, so that -in --delete

@@ -63,13 +63,13 @@ pub(crate) fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LowArgs, parse};
+    use super::super::{ParsedCommandLine, parse};
     use super::*;
 
     fn read(words: &str) -> Result<WrapArgs, String> {
         let words = words.split(' ').map(OsString::from);
         match parse(words, clap::ColorChoice::Never) {
-            Ok(LowArgs::Wrap(args)) => Ok(*args),
+            Ok(ParsedCommandLine::Wrap(args)) => Ok(*args),
             Ok(other) => panic!("{other:?}"),
             Err(UsageError(why)) => Err(why),
         }

@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 
-use measure::bench::Data;
+use measure::bench::BenchData;
 
 use super::relay::time;
-use crate::flags::flag::{Flag, FlagGroup, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind};
 use crate::flags::low::{BenchArgs, BenchStorage};
 
 /// Maximum number of connections or channels that a setting may have.
@@ -13,7 +13,7 @@ const MOST_LANES: u32 = 64;
 pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         FlagGroup::Measuring,
-        ("local", ValueKind::Nothing),
+        ("local", FlagValueKind::Nothing),
         "Measure only this machine's processor: ciphers, compression, checksums",
         "Measure this machine's processor, on one core and on all cores: each cipher with each MAC \
          in packets of 32 KiB, zlib, zstd, BLAKE3 and SHA-256. No host is needed.",
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("time", ValueKind::Value("TIME")),
+        ("time", FlagValueKind::Value("TIME")),
         "Stop after about TIME, such as 90s or 5m (default 3m; 30s with --local)",
         "Stop after about TIME, such as 90s or 5m. The default is three minutes, and 30 seconds \
          with --local. The most useful settings run first, and each cipher runs at least once, \
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("data", ValueKind::Value("KINDS")),
+        ("data", FlagValueKind::Value("KINDS")),
         "Send these kinds of data: random, text, gzipped (default: all three)",
         "Send these kinds of data, separated by commas: random (does not compress), text, and \
          gzipped (text that is already compressed). The default is all three.",
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("file", ValueKind::Value("FILE")),
+        ("file", FlagValueKind::Value("FILE")),
         "Also send data from this file",
         "Also send data from this file: its first 4 MiB, repeated as often as needed. For data \
          like it, use the recommendation that the result gives for this file.",
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         short: Some('c'),
         ..Flag::ours(
             FlagGroup::Measuring,
-            ("cipher", ValueKind::Value("CIPHERS")),
+            ("cipher", FlagValueKind::Value("CIPHERS")),
             "Measure only these ciphers",
             "Measure only these ciphers, separated by commas, if both ends support them.",
             |args, given| {
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     },
     Flag::ours(
         FlagGroup::Measuring,
-        ("lanes", ValueKind::Value("LANES")),
+        ("lanes", FlagValueKind::Value("LANES")),
         "Try these numbers of connections x channels (default 1x1,1x2,2x1,4x1)",
         "Try these numbers of connections, and of channels on each connection. The default is \
          1x1,1x2,2x1,4x1. Runs that do not compare them use the first one.",
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         FlagGroup::Measuring,
         (
             "place",
-            ValueKind::Choice("WHERE", &["both", "memory", "disk"]),
+            FlagValueKind::Choice("WHERE", &["both", "memory", "disk"]),
         ),
         "Copy from memory to memory, from disk to disk, or both",
         "Copy from memory to memory, from disk to disk, or both (the default). Memory is /dev/shm \
@@ -114,7 +114,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("insecure-too", ValueKind::Nothing),
+        ("insecure-too", FlagValueKind::Nothing),
         "Also measure WEAK ciphers that only the host supports, with OpenSSH's ssh",
         "Also measure the ciphers and MACs that the host offers and longhaul does not support \
          because they are old or broken. Only random data is sent to the host under them. \
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("dir", ValueKind::Value("PATH")),
+        ("dir", FlagValueKind::Value("PATH")),
         "Put files on this machine's disk in PATH (default: a folder in ~/.cache)",
         "Put the files of disk runs on this machine in PATH. The default is longhaul's folder \
          below ~/.cache. The files are removed at the end.",
@@ -138,7 +138,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("far-dir", ValueKind::Value("DIR")),
+        ("far-dir", FlagValueKind::Value("DIR")),
         "Put files on the host's disk in DIR (default: the login folder)",
         "Put the files of disk runs on the host in DIR. The default is the folder in which a login \
          starts. The files are removed at the end.",
@@ -149,7 +149,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Output,
-        ("json", ValueKind::Nothing),
+        ("json", FlagValueKind::Nothing),
         "Write the result as JSON on standard output",
         "Write the result as JSON on standard output instead of the table. longhaul bench compare \
          reads two such results.",
@@ -160,7 +160,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Output,
-        ("csv", ValueKind::Nothing),
+        ("csv", FlagValueKind::Nothing),
         "Write every run as CSV on standard output",
         "Write every run as a line of CSV on standard output instead of the table.",
         |args, _| {
@@ -170,7 +170,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Output,
-        ("html", ValueKind::Value("FILE")),
+        ("html", FlagValueKind::Value("FILE")),
         "Also write an HTML page with plots to this file",
         "Also write the result to this file, as an HTML page with plots. The page needs no other \
          files and can be printed.",
@@ -181,8 +181,8 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
 ];
 
-fn data(name: &str) -> Result<Data, String> {
-    let generated = [Data::Random, Data::Text, Data::Gzipped];
+fn data(name: &str) -> Result<BenchData, String> {
+    let generated = [BenchData::Random, BenchData::Text, BenchData::Gzipped];
     let found = generated.into_iter().find(|data| data.name() == name);
     found.ok_or_else(|| "is not a list of random, text and gzipped".to_owned())
 }

@@ -6,9 +6,9 @@ use ssh::transport::DisabledProtection;
 use transfer::connect::RemoteServerUse;
 use transfer::operand::Destination;
 
-use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
-use crate::flags::low::{Family, Via, When};
-use crate::flags::rate::Rate;
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
+use crate::flags::low::{AddressFamilyArg, TerminalSetting, ViaHosts};
+use crate::flags::rate::RateLimitArg;
 
 /// The largest limit that scp takes, in kbit/s: 100 Gbit/s.
 const MAX_LIMIT: u64 = 100 * 1024 * 1024;
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('P'),
         long: Some("port"),
-        takes: ValueKind::Value("PORT"),
+        takes: FlagValueKind::Value("PORT"),
         help: "Connect to this port",
         doc: "Connect to this port of the remote host. A port in an scp:// or sftp:// address \
               takes precedence.",
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('i'),
         long: Some("identity"),
-        takes: ValueKind::Values("FILE"),
+        takes: FlagValueKind::Values("FILE"),
         help: "Authenticate with this private key; may be repeated",
         doc: "Authenticate with the private key in this file. May be repeated; the keys are tried \
               in the order given, before those of ssh_config.",
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('J'),
         long: Some("jump"),
-        takes: ValueKind::Value("HOSTS"),
+        takes: FlagValueKind::Value("HOSTS"),
         help: "Reach the host through these jump hosts, separated by commas",
         doc: "Reach the host through these jump hosts, [user@]host[:port], separated by commas, in \
               the order from this machine to the host. Equivalent to -o ProxyJump=HOSTS.",
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("via"),
-        takes: ValueKind::Value("HOSTS"),
+        takes: FlagValueKind::Value("HOSTS"),
         help: "Relay all connections through these hosts, or through the best (auto)",
         doc: "Relay all connections to the hosts of the copy through these hosts, \
               [user@]host[:port], separated by commas, in the order from this machine on. Each \
@@ -114,8 +114,8 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.via = Some(match given.text()?.as_str() {
-                "auto" => Via::Auto,
-                hosts => Via::Through(
+                "auto" => ViaHosts::Auto,
+                hosts => ViaHosts::Through(
                     Destination::parse_list(hosts)
                         .map_err(|e| format!("is not a list of hosts: {e}"))?,
                 ),
@@ -126,7 +126,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('F'),
         long: Some("config"),
-        takes: ValueKind::Value("FILE"),
+        takes: FlagValueKind::Value("FILE"),
         help: "Read this file instead of ~/.ssh/config",
         doc: "Read this ssh_config file instead of the user's and the system's. \"none\" reads no \
               file.",
@@ -141,7 +141,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('o'),
         long: Some("option"),
-        takes: ValueKind::Values("OPTION"),
+        takes: FlagValueKind::Values("OPTION"),
         help: "Set an option of ssh_config(5); may be repeated",
         doc: "Set an option in the format of ssh_config(5), such as -o ConnectTimeout=10. May be \
               repeated; the first value of an option counts. A warning names each option that \
@@ -157,7 +157,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('c'),
         long: Some("cipher"),
-        takes: ValueKind::Value("CIPHERS"),
+        takes: FlagValueKind::Value("CIPHERS"),
         help: "Use the first of these ciphers that the server supports",
         doc: "Use the first of these ciphers, separated by commas, that the server supports. \
               Equivalent to -o Ciphers=CIPHERS.",
@@ -172,7 +172,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('C'),
         long: Some("compress"),
-        takes: ValueKind::OptionalChoice("WHEN", COMPRESS),
+        takes: FlagValueKind::OptionalChoice("WHEN", COMPRESS),
         help: "Compress data on the connection: always (-C), auto (default) or never",
         doc: "Compress data on the connection. always, or the flag without a value, uses zlib. \
               Compression helps on slow links with data that compresses well, and slows the copy \
@@ -188,14 +188,14 @@ pub(super) const ROWS: &[Flag] = &[
         group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
-            args.compress = Some(When::of(&given.text()?));
+            args.compress = Some(TerminalSetting::of(&given.text()?));
             Ok(())
         },
     },
     Flag {
         short: Some('l'),
         long: None,
-        takes: ValueKind::Value("KBIT"),
+        takes: FlagValueKind::Value("KBIT"),
         help: "Limit the rate to this many kbit/s, as scp does; see also --limit",
         doc: "Limit the rate of file data to this many kbit/s. A kbit is 1024 bits, as in scp. \
               --limit takes other units.",
@@ -213,7 +213,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("limit"),
-        takes: ValueKind::Value("RATE"),
+        takes: FlagValueKind::Value("RATE"),
         help: "Limit the rate per second, such as 10MB, 10MiB or 80Mbit",
         doc: "Limit the total rate of all connections to this many bytes or bits per second: 10MB, \
               9.5MiB, 500kB, 80Mbit, 1Gbit. k, M and G are powers of 1000; Ki, Mi and Gi are \
@@ -224,14 +224,14 @@ pub(super) const ROWS: &[Flag] = &[
         group: FlagGroup::Connection,
         overrides: &[],
         set: |args, given| {
-            args.limit = Some(given.text()?.parse::<Rate>()?);
+            args.limit = Some(given.text()?.parse::<RateLimitArg>()?);
             Ok(())
         },
     },
     Flag {
         short: None,
         long: Some("background"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Yield to all other traffic, and to other programs on this machine",
         doc: "Yield to all other traffic: use only the capacity that it leaves. The copy uses one \
               connection, holds the queueing delay that it adds to the path to 25 ms (as LEDBAT \
@@ -251,7 +251,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("connections"),
-        takes: ValueKind::Value("N"),
+        takes: FlagValueKind::Value("N"),
         help: "Use this many TCP connections, 1 to 64 (default: as many as pay)",
         doc: "Use this many TCP connections to each host, 1 to 64. By default a copy starts with \
               one, adds connections while they raise the rate, closes those that do not, and \
@@ -268,7 +268,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("channels"),
-        takes: ValueKind::Value("N"),
+        takes: FlagValueKind::Value("N"),
         help: "Use this many channels on each connection, 1 to 10 (default: as many as pay)",
         doc: "Use this many SFTP channels on each connection, 1 to 10. An sshd allows 10 unless \
               its MaxSessions was changed. Each channel has its own window and its own sftp-server \
@@ -284,7 +284,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('X'),
         long: None,
-        takes: ValueKind::Value("OPTION"),
+        takes: FlagValueKind::Value("OPTION"),
         help: "Limit SFTP requests: nrequests=N in flight, buffer=BYTES each",
         doc: "Limit SFTP requests. nrequests=N: at most N requests in flight on a channel. \
               buffer=BYTES: at most that many bytes in a READ or WRITE; k, m and g multiply by \
@@ -306,35 +306,35 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('4'),
         long: Some("ipv4"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Use IPv4 addresses only",
         doc: "Use IPv4 addresses only. If both -4 and -6 are given, the last one counts.",
         scp: ScpCompatibility::Same,
         group: FlagGroup::Connection,
         overrides: &["ipv6"],
         set: |args, _| {
-            args.family = Family::V4;
+            args.family = AddressFamilyArg::V4;
             Ok(())
         },
     },
     Flag {
         short: Some('6'),
         long: Some("ipv6"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Use IPv6 addresses only",
         doc: "Use IPv6 addresses only. If both -4 and -6 are given, the last one counts.",
         scp: ScpCompatibility::Same,
         group: FlagGroup::Connection,
         overrides: &["ipv4"],
         set: |args, _| {
-            args.family = Family::V6;
+            args.family = AddressFamilyArg::V6;
             Ok(())
         },
     },
     Flag {
         short: Some('B'),
         long: Some("batch"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Never ask for a password or passphrase, or to confirm a host key",
         doc: "Never ask for a password, for a passphrase or to confirm a host key: anything that \
               needs an answer fails. Equivalent to -o BatchMode=yes.",
@@ -349,7 +349,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('A'),
         long: Some("forward-agent"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Let the program of -S forward the SSH agent",
         doc: "Let the program of -S forward the SSH agent. Without -S the flag has no effect, \
               since longhaul runs no program on the remote host that could use the agent.",
@@ -364,7 +364,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('S'),
         long: Some("program"),
-        takes: ValueKind::Value("PROGRAM"),
+        takes: FlagValueKind::Value("PROGRAM"),
         help: "Use this program as the connection; it must accept ssh's arguments",
         doc: "Use this program as the connection instead of longhaul's own SSH client. It must \
               accept the arguments of ssh(1). -S ssh uses the system's ssh: for Kerberos, smart \
@@ -380,7 +380,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('D'),
         long: Some("sftp-server"),
-        takes: ValueKind::Value("PATH"),
+        takes: FlagValueKind::Value("PATH"),
         help: "Run this local SFTP server instead of connecting to a host",
         doc: "Run this local SFTP server program instead of connecting to a host. The host name is \
               then ignored. For tests.",
@@ -395,7 +395,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('s'),
         long: None,
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Use the SFTP protocol (always on)",
         doc: "Use the SFTP protocol. It is the only protocol that longhaul uses, so the flag has \
               no effect.",
@@ -407,7 +407,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('T'),
         long: None,
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Accept scp's flag without effect: names from a server are always checked",
         doc: "Accepted for compatibility and without effect. In scp the flag turns off the check \
               of file names that the server sends. longhaul always checks them. scp \
@@ -420,7 +420,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("dscp"),
-        takes: ValueKind::Value("VALUE"),
+        takes: FlagValueKind::Value("VALUE"),
         help: "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         doc: "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or \
               a number from 0 to 63. By default packets are not marked, because some networks slow \
@@ -436,7 +436,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("congestion"),
-        takes: ValueKind::Value("NAME"),
+        takes: FlagValueKind::Value("NAME"),
         help: "Use this TCP congestion control (cubic, bbr, ...) if the kernel permits it",
         doc: "Use this TCP congestion control algorithm of the kernel for the whole copy: one of \
               those that `sysctl net.ipv4.tcp_allowed_congestion_control` lists, or, for root, any \
@@ -455,7 +455,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("far-end"),
-        takes: ValueKind::Choice("WHICH", &["auto", "stock", "exec", "direct"]),
+        takes: FlagValueKind::Choice("WHICH", &["auto", "stock", "exec", "direct"]),
         help: "Choose the server program on the host: its SFTP server or longhaul",
         doc: "Choose the server at the far end. auto, the default: if longhaul is on the PATH of \
               the remote account, it is started by a command through the SSH server and used \
@@ -484,7 +484,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("bootstrap"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Install this program on hosts that lack it, and use it there",
         doc: "Install this program on hosts of the same platform that do not have it yet, as \
               longhaul bootstrap does, and use it there. If it cannot be installed or started \
@@ -501,7 +501,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("no-window-poll"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Keep the initial size of channel windows, whatever the path",
         doc: "Keep channel windows at their initial size of 2 MiB, except for data that was \
               requested and is still to come. By default they follow the round-trip time and the \
@@ -517,7 +517,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("insecure-none-cipher"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "DANGER: send data unencrypted, if the server also allows that",
         doc: "DANGER: do not encrypt data after the login, if the server allows that as well \
               (longhaul serve --insecure-none-cipher, or HPN-SSH's NoneEnabled). Anyone on the \
@@ -535,7 +535,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("insecure-none-mac"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "DANGER: like --insecure-none-cipher, and do not authenticate data either",
         doc: "DANGER: like --insecure-none-cipher, and do not authenticate data either, if the \
               server allows that as well (HPN-SSH's NoneMacEnabled). Anyone on the path can also \

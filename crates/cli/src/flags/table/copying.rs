@@ -1,7 +1,7 @@
 use transfer::copy::DeltaUse;
 
-use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
-use crate::flags::low::Hash;
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
+use crate::flags::low::ManifestHash;
 
 const HASHES: &[&str] = &["blake3", "sha256"];
 
@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('r'),
         long: Some("recursive"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Copy directories with everything in them",
         doc: "Copy directories with everything in them. Symbolic links are followed, as scp does; \
               --archive copies them as links.",
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('p'),
         long: Some("preserve"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Keep modification times, access times and permissions",
         doc: "Keep the modification times, access times and permissions of files and directories, \
               as scp does. The setuid, setgid and sticky bits of files are not kept; see \
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('a'),
         long: Some("archive"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Copy trees unchanged: -r, -p, and keep symbolic links as links",
         doc: "Copy trees unchanged: --recursive and --preserve, symbolic links as links, and all \
               other metadata that SFTP can carry. That is all mode bits (files from a server lose \
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("inplace"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Write directly to the final file, without a temporary",
         doc: "Write directly to the final file, without a temporary file and a rename. An existing \
               file keeps its inode and its hard links. An interrupted copy leaves a file that is \
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("temp-dir"),
-        takes: ValueKind::Value("DIR"),
+        takes: FlagValueKind::Value("DIR"),
         help: "Create temporary files in DIR at the target instead of beside each file",
         doc: "Create temporary files in the existing directory DIR of the receiving end instead of \
               beside each file, for targets that admit only certain names. DIR is a path like the \
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("fsync"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Flush each file to disk before it gets its final name",
         doc: "Flush each file to disk before it gets its final name: the receiving end is asked to \
               do so, and the copy waits for its answer. The name is durable as well if this \
@@ -117,7 +117,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("delta"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Always send only the changed parts of files that already exist",
         doc: "Always send only the changed parts of files that already exist at the receiving end, \
               whatever the path. This needs longhaul at the far end and an existing file of that \
@@ -138,7 +138,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("no-delta"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Send files whole, even if older versions exist",
         doc: "Send files whole, even if the receiving end has older versions of them.",
         scp: ScpCompatibility::Ours,
@@ -152,7 +152,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("no-resume"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Start over instead of resuming an interrupted copy",
         doc: "Start over instead of resuming an interrupted copy. By default the same command \
               resumes it: a copy of at least 16 MiB or 256 files keeps a journal in \
@@ -170,7 +170,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("verify"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Compare each file with its source after the transfer",
         doc: "Compare each file with its source after the transfer. This machine computes its \
               checksum from the data as it passes, without a second read. The far end computes its \
@@ -190,7 +190,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("manifest"),
-        takes: ValueKind::Value("FILE"),
+        takes: FlagValueKind::Value("FILE"),
         help: "Write the checksum of each file to FILE, for b3sum -c",
         doc: "Write the checksum of each copied file to FILE on this machine, under the file's \
               name at the destination, for b3sum -c or, with --hash=sha256, sha256sum -c. The \
@@ -207,7 +207,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("hash"),
-        takes: ValueKind::Choice("HASH", HASHES),
+        takes: FlagValueKind::Choice("HASH", HASHES),
         help: "Choose the checksum of --manifest: blake3 or sha256",
         doc: "Choose the checksum of --manifest: blake3 (the default) or sha256. SHA-256 is \
               sequential: a file that was transferred in parallel parts is read again locally.",
@@ -216,8 +216,8 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.hash = Some(match given.text()?.as_str() {
-                "sha256" => Hash::Sha256,
-                _ => Hash::Blake3,
+                "sha256" => ManifestHash::Sha256,
+                _ => ManifestHash::Blake3,
             });
             Ok(())
         },
@@ -225,7 +225,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('3'),
         long: Some("through-here"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Copy between two remote hosts through this machine, not directly",
         doc: "Copy between two remote hosts through this machine. By default the data moves \
               directly from host to host if longhaul is on both (or --bootstrap sends it) and one \

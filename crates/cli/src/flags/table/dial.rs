@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use lab::path::Dscp;
 
-use crate::flags::flag::{Flag, FlagGroup, FlagInput, ValueKind};
-use crate::flags::low::{DialArgs, Family, SshConfigArgs, When};
+use crate::flags::flag::{Flag, FlagGroup, FlagInput, FlagValueKind};
+use crate::flags::low::{AddressFamilyArg, DialArgs, SshConfigArgs, TerminalSetting};
 
 /// The flags of `longhaul dial`.
 pub(super) const ROWS: &[Flag<DialArgs>] = &[
@@ -11,14 +11,14 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         FlagGroup::Connection,
         (
             "fdpass",
-            ValueKind::Choice("WHEN", &["auto", "always", "never"]),
+            FlagValueKind::Choice("WHEN", &["auto", "always", "never"]),
         ),
         "Pass the socket to ssh instead of relaying: auto, always or never",
         "Pass the connected socket over standard output, as ssh's ProxyUseFdpass expects it. auto, \
          the default, does so if ssh started this program for that; always does so in any case; \
          never relays the bytes instead.",
         |args, given| {
-            args.fdpass = When::of(&given.text()?);
+            args.fdpass = TerminalSetting::of(&given.text()?);
             Ok(())
         },
     ),
@@ -27,11 +27,11 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         overrides: &["ipv6"],
         ..Flag::ours(
             FlagGroup::Connection,
-            ("ipv4", ValueKind::Nothing),
+            ("ipv4", FlagValueKind::Nothing),
             "Use IPv4 addresses only",
             "Use IPv4 addresses only.",
             |args, _| {
-                args.family = Family::V4;
+                args.family = AddressFamilyArg::V4;
                 Ok(())
             },
         )
@@ -41,18 +41,18 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         overrides: &["ipv4"],
         ..Flag::ours(
             FlagGroup::Connection,
-            ("ipv6", ValueKind::Nothing),
+            ("ipv6", FlagValueKind::Nothing),
             "Use IPv6 addresses only",
             "Use IPv6 addresses only.",
             |args, _| {
-                args.family = Family::V6;
+                args.family = AddressFamilyArg::V6;
                 Ok(())
             },
         )
     },
     Flag::ours(
         FlagGroup::Connection,
-        ("bind", ValueKind::Value("ADDR")),
+        ("bind", FlagValueKind::Value("ADDR")),
         "Connect from this local address",
         "Connect from this local address.",
         |args, given| {
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Connection,
-        ("connect-timeout", ValueKind::Value("SECONDS")),
+        ("connect-timeout", FlagValueKind::Value("SECONDS")),
         "Give up after this many seconds (default 20)",
         "Give up after this many seconds, 20 by default. The addresses of a host are tried a \
          quarter of a second apart, and the first that answers is used.",
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Connection,
-        ("attempts", ValueKind::Value("N")),
+        ("attempts", FlagValueKind::Value("N")),
         "Try this many times, one second apart (default 1)",
         "Try this many times, one second apart, within the time of --connect-timeout. The default \
          is once.",
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Connection,
-        ("dscp", ValueKind::Value("VALUE")),
+        ("dscp", FlagValueKind::Value("VALUE")),
         "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or a \
          number from 0 to 63. By default packets are not marked. ssh sets its own mark later \
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Connection,
-        ("congestion", ValueKind::Value("NAME")),
+        ("congestion", FlagValueKind::Value("NAME")),
         "Use this TCP congestion control (cubic, bbr, ...) if the kernel permits it",
         "Use this TCP congestion control algorithm of the kernel: one of those that `sysctl \
          net.ipv4.tcp_allowed_congestion_control` lists, or, for root, any that the kernel has. By \
@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("via", ValueKind::Value("HOSTS")),
+        ("via", FlagValueKind::Value("HOSTS")),
         "Go through relays on these hosts, started over ssh",
         "Go to HOST through these hosts, [user@]host[:port], separated by commas. A relay is \
          started on each over ssh, each two neighbours form a pair, and the last one connects to \
@@ -124,7 +124,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("pair", ValueKind::Value("RELAY")),
+        ("pair", FlagValueKind::Value("RELAY")),
         "Go through the pair with the relay at RELAY (host:port)",
         "Form a pair with the relay at RELAY, host:port. The TARGET of that relay decides where \
          the connection ends; it should lead to HOST, which ssh checks by the host key. The keys \
@@ -140,7 +140,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         short: Some('F'),
         ..Flag::ours(
             FlagGroup::Pair,
-            ("ssh-config", ValueKind::Value("FILE")),
+            ("ssh-config", FlagValueKind::Value("FILE")),
             "With --via: read this file instead of ~/.ssh/config",
             "With --via: read this ssh_config file instead of the user's and the system's.",
             |args, given| {
@@ -155,7 +155,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
 pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     Flag::ours(
         FlagGroup::Connection,
-        ("write", ValueKind::Nothing),
+        ("write", FlagValueKind::Nothing),
         "Append the lines to ~/.ssh/config, after asking",
         "Append the lines to ~/.ssh/config, after asking. Existing lines are not changed, and take \
          precedence over the new ones, because ssh uses the first value that it finds.",
@@ -166,7 +166,7 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Connection,
-        ("yes", ValueKind::Nothing),
+        ("yes", FlagValueKind::Nothing),
         "Do not ask for confirmation",
         "With --write, do not ask for confirmation.",
         |args, _| {
@@ -176,7 +176,7 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Connection,
-        ("file", ValueKind::Value("FILE")),
+        ("file", FlagValueKind::Value("FILE")),
         "Write to FILE instead of ~/.ssh/config",
         "Write to FILE instead of ~/.ssh/config.",
         |args, given| {

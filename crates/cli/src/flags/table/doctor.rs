@@ -1,16 +1,16 @@
 use std::path::PathBuf;
 
 use super::relay::time;
-use crate::flags::flag::{Flag, FlagGroup, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind};
 use crate::flags::low::DoctorArgs;
-use crate::flags::rate::Rate;
+use crate::flags::rate::RateLimitArg;
 use crate::flags::volume;
 
 /// The flags of `longhaul doctor`, without those for reaching the host.
 pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
     Flag::ours(
         FlagGroup::Measuring,
-        ("time", ValueKind::Value("TIME")),
+        ("time", FlagValueKind::Value("TIME")),
         "Stop after about TIME, such as 90s or 5m (default 30s)",
         "Stop after about TIME, such as 90s or 5m. The default is 30 seconds, and 450 round trips, \
          at most 75 seconds, where these are longer. A path of more than 160 ms needs more time \
@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("data", ValueKind::Value("SIZE")),
+        ("data", FlagValueKind::Value("SIZE")),
         "Send and receive at most about SIZE (default 4G)",
         "Send and receive at most about SIZE altogether, such as 500M. The default is 4 GB. Each \
          measurement gets its share and ends early when that is used up.",
@@ -33,18 +33,18 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("expect", ValueKind::Value("RATE")),
+        ("expect", FlagValueKind::Value("RATE")),
         "The link should carry RATE, such as 1Gbit or 100MB",
         "The link should carry RATE, such as 1Gbit or 100MB. A path that carries less is then no \
          longer called healthy.",
         |args, given| {
-            args.expected = Some(given.text()?.parse::<Rate>()?);
+            args.expected = Some(given.text()?.parse::<RateLimitArg>()?);
             Ok(())
         },
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("from", ValueKind::Value("FILE")),
+        ("from", FlagValueKind::Value("FILE")),
         "Explain a finished transfer from its --json; measure nothing",
         "Explain a finished transfer from the events that longhaul cp --json or longhaul sync \
          --json wrote to FILE, or show the result of longhaul doctor --json again. Nothing is \
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Measuring,
-        ("watch", ValueKind::Value("PID")),
+        ("watch", FlagValueKind::Value("PID")),
         "Explain the running longhaul cp or sync with this process ID",
         "Explain the longhaul cp or longhaul sync of this user that runs as process PID, from the \
          figures of its last seconds. The transfer is not disturbed, nothing else is measured, and \
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Output,
-        ("json", ValueKind::Nothing),
+        ("json", FlagValueKind::Nothing),
         "Write the result as JSON on standard output",
         "Write the result as JSON on standard output instead of the text. docs/doctor.md describes \
          every field.",
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Output,
-        ("html", ValueKind::Value("FILE")),
+        ("html", FlagValueKind::Value("FILE")),
         "Also write an HTML page with plots to this file",
         "Also write the result to this file, as an HTML page with plots. The page needs no other \
          files and can be printed.",
@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Output,
-        ("fix", ValueKind::Nothing),
+        ("fix", FlagValueKind::Nothing),
         "Offer a Host block for ~/.ssh/config with what helps",
         "Show a Host block for ~/.ssh/config with the settings that help OpenSSH's programs, and \
          append it after a yes. Nothing else is changed, and findings that are unsure add nothing. \
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Output,
-        ("yes", ValueKind::Nothing),
+        ("yes", FlagValueKind::Nothing),
         "Write the block of --fix without asking",
         "Write the block of --fix without asking, for scripts.",
         |args, _| {

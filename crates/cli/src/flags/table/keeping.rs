@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 
 /// Flags for preserving more than -p and -a do. They have no letters, since those of rsync mean
 /// other things in scp.
@@ -6,7 +6,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("hard-links"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Keep hard links between the copied files",
         doc: "Keep hard links between the copied files, as rsync's -H does: the file is copied \
               under its first name, and its other names become hard links to it. Names outside the \
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("xattrs"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Keep extended attributes",
         doc: "Keep extended attributes of files and directories, as rsync's -X does: those in the \
               `user.` namespace and, for root, also those in `trusted.` and security.capability. \
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("acls"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Keep access control lists; implies -p",
         doc: "Keep the POSIX access control lists of files and directories, together with times \
               and permissions (-p), which belong to them. Users and groups in the lists are copied \
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("sparse"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Keep holes in sparse files, without reading or sending them",
         doc: "Keep holes in sparse files, without reading or sending them. If a server does not \
               report holes, downloads make a hole of each block of 4 KiB that is all zeros. A file \
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("numeric-ids"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Keep numeric user and group IDs instead of mapping names",
         doc: "With --archive, keep the numeric IDs of users and groups, instead of looking for \
               users and groups of the same name at the other end.",
@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("keep-dirlinks"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Follow symbolic links to directories at the target",
         doc: "Follow symbolic links to directories below the target, as rsync's \
               --keep-dirlinks does. Without this flag it is an error if a directory is to be \
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("safe-links"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Skip symbolic links that lead out of the copy",
         doc: "Skip symbolic links that are absolute or lead out of the copied tree, as rsync's \
               --safe-links does: those with more `..` than their depth below the target, and those \
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("preserve-setuid"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Keep setuid, setgid and sticky bits of files from a server",
         doc: "With -p or --archive, keep the setuid, setgid and sticky bits of files and \
               directories that come from a server, and with --xattrs their file capabilities. \

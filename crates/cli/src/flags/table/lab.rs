@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::flags::flag::{Flag, FlagGroup, FlagInput, ScpCompatibility, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagInput, FlagValueKind, ScpCompatibility};
 use crate::flags::low::LabArgs;
 
 /// Rows for the options of the path, made from the lab's own table.
@@ -11,14 +11,14 @@ pub(super) fn path_rows() -> &'static [Flag<LabArgs>] {
     &ROWS
 }
 
-fn path_row(option: &'static lab::path::PathOption) -> Flag<LabArgs> {
+fn path_row(option: &'static lab::path::PathOptionSpec) -> Flag<LabArgs> {
     Flag {
         short: None,
         long: Some(option.name),
         takes: match (option.value, option.several) {
-            ("", _) => ValueKind::Nothing,
-            (value, false) => ValueKind::Value(value),
-            (value, true) => ValueKind::Values(value),
+            ("", _) => FlagValueKind::Nothing,
+            (value, false) => FlagValueKind::Value(value),
+            (value, true) => FlagValueKind::Values(value),
         },
         help: option.help,
         // Leaked once for the process; the rest of the table is static too.
@@ -44,7 +44,7 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("path"),
-        takes: ValueKind::Value("NAME"),
+        takes: FlagValueKind::Value("NAME"),
         help: "Start from this named path, which other flags adjust; see --list",
         doc: "Start from this named path, which other flags adjust. --list and the end of this \
               help list all of them.",
@@ -59,7 +59,7 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("list"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "List the named paths",
         doc: "List the named paths and exit.",
         scp: ScpCompatibility::Ours,
@@ -73,7 +73,7 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("estimate"),
-        takes: ValueKind::Value("SIZE"),
+        takes: FlagValueKind::Value("SIZE"),
         help: "Print the time that a copy of this size should take over the path",
         doc: "Print the time that a copy of SIZE, such as 64MiB, should take over the path, in both \
               directions, at first contact and to a known host, and exit. The model counts the \
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("sshd"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Start an OpenSSH server on the far side, for ssh and scp to far",
         doc: "Start a throwaway OpenSSH server with new keys on port 22 of the far side. ssh, and \
               every program that uses its configuration, reaches it as `far`. For other programs, \
@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("sshd-option"),
-        takes: ValueKind::Values("KEY=VALUE"),
+        takes: FlagValueKind::Values("KEY=VALUE"),
         help: "Set an option of sshd_config for that server; may be repeated",
         doc: "Set an option of sshd_config(5) for the server of --sshd, such as MaxSessions=1. May \
               be repeated.",
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("far"),
-        takes: ValueKind::Value("COMMAND"),
+        takes: FlagValueKind::Value("COMMAND"),
         help: "Run this shell command on the far side, as a server",
         doc: "Run this command on the far side with sh -c, as a server, and stop it when the lab \
               ends. Its output goes to standard error. The near command starts when the server \
@@ -150,7 +150,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("far-port"),
-        takes: ValueKind::Value("PORT"),
+        takes: FlagValueKind::Value("PORT"),
         help: "Wait until the command of --far listens on this port",
         doc: "Wait until the command of --far listens on this port, for up to ten seconds; after \
               that the lab fails.",
@@ -168,7 +168,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("far-start"),
-        takes: ValueKind::Value("TIME"),
+        takes: FlagValueKind::Value("TIME"),
         help: "Delay each start of the account's shell on the far side, such as 900ms",
         doc: "Delay each start of the account's shell on the far side, such as 900ms, as slow \
               start-up files do. Without it the shell is /bin/sh and reads none.",
@@ -183,7 +183,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("far-cpu"),
-        takes: ValueKind::Value("PERCENT"),
+        takes: FlagValueKind::Value("PERCENT"),
         help: "Let the server of --sshd run for this share of every 100 ms, such as 10%",
         doc: "Let the server of --sshd and its sessions run for this share of every 100 ms, such as \
               10%, as under a processor quota. They are stopped in between.",
@@ -205,7 +205,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("far-disk"),
-        takes: ValueKind::Value("RATE"),
+        takes: FlagValueKind::Value("RATE"),
         help: "Let the sessions of --sshd use disks at this rate, such as 20MB",
         doc: "Let the sessions of --sshd read files from disks and write them at this rate, such as \
               20MB, bytes per second. They are stopped until a disk of that rate would be done. \
@@ -214,14 +214,19 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         group: FlagGroup::Sides,
         overrides: &[],
         set: |args, given| {
-            args.far_disk = Some(given.text()?.parse::<crate::flags::rate::Rate>()?.bytes());
+            args.far_disk = Some(
+                given
+                    .text()?
+                    .parse::<crate::flags::rate::RateLimitArg>()?
+                    .bytes(),
+            );
             Ok(())
         },
     },
     Flag {
         short: None,
         long: Some("allow-cc"),
-        takes: ValueKind::Values("NAME"),
+        takes: FlagValueKind::Values("NAME"),
         help: "Allow programs to select this congestion control; may be repeated",
         doc: "Allow programs in the lab to select this congestion control for their connections \
               (TCP_CONGESTION), even if the machine restricts it to root. The programs can then \
@@ -237,7 +242,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("shell"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Run a shell ($SHELL) on the near side",
         doc: "Run the shell named by the SHELL variable on the near side, instead of a command.",
         scp: ScpCompatibility::Ours,
@@ -251,7 +256,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: Some('q'),
         long: Some("quiet"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Do not print the path's statistics at the end",
         doc: "Do not print the path's statistics on standard error at the end.",
         scp: ScpCompatibility::Ours,
@@ -265,7 +270,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("figures"),
-        takes: ValueKind::Value("FILE"),
+        takes: FlagValueKind::Value("FILE"),
         help: "Write the path's statistics to this file, as JSON",
         doc: "Write the path's statistics to this file, as one JSON object of numbers: packets and \
               bytes of each direction, drops by cause, the longest queue, bytes by DSCP, and the \

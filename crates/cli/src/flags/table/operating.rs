@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, FlagGroup, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind};
 use crate::flags::low::RelayArgs;
 
 use super::relay::{count, time};
@@ -7,7 +7,7 @@ use super::relay::{count, time};
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         FlagGroup::Operating,
-        ("config", ValueKind::Value("FILE")),
+        ("config", FlagValueKind::Value("FILE")),
         "Run the relays in this file, instead of LISTEN and TARGET",
         "Run the relays in this file (longhaul-relay.conf(5)), instead of LISTEN and TARGET. On \
          SIGHUP the file is read again: new relays are started, others are changed or ended. \
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Operating,
-        ("status", ValueKind::Value("ADDRESS:PORT")),
+        ("status", FlagValueKind::Value("ADDRESS:PORT")),
         "Serve a status page at this loopback address",
         "Serve status at this loopback address: a page for browsers at /, /status.json, which \
          longhaul relay top shows in a terminal, and /metrics for Prometheus. Every user of this \
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Operating,
-        ("metrics", ValueKind::Value("ADDRESS:PORT|PATH")),
+        ("metrics", FlagValueKind::Value("ADDRESS:PORT|PATH")),
         "Serve metrics for Prometheus at this loopback address or socket",
         "Serve metrics for Prometheus at /metrics of this loopback address or UNIX socket.",
         |args, given| {
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Operating,
-        ("handover", ValueKind::Value("PATH")),
+        ("handover", FlagValueKind::Value("PATH")),
         "Take over the listening sockets from the relay that uses the same PATH",
         "Take over the listening sockets from a running relay of the same user with the same PATH, \
          a UNIX socket, and hand them over to the next one. A relay that has handed them over \
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Operating,
-        ("drain-timeout", ValueKind::Value("TIME")),
+        ("drain-timeout", FlagValueKind::Value("TIME")),
         "On shutdown, reset connections that are still open after TIME",
         "On shutdown, or once another relay has taken over, reset connections that are still open \
          after TIME. By default all of them may finish.",
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Operating,
-        ("threads", ValueKind::Value("N")),
+        ("threads", FlagValueKind::Value("N")),
         "Move bytes on N threads (default: one for each processor)",
         "Move bytes on N threads. The default is one for each processor.",
         |args, given| {

@@ -1,5 +1,5 @@
-use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
-use crate::flags::low::When;
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
+use crate::flags::low::TerminalSetting;
 
 /// Values of the flag; without a value it means the first.
 const PROGRESS: &[&str] = &["always", "auto", "never"];
@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('q'),
         long: Some("quiet"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Print only errors",
         doc: "Print only errors: no progress, no closing line and no warnings.",
         scp: ScpCompatibility::Same,
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('v'),
         long: Some("verbose"),
-        takes: ValueKind::Repeats,
+        takes: FlagValueKind::Repeats,
         help: "List each file as it is copied; -vv also shows decisions of the engine",
         doc: "List each file on standard error as it is copied, as SOURCE -> TARGET; a sync lists its \
               plan instead. -vv adds the decisions of the engine, -vvv its measurements. Secrets are never shown.",
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("progress"),
-        takes: ValueKind::OptionalChoice("WHEN", PROGRESS),
+        takes: FlagValueKind::OptionalChoice("WHEN", PROGRESS),
         help: "Show progress: auto, always (in a log, a line per second) or never",
         doc: "Show progress. auto, the default, shows a progress bar if standard error is a \
               terminal and the copy takes longer than a second. always, or the flag without a \
@@ -49,14 +49,14 @@ pub(super) const ROWS: &[Flag] = &[
         group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
-            args.progress = When::of(&given.text()?);
+            args.progress = TerminalSetting::of(&given.text()?);
             Ok(())
         },
     },
     Flag {
         short: None,
         long: Some("json"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Write events as JSON, one per line, on standard output",
         doc: "Write events as JSON, one per line, on standard output, for programs. docs/json.md \
               lists them. The progress and the closing line are then not shown as text.",
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag::ours(
         FlagGroup::Output,
-        ("explain", ValueKind::OptionalChoice("WHAT", EXPLAIN)),
+        ("explain", FlagValueKind::OptionalChoice("WHAT", EXPLAIN)),
         "Explain at the end what was chosen, and why",
         "Explain at the end what was chosen and why, one line each on standard error: cipher, key \
          exchange, compression, the server at the far end, connections and channels, DSCP, \
@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("color"),
-        takes: ValueKind::Choice("WHEN", COLOR),
+        takes: FlagValueKind::Choice("WHEN", COLOR),
         help: "Use colours: auto, always or never",
         doc: "Use colours: auto, always or never. auto, the default, uses them on a terminal \
               unless NO_COLOR is set or TERM is dumb.",
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Flag] = &[
         group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
-            args.color = When::of(&given.text()?);
+            args.color = TerminalSetting::of(&given.text()?);
             Ok(())
         },
     },

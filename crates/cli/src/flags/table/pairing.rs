@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::relay::size;
 use super::serve::ports;
-use crate::flags::flag::{Flag, FlagGroup, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind};
 use crate::flags::low::RelayArgs;
 
 /// Maximum number of stripes of one relayed connection.
@@ -12,7 +12,7 @@ const MOST: usize = 16;
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         FlagGroup::Pair,
-        ("pair-key", ValueKind::Value("FILE")),
+        ("pair-key", FlagValueKind::Value("FILE")),
         "For pair: our private key (PEM), created on the first start",
         "For pair: the private key of this relay (PEM, PKCS#8). The default is \
          $XDG_STATE_HOME/longhaul/pair_key. A missing file is created on the first start. The \
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("pair-allow", ValueKind::Values("KEY")),
+        ("pair-allow", FlagValueKind::Values("KEY")),
         "For pair: accept this fingerprint, or those in this file; may be repeated",
         "For pair: accept the peer whose key has this fingerprint (SHA256:...), or one of the \
          fingerprints in this file, one at the start of each line; may be repeated. The \
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("pair-accept-new", ValueKind::Nothing),
+        ("pair-accept-new", FlagValueKind::Nothing),
         "For pair: accept and remember a target's key if none is known yet",
         "For pair: accept the first key that a target shows if no key is known at all, and write \
          it to $XDG_CONFIG_HOME/longhaul/known_pairs. An attacker on the path at that moment can \
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("stripes", ValueKind::Value("N")),
+        ("stripes", FlagValueKind::Value("N")),
         "For pair: use N stripes per connection (default 1, up to 8 while it pays)",
         "For pair: spread each connection over N stripes (TCP connections), 1 to 16. By default it \
          starts with one, and the number doubles, up to 8, as long as that carries 15 % more. The \
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("explain", ValueKind::Nothing),
+        ("explain", FlagValueKind::Nothing),
         "For pair: log the choice of stripes for each connection, and the reason",
         "For pair: log how many stripes each connection starts with, the reason, and the rates \
          measured with different numbers. The result for a target is kept for a month in \
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("pair-buffer", ValueKind::Value("SIZE")),
+        ("pair-buffer", FlagValueKind::Value("SIZE")),
         "For pair: buffer at most SIZE per direction of a connection (default 64MiB)",
         "For pair: buffer at most SIZE per direction of a connection in each relay, at least \
          64KiB; the default is 64MiB. This covers data that arrived and was not read yet, and data \
@@ -94,7 +94,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("pair-zstd", ValueKind::Choice("WHEN", &["auto", "never"])),
+        (
+            "pair-zstd",
+            FlagValueKind::Choice("WHEN", &["auto", "never"]),
+        ),
         "For pair: compress data that waits for the path: auto or never",
         "For pair: compress data that waits for the path, with zstd. auto, the default, measures \
          whether it pays, and skips data that does not compress or that the path carries faster \
@@ -106,7 +109,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("via", ValueKind::Value("HOSTS")),
+        ("via", FlagValueKind::Value("HOSTS")),
         "Go through relays on these hosts, started over ssh",
         "Go to TARGET through these hosts, [user@]host[:port], separated by commas, in the order \
          from this machine to TARGET. A relay is started on each over ssh, each two neighbours \
@@ -121,7 +124,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Pair,
-        ("port-range", ValueKind::Value("A-B")),
+        ("port-range", FlagValueKind::Value("A-B")),
         "With --via and ssh://: listen for data on a port from A to B there",
         "With --via and ssh://: let the relays on those hosts listen for data on one of the ports \
          A to B, such as those that a firewall lets through, instead of a port that the system \
@@ -135,7 +138,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         short: Some('F'),
         ..Flag::ours(
             FlagGroup::Pair,
-            ("ssh-config", ValueKind::Value("FILE")),
+            ("ssh-config", FlagValueKind::Value("FILE")),
             "With --via and ssh://: read this file instead of ~/.ssh/config",
             "With --via and ssh://: read this ssh_config file instead of the user's and the \
              system's. \"none\" reads no file.",
@@ -149,7 +152,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         short: Some('o'),
         ..Flag::ours(
             FlagGroup::Pair,
-            ("ssh-option", ValueKind::Values("OPTION")),
+            ("ssh-option", FlagValueKind::Values("OPTION")),
             "With --via and ssh://: set an option of ssh_config(5); may be repeated",
             "With --via and ssh://: set an option in the format of ssh_config(5), such as -o \
              ConnectTimeout=10. May be repeated; the first value of an option counts.",

@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::PlanArgs;
 
 /// Longest time of a lease in seconds.
@@ -8,7 +8,7 @@ const LONGEST_LEASE: u64 = 24 * 3600;
 pub(super) const CP_ROWS: &[Flag] = &[
     Flag::ours(
         FlagGroup::Shards,
-        ("plan", ValueKind::Value("DIR")),
+        ("plan", FlagValueKind::Value("DIR")),
         "Copy one shard of the plan in this folder",
         "Copy one shard of the plan that longhaul plan wrote into DIR, instead of SRC and DST on \
          the command line. It is an --archive copy. Files that DST has with the planned size and \
@@ -21,7 +21,7 @@ pub(super) const CP_ROWS: &[Flag] = &[
     ),
     Flag::ours(
         FlagGroup::Shards,
-        ("shard", ValueKind::Value("N")),
+        ("shard", FlagValueKind::Value("N")),
         "The number of the shard to copy, from 0",
         "The number of the shard to copy, from 0. One worker at a time copies a shard: another one \
          ends with exit code 75. A complete shard ends with 0 at once.",
@@ -33,7 +33,7 @@ pub(super) const CP_ROWS: &[Flag] = &[
     ),
     Flag::ours(
         FlagGroup::Shards,
-        ("lease", ValueKind::Value("SECONDS")),
+        ("lease", FlagValueKind::Value("SECONDS")),
         "Seconds after which another worker may take the shard (default 30)",
         "The time after which another worker may take the shard if this one does not renew its \
          lease; 30 seconds by default. A worker stops when it could not renew its lease for half \
@@ -51,7 +51,7 @@ pub(super) const CP_ROWS: &[Flag] = &[
 pub(super) const ROWS: &[Flag<PlanArgs>] = &[
     Flag::ours(
         FlagGroup::Shards,
-        ("shards", ValueKind::Value("N")),
+        ("shards", FlagValueKind::Value("N")),
         "The number of shards",
         "The number of shards, at most 100000. Each shard has about the same size and number of \
          files. A file is never split, so the largest file is the smallest possible shard.",
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Flag<PlanArgs>] = &[
     Flag {
         short: Some('o'),
         long: Some("output"),
-        takes: ValueKind::Value("DIR"),
+        takes: FlagValueKind::Value("DIR"),
         help: "The folder for the plan",
         doc: "The folder for the plan, on a file system that all workers share. It is created if it \
               does not exist, and must belong to this user, with no write permission for others.",
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Flag<PlanArgs>] = &[
     },
     Flag::ours(
         FlagGroup::Shards,
-        ("checksum", ValueKind::Nothing),
+        ("checksum", FlagValueKind::Nothing),
         "With verify: compare the contents by checksum",
         "With verify: compare the contents of all files with their sources by checksum. Hosts need \
          a longhaul for that. Without this flag, types, sizes and modification times are compared.",
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Flag<PlanArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Output,
-        ("json", ValueKind::Nothing),
+        ("json", FlagValueKind::Nothing),
         "Print the status, or the events of verify, as JSON",
         "Print the status as one JSON object, or the events of the walk or of verify as lines of \
          JSON.",

@@ -1,13 +1,13 @@
 use std::time::Duration;
 
-use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::RelayArgs;
 
 /// The flags of `longhaul relay`, without those about pairs and about the whole process.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         FlagGroup::Relaying,
-        ("allow", ValueKind::Values("CIDR")),
+        ("allow", FlagValueKind::Values("CIDR")),
         "Accept clients from this network only; may be repeated",
         "Accept clients from this network, such as 192.0.2.0/24 or 2001:db8::/32, and from no \
          other; may be repeated. Other clients are reset. A LISTEN address that other machines can \
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("buffer", ValueKind::Value("SIZE")),
+        ("buffer", FlagValueKind::Value("SIZE")),
         "Buffer at most SIZE per direction of a connection (default 256KiB)",
         "Buffer at most SIZE per direction of a connection; the default is 256KiB. Data beyond \
          that which a slow reader has not taken stays in the kernel and with the sender. Sizes are \
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("connect-timeout", ValueKind::Value("TIME")),
+        ("connect-timeout", FlagValueKind::Value("TIME")),
         "Give up on a target after TIME, including its name lookup (default 10s)",
         "Give up on a target after TIME, including its name lookup, and try the next one. The \
          default is 10s. Times end in ms, s, m or h.",
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("idle-timeout", ValueKind::Value("TIME")),
+        ("idle-timeout", FlagValueKind::Value("TIME")),
         "Reset a connection on which nothing has moved for TIME",
         "Reset a connection on which nothing has moved for TIME in either direction, in the relay \
          or in the kernel. By default a connection may be idle for ever, as long as both peers \
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("half-timeout", ValueKind::Value("TIME")),
+        ("half-timeout", FlagValueKind::Value("TIME")),
         "Reset an idle connection that one end has finished (default 15m)",
         "Reset a connection that one end has finished and on which nothing has moved for TIME \
          since. The default is 15m.",
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("max-connections", ValueKind::Value("N")),
+        ("max-connections", FlagValueKind::Value("N")),
         "Accept at most N connections at once (default 16384)",
         "Accept at most N connections at once; the default is 16384. Further ones are reset.",
         |args, given| {
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("max-per-source", ValueKind::Value("N")),
+        ("max-per-source", FlagValueKind::Value("N")),
         "Accept at most N connections at once from one address",
         "Accept at most N connections at once from one address. All IPv6 addresses of a /56 count \
          as one, unless --source-block says otherwise.",
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("source-block", ValueKind::Value("BITS:BITS")),
+        ("source-block", FlagValueKind::Value("BITS:BITS")),
         "Count addresses that share the first BITS as one, for IPv4 and IPv6",
         "For --max-per-source, count addresses that share the first BITS as one, for IPv4 and for \
          IPv6. The default is 32:56. Like PerSourceNetBlockSize in sshd_config(5).",
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("rate", ValueKind::Value("RATE")),
+        ("rate", FlagValueKind::Value("RATE")),
         "Limit each direction of a connection to RATE",
         "Limit each direction of a connection to RATE per second, such as 10MB or 80Mbit.",
         |args, given| {
@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("rate-all", ValueKind::Value("RATE")),
+        ("rate-all", FlagValueKind::Value("RATE")),
         "Limit each direction of all connections together to RATE",
         "Limit each direction of all connections together to RATE per second.",
         |args, given| {
@@ -117,7 +117,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("health", ValueKind::Value("TIME")),
+        ("health", FlagValueKind::Value("TIME")),
         "Check targets every TIME, even without clients",
         "Connect to each target every TIME and close the connection again. A dead target is then \
          noticed before a client needs it, and one that answers again is used at once. By default \
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("sockopt", ValueKind::Values("OPTS")),
+        ("sockopt", FlagValueKind::Values("OPTS")),
         "Set socket buffers in DeleGate's format: buffsize:1024kic+1024kos",
         "Set socket options in DeleGate's format, joined by + or repeated. \
          buffsize:SIZE[kiosc][:MAP] sets a buffer of SIZE bytes (k: KiB) for receiving (i) or \
@@ -148,7 +148,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("dscp", ValueKind::Value("NAME")),
+        ("dscp", FlagValueKind::Value("NAME")),
         "Mark packets of both legs with this DSCP (default CS0: none)",
         "Mark packets of both legs with this DSCP, a name (CS1, AF11, EF) or a number. By default \
          packets are not marked, whatever the client has set, because some networks slow marked \
@@ -160,7 +160,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("congestion", ValueKind::Value("NAME")),
+        ("congestion", FlagValueKind::Value("NAME")),
         "Use this TCP congestion control on both legs",
         "Use this TCP congestion control algorithm on both legs, one that the system permits \
          (sysctl net.ipv4.tcp_allowed_congestion_control).",
@@ -171,7 +171,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("notsent-lowat", ValueKind::Value("SIZE")),
+        ("notsent-lowat", FlagValueKind::Value("SIZE")),
         "Let the kernel hold at most SIZE of unsent data (default 1MiB)",
         "Let the kernel hold at most SIZE of unsent data (TCP_NOTSENT_LOWAT). The default is 1MiB.",
         |args, given| {
@@ -182,7 +182,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("keepalive", ValueKind::Value("TIMES")),
+        ("keepalive", FlagValueKind::Value("TIMES")),
         "Probe idle connections: IDLE[/INTERVAL/COUNT], or off (default 60s/10s/6)",
         "Probe connections that were idle for IDLE, every INTERVAL, and end those that do not \
          answer COUNT probes. The default is 60s/10s/6. off leaves dead peers undetected.",
@@ -193,7 +193,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("mptcp", ValueKind::Nothing),
+        ("mptcp", FlagValueKind::Nothing),
         "Use Multipath TCP with peers that support it",
         "Use Multipath TCP (RFC 8684) on both legs, with peers that support it. Where the kernel \
          cannot splice such connections, their bytes are copied instead.",
@@ -204,7 +204,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("fastopen", ValueKind::Nothing),
+        ("fastopen", FlagValueKind::Nothing),
         "Use TCP Fast Open: send the first data with the SYN",
         "Use TCP Fast Open (RFC 7413): send the first data with the SYN, if both ends support it \
          and the client speaks first. Data in a SYN may arrive twice.",
@@ -215,7 +215,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("bind", ValueKind::Values("ADDRESS")),
+        ("bind", FlagValueKind::Values("ADDRESS")),
         "Connect to targets from this local address; may be repeated",
         "Connect to targets of this address's family from this local address; may be repeated. \
          With several addresses, each TCP connection uses the next one, and another if a \
@@ -237,7 +237,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("interface", ValueKind::Values("NAME")),
+        ("interface", FlagValueKind::Values("NAME")),
         "Connect to targets through this network interface; may be repeated",
         "Connect to targets through this network interface (SO_BINDTODEVICE); may be repeated. \
          Several interfaces are used in turn, like the addresses of --bind. With as many of \
@@ -249,7 +249,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("keep-address", ValueKind::Nothing),
+        ("keep-address", FlagValueKind::Nothing),
         "Connect to targets from the client's own address (Linux, privileged)",
         "Connect to targets from the client's own address, with a port that the kernel chooses \
          (IP_TRANSPARENT). This needs CAP_NET_ADMIN, replies that return through this machine, and \
@@ -261,7 +261,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("to", ValueKind::Values("HOST:PORT")),
+        ("to", FlagValueKind::Values("HOST:PORT")),
         "Allow this target for socks5, http, redirect and tproxy; may be repeated",
         "Allow clients of a LISTEN with socks5, http, redirect or tproxy to go to HOST:PORT and to \
          no other target; may be repeated. HOST is a name, *.example.com, a network or *; PORT is \
@@ -275,7 +275,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Relaying,
-        ("entry-timeout", ValueKind::Value("TIME")),
+        ("entry-timeout", FlagValueKind::Value("TIME")),
         "Reset clients that do not finish their header within TIME (default 10s)",
         "Reset clients that do not finish what precedes their data (a PROXY header, a TLS \
          handshake, a request) within TIME. The default is 10s.",
@@ -286,7 +286,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Tls,
-        ("cert", ValueKind::Value("FILE")),
+        ("cert", FlagValueKind::Value("FILE")),
         "For tls: our certificate chain (PEM), our own certificate first",
         "For tls: our certificate chain (PEM), our own certificate first. A LISTEN with tls needs \
          it; targets receive it if they ask for one.",
@@ -297,7 +297,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Tls,
-        ("key", ValueKind::Value("FILE")),
+        ("key", FlagValueKind::Value("FILE")),
         "For tls: the private key of our certificate (PEM)",
         "For tls: the private key of our certificate (PEM).",
         |args, given| {
@@ -307,7 +307,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Tls,
-        ("ca", ValueKind::Value("FILE")),
+        ("ca", FlagValueKind::Value("FILE")),
         "For tls: trust these authorities for targets (PEM; default: the system's)",
         "For tls: trust these authorities for the certificates of targets (PEM). The default is \
          those that the system trusts. A target must always prove its name.",
@@ -318,7 +318,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Tls,
-        ("client-ca", ValueKind::Value("FILE")),
+        ("client-ca", FlagValueKind::Value("FILE")),
         "For tls: require client certificates signed by these authorities",
         "For tls: require client certificates that are signed by these authorities (PEM). By \
          default clients need no certificate.",
@@ -329,7 +329,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Tls,
-        ("client-name", ValueKind::Values("NAME")),
+        ("client-name", FlagValueKind::Values("NAME")),
         "For tls: accept only clients whose certificate has NAME; may be repeated",
         "For tls: accept only clients whose certificate has NAME, a DNS name or an address, among \
          its subject alternative names; may be repeated.",
@@ -340,7 +340,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Tls,
-        ("server-name", ValueKind::Value("NAME")),
+        ("server-name", FlagValueKind::Value("NAME")),
         "For tls: expect this name from the target (default: that of TARGET)",
         "For tls: ask the target for this name, which it must prove. The default is the name in \
          TARGET.",
@@ -351,7 +351,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Tls,
-        ("alpn", ValueKind::Values("NAME")),
+        ("alpn", FlagValueKind::Values("NAME")),
         "For tls: negotiate this protocol (ALPN); may be repeated",
         "For tls: negotiate this protocol (ALPN); may be repeated, in order of preference.",
         |args, given| {
@@ -361,7 +361,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Tls,
-        ("tls-min", ValueKind::Choice("VERSION", &["1.2", "1.3"])),
+        ("tls-min", FlagValueKind::Choice("VERSION", &["1.2", "1.3"])),
         "For tls: accept no version older than this: 1.2 or 1.3 (default 1.2)",
         "For tls: accept no version older than VERSION, 1.2 or 1.3. The default is 1.2.",
         |args, given| {
@@ -372,7 +372,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag {
         short: Some('q'),
         long: Some("quiet"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Do not log each connection when it ends",
         doc: "Do not log each connection when it ends; errors are still logged.",
         scp: ScpCompatibility::Ours,
@@ -386,7 +386,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag {
         short: Some('v'),
         long: Some("verbose"),
-        takes: ValueKind::Repeats,
+        takes: FlagValueKind::Repeats,
         help: "Log more details on standard error",
         doc: "Log more details on standard error.",
         scp: ScpCompatibility::Ours,

@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::ServeArgs;
 use crate::serving::address::is_address;
 use serve::Access;
@@ -9,7 +9,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("stdio"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Serve one client over standard input and output, like sftp-server",
         doc: "Serve one client over standard input and output, like sftp-server: for Subsystem or \
               ForceCommand in sshd_config, or command= in authorized_keys.",
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("marker"),
-        takes: ValueKind::Value("N"),
+        takes: FlagValueKind::Value("N"),
         help: "Announce longhaul first; longhaul cp sets this when it starts the server",
         doc: "With --stdio: first write a line that identifies longhaul, for a longhaul cp that \
               speaks version N of the protocol that follows. longhaul cp sets this flag itself; it \
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("sum"),
-        takes: ValueKind::Value("SHA256"),
+        takes: FlagValueKind::Value("SHA256"),
         help: "Serve only if this program has that SHA-256; longhaul cp sets this",
         doc: "With --stdio: exit at once unless this program's own file has that SHA-256, in \
               hexadecimal digits. A longhaul cp that has sent the program sets this flag if the \
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("once"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Accept further connections of the longhaul cp that started this server",
         doc: "Accept further connections on a separate port from the client that started this \
               server through an sshd, and exit when that login ends. longhaul cp sets this flag \
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("port-range"),
-        takes: ValueKind::Value("A-B"),
+        takes: FlagValueKind::Value("A-B"),
         help: "With --once: listen on a port from A to B",
         doc: "With --once: listen on one of the ports A to B, such as those that a firewall lets \
               through, instead of a port that the system chooses.",
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("listen"),
-        takes: ValueKind::Value("ADDR"),
+        takes: FlagValueKind::Value("ADDR"),
         help: "Run an SSH server at ADDR (PORT, HOST:PORT or :PORT)",
         doc: "Run an SSH server at ADDR: PORT for this machine alone, HOST:PORT, or :PORT for all \
               addresses of this machine. Port 0 lets the system choose; the first line on standard \
@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("config"),
-        takes: ValueKind::Value("FILE"),
+        takes: FlagValueKind::Value("FILE"),
         help: "Run an SSH server as configured in FILE; flags take precedence",
         doc: "Run an SSH server as configured in FILE, see longhaul-serve.conf(5); flags take \
               precedence. --root, --read-only and --write-only also limit each [[key]]: a file \
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("authorized-keys"),
-        takes: ValueKind::Value("FILE"),
+        takes: FlagValueKind::Value("FILE"),
         help: "Accept the keys in FILE instead of ~/.ssh/authorized_keys",
         doc: "Accept the keys in FILE instead of ~/.ssh/authorized_keys; %h stands for the home of \
               the account, %u for its name. The file is read at each login, with the rights of the \
@@ -151,7 +151,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("host-key"),
-        takes: ValueKind::Values("FILE"),
+        takes: FlagValueKind::Values("FILE"),
         help: "Use the private host key in FILE; may be repeated",
         doc: "Use the private host key in FILE; may be repeated. Of several keys of one type, \
               clients see the first during the key exchange, and learn all keys after the login. \
@@ -174,7 +174,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("old-clients"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "DANGER: also offer weaker algorithms, for clients without better ones",
         doc: "DANGER: also offer key exchanges that a quantum computer could break (Curve25519, \
               and NIST's curves, whose design some distrust), MACs that are not encrypt-then-MAC, \
@@ -197,7 +197,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("root"),
-        takes: ValueKind::Value("DIR"),
+        takes: FlagValueKind::Value("DIR"),
         help: "Serve only DIR, which clients see as /",
         doc: "Serve only DIR, which clients see as /. With --listen, %h and %u stand for the home \
               and the name of the account, %% for %. The kernel resolves all paths below DIR \
@@ -214,7 +214,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("read-only"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Refuse all changes",
         doc: "Refuse all changes: clients can only list and read.",
         scp: ScpCompatibility::Ours,
@@ -228,7 +228,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("write-only"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Run a drop box: accept new files, allow no reading or replacing",
         doc: "Run a drop box: clients may add new files and directories. They cannot list, read, \
               change or replace anything that already exists. A client may rename and remove what \
@@ -244,7 +244,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("allow"),
-        takes: ValueKind::Values("PROGRAM"),
+        takes: FlagValueKind::Values("PROGRAM"),
         help: "Run PROGRAM, such as rsync, for clients that ask for it; may be repeated",
         doc: "Run PROGRAM for clients that ask for a command that starts with exactly that word, \
               such as rsync; may be repeated. PROGRAM is an absolute path, or a name that is \
@@ -270,7 +270,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("no-window-poll"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Keep the initial size of channel windows, whatever the path",
         doc: "Keep channel windows at their initial size of 2 MiB. By default they follow the \
               round-trip time and the window of the socket, which the server asks the kernel for.",
@@ -285,7 +285,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("insecure-none-cipher"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "DANGER: let clients that request it turn off encryption",
         doc: "DANGER: do not encrypt data after the login for clients that request it (longhaul cp \
               --insecure-none-cipher, or HPN-SSH's NoneSwitch). Anyone on the path can read \
@@ -302,7 +302,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("insecure-none-mac"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "DANGER: like --insecure-none-cipher, and do not authenticate data either",
         doc: "DANGER: like --insecure-none-cipher, and do not authenticate data either, for \
               clients that request that too (HPN-SSH's NoneMacEnabled). Anyone on the path can \
@@ -318,7 +318,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: Some('v'),
         long: Some("verbose"),
-        takes: ValueKind::Repeats,
+        takes: FlagValueKind::Repeats,
         help: "Log closed files on standard error; repeat for more details",
         doc: "Log each closed file on standard error, with the bytes sent and received. Repeat for \
               more details.",

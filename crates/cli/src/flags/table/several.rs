@@ -1,13 +1,13 @@
 use std::path::PathBuf;
 
-use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 
 /// Flags about copies from and to several hosts.
 pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("by-host"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Put the files of each source host into a directory of its name",
         doc: "Put the files of each source host into the directory DST/HOST, which is created: \
               longhaul cp --by-host 'web{1..9}:/log/*' logs. HOST is the name as it was given, with \
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("hosts"),
-        takes: ValueKind::Value("FILE"),
+        takes: FlagValueKind::Value("FILE"),
         help: "Copy to every host that FILE lists, one a line",
         doc: "Copy the sources, which are on this machine, to every host that FILE lists; - reads \
               standard input. A line is host or host:path, and may have braces as in host{1..9}. \
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("fan-out"),
-        takes: ValueKind::Nothing,
+        takes: FlagValueKind::Nothing,
         help: "Copy to every remote operand behind the local ones",
         doc: "Copy to every remote operand behind the local ones: longhaul cp -r --fan-out dir a:/x \
               b:/x. Without this flag that happens only if scp would refuse the command: there is \

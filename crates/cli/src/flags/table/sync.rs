@@ -1,9 +1,9 @@
 use transfer::copy::DeltaUse;
 use transfer::sync::NameForm;
 
-use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
-use crate::flags::low::{SyncArgs, When};
-use crate::flags::rate::Rate;
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
+use crate::flags::low::{SyncArgs, TerminalSetting};
+use crate::flags::rate::RateLimitArg;
 
 /// A row with a letter, which scp has none of.
 const fn lettered(short: char, row: Flag<SyncArgs>) -> Flag<SyncArgs> {
@@ -15,7 +15,7 @@ const fn lettered(short: char, row: Flag<SyncArgs>) -> Flag<SyncArgs> {
 
 /// A spelling of rsync's with the same meaning here.
 const fn spelling(
-    name: (&'static str, ValueKind),
+    name: (&'static str, FlagValueKind),
     (help, doc): (&'static str, &'static str),
     set: fn(&mut SyncArgs, crate::flags::flag::FlagInput) -> Result<(), String>,
 ) -> Flag<SyncArgs> {
@@ -30,7 +30,9 @@ const fn spelling(
 const fn no_effect(short: char, long: &'static str, why: &'static str) -> Flag<SyncArgs> {
     lettered(
         short,
-        spelling((long, ValueKind::Nothing), (why, NO_EFFECT), |_, _| Ok(())),
+        spelling((long, FlagValueKind::Nothing), (why, NO_EFFECT), |_, _| {
+            Ok(())
+        }),
     )
 }
 
@@ -42,7 +44,7 @@ const fn deletes(long: &'static str) -> Flag<SyncArgs> {
         "Delete at the end: rsync's name for --delete",
         "Delete at the end, as --delete always does here.",
     );
-    spelling((long, ValueKind::Nothing), help, |args, _| {
+    spelling((long, FlagValueKind::Nothing), help, |args, _| {
         args.delete = true;
         Ok(())
     })
@@ -54,7 +56,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         'n',
         Flag::ours(
             FlagGroup::Syncing,
-            ("dry-run", ValueKind::Nothing),
+            ("dry-run", FlagValueKind::Nothing),
             "Show what would be done, and change nothing",
             "Show what would be done, and change nothing: one line for each path, with + for new, \
              ~ for changed, > for moved and - for deleted. The comparison is that of a real run.",
@@ -68,7 +70,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         'i',
         Flag::ours(
             FlagGroup::Syncing,
-            ("itemize", ValueKind::Nothing),
+            ("itemize", FlagValueKind::Nothing),
             "Show one line for each path that is changed",
             "Show one line for each path that is changed, as --dry-run does, and change it. A key \
              file is named with --identity: -i has rsync's meaning in this command.",
@@ -80,7 +82,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("delete", ValueKind::Nothing),
+        ("delete", FlagValueKind::Nothing),
         "Delete at DST what SRC does not have",
         "Delete entries of DST that SRC does not have, after everything was copied. Files that \
          were moved or renamed in SRC are renamed in DST instead of copied. Nothing is deleted if \
@@ -95,7 +97,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("max-delete", ValueKind::Value("N")),
+        ("max-delete", FlagValueKind::Value("N")),
         "Delete nothing if more than N entries would go",
         "Delete nothing if more than N entries would go. They are counted before the first is \
          deleted.",
@@ -107,7 +109,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("yes", ValueKind::Nothing),
+        ("yes", FlagValueKind::Nothing),
         "Confirm the deletion of most of DST",
         "Confirm deletions that --delete would refuse because SRC is empty, lies on another file \
          system than before, or lacks most of what DST has.",
@@ -118,7 +120,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("backup-dir", ValueKind::Value("PATH")),
+        ("backup-dir", FlagValueKind::Value("PATH")),
         "Keep what is replaced or deleted in this folder of DST",
         "Keep files that are replaced or deleted in this folder, under their paths. A relative \
          PATH begins at DST. A folder in DST takes no part in the sync. It must be on the same \
@@ -127,7 +129,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("link-dest", ValueKind::Value("DIR")),
+        ("link-dest", FlagValueKind::Value("DIR")),
         "Link new files to equal ones of an earlier copy in DIR",
         "Link new files to equal ones of an earlier copy in DIR, as rsync does: a file whose \
          counterpart below DIR has the same size, time and permissions becomes a further name of \
@@ -137,7 +139,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("unicode", ValueKind::Value("FORM")),
+        ("unicode", FlagValueKind::Value("FORM")),
         "Give names in DST this Unicode form: nfc",
         "Compare names of SRC in this Unicode form, and give it to their copies: nfc, composed \
          characters. Use it for a SRC on macOS, whose names may have decomposed characters. Two \
@@ -154,7 +156,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         'c',
         Flag::ours(
             FlagGroup::Syncing,
-            ("checksum", ValueKind::Nothing),
+            ("checksum", FlagValueKind::Nothing),
             "Compare contents even if size and time are equal",
             "Compare files of equal size by checksum instead of by their times. Only the checksums \
              cross the path: a longhaul at the far end computes them, or a program such as \
@@ -167,7 +169,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("size-only", ValueKind::Nothing),
+        ("size-only", FlagValueKind::Nothing),
         "Compare sizes alone",
         "Copy no file of equal size. A different modification time is set without a copy.",
         |args, _| {
@@ -179,7 +181,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         'u',
         Flag::ours(
             FlagGroup::Syncing,
-            ("update", ValueKind::Nothing),
+            ("update", FlagValueKind::Nothing),
             "Leave files alone that are newer in DST",
             "Leave files alone whose modification time in DST is newer than in SRC.",
             |args, _| {
@@ -190,7 +192,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("existing", ValueKind::Nothing),
+        ("existing", FlagValueKind::Nothing),
         "Create nothing new in DST",
         "Update entries that exist in DST, and create nothing new.",
         |args, _| {
@@ -200,7 +202,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("ignore-existing", ValueKind::Nothing),
+        ("ignore-existing", FlagValueKind::Nothing),
         "Leave everything alone that exists in DST",
         "Create what is new, and leave everything alone that exists in DST.",
         |args, _| {
@@ -212,7 +214,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         'x',
         Flag::ours(
             FlagGroup::Syncing,
-            ("one-file-system", ValueKind::Nothing),
+            ("one-file-system", FlagValueKind::Nothing),
             "Leave out directories on other file systems than SRC",
             "Leave out directories on other file systems than SRC, at both ends. On the host of a \
              remote SRC this needs longhaul.",
@@ -225,19 +227,19 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     lettered(
         'z',
         spelling(
-            ("compress-transfer", ValueKind::Nothing),
+            ("compress-transfer", FlagValueKind::Nothing),
             (
                 "Compress: rsync's letter for -C",
                 "Compress: rsync's letter for -C.",
             ),
             |args, _| {
-                args.copy.compress = Some(When::Always);
+                args.copy.compress = Some(TerminalSetting::Always);
                 Ok(())
             },
         ),
     ),
     spelling(
-        ("bwlimit", ValueKind::Value("RATE")),
+        ("bwlimit", FlagValueKind::Value("RATE")),
         (
             "Limit the rate: rsync's name for --limit",
             "Limit the rate: rsync's name for --limit. A bare number means KiB a second.",
@@ -246,7 +248,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
             let text = given.text()?;
             let bare = text.parse::<f64>().is_ok();
             let text = if bare { format!("{text}KiB") } else { text };
-            args.copy.limit = Some(text.parse::<Rate>()?);
+            args.copy.limit = Some(text.parse::<RateLimitArg>()?);
             Ok(())
         },
     ),
@@ -273,7 +275,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         )
     },
     spelling(
-        ("stats", ValueKind::Nothing),
+        ("stats", FlagValueKind::Nothing),
         (
             "rsync's flag; the closing lines always have the figures",
             "Accepted from rsync without effect: the closing lines have the numbers of files, \
@@ -282,7 +284,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         |_, _| Ok(()),
     ),
     spelling(
-        ("itemize-changes", ValueKind::Nothing),
+        ("itemize-changes", FlagValueKind::Nothing),
         ("rsync's name for --itemize", "rsync's name for --itemize."),
         |args, _| {
             args.itemize = true;
@@ -290,7 +292,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         },
     ),
     spelling(
-        ("whole-file", ValueKind::Nothing),
+        ("whole-file", FlagValueKind::Nothing),
         (
             "rsync's name for --no-delta",
             "rsync's name for --no-delta.",

@@ -1,13 +1,13 @@
 use lab::path::Dscp;
 
-use crate::flags::flag::{Flag, FlagGroup, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, FlagValueKind};
 use crate::flags::low::{ReportDestination, WrapArgs};
 
 /// The flags of `longhaul wrap`.
 pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     Flag::ours(
         FlagGroup::Sockets,
-        ("always", ValueKind::Nothing),
+        ("always", FlagValueKind::Nothing),
         "Tune every connection at its start, including nearby ones",
         "Tune every connection at its start, including those within this machine and its network. \
          By default the decision is made at the first write, when the handshake has shown the \
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("no-tune", ValueKind::Nothing),
+        ("no-tune", FlagValueKind::Nothing),
         "Tune no connection: only use --route and --report",
         "Tune no connection: only use --route and --report.",
         |args, _| {
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("dscp", ValueKind::Value("VALUE")),
+        ("dscp", FlagValueKind::Value("VALUE")),
         "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         "Mark packets of tuned connections with this DSCP instead of the program's: a name (CS0 to \
          CS7, AF11 to AF43, VA, EF, LE, none) or a number from 0 to 63. By default packets are not \
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Sockets,
-        ("congestion", ValueKind::Value("NAME")),
+        ("congestion", FlagValueKind::Value("NAME")),
         "Use this TCP congestion control (cubic, bbr, ...) if the kernel permits it",
         "Use this TCP congestion control algorithm of the kernel for connections that have sent 4 \
          MiB over a round trip of 4 ms or more: one of those that `sysctl \
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Wrapping,
-        ("route", ValueKind::Values("DEST=VIA")),
+        ("route", FlagValueKind::Values("DEST=VIA")),
         "Redirect connections to DEST to the relay at VIA",
         "Redirect connections to DEST to the relay at VIA; may be repeated, and the first match \
          counts. DEST is HOST[:PORT], ADDR[/BITS][:PORT] (IPv6 in brackets if a port follows) or \
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Wrapping,
-        ("filter", ValueKind::Values("DEST")),
+        ("filter", FlagValueKind::Values("DEST")),
         "Relay connections to DEST, to find delays in the program's socket use",
         "Relay the bytes of connections to DEST (as in --route) between the program and its \
          socket; may be repeated. longhaul holds the socket, and the program has one end of a \
@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Output,
-        ("report", ValueKind::OptionalValue("FILE")),
+        ("report", FlagValueKind::OptionalValue("FILE")),
         "Report on all connections at the end, or append JSON to FILE",
         "Report on each connection of the program at the end, on standard error; or append the \
          report to FILE as JSON, one line per connection, when a connection ends. It holds the \
@@ -99,7 +99,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Wrapping,
-        ("check", ValueKind::Nothing),
+        ("check", FlagValueKind::Nothing),
         "Check whether PROGRAM can be wrapped, and do not run it",
         "Check whether PROGRAM can be wrapped, say what to use instead if it cannot, and do not \
          run it.",
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Wrapping,
-        ("anyway", ValueKind::Nothing),
+        ("anyway", FlagValueKind::Nothing),
         "Run the program even if it cannot be wrapped",
         "Run the program even if it cannot be wrapped. Programs that it starts may still be.",
         |args, _| {
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Wrapping,
-        ("library", ValueKind::Nothing),
+        ("library", FlagValueKind::Nothing),
         "Print the path of the library, for LD_PRELOAD",
         "Print the path of the library, for LD_PRELOAD with the rules in LONGHAUL_WRAP.",
         |args, _| {

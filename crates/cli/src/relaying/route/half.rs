@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use relay::control::{ControlDecoder, ControlMessage, StartConfig};
+use relay::control::{ControlDecoder, RelayControlMessage, StartedRelayConfig};
 use relay::peer::{KnownPeers, PeerConfig, StripeCount};
 use relay::{
-    ClientProtocols, Endpoint, Host, InheritedSockets, ListenSpec, RelaySettings, Relays, Target,
+    ClientProtocols, Endpoint, HostSpec, InheritedSockets, ListenSpec, RelayServer, RelaySettings,
+    TargetSpec,
 };
 use serve::sshd::hide_memory;
 
 use super::super::settle;
-use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
+use super::talk::{ControlChannelMux, ControlChannelReader, ControlReadError, ends};
 use crate::flags::low::RelayArgs;
 
 /// Time limit for the starter's first message.
@@ -40,14 +41,14 @@ pub(in super::super) fn run() -> Result<(), String> {
     let key = relay::peer::new_key()?;
     let facing = PeerConfig::new(key.as_bytes(), KnownPeers::default())?;
     voice.mark().map_err(wrong)?;
-    let here = ControlMessage::Here {
+    let here = RelayControlMessage::Hello {
         software: env!("CARGO_PKG_VERSION").to_owned(),
         key: facing.fingerprint().to_owned(),
     };
     voice.say(&here).map_err(wrong)?;
     let begin = match ear.hear(BEGIN) {
-        Ok(ControlMessage::Begin(begin)) => begin,
-        Err(ControlReadError::Over) => return Ok(()),
+        Ok(RelayControlMessage::Configure(begin)) => begin,
+        Err(ControlReadError::Closed) => return Ok(()),
         _ => {
             return Err(
                 "relay half is internal: longhaul relay --via starts it over ssh".to_owned(),
@@ -57,13 +58,15 @@ pub(in super::super) fn run() -> Result<(), String> {
     match start(&begin, key.as_bytes()) {
         Ok(half) => {
             let port = if half.reachable { half.at.port() } else { 0 };
-            voice.say(&ControlMessage::Listens(port)).map_err(wrong)?;
+            voice
+                .say(&RelayControlMessage::Listening(port))
+                .map_err(wrong)?;
             follow(&mut ear, &voice, half.at);
             Ok(())
         }
         Err(why) => {
             // The starter may have gone.
-            let _ = voice.say(&ControlMessage::Failed(why.clone()));
+            let _ = voice.say(&RelayControlMessage::Failed(why.clone()));
             Err(why)
         }
     }
@@ -71,13 +74,13 @@ pub(in super::super) fn run() -> Result<(), String> {
 
 /// A relay that accepts stripes.
 struct StripeListener {
-    _relays: Relays,
+    _relays: RelayServer,
     at: SocketAddr,
     /// Other machines can connect to it.
     reachable: bool,
 }
 
-fn start(begin: &StartConfig, key: &[u8]) -> Result<StripeListener, String> {
+fn start(begin: &StartedRelayConfig, key: &[u8]) -> Result<StripeListener, String> {
     let mut known = KnownPeers::default();
     for key in begin.allow.iter().chain([&begin.target_key]) {
         known.add(key)?;
@@ -90,7 +93,7 @@ fn start(begin: &StartConfig, key: &[u8]) -> Result<StripeListener, String> {
     if begin.stripes > 0 {
         facing.stripes = StripeCount::Fixed(begin.stripes.into());
     }
-    let target: Target = begin
+    let target: TargetSpec = begin
         .target
         .parse()
         .map_err(|e| format!("TARGET: '{}' {e}", begin.target))?;
@@ -110,7 +113,7 @@ fn start(begin: &StartConfig, key: &[u8]) -> Result<StripeListener, String> {
         ports.map(move |port| (SocketAddr::new(ip, port), reachable))
     });
     for (at, reachable) in places {
-        match Relays::start(
+        match RelayServer::start(
             vec![relay_at(at, &facing, &target)?],
             thread::available_parallelism().map_or(1, usize::from),
             InheritedSockets::ByStarter(Vec::new()),
@@ -129,7 +132,11 @@ fn start(begin: &StartConfig, key: &[u8]) -> Result<StripeListener, String> {
     Err(why)
 }
 
-fn relay_at(at: SocketAddr, facing: &PeerConfig, target: &Target) -> Result<RelaySettings, String> {
+fn relay_at(
+    at: SocketAddr,
+    facing: &PeerConfig,
+    target: &TargetSpec,
+) -> Result<RelaySettings, String> {
     let usual = settle(&RelayArgs {
         entrance: "0".to_owned(),
         targets: vec!["1".to_owned()],
@@ -138,7 +145,7 @@ fn relay_at(at: SocketAddr, facing: &PeerConfig, target: &Target) -> Result<Rela
     Ok(RelaySettings {
         entrance: ListenSpec {
             place: Endpoint::Tcp {
-                host: Host::Address(at.ip()),
+                host: HostSpec::Address(at.ip()),
                 port: at.port(),
             },
             words: vec!["pair".to_owned()],
@@ -156,10 +163,10 @@ fn relay_at(at: SocketAddr, facing: &PeerConfig, target: &Target) -> Result<Rela
 }
 
 /// Checks that the next half can be reached from here.
-fn meet(facing: &PeerConfig, target: &Target) -> Result<(), String> {
+fn meet(facing: &PeerConfig, target: &TargetSpec) -> Result<(), String> {
     let addresses = match &target.place {
         Endpoint::Tcp {
-            host: Host::Name(name),
+            host: HostSpec::Name(name),
             port,
         } => {
             let found = (name.as_str(), *port).to_socket_addrs();
@@ -184,22 +191,22 @@ fn reached_at() -> Option<IpAddr> {
 }
 
 /// Answers keepalives and accepts stripes carried over ssh, until the starter is gone.
-fn follow(ear: &mut ControlReader, voice: &Arc<ControlWriter>, at: SocketAddr) {
+fn follow(ear: &mut ControlChannelReader, voice: &Arc<ControlChannelMux>, at: SocketAddr) {
     while let Ok(said) = ear.hear(FORGOTTEN) {
         match said {
-            ControlMessage::Alive => {
-                if voice.say(&ControlMessage::Alive).is_err() {
+            RelayControlMessage::Keepalive => {
+                if voice.say(&RelayControlMessage::Keepalive).is_err() {
                     return;
                 }
             }
-            ControlMessage::Open(leg) => {
+            RelayControlMessage::OpenStripe(leg) => {
                 let carried = TcpStream::connect(at).and_then(|stream| voice.carry(leg, stream));
-                if carried.is_err() && voice.say(&ControlMessage::Gone(leg)).is_err() {
+                if carried.is_err() && voice.say(&RelayControlMessage::StripeClosed(leg)).is_err() {
                     return;
                 }
             }
-            ControlMessage::Carried(leg, bytes) => voice.pass_on(leg, &bytes),
-            ControlMessage::Gone(leg) => {
+            RelayControlMessage::StripeData(leg, bytes) => voice.pass_on(leg, &bytes),
+            RelayControlMessage::StripeClosed(leg) => {
                 voice.drop_leg(leg);
             }
             _ => return,

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use relay::control::{ControlDecoder, ControlError, ControlMessage, StartConfig};
+use relay::control::{ControlDecoder, ControlError, RelayControlMessage, StartedRelayConfig};
 use transfer::connect::RemoteCommand;
 use transfer::escape;
 
-use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
+use super::talk::{ControlChannelMux, ControlChannelReader, ControlReadError, ends};
 
 /// Time limit for a shell to start the relay.
 const START: Duration = Duration::from_secs(60);
@@ -30,8 +30,8 @@ pub(super) struct RemoteRelay {
     /// The fingerprint of its key.
     pub(super) key: String,
     pub(super) command: RemoteCommand,
-    ear: ControlReader,
-    pub(super) voice: Arc<ControlWriter>,
+    ear: ControlChannelReader,
+    pub(super) voice: Arc<ControlChannelMux>,
 }
 
 impl RemoteRelay {
@@ -49,7 +49,7 @@ impl RemoteRelay {
             voice,
         };
         match half.ear.hear(START) {
-            Ok(ControlMessage::Here { software, key }) => {
+            Ok(RelayControlMessage::Hello { software, key }) => {
                 let plain = |text: &str| escape::text(text.as_bytes()).to_string();
                 (half.software, half.key) = (plain(&software), key);
                 Ok(half)
@@ -77,12 +77,12 @@ impl RemoteRelay {
                 "{name}: longhaul is not installed there: run longhaul bootstrap {name}, or \
                  install it on the PATH"
             ),
-            ControlReadError::Wrong(ControlError::Version(version)) => format!(
+            ControlReadError::Invalid(ControlError::Version(version)) => format!(
                 "{name}: the longhaul there uses version {version} of the relay protocol, this one \
                  version {}: upgrade the older one",
                 relay::control::CONTROL
             ),
-            ControlReadError::Silent => format!(
+            ControlReadError::TimedOut => format!(
                 "{name}: the relay started there did not answer within {} s",
                 START.as_secs()
             ),
@@ -99,19 +99,19 @@ impl RemoteRelay {
 
     /// Configures the relay. Returns the port on which it accepts stripes, if other machines can
     /// reach that.
-    pub(super) fn begin(&mut self, begin: StartConfig) -> Result<Option<u16>, String> {
+    pub(super) fn begin(&mut self, begin: StartedRelayConfig) -> Result<Option<u16>, String> {
         let name = &self.name;
         let gone = |_| format!("{name}: the relay there has ended");
         self.voice
-            .say(&ControlMessage::Begin(begin))
+            .say(&RelayControlMessage::Configure(begin))
             .map_err(gone)?;
         match self.ear.hear(BEGIN) {
-            Ok(ControlMessage::Listens(0)) => Ok(None),
-            Ok(ControlMessage::Listens(port)) => Ok(Some(port)),
-            Ok(ControlMessage::Failed(why)) => {
+            Ok(RelayControlMessage::Listening(0)) => Ok(None),
+            Ok(RelayControlMessage::Listening(port)) => Ok(Some(port)),
+            Ok(RelayControlMessage::Failed(why)) => {
                 Err(format!("{name}: {}", escape::text(why.as_bytes())))
             }
-            Err(ControlReadError::Silent) => {
+            Err(ControlReadError::TimedOut) => {
                 Err(format!("{name}: the relay there does not answer"))
             }
             _ => {
@@ -138,18 +138,18 @@ impl RemoteRelay {
         thread.spawn(move || {
             let why = loop {
                 match ear.hear(SILENT) {
-                    Ok(ControlMessage::Carried(leg, bytes)) => voice.pass_on(leg, &bytes),
-                    Ok(ControlMessage::Gone(leg)) => {
+                    Ok(RelayControlMessage::StripeData(leg, bytes)) => voice.pass_on(leg, &bytes),
+                    Ok(RelayControlMessage::StripeClosed(leg)) => {
                         voice.drop_leg(leg);
                     }
-                    Ok(ControlMessage::Alive) => {}
-                    Ok(_) | Err(ControlReadError::Wrong(_)) => {
+                    Ok(RelayControlMessage::Keepalive) => {}
+                    Ok(_) | Err(ControlReadError::Invalid(_)) => {
                         break "the relay there sent an unknown message".to_owned();
                     }
-                    Err(ControlReadError::Silent) => {
+                    Err(ControlReadError::TimedOut) => {
                         break format!("no message arrived for {} s", SILENT.as_secs());
                     }
-                    Err(ControlReadError::Over) => break command.last_words(),
+                    Err(ControlReadError::Closed) => break command.last_words(),
                 }
             };
             voice.drop_legs();
@@ -165,7 +165,7 @@ impl RemoteRelay {
 
 /// A relay that a thread listens to. Dropping this ends it.
 pub(super) struct MonitoredRelay {
-    pub(super) voice: Arc<ControlWriter>,
+    pub(super) voice: Arc<ControlChannelMux>,
     stream: std::os::unix::net::UnixStream,
 }
 
@@ -180,7 +180,7 @@ impl Drop for MonitoredRelay {
 pub(super) struct StripeTunnel {
     listener: TcpListener,
     pub(super) at: SocketAddr,
-    to: Mutex<Option<Arc<ControlWriter>>>,
+    to: Mutex<Option<Arc<ControlChannelMux>>>,
 }
 
 impl StripeTunnel {
@@ -205,7 +205,7 @@ impl StripeTunnel {
                 if let Some(voice) = to {
                     leg = leg.wrapping_add(1);
                     let _ = voice
-                        .say(&ControlMessage::Open(leg))
+                        .say(&RelayControlMessage::OpenStripe(leg))
                         .and_then(|()| voice.carry(leg, stream));
                 }
             }
@@ -213,12 +213,12 @@ impl StripeTunnel {
         Ok(carrier)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<ControlWriter>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<ControlChannelMux>>> {
         self.to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the relay that stripes are carried to from now on.
-    pub(super) fn lead_to(&self, voice: Option<Arc<ControlWriter>>) {
+    pub(super) fn lead_to(&self, voice: Option<Arc<ControlChannelMux>>) {
         *self.lock() = voice;
     }
 }
@@ -234,7 +234,7 @@ impl Drop for StripeTunnel {
 pub(super) fn say_alive(halves: &[MonitoredRelay]) {
     for half in halves {
         // The listening thread notices a relay that is gone.
-        let _ = half.voice.say(&ControlMessage::Alive);
+        let _ = half.voice.say(&RelayControlMessage::Keepalive);
     }
 }
 
@@ -246,9 +246,9 @@ pub(super) fn patience(rtt: Duration) -> Duration {
 
 /// The pause before the next attempt, doubled with each failure up to a minute, and the time of the
 /// last one.
-pub(super) struct Backoff(Duration, Instant);
+pub(super) struct ReconnectBackoff(Duration, Instant);
 
-impl Backoff {
+impl ReconnectBackoff {
     pub(super) fn new() -> Self {
         Self(Duration::from_secs(1), Instant::now())
     }

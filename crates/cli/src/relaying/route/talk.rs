@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use relay::control::{Bytes, ControlDecoder, ControlError, ControlMessage, MOST_CARRIED, marker};
+use relay::control::{
+    Bytes, ControlDecoder, ControlError, MOST_CARRIED, RelayControlMessage, marker,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Maximum number of stripes carried at once; each has a thread.
@@ -17,7 +19,7 @@ const MOST_LEGS: usize = 1024;
 const MOST_NOISE: usize = 64 << 10;
 
 /// Reads messages of the other end.
-pub(super) struct ControlReader {
+pub(super) struct ControlChannelReader {
     input: File,
     listener: ControlDecoder,
     /// The bytes received before the first message, until that arrives.
@@ -28,14 +30,14 @@ pub(super) struct ControlReader {
 #[derive(Debug)]
 pub(super) enum ControlReadError {
     /// The channel has ended.
-    Over,
+    Closed,
     /// Nothing came in time.
-    Silent,
+    TimedOut,
     /// Invalid data.
-    Wrong(ControlError),
+    Invalid(ControlError),
 }
 
-impl ControlReader {
+impl ControlChannelReader {
     pub(super) fn new(input: File, listener: ControlDecoder) -> Self {
         Self {
             input,
@@ -51,22 +53,25 @@ impl ControlReader {
     }
 
     /// Reads the next message, for which it waits at most `within` without new bytes.
-    pub(super) fn hear(&mut self, within: Duration) -> Result<ControlMessage, ControlReadError> {
+    pub(super) fn hear(
+        &mut self,
+        within: Duration,
+    ) -> Result<RelayControlMessage, ControlReadError> {
         let mut bytes = [0; 64 << 10];
         loop {
-            if let Some(control) = self.listener.poll().map_err(ControlReadError::Wrong)? {
+            if let Some(control) = self.listener.poll().map_err(ControlReadError::Invalid)? {
                 self.noise = None;
                 return Ok(control);
             }
             let timeout = Timespec::try_from(within).ok();
             let mut fds = [PollFd::new(&self.input, PollFlags::IN)];
             match poll(&mut fds, timeout.as_ref()) {
-                Ok(0) => return Err(ControlReadError::Silent),
+                Ok(0) => return Err(ControlReadError::TimedOut),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Err(ControlReadError::Over),
+                Err(_) => return Err(ControlReadError::Closed),
             }
             match self.input.read(&mut bytes) {
-                Ok(0) => return Err(ControlReadError::Over),
+                Ok(0) => return Err(ControlReadError::Closed),
                 Ok(n) => {
                     let bytes = bytes.get(..n).unwrap_or_default();
                     if let Some(noise) = self.noise.as_mut().filter(|n| n.len() < MOST_NOISE) {
@@ -75,19 +80,19 @@ impl ControlReader {
                     self.listener.push(bytes);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(ControlReadError::Over),
+                Err(_) => return Err(ControlReadError::Closed),
             }
         }
     }
 }
 
 /// Writes messages to the other end, and carries stripes to it.
-pub(super) struct ControlWriter {
+pub(super) struct ControlChannelMux {
     output: Mutex<File>,
     legs: Mutex<BTreeMap<u32, Arc<TcpStream>>>,
 }
 
-impl ControlWriter {
+impl ControlChannelMux {
     pub(super) fn new(output: File) -> Arc<Self> {
         Arc::new(Self {
             output: Mutex::new(output),
@@ -96,7 +101,7 @@ impl ControlWriter {
     }
 
     /// Sends a message; blocks while the channel is full.
-    pub(super) fn say(&self, control: &ControlMessage) -> io::Result<()> {
+    pub(super) fn say(&self, control: &RelayControlMessage) -> io::Result<()> {
         self.write(&control.encode())
     }
 
@@ -135,7 +140,10 @@ impl ControlWriter {
                     Ok(0) => break,
                     Ok(n) => {
                         let bytes = bytes.get(..n).unwrap_or_default();
-                        voice.say(&ControlMessage::Carried(leg, Bytes::copy_from_slice(bytes)))
+                        voice.say(&RelayControlMessage::StripeData(
+                            leg,
+                            Bytes::copy_from_slice(bytes),
+                        ))
                     }
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
                     Err(_) => break,
@@ -146,7 +154,7 @@ impl ControlWriter {
             }
             // The other end knows of a leg that it has closed itself.
             if voice.drop_leg(leg) {
-                let _ = voice.say(&ControlMessage::Gone(leg));
+                let _ = voice.say(&RelayControlMessage::StripeClosed(leg));
             }
         });
         started.map(|_| ()).inspect_err(|_| {
@@ -187,11 +195,11 @@ pub(super) fn ends(
     input: impl std::os::fd::AsFd,
     output: impl std::os::fd::AsFd,
     listener: ControlDecoder,
-) -> io::Result<(ControlReader, Arc<ControlWriter>)> {
+) -> io::Result<(ControlChannelReader, Arc<ControlChannelMux>)> {
     let input = input.as_fd().try_clone_to_owned()?;
     let output = output.as_fd().try_clone_to_owned()?;
     Ok((
-        ControlReader::new(input.into(), listener),
-        ControlWriter::new(output.into()),
+        ControlChannelReader::new(input.into(), listener),
+        ControlChannelMux::new(output.into()),
     ))
 }

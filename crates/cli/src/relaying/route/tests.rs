@@ -1,12 +1,12 @@
 use super::*;
 
-fn route(target: &str, via: Option<&str>) -> Result<Option<Route>, String> {
+fn route(target: &str, via: Option<&str>) -> Result<Option<RelayRoute>, String> {
     let mut args = RelayArgs {
         targets: target.split_whitespace().map(str::to_owned).collect(),
         ..RelayArgs::default()
     };
     args.pair.via = via.map(str::to_owned);
-    Route::of(&args)
+    RelayRoute::of(&args)
 }
 
 #[test]

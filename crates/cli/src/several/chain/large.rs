@@ -7,11 +7,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sync::{Filter, FilterBuilder};
-use transfer::copy::{CopyOptions, CopyRequest, DeltaUse, Place, SourceFilter, SourceName};
+use transfer::copy::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, SourceFilter, SourceName};
 
-use super::Part;
+use super::HostCopyRequest;
 
-/// Smallest file that is passed on: for a smaller one, the further logins take longer than they save.
+/// Smallest file that is passed on: for a smaller one, the further logins take longer than they
+/// save.
 pub(super) const LEAST: u64 = 32 << 20;
 /// Most files that are passed on.
 const MOST: usize = 1000;
@@ -35,12 +36,12 @@ pub(super) struct LargeFiles {
 
 /// Selection of files by their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::several) enum Sizes {
+pub(in crate::several) enum SizeSelection {
     Small,
     Large,
 }
 
-impl Sizes {
+impl SizeSelection {
     /// Restricts a request to files of these sizes.
     pub(in crate::several) fn of(self, mut request: CopyRequest) -> CopyRequest {
         let mut filter = FilterBuilder::default();
@@ -64,7 +65,7 @@ impl Sizes {
 /// # Errors
 /// A clause that says why none of them is passed on.
 pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
-    let mut search = Search {
+    let mut search = LargeFileSearch {
         found: LargeFiles {
             files: Vec::new(),
             rest: false,
@@ -73,7 +74,7 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
         seen: HashSet::new(),
     };
     for source in &request.sources {
-        let Place::Local(path) = source else {
+        let CopyLocation::Local(path) = source else {
             return Err("a source is on a host".to_owned());
         };
         let name = match SourceName::of(source) {
@@ -84,7 +85,8 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
         search.add(path, name, &request.options)?;
     }
     if search.found.files.is_empty() {
-        let one = matches!(request.sources.as_slice(), [Place::Local(path)] if path.is_file());
+        let one =
+            matches!(request.sources.as_slice(), [CopyLocation::Local(path)] if path.is_file());
         return Err(match one {
             true => format!("the file is smaller than {} MiB", LEAST >> 20),
             false => format!("no file has {} MiB or more", LEAST >> 20),
@@ -93,14 +95,14 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
     Ok(search.found)
 }
 
-struct Search {
+struct LargeFileSearch {
     found: LargeFiles,
     entries: usize,
     /// Device and inode number of the directories that were entered.
     seen: HashSet<(u64, u64)>,
 }
 
-impl Search {
+impl LargeFileSearch {
     fn add(&mut self, path: &Path, below: Vec<u8>, options: &CopyOptions) -> Result<(), String> {
         self.entries += 1;
         if self.entries > MOST_ENTRIES {
@@ -171,10 +173,10 @@ pub(super) fn options(options: &CopyOptions) -> Result<CopyOptions, String> {
 }
 
 /// Path that a file gets at a host, whose target must be a directory by its form.
-pub(super) fn path_at(part: &Part, below: &[u8]) -> Result<Vec<u8>, String> {
+pub(super) fn path_at(part: &HostCopyRequest, below: &[u8]) -> Result<Vec<u8>, String> {
     match &part.request.target {
-        Place::Remote { path, .. } if path == b"." => Ok(below.to_vec()),
-        Place::Remote { path, .. } if path.ends_with(b"/") => Ok([path, below].concat()),
+        CopyLocation::Remote { path, .. } if path == b"." => Ok(below.to_vec()),
+        CopyLocation::Remote { path, .. } if path.ends_with(b"/") => Ok([path, below].concat()),
         _ => Err(format!(
             "{}: write a slash at the end of a target that is a directory",
             part.name
@@ -182,11 +184,11 @@ pub(super) fn path_at(part: &Part, below: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The only source if that is a directory. Its name in the target depends on the target: a directory
-/// that does not exist becomes the copy itself.
+/// The only source if that is a directory. Its name in the target depends on the target: a
+/// directory that does not exist becomes the copy itself.
 pub(super) fn only_tree(request: &CopyRequest) -> Option<Vec<u8>> {
     match request.sources.as_slice() {
-        [source @ Place::Local(path)] if path.is_dir() => match SourceName::of(source) {
+        [source @ CopyLocation::Local(path)] if path.is_dir() => match SourceName::of(source) {
             SourceName::Known(name) => Some(name),
             SourceName::Contents | SourceName::Matched => None,
         },
@@ -197,7 +199,7 @@ pub(super) fn only_tree(request: &CopyRequest) -> Option<Vec<u8>> {
 /// Copies the contents of the only source, a directory whose copy is the target itself.
 pub(in crate::several) fn contents(mut request: CopyRequest) -> CopyRequest {
     for source in &mut request.sources {
-        if let Place::Local(path) = source {
+        if let CopyLocation::Local(path) = source {
             *path = path.join(".");
         }
     }
@@ -209,8 +211,8 @@ pub(super) fn alone(request: &CopyRequest, file: &LargeFile, path: &[u8]) -> Cop
     let folder = path.iter().rposition(|b| *b == b'/');
     let folder = folder.and_then(|at| path.get(..=at)).unwrap_or(b".");
     CopyRequest {
-        sources: vec![Place::Local(file.source.clone())],
-        target: Place::Remote {
+        sources: vec![CopyLocation::Local(file.source.clone())],
+        target: CopyLocation::Remote {
             host: transfer::copy::HostId(0),
             path: folder.to_vec(),
         },
@@ -226,9 +228,9 @@ mod tests {
         CopyRequest {
             sources: sources
                 .iter()
-                .map(|path| Place::Local((*path).to_owned()))
+                .map(|path| CopyLocation::Local((*path).to_owned()))
                 .collect(),
-            target: Place::Local(PathBuf::new()),
+            target: CopyLocation::Local(PathBuf::new()),
             options: CopyOptions {
                 recursive,
                 ..CopyOptions::default()

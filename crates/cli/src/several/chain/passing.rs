@@ -3,16 +3,17 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use schedule::PackingMode;
+use schedule::CompressionMode;
 use ssh::direct_control::GrowingBlocks;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectCheck, ConnectError, RemoteCommand, RemoteRole};
+use transfer::connect::{ConnectError, ConnectStep, RemoteCommand, RemoteRole};
 use transfer::host_to_host::{
-    self, BlockSums, Ending, HostCopy, HostNames, MissingOn, ReceiverJob,
+    self, BlockSums, HostCopy, HostCopyOutcome, MissingLonghaul, ReceiverJob,
+    ReportedPathTranslator,
 };
-use transfer::report::{Event, Name, Outcome, Progress, Summary};
+use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
 
-use super::{CANCEL_SEEN, Chain, FileNumber, LinkFile, Sums};
+use super::{CANCEL_SEEN, FileNumber, HostChain, LinkFile, Sums};
 
 /// Requests in flight from one host to the one before it.
 const REQUESTS: u64 = 32;
@@ -21,10 +22,10 @@ const REQUESTS: u64 = 32;
 const LOGIN: Duration = Duration::from_secs(120);
 
 /// Result of a copy from another host.
-pub(super) enum Passed {
-    Over(Box<Summary>),
+pub(super) enum ChainCopyOutcome {
+    Finished(Box<CopySummary>),
     /// The file did not arrive, for this reason.
-    Not(String, MissingOn),
+    Failed(String, MissingLonghaul),
     /// A connection was lost, for this reason. The same host may go on.
     Lost(String),
     /// The host before it cannot be reached, for this reason.
@@ -33,7 +34,7 @@ pub(super) enum Passed {
     Unreached(String),
 }
 
-impl Chain<'_> {
+impl HostChain<'_> {
     /// Removes the part of a file that another host has sent, and its journal.
     pub(super) fn discard(&self, number: usize, file: FileNumber) {
         let Some(Ok((blocks, _))) = self.sums(file) else {
@@ -57,11 +58,11 @@ impl Chain<'_> {
         &self,
         (from, to): (usize, usize),
         file: FileNumber,
-        progress: &Progress,
-        events: &mut dyn FnMut(Event),
-    ) -> Passed {
+        progress: &ProgressCounters,
+        events: &mut dyn FnMut(CopyEvent),
+    ) -> ChainCopyOutcome {
         let cancel = CancelToken::default();
-        let not = |why: &str| Passed::Not(why.to_owned(), MissingOn::default());
+        let not = |why: &str| ChainCopyOutcome::Failed(why.to_owned(), MissingLonghaul::default());
         let Some(sums) = self.sums(file) else {
             return not("interrupted");
         };
@@ -96,28 +97,28 @@ impl Chain<'_> {
         // The copy from another host, or from here, reports its own failures.
         let mut failures = Vec::new();
         let mut shown = |event| match event {
-            Event::Failed { .. } => failures.push(event),
+            CopyEvent::Failed { .. } => failures.push(event),
             event => events(event),
         };
         let ending = host_to_host::conduct(copy, progress, &mut shown, &cancel);
-        if progress.bytes_done() > 0 || !matches!(ending, Ending::NotPossible(..)) {
+        if progress.bytes_done() > 0 || !matches!(ending, HostCopyOutcome::NotPossible(..)) {
             self.lock().hosts[to].begun.push(file);
         }
         match ending {
-            Ending::Done(summary) if self.ends(&summary) => {
+            HostCopyOutcome::Done(summary) if self.ends(&summary) => {
                 failures.into_iter().for_each(events);
-                Passed::Over(summary)
+                ChainCopyOutcome::Finished(summary)
             }
-            Ending::Done(summary) => {
+            HostCopyOutcome::Done(summary) => {
                 let failure = summary.failures.first();
                 let why = failure.map_or_else(
                     || "the host before it failed".to_owned(),
                     |failure| format!("{}: {}", failure.path, failure.reason),
                 );
-                Passed::Not(why, MissingOn::default())
+                ChainCopyOutcome::Failed(why, MissingLonghaul::default())
             }
-            Ending::NotPossible(why, missing) => Passed::Not(why, missing),
-            Ending::Lost(why) => Passed::Lost(why),
+            HostCopyOutcome::NotPossible(why, missing) => ChainCopyOutcome::Failed(why, missing),
+            HostCopyOutcome::Lost(why) => ChainCopyOutcome::Lost(why),
         }
     }
 
@@ -126,30 +127,33 @@ impl Chain<'_> {
         &self,
         (from, to): (usize, usize),
         cancel: &CancelToken,
-    ) -> Result<(RemoteCommand, RemoteCommand), Passed> {
+    ) -> Result<(RemoteCommand, RemoteCommand), ChainCopyOutcome> {
         let start = |host: usize, role| {
             let host = self.links[host].host;
             let hosts = self.run.hosts();
             hosts.start_role(host, role, cancel, Some(LOGIN))
         };
-        let failed = |error: ConnectError, lost: fn(String) -> Passed| match error.check() {
+        let failed = |error: ConnectError, lost: fn(String) -> ChainCopyOutcome| match error.check()
+        {
             // The host runs no commands.
-            ConnectCheck::Session => Passed::Not(error.into(), MissingOn::default()),
+            ConnectStep::Session => {
+                ChainCopyOutcome::Failed(error.into(), MissingLonghaul::default())
+            }
             _ => lost(error.into()),
         };
         let receiver = start(to, RemoteRole::Receiver);
-        let receiver = receiver.map_err(|error| failed(error, Passed::Unreached))?;
+        let receiver = receiver.map_err(|error| failed(error, ChainCopyOutcome::Unreached))?;
         let source = start(from, RemoteRole::Source);
-        let source = source.map_err(|error| failed(error, Passed::Gone))?;
+        let source = source.map_err(|error| failed(error, ChainCopyOutcome::Gone))?;
         Ok((receiver, source))
     }
 
     /// True if a copy needs no other way: it is complete, the user has interrupted the run, or the
     /// host's disk is full, whoever sends.
-    fn ends(&self, summary: &Summary) -> bool {
+    fn ends(&self, summary: &CopySummary) -> bool {
         match summary.outcome {
-            Outcome::Complete => true,
-            Outcome::Interrupted => self.run.cancel().is_cancelled(),
+            CopyOutcome::Complete => true,
+            CopyOutcome::Interrupted => self.run.cancel().is_cancelled(),
             _ => {
                 let mut failures = summary.failures.iter();
                 failures.any(|failure| is_about_space(&failure.reason))
@@ -179,8 +183,8 @@ impl Chain<'_> {
             host: from.name.clone(),
             // The same for every host that passes the file on, so that any of them can continue.
             identity: format!("fan-out:{}", blocks.identity()),
-            sources: there.files.names.iter().cloned().map(Name).collect(),
-            target: Name(here.path.clone()),
+            sources: there.files.names.iter().cloned().map(EscapedName).collect(),
+            target: EscapedName(here.path.clone()),
             options: self.options.clone(),
             limit: options.limit,
             // The blocks arrive about in their order, in which one lane asks for them.
@@ -190,7 +194,7 @@ impl Chain<'_> {
             requests: Some(options.requests.map_or(REQUESTS, |most| most.min(REQUESTS))),
             buffer: options.buffer,
             // Blocks that are not there yet are only waited for by READ.
-            pack: PackingMode::Never,
+            pack: CompressionMode::Never,
             secured: hosts.algorithms(from.host)?,
             blocks: Some(blocks),
             source: Vec::new(),
@@ -211,7 +215,7 @@ impl Chain<'_> {
         Ok(HostCopy {
             source,
             receiver,
-            names: HostNames {
+            names: ReportedPathTranslator {
                 source: self.links[from].name.clone(),
                 root: files.root.clone(),
                 target: self.links[to].name.clone(),

@@ -29,17 +29,17 @@ pub(super) struct WaitTotals {
 
 /// The end of a carried connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PumpEnd {
+pub(super) enum PumpOutcome {
     /// Both sides have closed it, or the program has.
-    Whole,
+    Closed,
     /// The program has reset it, or has closed it with unread bytes.
-    Dropped,
+    Reset,
     /// The network connection was lost.
     Lost(Errno),
 }
 
 /// One direction with its buffer.
-struct Flow {
+struct PumpDirection {
     buffer: Vec<u8>,
     at: usize,
     len: usize,
@@ -50,7 +50,7 @@ struct Flow {
     way: DirectionStats,
 }
 
-impl Flow {
+impl PumpDirection {
     fn new(piece: usize) -> Self {
         Self {
             buffer: vec![0; piece],
@@ -132,25 +132,25 @@ impl Flow {
 }
 
 /// A connection being carried. Both sockets must be non-blocking.
-pub(super) struct Pump<'a> {
+pub(super) struct ConnectionPump<'a> {
     program: BorrowedFd<'a>,
     net: BorrowedFd<'a>,
-    up: Flow,
-    down: Flow,
+    up: PumpDirection,
+    down: PumpDirection,
     /// The program has closed its end.
     gone: bool,
     lost: Option<Errno>,
     dropped: bool,
 }
 
-impl<'a> Pump<'a> {
+impl<'a> ConnectionPump<'a> {
     /// Prepares to carry, with a buffer of `piece` bytes in each direction.
     pub(super) fn new(program: &'a impl AsFd, net: &'a impl AsFd, piece: usize) -> Self {
         Self {
             program: program.as_fd(),
             net: net.as_fd(),
-            up: Flow::new(piece),
-            down: Flow::new(piece),
+            up: PumpDirection::new(piece),
+            down: PumpDirection::new(piece),
             gone: false,
             lost: None,
             dropped: false,
@@ -165,14 +165,14 @@ impl<'a> Pump<'a> {
     pub(super) fn run(
         mut self,
         mut lost: impl FnMut(Errno),
-    ) -> io::Result<(DirectionStats, DirectionStats, PumpEnd)> {
+    ) -> io::Result<(DirectionStats, DirectionStats, PumpOutcome)> {
         loop {
             while self.step(&mut lost) {}
             if self.is_over() {
                 let end = match (self.lost, self.dropped) {
-                    (_, true) => PumpEnd::Dropped,
-                    (Some(error), _) => PumpEnd::Lost(error),
-                    (None, false) => PumpEnd::Whole,
+                    (_, true) => PumpOutcome::Reset,
+                    (Some(error), _) => PumpOutcome::Lost(error),
+                    (None, false) => PumpOutcome::Closed,
                 };
                 return Ok((self.up.way, self.down.way, end));
             }
@@ -286,12 +286,16 @@ mod tests {
         piece: usize,
         program: impl FnOnce(UnixStream),
         far: impl FnOnce(TcpStream) + Send + 'static,
-    ) -> (DirectionStats, DirectionStats, PumpEnd) {
+    ) -> (DirectionStats, DirectionStats, PumpOutcome) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (net, peer) = tcp();
         theirs.set_nonblocking(true).unwrap();
         net.set_nonblocking(true).unwrap();
-        let pump = thread::spawn(move || Pump::new(&theirs, &net, piece).run(|_| {}).unwrap());
+        let pump = thread::spawn(move || {
+            ConnectionPump::new(&theirs, &net, piece)
+                .run(|_| {})
+                .unwrap()
+        });
         let far = thread::spawn(move || far(peer));
         program(ours);
         far.join().unwrap();
@@ -322,7 +326,7 @@ mod tests {
             };
             let (up, down, end) = pumped(piece, program, far);
             assert_eq!((up.bytes, down.bytes), (len as u64, len as u64));
-            assert_eq!(end, PumpEnd::Whole);
+            assert_eq!(end, PumpOutcome::Closed);
         }
     }
 
@@ -335,7 +339,7 @@ mod tests {
             assert_eq!(all.len(), 3_000_000);
         };
         let (up, _, end) = pumped(4096, program, far);
-        assert_eq!((up.bytes, end), (3_000_000, PumpEnd::Whole));
+        assert_eq!((up.bytes, end), (3_000_000, PumpOutcome::Closed));
     }
 
     #[test]
@@ -356,7 +360,10 @@ mod tests {
                 .unwrap();
         };
         let (_, down, end) = pumped(100, program, far);
-        assert_eq!((down.bytes, end), (50_000, PumpEnd::Lost(Errno::CONNRESET)));
+        assert_eq!(
+            (down.bytes, end),
+            (50_000, PumpOutcome::Lost(Errno::CONNRESET))
+        );
     }
 
     #[test]
@@ -369,7 +376,7 @@ mod tests {
             let _ = peer.write_all(&[7; 1000]);
             let _ = peer.read_to_end(&mut Vec::new());
         };
-        assert_eq!(pumped(4096, program, far).2, PumpEnd::Dropped);
+        assert_eq!(pumped(4096, program, far).2, PumpOutcome::Reset);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use shim::ipc::IpcMessage;
-use shim::socks::{GREETING, REST, Request, WELCOME, rest};
-use sys::Tuning;
+use shim::socks::{GREETING, REST, SocksRequest, WELCOME, rest};
+use sys::SocketTuning;
 use transfer::connect::TcpDialer;
 
 use super::CarryReason;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Neither proxy nor destination accepts the connection.
 pub(super) fn connect(
     letter: &IpcMessage,
-    tuning: &Tuning,
+    tuning: &SocketTuning,
     tunes: bool,
 ) -> io::Result<(TcpStream, CarryReason)> {
     let dial = TcpDialer {
@@ -55,7 +55,7 @@ fn led_on(mut proxy: TcpStream, letter: &IpcMessage) -> io::Result<TcpStream> {
     if welcome != WELCOME {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    proxy.write_all(Request::new(letter.peer).bytes())?;
+    proxy.write_all(SocksRequest::new(letter.peer).bytes())?;
     let mut head = [0; 5];
     proxy.read_exact(&mut head)?;
     let rest = rest(head).ok_or(io::ErrorKind::ConnectionRefused)?;

@@ -1,10 +1,10 @@
-//! Rules that tell a policer from random loss. Both drop packets without a queue; random losses stay if
-//! the connection is held below its rate, and those of a policer end.
+//! Rules that tell a policer from random loss. Both drop packets without a queue; random losses
+//! stay if the connection is held below its rate, and those of a policer end.
 
-use super::{FLAT, Rule, SCALES};
+use super::{FLAT, LadderEvidence, SCALES};
 use crate::cause::Cause;
-use crate::evidence::Rung;
-use crate::finding::{Certainty, Direction, Finding};
+use crate::evidence::LadderRung;
+use crate::finding::{Certainty, DataDirection, Finding};
 use crate::units::{percent, rate};
 
 /// Share of lost segments that a policer causes at least.
@@ -13,21 +13,21 @@ const POLICED_LOSS: f64 = 0.005;
 const POLICED_DELAY: (f64, f64) = (0.05, 0.002);
 /// Delay that is a queue on a short path: a share of the round trip, and seconds.
 const SHORT_QUEUE: (f64, f64) = (0.5, 0.0005);
-/// Share of the expected losses below which a restrained load was spared, and above which the losses
-/// do not depend on the rate. Eight are expected at least ([`Restrained`]).
+/// Share of the expected losses below which a restrained load was spared, and above which the
+/// losses do not depend on the rate. Eight are expected at least ([`Restrained`]).
 const SPARED: f64 = 0.3;
 const LOSES_AS_WELL: f64 = 0.5;
 /// Rate of a restrained load, as a share of the full rate, from which on it tells something.
 const RESTRAINED: f64 = 0.3;
-/// Gain of two connections that each have a bucket. One connection alone may leave a part of a bucket
-/// that several share, also with [`SCALES`].
+/// Gain of two connections that each have a bucket. One connection alone may leave a part of a
+/// bucket that several share, also with [`SCALES`].
 const EACH: f64 = 1.75;
 /// Gain of four connections over two that share no bucket.
 const FURTHER: f64 = 1.35;
 /// Difference between the rates of both directions under one kind of policer.
 const ALIKE: f64 = 0.35;
 
-impl Rule<'_> {
+impl LadderEvidence<'_> {
     /// A policer drops much and delays nothing; a full queue drops little and delays.
     pub(super) fn is_policed(&self) -> bool {
         self.dropped() > POLICED_LOSS && !self.is_delayed() && self.spared() != Some(false)
@@ -35,7 +35,7 @@ impl Rule<'_> {
 
     /// True if packets wait in a queue somewhere, also in a short one.
     pub(super) fn is_delayed(&self) -> bool {
-        let delayed = |r: &Rung| {
+        let delayed = |r: &LadderRung| {
             let delay = r.rtt - r.min_rtt;
             let short = delay > SHORT_QUEUE.0 * r.min_rtt && delay > SHORT_QUEUE.1;
             short || delay > POLICED_DELAY.0 * r.min_rtt + POLICED_DELAY.1
@@ -43,15 +43,16 @@ impl Rule<'_> {
         self.ladder.rungs.iter().any(delayed)
     }
 
-    /// True if the losses end below the rate, false if they stay, `None` if that was not measured. A
-    /// receiver cannot hold back the sender: uploads that lose at the same rate tell for downloads.
+    /// True if the losses end below the rate, false if they stay, `None` if that was not measured.
+    /// A receiver cannot hold back the sender: uploads that lose at the same rate tell for
+    /// downloads.
     pub(super) fn spared(&self) -> Option<bool> {
         let up = &self.e.up;
         let one = up.rung(1, 1)?;
         let close = |rate: f64, other: f64| (rate / other - 1.0).abs() < ALIKE;
         let alike = close(self.one.rate, one.rate)
             || up.best().is_some_and(|best| close(self.best, best.rate));
-        if self.direction == Direction::Download && !alike {
+        if self.direction == DataDirection::Download && !alike {
             return None;
         }
         let held = one.restrained?;
@@ -113,8 +114,8 @@ impl Rule<'_> {
             }
         };
         Some(finding.certainty(match self.direction {
-            Direction::Upload => Certainty::Sure,
-            Direction::Download => Certainty::Likely,
+            DataDirection::Upload => Certainty::Sure,
+            DataDirection::Download => Certainty::Likely,
         }))
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Instant;
 
-use pair::{Parser, StripeController, StripeId, StripeSample};
+use pair::{FrameDecoder, StripeController, StripeId, StripeSample};
 
 use super::{
     EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, Stripe, StripeContext, StripeOpener, StripeSet, explain,
@@ -118,7 +118,7 @@ impl StripeSet {
         uplink: Option<usize>,
         at: (&mio::Registry, usize),
     ) -> io::Result<()> {
-        self.add(leg, false, Parser::default(), None, at)?;
+        self.add(leg, false, FrameDecoder::default(), None, at)?;
         let last = StripeId(self.count.wrapping_sub(1));
         let mut members = self.members.iter_mut().flatten();
         if let Some(member) = members.find(|member| member.id == last) {

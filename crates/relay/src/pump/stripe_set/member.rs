@@ -3,18 +3,18 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use pair::{Frame, Parser, StripeId, StripedConnection, TOKEN};
+use pair::{FrameDecoder, StripeFrame, StripeId, StripedConnection, TOKEN};
 
 use super::Stripe;
 use crate::pump::WorkerResources;
-use crate::pump::leg::{Leg, Received};
+use crate::pump::leg::{Leg, LegRead};
 use crate::server::connection_limiter::ConnectionPermit;
 
 impl Stripe {
     /// Creates a stripe whose handshake is complete (`open`) or still to be made.
     pub(super) fn new(
         (id, leg): (StripeId, Leg),
-        parser: Parser,
+        parser: FrameDecoder,
         open: bool,
         now: Instant,
         guest: Option<ConnectionPermit>,
@@ -50,7 +50,7 @@ impl Stripe {
             }
             if let Some((token, joins)) = asks {
                 self.leg
-                    .send(&Frame::Hello { token, joins }.encode(), false)?;
+                    .send(&StripeFrame::Hello { token, joins }.encode(), false)?;
             }
             self.open = true;
             session.add(self.id);
@@ -58,14 +58,14 @@ impl Stripe {
         self.understand(session, means.now)?;
         while *left > 0 {
             match self.leg.receive(&mut means.scratch)? {
-                Received::Bytes(n) => {
+                LegRead::Bytes(n) => {
                     *left = left.saturating_sub(n);
                     self.moved += n as u64;
                     self.parser.push(means.scratch.get(..n).unwrap_or_default());
                     self.understand(session, means.now)?;
                 }
-                Received::Nothing => break,
-                Received::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                LegRead::Nothing => break,
+                LegRead::End => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }
         match self.leg.failure() {

@@ -31,11 +31,11 @@ impl fmt::Debug for TlsEngine {
 #[derive(PartialEq, Eq)]
 pub(super) enum TlsStep {
     /// Another step may be possible.
-    On,
+    Continue,
     /// close_notify has been received.
     Ended,
     /// More ciphertext has to be received, or sealed records sent.
-    Still,
+    Blocked,
 }
 
 impl TlsEngine {
@@ -107,7 +107,7 @@ fn step<Data>(
                     plain(record.payload);
                 }
                 Some(Err(e)) => break Err(e),
-                None => break Ok(TlsStep::On),
+                None => break Ok(TlsStep::Continue),
             }
         },
         ConnectionState::EncodeTlsData(mut data) => {
@@ -120,18 +120,18 @@ fn step<Data>(
             let room = sealed.get_mut(begin..).unwrap_or_default();
             let encoded = data.encode(room);
             encoded
-                .map(|_| TlsStep::On)
+                .map(|_| TlsStep::Continue)
                 .map_err(|e| Error::General(e.to_string()))
         }
         // Records that were queued are sent before anything written later.
         ConnectionState::TransmitTlsData(data) => {
             data.done();
-            Ok(TlsStep::On)
+            Ok(TlsStep::Continue)
         }
         ConnectionState::PeerClosed => Ok(TlsStep::Ended),
         ConnectionState::Closed
         | ConnectionState::WriteTraffic(_)
-        | ConnectionState::BlockedHandshake => Ok(TlsStep::Still),
+        | ConnectionState::BlockedHandshake => Ok(TlsStep::Blocked),
         _ => Err(Error::General("unexpected early data".to_owned())),
     };
     (discard, step)

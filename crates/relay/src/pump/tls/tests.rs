@@ -2,17 +2,17 @@ use super::*;
 use crate::peer::{KnownPeers, PeerConfig, new_key};
 
 /// Two connected TLS ends that trust each other, after the handshake.
-fn ends() -> [Tls; 2] {
+fn ends() -> [TlsState; 2] {
     let key = new_key().expect("random numbers");
     let print = PeerConfig::new(key.as_bytes(), KnownPeers::default()).expect("a key");
     let mut known = KnownPeers::default();
     known.add(print.fingerprint()).expect("a fingerprint");
     let facing = PeerConfig::new(key.as_bytes(), known).expect("a key");
     let mut ends = [
-        Tls::client(facing.opener(), "pair").expect("a client"),
-        Tls::server(&facing.entrance()).expect("a server"),
+        TlsState::client(facing.opener(), "pair").expect("a client"),
+        TlsState::server(&facing.entrance()).expect("a server"),
     ];
-    while ends.iter().any(Tls::is_handshaking) {
+    while ends.iter().any(TlsState::is_handshaking) {
         for from in [0, 1] {
             let sealed = sealed(&mut ends[from]);
             assert_eq!(receive(&mut ends[1 - from], &sealed, &mut []), 0);
@@ -22,7 +22,7 @@ fn ends() -> [Tls; 2] {
 }
 
 /// Takes the pending records of an end.
-fn sealed(tls: &mut Tls) -> Vec<u8> {
+fn sealed(tls: &mut TlsState) -> Vec<u8> {
     let mut all = Vec::new();
     let gone = tls.flush(|records| {
         all.extend_from_slice(records);
@@ -33,7 +33,7 @@ fn sealed(tls: &mut Tls) -> Vec<u8> {
 }
 
 /// Passes all records to an end, and returns the number of plaintext bytes in `into`.
-fn receive(tls: &mut Tls, mut sealed: &[u8], into: &mut [u8]) -> usize {
+fn receive(tls: &mut TlsState, mut sealed: &[u8], into: &mut [u8]) -> usize {
     let mut there = 0;
     while !sealed.is_empty() {
         let room = into.get_mut(there..).expect("room");
@@ -50,7 +50,7 @@ fn receive(tls: &mut Tls, mut sealed: &[u8], into: &mut [u8]) -> usize {
     there
 }
 
-fn read_all(tls: &mut Tls, at_once: usize) -> Vec<u8> {
+fn read_all(tls: &mut TlsState, at_once: usize) -> Vec<u8> {
     let (mut all, mut part) = (Vec::new(), vec![0; at_once]);
     while let DecryptedRead::Bytes(n) = tls.read(&mut part).expect("it reads") {
         all.extend_from_slice(&part[..n]);

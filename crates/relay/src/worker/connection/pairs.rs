@@ -6,28 +6,31 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use mio::Registry;
-use pair::{AbortReason, Frame, Parser, TOKEN};
+use pair::{AbortReason, FrameDecoder, StripeFrame, TOKEN};
 
-use super::{Connection, ConnectionContext, EndReason, FAR_LEGS, NEAR_LEGS, Stage, TOKENS};
-use crate::address::Target;
+use super::{
+    ConnectionContext, ConnectionEndReason, ConnectionStage, FAR_LEGS, NEAR_LEGS,
+    RelayedConnection, TOKENS,
+};
+use crate::address::TargetSpec;
 use crate::pump::stripe_set::{StripeContext, StripeSet};
-use crate::pump::{Leg, TurnResult};
+use crate::pump::{FlowTurnResult, Leg};
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::pairs::{self, PairSlot, RegisteredPair};
 use crate::worker::dial::{self, DialContext};
-use crate::worker::inbox::ConnectionPlace;
+use crate::worker::inbox::ConnectionHandle;
 
-impl Connection {
+impl RelayedConnection {
     /// Handles events on the stripes of pairs. A pair that has failed counts as a failed leg.
-    pub(super) fn turn_pairs(&mut self, around: &mut ConnectionContext<'_>) -> TurnResult {
+    pub(super) fn turn_pairs(&mut self, around: &mut ConnectionContext<'_>) -> FlowTurnResult {
         let source = self.client.ip();
         let (running, now) = (&*self.running, around.means.now);
-        let mut more = TurnResult::Still;
+        let mut more = FlowTurnResult::Blocked;
         let (far, target) = match &mut self.stage {
-            Stage::Relay { far, target, .. } => (Some(far), Some(&**target)),
-            Stage::Enter(_) | Stage::Dial(_) => (None, None),
+            ConnectionStage::Relay { far, target, .. } => (Some(far), Some(&**target)),
+            ConnectionStage::Enter(_) | ConnectionStage::Dial(_) => (None, None),
         };
-        let host = target.map_or("", Target::host_name);
+        let host = target.map_or("", TargetSpec::host_name);
         let way = DialContext::new(running, (around.registry, 0), (source, false), now);
         // A relay with diverted clients has no pairs, so that outgoing connections need no entry
         // here.
@@ -50,8 +53,8 @@ impl Connection {
                 (running.relay.entry_timeout, &running.relay.tuning),
             ));
             match turned {
-                Ok(TurnResult::More) => more = TurnResult::More,
-                Ok(TurnResult::Still) => {}
+                Ok(FlowTurnResult::More) => more = FlowTurnResult::More,
+                Ok(FlowTurnResult::Blocked) => {}
                 Err(why) => leg.fail(why),
             }
         }
@@ -61,8 +64,8 @@ impl Connection {
     /// Sends pending frames on the stripes of pairs.
     pub(super) fn flush_pairs(&mut self) {
         let far = match &mut self.stage {
-            Stage::Relay { far, .. } => Some(far),
-            Stage::Enter(_) | Stage::Dial(_) => None,
+            ConnectionStage::Relay { far, .. } => Some(far),
+            ConnectionStage::Enter(_) | ConnectionStage::Dial(_) => None,
         };
         let mut until = None;
         for leg in [Some(&mut self.near), far].into_iter().flatten() {
@@ -81,45 +84,45 @@ impl Connection {
         &mut self,
         token: [u8; TOKEN],
         joins: bool,
-        begun: Parser,
+        begun: FrameDecoder,
         around: &ConnectionContext<'_>,
-    ) -> Result<(), EndReason> {
+    ) -> Result<(), ConnectionEndReason> {
         let key = self.near.peer().unwrap_or_default().to_vec();
         if joins {
             if let Some(place) = pairs::find(token, &key) {
-                return Err(EndReason::Joins(Box::new((place, begun))));
+                return Err(ConnectionEndReason::Joins(Box::new((place, begun))));
             }
             // An error means that the peer relay is gone.
             let _ = self
                 .near
-                .send(&Frame::Abort(AbortReason::Unknown).encode(), false);
+                .send(&StripeFrame::Abort(AbortReason::Unknown).encode(), false);
             let _ = self.near.finish();
             self.near.close_orderly();
             let why = "refused: a stripe for a connection that has ended";
-            return Err(EndReason::Refused(why.to_owned()));
+            return Err(ConnectionEndReason::Refused(why.to_owned()));
         }
-        let place = ConnectionPlace::new(around.inbox, around.slot, self.serial);
+        let place = ConnectionHandle::new(around.inbox, around.slot, self.serial);
         let place = PairSlot::new(place, key);
         let registered = RegisteredPair::new(token, place);
         let registered = registered.ok_or_else(|| {
-            EndReason::Refused("refused: the striped connection exists already".into())
+            ConnectionEndReason::Refused("refused: the striped connection exists already".into())
         })?;
         self.registered = Some(registered);
         let facing = self.running.relay.facing.as_ref();
-        let facing =
-            facing.ok_or_else(|| EndReason::Refused("refused: no pair is configured".into()))?;
+        let facing = facing
+            .ok_or_else(|| ConnectionEndReason::Refused("refused: no pair is configured".into()))?;
         let now = around.means.now;
         let mut leg = Leg::pair(StripeSet::answering(facing, token, now));
         std::mem::swap(&mut self.near, &mut leg);
         self.add_leg(leg, begun, None, around)
-            .map_err(EndReason::Failed)
+            .map_err(ConnectionEndReason::Failed)
     }
 
     /// Adds a further stripe to the pair of the client's side.
     pub(crate) fn add_leg(
         &mut self,
         leg: Leg,
-        begun: Parser,
+        begun: FrameDecoder,
         guest: Option<ConnectionPermit>,
         around: &ConnectionContext<'_>,
     ) -> io::Result<()> {
@@ -132,14 +135,14 @@ impl Connection {
     }
 
     /// Hands the stripe over to the worker that has its pair.
-    pub(crate) fn join(self, place: &PairSlot, begun: Parser, registry: &Registry) {
+    pub(crate) fn join(self, place: &PairSlot, begun: FrameDecoder, registry: &Registry) {
         self.near.deregister(registry);
         place.connection().join(self.near, begun, self.guest);
     }
 
     /// Stores what was learned about the path to the peer relay for the next connection.
     pub(crate) fn learn(&mut self) {
-        if let Stage::Relay { far, .. } = &mut self.stage
+        if let ConnectionStage::Relay { far, .. } = &mut self.stage
             && let Some(bundle) = far.bundle()
         {
             bundle.learn();
@@ -147,11 +150,11 @@ impl Connection {
     }
 
     /// Tells peer relays that the data they have is incomplete.
-    pub(crate) fn cut_off(&mut self, end: &EndReason) {
+    pub(crate) fn cut_off(&mut self, end: &ConnectionEndReason) {
         let why = match end {
-            EndReason::Closed(_) => return,
-            EndReason::NoTarget(_) => AbortReason::Unreachable,
-            EndReason::Reset(_, e) if e.kind() == io::ErrorKind::InvalidData => {
+            ConnectionEndReason::Closed(_) => return,
+            ConnectionEndReason::NoTarget(_) => AbortReason::Unreachable,
+            ConnectionEndReason::Reset(_, e) if e.kind() == io::ErrorKind::InvalidData => {
                 AbortReason::Protocol
             }
             _ => AbortReason::Broken,
@@ -159,7 +162,7 @@ impl Connection {
         if let Some(bundle) = self.near.bundle() {
             bundle.abort(why);
         }
-        if let Stage::Relay { far, .. } = &mut self.stage
+        if let ConnectionStage::Relay { far, .. } = &mut self.stage
             && let Some(bundle) = far.bundle()
         {
             bundle.abort(why);
@@ -170,7 +173,7 @@ impl Connection {
     pub(super) fn first_leg(
         &self,
         mut leg: Leg,
-        (target, to, uplink): (&Target, SocketAddr, Option<usize>),
+        (target, to, uplink): (&TargetSpec, SocketAddr, Option<usize>),
         around: &ConnectionContext<'_>,
     ) -> io::Result<Leg> {
         let facing = self.running.relay.facing.as_ref();

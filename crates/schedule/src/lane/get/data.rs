@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use sftp::{Handle, Reply, Request, StatusCode};
 
-use super::finishing::Finishing;
-use super::{Capabilities, Download, LaneContext, RemoteFile};
+use super::finishing::DownloadFinishStage;
+use super::{Capabilities, DownloadState, LaneContext, RemoteFile};
 use crate::lane::messages::{refused, remote};
 use crate::lane::request_tag::RequestTag;
-use crate::{DiskRequest, Fault, LaneEvent};
+use crate::{DiskRequest, JobFailure, LaneEvent};
 
 /// Data of a download that have come, are on their way, or are still to be asked for.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct DownloadProgress {
     /// First offset that no READ has asked for.
     next: u64,
     /// Ranges that short answers left out.
@@ -25,7 +25,7 @@ pub(super) struct Incoming {
     end: Option<u64>,
 }
 
-impl Incoming {
+impl DownloadProgress {
     /// Creates the data of a download from offset `first` on.
     pub(super) fn from(first: u64) -> Self {
         Self {
@@ -46,35 +46,35 @@ impl Incoming {
 
 /// Stage in which the file is open, or OPEN was sent.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct DownloadReadStage {
     remote: RemoteFile,
-    data: Incoming,
+    data: DownloadProgress,
     /// FSTAT has no answer yet.
     stating: bool,
-    short: ShortEnd,
+    short: ShortFileCheck,
 }
 
 /// Check of a file that ended before the size stated when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ShortEnd {
-    Unasked,
-    Asked,
+enum ShortFileCheck {
+    NotChecked,
+    Checking,
     /// The server has stated the smaller size.
     Confirmed,
 }
 
-impl Reading {
-    pub(super) fn new(remote: RemoteFile, data: Incoming) -> Self {
+impl DownloadReadStage {
+    pub(super) fn new(remote: RemoteFile, data: DownloadProgress) -> Self {
         Self {
             remote,
             data,
             stating: false,
-            short: ShortEnd::Unasked,
+            short: ShortFileCheck::NotChecked,
         }
     }
 
     /// Asks for the attributes and the first data, once the handle is known or predicted.
-    pub(super) fn begin(&mut self, load: &mut Download, core: &mut LaneContext) {
+    pub(super) fn begin(&mut self, load: &mut DownloadState, core: &mut LaneContext) {
         if let Some(handle) = self.remote.handle() {
             let handle = handle.as_bytes();
             let request = Request::Fstat { handle };
@@ -85,7 +85,7 @@ impl Reading {
     }
 
     /// Sends the next READ, or CLOSE after the last; false if nothing can be sent now.
-    pub(super) fn stream(&mut self, load: &mut Download, core: &mut LaneContext) -> bool {
+    pub(super) fn stream(&mut self, load: &mut DownloadState, core: &mut LaneContext) -> bool {
         let Some(handle) = self.remote.handle().cloned() else {
             return false;
         };
@@ -118,7 +118,7 @@ impl Reading {
 
     fn read(
         &mut self,
-        load: &mut Download,
+        load: &mut DownloadState,
         core: &mut LaneContext,
         handle: &Handle,
         offset: u64,
@@ -135,11 +135,11 @@ impl Reading {
     /// Handles the answer to a READ, or a part of it.
     pub(super) fn on_read(
         &mut self,
-        load: &mut Download,
+        load: &mut DownloadState,
         core: &mut LaneContext,
         (offset, len): (u64, u32),
         reply: Reply,
-    ) -> Option<Fault> {
+    ) -> Option<JobFailure> {
         let fault = match reply {
             Reply::Data { at, bytes, last } => {
                 let got = at + bytes.len() as u32;
@@ -190,11 +190,11 @@ impl Reading {
     /// Handles the answer to a READ of `len` at `offset` that brought `got` bytes.
     fn arrived(
         &mut self,
-        load: &mut Download,
+        load: &mut DownloadState,
         core: &mut LaneContext,
         (offset, len): (u64, u32),
         got: u32,
-    ) -> Option<Fault> {
+    ) -> Option<JobFailure> {
         let data = &mut self.data;
         data.reads -= 1;
         if let Some(pieces) = data.arriving.remove(&offset) {
@@ -223,7 +223,12 @@ impl Reading {
     }
 
     /// Ends the file when more than [`most`] has come.
-    fn ends_beyond(&mut self, load: &Download, core: &mut LaneContext, end: u64) -> Option<Fault> {
+    fn ends_beyond(
+        &mut self,
+        load: &DownloadState,
+        core: &mut LaneContext,
+        end: u64,
+    ) -> Option<JobFailure> {
         if self.data.end.is_some() {
             return None;
         }
@@ -245,11 +250,11 @@ impl Reading {
     /// Handles the answer to a READ of `len` at `offset`: a hole of `hole` bytes.
     fn on_hole(
         &mut self,
-        load: &mut Download,
+        load: &mut DownloadState,
         core: &mut LaneContext,
         (offset, len): (u64, u32),
         hole: u64,
-    ) -> Option<Fault> {
+    ) -> Option<JobFailure> {
         self.data.reads -= 1;
         if hole == 0 {
             return Some(remote("the server reports a hole without a length"));
@@ -278,7 +283,7 @@ impl Reading {
     }
 
     /// Returns true if all data have come.
-    pub(super) fn is_complete(&self, load: &Download) -> bool {
+    pub(super) fn is_complete(&self, load: &DownloadState) -> bool {
         let data = &self.data;
         let covered = data.end.is_some() || load.limit().is_some_and(|l| data.next >= l);
         covered && data.reads == 0 && data.missing.is_empty() && !self.stating
@@ -292,13 +297,13 @@ impl Reading {
     /// Returns true unless the file ended before its stated size and the server has not confirmed
     /// that it shrank; asks for the size then. A part leaves that to a job that copies the whole
     /// file.
-    pub(super) fn end_is_sure(&mut self, load: &mut Download, core: &mut LaneContext) -> bool {
+    pub(super) fn end_is_sure(&mut self, load: &mut DownloadState, core: &mut LaneContext) -> bool {
         let short = self.data.end.is_some_and(|end| end < load.size());
         if !short || load.part.is_some() {
             return true;
         }
-        if self.short == ShortEnd::Unasked {
-            self.short = ShortEnd::Asked;
+        if self.short == ShortFileCheck::NotChecked {
+            self.short = ShortFileCheck::Checking;
             let request = match self.remote.handle() {
                 Some(handle) if !self.remote.is_closing() => {
                     let handle = handle.as_bytes();
@@ -308,15 +313,19 @@ impl Reading {
             };
             load.requests.send(core, RequestTag::SizeAgain, &request);
         }
-        self.short == ShortEnd::Confirmed
+        self.short == ShortFileCheck::Confirmed
     }
 
     /// Handles the size of a file that ended early.
-    pub(super) fn on_size_again(&mut self, load: &Download, reply: &Reply) -> Option<Fault> {
+    pub(super) fn on_size_again(
+        &mut self,
+        load: &DownloadState,
+        reply: &Reply,
+    ) -> Option<JobFailure> {
         let end = self.data.end.unwrap_or(0);
         let why = match reply {
             Reply::Attrs(attrs) if attrs.size.is_some_and(|size| size <= end) => {
-                self.short = ShortEnd::Confirmed;
+                self.short = ShortFileCheck::Confirmed;
                 return None;
             }
             Reply::Status(status) => status.to_string(),
@@ -334,11 +343,15 @@ impl Reading {
     }
 
     /// Makes the disk side finish the target, or leave it to the other parts.
-    pub(super) fn finish(self, load: &mut Download, core: &mut LaneContext) -> Finishing {
+    pub(super) fn finish(
+        self,
+        load: &mut DownloadState,
+        core: &mut LaneContext,
+    ) -> DownloadFinishStage {
         let end = self.data.end;
         if load.part.is_none() {
             load.finish_target(core, end.unwrap_or(0));
-            return Finishing::whole(self.remote);
+            return DownloadFinishStage::whole(self.remote);
         }
         // The part's bytes are on their way to the disk, and other lanes still fill the target.
         if let Some(end) = end
@@ -350,7 +363,7 @@ impl Reading {
             let job = load.job();
             load.requests.ask_disk(core, DiskRequest::Discard { job });
         }
-        Finishing::part(self.remote)
+        DownloadFinishStage::part(self.remote)
     }
 
     pub(super) fn remote_mut(&mut self) -> &mut RemoteFile {
@@ -361,21 +374,21 @@ impl Reading {
         self.remote
     }
 
-    pub(super) fn into_data(self) -> Incoming {
+    pub(super) fn into_data(self) -> DownloadProgress {
         self.data
     }
 }
 
 /// Returns the number of bytes at which the copy ends although the server sends more than the
 /// stated size. A server that answers READs forever would fill the disk.
-fn most(load: &Download, core: &LaneContext) -> u64 {
+fn most(load: &DownloadState, core: &LaneContext) -> u64 {
     match load.size() {
         0 => core.config().unstated,
         size => size.saturating_add(core.config().growth.max(size / 8)),
     }
 }
 
-fn skip(load: &mut Download, core: &mut LaneContext, offset: u64, len: u64) {
+fn skip(load: &mut DownloadState, core: &mut LaneContext, offset: u64, len: u64) {
     let job = load.job();
     load.write(core, DiskRequest::Skip { job, offset, len });
 }

@@ -1,13 +1,13 @@
-use super::{Download, RemoteFile};
+use super::{DownloadState, RemoteFile};
 
 /// Stage in which the target is finished, and the answer to CLOSE is awaited.
 #[derive(Debug)]
-pub(super) struct Finishing {
+pub(super) struct DownloadFinishStage {
     remote: RemoteFile,
     finished: bool,
 }
 
-impl Finishing {
+impl DownloadFinishStage {
     /// Creates the stage of a whole file, whose target gets its final name.
     pub(super) fn whole(remote: RemoteFile) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Finishing {
 
     /// Returns true if the job is done; a part as soon as it has released the target, since the
     /// file need not wait for the answer to CLOSE.
-    pub(super) fn is_over(&self, load: &Download) -> bool {
+    pub(super) fn is_over(&self, load: &DownloadState) -> bool {
         let closed = self.remote.is_closed() && load.requests.at_server() == 0;
         self.finished && load.requests.at_disk() == 0 && (load.part.is_some() || closed)
     }

@@ -1,15 +1,15 @@
 use sftp::{Reply, StatusCode};
 
-use super::{Download, LaneContext, RemoteFile};
+use super::{DownloadState, LaneContext, RemoteFile};
 use crate::lane::messages::refused;
-use crate::{DiskRequest, Fault, LaneEvent};
+use crate::{DiskRequest, JobFailure, LaneEvent};
 
 /// Stage in which the file is closed, all answers are awaited, and the target is discarded.
 #[derive(Debug)]
 pub(super) struct DownloadCleanup {
     remote: Option<RemoteFile>,
     /// First cause of the failure; `None` if another lane has completed the range.
-    fault: Option<Fault>,
+    fault: Option<JobFailure>,
     /// The target is finished.
     finished: bool,
     discarding: bool,
@@ -18,7 +18,7 @@ pub(super) struct DownloadCleanup {
 }
 
 impl DownloadCleanup {
-    pub(super) fn new(remote: Option<RemoteFile>, fault: Option<Fault>) -> Self {
+    pub(super) fn new(remote: Option<RemoteFile>, fault: Option<JobFailure>) -> Self {
         Self {
             remote,
             fault,
@@ -31,7 +31,7 @@ impl DownloadCleanup {
     /// Creates the stage of a job whose target is `finished`, or was released (`discarding`).
     pub(super) fn of_finished(
         remote: RemoteFile,
-        fault: Option<Fault>,
+        fault: Option<JobFailure>,
         (finished, discarding): (bool, bool),
     ) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl DownloadCleanup {
     }
 
     /// Adds a later reason; a failure counts more than an abandonment.
-    pub(super) fn merge(&mut self, fault: Option<Fault>) {
+    pub(super) fn merge(&mut self, fault: Option<JobFailure>) {
         self.fault = self.fault.take().or(fault);
     }
 
@@ -50,7 +50,7 @@ impl DownloadCleanup {
     /// needless READs.
     pub(super) fn go_on(
         &mut self,
-        load: &mut Download,
+        load: &mut DownloadState,
         core: &mut LaneContext,
     ) -> Option<LaneEvent> {
         core.wrote(std::mem::take(&mut load.unwritten));
@@ -91,7 +91,7 @@ impl DownloadCleanup {
 }
 
 /// Returns the fault of a READ that is refused, whoever waits for its data.
-pub(super) fn refusal(reply: &Reply) -> Option<Fault> {
+pub(super) fn refusal(reply: &Reply) -> Option<JobFailure> {
     match reply {
         Reply::Status(status) if status.code != StatusCode::EOF => {
             Some(refused("cannot read", status))

@@ -1,8 +1,8 @@
 //! Downloads one file, or a range of one: one type for each stage.
 //!
 //! ```text
-//! Looking -> Queued <-> Reading -> Finishing -> Told -> over
-//!       `--> Whole ----------------------------> over
+//! Looking -> Queued <-> Reading -> Finishing -> Reported -> over
+//!       `--> Whole --------------------------------> over
 //! ```
 
 mod data;
@@ -12,22 +12,22 @@ mod whole;
 
 use sftp::{Attrs, OpenFlags, Reply, Request};
 
-use self::data::{Incoming, Reading};
-use self::finishing::Finishing;
+use self::data::{DownloadProgress, DownloadReadStage};
+use self::finishing::DownloadFinishStage;
 use self::giving_up::DownloadCleanup;
-use self::whole::Whole;
+use self::whole::WholeFileStage;
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
 use super::messages::{refused, remote};
 use super::put::{LONGEST_PATH, WHOLE};
-use super::remote_file::{OpenAnswer, RemoteFile};
+use super::queues::LaneQueue;
+use super::remote_file::{OpenResult, RemoteFile};
 use super::request_tag::RequestTag;
 use super::server::Capabilities;
-use super::task::{Misprediction, TaskStep, attributes};
-use super::turns::Queue;
+use super::task::{JobProgress, Misprediction, attributes};
 use crate::{
-    Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent,
-    LocalPath, PutOptions,
+    Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, FileState, JobFailure, JobId,
+    LaneEvent, LocalPath, PutOptions,
 };
 
 /// Largest possible file size in bytes: offsets are signed (off_t).
@@ -35,14 +35,14 @@ const LARGEST: u64 = i64::MAX as u64;
 
 /// Downloads one file, or a range of it into a target that other lanes fill as well.
 #[derive(Debug)]
-pub(super) struct Get {
-    download: Download,
-    stage: Stage,
+pub(super) struct DownloadJob {
+    download: DownloadState,
+    stage: DownloadStage,
 }
 
 /// State of a download job that is common to all its stages.
 #[derive(Debug)]
-struct Download {
+struct DownloadState {
     requests: JobRequests,
     /// Job that created the target, and the range to read.
     part: Option<(JobId, ByteRange)>,
@@ -60,25 +60,25 @@ struct Download {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum DownloadStage {
     /// STAT shows what the file is.
     Looking,
     /// The file is sent in one message, and stored in one operation.
-    Whole(Whole),
+    Whole(WholeFileStage),
     /// The job waits for its turn to open the file.
-    Queued(Box<Incoming>),
+    Queued(Box<DownloadProgress>),
     /// The file is open, or OPEN was sent.
-    Reading(Box<Reading>),
+    Reading(Box<DownloadReadStage>),
     /// All data have come: the target is finished, and CLOSE is answered.
-    Finishing(Finishing),
+    Finishing(DownloadFinishStage),
     /// The file is closed, and the target is discarded. Answers may come after the end was
     /// reported.
     GivingUp(DownloadCleanup),
     /// The end was reported; remaining answers are ignored.
-    Told,
+    Reported,
 }
 
-impl Get {
+impl DownloadJob {
     pub(super) fn new(
         id: JobId,
         source: Vec<u8>,
@@ -89,7 +89,7 @@ impl Get {
         // A listing describes a symlink itself, but only its target counts.
         let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
         Self {
-            download: Download {
+            download: DownloadState {
                 requests: JobRequests::new(id),
                 part: None,
                 source,
@@ -100,7 +100,7 @@ impl Get {
                 created: false,
                 unwritten: 0,
             },
-            stage: Stage::Looking,
+            stage: DownloadStage::Looking,
         }
     }
 
@@ -126,8 +126,9 @@ impl Get {
     pub(super) fn start(&mut self, core: &mut LaneContext) {
         match self.download.may_go_whole(core) {
             true => {
-                core.turns_mut().push(Queue::Wholes, self.download.job());
-                self.stage = Stage::Whole(Whole::Queued);
+                core.turns_mut()
+                    .push(LaneQueue::Wholes, self.download.job());
+                self.stage = DownloadStage::Whole(WholeFileStage::Queued);
             }
             false => self.start_plainly(core),
         }
@@ -142,27 +143,27 @@ impl Get {
         let request = Request::Stat { path };
         self.download
             .requests
-            .send(core, RequestTag::Look, &request);
-        self.stage = Stage::Looking;
+            .send(core, RequestTag::Lstat, &request);
+        self.stage = DownloadStage::Looking;
     }
 
     fn queue(&mut self, core: &mut LaneContext) {
         let first = self.download.part.map_or(0, |(_, span)| span.offset);
-        self.stage = Stage::Queued(Box::new(Incoming::from(first)));
+        self.stage = DownloadStage::Queued(Box::new(DownloadProgress::from(first)));
         core.queue_open(self.download.job());
     }
 
     /// Sends OPEN when the job's turn has come.
     pub(super) fn open(&mut self, core: &mut LaneContext) {
-        match std::mem::replace(&mut self.stage, Stage::Told) {
-            Stage::Queued(data) => {
+        match std::mem::replace(&mut self.stage, DownloadStage::Reported) {
+            DownloadStage::Queued(data) => {
                 let load = &mut self.download;
                 let (path, attrs) = (load.source.as_slice(), Attrs::default());
                 let requests = &mut load.requests;
                 let remote = RemoteFile::open(requests, core, path, OpenFlags::READ, attrs);
-                let mut reading = Reading::new(remote, *data);
+                let mut reading = DownloadReadStage::new(remote, *data);
                 reading.begin(load, core);
-                self.stage = Stage::Reading(Box::new(reading));
+                self.stage = DownloadStage::Reading(Box::new(reading));
             }
             stage => self.stage = stage,
         }
@@ -170,16 +171,16 @@ impl Get {
 
     /// Sends the request for the whole file when the job's turn has come.
     pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
-        if let Stage::Whole(Whole::Queued) = self.stage {
+        if let DownloadStage::Whole(WholeFileStage::Queued) = self.stage {
             self.download.ask_whole(core);
-            self.stage = Stage::Whole(Whole::Asked);
+            self.stage = DownloadStage::Whole(WholeFileStage::RequestSent);
         }
     }
 
     /// Sends the next READ, or CLOSE after the last; false if nothing can be sent now.
     pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         match &mut self.stage {
-            Stage::Reading(reading) => reading.stream(&mut self.download, core),
+            DownloadStage::Reading(reading) => reading.stream(&mut self.download, core),
             _ => false,
         }
     }
@@ -189,23 +190,23 @@ impl Get {
         core: &mut LaneContext,
         what: RequestTag,
         reply: Reply,
-    ) -> Result<TaskStep, Misprediction> {
+    ) -> Result<JobProgress, Misprediction> {
         let load = &mut self.download;
         if !matches!(reply, Reply::Data { last: false, .. }) {
             load.requests.answered();
         }
         match what {
-            RequestTag::Look => self.on_look(core, &reply),
+            RequestTag::Lstat => self.on_look(core, &reply),
             RequestTag::Open => self.on_open(core, &reply)?,
             RequestTag::Fstat => {
                 let fault = load.on_stat(core, &reply);
-                if let Stage::Reading(reading) = &mut self.stage {
+                if let DownloadStage::Reading(reading) = &mut self.stage {
                     reading.stated();
                 }
                 self.fail_if(fault);
             }
             RequestTag::SizeAgain => {
-                if let Stage::Reading(reading) = &mut self.stage {
+                if let DownloadStage::Reading(reading) = &mut self.stage {
                     let fault = reading.on_size_again(load, &reply);
                     self.fail_if(fault);
                 }
@@ -218,8 +219,8 @@ impl Get {
             RequestTag::GetFile { pack } => self.on_get_file(core, pack, reply),
             // All data have arrived; the result of closing a read handle does not matter.
             RequestTag::Close => match &mut self.stage {
-                Stage::Reading(reading) => reading.remote_mut().closed(),
-                Stage::Finishing(finishing) => finishing.closed(),
+                DownloadStage::Reading(reading) => reading.remote_mut().closed(),
+                DownloadStage::Finishing(finishing) => finishing.closed(),
                 _ => {}
             },
             _ => {}
@@ -229,7 +230,7 @@ impl Get {
 
     fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
         match (&self.stage, reply) {
-            (Stage::Looking, Reply::Attrs(attrs)) => {
+            (DownloadStage::Looking, Reply::Attrs(attrs)) => {
                 self.open_if_regular(core, attributes(attrs));
             }
             (_, Reply::Status(status)) => self.fail(remote(status.to_string())),
@@ -254,21 +255,21 @@ impl Get {
     fn on_open(&mut self, core: &mut LaneContext, reply: &Reply) -> Result<(), Misprediction> {
         let load = &mut self.download;
         let remote = match &mut self.stage {
-            Stage::Reading(reading) => reading.remote_mut(),
-            Stage::GivingUp(giving_up) => match giving_up.remote_mut() {
+            DownloadStage::Reading(reading) => reading.remote_mut(),
+            DownloadStage::GivingUp(giving_up) => match giving_up.remote_mut() {
                 Some(remote) => remote,
                 None => return Ok(()),
             },
             _ => return Ok(()),
         };
         let answer = remote.on_open(&load.requests, core, reply)?;
-        let Stage::Reading(reading) = &mut self.stage else {
+        let DownloadStage::Reading(reading) = &mut self.stage else {
             return Ok(());
         };
         match answer {
-            OpenAnswer::AsPredicted => {}
-            OpenAnswer::Known => reading.begin(load, core),
-            OpenAnswer::Refused(status) => {
+            OpenResult::AsPredicted => {}
+            OpenResult::Known => reading.begin(load, core),
+            OpenResult::Refused(status) => {
                 self.fail(refused("cannot open the file", &status));
                 return Ok(());
             }
@@ -279,7 +280,9 @@ impl Get {
 
     fn on_read(&mut self, core: &mut LaneContext, range: (u64, u32), reply: Reply) {
         let fault = match &mut self.stage {
-            Stage::Reading(reading) => reading.on_read(&mut self.download, core, range, reply),
+            DownloadStage::Reading(reading) => {
+                reading.on_read(&mut self.download, core, range, reply)
+            }
             _ => giving_up::refusal(&reply),
         };
         self.fail_if(fault);
@@ -288,8 +291,8 @@ impl Get {
     fn on_get_file(&mut self, core: &mut LaneContext, pack: bool, reply: Reply) {
         match reply {
             Reply::File(file) => {
-                Download::note_packed(core, pack, &file);
-                if !matches!(self.stage, Stage::Whole(_)) {
+                DownloadState::note_packed(core, pack, &file);
+                if !matches!(self.stage, DownloadStage::Whole(_)) {
                     return;
                 }
                 let attrs = attributes(&file.attrs);
@@ -303,18 +306,18 @@ impl Get {
                     return self.open_if_regular(core, attrs);
                 }
                 self.download.store(core, attrs, data, file.packed);
-                self.stage = Stage::Whole(Whole::Storing);
+                self.stage = DownloadStage::Whole(WholeFileStage::Storing);
             }
             Reply::Status(status) => match self.download.whole_refused(&status) {
                 Some(fault) => self.fail(fault),
-                None if matches!(self.stage, Stage::Whole(_)) => self.start_plainly(core),
+                None if matches!(self.stage, DownloadStage::Whole(_)) => self.start_plainly(core),
                 None => {}
             },
             _ => {}
         }
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> JobProgress {
         let load = &mut self.download;
         load.requests.disk_answered();
         let job = load.job();
@@ -336,8 +339,8 @@ impl Get {
                 stored.events(job).for_each(|event| core.event(event));
                 load.finished(core, renamed);
                 match &mut self.stage {
-                    Stage::Whole(whole) => *whole = Whole::Stored,
-                    Stage::Finishing(finishing) => finishing.finished(),
+                    DownloadStage::Whole(whole) => *whole = WholeFileStage::Stored,
+                    DownloadStage::Finishing(finishing) => finishing.finished(),
                     _ => {}
                 }
             }
@@ -348,90 +351,92 @@ impl Get {
     }
 
     /// Moves to the next stage, if nothing is pending.
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> JobProgress {
         let load = &mut self.download;
-        match std::mem::replace(&mut self.stage, Stage::Told) {
-            Stage::Reading(mut reading) if reading.is_complete(load) => {
+        match std::mem::replace(&mut self.stage, DownloadStage::Reported) {
+            DownloadStage::Reading(mut reading) if reading.is_complete(load) => {
                 self.stage = match reading.end_is_sure(load, core) {
                     true => {
                         reading.remote_mut().close(&mut load.requests, core);
-                        Stage::Finishing(reading.finish(load, core))
+                        DownloadStage::Finishing(reading.finish(load, core))
                     }
-                    false => Stage::Reading(reading),
+                    false => DownloadStage::Reading(reading),
                 };
             }
             // CLOSE was sent after the READs for the stated size, but the file turned out longer.
-            Stage::Reading(reading) if reading.is_closed() && load.requests.at_server() == 0 => {
-                self.stage = Stage::Queued(Box::new(reading.into_data()));
+            DownloadStage::Reading(reading)
+                if reading.is_closed() && load.requests.at_server() == 0 =>
+            {
+                self.stage = DownloadStage::Queued(Box::new(reading.into_data()));
                 core.queue_open(load.job());
             }
             stage => self.stage = stage,
         }
         let load = &mut self.download;
         let end = match &mut self.stage {
-            Stage::Finishing(finishing) => finishing
+            DownloadStage::Finishing(finishing) => finishing
                 .is_over(load)
                 .then_some(LaneEvent::Done(load.job())),
-            Stage::Whole(Whole::Stored) => load
+            DownloadStage::Whole(WholeFileStage::Stored) => load
                 .requests
                 .are_answered()
                 .then_some(LaneEvent::Done(load.job())),
-            Stage::GivingUp(giving_up) => giving_up.go_on(load, core),
+            DownloadStage::GivingUp(giving_up) => giving_up.go_on(load, core),
             _ => None,
         };
         let mut told = match &self.stage {
-            Stage::GivingUp(giving_up) => giving_up.is_told(),
-            stage => matches!(stage, Stage::Told),
+            DownloadStage::GivingUp(giving_up) => giving_up.is_told(),
+            stage => matches!(stage, DownloadStage::Reported),
         };
         if let Some(event) = end {
             core.event(event);
             if !told {
-                self.stage = Stage::Told;
+                self.stage = DownloadStage::Reported;
                 told = true;
             }
         }
         match told && self.download.requests.are_answered() {
-            true => TaskStep::Over,
-            false => TaskStep::Goes,
+            true => JobProgress::Finished,
+            false => JobProgress::Continues,
         }
     }
 
     /// Fails the job after cleaning up.
-    pub(super) fn cancel(&mut self, core: &mut LaneContext, fault: Fault) -> TaskStep {
+    pub(super) fn cancel(&mut self, core: &mut LaneContext, fault: JobFailure) -> JobProgress {
         self.fail(fault);
         self.settle(core)
     }
 
     /// Ends a part early, since another lane has completed it.
-    pub(super) fn abandon(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(super) fn abandon(&mut self, core: &mut LaneContext) -> JobProgress {
         self.give_up(None);
         self.settle(core)
     }
 
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: JobFailure) {
         self.give_up(Some(fault));
     }
 
-    fn fail_if(&mut self, fault: Option<Fault>) {
+    fn fail_if(&mut self, fault: Option<JobFailure>) {
         if fault.is_some() {
             self.give_up(fault);
         }
     }
 
     /// Gives the job up: it fails, or was abandoned if there is no fault.
-    fn give_up(&mut self, fault: Option<Fault>) {
-        match std::mem::replace(&mut self.stage, Stage::Told) {
-            Stage::Told => {}
-            Stage::GivingUp(mut giving_up) => {
+    fn give_up(&mut self, fault: Option<JobFailure>) {
+        match std::mem::replace(&mut self.stage, DownloadStage::Reported) {
+            DownloadStage::Reported => {}
+            DownloadStage::GivingUp(mut giving_up) => {
                 giving_up.merge(fault);
-                self.stage = Stage::GivingUp(giving_up);
+                self.stage = DownloadStage::GivingUp(giving_up);
             }
             stage => {
-                self.stage = Stage::GivingUp(match stage {
-                    Stage::Reading(reading) => {
+                self.stage = DownloadStage::GivingUp(match stage {
+                    DownloadStage::Reading(reading) => {
                         DownloadCleanup::new(Some(reading.into_remote()), fault)
                     }
-                    Stage::Finishing(finishing) => {
+                    DownloadStage::Finishing(finishing) => {
                         let released = self.download.part.is_some() && self.download.created;
                         let target = (finishing.is_finished(), released);
                         DownloadCleanup::of_finished(finishing.into_remote(), fault, target)
@@ -450,9 +455,9 @@ impl Get {
     /// Returns true if the disk side holds a target for the job.
     pub(super) fn holds_target(&self) -> bool {
         let held = match &self.stage {
-            Stage::Finishing(finishing) => !finishing.is_finished(),
-            Stage::GivingUp(giving_up) => giving_up.holds_target(),
-            Stage::Told => false,
+            DownloadStage::Finishing(finishing) => !finishing.is_finished(),
+            DownloadStage::GivingUp(giving_up) => giving_up.holds_target(),
+            DownloadStage::Reported => false,
             _ => true,
         };
         held && self.download.created
@@ -464,7 +469,7 @@ fn is_regular(attrs: &Attributes) -> bool {
     attrs.mode.is_none_or(|m| m & 0o170_000 == 0) || attrs.kind() == EntryKind::File
 }
 
-impl Download {
+impl DownloadState {
     fn job(&self) -> JobId {
         self.requests.job()
     }
@@ -479,7 +484,7 @@ impl Download {
     }
 
     /// Handles the attributes of the open file.
-    fn on_stat(&mut self, core: &mut LaneContext, reply: &Reply) -> Option<Fault> {
+    fn on_stat(&mut self, core: &mut LaneContext, reply: &Reply) -> Option<JobFailure> {
         let seen = match reply {
             Reply::Attrs(attrs) => attributes(attrs),
             _ => Attributes::default(),

@@ -4,23 +4,23 @@ use bytes::Bytes;
 use sftp::packed::LEAST_FILE;
 use sftp::{GetFileReply, Status, StatusCode};
 
-use super::{Capabilities, Download, LONGEST_PATH, LaneContext, WHOLE};
+use super::{Capabilities, DownloadState, LONGEST_PATH, LaneContext, WHOLE};
 use crate::lane::messages::{refused, remote};
-use crate::{Attributes, DiskRequest, Fault, LocalPath};
+use crate::{Attributes, DiskRequest, JobFailure, LocalPath};
 
 /// Stage of a file that is sent in one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whole {
+pub(super) enum WholeFileStage {
     /// The job waits for its turn.
     Queued,
     /// The request was sent.
-    Asked,
+    RequestSent,
     /// The disk side stores the file.
     Storing,
     Stored,
 }
 
-impl Download {
+impl DownloadState {
     /// Returns true if the file may come in one request, if it is as small as it seems. For an
     /// unknown file the answer says what it is.
     pub(super) fn may_go_whole(&self, core: &LaneContext) -> bool {
@@ -86,7 +86,7 @@ impl Download {
     }
 
     /// Handles a refusal; returns `None` if the file may come in several requests.
-    pub(super) fn whole_refused(&self, status: &Status) -> Option<Fault> {
+    pub(super) fn whole_refused(&self, status: &Status) -> Option<JobFailure> {
         match (status.code, self.attrs) {
             (StatusCode::OP_UNSUPPORTED, _) => None,
             (_, Some(_)) => Some(refused("cannot open the file", status)),

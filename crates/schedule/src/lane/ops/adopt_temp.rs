@@ -1,19 +1,19 @@
 use sftp::{Reply, Request, StatusCode};
 
-use super::{LaneContext, TaskStep, end};
+use super::{JobProgress, LaneContext, end};
 use crate::journal::ExistingFile;
 use crate::lane::job_requests::JobRequests;
 use crate::lane::request_tag::RequestTag;
 use crate::lane::task::attributes;
-use crate::{Attributes, EntryKind, JobId, LaneEvent, Left, RemotePath, Temp};
+use crate::{Attributes, EntryKind, JobId, LaneEvent, PartialFile, RemotePath, UploadTemp};
 
 /// Checks if the temporary of an earlier run can be resumed, and what its rename will replace.
 #[derive(Debug)]
-pub(in crate::lane) struct AdoptTemp {
+pub(in crate::lane) struct ResumeTempCheck {
     requests: JobRequests,
     target: RemotePath,
     temp: RemotePath,
-    left: Left,
+    left: PartialFile,
     replace_link: bool,
     /// Attributes of the temporary.
     seen: Option<Attributes>,
@@ -24,12 +24,12 @@ pub(in crate::lane) struct AdoptTemp {
 const TEMP: u8 = 0;
 const TARGET: u8 = 1;
 
-impl AdoptTemp {
+impl ResumeTempCheck {
     pub(in crate::lane) fn new(
         id: JobId,
         target: RemotePath,
         temp: RemotePath,
-        left: Left,
+        left: PartialFile,
         replace_link: bool,
     ) -> Self {
         Self {
@@ -43,12 +43,12 @@ impl AdoptTemp {
         }
     }
 
-    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         for (step, path) in [(TEMP, &self.temp), (TARGET, &self.target)] {
             let request = Request::Lstat { path: &path.0 };
             self.requests.send(core, RequestTag::Step(step), &request);
         }
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     pub(in crate::lane) fn on_reply(
@@ -56,7 +56,7 @@ impl AdoptTemp {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> TaskStep {
+    ) -> JobProgress {
         self.requests.answered();
         let there = match reply {
             Reply::Attrs(attrs) => Some(attributes(attrs)),
@@ -70,7 +70,7 @@ impl AdoptTemp {
             _ => {}
         }
         if !self.requests.are_answered() {
-            return TaskStep::Goes;
+            return JobProgress::Continues;
         }
         let job = self.requests.job();
         if let Some(temp) = self.resumable() {
@@ -80,7 +80,7 @@ impl AdoptTemp {
     }
 
     /// Returns the temporary if it can be resumed.
-    fn resumable(&self) -> Option<Temp> {
+    fn resumable(&self) -> Option<UploadTemp> {
         let target = self.replaces?;
         let (replaces, mode) = match target.map(|a| (a.kind(), a.mode)) {
             None => (false, None),
@@ -95,7 +95,7 @@ impl AdoptTemp {
             size: seen.size.unwrap_or(0),
             mtime: seen.times.map_or(0, |(_, m)| u64::from(m) * 1_000_000_000),
         };
-        self.left.may_go_on(seen).then(|| Temp {
+        self.left.may_go_on(seen).then(|| UploadTemp {
             temp: self.temp.clone(),
             target: self.target.clone(),
             replaces,

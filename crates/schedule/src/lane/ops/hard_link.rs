@@ -4,21 +4,21 @@ use sftp::{Reply, Request, StatusCode, temp_name};
 
 use super::LaneContext;
 use crate::lane::messages::{self, refused, remote};
-use crate::lane::replace::{Replace, ReplaceProgress};
+use crate::lane::replace::{ReplaceFile, ReplaceProgress};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
-use crate::lane::task::{TaskStep, attributes};
-use crate::{EntryKind, Fault, JobId, LaneEvent};
+use crate::lane::task::{JobProgress, attributes};
+use crate::{EntryKind, JobFailure, JobId, LaneEvent};
 
 /// Creates a hard link; if the name is taken, creates it under a temporary name and renames it.
 #[derive(Debug)]
-pub(in crate::lane) struct HardLink {
+pub(in crate::lane) struct MakeHardLink {
     id: JobId,
     path: Vec<u8>,
     of: Vec<u8>,
     temp: Option<Vec<u8>>,
-    replace: Option<Replace>,
-    fault: Option<Fault>,
+    replace: Option<ReplaceFile>,
+    fault: Option<JobFailure>,
 }
 
 /// Creates the link under its name.
@@ -32,7 +32,7 @@ const CLEAN: u8 = 3;
 
 const MAKING: &str = "cannot make the hard link";
 
-impl HardLink {
+impl MakeHardLink {
     pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, of: Vec<u8>) -> Self {
         Self {
             id,
@@ -44,7 +44,7 @@ impl HardLink {
         }
     }
 
-    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         if !core.can(Capabilities::HARDLINK) {
             self.fault = Some(remote("the server does not support hard links"));
             return self.end(core);
@@ -55,7 +55,7 @@ impl HardLink {
             RequestTag::Step(ITSELF),
             &Request::Hardlink { from, to },
         );
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     pub(in crate::lane) fn on_reply(
@@ -63,13 +63,13 @@ impl HardLink {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> TaskStep {
+    ) -> JobProgress {
         match (what, messages::status(reply)) {
             (RequestTag::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
                 let path = &self.path;
                 self.fault = Some(refused(MAKING, status));
                 core.send(self.id, RequestTag::Step(LOOK), &Request::Lstat { path });
-                return TaskStep::Goes;
+                return JobProgress::Continues;
             }
             (RequestTag::Step(LOOK), _) => {
                 // A directory is never moved aside.
@@ -89,7 +89,7 @@ impl HardLink {
                     &Request::Hardlink { from, to },
                 );
                 self.temp = Some(temp);
-                return TaskStep::Goes;
+                return JobProgress::Continues;
             }
             (RequestTag::Step(ITSELF | BESIDE), Err(status)) => {
                 self.temp = None;
@@ -98,17 +98,17 @@ impl HardLink {
             (RequestTag::Step(BESIDE), Ok(())) => {
                 let from = self.temp.as_deref().unwrap_or_default();
                 let names = (from, self.path.as_slice());
-                self.replace = Some(Replace::begin(core, self.id, names, true));
-                return TaskStep::Goes;
+                self.replace = Some(ReplaceFile::begin(core, self.id, names, true));
+                return JobProgress::Continues;
             }
             (RequestTag::Replace, _) => {
                 let Some(mut replace) = self.replace.take() else {
                     return self.end(core);
                 };
                 let replaced = replace.on_reply(core, self.id, reply);
-                if let ReplaceProgress::Goes = replaced {
+                if let ReplaceProgress::InProgress = replaced {
                     self.replace = Some(replace);
-                    return TaskStep::Goes;
+                    return JobProgress::Continues;
                 }
                 let (fault, warning) = replaced.told(MAKING, &mut self.temp);
                 self.fault = fault;
@@ -117,7 +117,7 @@ impl HardLink {
                 }
                 if let Some(path) = &self.temp {
                     core.send(self.id, RequestTag::Step(CLEAN), &Request::Remove { path });
-                    return TaskStep::Goes;
+                    return JobProgress::Continues;
                 }
             }
             (RequestTag::Step(CLEAN), done) => {
@@ -133,12 +133,12 @@ impl HardLink {
         self.end(core)
     }
 
-    fn end(&mut self, core: &mut LaneContext) -> TaskStep {
+    fn end(&mut self, core: &mut LaneContext) -> JobProgress {
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Done(self.id),
         });
-        TaskStep::Over
+        JobProgress::Finished
     }
 
     /// Returns the temporary that may exist now.

@@ -1,10 +1,10 @@
 use sftp::{Attrs, Reply, Request};
 
-use super::{LaneContext, TaskStep, end};
+use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, remote};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::task::attributes;
-use crate::{EntryKind, Fault, JobId, LaneEvent, SYMLINK_IN_THE_WAY};
+use crate::{EntryKind, JobFailure, JobId, LaneEvent, SYMLINK_IN_THE_WAY};
 
 /// Creates a directory; an existing one will do.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(in crate::lane) struct MakeDir {
     /// A symlink to a directory will do as well.
     follow: bool,
     /// Refusal of the request, while the existing file is looked at.
-    refusal: Option<Fault>,
+    refusal: Option<JobFailure>,
 }
 
 const CREATE: u8 = 0;
@@ -32,15 +32,19 @@ impl MakeDir {
         }
     }
 
-    pub(in crate::lane) fn start(&self, core: &mut LaneContext) -> TaskStep {
+    pub(in crate::lane) fn start(&self, core: &mut LaneContext) -> JobProgress {
         let (path, attrs) = (self.path.as_slice(), self.mode & 0o777);
         let attrs = Attrs::with_permissions(attrs);
         let request = Request::Mkdir { path, attrs };
         core.send(self.id, RequestTag::Step(CREATE), &request);
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
-    pub(in crate::lane) fn on_reply(&mut self, core: &mut LaneContext, reply: &Reply) -> TaskStep {
+    pub(in crate::lane) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        reply: &Reply,
+    ) -> JobProgress {
         match self.refusal.take() {
             None => {
                 let Err(status) = messages::status(reply) else {
@@ -54,7 +58,7 @@ impl MakeDir {
                     false => Request::Lstat { path },
                 };
                 core.send(self.id, RequestTag::Step(LOOK), &request);
-                TaskStep::Goes
+                JobProgress::Continues
             }
             Some(refusal) => {
                 let fault = self.looked(core, reply, refusal);
@@ -64,7 +68,12 @@ impl MakeDir {
     }
 
     /// Handles the attributes of what stands at the path.
-    fn looked(&self, core: &mut LaneContext, reply: &Reply, refusal: Fault) -> Option<Fault> {
+    fn looked(
+        &self,
+        core: &mut LaneContext,
+        reply: &Reply,
+        refusal: JobFailure,
+    ) -> Option<JobFailure> {
         let Reply::Attrs(attrs) = reply else {
             return Some(refusal);
         };

@@ -8,23 +8,23 @@ mod set_attributes;
 mod sum;
 mod symlink;
 
-pub(super) use adopt_temp::AdoptTemp;
-pub(super) use hard_link::HardLink;
+pub(super) use adopt_temp::ResumeTempCheck;
+pub(super) use hard_link::MakeHardLink;
 pub(super) use make_dir::MakeDir;
-pub(super) use query::Query;
+pub(super) use query::QueryJob;
 pub(super) use set_attributes::SetAttributes;
-pub(super) use sum::Sum;
+pub(super) use sum::ChecksumJob;
 pub(super) use symlink::MakeSymlink;
 
 use super::context::LaneContext;
-use super::task::TaskStep;
-use crate::{Fault, JobId, LaneEvent};
+use super::task::JobProgress;
+use crate::{JobFailure, JobId, LaneEvent};
 
 /// Reports the result of `job` and ends it.
-fn end(core: &mut LaneContext, job: JobId, fault: Option<Fault>) -> TaskStep {
+fn end(core: &mut LaneContext, job: JobId, fault: Option<JobFailure>) -> JobProgress {
     core.event(match fault {
         Some(fault) => LaneEvent::Failed(job, fault),
         None => LaneEvent::Done(job),
     });
-    TaskStep::Over
+    JobProgress::Finished
 }

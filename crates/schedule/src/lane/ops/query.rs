@@ -2,19 +2,19 @@
 
 use sftp::xattrs::Xattr;
 use sftp::{Reply, Request};
-use wire::{Field as _, Rest};
+use wire::{Field as _, RemainingBytes};
 
-use super::{LaneContext, TaskStep, end};
+use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, SYNCING_NAME, refused, remote};
 use crate::lane::metadata::NOT_OURS;
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
 use crate::lane::task::attributes;
-use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
+use crate::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
 /// Asks the server one thing: attributes, a path, a file system, names, a removal or a sync.
 #[derive(Debug)]
-pub(in crate::lane) struct Query {
+pub(in crate::lane) struct QueryJob {
     id: JobId,
     kind: JobKind,
 }
@@ -22,12 +22,12 @@ pub(in crate::lane) struct Query {
 /// Only step of the job.
 const ONLY: RequestTag = RequestTag::Step(0);
 
-impl Query {
+impl QueryJob {
     pub(in crate::lane) fn new(id: JobId, kind: JobKind) -> Self {
         Self { id, kind }
     }
 
-    pub(in crate::lane) fn start(&self, core: &mut LaneContext) -> TaskStep {
+    pub(in crate::lane) fn start(&self, core: &mut LaneContext) -> JobProgress {
         match &self.kind {
             JobKind::ReadSymlink { path } => {
                 core.send(self.id, ONLY, &Request::Readlink { path: &path.0 });
@@ -62,14 +62,14 @@ impl Query {
             JobKind::MakeDurable { paths } => return self.make_durable(core, paths),
             _ => return self.ask(core),
         }
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
-    fn real_path(&self, core: &mut LaneContext, path: &[u8]) -> TaskStep {
+    fn real_path(&self, core: &mut LaneContext, path: &[u8]) -> JobProgress {
         let home = path.first() == Some(&b'~');
         if home && core.can(Capabilities::EXPAND_PATH) {
             core.send(self.id, ONLY, &Request::ExpandPath { path });
-            return TaskStep::Goes;
+            return JobProgress::Continues;
         }
         // An SFTP session starts in the home directory, so `~` is the working directory.
         let path = match path {
@@ -82,11 +82,11 @@ impl Query {
             path => path,
         };
         core.send(self.id, ONLY, &Request::Realpath { path });
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     /// Sends the sync; other servers have no request for it, and the job succeeds.
-    fn make_durable(&self, core: &mut LaneContext, paths: &[RemotePath]) -> TaskStep {
+    fn make_durable(&self, core: &mut LaneContext, paths: &[RemotePath]) -> JobProgress {
         if !core.can(Capabilities::FSYNC_SET) {
             return end(core, self.id, None);
         }
@@ -94,13 +94,13 @@ impl Query {
         for path in paths {
             path.0.as_slice().write(&mut bytes);
         }
-        let paths = Rest(&bytes);
+        let paths = RemainingBytes(&bytes);
         core.send(self.id, ONLY, &Request::FsyncSet { paths });
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     /// Sends a query that only a longhaul server understands.
-    fn ask(&self, core: &mut LaneContext) -> TaskStep {
+    fn ask(&self, core: &mut LaneContext) -> JobProgress {
         let can = match &self.kind {
             JobKind::GetXattrs { .. } => Capabilities::XATTRS,
             JobKind::Names { .. } => Capabilities::NAMES_BY_ID,
@@ -127,15 +127,15 @@ impl Query {
             }
             _ => {}
         }
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
-    pub(in crate::lane) fn on_reply(&self, core: &mut LaneContext, reply: Reply) -> TaskStep {
+    pub(in crate::lane) fn on_reply(&self, core: &mut LaneContext, reply: Reply) -> JobProgress {
         let fault = self.answered(core, reply);
         end(core, self.id, fault)
     }
 
-    fn answered(&self, core: &mut LaneContext, reply: Reply) -> Option<Fault> {
+    fn answered(&self, core: &mut LaneContext, reply: Reply) -> Option<JobFailure> {
         match reply {
             Reply::Xattrs(list) => return self.on_xattrs(core, list),
             Reply::UsersGroups { users, groups } => {
@@ -174,7 +174,7 @@ impl Query {
 
     /// Reports extended attributes. Names that were not requested are an error, since setting them
     /// could have effects.
-    fn on_xattrs(&self, core: &mut LaneContext, list: Vec<Xattr>) -> Option<Fault> {
+    fn on_xattrs(&self, core: &mut LaneContext, list: Vec<Xattr>) -> Option<JobFailure> {
         let JobKind::GetXattrs { flags, .. } = self.kind else {
             return None;
         };

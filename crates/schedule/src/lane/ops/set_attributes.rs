@@ -1,13 +1,13 @@
 use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status, StatusCode};
 
-use super::{LaneContext, TaskStep, end};
+use super::{JobProgress, LaneContext, end};
 use crate::lane::job_requests::JobRequests;
 use crate::lane::messages::{self, remote};
 use crate::lane::metadata;
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
 use crate::lane::task::attributes;
-use crate::{Attributes, EntryKind, Fault, JobId, LaneEvent, Xattrs};
+use crate::{Attributes, EntryKind, JobFailure, JobId, LaneEvent, Xattrs};
 
 /// Sets attributes of a file, or of the target if it is a symlink to follow.
 ///
@@ -21,7 +21,7 @@ pub(in crate::lane) struct SetAttributes {
     attributes: Attributes,
     follow: bool,
     xattrs: Option<Box<Xattrs>>,
-    fault: Option<Fault>,
+    fault: Option<JobFailure>,
     /// Answer of a failed lsetstat@openssh.com, while the entry is looked at.
     refusal: Option<Status>,
     /// An LSTAT has shown that the entry is no symlink.
@@ -56,7 +56,7 @@ impl SetAttributes {
         }
     }
 
-    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         let job = self.requests.job();
         let (path, follow) = (self.path.as_slice(), self.follow);
         let attrs = self.attrs(core);
@@ -65,7 +65,7 @@ impl SetAttributes {
             let flags = MetadataFlags::default().with(MetadataFlags::FOLLOW, follow);
             let what = RequestTag::Step(REST);
             metadata::set_all(&mut self.requests, core, what, (path, flags), attrs, xattrs);
-            return TaskStep::Goes;
+            return JobProgress::Continues;
         }
         metadata::cannot_set(core, job, xattrs);
         match follow || core.can(Capabilities::LSETSTAT) || attrs.is_empty() {
@@ -149,10 +149,10 @@ impl SetAttributes {
         }
     }
 
-    fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+    fn settle(&mut self, core: &mut LaneContext) -> JobProgress {
         match self.requests.are_answered() {
             true => end(core, self.requests.job(), self.fault.take()),
-            false => TaskStep::Goes,
+            false => JobProgress::Continues,
         }
     }
 
@@ -161,7 +161,7 @@ impl SetAttributes {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> TaskStep {
+    ) -> JobProgress {
         self.requests.answered();
         let job = self.requests.job();
         match (what, reply) {

@@ -1,18 +1,18 @@
 //! Requests the checksum of a range of a remote file.
 
-use sftp::blocks::{LEAST_BLOCK, MOST_HASHED, SumKind};
+use sftp::blocks::{BlockSumKind, LEAST_BLOCK, MOST_HASHED};
 use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
 
 use super::LaneContext;
 use crate::lane::messages::{self, refused, remote};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
-use crate::lane::task::{Misprediction, TaskStep};
-use crate::{ByteRange, Fault, JobId, LaneEvent};
+use crate::lane::task::{JobProgress, Misprediction};
+use crate::{ByteRange, JobFailure, JobId, LaneEvent};
 
 /// Opens the file, requests the checksum and closes it, in one flight if handles are predicted.
 #[derive(Debug)]
-pub(in crate::lane) struct Sum {
+pub(in crate::lane) struct ChecksumJob {
     id: JobId,
     path: Vec<u8>,
     span: ByteRange,
@@ -21,11 +21,11 @@ pub(in crate::lane) struct Sum {
     handle: Option<Handle>,
     asked: bool,
     pending: usize,
-    fault: Option<Fault>,
+    fault: Option<JobFailure>,
     sum: Vec<u8>,
 }
 
-impl Sum {
+impl ChecksumJob {
     pub(in crate::lane) fn new(
         id: JobId,
         path: Vec<u8>,
@@ -45,14 +45,14 @@ impl Sum {
         }
     }
 
-    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         let fits = self.span.len.is_some_and(|len| len <= MOST_HASHED.into());
         if !core.can(Capabilities::SUMS) || !fits {
             self.fail(remote("the far end cannot compute its checksum"));
             return self.settle(core);
         }
         core.queue_open(self.id);
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     /// Sends OPEN when the job's turn has come.
@@ -88,7 +88,7 @@ impl Sum {
                 offset: self.span.offset,
                 len,
                 block: len.max(LEAST_BLOCK),
-                kind: SumKind::Blake3.name().as_bytes(),
+                kind: BlockSumKind::Blake3.name().as_bytes(),
                 key: &[],
             };
             let what = RequestTag::Sums {
@@ -107,7 +107,7 @@ impl Sum {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Result<TaskStep, Misprediction> {
+    ) -> Result<JobProgress, Misprediction> {
         self.pending -= 1;
         match (what, reply) {
             (RequestTag::Open, Reply::Handle(handle)) => {
@@ -131,7 +131,9 @@ impl Sum {
             }
             (RequestTag::Fstat, Reply::Attrs(attrs)) if attrs.size == self.size => {}
             (RequestTag::Fstat, _) => self.fail(remote("its length differs")),
-            (RequestTag::Sums { .. }, Reply::Sums(sum)) if sum.len() == SumKind::Blake3.bytes() => {
+            (RequestTag::Sums { .. }, Reply::Sums(sum))
+                if sum.len() == BlockSumKind::Blake3.bytes() =>
+            {
                 self.sum = sum.to_vec();
             }
             (RequestTag::Sums { .. }, _) => {
@@ -142,14 +144,14 @@ impl Sum {
         Ok(self.settle(core))
     }
 
-    pub(in crate::lane) fn fail(&mut self, fault: Fault) {
+    pub(in crate::lane) fn fail(&mut self, fault: JobFailure) {
         self.fault.get_or_insert(fault);
     }
 
-    pub(in crate::lane) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(in crate::lane) fn settle(&mut self, core: &mut LaneContext) -> JobProgress {
         let failed = self.fault.is_some();
         if self.pending > 0 || !self.asked && !failed {
-            return TaskStep::Goes;
+            return JobProgress::Continues;
         }
         core.turns_mut().forget_opener(self.id);
         match self.fault.take() {
@@ -159,7 +161,7 @@ impl Sum {
                 core.event(LaneEvent::Done(self.id));
             }
         }
-        TaskStep::Over
+        JobProgress::Finished
     }
 
     fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {

@@ -1,9 +1,9 @@
 use sftp::Reply;
 
-use super::ending::Ending;
-use super::naming::Naming;
-use super::new_file::NewFile;
-use super::{LaneContext, Upload};
+use super::ending::UploadAttemptOutcome;
+use super::naming::RenameStage;
+use super::new_file::UploadedFileState;
+use super::{LaneContext, UploadState};
 use crate::FileState;
 use crate::lane::messages::{self, CLOSING, refused};
 use crate::lane::remote_file::RemoteFile;
@@ -12,15 +12,15 @@ use crate::lane::request_tag::RequestTag;
 /// Stage in which everything up to CLOSE was sent, and the answers are awaited. A server may answer
 /// CLOSE before WRITE.
 #[derive(Debug)]
-pub(super) struct Closing {
+pub(super) struct UploadCloseStage {
     remote: RemoteFile,
-    new: NewFile,
+    new: UploadedFileState,
     /// WRITEs without an answer.
     writes: usize,
 }
 
-impl Closing {
-    pub(super) fn new(remote: RemoteFile, new: NewFile, writes: usize) -> Self {
+impl UploadCloseStage {
+    pub(super) fn new(remote: RemoteFile, new: UploadedFileState, writes: usize) -> Self {
         Self {
             remote,
             new,
@@ -31,18 +31,18 @@ impl Closing {
     /// Handles the answer to a request.
     pub(super) fn on_reply(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<Ending> {
+    ) -> Option<UploadAttemptOutcome> {
         match what {
             RequestTag::Write { offset, len } => {
                 self.writes = self.writes.saturating_sub(1);
                 up.write_answered(core, (offset, len), reply)
             }
             RequestTag::Close => match messages::status(reply) {
-                Err(status) => Some(Ending::Failed(refused(CLOSING, status))),
+                Err(status) => Some(UploadAttemptOutcome::Failed(refused(CLOSING, status))),
                 Ok(()) => {
                     self.remote.closed();
                     None
@@ -53,7 +53,7 @@ impl Closing {
     }
 
     /// Reports that the data are written, and the temporary to other jobs.
-    pub(super) fn announce(&mut self, up: &mut Upload, core: &mut LaneContext) {
+    pub(super) fn announce(&mut self, up: &mut UploadState, core: &mut LaneContext) {
         if !self.remote.is_open() {
             return;
         }
@@ -68,24 +68,24 @@ impl Closing {
         self.remote.is_closed()
     }
 
-    pub(super) fn into_naming(self) -> Naming {
-        Naming::new(self.new)
+    pub(super) fn into_naming(self) -> RenameStage {
+        RenameStage::new(self.new)
     }
 
     pub(super) fn remote_mut(&mut self) -> &mut RemoteFile {
         &mut self.remote
     }
 
-    pub(super) fn new_file(&self) -> &NewFile {
+    pub(super) fn new_file(&self) -> &UploadedFileState {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut NewFile {
+    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
         &mut self.new
     }
 
     /// Gives the attempt up: returns what must be cleaned up.
-    pub(super) fn give_up(self) -> (RemoteFile, NewFile) {
+    pub(super) fn give_up(self) -> (RemoteFile, UploadedFileState) {
         (self.remote, self.new)
     }
 }

@@ -1,12 +1,12 @@
 use sftp::OpenFlags;
 
-use crate::Fault;
+use crate::JobFailure;
 
 /// Reason why an attempt ends before the file has its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum UploadAttemptOutcome {
     /// The job fails; this is the first cause.
-    Failed(Fault),
+    Failed(JobFailure),
     /// Another lane has completed the range, or the file must be written in place.
     Abandoned,
     /// The job starts over.
@@ -27,10 +27,10 @@ pub(super) enum RetryReason {
     /// Check if the existing file may be written.
     Probe,
     /// Use the requests of stock SFTP.
-    Plainly,
+    StockRequests,
 }
 
-impl Ending {
+impl UploadAttemptOutcome {
     /// Adds a later reason: a failure counts most, and the first reason of a kind stays.
     pub(super) fn merge(&mut self, later: Self) {
         let rank = |ending: &Self| match ending {
@@ -53,16 +53,16 @@ mod tests {
         let failed = |what: &str| {
             let what = what.to_owned();
             let remote = true;
-            Ending::Failed(Fault { what, remote })
+            UploadAttemptOutcome::Failed(JobFailure { what, remote })
         };
-        let mut ending = Ending::Retry(RetryReason::NewName);
-        ending.merge(Ending::Retry(RetryReason::InPlace));
-        assert_eq!(ending, Ending::Retry(RetryReason::NewName));
-        ending.merge(Ending::Abandoned);
-        assert_eq!(ending, Ending::Abandoned);
+        let mut ending = UploadAttemptOutcome::Retry(RetryReason::NewName);
+        ending.merge(UploadAttemptOutcome::Retry(RetryReason::InPlace));
+        assert_eq!(ending, UploadAttemptOutcome::Retry(RetryReason::NewName));
+        ending.merge(UploadAttemptOutcome::Abandoned);
+        assert_eq!(ending, UploadAttemptOutcome::Abandoned);
         ending.merge(failed("first"));
         ending.merge(failed("second"));
-        ending.merge(Ending::Retry(RetryReason::Probe));
+        ending.merge(UploadAttemptOutcome::Retry(RetryReason::Probe));
         assert_eq!(ending, failed("first"));
     }
 }

@@ -1,16 +1,16 @@
 use sftp::{Reply, Request};
 
-use super::ending::Ending;
-use super::{LaneContext, Upload};
+use super::ending::UploadAttemptOutcome;
+use super::{LaneContext, UploadState};
 use crate::lane::request_tag::RequestTag;
 
 /// Stage in which STAT and REALPATH find the file that a symlink at the target points to.
 #[derive(Debug)]
-pub(super) struct Following;
+pub(super) struct FollowSymlinkStage;
 
-impl Following {
+impl FollowSymlinkStage {
     /// Sends both requests.
-    pub(super) fn begin(up: &mut Upload, core: &mut LaneContext) -> Self {
+    pub(super) fn begin(up: &mut UploadState, core: &mut LaneContext) -> Self {
         up.target.follow();
         let (requests, path) = (&mut up.requests, up.path.as_slice());
         requests.send(core, RequestTag::Follow, &Request::Stat { path });
@@ -21,10 +21,10 @@ impl Following {
     /// Handles an answer.
     pub(super) fn on_reply(
         &self,
-        up: &mut Upload,
+        up: &mut UploadState,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<Ending> {
+    ) -> Option<UploadAttemptOutcome> {
         match what {
             RequestTag::Follow => return up.target.followed(reply),
             RequestTag::Resolve => {

@@ -1,11 +1,11 @@
 use sftp::{Reply, Request};
 
-use super::ending::{Ending, RetryReason};
+use super::ending::{RetryReason, UploadAttemptOutcome};
 use super::naming::removed;
-use super::new_file::NewFile;
-use super::reading::Reading;
-use super::source::Source;
-use super::{LaneContext, Stage, Upload};
+use super::new_file::UploadedFileState;
+use super::reading::SourceReadStage;
+use super::source::UploadSource;
+use super::{LaneContext, UploadStage, UploadState};
 use crate::lane::messages::{self, CLOSING, refused};
 use crate::lane::remote_file::RemoteFile;
 use crate::lane::request_tag::RequestTag;
@@ -15,20 +15,20 @@ use crate::{DiskReply, FileMeta, LaneEvent};
 /// is removed.
 #[derive(Debug)]
 pub(super) struct UploadCleanup {
-    ending: Ending,
+    ending: UploadAttemptOutcome,
     /// The disk side has not opened the source yet.
-    reading: Option<Reading>,
-    source: Source,
+    reading: Option<SourceReadStage>,
+    source: UploadSource,
     remote: Option<RemoteFile>,
-    new: NewFile,
-    from: From,
+    new: UploadedFileState,
+    from: CleanupOrigin,
     /// REMOVE of the temporary was sent.
     removing: bool,
 }
 
 /// Stage before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
+enum CleanupOrigin {
     Probing,
     /// The file exists.
     Naming,
@@ -37,54 +37,57 @@ enum From {
 
 /// Progress of [`UploadCleanup`].
 #[derive(Debug)]
-pub(super) enum GivenUp {
-    NotYet,
-    Over(LaneEvent),
+pub(super) enum CleanupProgress {
+    Pending,
+    Finished(LaneEvent),
     Retry(RetryReason),
 }
 
 impl UploadCleanup {
     /// Ends the attempt in `stage`.
     pub(super) fn new(
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
-        stage: Stage,
-        ending: Ending,
+        stage: UploadStage,
+        ending: UploadAttemptOutcome,
     ) -> Self {
         let mut this = Self {
             ending,
             reading: None,
-            source: Source::default(),
+            source: UploadSource::default(),
             remote: None,
-            new: NewFile::default(),
-            from: From::Other,
+            new: UploadedFileState::default(),
+            from: CleanupOrigin::Other,
             removing: false,
         };
         match stage {
-            Stage::Reading(reading) => {
+            UploadStage::Reading(reading) => {
                 core.turns_mut().end_prefetch();
                 this.reading = Some(reading);
             }
-            Stage::Queued(queued) => (this.new, this.source) = queued.give_up(core),
-            Stage::Sending(sending) => {
+            UploadStage::Queued(queued) => (this.new, this.source) = queued.give_up(core),
+            UploadStage::Sending(sending) => {
                 let remote;
                 (remote, this.new, this.source) = sending.give_up();
                 this.remote = Some(remote);
             }
-            Stage::Closing(closing) => {
+            UploadStage::Closing(closing) => {
                 let remote;
                 (remote, this.new) = closing.give_up();
                 this.remote = Some(remote);
             }
-            Stage::Naming(naming) => {
+            UploadStage::Naming(naming) => {
                 this.new = naming.give_up();
-                this.from = From::Naming;
+                this.from = CleanupOrigin::Naming;
             }
-            Stage::Probing(probing) => {
+            UploadStage::Probing(probing) => {
                 this.remote = probing.give_up();
-                this.from = From::Probing;
+                this.from = CleanupOrigin::Probing;
             }
-            Stage::Whole | Stage::Following(_) | Stage::GivingUp(_) | Stage::Over => {}
+            UploadStage::Whole
+            | UploadStage::Following(_)
+            | UploadStage::GivingUp(_)
+            | UploadStage::Finished => {}
         }
         // Unsent data are useless, and sending them takes long on a slow path.
         up.requests.withdraw_writes(core);
@@ -92,13 +95,13 @@ impl UploadCleanup {
     }
 
     /// Adds a later reason.
-    pub(super) fn merge(&mut self, ending: Ending) {
+    pub(super) fn merge(&mut self, ending: UploadAttemptOutcome) {
         self.ending.merge(ending);
     }
 
     /// Replaces the reason for starting over, if the job does.
     pub(super) fn retry_instead(&mut self, reason: RetryReason) {
-        if let Ending::Retry(before) = &mut self.ending {
+        if let UploadAttemptOutcome::Retry(before) = &mut self.ending {
             *before = reason;
         }
     }
@@ -106,11 +109,11 @@ impl UploadCleanup {
     /// Handles the answer to a request.
     pub(super) fn on_reply(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<Ending> {
+    ) -> Option<UploadAttemptOutcome> {
         let refused_open = self.remote.as_ref().is_some_and(RemoteFile::is_refused);
         match what {
             RequestTag::RemoveTemp => {
@@ -128,25 +131,27 @@ impl UploadCleanup {
                     remote.closed();
                 }
                 let status = messages::status(reply).err()?;
-                (!self.is_probe()).then(|| Ending::Failed(refused(CLOSING, status)))
+                (!self.is_probe()).then(|| UploadAttemptOutcome::Failed(refused(CLOSING, status)))
             }
             _ => self.new.on_reply(up, core, what, reply),
         }
     }
 
     /// Reports a temporary that could not be removed.
-    fn on_removed(&mut self, up: &Upload, core: &mut LaneContext, reply: &Reply) {
+    fn on_removed(&mut self, up: &UploadState, core: &mut LaneContext, reply: &Reply) {
         let left = self.new.temp().and_then(|temp| removed(temp, reply));
         self.new.is_gone();
         match (left, &mut self.ending) {
-            (Some(text), Ending::Failed(fault)) => fault.what.push_str(&format!("; {text}")),
+            (Some(text), UploadAttemptOutcome::Failed(fault)) => {
+                fault.what.push_str(&format!("; {text}"))
+            }
             (Some(text), _) => up.warn(core, &text),
             (None, _) => {}
         }
     }
 
     /// Handles a reply of the disk side.
-    pub(super) fn on_disk(&mut self, up: &Upload, core: &mut LaneContext, reply: DiskReply) {
+    pub(super) fn on_disk(&mut self, up: &UploadState, core: &mut LaneContext, reply: DiskReply) {
         match reply {
             DiskReply::Opened {
                 meta,
@@ -160,7 +165,7 @@ impl UploadCleanup {
                 }
             }
             DiskReply::Joined { .. } => {
-                self.source = Source::opened(FileMeta::default(), 0, true);
+                self.source = UploadSource::opened(FileMeta::default(), 0, true);
             }
             DiskReply::Read { offset, .. } | DiskReply::Hole { offset, .. } => {
                 self.source.answered(core, offset);
@@ -181,7 +186,11 @@ impl UploadCleanup {
     }
 
     /// Closes the file, waits for all answers, removes the temporary, and ends.
-    pub(super) fn go_on(&mut self, up: &mut Upload, core: &mut LaneContext) -> GivenUp {
+    pub(super) fn go_on(
+        &mut self,
+        up: &mut UploadState,
+        core: &mut LaneContext,
+    ) -> CleanupProgress {
         let opening = self.remote.as_ref().is_some_and(RemoteFile::is_opening);
         if !opening || core.predicts() {
             if let Some(remote) = &mut self.remote {
@@ -190,33 +199,35 @@ impl UploadCleanup {
             self.source.close(&mut up.requests, core);
         }
         if !up.requests.are_answered() {
-            return GivenUp::NotYet;
+            return CleanupProgress::Pending;
         }
         self.source.forget(core);
         let open = self.remote.as_ref().is_some_and(RemoteFile::is_open);
-        let exists = open || self.from == From::Naming || up.part.is_finish();
+        let exists = open || self.from == CleanupOrigin::Naming || up.part.is_finish();
         if let (true, false, Some(path)) = (exists, self.removing, self.new.temp()) {
             self.removing = true;
             let request = Request::Remove { path };
             up.requests.send(core, RequestTag::RemoveTemp, &request);
-            return GivenUp::NotYet;
+            return CleanupProgress::Pending;
         }
-        match std::mem::replace(&mut self.ending, Ending::Abandoned) {
-            Ending::Failed(mut fault) => {
+        match std::mem::replace(&mut self.ending, UploadAttemptOutcome::Abandoned) {
+            UploadAttemptOutcome::Failed(mut fault) => {
                 if open && up.target.is_direct() && !self.is_probe() {
                     let text = "; the file is incomplete, because it was written in place";
                     fault.what.push_str(text);
                 }
-                GivenUp::Over(LaneEvent::Failed(up.job(), fault))
+                CleanupProgress::Finished(LaneEvent::Failed(up.job(), fault))
             }
-            Ending::Abandoned => GivenUp::Over(LaneEvent::Abandoned(up.job())),
-            Ending::Retry(reason) => GivenUp::Retry(reason),
+            UploadAttemptOutcome::Abandoned => {
+                CleanupProgress::Finished(LaneEvent::Abandoned(up.job()))
+            }
+            UploadAttemptOutcome::Retry(reason) => CleanupProgress::Retry(reason),
         }
     }
 
     /// Returns true if the attempt only probed if a file may be written.
     pub(super) fn is_probe(&self) -> bool {
-        self.from == From::Probing
+        self.from == CleanupOrigin::Probing
     }
 
     pub(super) fn holds_source(&self) -> bool {
@@ -227,11 +238,11 @@ impl UploadCleanup {
         self.remote.as_mut()
     }
 
-    pub(super) fn new_file(&self) -> &NewFile {
+    pub(super) fn new_file(&self) -> &UploadedFileState {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut NewFile {
+    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
         &mut self.new
     }
 }

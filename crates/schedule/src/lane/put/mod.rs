@@ -1,12 +1,12 @@
 //! Uploads one file, or a part of one: one type for each stage.
 //!
 //! ```text
-//! Reading -> Queued -> Sending -> Closing -> Naming -> Over
-//!               `----> Whole ------------------------> Over
+//! Reading -> Queued -> Sending -> Closing -> Naming -> Finished
+//!               `----> Whole ------------------------> Finished
 //! ```
 //!
-//! Every stage may become `GivingUp`, which ends the job or starts it over, through `Probing` or
-//! `Following` if the target needs them.
+//! Every stage may become `GivingUp`, which ends the job or starts it over, through
+//! `WriteProbeStage` or `FollowSymlinkStage` if the target needs them.
 
 mod closing;
 mod ending;
@@ -30,30 +30,32 @@ mod whole;
 use sftp::packed::LEAST_FILE;
 use sftp::{Handle, OpenFlags, Reply, Status};
 
-use self::closing::Closing;
-use self::ending::{Ending, RetryReason};
-use self::following::Following;
-use self::giving_up::{GivenUp, UploadCleanup};
-use self::naming::{Named, Naming};
-pub(super) use self::new_file::NewFile;
-pub(super) use self::owner::OwnerOutcome;
+use self::closing::UploadCloseStage;
+use self::ending::{RetryReason, UploadAttemptOutcome};
+use self::following::FollowSymlinkStage;
+use self::giving_up::{CleanupProgress, UploadCleanup};
+use self::naming::{RenameProgress, RenameStage};
+pub(super) use self::new_file::UploadedFileState;
+pub(super) use self::owner::OwnerPreservation;
 pub(super) use self::part::UploadPart;
-use self::probing::Probing;
+use self::probing::WriteProbeStage;
 use self::progress::UploadProgress;
-use self::queued::Queued;
-use self::reading::Reading;
-use self::sending::Sending;
-use self::target::Target;
-use self::temp_names::TempNames;
+use self::queued::UploadQueuedStage;
+use self::reading::SourceReadStage;
+use self::sending::UploadSendStage;
+use self::target::UploadTargetInfo;
+use self::temp_names::TempOpenAttempts;
 pub(super) use self::whole::{LONGEST_PATH, WHOLE};
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
 use super::messages::{self, CREATING, refused};
-use super::remote_file::OpenAnswer;
+use super::remote_file::OpenResult;
 use super::request_tag::RequestTag;
 use super::server::Capabilities;
-use super::task::{Misprediction, TaskStep};
-use crate::{DiskReply, DiskRequest, Fault, FileState, JobId, LaneEvent, PutOptions, Temp};
+use super::task::{JobProgress, Misprediction};
+use crate::{
+    DiskReply, DiskRequest, FileState, JobFailure, JobId, LaneEvent, PutOptions, UploadTemp,
+};
 
 /// Uploads one file, or a part of one.
 ///
@@ -61,21 +63,21 @@ use crate::{DiskReply, DiskRequest, Fault, FileState, JobId, LaneEvent, PutOptio
 /// the LSTAT of the target is still in flight. Its result is applied before the rename; if it
 /// requires another way (a symlink, a device), the temporary is removed and the job starts over.
 #[derive(Debug)]
-pub(super) struct Put {
-    upload: Upload,
-    stage: Stage,
+pub(super) struct UploadJob {
+    upload: UploadState,
+    stage: UploadStage,
 }
 
 /// State of a job that all its attempts share.
 #[derive(Debug)]
-struct Upload {
+struct UploadState {
     requests: JobRequests,
     part: UploadPart,
     options: PutOptions,
     /// Final path of the file: the target, or the target of a symlink.
     path: Vec<u8>,
-    target: Target,
-    names: TempNames,
+    target: UploadTargetInfo,
+    names: TempOpenAttempts,
     progress: UploadProgress,
     /// The file needs several requests: the server said so, or the file is not small.
     plain: bool,
@@ -83,47 +85,47 @@ struct Upload {
 
 /// Stage of the present attempt.
 #[derive(Debug)]
-enum Stage {
+enum UploadStage {
     /// The disk side opens the source.
-    Reading(Reading),
+    Reading(SourceReadStage),
     /// The first bytes are read, and the job waits for its turn to open the file or to send it
     /// whole.
-    Queued(Box<Queued>),
+    Queued(Box<UploadQueuedStage>),
     /// The file was sent in one request, with its rename.
     Whole,
     /// OPEN was sent, and data move.
-    Sending(Box<Sending>),
+    Sending(Box<UploadSendStage>),
     /// All data, the attributes and CLOSE were sent.
-    Closing(Box<Closing>),
+    Closing(Box<UploadCloseStage>),
     /// The file gets its owner and its final name.
-    Naming(Box<Naming>),
+    Naming(Box<RenameStage>),
     /// An OPEN shows if the server lets an existing read-only file be written.
-    Probing(Probing),
+    Probing(WriteProbeStage),
     /// STAT and REALPATH find the file that a symlink points to.
-    Following(Following),
+    Following(FollowSymlinkStage),
     /// The attempt ends: handles are closed and the temporary is removed.
     GivingUp(Box<UploadCleanup>),
-    Over,
+    Finished,
 }
 
 /// Size in bytes up to which a file is read with one disk request and sent in one flight.
 const FIRST: usize = 32 * 1024;
 
-impl Put {
+impl UploadJob {
     pub(super) fn new(id: JobId, part: UploadPart, path: Vec<u8>, options: PutOptions) -> Self {
-        let target = Target::new(&options);
+        let target = UploadTargetInfo::new(&options);
         Self {
-            upload: Upload {
+            upload: UploadState {
                 requests: JobRequests::new(id),
                 part,
                 options,
                 path,
                 target,
-                names: TempNames::default(),
+                names: TempOpenAttempts::default(),
                 progress: UploadProgress::default(),
                 plain: false,
             },
-            stage: Stage::Over,
+            stage: UploadStage::Finished,
         }
     }
 
@@ -131,15 +133,17 @@ impl Put {
     /// it.
     pub(super) fn finish(
         id: JobId,
-        temp: Temp,
+        temp: UploadTemp,
         part: UploadPart,
         options: PutOptions,
-        new: NewFile,
+        new: UploadedFileState,
     ) -> Self {
-        let target = Target::of(&temp);
+        let target = UploadTargetInfo::of(&temp);
         let mut put = Self::new(id, part, temp.target.0, options);
         put.upload.target = target;
-        put.stage = Stage::Queued(Box::new(Queued::to_finish(new.named(temp.temp.0))));
+        put.stage = UploadStage::Queued(Box::new(UploadQueuedStage::to_finish(
+            new.named(temp.temp.0),
+        )));
         put
     }
 
@@ -150,7 +154,7 @@ impl Put {
         match up.part {
             UploadPart::Finish { .. } => return self.start_finish(core),
             UploadPart::Sync => {
-                self.stage = Stage::Queued(Box::new(Queued::to_sync()));
+                self.stage = UploadStage::Queued(Box::new(UploadQueuedStage::to_sync()));
                 return core.queue_open(job);
             }
             _ => {}
@@ -169,7 +173,7 @@ impl Put {
             UploadPart::Whole { .. } => core.packs_first().then_some(u64::MAX),
             _ => None,
         };
-        self.stage = Stage::Reading(Reading::new(pack));
+        self.stage = UploadStage::Reading(SourceReadStage::new(pack));
         let request = match &up.part {
             UploadPart::Whole { source } => DiskRequest::OpenSource {
                 job,
@@ -193,31 +197,32 @@ impl Put {
     /// Starts the last part: opens the temporary if attributes need a handle, otherwise only the
     /// rename is left.
     fn start_finish(&mut self, core: &mut LaneContext) {
-        let Stage::Queued(queued) = std::mem::replace(&mut self.stage, Stage::Over) else {
+        let UploadStage::Queued(queued) = std::mem::replace(&mut self.stage, UploadStage::Finished)
+        else {
             return;
         };
         let up = &self.upload;
         let (queued, opens) = queued.for_attributes(up, core);
         if opens {
             core.queue_open(up.requests.job());
-            self.stage = Stage::Queued(Box::new(queued));
+            self.stage = UploadStage::Queued(Box::new(queued));
             return;
         }
-        self.stage = Stage::Naming(Box::new(Naming::new(queued.into_new())));
+        self.stage = UploadStage::Naming(Box::new(RenameStage::new(queued.into_new())));
         let _ = self.name(core);
     }
 
     /// Sends OPEN when the job's turn has come.
     pub(super) fn open(&mut self, core: &mut LaneContext) {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Queued(queued) => {
+        match std::mem::replace(&mut self.stage, UploadStage::Finished) {
+            UploadStage::Queued(queued) => {
                 let sending = queued.open(&mut self.upload, core);
-                self.stage = Stage::Sending(Box::new(sending));
+                self.stage = UploadStage::Sending(Box::new(sending));
                 self.begin(core);
             }
-            Stage::Probing(mut probing) => {
+            UploadStage::Probing(mut probing) => {
                 probing.open(&mut self.upload, core);
-                self.stage = Stage::Probing(probing);
+                self.stage = UploadStage::Probing(probing);
             }
             stage => self.stage = stage,
         }
@@ -225,7 +230,7 @@ impl Put {
 
     /// Writes the first block once the handle is known or predicted.
     fn begin(&mut self, core: &mut LaneContext) {
-        if let Stage::Sending(sending) = &mut self.stage
+        if let UploadStage::Sending(sending) = &mut self.stage
             && sending.begin(&mut self.upload, core)
         {
             self.finish_data(core);
@@ -234,23 +239,24 @@ impl Put {
 
     /// Sends attributes, fsync and CLOSE once all data have left.
     fn finish_data(&mut self, core: &mut LaneContext) {
-        let Stage::Sending(sending) = &mut self.stage else {
+        let UploadStage::Sending(sending) = &mut self.stage else {
             return;
         };
         if sending.is_sent(&self.upload, core)
-            && let Stage::Sending(sending) = std::mem::replace(&mut self.stage, Stage::Over)
+            && let UploadStage::Sending(sending) =
+                std::mem::replace(&mut self.stage, UploadStage::Finished)
         {
             let closing = sending.close(&mut self.upload, core);
-            self.stage = Stage::Closing(Box::new(closing));
+            self.stage = UploadStage::Closing(Box::new(closing));
         }
     }
 
     /// Sends the file in one request when its turn has come.
     pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Queued(queued) => {
+        match std::mem::replace(&mut self.stage, UploadStage::Finished) {
+            UploadStage::Queued(queued) => {
                 queued.send_whole(&mut self.upload, core);
-                self.stage = Stage::Whole;
+                self.stage = UploadStage::Whole;
             }
             stage => self.stage = stage,
         }
@@ -259,7 +265,7 @@ impl Put {
     /// Requests the next piece of the source; false if nothing can be requested now.
     pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         match &mut self.stage {
-            Stage::Sending(sending) => sending.stream(&mut self.upload, core),
+            UploadStage::Sending(sending) => sending.stream(&mut self.upload, core),
             _ => false,
         }
     }
@@ -269,29 +275,34 @@ impl Put {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Result<TaskStep, Misprediction> {
+    ) -> Result<JobProgress, Misprediction> {
         self.upload.requests.answered();
         match what {
             RequestTag::PutFile { len } => return Ok(self.on_put_file(core, len, reply)),
-            RequestTag::Look => self.on_look(core, reply),
+            RequestTag::Lstat => self.on_look(core, reply),
             RequestTag::Open => self.on_open(core, reply)?,
             _ => {
                 let up = &mut self.upload;
                 let (ending, sent) = match &mut self.stage {
-                    Stage::Sending(sending) => sending.on_reply(up, core, what, reply),
-                    Stage::Closing(closing) => (closing.on_reply(up, core, what, reply), false),
-                    Stage::Naming(naming) => (naming.on_reply(up, core, what, reply), false),
-                    Stage::Probing(probing) => {
+                    UploadStage::Sending(sending) => sending.on_reply(up, core, what, reply),
+                    UploadStage::Closing(closing) => {
+                        (closing.on_reply(up, core, what, reply), false)
+                    }
+                    UploadStage::Naming(naming) => (naming.on_reply(up, core, what, reply), false),
+                    UploadStage::Probing(probing) => {
                         probing.on_reply(what);
                         (None, false)
                     }
-                    Stage::Following(following) => (following.on_reply(up, what, reply), false),
-                    Stage::GivingUp(giving_up) => {
+                    UploadStage::Following(following) => {
+                        (following.on_reply(up, what, reply), false)
+                    }
+                    UploadStage::GivingUp(giving_up) => {
                         (giving_up.on_reply(up, core, what, reply), false)
                     }
-                    Stage::Reading(_) | Stage::Queued(_) | Stage::Whole | Stage::Over => {
-                        (None, false)
-                    }
+                    UploadStage::Reading(_)
+                    | UploadStage::Queued(_)
+                    | UploadStage::Whole
+                    | UploadStage::Finished => (None, false),
                 };
                 self.end_if(core, ending);
                 if sent {
@@ -307,17 +318,17 @@ impl Put {
         let up = &mut self.upload;
         match up.target.looked(reply, &up.options) {
             // What stands at the target counts more than another reason to start over.
-            Some(Ending::Retry(reason)) => self.retry_instead(core, reason),
+            Some(UploadAttemptOutcome::Retry(reason)) => self.retry_instead(core, reason),
             ending => self.end_if(core, ending),
         }
         let up = &self.upload;
-        if let Stage::Queued(queued) = &mut self.stage
+        if let UploadStage::Queued(queued) = &mut self.stage
             && queued.target_is_known()
         {
             let job = up.requests.job();
             let decided = up.target.is_direct();
             if core.refusals().in_place() && up.options.temp_dir.is_none() && !decided {
-                self.end(core, Ending::Retry(RetryReason::InPlace));
+                self.end(core, UploadAttemptOutcome::Retry(RetryReason::InPlace));
                 core.tell_in_place(job);
             } else {
                 core.queue_open(job);
@@ -330,41 +341,44 @@ impl Put {
         let up = &mut self.upload;
         let requests = &up.requests;
         let probed = match &mut self.stage {
-            Stage::Probing(probing) => {
+            UploadStage::Probing(probing) => {
                 let ending = probing.on_open(up, core, reply)?;
                 self.end_if(core, ending);
                 return Ok(());
             }
-            Stage::GivingUp(giving_up) => giving_up.is_probe(),
+            UploadStage::GivingUp(giving_up) => giving_up.is_probe(),
             _ => false,
         };
         let remote = match &mut self.stage {
-            Stage::Sending(sending) => sending.remote_mut(),
-            Stage::Closing(closing) => closing.remote_mut(),
-            Stage::GivingUp(giving_up) => match giving_up.remote_mut() {
+            UploadStage::Sending(sending) => sending.remote_mut(),
+            UploadStage::Closing(closing) => closing.remote_mut(),
+            UploadStage::GivingUp(giving_up) => match giving_up.remote_mut() {
                 Some(remote) => remote,
                 None => return Ok(()),
             },
             _ => return Ok(()),
         };
         match remote.on_open(requests, core, reply)? {
-            OpenAnswer::Refused(status) => {
+            OpenResult::Refused(status) => {
                 if !probed {
                     self.open_refused(core, &status);
                 }
                 return Ok(());
             }
-            OpenAnswer::AsPredicted => {
-                if let Stage::Sending(sending) = &self.stage
+            OpenResult::AsPredicted => {
+                if let UploadStage::Sending(sending) = &self.stage
                     && !sending.has_end()
                 {
                     core.stream(requests.job());
                 }
             }
-            OpenAnswer::Known => self.begin(core),
+            OpenResult::Known => self.begin(core),
         }
         if !probed {
-            let exists = self.stage.new_file().is_some_and(NewFile::is_temporary);
+            let exists = self
+                .stage
+                .new_file()
+                .is_some_and(UploadedFileState::is_temporary);
             self.upload.open_allowed(core, exists);
             self.upload.reach(core, FileState::Created);
         }
@@ -377,13 +391,13 @@ impl Put {
         // The temporary belongs to other jobs; the job that renames it also removes it.
         if !up.part.creates_file() {
             let fault = refused("cannot reopen the temporary file", status);
-            return self.end(core, Ending::Failed(fault));
+            return self.end(core, UploadAttemptOutcome::Failed(fault));
         }
         if let Some(new) = self.stage.new_file_mut() {
             new.is_gone();
         }
         let ending = match up.target.is_direct() {
-            true => Ending::Failed(refused(CREATING, status)),
+            true => UploadAttemptOutcome::Failed(refused(CREATING, status)),
             false => {
                 let in_temp_dir = up.options.temp_dir.is_some();
                 up.names.refused(core, status, in_temp_dir)
@@ -392,14 +406,14 @@ impl Put {
         self.end(core, ending);
     }
 
-    fn on_put_file(&mut self, core: &mut LaneContext, len: u64, reply: &Reply) -> TaskStep {
+    fn on_put_file(&mut self, core: &mut LaneContext, len: u64, reply: &Reply) -> JobProgress {
         let Reply::Status(status) = reply else {
-            return TaskStep::Goes;
+            return JobProgress::Continues;
         };
         match self.upload.whole_answered(core, len, status) {
             None => {
-                self.stage = Stage::Over;
-                TaskStep::Over
+                self.stage = UploadStage::Finished;
+                JobProgress::Finished
             }
             Some(ending) => {
                 self.end(core, ending);
@@ -408,28 +422,28 @@ impl Put {
         }
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> JobProgress {
         let up = &mut self.upload;
         up.requests.disk_answered();
         match reply {
-            DiskReply::Failed { fault, .. } => self.end(core, Ending::Failed(fault)),
-            reply => match std::mem::replace(&mut self.stage, Stage::Over) {
-                Stage::Reading(reading) => {
+            DiskReply::Failed { fault, .. } => self.end(core, UploadAttemptOutcome::Failed(fault)),
+            reply => match std::mem::replace(&mut self.stage, UploadStage::Finished) {
+                UploadStage::Reading(reading) => {
                     self.stage = match reading.on_disk(up, core, reply) {
-                        Ok(queued) => Stage::Queued(Box::new(queued)),
-                        Err(reading) => Stage::Reading(reading),
+                        Ok(queued) => UploadStage::Queued(Box::new(queued)),
+                        Err(reading) => UploadStage::Reading(reading),
                     };
                 }
-                Stage::Sending(mut sending) => {
+                UploadStage::Sending(mut sending) => {
                     let sent = sending.on_disk(up, core, reply);
-                    self.stage = Stage::Sending(sending);
+                    self.stage = UploadStage::Sending(sending);
                     if sent {
                         self.finish_data(core);
                     }
                 }
-                Stage::GivingUp(mut giving_up) => {
+                UploadStage::GivingUp(mut giving_up) => {
                     giving_up.on_disk(up, core, reply);
-                    self.stage = Stage::GivingUp(giving_up);
+                    self.stage = UploadStage::GivingUp(giving_up);
                 }
                 stage => self.stage = stage,
             },
@@ -438,80 +452,80 @@ impl Put {
     }
 
     /// Moves to the next step if nothing is pending: rename, cleanup, or end.
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> JobProgress {
         let up = &mut self.upload;
         match &mut self.stage {
-            Stage::GivingUp(_) => return self.give_up(core),
-            Stage::Sending(sending) => sending.announce(up, core),
-            Stage::Closing(closing) => closing.announce(up, core),
+            UploadStage::GivingUp(_) => return self.give_up(core),
+            UploadStage::Sending(sending) => sending.announce(up, core),
+            UploadStage::Closing(closing) => closing.announce(up, core),
             _ => {}
         }
         if !up.requests.are_answered() {
-            return TaskStep::Goes;
+            return JobProgress::Continues;
         }
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Closing(closing) if closing.is_closed() => {
+        match std::mem::replace(&mut self.stage, UploadStage::Finished) {
+            UploadStage::Closing(closing) if closing.is_closed() => {
                 let naming = closing.into_naming();
                 naming.reach_closed(up, core);
                 if !up.part.renames() {
                     core.event(LaneEvent::Done(up.job()));
-                    return TaskStep::Over;
+                    return JobProgress::Finished;
                 }
-                self.stage = Stage::Naming(Box::new(naming));
+                self.stage = UploadStage::Naming(Box::new(naming));
                 self.name(core)
             }
-            Stage::Naming(naming) => {
+            UploadStage::Naming(naming) => {
                 naming.reach_closed(up, core);
-                self.stage = Stage::Naming(naming);
+                self.stage = UploadStage::Naming(naming);
                 self.name(core)
             }
-            Stage::Probing(probing) if probing.is_closed() => {
+            UploadStage::Probing(probing) if probing.is_closed() => {
                 up.target.may_be_written();
                 up.progress.restart();
                 self.start(core);
-                TaskStep::Goes
+                JobProgress::Continues
             }
-            Stage::Following(_) => {
+            UploadStage::Following(_) => {
                 up.progress.restart();
                 self.start(core);
-                TaskStep::Goes
+                JobProgress::Continues
             }
             stage => {
                 self.stage = stage;
-                TaskStep::Goes
+                JobProgress::Continues
             }
         }
     }
 
     /// Continues with the rename, once all data are confirmed and the file is closed.
-    fn name(&mut self, core: &mut LaneContext) -> TaskStep {
-        let Stage::Naming(naming) = &mut self.stage else {
-            return TaskStep::Goes;
+    fn name(&mut self, core: &mut LaneContext) -> JobProgress {
+        let UploadStage::Naming(naming) = &mut self.stage else {
+            return JobProgress::Continues;
         };
         match naming.go_on(&mut self.upload, core) {
-            Named::NotYet => TaskStep::Goes,
-            Named::Done => {
-                self.stage = Stage::Over;
-                TaskStep::Over
+            RenameProgress::Pending => JobProgress::Continues,
+            RenameProgress::Done => {
+                self.stage = UploadStage::Finished;
+                JobProgress::Finished
             }
         }
     }
 
     /// Ends the present attempt.
-    fn end(&mut self, core: &mut LaneContext, ending: Ending) {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::GivingUp(mut giving_up) => {
+    fn end(&mut self, core: &mut LaneContext, ending: UploadAttemptOutcome) {
+        match std::mem::replace(&mut self.stage, UploadStage::Finished) {
+            UploadStage::GivingUp(mut giving_up) => {
                 giving_up.merge(ending);
-                self.stage = Stage::GivingUp(giving_up);
+                self.stage = UploadStage::GivingUp(giving_up);
             }
             stage => {
                 let giving_up = UploadCleanup::new(&mut self.upload, core, stage, ending);
-                self.stage = Stage::GivingUp(Box::new(giving_up));
+                self.stage = UploadStage::GivingUp(Box::new(giving_up));
             }
         }
     }
 
-    fn end_if(&mut self, core: &mut LaneContext, ending: Option<Ending>) {
+    fn end_if(&mut self, core: &mut LaneContext, ending: Option<UploadAttemptOutcome>) {
         if let Some(ending) = ending {
             self.end(core, ending);
         }
@@ -519,48 +533,50 @@ impl Put {
 
     fn retry_instead(&mut self, core: &mut LaneContext, reason: RetryReason) {
         match &mut self.stage {
-            Stage::GivingUp(giving_up) => giving_up.retry_instead(reason),
-            _ => self.end(core, Ending::Retry(reason)),
+            UploadStage::GivingUp(giving_up) => giving_up.retry_instead(reason),
+            _ => self.end(core, UploadAttemptOutcome::Retry(reason)),
         }
     }
 
     /// Closes the file, waits for all answers and removes the temporary; then fails or starts over.
-    fn give_up(&mut self, core: &mut LaneContext) -> TaskStep {
+    fn give_up(&mut self, core: &mut LaneContext) -> JobProgress {
         let up = &mut self.upload;
-        let Stage::GivingUp(giving_up) = &mut self.stage else {
-            return TaskStep::Goes;
+        let UploadStage::GivingUp(giving_up) = &mut self.stage else {
+            return JobProgress::Continues;
         };
         match giving_up.go_on(up, core) {
-            GivenUp::NotYet => TaskStep::Goes,
-            GivenUp::Over(event) => {
+            CleanupProgress::Pending => JobProgress::Continues,
+            CleanupProgress::Finished(event) => {
                 core.event(event);
-                self.stage = Stage::Over;
-                TaskStep::Over
+                self.stage = UploadStage::Finished;
+                JobProgress::Finished
             }
-            GivenUp::Retry(reason) => self.begin_again(core, reason),
+            CleanupProgress::Retry(reason) => self.begin_again(core, reason),
         }
     }
 
-    fn begin_again(&mut self, core: &mut LaneContext, reason: RetryReason) -> TaskStep {
+    fn begin_again(&mut self, core: &mut LaneContext, reason: RetryReason) -> JobProgress {
         let up = &mut self.upload;
         let job = up.requests.job();
         let in_place = matches!(reason, RetryReason::Direct(_) | RetryReason::InPlace);
-        self.stage = Stage::Over;
+        self.stage = UploadStage::Finished;
         if in_place && up.target.is_link() {
             let text = "cannot replace the symlink: the server refuses a temporary file in its \
                  directory";
             core.event(LaneEvent::Failed(job, messages::remote(text)));
-            return TaskStep::Over;
+            return JobProgress::Finished;
         }
         if in_place && matches!(up.part, UploadPart::Head { .. }) {
             core.event(LaneEvent::Done(job));
-            return TaskStep::Over;
+            return JobProgress::Finished;
         }
         up.progress.restart();
         match reason {
-            RetryReason::Follow => self.stage = Stage::Following(Following::begin(up, core)),
+            RetryReason::Follow => {
+                self.stage = UploadStage::Following(FollowSymlinkStage::begin(up, core))
+            }
             RetryReason::Probe => {
-                self.stage = Stage::Probing(Probing::default());
+                self.stage = UploadStage::Probing(WriteProbeStage::default());
                 core.queue_open(job);
             }
             RetryReason::Direct(flags) => {
@@ -575,14 +591,14 @@ impl Put {
                 });
                 self.start(core);
             }
-            RetryReason::NewName | RetryReason::Plainly => self.start(core),
+            RetryReason::NewName | RetryReason::StockRequests => self.start(core),
         }
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     /// Ends a part of a cut file early, since another lane has completed it.
-    pub(super) fn abandon(&mut self, core: &mut LaneContext) -> TaskStep {
-        self.end(core, Ending::Abandoned);
+    pub(super) fn abandon(&mut self, core: &mut LaneContext) -> JobProgress {
+        self.end(core, UploadAttemptOutcome::Abandoned);
         self.settle(core)
     }
 
@@ -591,18 +607,18 @@ impl Put {
     pub(super) fn cancel(
         &mut self,
         core: &mut LaneContext,
-        fault: Fault,
+        fault: JobFailure,
         leaving: bool,
-    ) -> TaskStep {
+    ) -> JobProgress {
         let sent = match &self.stage {
-            Stage::Whole => true,
-            Stage::Naming(naming) => naming.is_sent(),
+            UploadStage::Whole => true,
+            UploadStage::Naming(naming) => naming.is_sent(),
             _ => false,
         };
         if sent {
             return self.settle(core);
         }
-        self.end(core, Ending::Failed(fault));
+        self.end(core, UploadAttemptOutcome::Failed(fault));
         let up = &self.upload;
         let kept = up.part.is_finish() && up.options.keep.is_some();
         if leaving
@@ -622,9 +638,9 @@ impl Put {
     /// Returns true if the disk side may hold the source open.
     pub(super) fn holds_source(&self) -> bool {
         let open = match &self.stage {
-            Stage::Queued(queued) => queued.holds_source(),
-            Stage::Sending(sending) => sending.holds_source(),
-            Stage::GivingUp(giving_up) => giving_up.holds_source(),
+            UploadStage::Queued(queued) => queued.holds_source(),
+            UploadStage::Sending(sending) => sending.holds_source(),
+            UploadStage::GivingUp(giving_up) => giving_up.holds_source(),
             _ => false,
         };
         open || self.upload.requests.at_disk() > 0
@@ -639,12 +655,12 @@ impl Put {
 
     /// Returns the temporary that may exist now.
     pub(super) fn temp(&self) -> Option<&[u8]> {
-        self.stage.new_file().and_then(NewFile::temp)
+        self.stage.new_file().and_then(UploadedFileState::temp)
     }
 }
 
-impl Stage {
-    fn new_file(&self) -> Option<&NewFile> {
+impl UploadStage {
+    fn new_file(&self) -> Option<&UploadedFileState> {
         match self {
             Self::Queued(queued) => Some(queued.new_file()),
             Self::Sending(sending) => Some(sending.new_file()),
@@ -655,7 +671,7 @@ impl Stage {
         }
     }
 
-    fn new_file_mut(&mut self) -> Option<&mut NewFile> {
+    fn new_file_mut(&mut self) -> Option<&mut UploadedFileState> {
         match self {
             Self::Queued(queued) => Some(queued.new_file_mut()),
             Self::Sending(sending) => Some(sending.new_file_mut()),

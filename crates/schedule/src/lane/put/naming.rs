@@ -1,51 +1,54 @@
 //! Gives the new file its owner and its final name.
 
 use sftp::{Reply, Request, Status, StatusCode};
-use wire::{Field as _, Rest};
+use wire::{Field as _, RemainingBytes};
 
-use super::ending::{Ending, RetryReason};
-use super::new_file::NewFile;
-use super::{LaneContext, Upload};
+use super::ending::{RetryReason, UploadAttemptOutcome};
+use super::new_file::UploadedFileState;
+use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, RENAMING, RENAMING_FROM_TEMP_DIR, SYNCING_NAME, refused};
-use crate::lane::replace::{Replace, ReplaceProgress};
+use crate::lane::replace::{ReplaceFile, ReplaceProgress};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
-use crate::{FileState, LaneEvent, Refusals, directory_of};
+use crate::{FileState, LaneEvent, RefusedOperations, directory_of};
 
 /// Stage in which all data are confirmed and the file is closed.
 #[derive(Debug)]
-pub(super) struct Naming {
-    new: NewFile,
-    step: NamingStep,
+pub(super) struct RenameStage {
+    new: UploadedFileState,
+    step: RenameStep,
 }
 
 #[derive(Debug)]
-enum NamingStep {
+enum RenameStep {
     /// Mode, owner and group of the old file are set.
     Preparing,
     /// A rename is in flight; the old file is moved aside, or may be (`aside`).
-    Renaming { replace: Box<Replace>, aside: bool },
+    Renaming {
+        replace: Box<ReplaceFile>,
+        aside: bool,
+    },
     /// The file has its final name.
     Named,
 }
 
-/// Progress of [`Naming`].
+/// Progress of [`RenameStage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Named {
-    NotYet,
+pub(super) enum RenameProgress {
+    Pending,
     Done,
 }
 
-impl Naming {
-    pub(super) fn new(new: NewFile) -> Self {
+impl RenameStage {
+    pub(super) fn new(new: UploadedFileState) -> Self {
         Self {
             new,
-            step: NamingStep::Preparing,
+            step: RenameStep::Preparing,
         }
     }
 
     /// Reports that the file is closed, and synced if its name need not be.
-    pub(super) fn reach_closed(&self, up: &mut Upload, core: &mut LaneContext) {
+    pub(super) fn reach_closed(&self, up: &mut UploadState, core: &mut LaneContext) {
         up.reach(core, FileState::Closed);
         if self.new.is_synced() && !up.syncs_name(core) {
             up.reach(core, FileState::Synced);
@@ -53,31 +56,31 @@ impl Naming {
     }
 
     /// Sends the next request, or ends the job.
-    pub(super) fn go_on(&mut self, up: &mut Upload, core: &mut LaneContext) -> Named {
+    pub(super) fn go_on(&mut self, up: &mut UploadState, core: &mut LaneContext) -> RenameProgress {
         let Some(temp) = self.new.temp().map(<[u8]>::to_vec) else {
             self.done(up, core);
-            return Named::Done;
+            return RenameProgress::Done;
         };
         let keeps = self.new.owner_mut().keep(up, core, &temp);
         // Their answers decide the next step.
         if self.new.set_mode(up, core) || keeps {
-            return Named::NotYet;
+            return RenameProgress::Pending;
         }
         let replaces = up.target.is_link() || up.target.replaced().is_some();
         let names = (temp.as_slice(), up.path.as_slice());
-        let replace = Replace::begin(core, up.job(), names, replaces);
+        let replace = ReplaceFile::begin(core, up.job(), names, replaces);
         up.requests.count();
-        self.step = NamingStep::Renaming {
+        self.step = RenameStep::Renaming {
             replace: Box::new(replace),
             aside: false,
         };
         if core.can(Capabilities::POSIX_RENAME) && up.syncs_name(core) {
             sync_name(up, core);
         }
-        Named::NotYet
+        RenameProgress::Pending
     }
 
-    fn done(&self, up: &mut Upload, core: &mut LaneContext) {
+    fn done(&self, up: &mut UploadState, core: &mut LaneContext) {
         if up.options.fsync && !self.new.is_synced() {
             up.warn(core, "the server does not support fsync");
         }
@@ -94,11 +97,11 @@ impl Naming {
     /// Handles the answer to a request.
     pub(super) fn on_reply(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<Ending> {
+    ) -> Option<UploadAttemptOutcome> {
         match what {
             RequestTag::Replace => self.on_replace(up, core, reply),
             RequestTag::SyncName => self.on_name_synced(up, core, reply),
@@ -108,16 +111,16 @@ impl Naming {
 
     fn on_replace(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         reply: &Reply,
-    ) -> Option<Ending> {
-        let NamingStep::Renaming { replace, aside } = &mut self.step else {
+    ) -> Option<UploadAttemptOutcome> {
+        let RenameStep::Renaming { replace, aside } = &mut self.step else {
             return None;
         };
         let atomic = replace.is_atomic();
         match replace.on_reply(core, up.job(), reply) {
-            ReplaceProgress::Goes => {
+            ReplaceProgress::InProgress => {
                 up.requests.count();
                 match replace.moves_aside() {
                     Some(old) => {
@@ -130,7 +133,7 @@ impl Naming {
                 None
             }
             ReplaceProgress::Done { left } => {
-                self.step = NamingStep::Named;
+                self.step = RenameStep::Named;
                 self.new.is_gone();
                 if up.syncs_name(core) && !atomic {
                     sync_name(up, core);
@@ -147,7 +150,7 @@ impl Naming {
             } => {
                 is_not_aside(aside, up, core);
                 self.new.set_temp(temp);
-                self.step = NamingStep::Preparing;
+                self.step = RenameStep::Preparing;
                 Some(rename_refused(up, core, &status, always))
             }
             ReplaceProgress::Stranded { status, old, temp } => {
@@ -156,15 +159,20 @@ impl Naming {
                 let (old, temp) = (sftp::printable(&old, 4096), sftp::printable(&temp, 4096));
                 let text = format!("; the old file is now {old}, the new one {temp}");
                 fault.what.push_str(&text);
-                Some(Ending::Failed(fault))
+                Some(UploadAttemptOutcome::Failed(fault))
             }
         }
     }
 
-    fn on_name_synced(&self, up: &Upload, core: &mut LaneContext, reply: &Reply) -> Option<Ending> {
+    fn on_name_synced(
+        &self,
+        up: &UploadState,
+        core: &mut LaneContext,
+        reply: &Reply,
+    ) -> Option<UploadAttemptOutcome> {
         let status = messages::status(reply).err()?;
         // The rename has failed.
-        if matches!(self.step, NamingStep::Renaming { .. }) {
+        if matches!(self.step, RenameStep::Renaming { .. }) {
             return None;
         }
         if messages::is_told_only(status) {
@@ -172,56 +180,61 @@ impl Naming {
             up.warn(core, &text);
             return None;
         }
-        Some(Ending::Failed(refused(SYNCING_NAME, status)))
+        Some(UploadAttemptOutcome::Failed(refused(SYNCING_NAME, status)))
     }
 
     /// Returns true if a rename was sent, so that only its answer tells the name of the file.
     pub(super) fn is_sent(&self) -> bool {
-        !matches!(self.step, NamingStep::Preparing)
+        !matches!(self.step, RenameStep::Preparing)
     }
 
-    pub(super) fn new_file(&self) -> &NewFile {
+    pub(super) fn new_file(&self) -> &UploadedFileState {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut NewFile {
+    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
         &mut self.new
     }
 
     /// Gives the attempt up: returns what must be cleaned up.
-    pub(super) fn give_up(self) -> NewFile {
+    pub(super) fn give_up(self) -> UploadedFileState {
         self.new
     }
 }
 
-fn is_not_aside(aside: &mut bool, up: &Upload, core: &mut LaneContext) {
+fn is_not_aside(aside: &mut bool, up: &UploadState, core: &mut LaneContext) {
     if std::mem::take(aside) {
         core.event(LaneEvent::Path(up.job(), Vec::new()));
     }
 }
 
 /// Sends the sync of the directory right behind the rename; the server executes requests in order.
-fn sync_name(up: &mut Upload, core: &mut LaneContext) {
+fn sync_name(up: &mut UploadState, core: &mut LaneContext) {
     let mut paths = Vec::new();
     directory_of(&up.path).as_slice().write(&mut paths);
-    let paths = Rest(&paths);
+    let paths = RemainingBytes(&paths);
     let request = Request::FsyncSet { paths };
     up.requests.send(core, RequestTag::SyncName, &request);
 }
 
 /// Handles a refused rename: the new file is complete under its temporary name, and the old one
 /// unchanged.
-fn rename_refused(up: &Upload, core: &mut LaneContext, status: &Status, always: bool) -> Ending {
+fn rename_refused(
+    up: &UploadState,
+    core: &mut LaneContext,
+    status: &Status,
+    always: bool,
+) -> UploadAttemptOutcome {
     if up.target.is_link() || messages::says_full(status) {
-        return Ending::Failed(refused(RENAMING, status));
+        return UploadAttemptOutcome::Failed(refused(RENAMING, status));
     }
     if up.options.temp_dir.is_some() {
-        return Ending::Failed(refused(RENAMING_FROM_TEMP_DIR, status));
+        return UploadAttemptOutcome::Failed(refused(RENAMING_FROM_TEMP_DIR, status));
     }
     if always {
-        let found = Refusals {
+        let found = RefusedOperations {
             renames: true,
-            ..Refusals::default()
+            ..RefusedOperations::default()
         };
         core.learn(up.job(), found, &status.to_string());
     } else {
@@ -230,8 +243,8 @@ fn rename_refused(up: &Upload, core: &mut LaneContext, status: &Status, always: 
     }
     match up.part.is_finish() {
         // The scheduler has the file written anew.
-        true => Ending::Abandoned,
-        false => Ending::Retry(RetryReason::InPlace),
+        true => UploadAttemptOutcome::Abandoned,
+        false => UploadAttemptOutcome::Retry(RetryReason::InPlace),
     }
 }
 

@@ -2,22 +2,22 @@
 
 use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status};
 
-use super::ending::{Ending, RetryReason};
-use super::owner::OwnerOutcome;
+use super::ending::{RetryReason, UploadAttemptOutcome};
+use super::owner::OwnerPreservation;
 use super::part::UploadPart;
-use super::target::{ReplacedAttributes, UploadTarget};
-use super::{LaneContext, Upload};
+use super::target::{ReplacedAttributes, UploadTargetState};
+use super::{LaneContext, UploadState};
 use crate::LaneEvent;
 use crate::lane::messages::{self, SYNCING, WRITING, refused};
 use crate::lane::metadata;
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
 use crate::lane::task::attributes;
-use crate::{RemotePath, Temp};
+use crate::{RemotePath, UploadTemp};
 
 /// State of the file that an upload writes.
 #[derive(Debug, Default)]
-pub(in crate::lane) struct NewFile {
+pub(in crate::lane) struct UploadedFileState {
     /// Name of the temporary; `None` if the target is written in place, or if other jobs have to
     /// remove it.
     temp: Option<Vec<u8>>,
@@ -27,16 +27,16 @@ pub(in crate::lane) struct NewFile {
     mode_set: bool,
     /// Its data are durable.
     synced: bool,
-    owner: OwnerOutcome,
+    owner: OwnerPreservation,
 }
 
-impl NewFile {
+impl UploadedFileState {
     /// Creates the state of a file that is complete, with the source's permission bits `mode`, and
     /// whose permission bits may be final (`mode_set`).
     pub(in crate::lane) fn complete(
         mode: Option<u32>,
         mode_set: bool,
-        owner: OwnerOutcome,
+        owner: OwnerPreservation,
     ) -> Self {
         Self {
             temp: None,
@@ -92,20 +92,20 @@ impl NewFile {
         self.synced
     }
 
-    pub(super) fn owner_mut(&mut self) -> &mut OwnerOutcome {
+    pub(super) fn owner_mut(&mut self) -> &mut OwnerPreservation {
         &mut self.owner
     }
 
     /// Reports the temporary to other jobs once it exists and the target allows it.
-    pub(super) fn announce(&mut self, up: &mut Upload, core: &mut LaneContext) {
+    pub(super) fn announce(&mut self, up: &mut UploadState, core: &mut LaneContext) {
         let UploadPart::Head { announced, .. } = &mut up.part else {
             return;
         };
         let (replaces, was) = match up.target.state() {
             // A symlink to be replaced is moved aside like a file.
-            UploadTarget::New => (up.target.is_link(), ReplacedAttributes::default()),
-            UploadTarget::Existing(was) => (true, was),
-            UploadTarget::Unknown | UploadTarget::Direct(_) => return,
+            UploadTargetState::New => (up.target.is_link(), ReplacedAttributes::default()),
+            UploadTargetState::Existing(was) => (true, was),
+            UploadTargetState::Unknown | UploadTargetState::Direct(_) => return,
         };
         if *announced {
             return;
@@ -113,7 +113,7 @@ impl NewFile {
         // From here on other jobs must remove the temporary.
         if let Some(temp) = self.temp.take() {
             *announced = true;
-            let temp = Temp {
+            let temp = UploadTemp {
                 temp: RemotePath(temp),
                 target: RemotePath(up.path.clone()),
                 replaces,
@@ -127,7 +127,7 @@ impl NewFile {
     /// Sets `attrs` and the file's additional metadata through its handle.
     pub(super) fn set_metadata(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         handle: &[u8],
         mut attrs: Attrs,
@@ -178,7 +178,7 @@ impl NewFile {
 
     /// Sets the permission bits of the replaced file by name, if they are not final; true if a
     /// request was sent.
-    pub(super) fn set_mode(&mut self, up: &mut Upload, core: &mut LaneContext) -> bool {
+    pub(super) fn set_mode(&mut self, up: &mut UploadState, core: &mut LaneContext) -> bool {
         let mode = up.target.replaced().and_then(ReplacedAttributes::mode);
         if let (Some(mode), Some(path), false) = (mode, &self.temp, self.mode_set)
             && !core.refusals().attributes
@@ -196,14 +196,14 @@ impl NewFile {
     /// Handles the answer to a request about the file.
     pub(super) fn on_reply(
         &mut self,
-        up: &Upload,
+        up: &UploadState,
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<Ending> {
+    ) -> Option<UploadAttemptOutcome> {
         let failed = |doing: &str| {
             let status = messages::status(reply).err()?;
-            Some(Ending::Failed(refused(doing, status)))
+            Some(UploadAttemptOutcome::Failed(refused(doing, status)))
         };
         match what {
             RequestTag::Fstat => {
@@ -217,7 +217,7 @@ impl NewFile {
                 let status = messages::status(reply).err()?;
                 self.attributes_refused(up, core, status)
             }
-            RequestTag::OwnerIs | RequestTag::KeepOwner | RequestTag::KeepGroup => {
+            RequestTag::TempOwner | RequestTag::KeepOwner | RequestTag::KeepGroup => {
                 self.owner.on_reply(up, core, what, reply);
                 None
             }
@@ -238,13 +238,13 @@ impl NewFile {
     /// Handles a refusal to set permissions and times.
     fn attributes_refused(
         &self,
-        up: &Upload,
+        up: &UploadState,
         core: &mut LaneContext,
         status: &Status,
-    ) -> Option<Ending> {
-        let found = crate::Refusals {
+    ) -> Option<UploadAttemptOutcome> {
+        let found = crate::RefusedOperations {
             attributes: true,
-            ..crate::Refusals::default()
+            ..crate::RefusedOperations::default()
         };
         core.learn(up.job(), found, "");
         let why = status.to_string();
@@ -258,7 +258,7 @@ impl NewFile {
         // permissions of the old one.
         let wider = self.mode & !was != 0 && up.part.is_whole();
         if wider {
-            return Some(Ending::Retry(RetryReason::NewName));
+            return Some(UploadAttemptOutcome::Retry(RetryReason::NewName));
         }
         if self.mode != was {
             core.event(LaneEvent::NotKept(up.job(), Parts::MODE, why));

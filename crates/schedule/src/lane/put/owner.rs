@@ -7,23 +7,23 @@
 use sftp::{Attrs, Reply, Request};
 
 use super::target::ReplacedAttributes;
-use super::{LaneContext, Upload};
+use super::{LaneContext, UploadState};
 use crate::lane::messages;
 use crate::lane::request_tag::RequestTag;
 use crate::{LaneEvent, directory_of};
 
 /// Progress of keeping owner and group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::lane) struct OwnerOutcome {
+pub(in crate::lane) struct OwnerPreservation {
     /// Owner and group of the temporary (`has`), and a flag that they were queried by name
     /// (`asked`).
     has: Option<(u32, u32)>,
     asked: bool,
-    stage: Stage,
+    stage: OwnerStage,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum OwnerStage {
     #[default]
     Untried,
     /// The server refuses to change the owner.
@@ -32,7 +32,7 @@ enum Stage {
     Settled,
 }
 
-impl OwnerOutcome {
+impl OwnerPreservation {
     /// Records the temporary's owner from a reply.
     pub(in crate::lane) fn learn(&mut self, reply: &Reply) {
         if let Reply::Attrs(attrs) = reply {
@@ -42,36 +42,41 @@ impl OwnerOutcome {
 
     /// Sets owner and group of `path` before the rename; true if a request was sent whose answer
     /// must come first.
-    pub(super) fn keep(&mut self, up: &mut Upload, core: &mut LaneContext, path: &[u8]) -> bool {
+    pub(super) fn keep(
+        &mut self,
+        up: &mut UploadState,
+        core: &mut LaneContext,
+        path: &[u8],
+    ) -> bool {
         let Some(was) = owner_was(up) else {
             return false;
         };
         let has = self.has.or_else(|| owner_here(up, core));
         match (self.stage, has) {
-            (Stage::Settled, _) => return false,
+            (OwnerStage::Settled, _) => return false,
             (_, Some(has)) if has == was => {
-                self.stage = Stage::Settled;
+                self.stage = OwnerStage::Settled;
                 return false;
             }
-            (Stage::Untried, _) => {
+            (OwnerStage::Untried, _) => {
                 let attrs = owner(was);
                 let request = Request::Setstat { path, attrs };
                 up.requests.send(core, RequestTag::KeepOwner, &request);
             }
             // The owner may match anyway, at a server that never changes owners.
-            (Stage::Refused, None) if !self.asked => {
+            (OwnerStage::Refused, None) if !self.asked => {
                 self.asked = true;
                 let request = Request::Lstat { path };
-                up.requests.send(core, RequestTag::OwnerIs, &request);
+                up.requests.send(core, RequestTag::TempOwner, &request);
             }
-            (Stage::Refused, Some((user, group))) if group != was.1 => {
-                self.stage = Stage::Settled;
+            (OwnerStage::Refused, Some((user, group))) if group != was.1 => {
+                self.stage = OwnerStage::Settled;
                 let attrs = owner((user, was.1));
                 let request = Request::Setstat { path, attrs };
                 up.requests.send(core, RequestTag::KeepGroup, &request);
             }
-            (Stage::Refused, _) => {
-                self.stage = Stage::Settled;
+            (OwnerStage::Refused, _) => {
+                self.stage = OwnerStage::Settled;
                 core.event(LaneEvent::Belonged(up.job(), was));
                 return false;
             }
@@ -82,20 +87,20 @@ impl OwnerOutcome {
     /// Handles the answer to one of these requests.
     pub(super) fn on_reply(
         &mut self,
-        up: &Upload,
+        up: &UploadState,
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
     ) {
         match (what, messages::status(reply)) {
-            (RequestTag::OwnerIs, _) => {
+            (RequestTag::TempOwner, _) => {
                 self.learn(reply);
                 if let Some(has) = self.has {
                     core.set_owner_in(directory_of(&up.path), has);
                 }
             }
-            (RequestTag::KeepOwner, Ok(())) => self.stage = Stage::Settled,
-            (RequestTag::KeepOwner, Err(_)) => self.stage = Stage::Refused,
+            (RequestTag::KeepOwner, Ok(())) => self.stage = OwnerStage::Settled,
+            (RequestTag::KeepOwner, Err(_)) => self.stage = OwnerStage::Refused,
             // The group is kept, but the owner still differs.
             _ => {
                 if let Some(was) = owner_was(up) {
@@ -107,17 +112,17 @@ impl OwnerOutcome {
 }
 
 /// Queries the owner of the open temporary, if it matters and is unknown.
-pub(super) fn ask_owner(up: &mut Upload, core: &mut LaneContext, handle: &[u8]) {
+pub(super) fn ask_owner(up: &mut UploadState, core: &mut LaneContext, handle: &[u8]) {
     let may = up.target.is_unknown() || owner_was(up).is_some();
     let known = owner_here(up, core).is_some();
     if may && up.part.sets_attributes() && !known && core.in_order() {
         let request = Request::Fstat { handle };
-        up.requests.send(core, RequestTag::OwnerIs, &request);
+        up.requests.send(core, RequestTag::TempOwner, &request);
     }
 }
 
 /// Returns the owner to keep, as far as known.
-fn owner_was(up: &Upload) -> Option<(u32, u32)> {
+fn owner_was(up: &UploadState) -> Option<(u32, u32)> {
     // An owner set by the user takes precedence. chown(2) would clear setuid.
     let said = up.options.beyond.owner.is_some() || up.options.special_bits;
     let named = up.part.renames() && !said;
@@ -126,7 +131,7 @@ fn owner_was(up: &Upload) -> Option<(u32, u32)> {
 }
 
 /// Returns the owner of new files in the target's directory, if known.
-fn owner_here(up: &Upload, core: &LaneContext) -> Option<(u32, u32)> {
+fn owner_here(up: &UploadState, core: &LaneContext) -> Option<(u32, u32)> {
     core.owner_in(&directory_of(&up.path))
 }
 

@@ -1,22 +1,22 @@
 use sftp::{Attrs, OpenFlags, Reply, StatusCode};
 
-use super::ending::Ending;
-use super::{LaneContext, Upload};
+use super::ending::UploadAttemptOutcome;
+use super::{LaneContext, UploadState};
 use crate::lane::messages::{CREATING, READ_ONLY, refused, remote};
-use crate::lane::remote_file::{OpenAnswer, RemoteFile};
+use crate::lane::remote_file::{OpenResult, RemoteFile};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::task::Misprediction;
 
 /// Stage in which an OPEN of an existing read-only file shows if it may be written. The job waits
 /// for its turn first.
 #[derive(Debug, Default)]
-pub(super) struct Probing {
+pub(super) struct WriteProbeStage {
     remote: Option<RemoteFile>,
 }
 
-impl Probing {
+impl WriteProbeStage {
     /// Sends OPEN, and CLOSE if the handle is predicted.
-    pub(super) fn open(&mut self, up: &mut Upload, core: &mut LaneContext) {
+    pub(super) fn open(&mut self, up: &mut UploadState, core: &mut LaneContext) {
         if self.remote.is_some() {
             return;
         }
@@ -30,21 +30,21 @@ impl Probing {
     /// Handles the answer to OPEN.
     pub(super) fn on_open(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         reply: &Reply,
-    ) -> Result<Option<Ending>, Misprediction> {
+    ) -> Result<Option<UploadAttemptOutcome>, Misprediction> {
         let Some(remote_file) = &mut self.remote else {
             return Ok(None);
         };
         let requests = &mut up.requests;
         Ok(match remote_file.on_open(requests, core, reply)? {
-            OpenAnswer::AsPredicted => None,
-            OpenAnswer::Known => {
+            OpenResult::AsPredicted => None,
+            OpenResult::Known => {
                 remote_file.close(requests, core);
                 None
             }
-            OpenAnswer::Refused(status) => Some(Ending::Failed(match status.code {
+            OpenResult::Refused(status) => Some(UploadAttemptOutcome::Failed(match status.code {
                 StatusCode::PERMISSION_DENIED => remote(READ_ONLY),
                 _ => refused(CREATING, &status),
             })),

@@ -1,49 +1,53 @@
 use sftp::{Attrs, OpenFlags, temp_name};
-use wire::Block;
+use wire::PayloadBlock;
 
-use super::new_file::NewFile;
+use super::new_file::UploadedFileState;
 use super::part::UploadPart;
-use super::sending::Sending;
-use super::source::Source;
-use super::target::UploadTarget;
-use super::{LaneContext, Upload};
+use super::sending::UploadSendStage;
+use super::source::UploadSource;
+use super::target::UploadTargetState;
+use super::{LaneContext, UploadState};
+use crate::lane::queues::LaneQueue;
 use crate::lane::remote_file::RemoteFile;
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
-use crate::lane::turns::Queue;
 
 /// Stage in which the job waits for its turn to open the file or to send it whole.
 #[derive(Debug)]
-pub(super) struct Queued {
-    source: Source,
+pub(super) struct UploadQueuedStage {
+    source: UploadSource,
     /// First bytes of the source, and their size before compression if they are compressed.
-    first: Block,
+    first: PayloadBlock,
     packed: Option<u64>,
-    new: NewFile,
+    new: UploadedFileState,
     /// The source counts as prefetched.
     prefetched: bool,
     /// OPEN waits for the LSTAT of the target.
     waits: bool,
 }
 
-impl Queued {
-    /// Creates the stage behind [`super::reading::Reading`].
-    pub(super) fn prefetched(source: Source, first: Block, packed: Option<u64>) -> Self {
+impl UploadQueuedStage {
+    /// Creates the stage behind [`super::reading::SourceReadStage`].
+    pub(super) fn prefetched(
+        source: UploadSource,
+        first: PayloadBlock,
+        packed: Option<u64>,
+    ) -> Self {
         Self {
             source,
             first,
             packed,
-            new: NewFile::default(),
+            new: UploadedFileState::default(),
             prefetched: true,
             waits: false,
         }
     }
 
     /// Creates the stage of a job that sets attributes and renames `new`.
-    pub(super) fn to_finish(new: NewFile) -> Self {
+    pub(super) fn to_finish(new: UploadedFileState) -> Self {
         Self {
-            source: Source::default(),
-            first: Block::default(),
+            source: UploadSource::default(),
+            first: PayloadBlock::default(),
             packed: None,
             new,
             prefetched: false,
@@ -54,13 +58,13 @@ impl Queued {
     /// Creates the stage of a job that only syncs a file.
     pub(super) fn to_sync() -> Self {
         Self {
-            source: Source::complete(crate::Attributes::default(), 0),
-            ..Self::to_finish(NewFile::default())
+            source: UploadSource::complete(crate::Attributes::default(), 0),
+            ..Self::to_finish(UploadedFileState::default())
         }
     }
 
     /// Prepares the last part of a cut file; true if it needs a handle to set attributes.
-    pub(super) fn for_attributes(mut self, up: &Upload, core: &LaneContext) -> (Self, bool) {
+    pub(super) fn for_attributes(mut self, up: &UploadState, core: &LaneContext) -> (Self, bool) {
         let UploadPart::Finish {
             attributes,
             cut,
@@ -70,7 +74,7 @@ impl Queued {
             return (self, false);
         };
         let end = cut.or(attributes.size).unwrap_or(0);
-        self.source = Source::complete(*attributes, end);
+        self.source = UploadSource::complete(*attributes, end);
         let syncs = up.options.fsync && core.can(Capabilities::FSYNC);
         if *set {
             self.new.is_set(up.options.preserve, syncs);
@@ -83,11 +87,11 @@ impl Queued {
     }
 
     /// Queues the file once its first bytes are read; `end` means that these are all.
-    pub(super) fn wait_to_open(&mut self, up: &mut Upload, core: &mut LaneContext, end: bool) {
+    pub(super) fn wait_to_open(&mut self, up: &mut UploadState, core: &mut LaneContext, end: bool) {
         if !up.may_go_whole(core) {
             self.queue_open(up, core);
         } else if end {
-            core.turns_mut().push(Queue::Wholes, up.job());
+            core.turns_mut().push(LaneQueue::Wholes, up.job());
         } else {
             up.plain = true;
             up.look(core);
@@ -96,7 +100,7 @@ impl Queued {
     }
 
     /// Queues the job for OPEN, unless the answer about the target is needed first.
-    pub(super) fn queue_open(&mut self, up: &Upload, core: &mut LaneContext) {
+    pub(super) fn queue_open(&mut self, up: &UploadState, core: &mut LaneContext) {
         let refusals = core.refusals();
         let needs = refusals.attributes || refusals.in_place() || up.options.inplace;
         match needs && up.target.is_unknown() {
@@ -111,13 +115,13 @@ impl Queued {
     }
 
     /// Sends OPEN.
-    pub(super) fn open(self, up: &mut Upload, core: &mut LaneContext) -> Sending {
+    pub(super) fn open(self, up: &mut UploadState, core: &mut LaneContext) -> UploadSendStage {
         let (path, flags, new) = self.file_to_open(up, core);
         let source = self.source.meta().attributes.mode;
         // As scp sends it (sftp-client.c, sftp_upload): the server's umask applies.
         let mode = up.mode_to_open_with(core, source);
         let new = match new {
-            Some(temp) => NewFile::created(temp, mode),
+            Some(temp) => UploadedFileState::created(temp, mode),
             None => self.new,
         };
         if self.prefetched {
@@ -125,21 +129,21 @@ impl Queued {
         }
         let attrs = Attrs::with_permissions(mode);
         let remote = RemoteFile::open(&mut up.requests, core, &path, flags, attrs);
-        Sending::new(remote, new, self.source, (self.first, self.packed))
+        UploadSendStage::new(remote, new, self.source, (self.first, self.packed))
     }
 
     /// Returns path and flags for OPEN. If the job creates the file, returns the name of its
     /// temporary as well, `None` if it is written in place.
     fn file_to_open(
         &self,
-        up: &Upload,
+        up: &UploadState,
         core: &mut LaneContext,
     ) -> (Vec<u8>, OpenFlags, Option<Option<Vec<u8>>>) {
         if !up.part.creates_file() {
             let path = self.new.temp().unwrap_or(&up.path).to_vec();
             return (path, OpenFlags::WRITE, None);
         }
-        if let UploadTarget::Direct(flags) = up.target.state() {
+        if let UploadTargetState::Direct(flags) = up.target.state() {
             return (up.path.clone(), flags, Some(None));
         }
         let place = up.options.temporary_place(&up.path);
@@ -156,7 +160,7 @@ impl Queued {
     }
 
     /// Sends the file in one request.
-    pub(super) fn send_whole(self, up: &mut Upload, core: &mut LaneContext) {
+    pub(super) fn send_whole(self, up: &mut UploadState, core: &mut LaneContext) {
         if self.prefetched {
             core.turns_mut().end_prefetch();
         }
@@ -197,21 +201,21 @@ impl Queued {
         self.source.is_open()
     }
 
-    pub(super) fn new_file(&self) -> &NewFile {
+    pub(super) fn new_file(&self) -> &UploadedFileState {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut NewFile {
+    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
         &mut self.new
     }
 
     /// Returns the file, with nothing left to do but its rename.
-    pub(super) fn into_new(self) -> NewFile {
+    pub(super) fn into_new(self) -> UploadedFileState {
         self.new
     }
 
     /// Gives the attempt up: returns what must be cleaned up.
-    pub(super) fn give_up(self, core: &mut LaneContext) -> (NewFile, Source) {
+    pub(super) fn give_up(self, core: &mut LaneContext) -> (UploadedFileState, UploadSource) {
         if self.prefetched {
             core.turns_mut().end_prefetch();
         }

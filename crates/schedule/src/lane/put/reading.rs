@@ -1,19 +1,19 @@
-use wire::Block;
+use wire::PayloadBlock;
 
-use super::queued::Queued;
-use super::source::Source;
-use super::{LaneContext, Upload};
+use super::queued::UploadQueuedStage;
+use super::source::UploadSource;
+use super::{LaneContext, UploadState};
 use crate::{DiskReply, FileMeta, LaneEvent};
 
 /// First stage: the disk side opens the source, and reads its first bytes if the job sends the
 /// whole file. The source counts as prefetched.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct SourceReadStage {
     /// Minimum number of bytes from which the first block is compressed.
     packs: Option<u64>,
 }
 
-impl Reading {
+impl SourceReadStage {
     pub(super) fn new(packs: Option<u64>) -> Self {
         Self { packs }
     }
@@ -21,10 +21,10 @@ impl Reading {
     /// Handles the reply of the disk side, after which the job waits for its turn.
     pub(super) fn on_disk(
         self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         reply: DiskReply,
-    ) -> Result<Queued, Self> {
+    ) -> Result<UploadQueuedStage, Self> {
         match reply {
             DiskReply::Opened {
                 meta,
@@ -34,7 +34,7 @@ impl Reading {
                 ..
             } => {
                 let source = self.opened(up, core, meta, (&first, packed), eof);
-                let mut queued = Queued::prefetched(source, first, packed);
+                let mut queued = UploadQueuedStage::prefetched(source, first, packed);
                 queued.wait_to_open(up, core, eof);
                 Ok(queued)
             }
@@ -44,8 +44,9 @@ impl Reading {
                     attributes,
                     stream: false,
                 };
-                let source = Source::opened(meta, offset, true);
-                let mut queued = Queued::prefetched(source, Block::default(), None);
+                let source = UploadSource::opened(meta, offset, true);
+                let mut queued =
+                    UploadQueuedStage::prefetched(source, PayloadBlock::default(), None);
                 queued.queue_open(up, core);
                 Ok(queued)
             }
@@ -56,12 +57,12 @@ impl Reading {
     /// Takes over what the disk side has found out.
     pub(super) fn opened(
         &self,
-        up: &Upload,
+        up: &UploadState,
         core: &mut LaneContext,
         meta: FileMeta,
-        (first, packed): (&Block, Option<u64>),
+        (first, packed): (&PayloadBlock, Option<u64>),
         eof: bool,
-    ) -> Source {
+    ) -> UploadSource {
         let len = first.len() as u64;
         let read = packed.unwrap_or(len);
         match self.packs {
@@ -73,6 +74,6 @@ impl Reading {
         if up.part.is_whole() && !eof && !meta.stream {
             core.event(LaneEvent::Attributes(up.job(), meta.attributes));
         }
-        Source::opened(meta, read, !eof)
+        UploadSource::opened(meta, read, !eof)
     }
 }

@@ -1,16 +1,16 @@
 //! Moves the data of an upload from the source to the open file.
 
 use sftp::{Attrs, Reply};
-use wire::Block;
+use wire::PayloadBlock;
 
-use super::closing::Closing;
-use super::ending::Ending;
-use super::new_file::NewFile;
+use super::closing::UploadCloseStage;
+use super::ending::UploadAttemptOutcome;
+use super::new_file::UploadedFileState;
 use super::owner::ask_owner;
 use super::part::UploadPart;
-use super::source::Source;
+use super::source::UploadSource;
 use super::target::ReplacedAttributes;
-use super::{FIRST, LaneContext, Upload};
+use super::{FIRST, LaneContext, UploadState};
 use crate::lane::remote_file::RemoteFile;
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
@@ -19,13 +19,13 @@ use sftp::Request;
 
 /// Stage in which the file is open, or OPEN was sent, and data move.
 #[derive(Debug)]
-pub(super) struct Sending {
+pub(super) struct UploadSendStage {
     remote: RemoteFile,
-    new: NewFile,
-    source: Source,
+    new: UploadedFileState,
+    source: UploadSource,
     /// First block, until the handle is known, and its size before compression if it is
     /// compressed.
-    first: Option<(Block, Option<u64>)>,
+    first: Option<(PayloadBlock, Option<u64>)>,
     /// WRITEs without an answer.
     writes: usize,
     /// First offset that was not written yet.
@@ -35,12 +35,12 @@ pub(super) struct Sending {
     skipped: bool,
 }
 
-impl Sending {
+impl UploadSendStage {
     pub(super) fn new(
         remote: RemoteFile,
-        new: NewFile,
-        source: Source,
-        first: (Block, Option<u64>),
+        new: UploadedFileState,
+        source: UploadSource,
+        first: (PayloadBlock, Option<u64>),
     ) -> Self {
         // The first block has been read already, but not written.
         let read = first.1.unwrap_or(first.0.len() as u64);
@@ -57,7 +57,7 @@ impl Sending {
     }
 
     /// Writes the first block once the handle is known or predicted; false before.
-    pub(super) fn begin(&mut self, up: &mut Upload, core: &mut LaneContext) -> bool {
+    pub(super) fn begin(&mut self, up: &mut UploadState, core: &mut LaneContext) -> bool {
         if self.remote.handle().is_none() {
             return false;
         }
@@ -71,7 +71,7 @@ impl Sending {
     }
 
     /// Requests the next piece of the source; false if nothing can be requested now.
-    pub(super) fn stream(&mut self, up: &mut Upload, core: &mut LaneContext) -> bool {
+    pub(super) fn stream(&mut self, up: &mut UploadState, core: &mut LaneContext) -> bool {
         let limit = up.part.limit();
         let source = &self.source;
         if self.remote.handle().is_none() || source.end().is_some() {
@@ -105,14 +105,21 @@ impl Sending {
     }
 
     /// Requests the missing rest of a piece.
-    fn read(&mut self, up: &mut Upload, core: &mut LaneContext, offset: u64, len: u64) {
+    fn read(&mut self, up: &mut UploadState, core: &mut LaneContext, offset: u64, len: u64) {
         let short = len <= core.server().write().into();
         let size = self.source.size();
         let packs = short && core.packs(len.min(size.saturating_sub(offset)));
         self.ask(up, core, offset, len, packs);
     }
 
-    fn ask(&mut self, up: &mut Upload, core: &mut LaneContext, offset: u64, len: u64, packs: bool) {
+    fn ask(
+        &mut self,
+        up: &mut UploadState,
+        core: &mut LaneContext,
+        offset: u64,
+        len: u64,
+        packs: bool,
+    ) {
         let Some(handle) = self.remote.handle() else {
             return;
         };
@@ -143,7 +150,7 @@ impl Sending {
     /// Handles a reply of the disk side; true if all data may have left.
     pub(super) fn on_disk(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         reply: DiskReply,
     ) -> bool {
@@ -167,10 +174,10 @@ impl Sending {
 
     fn on_read(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         offset: u64,
-        block: Block,
+        block: PayloadBlock,
         packed: Option<u64>,
     ) -> bool {
         let Some(asked) = self.source.answered(core, offset) else {
@@ -194,7 +201,13 @@ impl Sending {
     }
 
     /// Handles a hole of `len` bytes at `offset` of the source.
-    fn on_hole(&mut self, up: &mut Upload, core: &mut LaneContext, offset: u64, len: u64) -> bool {
+    fn on_hole(
+        &mut self,
+        up: &mut UploadState,
+        core: &mut LaneContext,
+        offset: u64,
+        len: u64,
+    ) -> bool {
         let Some(asked) = self.source.answered(core, offset) else {
             return false;
         };
@@ -215,7 +228,7 @@ impl Sending {
         true
     }
 
-    fn skip(&mut self, up: &mut Upload, core: &mut LaneContext, offset: u64, len: u64) {
+    fn skip(&mut self, up: &mut UploadState, core: &mut LaneContext, offset: u64, len: u64) {
         self.skipped = true;
         if up.part.is_piece() {
             core.event(LaneEvent::Written(up.job(), offset, len));
@@ -227,10 +240,10 @@ impl Sending {
     /// accept data only in order, and several threads read the source.
     fn write_in_turn(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         offset: u64,
-        block: Block,
+        block: PayloadBlock,
         packed: Option<u64>,
     ) {
         if core.in_order() || block.is_empty() {
@@ -245,10 +258,10 @@ impl Sending {
     /// Sends a WRITE; `packed` is the decompressed size of `block`, if it is compressed.
     fn write(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         offset: u64,
-        block: Block,
+        block: PayloadBlock,
         packed: Option<u64>,
     ) {
         let Some(handle) = self.remote.handle().filter(|_| !block.is_empty()) else {
@@ -267,11 +280,11 @@ impl Sending {
     /// Handles the answer to a request; the flag tells that no WRITE is in flight any more.
     pub(super) fn on_reply(
         &mut self,
-        up: &mut Upload,
+        up: &mut UploadState,
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> (Option<Ending>, bool) {
+    ) -> (Option<UploadAttemptOutcome>, bool) {
         let RequestTag::Write { offset, len } = what else {
             return (None, false);
         };
@@ -281,7 +294,7 @@ impl Sending {
     }
 
     /// Returns true if all data have left, and what follows may be sent as well.
-    pub(super) fn is_sent(&mut self, up: &Upload, core: &mut LaneContext) -> bool {
+    pub(super) fn is_sent(&mut self, up: &UploadState, core: &mut LaneContext) -> bool {
         let Some(end) = self.source.end() else {
             return false;
         };
@@ -297,7 +310,11 @@ impl Sending {
     }
 
     /// Sends attributes, fsync and CLOSE.
-    pub(super) fn close(mut self, up: &mut Upload, core: &mut LaneContext) -> Closing {
+    pub(super) fn close(
+        mut self,
+        up: &mut UploadState,
+        core: &mut LaneContext,
+    ) -> UploadCloseStage {
         let end = self.source.end().unwrap_or(0);
         if let Some(handle) = self.remote.handle().cloned() {
             let handle = handle.as_bytes();
@@ -324,10 +341,10 @@ impl Sending {
         if up.part.is_whole() {
             up.warn_if_shrunk(core, &self.source, end);
         }
-        Closing::new(self.remote, self.new, self.writes)
+        UploadCloseStage::new(self.remote, self.new, self.writes)
     }
 
-    fn final_attrs(&self, up: &Upload, core: &LaneContext, end: u64) -> Attrs {
+    fn final_attrs(&self, up: &UploadState, core: &LaneContext, end: u64) -> Attrs {
         if !up.part.sets_attributes() {
             return Attrs::default();
         }
@@ -354,7 +371,7 @@ impl Sending {
     }
 
     /// Reports the temporary to other jobs once it exists.
-    pub(super) fn announce(&mut self, up: &mut Upload, core: &mut LaneContext) {
+    pub(super) fn announce(&mut self, up: &mut UploadState, core: &mut LaneContext) {
         if self.remote.is_open() {
             self.new.announce(up, core);
         }
@@ -373,16 +390,16 @@ impl Sending {
         &mut self.remote
     }
 
-    pub(super) fn new_file(&self) -> &NewFile {
+    pub(super) fn new_file(&self) -> &UploadedFileState {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut NewFile {
+    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
         &mut self.new
     }
 
     /// Gives the attempt up: returns what must be cleaned up.
-    pub(super) fn give_up(self) -> (RemoteFile, NewFile, Source) {
+    pub(super) fn give_up(self) -> (RemoteFile, UploadedFileState, UploadSource) {
         (self.remote, self.new, self.source)
     }
 }

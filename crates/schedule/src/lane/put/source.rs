@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
-use wire::Block;
+use wire::PayloadBlock;
 
 use super::{JobRequests, LaneContext};
 use crate::{Attributes, DiskRequest, FileMeta};
 
 /// The source of an upload as the disk side reads it.
 #[derive(Debug, Default)]
-pub(super) struct Source {
+pub(super) struct UploadSource {
     meta: FileMeta,
     /// The disk side holds it open.
     open: bool,
@@ -17,10 +17,10 @@ pub(super) struct Source {
     reads: BTreeMap<u64, u64>,
     /// Data read out of order, for a server that may accept data only in order, with their
     /// decompressed size.
-    held: BTreeMap<u64, (Block, Option<u64>)>,
+    held: BTreeMap<u64, (PayloadBlock, Option<u64>)>,
 }
 
-impl Source {
+impl UploadSource {
     /// Creates a source of which the first `read` bytes, of one piece, were read; all if not
     /// `open`.
     pub(super) fn opened(meta: FileMeta, read: u64, open: bool) -> Self {
@@ -101,7 +101,7 @@ impl Source {
         &mut self,
         core: &mut LaneContext,
         offset: u64,
-        block: Block,
+        block: PayloadBlock,
         packed: Option<u64>,
     ) {
         core.begin_reading(block.len() as u64);
@@ -113,7 +113,7 @@ impl Source {
         &mut self,
         core: &mut LaneContext,
         next: u64,
-    ) -> Option<(u64, Block, Option<u64>)> {
+    ) -> Option<(u64, PayloadBlock, Option<u64>)> {
         let entry = self.held.first_entry().filter(|held| *held.key() <= next)?;
         let (offset, (block, packed)) = entry.remove_entry();
         core.end_reading(block.len() as u64);

@@ -2,9 +2,9 @@
 
 use sftp::{Attrs, OpenFlags, Reply, StatusCode};
 
-use super::ending::{Ending, RetryReason};
+use super::ending::{RetryReason, UploadAttemptOutcome};
 use crate::lane::messages::remote;
-use crate::{PutOptions, Temp};
+use crate::{PutOptions, UploadTemp};
 
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
@@ -19,8 +19,8 @@ fn in_place() -> OpenFlags {
 
 /// Target of an upload, as far as it is known.
 #[derive(Debug)]
-pub(super) struct Target {
-    state: UploadTarget,
+pub(super) struct UploadTargetInfo {
+    state: UploadTargetState,
     /// The server says that nothing exists at the target.
     missing: bool,
     /// A symlink to be replaced exists at the target.
@@ -33,7 +33,7 @@ pub(super) struct Target {
 
 /// State of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UploadTarget {
+pub(super) enum UploadTargetState {
     /// The LSTAT is in flight.
     Unknown,
     /// Nothing exists at the target.
@@ -62,14 +62,14 @@ impl ReplacedAttributes {
     }
 }
 
-impl Target {
+impl UploadTargetInfo {
     pub(super) fn new(options: &PutOptions) -> Self {
         // A symlink that must be replaced is found by an LSTAT before anything is opened.
         let looks = options.replace_link && !options.fresh;
         let state = match (options.inplace && !looks, options.fresh) {
-            (true, _) => UploadTarget::Direct(in_place()),
-            (false, true) => UploadTarget::New,
-            (false, false) => UploadTarget::Unknown,
+            (true, _) => UploadTargetState::Direct(in_place()),
+            (false, true) => UploadTargetState::New,
+            (false, false) => UploadTargetState::Unknown,
         };
         Self {
             state,
@@ -81,13 +81,13 @@ impl Target {
     }
 
     /// Creates the target of a temporary that is to be renamed.
-    pub(super) fn of(temp: &Temp) -> Self {
+    pub(super) fn of(temp: &UploadTemp) -> Self {
         let state = match temp.replaces {
-            true => UploadTarget::Existing(ReplacedAttributes {
+            true => UploadTargetState::Existing(ReplacedAttributes {
                 mode: temp.mode,
                 owner: temp.owner,
             }),
-            false => UploadTarget::New,
+            false => UploadTargetState::New,
         };
         Self {
             state,
@@ -95,23 +95,23 @@ impl Target {
         }
     }
 
-    pub(super) fn state(&self) -> UploadTarget {
+    pub(super) fn state(&self) -> UploadTargetState {
         self.state
     }
 
     pub(super) fn is_unknown(&self) -> bool {
-        self.state == UploadTarget::Unknown
+        self.state == UploadTargetState::Unknown
     }
 
     /// Returns true if the target is written in place.
     pub(super) fn is_direct(&self) -> bool {
-        matches!(self.state, UploadTarget::Direct(_))
+        matches!(self.state, UploadTargetState::Direct(_))
     }
 
     /// Returns the attributes of the file that the rename replaces.
     pub(super) fn replaced(&self) -> Option<ReplacedAttributes> {
         match self.state {
-            UploadTarget::Existing(was) => Some(was),
+            UploadTargetState::Existing(was) => Some(was),
             _ => None,
         }
     }
@@ -121,10 +121,10 @@ impl Target {
         self.missing
     }
 
-    /// Returns true for a device or FIFO. Its data are written, and its attributes stay: `cp -p file
-    /// host:/dev/null` as root left a device that nobody else could write.
+    /// Returns true for a device or FIFO. Its data are written, and its attributes stay: `cp -p
+    /// file host:/dev/null` as root left a device that nobody else could write.
     pub(super) fn is_special(&self) -> bool {
-        self.state == UploadTarget::Direct(OpenFlags::WRITE)
+        self.state == UploadTargetState::Direct(OpenFlags::WRITE)
     }
 
     /// Returns true if a symlink is to be replaced.
@@ -139,7 +139,7 @@ impl Target {
 
     /// Records that the target must be written in place, with these flags.
     pub(super) fn write_in_place(&mut self, flags: OpenFlags) {
-        self.state = UploadTarget::Direct(flags);
+        self.state = UploadTargetState::Direct(flags);
     }
 
     /// Records that a read-only file may be written.
@@ -150,12 +150,16 @@ impl Target {
     /// Forgets the target, since the file that its symlink points to takes its place.
     pub(super) fn follow(&mut self) {
         self.followed = true;
-        self.state = UploadTarget::Unknown;
+        self.state = UploadTargetState::Unknown;
     }
 
     /// Handles the answer to LSTAT; returns what the job must do instead of creating a temporary
     /// and renaming it.
-    pub(super) fn looked(&mut self, reply: &Reply, options: &PutOptions) -> Option<Ending> {
+    pub(super) fn looked(
+        &mut self,
+        reply: &Reply,
+        options: &PutOptions,
+    ) -> Option<UploadAttemptOutcome> {
         match reply {
             Reply::Attrs(attrs) => self.decide(attrs, options),
             // Without attributes (the user may lack the right to look at the file), the server
@@ -164,29 +168,29 @@ impl Target {
                 self.missing = matches!(reply, Reply::Status(status)
                     if status.code == StatusCode::NO_SUCH_FILE);
                 self.state = match options.inplace {
-                    true => UploadTarget::Direct(in_place()),
-                    false => UploadTarget::New,
+                    true => UploadTargetState::Direct(in_place()),
+                    false => UploadTargetState::New,
                 };
                 None
             }
         }
     }
 
-    fn decide(&mut self, attrs: &Attrs, options: &PutOptions) -> Option<Ending> {
+    fn decide(&mut self, attrs: &Attrs, options: &PutOptions) -> Option<UploadAttemptOutcome> {
         let owner = attrs.owner;
         let Some(mode) = attrs.permissions else {
             // A server without modes: it is only known that a file exists.
             if options.inplace {
-                self.state = UploadTarget::Direct(in_place());
+                self.state = UploadTargetState::Direct(in_place());
                 return None;
             }
-            self.state = UploadTarget::Existing(ReplacedAttributes { mode: None, owner });
+            self.state = UploadTargetState::Existing(ReplacedAttributes { mode: None, owner });
             return None;
         };
-        let retry = |reason| Some(Ending::Retry(reason));
+        let retry = |reason| Some(UploadAttemptOutcome::Retry(reason));
         match mode & TYPE {
             REGULAR | 0 if options.inplace => {
-                self.state = UploadTarget::Direct(in_place());
+                self.state = UploadTargetState::Direct(in_place());
                 None
             }
             // Some servers omit the type.
@@ -196,13 +200,13 @@ impl Target {
                 let protected = mode & OWNER_WRITE == 0;
                 let probes = protected && !self.writable && !options.special_bits;
                 let mode = Some(mode & 0o777);
-                self.state = UploadTarget::Existing(ReplacedAttributes { mode, owner });
-                probes.then_some(Ending::Retry(RetryReason::Probe))
+                self.state = UploadTargetState::Existing(ReplacedAttributes { mode, owner });
+                probes.then_some(UploadAttemptOutcome::Retry(RetryReason::Probe))
             }
-            DIRECTORY => Some(Ending::Failed(remote(IS_DIRECTORY))),
+            DIRECTORY => Some(UploadAttemptOutcome::Failed(remote(IS_DIRECTORY))),
             SYMLINK if options.replace_link => {
                 self.link = true;
-                self.state = UploadTarget::New;
+                self.state = UploadTargetState::New;
                 None
             }
             SYMLINK if !self.followed => retry(RetryReason::Follow),
@@ -212,7 +216,7 @@ impl Target {
     }
 
     /// Handles the answer to STAT through the symlink at the target.
-    pub(super) fn followed(&mut self, reply: &Reply) -> Option<Ending> {
+    pub(super) fn followed(&mut self, reply: &Reply) -> Option<UploadAttemptOutcome> {
         let create = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC;
         match reply {
             Reply::Attrs(Attrs {
@@ -220,7 +224,7 @@ impl Target {
                 ..
             }) => match mode & TYPE {
                 REGULAR | 0 => {}
-                DIRECTORY => return Some(Ending::Failed(remote(IS_DIRECTORY))),
+                DIRECTORY => return Some(UploadAttemptOutcome::Failed(remote(IS_DIRECTORY))),
                 _ => self.write_in_place(OpenFlags::WRITE),
             },
             // A dangling symlink: open(2) creates the file that it points to.
@@ -239,7 +243,8 @@ impl Target {
             Reply::Names(names) if names.len() == 1 => names.first(),
             _ => None,
         };
-        let sound = |name: &&sftp::Name| !name.filename.is_empty() && !name.filename.contains(&0);
+        let sound =
+            |name: &&sftp::NameRecord| !name.filename.is_empty() && !name.filename.contains(&0);
         let path = name.filter(sound).map(|name| name.filename.clone());
         if path.is_none() {
             self.write_in_place(OpenFlags::WRITE | OpenFlags::TRUNC);
@@ -254,7 +259,11 @@ mod tests {
 
     use super::*;
 
-    fn look(target: &mut Target, mode: Option<u32>, options: &PutOptions) -> Option<Ending> {
+    fn look(
+        target: &mut UploadTargetInfo,
+        mode: Option<u32>,
+        options: &PutOptions,
+    ) -> Option<UploadAttemptOutcome> {
         let attrs = Attrs {
             permissions: mode,
             owner: Some((1, 2)),
@@ -263,8 +272,8 @@ mod tests {
         target.looked(&Reply::Attrs(attrs), options)
     }
 
-    fn retry(reason: RetryReason) -> Option<Ending> {
-        Some(Ending::Retry(reason))
+    fn retry(reason: RetryReason) -> Option<UploadAttemptOutcome> {
+        Some(UploadAttemptOutcome::Retry(reason))
     }
 
     #[test]
@@ -281,12 +290,15 @@ mod tests {
                 Some(0o020_600),
                 retry(RetryReason::Direct(OpenFlags::WRITE)),
             ),
-            (Some(0o040_755), Some(Ending::Failed(remote(IS_DIRECTORY)))),
+            (
+                Some(0o040_755),
+                Some(UploadAttemptOutcome::Failed(remote(IS_DIRECTORY))),
+            ),
         ] {
-            let mut target = Target::new(&options);
+            let mut target = UploadTargetInfo::new(&options);
             assert_eq!(look(&mut target, mode, &options), ending, "{mode:?}");
         }
-        let mut target = Target::new(&options);
+        let mut target = UploadTargetInfo::new(&options);
         target.follow();
         let link = look(&mut target, Some(0o120_777), &options);
         assert_eq!(
@@ -302,10 +314,10 @@ mod tests {
             replace_link: true,
             ..PutOptions::default()
         };
-        let mut target = Target::new(&replace);
+        let mut target = UploadTargetInfo::new(&replace);
         assert_eq!(look(&mut target, Some(0o120_777), &replace), None);
         assert!(target.is_link() && target.replaced().is_none());
-        let mut target = Target::new(&replace);
+        let mut target = UploadTargetInfo::new(&replace);
         target.may_be_written();
         assert_eq!(look(&mut target, Some(0o100_444), &replace), None);
         let replaced = target.replaced().map(|was| (was.mode(), was.owner()));
@@ -320,28 +332,28 @@ mod tests {
             inplace: true,
             ..PutOptions::default()
         };
-        let mut target = Target::new(&options);
+        let mut target = UploadTargetInfo::new(&options);
         assert!(target.is_unknown());
         assert_eq!(look(&mut target, Some(0o120_777), &options), None);
         assert!(target.is_link() && !target.is_direct());
-        let mut target = Target::new(&options);
+        let mut target = UploadTargetInfo::new(&options);
         assert_eq!(look(&mut target, Some(0o100_644), &options), None);
         assert!(target.is_direct());
         let fresh = PutOptions {
             fresh: true,
             ..options
         };
-        assert!(Target::new(&fresh).is_direct());
+        assert!(UploadTargetInfo::new(&fresh).is_direct());
     }
 
     #[test]
     fn only_no_such_file_means_that_nothing_stands_there() {
         for code in [StatusCode::NO_SUCH_FILE, StatusCode::PERMISSION_DENIED] {
-            let mut target = Target::new(&PutOptions::default());
+            let mut target = UploadTargetInfo::new(&PutOptions::default());
             let message = String::new();
             let reply = Reply::Status(Status { code, message });
             assert_eq!(target.looked(&reply, &PutOptions::default()), None);
-            assert_eq!(target.state(), UploadTarget::New);
+            assert_eq!(target.state(), UploadTargetState::New);
             assert_eq!(target.is_missing(), code == StatusCode::NO_SUCH_FILE);
         }
     }
@@ -349,16 +361,16 @@ mod tests {
     #[test]
     fn a_path_with_a_nul_is_not_followed() {
         let named = |path: &[u8]| {
-            Reply::Names(vec![sftp::Name {
+            Reply::Names(vec![sftp::NameRecord {
                 filename: path.to_vec(),
                 attrs: Attrs::default(),
             }])
         };
-        let mut target = Target::new(&PutOptions::default());
+        let mut target = UploadTargetInfo::new(&PutOptions::default());
         target.follow();
         assert_eq!(target.resolved(&named(b"/real")), Some(b"/real".to_vec()));
         for bad in [&b""[..], b"a\0b"] {
-            let mut target = Target::new(&PutOptions::default());
+            let mut target = UploadTargetInfo::new(&PutOptions::default());
             target.follow();
             assert_eq!(target.resolved(&named(bad)), None);
             assert!(target.is_direct(), "written through the symlink itself");

@@ -1,9 +1,9 @@
 use sftp::{Status, StatusCode};
 
 use super::LaneContext;
-use super::ending::{Ending, RetryReason};
+use super::ending::{RetryReason, UploadAttemptOutcome};
 use crate::lane::messages::{self, CREATING, CREATING_IN_TEMP_DIR, refused};
-use crate::{JobId, Refusals};
+use crate::{JobId, RefusedOperations};
 
 /// Number of temporary names tried: one of 50 random bits is hardly ever taken, and more tries
 /// would only repeat another failure.
@@ -14,7 +14,7 @@ const SHORT_NAME: usize = 64;
 
 /// The server's answers about the temporaries of an upload.
 #[derive(Debug, Default)]
-pub(super) struct TempNames {
+pub(super) struct TempOpenAttempts {
     tries: u8,
     /// Create the temporary without the flag EXCL.
     unexclusive: bool,
@@ -22,7 +22,7 @@ pub(super) struct TempNames {
     refused: Option<Status>,
 }
 
-impl TempNames {
+impl TempOpenAttempts {
     /// Returns the number of names that were tried before.
     pub(super) fn tries(&self) -> u8 {
         self.tries
@@ -40,7 +40,7 @@ impl TempNames {
         core: &LaneContext,
         status: &Status,
         in_temp_dir: bool,
-    ) -> Ending {
+    ) -> UploadAttemptOutcome {
         // OpenSSH knows every flag, and reports a full disk as FAILURE.
         let known = core.in_order();
         let exclusive = self.is_exclusive(core);
@@ -52,34 +52,36 @@ impl TempNames {
             StatusCode::OP_UNSUPPORTED if exclusive => self.create_plainly(),
             StatusCode::FAILURE if self.tries < NAME_TRIES => {
                 self.tries += 1;
-                Ending::Retry(RetryReason::NewName)
+                UploadAttemptOutcome::Retry(RetryReason::NewName)
             }
             StatusCode::FAILURE | StatusCode::NO_SUCH_FILE if known => {
-                Ending::Failed(refused(doing, status))
+                UploadAttemptOutcome::Failed(refused(doing, status))
             }
             // The user wants no file that is written under its final name.
             StatusCode::PERMISSION_DENIED | StatusCode::NO_SUCH_FILE if in_temp_dir => {
-                Ending::Failed(refused(doing, status))
+                UploadAttemptOutcome::Failed(refused(doing, status))
             }
             // Overwriting the old file would only truncate it.
-            _ if messages::says_full(status) => Ending::Failed(refused(CREATING, status)),
+            _ if messages::says_full(status) => {
+                UploadAttemptOutcome::Failed(refused(CREATING, status))
+            }
             StatusCode::FAILURE | StatusCode::BAD_MESSAGE if exclusive && !known => {
                 self.create_plainly()
             }
-            _ if in_temp_dir => Ending::Failed(refused(doing, status)),
+            _ if in_temp_dir => UploadAttemptOutcome::Failed(refused(doing, status)),
             // The server may admit the final name but no others, or an existing file in a directory
             // that is not writable: scp would have overwritten it.
             _ => {
                 self.refused = Some(status.clone());
-                Ending::Retry(RetryReason::InPlace)
+                UploadAttemptOutcome::Retry(RetryReason::InPlace)
             }
         }
     }
 
     /// Repeats OPEN without EXCL, which not every server supports. The name is random.
-    fn create_plainly(&mut self) -> Ending {
+    fn create_plainly(&mut self) -> UploadAttemptOutcome {
         self.unexclusive = true;
-        Ending::Retry(RetryReason::NewName)
+        UploadAttemptOutcome::Retry(RetryReason::NewName)
     }
 
     /// Handles a successful OPEN, of a `temporary` or of the target, which did not exist before
@@ -92,9 +94,9 @@ impl TempNames {
         (fresh, name): (bool, usize),
     ) -> Option<String> {
         if temporary && self.unexclusive {
-            let found = Refusals {
+            let found = RefusedOperations {
                 exclusive: true,
-                ..Refusals::default()
+                ..RefusedOperations::default()
             };
             core.learn(job, found, "");
         }
@@ -102,9 +104,9 @@ impl TempNames {
         // If the file exists, the server may admit only this name because the directory is not
         // writable.
         if fresh && name <= SHORT_NAME {
-            let found = Refusals {
+            let found = RefusedOperations {
                 temporaries: true,
-                ..Refusals::default()
+                ..RefusedOperations::default()
             };
             core.learn(job, found, &status.to_string());
             return None;

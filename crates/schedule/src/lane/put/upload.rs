@@ -2,16 +2,16 @@
 
 use sftp::{OpenFlags, Reply, Request};
 
-use super::ending::Ending;
-use super::source::Source;
-use super::target::{ReplacedAttributes, UploadTarget};
-use super::{LaneContext, Upload};
+use super::ending::UploadAttemptOutcome;
+use super::source::UploadSource;
+use super::target::{ReplacedAttributes, UploadTargetState};
+use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, WRITING, refused};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
 use crate::{FileState, JobId, LaneEvent};
 
-impl Upload {
+impl UploadState {
     pub(super) fn job(&self) -> JobId {
         self.requests.job()
     }
@@ -20,7 +20,7 @@ impl Upload {
     pub(super) fn look(&mut self, core: &mut LaneContext) {
         if self.target.is_unknown() {
             let request = Request::Lstat { path: &self.path };
-            self.requests.send(core, RequestTag::Look, &request);
+            self.requests.send(core, RequestTag::Lstat, &request);
         }
     }
 
@@ -42,8 +42,10 @@ impl Upload {
     /// Returns true if holes may be skipped: unwritten parts of a new regular file read as zeros.
     pub(super) fn may_skip(&self, core: &LaneContext) -> bool {
         let new = match self.target.state() {
-            UploadTarget::Direct(flags) => flags.contains(OpenFlags::TRUNC),
-            UploadTarget::Unknown | UploadTarget::New | UploadTarget::Existing(_) => true,
+            UploadTargetState::Direct(flags) => flags.contains(OpenFlags::TRUNC),
+            UploadTargetState::Unknown
+            | UploadTargetState::New
+            | UploadTargetState::Existing(_) => true,
         };
         // A server may accept data only in order, as object stores do.
         self.options.sparse && new && core.in_order()
@@ -89,9 +91,9 @@ impl Upload {
         core: &mut LaneContext,
         (offset, len): (u64, u64),
         reply: &Reply,
-    ) -> Option<Ending> {
+    ) -> Option<UploadAttemptOutcome> {
         if let Err(status) = messages::status(reply) {
-            return Some(Ending::Failed(refused(WRITING, status)));
+            return Some(UploadAttemptOutcome::Failed(refused(WRITING, status)));
         }
         if self.part.is_piece() {
             core.event(LaneEvent::Written(self.job(), offset, len));
@@ -100,7 +102,7 @@ impl Upload {
         None
     }
 
-    pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, source: &Source, end: u64) {
+    pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, source: &UploadSource, end: u64) {
         if end < source.size() && !source.meta().stream {
             self.warn(core, "the file was truncated while it was read");
         }

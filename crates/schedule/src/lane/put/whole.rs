@@ -1,11 +1,11 @@
 //! Sends a file in one request: put-file@longhaul.
 
-use sftp::{Attrs, Client, OWNER_NOT_SET, Parts, PutFlags, Request, Status, StatusCode};
-use wire::Block;
+use sftp::{Attrs, OWNER_NOT_SET, Parts, PutFlags, Request, SftpClient, Status, StatusCode};
+use wire::PayloadBlock;
 
-use super::ending::{Ending, RetryReason};
-use super::target::UploadTarget;
-use super::{LaneContext, Upload};
+use super::ending::{RetryReason, UploadAttemptOutcome};
+use super::target::UploadTargetState;
+use super::{LaneContext, UploadState};
 use crate::lane::messages::remote;
 use crate::lane::server::Capabilities;
 use crate::{FileState, LaneEvent};
@@ -18,12 +18,12 @@ pub(in crate::lane) const LONGEST_PATH: usize = 4096;
 /// Messages of a STATUS with OK that carry no information.
 const SUCCESS: [&str; 2] = ["", "Success"];
 
-impl Upload {
+impl UploadState {
     /// Returns true if the file may be sent in one request, if it turns out to be small.
     pub(super) fn may_go_whole(&self, core: &LaneContext) -> bool {
         let target = matches!(
             self.target.state(),
-            UploadTarget::Unknown | UploadTarget::New
+            UploadTargetState::Unknown | UploadTargetState::New
         );
         core.can(Capabilities::PUT_FILE)
             && !self.plain
@@ -37,7 +37,7 @@ impl Upload {
     }
 
     /// Returns a block with room for a small file and any of the possible requests before it.
-    pub(super) fn whole_block(&self, core: &LaneContext, handle: usize) -> Block {
+    pub(super) fn whole_block(&self, core: &LaneContext, handle: usize) -> PayloadBlock {
         let largest = Attrs {
             size: None,
             owner: Some((0, 0)),
@@ -47,9 +47,9 @@ impl Upload {
             link: None,
         };
         let request = self.put_file(0, None, largest, Some(0));
-        let reserve = Client::reserve_for(&request)
-            .max(Client::write_reserve(handle))
-            .max(Client::write_zstd_reserve(handle));
+        let reserve = SftpClient::reserve_for(&request)
+            .max(SftpClient::write_reserve(handle))
+            .max(SftpClient::write_zstd_reserve(handle));
         core.block_behind(reserve, WHOLE.min(core.server().write() as usize))
     }
 
@@ -63,7 +63,7 @@ impl Upload {
         let path = &self.path;
         let mode = mode.unwrap_or(0o666) & 0o777;
         let data = &[];
-        let fresh = self.target.state() == UploadTarget::New;
+        let fresh = self.target.state() == UploadTargetState::New;
         let flags = PutFlags::default()
             .with(PutFlags::FRESH, fresh)
             .with(PutFlags::REPLACE_LINK, self.options.replace_link)
@@ -96,20 +96,20 @@ impl Upload {
         core: &mut LaneContext,
         len: u64,
         status: &Status,
-    ) -> Option<Ending> {
+    ) -> Option<UploadAttemptOutcome> {
         match status.code {
             StatusCode::OK => {}
             // A symlink, a device or a directory that is not writable: the server has done nothing.
             StatusCode::OP_UNSUPPORTED => {
                 self.plain = true;
-                return Some(Ending::Retry(RetryReason::Plainly));
+                return Some(UploadAttemptOutcome::Retry(RetryReason::StockRequests));
             }
             _ => {
                 let words = match status.message.is_empty() {
                     true => status.to_string(),
                     false => status.message.clone(),
                 };
-                return Some(Ending::Failed(remote(words)));
+                return Some(UploadAttemptOutcome::Failed(remote(words)));
             }
         }
         let message = status.message.as_str();

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use sftp::Request;
-use sftp::blocks::{SumKey, SumKind};
+use sftp::blocks::{BlockSumKey, BlockSumKind};
 
 pub(super) use self::download::DeltaDownload;
 use self::search_queue::SearchQueue;
@@ -18,17 +18,18 @@ use super::context::LaneContext;
 use super::job_requests::JobRequests;
 use super::request_tag::RequestTag;
 use crate::delta::{ASKED, MatchedRange, SEGMENT, next_copy, queue_copy};
-use crate::{DiskRequest, Fault};
+use crate::{DiskRequest, JobFailure};
 
 /// Rebuilding of a file beside its basis file, in either direction: the server sends the block sums
 /// of its file, which the disk side compares with the local one. Ranges that match are copied, and
 /// the others sent.
 #[derive(Debug)]
-struct Rebuild {
-    key: SumKey,
+struct DeltaRebuild {
+    key: BlockSumKey,
     /// Block size in bytes.
     block: u32,
-    /// Size in bytes of the file at this end, of the file at the server, and of the new one of both.
+    /// Size in bytes of the file at this end, of the file at the server, and of the new one of
+    /// both.
     local: u64,
     remote: u64,
     size: u64,
@@ -45,35 +46,35 @@ struct Rebuild {
 
 /// End of a delta before the file is rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum DeltaEnd {
+enum DeltaFallback {
     /// A delta is impossible or does not pay: the file is to be copied plainly.
-    Plain,
-    Failed(Fault),
+    FullCopy,
+    Failed(JobFailure),
 }
 
-impl DeltaEnd {
+impl DeltaFallback {
     /// Adds a later reason: a failure counts more, and the first one stays.
     fn merge(&mut self, later: Self) {
-        if *self == Self::Plain {
+        if *self == Self::FullCopy {
             *self = later;
         }
     }
 }
 
-impl Rebuild {
+impl DeltaRebuild {
     /// Creates the rebuilding of an upload: `local` is the size of the new file, `remote` that of
     /// the basis file.
-    fn upload(key: SumKey, block: u32, local: u64, remote: u64) -> Self {
+    fn upload(key: BlockSumKey, block: u32, local: u64, remote: u64) -> Self {
         Self::new(key, block, (local, remote), local)
     }
 
-    /// Creates the rebuilding of a download: `local` is the size of the basis file, `remote` that of
-    /// the new one.
-    fn download(key: SumKey, block: u32, local: u64, remote: u64) -> Self {
+    /// Creates the rebuilding of a download: `local` is the size of the basis file, `remote` that
+    /// of the new one.
+    fn download(key: BlockSumKey, block: u32, local: u64, remote: u64) -> Self {
         Self::new(key, block, (local, remote), remote)
     }
 
-    fn new(key: SumKey, block: u32, (local, remote): (u64, u64), size: u64) -> Self {
+    fn new(key: BlockSumKey, block: u32, (local, remote): (u64, u64), size: u64) -> Self {
         Self {
             key,
             block,
@@ -100,7 +101,7 @@ impl Rebuild {
         let len = SEGMENT.min(self.remote - offset);
         self.asked += len;
         self.asking += 1;
-        self.ask_sums(requests, core, handle, (offset, len), SumKind::Rolling);
+        self.ask_sums(requests, core, handle, (offset, len), BlockSumKind::Rolling);
     }
 
     /// Requests the sums of a range of the server's file, or strong sums of the rebuilt file.
@@ -110,7 +111,7 @@ impl Rebuild {
         core: &mut LaneContext,
         handle: &[u8],
         (offset, len): (u64, u64),
-        kind: SumKind,
+        kind: BlockSumKind,
     ) {
         let request = Request::Hash {
             handle,
@@ -123,18 +124,18 @@ impl Rebuild {
         let what = RequestTag::Sums {
             offset,
             len,
-            rebuilt: kind == SumKind::Strong,
+            rebuilt: kind == BlockSumKind::Strong,
         };
         requests.send(core, what, &request);
     }
 
-    /// Counts an answer to [`Rebuild::ask_next_sums`].
+    /// Counts an answer to [`DeltaRebuild::ask_next_sums`].
     fn sums_answered(&mut self) {
         self.asking = self.asking.saturating_sub(1);
     }
 
     /// Returns true if an answer has as many sums as the range has blocks.
-    fn is_whole(&self, sums: &Bytes, kind: SumKind, len: u64) -> bool {
+    fn is_whole(&self, sums: &Bytes, kind: BlockSumKind, len: u64) -> bool {
         let blocks = len.div_ceil(u64::from(self.block.max(1)));
         sums.len() as u64 == blocks * kind.bytes() as u64
     }
@@ -251,7 +252,7 @@ mod tests {
     #[test]
     fn a_segment_is_complete_once_all_of_it_came_in_any_order() {
         let size = 2 * SEGMENT + 5;
-        let mut rebuild = Rebuild::upload(SumKey::default(), 4096, size, size);
+        let mut rebuild = DeltaRebuild::upload(BlockSumKey::default(), 4096, size, size);
         assert!(rebuild.fill(0, SEGMENT - 1).is_empty());
         assert!(rebuild.fill(SEGMENT, 10).is_empty());
         assert_eq!(rebuild.fill(SEGMENT - 1, 1), [0]);
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn ranges_to_send_are_cut_and_merged() {
-        let mut rebuild = Rebuild::download(SumKey::default(), 4096, 100, 100);
+        let mut rebuild = DeltaRebuild::download(BlockSumKey::default(), 4096, 100, 100);
         rebuild.send(0, 10, true);
         rebuild.send(10, 25, true);
         rebuild.send(25, 30, false);
@@ -279,11 +280,11 @@ mod tests {
         let fault = |what: &str| {
             let what = what.to_owned();
             let remote = true;
-            DeltaEnd::Failed(Fault { what, remote })
+            DeltaFallback::Failed(JobFailure { what, remote })
         };
-        let mut end = DeltaEnd::Plain;
+        let mut end = DeltaFallback::FullCopy;
         end.merge(fault("first"));
-        end.merge(DeltaEnd::Plain);
+        end.merge(DeltaFallback::FullCopy);
         end.merge(fault("second"));
         assert_eq!(end, fault("first"));
     }

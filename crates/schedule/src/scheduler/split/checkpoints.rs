@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::assignments::Assigned;
-use super::super::board::Board;
+use super::super::assignments::AssignedRole;
+use super::super::state::SchedulerState;
 use super::{SplitFiles, SplitStage};
-use crate::{DiskRequest, FileState, JobId, JobKind, Kept, LaneEvent, RemotePath};
+use crate::{DiskRequest, FileCheckpoint, FileState, JobId, JobKind, LaneEvent, RemotePath};
 
 /// Number of answered but not durable bytes, over all files, that starts a sync. A crash of the
 /// machine costs this amount and the bytes answered during the sync.
@@ -29,7 +29,7 @@ const MOST: usize = crate::journal::MOST_RANGES;
 
 /// Bytes of journaled files that are not in the journal yet, over all files.
 #[derive(Debug)]
-pub(super) struct Checkpoints {
+pub(super) struct UnjournaledBytes {
     /// Bytes that were answered since the last sync.
     fresh: u64,
     /// Bytes that were answered but not reported.
@@ -39,7 +39,7 @@ pub(super) struct Checkpoints {
     told_at: Instant,
 }
 
-impl Checkpoints {
+impl UnjournaledBytes {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             fresh: 0,
@@ -58,7 +58,7 @@ impl SplitFiles {
 
     /// Checks the temporary of an earlier run once the source of an upload is open; false if there
     /// is none.
-    pub(in super::super) fn ask_to_adopt(&self, board: &mut Board, id: JobId) -> bool {
+    pub(in super::super) fn ask_to_adopt(&self, board: &mut SchedulerState, id: JobId) -> bool {
         let Some(file) = self.files.get(&id) else {
             return false;
         };
@@ -80,11 +80,16 @@ impl SplitFiles {
             left,
             replace_link: options.replace_link,
         };
-        board.urgent(kind, Assigned::Adopt(id));
+        board.urgent(kind, AssignedRole::Adopt(id));
         true
     }
 
-    pub(in super::super) fn on_adopt(&mut self, board: &mut Board, id: JobId, event: LaneEvent) {
+    pub(in super::super) fn on_adopt(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: LaneEvent,
+    ) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -107,7 +112,7 @@ impl SplitFiles {
     }
 
     /// Removes an upload's temporary of an earlier run; another one is created.
-    pub(in super::super) fn leave_aside(&mut self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn leave_aside(&mut self, board: &mut SchedulerState, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -124,7 +129,7 @@ impl SplitFiles {
     }
 
     /// Reports that the temporary of an earlier run cannot be resumed.
-    pub(in super::super) fn tell_restarted(&self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn tell_restarted(&self, board: &mut SchedulerState, id: JobId) {
         if board.is_cancelled() {
             return;
         }
@@ -133,7 +138,7 @@ impl SplitFiles {
     }
 
     /// Resumes a download whose local temporary of an earlier run is open.
-    pub(in super::super) fn on_adopted(&mut self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn on_adopted(&mut self, board: &mut SchedulerState, id: JobId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.take_over();
             board.tell(LaneEvent::State(id, FileState::Created));
@@ -144,7 +149,7 @@ impl SplitFiles {
 
     pub(in super::super) fn on_written(
         &mut self,
-        board: &mut Board,
+        board: &mut SchedulerState,
         id: JobId,
         offset: u64,
         len: u64,
@@ -169,7 +174,7 @@ impl SplitFiles {
     }
 
     /// Reports ranges that were answered and are not known to be durable.
-    pub(in super::super) fn tell_written(&mut self, board: &mut Board) {
+    pub(in super::super) fn tell_written(&mut self, board: &mut SchedulerState) {
         self.checkpoints.untold = 0;
         self.checkpoints.told_at = board.now();
         let mut told = Vec::new();
@@ -177,7 +182,7 @@ impl SplitFiles {
             let (spans, mtime) = file.keeping.take_untold();
             let ranges: Vec<_> = spans.iter().collect();
             told.extend(ranges.chunks(MOST).map(|ranges| {
-                let kept = Kept {
+                let kept = FileCheckpoint {
                     durable: false,
                     mtime,
                     ranges: ranges.to_vec(),
@@ -195,14 +200,14 @@ impl SplitFiles {
         (self.checkpoints.fresh > 0).then_some(self.checkpoints.synced_at + SYNC_AFTER)
     }
 
-    pub(in super::super) fn sync_if_due(&mut self, board: &mut Board) {
+    pub(in super::super) fn sync_if_due(&mut self, board: &mut SchedulerState) {
         if self.next_sync().is_some_and(|at| at <= board.now()) {
             self.sync(board);
         }
     }
 
     /// Starts a sync of every file with data that are not durable.
-    fn sync(&mut self, board: &mut Board) {
+    fn sync(&mut self, board: &mut SchedulerState) {
         self.checkpoints.synced_at = board.now();
         self.checkpoints.fresh = 0;
         let mut begun = Vec::new();
@@ -237,7 +242,12 @@ impl SplitFiles {
         board.has_work();
     }
 
-    pub(in super::super) fn on_sync(&mut self, board: &mut Board, id: JobId, event: LaneEvent) {
+    pub(in super::super) fn on_sync(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: LaneEvent,
+    ) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -262,7 +272,12 @@ impl SplitFiles {
     }
 
     /// Handles the disk's reply to a sync of a download's target.
-    pub(in super::super) fn on_disk_synced(&mut self, board: &mut Board, id: JobId, mtime: u64) {
+    pub(in super::super) fn on_disk_synced(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        mtime: u64,
+    ) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -273,7 +288,7 @@ impl SplitFiles {
         }
     }
 
-    fn on_synced(&mut self, board: &mut Board, id: JobId, sync: JobId) {
+    fn on_synced(&mut self, board: &mut SchedulerState, id: JobId, sync: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -289,7 +304,7 @@ impl SplitFiles {
                 file.safe.insert(from, to);
             }
         }
-        let kept = Kept {
+        let kept = FileCheckpoint {
             durable,
             mtime,
             ranges: spans.iter().take(MOST).collect(),

@@ -1,22 +1,22 @@
 //! Drives a file that is cut over lanes through its stages.
 
-use super::super::assignments::Assigned;
-use super::super::board::Board;
+use super::super::assignments::AssignedRole;
 use super::super::job_losses::JobLosses;
-use super::super::queues::Queued;
+use super::super::queues::QueuedJob;
+use super::super::state::SchedulerState;
 use super::super::{LaneId, LaneOrder};
-use super::checkpoints::{Checkpoints, NOT_CONTINUED};
+use super::checkpoints::{NOT_CONTINUED, UnjournaledBytes};
 use super::spans::ByteRanges;
-use super::{AfterDisk, Claimed, RunningPart, SplitFile, SplitFiles, SplitStage};
+use super::{AfterDiskClose, ClaimedRange, RunningPart, SplitFile, SplitFiles, SplitStage};
 use crate::{
-    Attributes, DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, JobKind, LaneEvent,
+    Attributes, DiskReply, DiskRequest, FileMeta, FileState, JobFailure, JobId, JobKind, LaneEvent,
     RemotePath,
 };
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use wire::Block;
+use wire::PayloadBlock;
 
 /// Number of lost lanes after which a cut file, whose parts are on all lanes, is assumed to be the
 /// cause.
@@ -26,7 +26,7 @@ impl SplitFiles {
     pub(in super::super) fn new(now: Instant) -> Self {
         Self {
             files: BTreeMap::new(),
-            checkpoints: Checkpoints::new(now),
+            checkpoints: UnjournaledBytes::new(now),
         }
     }
 
@@ -88,7 +88,7 @@ impl SplitFiles {
     }
 
     /// Takes about `piece` bytes of a file for a part.
-    pub(in super::super) fn claim(&mut self, id: JobId, piece: u64) -> Option<Claimed> {
+    pub(in super::super) fn claim(&mut self, id: JobId, piece: u64) -> Option<ClaimedRange> {
         let file = self.files.get_mut(&id)?;
         let (from, mut to) = file.claim(piece)?;
         if file.is_put() && !file.head.begun {
@@ -101,7 +101,7 @@ impl SplitFiles {
             }
         }
         let kind = file.part(from, to)?;
-        Some(Claimed { from, to, kind })
+        Some(ClaimedRange { from, to, kind })
     }
 
     /// Records that a lane does a part; returns its job and the number of its bytes.
@@ -110,7 +110,7 @@ impl SplitFiles {
         id: JobId,
         part: JobId,
         lane: LaneId,
-        Claimed { from, to, kind }: Claimed,
+        ClaimedRange { from, to, kind }: ClaimedRange,
     ) -> (JobKind, u64) {
         let Some(file) = self.files.get_mut(&id) else {
             return (kind, 0);
@@ -134,10 +134,10 @@ impl SplitFiles {
     /// Starts to cut a file; returns the request that opens it at the disk side.
     pub(in super::super) fn begin(
         &mut self,
-        queued: Queued,
+        queued: QueuedJob,
         one_handle: bool,
     ) -> Option<DiskRequest> {
-        let Queued { job, hint, .. } = queued;
+        let QueuedJob { job, hint, .. } = queued;
         let id = job.id;
         let (request, attributes) = match &job.kind {
             JobKind::Put {
@@ -146,7 +146,7 @@ impl SplitFiles {
                 let open = DiskRequest::OpenSource {
                     job: id,
                     path: source.clone(),
-                    first: Block::default(),
+                    first: PayloadBlock::default(),
                     sparse: options.sparse && !one_handle,
                     pack: None,
                 };
@@ -179,7 +179,7 @@ impl SplitFiles {
         Some(request)
     }
 
-    pub(in super::super) fn on_disk(&mut self, board: &mut Board, reply: DiskReply) {
+    pub(in super::super) fn on_disk(&mut self, board: &mut SchedulerState, reply: DiskReply) {
         let id = reply.job();
         let Some(file) = self.files.get_mut(&id) else {
             return;
@@ -221,7 +221,7 @@ impl SplitFiles {
         }
     }
 
-    fn on_opened(&mut self, board: &mut Board, id: JobId, meta: FileMeta) {
+    fn on_opened(&mut self, board: &mut SchedulerState, id: JobId, meta: FileMeta) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -244,7 +244,7 @@ impl SplitFiles {
         }
     }
 
-    pub(in super::super) fn begin_moving(&mut self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn begin_moving(&mut self, board: &mut SchedulerState, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -257,7 +257,7 @@ impl SplitFiles {
 
     pub(in super::super) fn on_part(
         &mut self,
-        board: &mut Board,
+        board: &mut SchedulerState,
         id: JobId,
         part: JobId,
         event: LaneEvent,
@@ -328,7 +328,7 @@ impl SplitFiles {
         }
     }
 
-    pub(in super::super) fn tell_news(&mut self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn tell_news(&mut self, board: &mut SchedulerState, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -342,7 +342,7 @@ impl SplitFiles {
     }
 
     /// Reports the settled range around `offset` after a part has ended.
-    fn tell_safe(&self, board: &mut Board, id: JobId, offset: Option<u64>) {
+    fn tell_safe(&self, board: &mut SchedulerState, id: JobId, offset: Option<u64>) {
         let file = self
             .files
             .get(&id)
@@ -353,12 +353,12 @@ impl SplitFiles {
         }
     }
 
-    fn state(&self, board: &mut Board, id: JobId, state: FileState) {
+    fn state(&self, board: &mut SchedulerState, id: JobId, state: FileState) {
         board.tell(LaneEvent::State(id, state));
     }
 
     /// Moves a file to its next stage, if nothing is pending.
-    pub(in super::super) fn go_on(&mut self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn go_on(&mut self, board: &mut SchedulerState, id: JobId) {
         board.has_work();
         self.abandon_needless(board, id);
         let now = board.now();
@@ -379,7 +379,7 @@ impl SplitFiles {
     }
 
     /// Abandons parts whose bytes others have completed, and all parts of a file that is given up.
-    fn abandon_needless(&mut self, board: &mut Board, id: JobId) {
+    fn abandon_needless(&mut self, board: &mut SchedulerState, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -399,7 +399,7 @@ impl SplitFiles {
     }
 
     /// Starts the rename: all bytes are there and every part has ended.
-    fn name(&mut self, board: &mut Board, id: JobId) {
+    fn name(&mut self, board: &mut SchedulerState, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -447,14 +447,19 @@ impl SplitFiles {
         });
     }
 
-    pub(in super::super) fn send_finish(&self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn send_finish(&self, board: &mut SchedulerState, id: JobId) {
         let Some(kind) = self.files.get(&id).and_then(SplitFile::finish) else {
             return;
         };
-        board.urgent(kind, Assigned::Finish(id));
+        board.urgent(kind, AssignedRole::Finish(id));
     }
 
-    pub(in super::super) fn on_finish(&mut self, board: &mut Board, id: JobId, event: LaneEvent) {
+    pub(in super::super) fn on_finish(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: LaneEvent,
+    ) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -471,8 +476,8 @@ impl SplitFiles {
                 file.temp = None;
                 file.write_in_place();
                 file.stage = SplitStage::Cleaning(match file.fault {
-                    Some(_) => AfterDisk::Fail,
-                    None => AfterDisk::Whole,
+                    Some(_) => AfterDiskClose::Fail,
+                    None => AfterDiskClose::Whole,
                 });
                 self.go_on(board, id);
             }
@@ -488,7 +493,7 @@ impl SplitFiles {
                 // The temporary was removed, or the error names it.
                 file.temp = None;
                 file.fault.get_or_insert(fault);
-                file.stage = SplitStage::Cleaning(AfterDisk::Fail);
+                file.stage = SplitStage::Cleaning(AfterDiskClose::Fail);
                 self.go_on(board, id);
             }
             _ => {}
@@ -496,7 +501,12 @@ impl SplitFiles {
     }
 
     /// Handles the check for a temporary whose rename was lost with its lane.
-    pub(in super::super) fn on_checked(&mut self, board: &mut Board, id: JobId, event: &LaneEvent) {
+    pub(in super::super) fn on_checked(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: &LaneEvent,
+    ) {
         match event {
             LaneEvent::Done(_) => self.send_finish(board, id),
             LaneEvent::Failed(..) => self.anew(board, id),
@@ -505,21 +515,21 @@ impl SplitFiles {
     }
 
     /// Starts the file over, since the rename of the lost lane may or may not have happened.
-    fn anew(&mut self, board: &mut Board, id: JobId) {
+    fn anew(&mut self, board: &mut SchedulerState, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
         file.finish_lost = false;
         file.temp = None;
         file.stage = SplitStage::Cleaning(match file.fault {
-            Some(_) => AfterDisk::Fail,
-            None => AfterDisk::Again,
+            Some(_) => AfterDiskClose::Fail,
+            None => AfterDiskClose::Restart,
         });
         self.go_on(board, id);
     }
 
     /// Completes a download whose local file has its final name.
-    fn on_named(&mut self, board: &mut Board, id: JobId, renamed: bool) {
+    fn on_named(&mut self, board: &mut SchedulerState, id: JobId, renamed: bool) {
         let Some(file) = self.files.remove(&id) else {
             return;
         };
@@ -534,19 +544,24 @@ impl SplitFiles {
         board.tell(LaneEvent::Done(id));
     }
 
-    pub(in super::super) fn fail_file(&mut self, board: &mut Board, id: JobId, fault: Fault) {
+    pub(in super::super) fn fail_file(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        fault: JobFailure,
+    ) {
         if let Some(file) = self.files.get_mut(&id) {
             // A rename in flight cannot be stopped; its answer decides.
             file.fail(fault);
             if let SplitStage::Cleaning(then) = &mut file.stage {
-                *then = AfterDisk::Fail;
+                *then = AfterDiskClose::Fail;
             }
             self.go_on(board, id);
         }
     }
 
     /// Gives up the parts so that one lane copies the whole file.
-    pub(in super::super) fn do_whole(&mut self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn do_whole(&mut self, board: &mut SchedulerState, id: JobId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.unclaimed = ByteRanges::default();
             file.stage = SplitStage::GivingUp;
@@ -555,16 +570,16 @@ impl SplitFiles {
     }
 
     /// Removes the temporary and closes the file, once no part is running.
-    pub(in super::super) fn clean(&mut self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn clean(&mut self, board: &mut SchedulerState, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
         let then = match file.fault {
-            Some(_) => AfterDisk::Fail,
-            None => AfterDisk::Whole,
+            Some(_) => AfterDiskClose::Fail,
+            None => AfterDiskClose::Whole,
         };
         file.stage = SplitStage::Cleaning(then);
-        if then == AfterDisk::Fail && file.stays(board.is_leaving()) {
+        if then == AfterDiskClose::Fail && file.stays(board.is_leaving()) {
             file.temp = None;
             // Reports ranges that were answered after the cancellation, while running parts ended.
             self.tell_written(board);
@@ -574,14 +589,19 @@ impl SplitFiles {
         };
         if let Some(path) = file.temporary() {
             let kind = JobKind::Remove { path };
-            board.urgent(kind, Assigned::Clean(id));
+            board.urgent(kind, AssignedRole::Clean(id));
         }
         self.release(board, id);
         self.go_on(board, id);
     }
 
     /// Handles the answer to the removal of the temporary.
-    pub(in super::super) fn on_cleaned(&mut self, board: &mut Board, id: JobId, event: LaneEvent) {
+    pub(in super::super) fn on_cleaned(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: LaneEvent,
+    ) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -605,7 +625,7 @@ impl SplitFiles {
     }
 
     /// Asks the disk side to close the file.
-    fn release(&self, board: &mut Board, id: JobId) {
+    fn release(&self, board: &mut SchedulerState, id: JobId) {
         if let Some(file) = self.files.get(&id)
             && file.held
         {
@@ -619,7 +639,7 @@ impl SplitFiles {
     }
 
     /// Asks the disk side to close the file of a job that is no longer tracked.
-    pub(in super::super) fn let_go(&self, board: &mut Board, file: &SplitFile) {
+    pub(in super::super) fn let_go(&self, board: &mut SchedulerState, file: &SplitFile) {
         let job = file.job.id;
         board.ask_disk(match file.is_put() {
             true => DiskRequest::CloseSource { job },
@@ -628,7 +648,7 @@ impl SplitFiles {
         });
     }
 
-    fn over(&mut self, board: &mut Board, id: JobId, then: AfterDisk) {
+    fn over(&mut self, board: &mut SchedulerState, id: JobId, then: AfterDiskClose) {
         if self.files.get(&id).is_some_and(|f| f.temp.is_some()) {
             return;
         }
@@ -636,18 +656,18 @@ impl SplitFiles {
             return;
         };
         file.another_name();
-        if let (AfterDisk::Fail, Some(fault)) = (then, file.fault) {
+        if let (AfterDiskClose::Fail, Some(fault)) = (then, file.fault) {
             board.tell(LaneEvent::Failed(id, fault));
             return;
         }
-        if file.told > 0 || then == AfterDisk::Again {
+        if file.told > 0 || then == AfterDiskClose::Restart {
             board.restarted(id);
         }
-        let queued = Queued {
+        let queued = QueuedJob {
             job: file.job,
             hint: file.hint,
             losses: JobLosses::one(file.losses > 0),
-            whole: then == AfterDisk::Whole,
+            whole: then == AfterDiskClose::Whole,
         };
         board.queue(queued, true);
     }
@@ -673,7 +693,7 @@ impl SplitFiles {
     /// Handles the loss of a part with its lane.
     pub(in super::super) fn part_lost(
         &mut self,
-        board: &mut Board,
+        board: &mut SchedulerState,
         id: JobId,
         part: JobId,
         why: &str,
@@ -692,7 +712,7 @@ impl SplitFiles {
         }
         let began = had.is_some_and(|part| part.progress > 0);
         if file.losses >= MOST_PART_LOSSES {
-            let fault = Fault {
+            let fault = JobFailure {
                 what: why.to_owned(),
                 remote: true,
             };
@@ -721,12 +741,12 @@ impl SplitFiles {
     }
 
     /// Looks for the temporary of a file whose rename was lost.
-    pub(in super::super) fn check(&self, board: &mut Board, id: JobId) {
+    pub(in super::super) fn check(&self, board: &mut SchedulerState, id: JobId) {
         // If the rename has happened, making room for it again would move the new file itself
         // aside.
         if let Some(path) = self.files.get(&id).and_then(SplitFile::temporary) {
             let follow = false;
-            board.urgent(JobKind::Stat { path, follow }, Assigned::Check(id));
+            board.urgent(JobKind::Stat { path, follow }, AssignedRole::Check(id));
         }
     }
 
@@ -738,7 +758,7 @@ impl SplitFiles {
     }
 
     /// Renames files that waited until lost lanes could no longer write them.
-    pub(in super::super) fn name_what_waited(&mut self, board: &mut Board) {
+    pub(in super::super) fn name_what_waited(&mut self, board: &mut SchedulerState) {
         let now = board.now();
         let waits = |(_, f): &(&JobId, &SplitFile)| f.waits_for_name() && f.fence.is_over(now);
         let ids: Vec<JobId> = self.files.iter().filter(waits).map(|(id, _)| *id).collect();
@@ -754,7 +774,7 @@ impl SplitFiles {
     }
 
     /// Fails every file.
-    pub(in super::super) fn fail_all(&mut self, board: &mut Board, fault: &Fault) {
+    pub(in super::super) fn fail_all(&mut self, board: &mut SchedulerState, fault: &JobFailure) {
         let ids: Vec<JobId> = self.files.keys().copied().collect();
         for id in ids {
             self.fail_file(board, id, fault.clone());
@@ -765,8 +785,8 @@ impl SplitFiles {
     /// that is left, unless the journal has it.
     pub(in super::super) fn give_up(
         &mut self,
-        board: &mut Board,
-    ) -> Vec<(JobId, Option<Fault>, Option<RemotePath>)> {
+        board: &mut SchedulerState,
+    ) -> Vec<(JobId, Option<JobFailure>, Option<RemotePath>)> {
         let mut given = Vec::new();
         for (id, file) in std::mem::take(&mut self.files) {
             if file.is_kept() {

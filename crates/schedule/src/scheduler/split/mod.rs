@@ -9,36 +9,38 @@ mod write_fence;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use self::checkpoints::Checkpoints;
+use self::checkpoints::UnjournaledBytes;
 use self::record::SplitFileRecord;
 pub(crate) use self::spans::ByteRanges;
 use self::spans::OPEN;
 use self::write_fence::WriteFence;
-use super::{Hint, LaneId, total};
-use crate::{Attributes, ByteRange, Fault, Job, JobId, JobKind, PutOptions, RemotePath, Temp};
+use super::{JobHint, LaneId, total};
+use crate::{
+    Attributes, ByteRange, Job, JobFailure, JobId, JobKind, PutOptions, RemotePath, UploadTemp,
+};
 
 /// State of one file that is cut over lanes.
 #[derive(Debug)]
 pub(super) struct SplitFile {
     job: Job,
-    hint: Hint,
+    hint: JobHint,
     stage: SplitStage,
     /// Attributes. Put: from fstat of the source. Get: from the listing, then from the first
     /// range's open file.
     attributes: Attributes,
     /// True once a range has reported the attributes of the open file.
     seen: bool,
-    temp: Option<Temp>,
-    head: Head,
-    access: Access,
+    temp: Option<UploadTemp>,
+    head: HeadPart,
+    access: SplitAccess,
     unclaimed: ByteRanges,
     /// Ranges that were written and whose handles were closed without an error.
     safe: ByteRanges,
     running: BTreeMap<JobId, RunningPart>,
-    end: FoundEnd,
+    end: ReportedFileEnd,
     /// Bytes of progress that were reported to the owner.
     told: u64,
-    fault: Option<Fault>,
+    fault: Option<JobFailure>,
     /// The disk side has the file open for this job, or is opening it.
     held: bool,
     /// FinishTemp was lost with its lane, so the rename may or may not have happened.
@@ -51,7 +53,7 @@ pub(super) struct SplitFile {
 
 /// The part that creates the temporary.
 #[derive(Debug, Default)]
-struct Head {
+struct HeadPart {
     /// The CREATE of the temporary is in flight or done.
     begun: bool,
     /// Part that also writes everything and sets the attributes, and its completion (`set`).
@@ -61,7 +63,7 @@ struct Head {
 
 /// Order in which the file may be moved.
 #[derive(Debug)]
-struct Access {
+struct SplitAccess {
     /// Writes may come in any order.
     seekable: bool,
     /// One lane at a time has the file open at the far end and moves all remaining bytes in order.
@@ -70,7 +72,7 @@ struct Access {
 
 /// End of the file as its parts found it.
 #[derive(Debug, Default)]
-struct FoundEnd {
+struct ReportedFileEnd {
     /// Smallest end offset that a part has reported.
     at: Option<u64>,
     /// Parts have reported several ends.
@@ -81,12 +83,12 @@ struct FoundEnd {
 #[derive(Debug)]
 pub(super) struct SplitFiles {
     files: BTreeMap<JobId, SplitFile>,
-    checkpoints: Checkpoints,
+    checkpoints: UnjournaledBytes,
 }
 
 /// A range that was taken for a part, with its job.
 #[derive(Debug)]
-pub(super) struct Claimed {
+pub(super) struct ClaimedRange {
     from: u64,
     to: u64,
     kind: JobKind,
@@ -115,23 +117,23 @@ enum SplitStage {
     Naming,
     /// Running parts end, then the temporary is removed.
     GivingUp,
-    /// The temporary is being removed, or the disk side closes the file; `AfterDisk` follows.
-    Cleaning(AfterDisk),
+    /// The temporary is being removed, or the disk side closes the file; `AfterDiskClose` follows.
+    Cleaning(AfterDiskClose),
 }
 
 /// Next step after the disk side has closed the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AfterDisk {
+enum AfterDiskClose {
     /// Report the failure.
     Fail,
     /// Queue the file as a whole for one lane.
     Whole,
     /// Start the file over.
-    Again,
+    Restart,
 }
 
 impl SplitFile {
-    fn new(job: Job, hint: Hint, attributes: Attributes, one_handle: bool) -> Self {
+    fn new(job: Job, hint: JobHint, attributes: Attributes, one_handle: bool) -> Self {
         Self {
             job,
             hint,
@@ -139,15 +141,15 @@ impl SplitFile {
             attributes,
             seen: false,
             temp: None,
-            head: Head::default(),
-            access: Access {
+            head: HeadPart::default(),
+            access: SplitAccess {
                 seekable: true,
                 one_handle,
             },
             unclaimed: ByteRanges::all(),
             safe: ByteRanges::default(),
             running: BTreeMap::new(),
-            end: FoundEnd::default(),
+            end: ReportedFileEnd::default(),
             told: 0,
             fault: None,
             held: true,
@@ -378,7 +380,7 @@ impl SplitFile {
         news
     }
 
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: JobFailure) {
         self.fault.get_or_insert(fault);
         if matches!(self.stage, SplitStage::Moving | SplitStage::Opening) {
             self.stage = SplitStage::GivingUp;

@@ -3,7 +3,7 @@
 
 use super::spans::ByteRanges;
 use super::{SplitFile, SplitStage};
-use crate::{Fault, JobId, JobKind};
+use crate::{JobFailure, JobId, JobKind};
 
 /// Size in bytes from which a file is synced before its rename: sending it again after a crash
 /// would exceed the allowed amount.
@@ -102,7 +102,7 @@ impl SplitFile {
     /// Returns true if the temporary stays for the next run: if the run is ending, or if the target
     /// holds much of the file but accepts no further data, as with a full disk.
     pub(super) fn stays(&self, leaving: bool) -> bool {
-        let at_target = |fault: &Fault| fault.remote == self.is_put();
+        let at_target = |fault: &JobFailure| fault.remote == self.is_put();
         let full = || {
             self.fault.as_ref().is_some_and(at_target)
                 && self.keeping.written.len_before(self.size()) >= SYNC_BEFORE_NAME
@@ -118,7 +118,7 @@ impl SplitFile {
 
     /// Returns true if a part's failure may be the server's refusal to continue the temporary of an
     /// earlier run, so that the upload is worth another try from the start.
-    pub(super) fn starts_anew_after(&self, fault: &Fault) -> bool {
+    pub(super) fn starts_anew_after(&self, fault: &JobFailure) -> bool {
         let resumes = self.is_put() && self.access.one_handle && self.keeping.adopted;
         resumes && fault.remote && self.stage == SplitStage::Moving
     }

@@ -12,7 +12,7 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter, sock_filter,
 };
 
-pub(super) type Filter = BpfProgram;
+pub(super) type FilterProgram = BpfProgram;
 
 /// System calls of a preauth process, which reads, writes and waits.
 const PREAUTH: &[c_long] = &[
@@ -110,7 +110,7 @@ pub(super) fn landlock() -> io::Result<bool> {
     Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
-pub(super) fn preauth() -> io::Result<Filter> {
+pub(super) fn preauth() -> io::Result<FilterProgram> {
     let rule = |conditions: &[(u8, SeccompCmpOp, u64)]| {
         let conditions = conditions.iter().map(|(argument, compared, with)| {
             let len = SeccompCmpArgLen::Dword;
@@ -151,7 +151,7 @@ const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWUTS,
 ];
 
-pub(super) fn account() -> io::Result<Filter> {
+pub(super) fn account() -> io::Result<FilterProgram> {
     let mut rules: BTreeMap<_, _> = NOT_OF_FILES.iter().map(|c| (*c, Vec::new())).collect();
     let of_clone = NAMESPACES.iter().map(|flag| {
         let flag = *flag as u64;
@@ -171,7 +171,7 @@ pub(super) fn account() -> io::Result<Filter> {
 
 /// Refuses clone3(2) with ENOSYS: its flags are in memory, where a filter cannot read them.
 /// Libraries fall back to clone(2).
-pub(super) fn no_clone3() -> io::Result<Filter> {
+pub(super) fn no_clone3() -> io::Result<FilterProgram> {
     filter(
         BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
         SeccompAction::Allow,
@@ -179,11 +179,11 @@ pub(super) fn no_clone3() -> io::Result<Filter> {
     )
 }
 
-pub(super) fn programs() -> io::Result<Filter> {
+pub(super) fn programs() -> io::Result<FilterProgram> {
     refuse(&[libc::SYS_execve])
 }
 
-fn refuse(calls: &[c_long]) -> io::Result<Filter> {
+fn refuse(calls: &[c_long]) -> io::Result<FilterProgram> {
     let never = calls.iter().map(|call| (*call, Vec::new()));
     filter(
         never.collect(),
@@ -196,7 +196,7 @@ fn filter(
     rules: BTreeMap<c_long, Vec<SeccompRule>>,
     otherwise: SeccompAction,
     listed: SeccompAction,
-) -> io::Result<Filter> {
+) -> io::Result<FilterProgram> {
     let arch = TargetArch::try_from(ARCH).map_err(io::Error::other)?;
     #[cfg(target_arch = "x86_64")]
     let refusal = match &otherwise {
@@ -238,7 +238,7 @@ mod x32 {
 }
 
 /// Installs `filter` in this thread; false if the kernel has no seccomp filters.
-pub(super) fn apply(filter: &Filter) -> io::Result<bool> {
+pub(super) fn apply(filter: &FilterProgram) -> io::Result<bool> {
     match apply_filter(filter) {
         Ok(()) => Ok(true),
         // A kernel without filters (seccomp(2)).
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     /// Interprets `program` as the kernel would for this call with all arguments 0.
-    fn answer(program: &Filter, number: u32) -> u32 {
+    fn answer(program: &FilterProgram, number: u32) -> u32 {
         // AUDIT_ARCH_X86_64 (linux/audit.h).
         let arch = 0xc000_003e;
         let (mut at, mut value) = (0, 0);

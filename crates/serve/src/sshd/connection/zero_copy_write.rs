@@ -11,14 +11,14 @@ use std::time::Instant;
 
 use rustix::io::ioctl_fionread;
 use ssh::channel::ChannelId;
-use ssh::{DATA_HEAD, Front};
+use ssh::{DATA_HEAD, DataPacketStart};
 use sys::SplicePipe;
 use tracing::debug;
 
-use super::Connection;
+use super::ServedConnection;
 use crate::error::ConnectionError;
 use crate::sftp::WriteTarget;
-use crate::sshd::session::Session;
+use crate::sshd::session::SessionChannel;
 
 /// Bytes of a WRITE before its data: lengths, number, request ID, our handle and offset.
 const WRITE_HEAD: usize = 29;
@@ -66,7 +66,7 @@ impl Drop for ZeroCopyWrite {
     }
 }
 
-impl Connection<'_> {
+impl ServedConnection<'_> {
     /// One step: moves or reads bytes, and returns how many (possibly 0). `None` if the connection
     /// should read everything available.
     pub(super) fn pass_by(&mut self, now: Instant) -> Result<Option<usize>, ConnectionError> {
@@ -78,13 +78,13 @@ impl Connection<'_> {
             }
             let received = self.segments.received();
             match self.conn.begin_data(now, received)? {
-                Front::Begun => {}
-                Front::Short => {
+                DataPacketStart::DataStarted => {}
+                DataPacketStart::Short => {
                     let most = DATA_HEAD - received.len();
                     let more = if self.is_within() { 0 } else { WRITE_HEAD };
                     return self.receive(most + more).map(Some);
                 }
-                Front::Other => {
+                DataPacketStart::Other => {
                     self.set_down();
                     return self.read_packet(now);
                 }
@@ -134,11 +134,11 @@ impl Connection<'_> {
 
     /// True if the next data continue a WRITE.
     fn is_within(&mut self) -> bool {
-        self.sessions.values_mut().any(Session::is_within)
+        self.sessions.values_mut().any(SessionChannel::is_within)
     }
 
     fn takes_large(&mut self) -> bool {
-        self.sessions.values_mut().any(Session::takes_large)
+        self.sessions.values_mut().any(SessionChannel::takes_large)
     }
 
     fn place(&mut self, id: ChannelId) -> Option<WriteTarget> {

@@ -1,7 +1,7 @@
 //! Tests of messages that cross on the way.
 
 use bytes::Bytes;
-use wire::Rest;
+use wire::RemainingBytes;
 
 use super::super::*;
 use super::start;
@@ -9,7 +9,7 @@ use crate::msg::{ChannelClose, ChannelRequest};
 
 /// Returns a client's channel 0 that the server has confirmed as its channel 5.
 fn opened() -> (Channels, ChannelId) {
-    let pool = Pool::new(1024, 2);
+    let pool = PacketPool::new(1024, 2);
     let mut channels = Channels::new(Role::Client, ChannelsConfig::default(), pool);
     let id = channels.open_session();
     let confirmation = ChannelOpenConfirmation {
@@ -17,7 +17,7 @@ fn opened() -> (Channels, ChannelId) {
         sender: 5,
         window: 1000,
         max_packet: 1000,
-        data: Rest(&[]),
+        data: RemainingBytes(&[]),
     };
     let payload = Bytes::from(confirmation.to_bytes());
     channels.handle(start(), payload).unwrap();
@@ -39,7 +39,7 @@ fn a_request_that_crosses_a_close_is_not_answered() {
             recipient: id.0,
             name: b"keepalive@openssh.com",
             want_reply: true,
-            data: Rest(&[]),
+            data: RemainingBytes(&[]),
         };
         let payload = Bytes::from(request.to_bytes());
         channels.handle(start(), payload).unwrap();

@@ -28,7 +28,7 @@ fn all(id: ChannelId) -> Vec<(&'static str, Vec<u8>)> {
         sender: 0,
         window: 0,
         max_packet: 1,
-        data: Rest(&[]),
+        data: RemainingBytes(&[]),
     };
     vec![
         ("confirmation", confirmation.to_bytes()),
@@ -159,7 +159,7 @@ fn offered() -> (Channels, ChannelId) {
         sender: 5,
         window: 100,
         max_packet: 100,
-        data: Rest(&[]),
+        data: RemainingBytes(&[]),
     };
     feed(&mut server, open.to_bytes()).unwrap();
     let Some(ChannelEvent::SessionOpened(id)) = server.poll_event() else {
@@ -282,7 +282,7 @@ fn channels_nobody_asked_for_are_refused_one_by_one() {
             sender: 1,
             window: 100,
             max_packet: 100,
-            data: Rest(b"whatever"),
+            data: RemainingBytes(b"whatever"),
         };
         feed(&mut channels, open.to_bytes()).unwrap();
         assert_eq!(channels.poll_event(), None, "{kind}");
@@ -302,7 +302,7 @@ fn a_peer_that_asks_without_reading_is_left() {
     let ask = GlobalRequest {
         name: b"keepalive@openssh.com",
         want_reply: true,
-        data: Rest(&[]),
+        data: RemainingBytes(&[]),
     };
     let end = (0..100_000).find_map(|_| feed(&mut channels, ask.to_bytes()).err());
     assert!(matches!(
@@ -320,7 +320,7 @@ fn a_server_bounds_the_channels_of_a_client() {
             sender,
             window: 100,
             max_packet: 100,
-            data: Rest(&[]),
+            data: RemainingBytes(&[]),
         };
         feed(&mut server, open.to_bytes()).unwrap();
         sent(&mut server);
@@ -332,10 +332,16 @@ fn a_server_bounds_the_channels_of_a_client() {
 #[test]
 fn replies_to_nothing_and_unknown_numbers_are_refused() {
     for message in [
-        RequestSuccess { data: Rest(&[]) }.to_bytes(),
+        RequestSuccess {
+            data: RemainingBytes(&[]),
+        }
+        .to_bytes(),
         RequestFailure {}.to_bytes(),
     ] {
-        assert_eq!(error(feed(&mut client(), message)), PeerMisbehaved::Unasked);
+        assert_eq!(
+            error(feed(&mut client(), message)),
+            PeerMisbehaved::Unsolicited
+        );
     }
     assert_eq!(
         error(feed(&mut client(), vec![101])),

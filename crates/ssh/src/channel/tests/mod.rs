@@ -8,7 +8,7 @@ mod prediction;
 use std::time::Instant;
 
 use bytes::Bytes;
-use wire::{Pool, Rest};
+use wire::{PacketPool, RemainingBytes};
 
 use super::*;
 use crate::error::PeerMisbehaved;
@@ -29,7 +29,11 @@ pub(super) fn start() -> Instant {
 }
 
 fn channels(role: Role) -> Channels {
-    Channels::new(role, ChannelsConfig::default(), Pool::new(32 * 1024, 8))
+    Channels::new(
+        role,
+        ChannelsConfig::default(),
+        PacketPool::new(32 * 1024, 8),
+    )
 }
 
 fn client() -> Channels {
@@ -62,7 +66,7 @@ fn confirm(
         sender,
         window,
         max_packet,
-        data: Rest(&[]),
+        data: RemainingBytes(&[]),
     };
     feed(channels, message.to_bytes())
 }
@@ -88,7 +92,7 @@ fn request_from_peer(id: ChannelId, name: &[u8], want_reply: bool, data: &[u8]) 
         recipient: id.0,
         name,
         want_reply,
-        data: Rest(data),
+        data: RemainingBytes(data),
     }
     .to_bytes()
 }
@@ -109,8 +113,8 @@ fn payloads(messages: &[Vec<u8>]) -> Vec<(u32, Vec<u8>)> {
         .collect()
 }
 
-fn block(pool: &Pool, slot: usize, bytes: &[u8]) -> Block {
-    let mut block = Block::new(pool, slot, 0, bytes.len());
+fn block(pool: &PacketPool, slot: usize, bytes: &[u8]) -> PayloadBlock {
+    let mut block = PayloadBlock::new(pool, slot, 0, bytes.len());
     assert_eq!(block.append(bytes), bytes.len());
     block
 }
@@ -119,7 +123,7 @@ fn block(pool: &Pool, slot: usize, bytes: &[u8]) -> Block {
 fn nothing_leaves_before_the_confirmation() {
     let mut channels = client();
     let id = channels.open_session();
-    channels.request(id, Request::Subsystem(b"sftp".to_vec()), true);
+    channels.request(id, OutgoingRequest::Subsystem(b"sftp".to_vec()), true);
     channels.write(id, b"early");
     let messages = sent(&mut channels);
     assert_eq!(messages.len(), 1);
@@ -136,7 +140,7 @@ fn nothing_leaves_before_the_confirmation() {
 #[test]
 fn small_writes_share_packets_and_keep_their_order() {
     let (mut channels, id) = opened(2 * MIB, 32768);
-    let pool = Pool::new(32 * 1024, 8);
+    let pool = PacketPool::new(32 * 1024, 8);
     let mut expected = Vec::new();
     for i in 0..20_u8 {
         let piece = vec![i; 1000];
@@ -155,7 +159,7 @@ fn small_writes_share_packets_and_keep_their_order() {
 #[test]
 fn a_large_block_leaves_in_the_memory_it_came_in() {
     let (mut channels, id) = opened(2 * MIB, 32768);
-    let pool = Pool::new(32 * 1024, 8);
+    let pool = PacketPool::new(32 * 1024, 8);
     channels.write(id, b"before");
     let block = block(&pool, 32 * 1024, &[9; 40_000]);
     let at: Vec<_> = block.packets().map(|p| p.payload().as_ptr()).collect();
@@ -292,8 +296,12 @@ fn received_data_are_slices_of_their_segment() {
 #[test]
 fn replies_are_counted() {
     let (mut channels, id) = opened(0, 32768);
-    channels.request(id, Request::Env(b"A".to_vec(), b"B".to_vec()), false);
-    channels.request(id, Request::Exec(b"ls".to_vec()), true);
+    channels.request(
+        id,
+        OutgoingRequest::Env(b"A".to_vec(), b"B".to_vec()),
+        false,
+    );
+    channels.request(id, OutgoingRequest::Exec(b"ls".to_vec()), true);
     let names: Vec<_> = sent(&mut channels)
         .iter()
         .map(|m| {
@@ -316,7 +324,7 @@ fn replies_are_counted() {
     );
     assert_eq!(
         feed(&mut channels, success),
-        Err(PeerMisbehaved::Unasked.into())
+        Err(PeerMisbehaved::Unsolicited.into())
     );
 }
 
@@ -375,14 +383,21 @@ fn keepalives_are_asked_and_answered() {
     assert_eq!(sent(&mut channels).len(), 2);
     // OpenSSH refuses the request, others grant it; either reply shows that the peer is alive.
     feed(&mut channels, RequestFailure {}.to_bytes()).unwrap();
-    feed(&mut channels, RequestSuccess { data: Rest(&[]) }.to_bytes()).unwrap();
+    feed(
+        &mut channels,
+        RequestSuccess {
+            data: RemainingBytes(&[]),
+        }
+        .to_bytes(),
+    )
+    .unwrap();
     assert_eq!(channels.poll_event(), Some(ChannelEvent::Alive));
     assert_eq!(channels.poll_event(), Some(ChannelEvent::Alive));
     let ask = |name, want_reply| {
         GlobalRequest {
             name,
             want_reply,
-            data: Rest(&[]),
+            data: RemainingBytes(&[]),
         }
         .to_bytes()
     };
@@ -406,7 +421,7 @@ fn an_agent_channel_comes_only_where_one_was_asked_for() {
         sender: 9,
         window: 1000,
         max_packet: 1000,
-        data: Rest(&[]),
+        data: RemainingBytes(&[]),
     };
     let (mut channels, id) = opened(0, 32768);
     feed(&mut channels, open.to_bytes()).unwrap();
@@ -415,7 +430,7 @@ fn an_agent_channel_comes_only_where_one_was_asked_for() {
     let refusal = ChannelOpenFailure::decode(&refusal[0]).unwrap();
     assert_eq!((refusal.recipient, refusal.reason), (9, PROHIBITED));
 
-    channels.request(id, Request::AgentForwarding, false);
+    channels.request(id, OutgoingRequest::AgentForwarding, false);
     feed(&mut channels, open.to_bytes()).unwrap();
     let Some(ChannelEvent::AgentOpened(agent)) = channels.poll_event() else {
         panic!("the agent's channel is offered");

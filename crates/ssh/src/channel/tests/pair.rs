@@ -28,7 +28,7 @@ impl End {
             ..ChannelsConfig::default()
         };
         Self {
-            channels: Channels::new(role, config, Pool::new(1000, 4)),
+            channels: Channels::new(role, config, PacketPool::new(1000, 4)),
             written: BTreeMap::new(),
             received: BTreeMap::new(),
             unread: BTreeMap::new(),
@@ -46,7 +46,7 @@ impl End {
         *from += len as u64;
         match as_block {
             true => {
-                let pool = Pool::new(1000, 0);
+                let pool = PacketPool::new(1000, 0);
                 self.channels.write_block(id, block(&pool, 1000, &bytes));
             }
             false => self.channels.write(id, &bytes),

@@ -6,7 +6,7 @@ use super::*;
 fn early() -> (Channels, ChannelId) {
     let mut channels = client();
     let id = channels.open_session_predicted();
-    channels.request(id, Request::Subsystem(b"sftp".to_vec()), true);
+    channels.request(id, OutgoingRequest::Subsystem(b"sftp".to_vec()), true);
     channels.write(id, &[1; 1000]);
     let messages = sent(&mut channels);
     let numbers: Vec<u8> = messages.iter().map(|m| m[0]).collect();
@@ -53,7 +53,7 @@ fn openssh_is_predicted_right_and_its_window_never_exceeded() {
 fn counting() -> (Channels, ChannelId) {
     let mut channels = client();
     let id = channels.open_session_counting();
-    channels.request(id, Request::Exec(b"true".to_vec()), true);
+    channels.request(id, OutgoingRequest::Exec(b"true".to_vec()), true);
     channels.write(id, &[1; 1000]);
     let numbers: Vec<u8> = sent(&mut channels).iter().map(|m| m[0]).collect();
     assert_eq!(
@@ -196,6 +196,6 @@ fn where_the_number_cannot_be_known_it_is_not_guessed() {
     assert_eq!(next(&mut refused), None);
 
     let (mut agent, id) = opened(100, 100);
-    agent.request(id, Request::AgentForwarding, false);
+    agent.request(id, OutgoingRequest::AgentForwarding, false);
     assert_eq!(next(&mut agent), None);
 }

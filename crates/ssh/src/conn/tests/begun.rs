@@ -24,7 +24,7 @@ fn sent(pair: &mut Pair, id: ChannelId, data: &[u8]) -> BytesMut {
 fn told(pair: &mut Pair) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(event) = pair.server.poll_event() {
-        if let Event::Channel(ChannelEvent::Data(id, bytes)) = event {
+        if let ConnectionEvent::Channel(ChannelEvent::Data(id, bytes)) = event {
             pair.server.channels().consumed(pair.now, id, bytes.len());
             all.extend_from_slice(&bytes);
         }
@@ -41,7 +41,11 @@ fn only_what_is_neither_enciphered_nor_authenticated_is_begun() {
         let mut input = sent(&mut pair, id, &[7; 1000]);
         let whole = input.len();
         let front = pair.server.begin_data(pair.now, &mut input).unwrap();
-        assert_eq!(front == Front::Begun, clear, "{renounced:?}");
+        assert_eq!(
+            front == DataPacketStart::DataStarted,
+            clear,
+            "{renounced:?}"
+        );
         assert_eq!(whole - input.len(), if clear { DATA_HEAD } else { 0 });
         pair.server.handle_input(pair.now, &mut input).unwrap();
         assert_eq!(told(&mut pair), [7; 1000]);
@@ -60,11 +64,11 @@ fn some_of_a_packet_goes_elsewhere_and_the_rest_is_told_as_it_comes() {
         let mut left = all.clone();
         for n in 0..DATA_HEAD {
             let front = pair.server.begin_data(pair.now, &mut input).unwrap();
-            assert_eq!((front, input.len()), (Front::Short, n));
+            assert_eq!((front, input.len()), (DataPacketStart::Short, n));
             input.extend_from_slice(&left.split_to(1));
         }
         let front = pair.server.begin_data(pair.now, &mut input).unwrap();
-        assert_eq!((front, input.len()), (Front::Begun, 0));
+        assert_eq!((front, input.len()), (DataPacketStart::DataStarted, 0));
         assert_eq!(pair.server.coming(), Some((id, 20_000)));
         input.extend_from_slice(&left.split_to(first));
         pair.server.handle_input(pair.now, &mut input).unwrap();
@@ -101,7 +105,7 @@ fn what_is_no_data_of_a_channel_is_left_alone() {
     flush(&mut pair.client, &mut input);
     let whole = input.len();
     let front = pair.server.begin_data(pair.now, &mut input).unwrap();
-    assert_eq!((front, input.len()), (Front::Other, whole));
+    assert_eq!((front, input.len()), (DataPacketStart::Other, whole));
     // An unknown channel number, more data than the packet has, and no padding.
     pair.client.channels().write(id, &[7; 50]);
     let mut data = BytesMut::new();
@@ -112,7 +116,7 @@ fn what_is_no_data_of_a_channel_is_left_alone() {
         data[at] = wrong;
         let len = data.len();
         let front = pair.server.begin_data(pair.now, &mut data).unwrap();
-        assert_eq!((front, data.len()), (Front::Other, len), "{at}");
+        assert_eq!((front, data.len()), (DataPacketStart::Other, len), "{at}");
     }
 }
 
@@ -124,7 +128,7 @@ fn more_than_was_granted_ends_the_connection_at_once() {
     let mut long = input.clone();
     long[..4].copy_from_slice(&[0xff; 4]);
     let front = pair.server.begin_data(pair.now, &mut long).unwrap();
-    assert_eq!(front, Front::Other);
+    assert_eq!(front, DataPacketStart::Other);
     assert!(pair.server.handle_input(pair.now, &mut long).is_err());
     // As often as the window permits, and once more.
     let head = input.split_to(DATA_HEAD);

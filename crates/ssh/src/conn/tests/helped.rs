@@ -1,6 +1,6 @@
 //! Tests of sealing and opening with helper threads.
 
-use wire::Block;
+use wire::PayloadBlock;
 
 use super::*;
 use crate::channel::LARGE_DATA;
@@ -53,7 +53,7 @@ fn data_come_in_order_whoever_seals_and_opens_them_and_through_new_keys() {
         pair.client = {
             let mut ours = config(Vec::new(), false);
             ours.transport.proposal.ciphers = vec![cipher.to_owned()];
-            Connection::client(ours, Pool::new(LARGE_DATA, 4), random()).unwrap()
+            Connection::client(ours, PacketPool::new(LARGE_DATA, 4), random()).unwrap()
         };
         if large {
             for end in [&mut pair.client, &mut pair.server] {
@@ -71,7 +71,8 @@ fn data_come_in_order_whoever_seals_and_opens_them_and_through_new_keys() {
             let len = 900_000 + usize::from(n) * 1_001;
             let part: Vec<u8> = (0..len).map(|i| (i % 251) as u8 ^ n).collect();
             let channels = pair.client.channels();
-            let mut block = Block::new(&channels.pool(), channels.packet_room(id), 0, part.len());
+            let mut block =
+                PayloadBlock::new(&channels.pool(), channels.packet_room(id), 0, part.len());
             assert_eq!(block.append(&part), part.len());
             channels.write_block(id, block);
             sent.extend(part);
@@ -114,7 +115,7 @@ fn a_packet_that_was_changed_is_noticed_and_what_came_before_it_counts() {
         "{error}"
     );
     while let Some(event) = pair.server.poll_event() {
-        if let Event::Channel(ChannelEvent::Data(_, bytes)) = event {
+        if let ConnectionEvent::Channel(ChannelEvent::Data(_, bytes)) = event {
             pair.received.extend_from_slice(&bytes);
         }
     }

@@ -1,6 +1,6 @@
 //! Tests of a client that is told host keys, by honest and by hostile servers.
 
-use wire::{Field as _, Rest};
+use wire::{Field as _, RemainingBytes};
 
 use super::*;
 use crate::key::{PublicKey, host_key_proof};
@@ -39,12 +39,12 @@ impl Told {
             &GlobalRequest {
                 name: ANNOUNCE,
                 want_reply: false,
-                data: Rest(&data),
+                data: RemainingBytes(&data),
             }
             .to_bytes(),
         );
         match self.pair.client.poll_event() {
-            Some(Event::HostKeysAnnounced(blobs)) => Some(blobs),
+            Some(ConnectionEvent::HostKeysAnnounced(blobs)) => Some(blobs),
             None => None,
             Some(event) => panic!("{event:?}"),
         }
@@ -73,13 +73,18 @@ impl Told {
         for proof in proofs {
             proof.as_slice().write(&mut data);
         }
-        self.receive(&RequestSuccess { data: Rest(&data) }.to_bytes());
+        self.receive(
+            &RequestSuccess {
+                data: RemainingBytes(&data),
+            }
+            .to_bytes(),
+        );
         self.answered().expect("an answer")
     }
 
     fn answered(&mut self) -> Option<Result<Vec<PublicKey>, KeyError>> {
         match self.pair.client.poll_event()? {
-            Event::HostKeysProven(proven) => Some(proven),
+            ConnectionEvent::HostKeysProven(proven) => Some(proven),
             event => panic!("{event:?}"),
         }
     }
@@ -101,13 +106,13 @@ fn a_client_learns_what_an_honest_server_proves() {
         flush(&mut pair.server, &mut pair.down);
         pair.client.handle_input(pair.now, &mut pair.down).unwrap();
         match told.pair.client.poll_event() {
-            Some(Event::HostKeysAnnounced(blobs)) => {
+            Some(ConnectionEvent::HostKeysAnnounced(blobs)) => {
                 assert_eq!(blobs, told.blobs());
                 let second = told.blobs()[1..].to_vec();
                 told.ask(&second);
                 asked = true;
             }
-            Some(Event::HostKeysProven(proven)) => {
+            Some(ConnectionEvent::HostKeysProven(proven)) => {
                 assert!(asked);
                 assert_eq!(proven.unwrap(), [told.keys[1].public().clone()]);
                 return;
@@ -168,10 +173,15 @@ fn proofs_and_keepalives_are_answered_in_order() {
     told.pair.client.channels.send_keepalive();
     told.ask(&blobs[1..]);
     told.ask(&blobs[..1]);
-    told.receive(&RequestSuccess { data: Rest(b"x") }.to_bytes());
+    told.receive(
+        &RequestSuccess {
+            data: RemainingBytes(b"x"),
+        }
+        .to_bytes(),
+    );
     assert!(matches!(
         told.pair.client.poll_event(),
-        Some(Event::Channel(ChannelEvent::Alive))
+        Some(ConnectionEvent::Channel(ChannelEvent::Alive))
     ));
     let proof = told.proof(1, 1, &told.session_id());
     assert_eq!(told.prove(&[proof]).unwrap().len(), 1);

@@ -1,11 +1,11 @@
 //! Tests of a server's host keys: announced to its client, and proven on request.
 
-use wire::{Field as _, Reader, Rest};
+use wire::{Field as _, FieldReader, RemainingBytes};
 
 use super::*;
 use crate::key::{PublicKey, host_key_algorithms, host_key_proof};
 use crate::msg::{RequestFailure, RequestSuccess};
-use crate::transport::Ident;
+use crate::transport::Identification;
 
 struct Keys {
     pair: Pair,
@@ -47,7 +47,7 @@ impl Keys {
         let request = GlobalRequest {
             name,
             want_reply: true,
-            data: Rest(data),
+            data: RemainingBytes(data),
         };
         let server = &mut self.pair.server;
         server
@@ -78,7 +78,7 @@ fn a_client_is_told_all_of_them_once_and_behind_its_login() {
     let told = GlobalRequest::decode(&told).unwrap();
     assert_eq!(told.name, b"hostkeys-00@openssh.com");
     assert!(!told.want_reply);
-    let mut r = Reader::new(told.data.0);
+    let mut r = FieldReader::new(told.data.0);
     for key in &keys {
         assert_eq!(r.string().unwrap(), key.public_blob());
     }
@@ -96,7 +96,7 @@ fn each_key_that_is_asked_for_signs_for_this_session() {
     // The proofs are in the order of the request.
     let answer = keys.answer(&[&blobs[1], &blobs[0]]);
     let proofs = RequestSuccess::decode(&answer).unwrap().data.0;
-    let mut r = Reader::new(proofs);
+    let mut r = FieldReader::new(proofs);
     let session_id = keys.pair.client.session_id().unwrap().clone();
     for blob in [&blobs[1], &blobs[0]] {
         let (key, signature) = (PublicKey::from_blob(blob).unwrap(), r.string().unwrap());
@@ -146,7 +146,7 @@ fn clients_that_would_end_or_pass_over_it_are_not_told() {
         ("longhaul_0.1.0", true),
     ] {
         assert_eq!(
-            Ident::ours(software).is_told_host_keys(),
+            Identification::ours(software).is_told_host_keys(),
             told,
             "{software}"
         );

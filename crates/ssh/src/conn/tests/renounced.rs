@@ -143,10 +143,10 @@ fn outside(
     there: Arc<dyn wire::ExternalSource>,
     borrow_policy: BorrowPolicy,
     header: &[u8],
-) -> wire::Block {
-    let pool = Pool::new(32 << 10, 4);
+) -> wire::PayloadBlock {
+    let pool = PacketPool::new(32 << 10, 4);
     pool.set_borrow_policy(borrow_policy);
-    let mut block = wire::Block::new(&pool, 32 << 10, header.len(), 100_000);
+    let mut block = wire::PayloadBlock::new(&pool, 32 << 10, header.len(), 100_000);
     block.lie_outside(&there, 0, 100_000);
     block.prepend(header);
     block
@@ -177,7 +177,7 @@ fn sent_from_outside(renounced: DisabledProtection, lies: usize) -> Result<Pair,
     queue.fill(&mut pair.client, usize::MAX)?;
     let outside = queue
         .parts()
-        .filter(|part| matches!(part, wire::OutputPart::Outside { .. }));
+        .filter(|part| matches!(part, wire::OutputPart::External { .. }));
     assert_eq!(outside.count() > 0, renounced == CipherAndMac);
     // In pieces with arbitrary boundaries.
     let mut len = 1;
@@ -214,7 +214,7 @@ fn what_lies_outside_of_its_packets_is_sent_from_there_or_sealed_like_the_rest()
 fn what_is_not_there_any_more_is_not_sealed_as_something_else() {
     for renounced in [Nothing, Cipher] {
         let error = sent_from_outside(renounced, 99_999).err();
-        let Some(Error::Local(crate::error::Local::Outside(words))) = error else {
+        let Some(Error::Local(crate::error::Local::ExternalPayload(words))) = error else {
             panic!("{error:?}");
         };
         assert_eq!(words, "the data to send was removed from the file");

@@ -122,8 +122,14 @@ fn certificates_of_users_are_validated_as_those_of_hosts_are() {
     let certificate = key.certificate().unwrap();
     let ca = public("ca");
     let at = |names: &[&str], now| certificate.validate_user(names, now, |key| *key == ca);
-    assert_eq!(at(&["somebody"], YEAR_2030), Ok(UserTerms::default()));
-    assert_eq!(at(&["x", "somebody"], YEAR_2030), Ok(UserTerms::default()));
+    assert_eq!(
+        at(&["somebody"], YEAR_2030),
+        Ok(UserCertificateTerms::default())
+    );
+    assert_eq!(
+        at(&["x", "somebody"], YEAR_2030),
+        Ok(UserCertificateTerms::default())
+    );
     for name in ["some*", "SOMEBODY", ""] {
         let refused = CertificateError::OtherPrincipals {
             name: name.to_owned(),

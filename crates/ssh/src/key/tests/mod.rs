@@ -3,7 +3,7 @@
 use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use wire::{Field, Reader};
+use wire::{Field, FieldReader};
 
 use super::*;
 
@@ -40,14 +40,14 @@ fn string(bytes: &[u8]) -> Vec<u8> {
 /// Returns an unencrypted key in OpenSSH's format (PROTOCOL.key).
 fn private(name: &str) -> PrivateKey {
     let blob = pem(name);
-    let mut r = Reader::new(&blob);
+    let mut r = FieldReader::new(&blob);
     assert_eq!(r.take(15).unwrap(), b"openssh-key-v1\0");
     for expected in [&b"none"[..], b"none", b""] {
         assert_eq!(r.string().unwrap(), expected);
     }
     assert_eq!(r.u32().unwrap(), 1);
     r.string().unwrap();
-    let mut r = Reader::new(r.string().unwrap());
+    let mut r = FieldReader::new(r.string().unwrap());
     assert_eq!(r.u32().unwrap(), r.u32().unwrap());
     let key_type = r.string().unwrap();
     let mut next = || r.string().unwrap();
@@ -79,7 +79,7 @@ fn private(name: &str) -> PrivateKey {
 /// Returns the key, data and signature of a `ssh-keygen -Y sign` file (PROTOCOL.sshsig).
 fn sshsig(name: &str) -> (PublicKey, Vec<u8>, Vec<u8>) {
     let blob = pem(&format!("{name}.sig"));
-    let mut r = Reader::new(&blob);
+    let mut r = FieldReader::new(&blob);
     assert_eq!(r.take(6).unwrap(), b"SSHSIG");
     assert_eq!(r.u32().unwrap(), 1);
     let key = PublicKey::from_blob(r.string().unwrap()).unwrap();

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::msg::{Debug, ExtInfo, Ping, ServiceRequest};
-use wire::Rest;
+use wire::RemainingBytes;
 
 /// Returns a packet as sent before there are keys.
 fn plain(payload: &[u8]) -> Vec<u8> {
-    let job = Outbound::new().job(PacketBuf::from_payload(payload), &mut |to| to.fill(0));
+    let job = OutboundState::new().job(PacketBuf::from_payload(payload), &mut |to| to.fill(0));
     job.unwrap().seal().unwrap().to_vec().unwrap()
 }
 
@@ -27,7 +27,7 @@ const FIRST: usize = 4;
 /// Returns the messages that reach the server after the key exchange with a client that then sends
 /// its EXT_INFO and requests a service.
 fn attacked(cipher: &str, path: &Path) -> Result<Vec<Bytes>, Error> {
-    let mut pair = Pair::same(Proposal {
+    let mut pair = Pair::same(AlgorithmProposal {
         ciphers: vec![cipher.to_owned()],
         ..proposal()
     });
@@ -62,7 +62,7 @@ fn attacked(cipher: &str, path: &Path) -> Result<Vec<Bytes>, Error> {
         if pair.client.may_send() && !asked {
             let ext_info = ExtInfo {
                 count: 0,
-                pairs: Rest(b""),
+                pairs: RemainingBytes(b""),
             };
             let ask = ServiceRequest {
                 name: b"ssh-userauth",
@@ -92,7 +92,7 @@ fn cve_2023_48795_nothing_is_slipped_into_a_clients_first_exchange() {
     };
     let ext_info = ExtInfo {
         count: 0,
-        pairs: Rest(b""),
+        pairs: RemainingBytes(b""),
     };
     let attacker = [
         Ignore { data: b"x" }.to_bytes(),
@@ -226,7 +226,7 @@ fn cve_2025_26466_a_clients_pings_during_a_rekey_hold_no_memory() {
 #[test]
 fn a_server_that_could_offer_more_says_whether_that_would_do() {
     let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
-    let server = Proposal {
+    let server = AlgorithmProposal {
         kex: names(&["mlkem768x25519-sha256"]),
         ciphers: names(&["aes256-ctr"]),
         ..proposal()
@@ -238,7 +238,7 @@ fn a_server_that_could_offer_more_says_whether_that_would_do() {
         ("curve25519-sha256", "rsa-sha2-256", true, false),
         ("mlkem768x25519-sha256", "rsa-sha2-256", true, false),
     ] {
-        let client = Proposal {
+        let client = AlgorithmProposal {
             kex: names(&[kex]),
             host_key: names(&[host_key]),
             ..proposal()

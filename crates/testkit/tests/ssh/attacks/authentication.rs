@@ -3,7 +3,7 @@
 use ssh::msg::{ServiceAccept, UserauthInfoRequest, UserauthPkOk, UserauthSuccess};
 use ssh::{Error, PeerMisbehaved};
 use testkit::sshd_model::{SshdConfig, Step, Way};
-use wire::Rest;
+use wire::RemainingBytes;
 
 use crate::client::Setup;
 use crate::world::{World, bytes, keys, known, setup, sshd};
@@ -109,7 +109,7 @@ fn keyboard_interactive_with_a_huge_prompt_count_is_refused() {
             instruction: b"",
             language: b"",
             count,
-            prompts: Rest(&[]),
+            prompts: RemainingBytes(&[]),
         };
         // Sent in place of the answer to the method's request, which follows the request for
         // `none`.

@@ -3,7 +3,7 @@
 use ssh::msg::{ChannelData, ChannelOpen, ChannelWindowAdjust};
 use ssh::{Error, PeerMisbehaved};
 use testkit::sshd_model::Step;
-use wire::Rest;
+use wire::RemainingBytes;
 
 use crate::world::{World, bytes, setup, sshd};
 
@@ -93,7 +93,7 @@ fn agent_x11_and_forwarded_channels_unasked_are_refused_and_the_copy_goes_on() {
             sender: 9,
             window: 1 << 20,
             max_packet: 32768,
-            data: Rest(data),
+            data: RemainingBytes(data),
         }
         .to_bytes()
     };

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ssh::msg::KexEcdhReply;
-use ssh::transport::Proposal;
+use ssh::transport::AlgorithmProposal;
 use ssh::{Error, PeerIncompatible, PeerMisbehaved};
 use testkit::sshd_model::{Edit, plain_packet};
 use wire::Field;
@@ -32,7 +32,7 @@ fn x25519_of_a_wrong_length_or_order_is_refused() {
     ];
     for public in points {
         for kex in ["curve25519-sha256", "sntrup761x25519-sha512@openssh.com"] {
-            let proposal = Proposal {
+            let proposal = AlgorithmProposal {
                 kex: vec![kex.to_owned()],
                 ..setup().proposal
             };
@@ -61,7 +61,7 @@ fn points_off_the_curve_are_refused() {
     off[0] = 4;
     let points: [&[u8]; 4] = [&[0], &[2; 33], &off, &[4; 64]];
     for public in points {
-        let proposal = Proposal {
+        let proposal = AlgorithmProposal {
             kex: vec!["ecdh-sha2-nistp256".to_owned()],
             ..setup().proposal
         };
@@ -171,7 +171,7 @@ fn a_host_key_that_signs_something_else_is_refused() {
         public: &[9; 32],
         signature: &keys()[0].sign("ssh-ed25519", b"something else").unwrap(),
     };
-    let proposal = Proposal {
+    let proposal = AlgorithmProposal {
         kex: vec!["curve25519-sha256".to_owned()],
         ..setup().proposal
     };

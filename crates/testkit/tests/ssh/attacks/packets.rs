@@ -1,10 +1,10 @@
 //! Packets of impossible sizes, and decompression bombs.
 
 use ssh::msg::ExtInfo;
-use ssh::transport::Proposal;
+use ssh::transport::AlgorithmProposal;
 use ssh::{Error, PeerMisbehaved};
 use testkit::sshd_model::{Edit, SshdConfig, Step, plain_packet};
-use wire::Rest;
+use wire::RemainingBytes;
 
 use crate::client::Setup;
 use crate::world::{World, bytes, setup, sshd};
@@ -60,7 +60,7 @@ fn cve_2026_55199_an_ext_info_that_lies_about_its_count_ends_at_once() {
         for pairs in [&b""[..], &[0; 4096]] {
             let info = ExtInfo {
                 count,
-                pairs: Rest(pairs),
+                pairs: RemainingBytes(pairs),
             };
             let config = sshd().slip(Step::Keys, vec![info.to_bytes()]);
             let mut world = World::new(setup(), config);
@@ -73,7 +73,7 @@ fn cve_2026_55199_an_ext_info_that_lies_about_its_count_ends_at_once() {
 
 #[test]
 fn a_zlib_bomb_is_refused() {
-    let proposal = Proposal {
+    let proposal = AlgorithmProposal {
         compress: true,
         ..sshd().proposal
     };

@@ -2,10 +2,10 @@
 //! removed after that.
 
 use ssh::msg::{ExtInfo, Ignore, ServiceAccept, UserauthBanner, UserauthSuccess};
-use ssh::transport::{KexGuess, Proposal};
+use ssh::transport::{AlgorithmProposal, KexGuess};
 use ssh::{Error, PeerMisbehaved};
 use testkit::sshd_model::{Edit, SshdConfig, plain_packet};
-use wire::Rest;
+use wire::RemainingBytes;
 
 use crate::client::Setup;
 use crate::world::{World, bytes, known, setup, sshd};
@@ -17,7 +17,7 @@ const CIPHERS: [&str; 3] = [
 ];
 
 fn with_cipher(cipher: &str) -> (Setup, SshdConfig) {
-    let proposal = Proposal {
+    let proposal = AlgorithmProposal {
         ciphers: vec![cipher.to_owned()],
         ..sshd().proposal
     };
@@ -121,7 +121,7 @@ fn cve_2023_46445_ext_info_before_the_keys_is_refused() {
     wire::Field::write(&b"ssh-rsa".as_slice(), &mut pairs);
     let ext_info = ExtInfo {
         count: 1,
-        pairs: Rest(&pairs),
+        pairs: RemainingBytes(&pairs),
     };
     slipped_in(&ext_info.to_bytes());
     // Also from a server that does not seem to support strict KEX.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sftp::ServerInfo;
-use ssh::auth::{Method, OfferedIdentity, Prompt};
+use ssh::auth::{AuthMethod, InteractivePrompt, OfferedIdentity};
 use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
@@ -43,7 +43,7 @@ impl AuthHandler for DirectAuthHandler {
         let algorithms = self.key.public().algorithms();
         Ok(Credentials {
             user: self.user.clone(),
-            methods: vec![Method::PublicKey],
+            methods: vec![AuthMethod::PublicKey],
             identities: vec![OfferedIdentity {
                 blob: self.key.public_blob().to_vec(),
                 algorithms: algorithms.into_iter().map(str::to_owned).collect(),
@@ -64,7 +64,12 @@ impl AuthHandler for DirectAuthHandler {
         None
     }
 
-    fn answers(&mut self, _: &str, _: &str, _: &[Prompt]) -> Option<Vec<Zeroizing<String>>> {
+    fn answers(
+        &mut self,
+        _: &str,
+        _: &str,
+        _: &[InteractivePrompt],
+    ) -> Option<Vec<Zeroizing<String>>> {
         None
     }
 

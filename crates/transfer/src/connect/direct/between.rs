@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use ssh::direct_control::{self, DialRequest, MOST_ADDRESSES, TOKEN};
-use sys::Tuning;
+use sys::SocketTuning;
 
-use super::{Direct, DirectConfig};
+use super::{DirectConfig, DirectConnector};
 use crate::config::RekeyLimit;
 use crate::connect::proposing::SecurityProposal;
 use crate::connect::tcp::TcpDialer;
 use crate::session::{
-    ConnectionSource, ControlMessage, DirectConnect as _, Heard, Link, NoMoreConnections,
+    ConnectionSource, ControlSender, DirectServerLauncher as _, DirectServerStatus, Link,
+    NoMoreConnections,
 };
 
 /// Head start of the connection from the receiver to the source before the other direction is
@@ -31,7 +32,7 @@ const TOKEN_WAIT: Duration = Duration::from_secs(5);
 
 /// Settings of the connections between two hosts.
 #[derive(Clone, Debug)]
-pub struct BetweenSettings {
+pub struct HostToHostSettings {
     /// The source's host as the user wrote it.
     pub name: String,
     /// The allowed algorithms.
@@ -46,7 +47,7 @@ pub struct BetweenSettings {
 
 /// The TCP connection that was made first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceReached {
+pub struct SourceConnection {
     /// True if the source's host connected to this one.
     pub dialed: bool,
     /// Address of the source's host.
@@ -54,23 +55,23 @@ pub struct SourceReached {
 }
 
 /// Opens SSH connections to the source's host; a [`ConnectionSource`] for the session.
-pub struct BetweenHosts {
-    direct: Direct,
-    opener: Arc<BetweenOpener>,
+pub struct HostToHostConnector {
+    direct: DirectConnector,
+    opener: Arc<HostToHostDialer>,
 }
 
 /// Opens TCP connections in the direction that works.
-pub(super) struct BetweenOpener {
+pub(super) struct HostToHostDialer {
     source: Mutex<SourceAddresses>,
     here: Vec<IpAddr>,
     token: [u8; TOKEN],
     /// Requests to the source.
-    outlet: ControlMessage,
+    outlet: ControlSender,
     /// Port of the listener that the source connects to; `None` if there is none.
     port: Option<u16>,
-    arrived: Mutex<Receiver<Attempt>>,
-    arrivals: Sender<Attempt>,
-    way: Mutex<Option<SourceReached>>,
+    arrived: Mutex<Receiver<DialAttempt>>,
+    arrivals: Sender<DialAttempt>,
+    way: Mutex<Option<SourceConnection>>,
 }
 
 #[derive(Default)]
@@ -81,26 +82,26 @@ struct SourceAddresses {
 }
 
 /// Result of an attempt in one of the two directions.
-enum Attempt {
+enum DialAttempt {
     Connected(TcpStream, bool),
     /// The number of the request to the source, or `None` for a connection from here.
     Failed(Option<u32>, String),
 }
 
-impl BetweenHosts {
+impl HostToHostConnector {
     /// Prepares the connections and listens for those of the source. `outlet` carries requests to
     /// the source; the first message for it is returned.
     ///
     /// # Errors
     /// One sentence.
     pub fn begin(
-        settings: BetweenSettings,
+        settings: HostToHostSettings,
         outlet: impl Fn(Vec<u8>) + Send + Sync + Clone + 'static,
     ) -> Result<(Arc<Self>, Vec<u8>), String> {
         let token = settings.token;
         let (arrivals, arrived) = channel();
         let port = accept(token, arrivals.clone());
-        let opener = Arc::new(BetweenOpener {
+        let opener = Arc::new(HostToHostDialer {
             source: Mutex::new(SourceAddresses {
                 addresses: settings.source,
                 ..SourceAddresses::default()
@@ -115,9 +116,9 @@ impl BetweenHosts {
         });
         let config = DirectConfig {
             name: settings.name,
-            tuning: Tuning {
+            tuning: SocketTuning {
                 keepalive: true,
-                ..Tuning::default()
+                ..SocketTuning::default()
             },
             secured: settings.secured,
             rekey: RekeyLimit::default(),
@@ -129,7 +130,7 @@ impl BetweenHosts {
         };
         // The opener knows the addresses.
         let peer = Box::new(|| Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))));
-        let mut direct = Direct::new(config, peer, Box::new(|_| {}));
+        let mut direct = DirectConnector::new(config, peer, Box::new(|_| {}));
         direct.opener = Some(Arc::clone(&opener));
         let begun = direct.begin(Box::new(outlet));
         let (_, first) = begun.ok_or("internal error: cannot make one-time keys")?;
@@ -142,9 +143,9 @@ impl BetweenHosts {
     /// The source refuses, or its messages are invalid.
     pub fn heard(&self, bytes: &[u8]) -> Result<bool, String> {
         match self.direct.heard(bytes, Duration::ZERO) {
-            Heard::Listens => Ok(true),
-            Heard::Nothing => Ok(false),
-            Heard::Failed(why) => Err(why),
+            DirectServerStatus::Listening => Ok(true),
+            DirectServerStatus::Nothing => Ok(false),
+            DirectServerStatus::Failed(why) => Err(why),
         }
     }
 
@@ -164,12 +165,12 @@ impl BetweenHosts {
     }
 
     /// Returns how the first connection was made.
-    pub fn way(&self) -> Option<SourceReached> {
+    pub fn way(&self) -> Option<SourceConnection> {
         lock(&self.opener.way).clone()
     }
 }
 
-impl ConnectionSource for BetweenHosts {
+impl ConnectionSource for HostToHostConnector {
     fn is_open(&self) -> bool {
         self.direct.is_open()
     }
@@ -179,7 +180,7 @@ impl ConnectionSource for BetweenHosts {
     }
 }
 
-impl BetweenOpener {
+impl HostToHostDialer {
     pub(super) fn learn_addresses(&self, own: &[IpAddr]) {
         let mut source = lock(&self.source);
         // A hostile source must not make this host connect to itself.
@@ -198,7 +199,7 @@ impl BetweenOpener {
     pub(super) fn dialed(&self, number: u32, why: Option<String>) {
         // A connection that was made arrives by itself.
         if let Some(why) = why {
-            let _ = self.arrivals.send(Attempt::Failed(Some(number), why));
+            let _ = self.arrivals.send(DialAttempt::Failed(Some(number), why));
         }
     }
 
@@ -208,11 +209,11 @@ impl BetweenOpener {
         let arrived = lock(&self.arrived);
         let until = Instant::now() + BOTH;
         match way {
-            Some(SourceReached {
+            Some(SourceConnection {
                 dialed: false,
                 address,
             }) => from_here(&[address]),
-            Some(SourceReached { dialed: true, .. }) => {
+            Some(SourceConnection { dialed: true, .. }) => {
                 let number = self.ask_source()?;
                 let (stream, _) = await_first(&arrived, until, Some(number), 1)?;
                 Ok(stream)
@@ -221,7 +222,7 @@ impl BetweenOpener {
         }
     }
 
-    fn race(&self, arrived: &Receiver<Attempt>, until: Instant) -> Result<TcpStream, String> {
+    fn race(&self, arrived: &Receiver<DialAttempt>, until: Instant) -> Result<TcpStream, String> {
         let (addresses, port) = {
             let source = lock(&self.source);
             (source.addresses.clone(), source.port)
@@ -233,16 +234,16 @@ impl BetweenOpener {
             .name("connect".to_owned())
             .spawn(move || {
                 let attempt = match from_here(&addresses) {
-                    Ok(stream) => Attempt::Connected(stream, false),
-                    Err(why) => Attempt::Failed(None, why),
+                    Ok(stream) => DialAttempt::Connected(stream, false),
+                    Err(why) => DialAttempt::Failed(None, why),
                 };
                 let _ = arrivals.send(attempt);
             });
         tried.map_err(|e| e.to_string())?;
         let mut first = String::new();
         match arrived.recv_timeout(HEAD_START) {
-            Ok(Attempt::Connected(stream, dialed)) => return self.won(stream, dialed),
-            Ok(Attempt::Failed(_, why)) => first = why,
+            Ok(DialAttempt::Connected(stream, dialed)) => return self.won(stream, dialed),
+            Ok(DialAttempt::Failed(_, why)) => first = why,
             Err(_) => {}
         }
         let others = usize::from(first.is_empty());
@@ -262,7 +263,7 @@ impl BetweenOpener {
 
     fn won(&self, stream: TcpStream, dialed: bool) -> Result<TcpStream, String> {
         let address = stream.peer_addr().map_err(|e| e.to_string())?;
-        *lock(&self.way) = Some(SourceReached { dialed, address });
+        *lock(&self.way) = Some(SourceConnection { dialed, address });
         Ok(stream)
     }
 
@@ -299,7 +300,7 @@ impl BetweenOpener {
 
 /// Waits for the first connection of `pending` attempts.
 fn await_first(
-    arrived: &Receiver<Attempt>,
+    arrived: &Receiver<DialAttempt>,
     until: Instant,
     number: Option<u32>,
     mut pending: usize,
@@ -308,10 +309,10 @@ fn await_first(
     while pending > 0 {
         let left = until.saturating_duration_since(Instant::now());
         match arrived.recv_timeout(left) {
-            Ok(Attempt::Connected(stream, dialed)) => return Ok((stream, dialed)),
+            Ok(DialAttempt::Connected(stream, dialed)) => return Ok((stream, dialed)),
             // A late answer to an earlier request says nothing about this one.
-            Ok(Attempt::Failed(Some(other), _)) if Some(other) != number => {}
-            Ok(Attempt::Failed(of, why)) => {
+            Ok(DialAttempt::Failed(Some(other), _)) if Some(other) != number => {}
+            Ok(DialAttempt::Failed(of, why)) => {
                 pending -= 1;
                 reasons.push(match of {
                     Some(_) => format!("from the source's host: {why}"),
@@ -347,7 +348,7 @@ fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
 }
 
 /// Listens for connections of the source and passes on those that begin with the token.
-fn accept(token: [u8; TOKEN], arrivals: Sender<Attempt>) -> Option<u16> {
+fn accept(token: [u8; TOKEN], arrivals: Sender<DialAttempt>) -> Option<u16> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
         .ok()?;
@@ -368,7 +369,7 @@ fn accept(token: [u8; TOKEN], arrivals: Sender<Attempt>) -> Option<u16> {
                     let stream = with_token(stream, &token);
                     *lock(&count) -= 1;
                     if let Some(stream) = stream {
-                        let _ = arrivals.send(Attempt::Connected(stream, true));
+                        let _ = arrivals.send(DialAttempt::Connected(stream, true));
                     }
                 });
                 if spawned.is_err() {
@@ -443,7 +444,7 @@ mod tests {
         assert!(matches!(stranger.read(&mut [0; 8]), Ok(0) | Err(_)));
         connect().write_all(&[7; TOKEN]).unwrap();
         let first = arrived.recv_timeout(Duration::from_secs(30)).unwrap();
-        assert!(matches!(first, Attempt::Connected(_, true)));
+        assert!(matches!(first, DialAttempt::Connected(_, true)));
         assert!(arrived.try_recv().is_err());
     }
 
@@ -457,7 +458,7 @@ mod tests {
         let asked = Mutex::new(asked);
         let token = [7; TOKEN];
         let (arrivals, arrived) = channel();
-        let opener = BetweenOpener {
+        let opener = HostToHostDialer {
             source: Mutex::default(),
             here: vec![Ipv4Addr::LOCALHOST.into()],
             token,
@@ -471,8 +472,8 @@ mod tests {
         opener.listens(closed_port);
         thread::spawn(move || {
             for request in requests {
-                let request = direct_control::ClientMessage::decode(&request[4..]).unwrap();
-                let direct_control::ClientMessage::Dial {
+                let request = direct_control::DirectClientMessage::decode(&request[4..]).unwrap();
+                let direct_control::DirectClientMessage::Dial {
                     addresses, token, ..
                 } = request
                 else {

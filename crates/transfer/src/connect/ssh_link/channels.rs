@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use ssh::channel::ChannelId as SshChannel;
 
-use crate::session::{ChannelId, LinkEvent};
+use crate::session::{LinkChannelId, LinkEvent};
 
 /// Longest line of standard error in bytes; a longer one is passed on in parts.
 const LONGEST_LINE: usize = 1000;
 
 /// The program at the remote end of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum RemoteProgram {
+pub(super) enum ChannelProgram {
     /// The stock SFTP server.
     #[default]
     Sftp,
@@ -23,21 +23,21 @@ pub(super) enum RemoteProgram {
 
 /// The remote end of a channel.
 #[derive(Debug, Default)]
-pub(super) struct FarChannel {
-    at: RemoteProgram,
+pub(super) struct RemoteChannelEnd {
+    at: ChannelProgram,
     errors: Vec<u8>,
     status: Option<u32>,
 }
 
-impl FarChannel {
-    pub(super) fn new(at: RemoteProgram) -> Self {
+impl RemoteChannelEnd {
+    pub(super) fn new(at: ChannelProgram) -> Self {
         Self {
             at,
             ..Self::default()
         }
     }
 
-    pub(super) fn program(&self) -> RemoteProgram {
+    pub(super) fn program(&self) -> ChannelProgram {
         self.at
     }
 
@@ -47,28 +47,28 @@ impl FarChannel {
     }
 
     /// Returns the event that reports the end of the channel with this reason.
-    fn ended(&self, id: ChannelId, why: &str) -> LinkEvent {
+    fn ended(&self, id: LinkChannelId, why: &str) -> LinkEvent {
         match self.at {
-            RemoteProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
-            RemoteProgram::Sftp | RemoteProgram::Served => {
+            ChannelProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
+            ChannelProgram::Sftp | ChannelProgram::Served => {
                 LinkEvent::Closed(id, Some(why.to_owned()))
             }
         }
     }
 
     /// Returns the event that reports that the server refused the channel.
-    fn refused(&self, id: ChannelId, why: &str) -> LinkEvent {
+    fn refused(&self, id: LinkChannelId, why: &str) -> LinkEvent {
         match self.at {
-            RemoteProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
-            RemoteProgram::Sftp | RemoteProgram::Served => LinkEvent::Refused(id, why.to_owned()),
+            ChannelProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
+            ChannelProgram::Sftp | ChannelProgram::Served => LinkEvent::Refused(id, why.to_owned()),
         }
     }
 
     /// Returns the event that reports the end of the channel when the connection starts over.
-    fn restarted(&self, id: ChannelId, why: &str) -> LinkEvent {
+    fn restarted(&self, id: LinkChannelId, why: &str) -> LinkEvent {
         match self.at {
-            RemoteProgram::Command => LinkEvent::Exited(id, Ok(None)),
-            RemoteProgram::Sftp | RemoteProgram::Served => {
+            ChannelProgram::Command => LinkEvent::Exited(id, Ok(None)),
+            ChannelProgram::Sftp | ChannelProgram::Served => {
                 LinkEvent::Closed(id, Some(why.to_owned()))
             }
         }
@@ -82,7 +82,7 @@ impl FarChannel {
                 let line = std::mem::take(&mut self.errors);
                 let text = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
                 if !text.is_empty() {
-                    events.push(LinkEvent::Says(text));
+                    events.push(LinkEvent::Message(text));
                 }
             }
         }
@@ -91,7 +91,7 @@ impl FarChannel {
 
 /// End of a channel, for the event that reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChannelEnd<'a> {
+pub(super) enum ChannelEndReason<'a> {
     /// It ended for this reason.
     Closed(&'a str),
     /// The server refused the channel, for this reason.
@@ -101,7 +101,7 @@ pub(super) enum ChannelEnd<'a> {
 /// Channels that are open on a connection, by their number.
 #[derive(Debug, Default)]
 pub(super) struct ChannelTable {
-    open: BTreeMap<u32, FarChannel>,
+    open: BTreeMap<u32, RemoteChannelEnd>,
 }
 
 impl ChannelTable {
@@ -113,15 +113,15 @@ impl ChannelTable {
         self.open.contains_key(&id.0)
     }
 
-    pub(super) fn insert(&mut self, id: SshChannel, far: FarChannel) {
+    pub(super) fn insert(&mut self, id: SshChannel, far: RemoteChannelEnd) {
         self.open.insert(id.0, far);
     }
 
-    pub(super) fn get(&self, id: SshChannel) -> Option<&FarChannel> {
+    pub(super) fn get(&self, id: SshChannel) -> Option<&RemoteChannelEnd> {
         self.open.get(&id.0)
     }
 
-    pub(super) fn get_mut(&mut self, id: SshChannel) -> Option<&mut FarChannel> {
+    pub(super) fn get_mut(&mut self, id: SshChannel) -> Option<&mut RemoteChannelEnd> {
         self.open.get_mut(&id.0)
     }
 
@@ -141,19 +141,19 @@ impl ChannelTable {
     pub(super) fn end(
         &mut self,
         id: SshChannel,
-        end: ChannelEnd<'_>,
+        end: ChannelEndReason<'_>,
         events: &mut Vec<LinkEvent>,
     ) -> bool {
         let Some(mut far) = self.open.remove(&id.0) else {
             return false;
         };
-        if far.at == RemoteProgram::Sftp {
+        if far.at == ChannelProgram::Sftp {
             far.hear(b"\n", events);
         }
-        let id = ChannelId(id.0);
+        let id = LinkChannelId(id.0);
         events.push(match end {
-            ChannelEnd::Closed(why) => far.ended(id, why),
-            ChannelEnd::Refused(why) => far.refused(id, why),
+            ChannelEndReason::Closed(why) => far.ended(id, why),
+            ChannelEndReason::Refused(why) => far.refused(id, why),
         });
         true
     }
@@ -161,7 +161,7 @@ impl ChannelTable {
     /// Removes all channels, since the connection starts over, and reports their ends.
     pub(super) fn restart(&mut self, why: &str, events: &mut Vec<LinkEvent>) {
         for (id, far) in std::mem::take(&mut self.open) {
-            events.push(far.restarted(ChannelId(id), why));
+            events.push(far.restarted(LinkChannelId(id), why));
         }
     }
 
@@ -186,18 +186,18 @@ pub(super) enum FirstChannel {
 /// A channel that was opened with the login, before the session requests it.
 #[derive(Debug)]
 pub(super) struct EarlyChannel {
-    id: ChannelId,
-    program: RemoteProgram,
-    use_: EarlyUse,
+    id: LinkChannelId,
+    program: ChannelProgram,
+    use_: EarlyChannelUse,
     /// Events that arrived before the session used the channel.
     events: Vec<LinkEvent>,
 }
 
 /// Progress of the session with the channel that was opened with the login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EarlyUse {
+enum EarlyChannelUse {
     /// The session has not requested a channel.
-    Waits,
+    Unused,
     /// The session uses the channel, or another one.
     Taken,
     /// The session has sent its INIT, which was already on the wire.
@@ -219,11 +219,11 @@ impl FirstChannel {
     }
 
     /// Notes that the channel was opened.
-    pub(super) fn open(&mut self, id: ChannelId, program: RemoteProgram) {
+    pub(super) fn open(&mut self, id: LinkChannelId, program: ChannelProgram) {
         *self = Self::Opened(EarlyChannel {
             id,
             program,
-            use_: EarlyUse::Waits,
+            use_: EarlyChannelUse::Unused,
             events: Vec::new(),
         });
     }
@@ -244,16 +244,16 @@ impl FirstChannel {
 
     /// Keeps events until the session uses the channel.
     pub(super) fn keep(&mut self, events: &mut Vec<LinkEvent>) {
-        let waits = |opened: &&mut EarlyChannel| opened.use_ == EarlyUse::Waits;
+        let waits = |opened: &&mut EarlyChannel| opened.use_ == EarlyChannelUse::Unused;
         if let Some(opened) = self.opened().filter(waits) {
-            let keeps = |event: &mut LinkEvent| !matches!(event, LinkEvent::Says(_));
+            let keeps = |event: &mut LinkEvent| !matches!(event, LinkEvent::Message(_));
             opened.events.extend(events.extract_if(.., keeps));
         }
     }
 
     /// Returns the kept events once the session uses the channel.
     pub(super) fn release(&mut self, events: &mut Vec<LinkEvent>) {
-        let used = |opened: &&mut EarlyChannel| opened.use_ != EarlyUse::Waits;
+        let used = |opened: &&mut EarlyChannel| opened.use_ != EarlyChannelUse::Unused;
         if let Some(opened) = self.opened().filter(used) {
             events.append(&mut opened.events);
         }
@@ -261,20 +261,21 @@ impl FirstChannel {
 
     /// Answers the session's first request for a channel: the channel that was opened with the
     /// login, and true if it leads to the program that the session wants.
-    pub(super) fn take(&mut self, program: RemoteProgram) -> Option<(ChannelId, bool)> {
-        let waits = |opened: &&mut EarlyChannel| opened.use_ == EarlyUse::Waits;
+    pub(super) fn take(&mut self, program: ChannelProgram) -> Option<(LinkChannelId, bool)> {
+        let waits = |opened: &&mut EarlyChannel| opened.use_ == EarlyChannelUse::Unused;
         let opened = self.opened().filter(waits)?;
-        opened.use_ = EarlyUse::Taken;
+        opened.use_ = EarlyChannelUse::Taken;
         Some((opened.id, opened.program == program))
     }
 
     /// Removes INIT from the session's first bytes on the channel, since INIT was already sent.
-    pub(super) fn without_init<'a>(&mut self, channel: ChannelId, bytes: &'a [u8]) -> &'a [u8] {
-        let first =
-            |opened: &&mut EarlyChannel| opened.id == channel && opened.use_ != EarlyUse::Greeted;
+    pub(super) fn without_init<'a>(&mut self, channel: LinkChannelId, bytes: &'a [u8]) -> &'a [u8] {
+        let first = |opened: &&mut EarlyChannel| {
+            opened.id == channel && opened.use_ != EarlyChannelUse::Greeted
+        };
         match self.opened().filter(first) {
             Some(opened) => {
-                opened.use_ = EarlyUse::Greeted;
+                opened.use_ = EarlyChannelUse::Greeted;
                 bytes.strip_prefix(&sftp::INIT).unwrap_or(bytes)
             }
             None => bytes,
@@ -288,9 +289,9 @@ mod tests {
 
     const ID: SshChannel = SshChannel(3);
 
-    fn table(at: RemoteProgram) -> ChannelTable {
+    fn table(at: ChannelProgram) -> ChannelTable {
         let mut table = ChannelTable::default();
-        table.insert(ID, FarChannel::new(at));
+        table.insert(ID, RemoteChannelEnd::new(at));
         table
     }
 
@@ -298,34 +299,37 @@ mod tests {
     #[test]
     fn a_refused_channel_is_reported_as_refused_and_a_refused_command_as_over() {
         let mut events = Vec::new();
-        let refused = ChannelEnd::Refused("administratively prohibited");
-        assert!(table(RemoteProgram::Served).end(ID, refused, &mut events));
-        assert!(matches!(&events[..], [LinkEvent::Refused(ChannelId(3), _)]));
-        events.clear();
-        assert!(table(RemoteProgram::Command).end(ID, refused, &mut events));
+        let refused = ChannelEndReason::Refused("administratively prohibited");
+        assert!(table(ChannelProgram::Served).end(ID, refused, &mut events));
         assert!(matches!(
             &events[..],
-            [LinkEvent::Exited(ChannelId(3), Err(_))]
+            [LinkEvent::Refused(LinkChannelId(3), _)]
+        ));
+        events.clear();
+        assert!(table(ChannelProgram::Command).end(ID, refused, &mut events));
+        assert!(matches!(
+            &events[..],
+            [LinkEvent::Exited(LinkChannelId(3), Err(_))]
         ));
     }
 
     #[test]
     fn a_channel_ends_once() {
-        let mut table = table(RemoteProgram::Sftp);
+        let mut table = table(ChannelProgram::Sftp);
         let mut events = Vec::new();
-        assert!(table.end(ID, ChannelEnd::Closed("it ended"), &mut events));
-        assert!(!table.end(ID, ChannelEnd::Closed("it ended"), &mut events));
+        assert!(table.end(ID, ChannelEndReason::Closed("it ended"), &mut events));
+        assert!(!table.end(ID, ChannelEndReason::Closed("it ended"), &mut events));
         assert_eq!(events.len(), 1);
     }
 
     #[test]
     fn the_last_line_without_a_newline_is_shown_before_the_end() {
-        let mut table = table(RemoteProgram::Sftp);
+        let mut table = table(ChannelProgram::Sftp);
         let mut events = Vec::new();
         let far = table.get_mut(ID).unwrap();
         far.hear(b"first\nno such", &mut events);
         far.hear(b" file", &mut events);
-        table.end(ID, ChannelEnd::Closed("it ended"), &mut events);
+        table.end(ID, ChannelEndReason::Closed("it ended"), &mut events);
         let shown: Vec<_> = events.iter().map(|event| format!("{event:?}")).collect();
         let ended = r#"Closed(ChannelId(3), Some("it ended"))"#;
         assert_eq!(
@@ -337,30 +341,33 @@ mod tests {
     #[test]
     fn a_command_on_a_connection_that_starts_over_has_no_status() {
         let mut events = Vec::new();
-        table(RemoteProgram::Command).restart("refused", &mut events);
+        table(ChannelProgram::Command).restart("refused", &mut events);
         assert!(matches!(
             &events[..],
-            [LinkEvent::Exited(ChannelId(3), Ok(None))]
+            [LinkEvent::Exited(LinkChannelId(3), Ok(None))]
         ));
     }
 
     #[test]
     fn events_before_the_session_are_kept_for_it() {
         let mut first = FirstChannel::Wanted;
-        first.open(ChannelId(0), RemoteProgram::Sftp);
+        first.open(LinkChannelId(0), ChannelProgram::Sftp);
         let mut events = vec![
-            LinkEvent::Says("Welcome".to_owned()),
-            LinkEvent::Closed(ChannelId(0), None),
+            LinkEvent::Message("Welcome".to_owned()),
+            LinkEvent::Closed(LinkChannelId(0), None),
         ];
         first.keep(&mut events);
         assert!(
-            matches!(&events[..], [LinkEvent::Says(_)]),
+            matches!(&events[..], [LinkEvent::Message(_)]),
             "lines are shown at once"
         );
         first.release(&mut events);
         assert_eq!(events.len(), 1, "nobody uses the channel yet");
-        assert_eq!(first.take(RemoteProgram::Sftp), Some((ChannelId(0), true)));
-        assert_eq!(first.take(RemoteProgram::Sftp), None, "it is taken once");
+        assert_eq!(
+            first.take(ChannelProgram::Sftp),
+            Some((LinkChannelId(0), true))
+        );
+        assert_eq!(first.take(ChannelProgram::Sftp), None, "it is taken once");
         first.release(&mut events);
         assert!(matches!(&events[..], [_, LinkEvent::Closed(..)]));
     }
@@ -368,19 +375,22 @@ mod tests {
     #[test]
     fn a_session_that_wants_another_program_is_told_so() {
         let mut first = FirstChannel::Wanted;
-        first.open(ChannelId(0), RemoteProgram::Served);
-        assert_eq!(first.take(RemoteProgram::Sftp), Some((ChannelId(0), false)));
+        first.open(LinkChannelId(0), ChannelProgram::Served);
+        assert_eq!(
+            first.take(ChannelProgram::Sftp),
+            Some((LinkChannelId(0), false))
+        );
     }
 
     #[test]
     fn init_is_not_sent_twice() {
         let mut first = FirstChannel::Wanted;
-        first.open(ChannelId(0), RemoteProgram::Sftp);
+        first.open(LinkChannelId(0), ChannelProgram::Sftp);
         let greeting = [&sftp::INIT[..], b"more"].concat();
-        let other = first.without_init(ChannelId(1), &greeting).len();
+        let other = first.without_init(LinkChannelId(1), &greeting).len();
         assert_eq!(other, greeting.len(), "another channel's INIT is sent");
-        assert_eq!(first.without_init(ChannelId(0), &greeting), b"more");
-        let later = first.without_init(ChannelId(0), &greeting).len();
+        assert_eq!(first.without_init(LinkChannelId(0), &greeting), b"more");
+        let later = first.without_init(LinkChannelId(0), &greeting).len();
         assert_eq!(later, greeting.len(), "later bytes only look like it");
     }
 }

@@ -9,16 +9,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use ssh::auth::AuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel, LARGE_DATA};
-use ssh::transport::{DisabledProtection, Extensions, Ident, TransportEvent};
-use ssh::{EarlyMessages, Event};
+use ssh::transport::{DisabledProtection, Identification, PeerExtensions, TransportEvent};
+use ssh::{ConnectionEvent, EarlyMessages};
 use tracing::{debug, info};
 use wire::BorrowPolicy;
 
-use super::channels::{ChannelEnd, FarChannel, RemoteProgram};
+use super::channels::{ChannelEndReason, ChannelProgram, RemoteChannelEnd};
 use super::moving::TURN;
-use super::{FirstJobs, InputState, LinkRole, Readiness, SshLink, broken, engine_error, error};
+use super::{
+    FirstJobTime, InputState, LinkRole, SocketReadiness, SshLink, broken, engine_error, error,
+};
 use crate::connect::auth_handler::AgentBinding;
-use crate::session::{ChannelId, Link, LinkError, LinkEvent};
+use crate::session::{Link, LinkChannelId, LinkError, LinkEvent};
 use crate::timeline::TimelineStep;
 
 /// The maximum channel window with servers that support large ones: 2.5 Gbit/s at 200 ms.
@@ -40,34 +42,36 @@ impl SshLink {
     fn pump(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<(), LinkError> {
         while let Some(event) = self.conn.poll_event() {
             match event {
-                Event::Transport(event) => self.handle_transport(now, event)?,
-                Event::Auth(event) => {
+                ConnectionEvent::Transport(event) => self.handle_transport(now, event)?,
+                ConnectionEvent::Auth(event) => {
                     if self.handle_auth(event, events)? {
                         return Ok(());
                     }
                 }
                 // A direct connection's key was valid for one login only, and a further connection
                 // would make the session wait.
-                Event::Channel(ChannelEvent::PredictionFailed(_))
+                ConnectionEvent::Channel(ChannelEvent::PredictionFailed(_))
                     if !self.restarts.are_allowed() =>
                 {
                     return Err(error("the server uses other channel numbers than expected"));
                 }
-                Event::Channel(ChannelEvent::PredictionFailed(_)) => {
+                ConnectionEvent::Channel(ChannelEvent::PredictionFailed(_)) => {
                     return self.restart(
                         events,
                         "the server uses other channel numbers than expected",
                     );
                 }
-                Event::Channel(event) => self.handle_channel(now, event, events),
+                ConnectionEvent::Channel(event) => self.handle_channel(now, event, events),
                 // Only a server's connection emits these.
-                Event::Login(_) => {}
-                Event::HostKeysAnnounced(blobs) => {
+                ConnectionEvent::Login(_) => {}
+                ConnectionEvent::HostKeysAnnounced(blobs) => {
                     let keys = self.auth_handler.host_keys_announced(&blobs);
                     self.conn.ask_for_proofs(keys);
                 }
-                Event::HostKeysProven(proven) => self.auth_handler.host_keys_proven(proven),
-                Event::Retracted => {
+                ConnectionEvent::HostKeysProven(proven) => {
+                    self.auth_handler.host_keys_proven(proven)
+                }
+                ConnectionEvent::Retracted => {
                     debug!("{}: waiting for another login step", self.config.name);
                     self.first.forget();
                     self.channels.clear();
@@ -126,7 +130,7 @@ impl SshLink {
     }
 
     /// Raises packet and window sizes above OpenSSH's limits for servers that accept more.
-    fn suit(&mut self, ident: &Ident) {
+    fn suit(&mut self, ident: &Identification) {
         let channels = self.conn.channels();
         if ident.is_longhaul() {
             channels.set_max_packet(LARGE_DATA as u32);
@@ -225,7 +229,7 @@ impl SshLink {
         let opens = self.first.is_wanted() && self.agents.is_none();
         // Without jobs, a further connection still requests its channel with the login.
         let has_jobs = match self.config.role {
-            LinkRole::Further => self.first_jobs == FirstJobs::WithLogin,
+            LinkRole::Further => self.first_jobs == FirstJobTime::WithLogin,
             LinkRole::First | LinkRole::Direct => true,
         };
         // Most systems send the locale (SendEnv LANG LC_*), which is not secret. Other variables
@@ -244,7 +248,7 @@ impl SshLink {
         let mut extensions = self.conn.extensions().clone();
         // After a guessed key exchange, Nagle's algorithm holds EXT_INFO until KEXINIT is
         // acknowledged; constrained keys in an agent sign only host-bound requests.
-        let unheard = extensions == Extensions::default();
+        let unheard = extensions == PeerExtensions::default();
         let since_8_9 = peer.and_then(|p| p.openssh()).is_some_and(|v| v >= (8, 9));
         extensions.hostbound |= unheard && since_8_9;
         let mut config = credentials.config(binding, &extensions);
@@ -264,7 +268,7 @@ impl SshLink {
 
     /// True if the next channel's number and window can be predicted.
     pub(super) fn predicts(&self) -> bool {
-        let known = |peer: &Ident| match self.config.role {
+        let known = |peer: &Identification| match self.config.role {
             LinkRole::Direct => self.is_what_was_started(peer),
             LinkRole::First | LinkRole::Further => peer.openssh().is_some(),
         };
@@ -272,7 +276,7 @@ impl SshLink {
     }
 
     /// True if the peer is the longhaul that was started over another connection, in this version.
-    fn is_what_was_started(&self, peer: &Ident) -> bool {
+    fn is_what_was_started(&self, peer: &Identification) -> bool {
         let remembered = self.config.remembered.as_ref();
         let said = remembered.is_some_and(|(banner, _)| banner == peer.as_str());
         peer.is_longhaul() && said
@@ -347,13 +351,13 @@ impl SshLink {
             ChannelEvent::ExtendedData(id, bytes) => self.handle_stderr(now, id, &bytes, events),
             ChannelEvent::RequestFailed(id) => {
                 let why = match self.program(id) {
-                    Some(RemoteProgram::Sftp) => {
+                    Some(ChannelProgram::Sftp) => {
                         "the server has no SFTP subsystem: is Subsystem sftp set in its \
                          sshd_config?"
                     }
                     _ => "the server does not run commands",
                 };
-                self.end_channel(id, ChannelEnd::Closed(why), events);
+                self.end_channel(id, ChannelEndReason::Closed(why), events);
             }
             ChannelEvent::OpenFailed {
                 id,
@@ -362,16 +366,16 @@ impl SshLink {
             } => {
                 let why = format!("the server refused a channel: {description}");
                 self.refused_channel = Some((reason, description));
-                self.end_channel(id, ChannelEnd::Refused(&why), events);
+                self.end_channel(id, ChannelEndReason::Refused(&why), events);
             }
             ChannelEvent::ExitStatus(id, status) => self.channels.note_status(id, status),
             ChannelEvent::ExitSignal(id, signal) => {
                 let what = match self.program(id) {
-                    Some(RemoteProgram::Sftp) => "SFTP server",
+                    Some(ChannelProgram::Sftp) => "SFTP server",
                     _ => "command",
                 };
                 let why = format!("the {what} was ended by signal {signal}");
-                self.end_channel(id, ChannelEnd::Closed(&why), events);
+                self.end_channel(id, ChannelEndReason::Closed(&why), events);
             }
             // The exit status may follow EOF; only CLOSE ends the channel.
             ChannelEvent::Eof(id) => {
@@ -396,8 +400,8 @@ impl SshLink {
         }
     }
 
-    fn program(&self, id: SshChannel) -> Option<RemoteProgram> {
-        self.channels.get(id).map(FarChannel::program)
+    fn program(&self, id: SshChannel) -> Option<ChannelProgram> {
+        self.channels.get(id).map(RemoteChannelEnd::program)
     }
 
     fn handle_data(
@@ -416,7 +420,7 @@ impl SshLink {
             .as_mut()
             .is_some_and(|a| a.data(id, &bytes, channels));
         if !agent {
-            events.push(LinkEvent::Data(ChannelId(id.0), bytes));
+            events.push(LinkEvent::Data(LinkChannelId(id.0), bytes));
         }
     }
 
@@ -432,13 +436,13 @@ impl SshLink {
             return;
         };
         match far.program() {
-            RemoteProgram::Sftp => far.hear(bytes, events),
+            ChannelProgram::Sftp => far.hear(bytes, events),
             // Messages of shells and startup files if the remote longhaul did not start.
-            RemoteProgram::Served => {
+            ChannelProgram::Served => {
                 let text = crate::escape::text(bytes).to_string();
                 debug!("{}: {}", self.config.name, text.trim_end());
             }
-            RemoteProgram::Command => {}
+            ChannelProgram::Command => {}
         }
     }
 
@@ -458,25 +462,30 @@ impl SshLink {
             return;
         }
         let Some(far) = self.channels.get(id) else {
-            return events.push(LinkEvent::Over(ChannelId(id.0)));
+            return events.push(LinkEvent::Ended(LinkChannelId(id.0)));
         };
         let why = match (far.program(), far.status()) {
-            (RemoteProgram::Command, status) => {
-                events.push(LinkEvent::Exited(ChannelId(id.0), Ok(status)));
-                return self.close_channel(ChannelId(id.0));
+            (ChannelProgram::Command, status) => {
+                events.push(LinkEvent::Exited(LinkChannelId(id.0), Ok(status)));
+                return self.close_channel(LinkChannelId(id.0));
             }
-            (RemoteProgram::Served, Some(status)) => {
+            (ChannelProgram::Served, Some(status)) => {
                 format!("the command ended with status {status}")
             }
-            (RemoteProgram::Sftp, Some(status)) => {
+            (ChannelProgram::Sftp, Some(status)) => {
                 format!("the SFTP server ended with status {status}")
             }
             (_, None) => "the server closed the SFTP channel".to_owned(),
         };
-        self.end_channel(id, ChannelEnd::Closed(&why), events);
+        self.end_channel(id, ChannelEndReason::Closed(&why), events);
     }
 
-    fn end_channel(&mut self, id: SshChannel, end: ChannelEnd<'_>, events: &mut Vec<LinkEvent>) {
+    fn end_channel(
+        &mut self,
+        id: SshChannel,
+        end: ChannelEndReason<'_>,
+        events: &mut Vec<LinkEvent>,
+    ) {
         if self.channels.end(id, end, events) {
             self.conn.channels().close(id);
             // The lowest free channel number no longer equals the number of opened channels.
@@ -537,7 +546,7 @@ impl SshLink {
         loop {
             let now = Instant::now();
             let left = deadline.saturating_duration_since(now);
-            self.readiness = Readiness::UNKNOWN;
+            self.readiness = SocketReadiness::UNKNOWN;
             if !self.auth_handler.awaits_proofs() || left.is_zero() || self.flush(now).is_err() {
                 return;
             }

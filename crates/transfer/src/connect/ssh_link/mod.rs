@@ -16,26 +16,26 @@ use std::time::{Duration, Instant};
 use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
-use ssh::channel::{ChannelId as SshChannel, LARGE_DATA, Request};
+use ssh::channel::{ChannelId as SshChannel, LARGE_DATA, OutgoingRequest};
 use ssh::transport::{DisabledProtection, KexGuess, PeerOffers};
 use ssh::{Connection, ConnectionConfig, CryptoHelpers, PeerIncompatible, SealedQueue};
-use sys::{HelperThreads, Segments};
+use sys::{HelperThreads, ReceiveSegments};
 use tracing::info;
-use wire::Pool;
+use wire::PacketPool;
 
-use self::channels::{ChannelTable, FarChannel, FirstChannel, RemoteProgram};
+use self::channels::{ChannelProgram, ChannelTable, FirstChannel, RemoteChannelEnd};
 use self::login::LoginMethod;
-use self::opening::WindowOpening;
-use self::restarts::Restarts;
+use self::opening::CongestionWindowOpener;
+use self::restarts::RestartState;
 use super::agent_channels::AgentChannels;
 use super::auth_handler::{AuthHandler, ServerFacts};
-use super::error::{AtFault, ConnectCheck, ConnectError};
-use super::serving::Serving;
-use super::stream::Stream;
+use super::error::{ConnectError, ConnectStep, ResponsibleParty};
+use super::server_kind::DetectedServerKind;
+use super::stream::ConnectedStream;
 use crate::agent::AgentSocket;
 use crate::report::Decision;
-use crate::session::{ChannelId, Link, LinkError, LinkEvent, RemoteKnowledge};
-use crate::timeline::{ConnectionTrack, TimelineStep};
+use crate::session::{Link, LinkChannelId, LinkError, LinkEvent, RemoteKnowledge};
+use crate::timeline::{ConnectionTimeline, TimelineStep};
 
 /// Bytes that a lane may queue on a channel ahead of the socket. The queue is refilled when half
 /// empty, so that the disk threads and the loop wake each other once per megabyte instead of once
@@ -81,7 +81,7 @@ pub struct ConnectionFacts {
 }
 
 /// Opens the socket; called again if the connection has to restart.
-pub type SocketOpener = Box<dyn FnMut() -> Result<Stream, ConnectError> + Send>;
+pub type SocketOpener = Box<dyn FnMut() -> Result<ConnectedStream, ConnectError> + Send>;
 
 /// The settings of an [`SshLink`].
 pub struct LinkConfig {
@@ -106,7 +106,7 @@ pub struct LinkConfig {
     /// The connection's place among those to the host.
     pub role: LinkRole,
     /// Kind of SFTP server in use, shared with the first connection.
-    pub serving: Option<Serving>,
+    pub serving: Option<DetectedServerKind>,
     /// True if the upload is large enough to open the congestion window before the login completes.
     pub sends_much: bool,
     /// True if zlib is offered although the user has not requested it.
@@ -116,7 +116,7 @@ pub struct LinkConfig {
     /// Called once authentication has succeeded.
     pub opened: Option<Arc<dyn Fn(ConnectionFacts) + Send + Sync>>,
     /// Record of the connection's steps.
-    pub track: Option<ConnectionTrack>,
+    pub track: Option<ConnectionTimeline>,
 }
 
 /// Role of a connection among those to its host.
@@ -132,7 +132,7 @@ pub enum LinkRole {
 
 /// The earliest time at which a connection beside the first one sends jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FirstJobs {
+pub enum FirstJobTime {
     /// In the flight of the login, if the key is one that worked before.
     WithLogin,
     /// After the login.
@@ -144,15 +144,15 @@ pub struct SshLink {
     config: LinkConfig,
     open: SocketOpener,
     auth_handler: Box<dyn AuthHandler>,
-    stream: Stream,
+    stream: ConnectedStream,
     conn: Connection,
-    pool: Pool,
+    pool: PacketPool,
     /// Packet buffers for a peer that accepts larger packets.
-    large: Pool,
-    segments: Segments,
+    large: PacketPool,
+    segments: ReceiveSegments,
     sending: SealedQueue,
     registered: Option<(Registry, Token)>,
-    readiness: Readiness,
+    readiness: SocketReadiness,
     input: InputState,
     output: OutputState,
     channels: ChannelTable,
@@ -161,10 +161,10 @@ pub struct SshLink {
     login: LoginMethod,
     /// True if the login was refused; the error text is then complete.
     denied: bool,
-    restarts: Restarts,
-    first_jobs: FirstJobs,
+    restarts: RestartState,
+    first_jobs: FirstJobTime,
     rtt_asked: Option<Instant>,
-    window: WindowOpening,
+    window: CongestionWindowOpener,
     /// Bytes sent through the socket.
     sent_bytes: u64,
     received_bytes: u64,
@@ -176,12 +176,12 @@ pub struct SshLink {
 
 /// Readiness of the socket, remembered until a read or write would block.
 #[derive(Clone, Copy, Debug)]
-struct Readiness {
+struct SocketReadiness {
     readable: bool,
     writable: bool,
 }
 
-impl Readiness {
+impl SocketReadiness {
     /// Readiness is unknown: a read and a write are attempted.
     const UNKNOWN: Self = Self {
         readable: true,
@@ -204,7 +204,7 @@ enum OutputState {
     /// This error ended writing. The reason may be in unread input.
     Failed(io::Error),
     /// The last write was faulty: nothing may follow it.
-    Spoiled,
+    Corrupted,
 }
 
 impl SshLink {
@@ -214,7 +214,7 @@ impl SshLink {
         mut open: SocketOpener,
         auth_handler: Box<dyn AuthHandler>,
     ) -> Result<Self, ConnectError> {
-        let pool = Pool::new(32 << 10, 2 * QUEUE / (32 << 10));
+        let pool = PacketPool::new(32 << 10, 2 * QUEUE / (32 << 10));
         // The crypto library's first random bytes take 40 ms of processor time and are per thread,
         // so this thread draws them while the SYN is on its way.
         let (stream, conn) = thread::scope(|scope| {
@@ -222,7 +222,7 @@ impl SshLink {
             let conn = engine(&config, &pool);
             (opening.join(), conn)
         });
-        let this_machine = |why| ConnectError::this_machine(ConnectCheck::Reach, why);
+        let this_machine = |why| ConnectError::this_machine(ConnectStep::Reach, why);
         let failed = || {
             Err(this_machine(
                 "internal error: the connecting thread has failed".to_owned(),
@@ -233,18 +233,18 @@ impl SshLink {
         stream.expect_data();
         let agents = config.forward.clone().map(AgentChannels::new);
         let link = Self {
-            window: WindowOpening::new(config.sends_much),
+            window: CongestionWindowOpener::new(config.sends_much),
             config,
             open,
             auth_handler,
             stream,
             conn,
             pool,
-            large: Pool::new(LARGE_DATA, 2 * QUEUE / LARGE_DATA),
-            segments: Segments::default(),
+            large: PacketPool::new(LARGE_DATA, 2 * QUEUE / LARGE_DATA),
+            segments: ReceiveSegments::default(),
             sending: helped_queue(),
             registered: None,
-            readiness: Readiness::UNKNOWN,
+            readiness: SocketReadiness::UNKNOWN,
             input: InputState::Open,
             output: OutputState::Open,
             channels: ChannelTable::default(),
@@ -252,8 +252,8 @@ impl SshLink {
             offers: PeerOffers::default(),
             login: LoginMethod::default(),
             denied: false,
-            restarts: Restarts::default(),
-            first_jobs: FirstJobs::WithLogin,
+            restarts: RestartState::default(),
+            first_jobs: FirstJobTime::WithLogin,
             rtt_asked: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -297,12 +297,12 @@ impl SshLink {
     }
 
     /// Step that the connection has not completed, and whoever can help if it failed.
-    fn failed_check(&self) -> (AtFault, ConnectCheck) {
+    fn failed_check(&self) -> (ResponsibleParty, ConnectStep) {
         match (self.conn.peer(), self.conn.binding()) {
-            (None, _) => (AtFault::Path, ConnectCheck::Reach),
-            (Some(_), None) => (AtFault::Host, ConnectCheck::HostKey),
-            (Some(_), Some(_)) if self.denied => (AtFault::User, ConnectCheck::Login),
-            (Some(_), Some(_)) => (AtFault::Host, ConnectCheck::Login),
+            (None, _) => (ResponsibleParty::Path, ConnectStep::Reach),
+            (Some(_), None) => (ResponsibleParty::Host, ConnectStep::HostKey),
+            (Some(_), Some(_)) if self.denied => (ResponsibleParty::User, ConnectStep::Login),
+            (Some(_), Some(_)) => (ResponsibleParty::Host, ConnectStep::Login),
         }
     }
 
@@ -339,10 +339,10 @@ impl SshLink {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(broken(&e.into())),
             }
-            self.readiness = Readiness::UNKNOWN;
+            self.readiness = SocketReadiness::UNKNOWN;
             self.receive(now, &mut events)?;
             for event in events.drain(..) {
-                if let LinkEvent::Says(text) = event {
+                if let LinkEvent::Message(text) = event {
                     self.auth_handler
                         .banner(&crate::escape::text(text.as_bytes()).to_string());
                 }
@@ -368,16 +368,16 @@ impl SshLink {
     }
 
     /// Program on the first channel; `None` on a further connection while that is not known.
-    fn first_program(&self) -> Option<RemoteProgram> {
+    fn first_program(&self) -> Option<ChannelProgram> {
         let known = self.known();
         let begins = matches!(
             known,
-            Some(RemoteKnowledge::Serves(_) | RemoteKnowledge::Hoped)
+            Some(RemoteKnowledge::SeenBefore(_) | RemoteKnowledge::UserAsserted)
         );
         let served = match &self.config.serving {
             None => begins,
             Some(serving) => serving.is_ours().or_else(|| match known? {
-                RemoteKnowledge::Serves(_) => Some(true),
+                RemoteKnowledge::SeenBefore(_) => Some(true),
                 // The first connection made the same choice.
                 RemoteKnowledge::Never(_) | RemoteKnowledge::Unknown { insists: false } => {
                     Some(false)
@@ -386,8 +386,8 @@ impl SshLink {
             })?,
         };
         Some(match served {
-            true => RemoteProgram::Served,
-            false => RemoteProgram::Sftp,
+            true => ChannelProgram::Served,
+            false => ChannelProgram::Sftp,
         })
     }
 
@@ -398,7 +398,7 @@ impl SshLink {
 
     /// Returns the early channel if this is the session's first request and it leads to this
     /// program; closes it otherwise.
-    fn take_opened_early(&mut self, program: RemoteProgram) -> Option<ChannelId> {
+    fn take_opened_early(&mut self, program: ChannelProgram) -> Option<LinkChannelId> {
         let (id, fits) = self.first.take(program)?;
         if !fits {
             self.close_channel(id);
@@ -417,11 +417,11 @@ impl SshLink {
             // A server on which a shell answers commands; other servers may end the connection on
             // an exec request.
             known @ RemoteKnowledge::Unknown { insists: true } => known.clone(),
-            RemoteKnowledge::Hoped if !self.restarts.may_predict() || !runs_commands => {
+            RemoteKnowledge::UserAsserted if !self.restarts.may_predict() || !runs_commands => {
                 RemoteKnowledge::Unknown { insists: true }
             }
             _ if !runs_commands => RemoteKnowledge::Never("this SSH server may not run commands"),
-            RemoteKnowledge::Serves(_) if !self.restarts.may_predict() => {
+            RemoteKnowledge::SeenBefore(_) if !self.restarts.may_predict() => {
                 RemoteKnowledge::Unknown { insists: false }
             }
             known => known.clone(),
@@ -430,7 +430,7 @@ impl SshLink {
 
     /// Makes the connection fail instead of restarting without predictions, and says when its first
     /// jobs may leave.
-    pub(super) fn try_once(&mut self, jobs: FirstJobs) {
+    pub(super) fn try_once(&mut self, jobs: FirstJobTime) {
         self.restarts.forbid();
         self.first_jobs = jobs;
     }
@@ -471,10 +471,10 @@ impl SshLink {
     }
 
     /// Opens a direct-tcpip channel to `host` and `port`.
-    pub(super) fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
+    pub(super) fn open_direct_tcpip(&mut self, host: &str, port: u16) -> LinkChannelId {
         let id = self.conn.channels().open_direct_tcpip(host, port);
-        self.channels.insert(id, FarChannel::default());
-        ChannelId(id.0)
+        self.channels.insert(id, RemoteChannelEnd::default());
+        LinkChannelId(id.0)
     }
 
     /// Takes the reason code and the description of the last refused channel.
@@ -483,22 +483,24 @@ impl SshLink {
     }
 
     /// Opens a channel to a program that serves SFTP.
-    fn open(&mut self, program: RemoteProgram) -> ChannelId {
+    fn open(&mut self, program: ChannelProgram) -> LinkChannelId {
         let id = self.open_session();
         let channels = self.conn.channels();
         if self.agents.is_some() && self.auth_handler.may_forward() {
-            channels.request(id, Request::AgentForwarding, false);
+            channels.request(id, OutgoingRequest::AgentForwarding, false);
         }
         for (name, value) in &self.config.env {
-            channels.request(id, Request::Env(name.clone(), value.clone()), false);
+            channels.request(id, OutgoingRequest::Env(name.clone(), value.clone()), false);
         }
         let request = match program {
-            RemoteProgram::Served => Request::Exec(self.config.served_by.clone()),
-            RemoteProgram::Sftp | RemoteProgram::Command => Request::Subsystem(b"sftp".to_vec()),
+            ChannelProgram::Served => OutgoingRequest::Exec(self.config.served_by.clone()),
+            ChannelProgram::Sftp | ChannelProgram::Command => {
+                OutgoingRequest::Subsystem(b"sftp".to_vec())
+            }
         };
         channels.request(id, request, true);
-        self.channels.insert(id, FarChannel::new(program));
-        ChannelId(id.0)
+        self.channels.insert(id, RemoteChannelEnd::new(program));
+        LinkChannelId(id.0)
     }
 
     fn open_session(&mut self) -> SshChannel {
@@ -515,7 +517,7 @@ impl SshLink {
     }
 
     /// Returns the socket, for polling.
-    pub(super) fn stream(&self) -> &Stream {
+    pub(super) fn stream(&self) -> &ConnectedStream {
         &self.stream
     }
 
@@ -536,7 +538,8 @@ impl SshLink {
 
     /// True if zlib is in use without a request by the user.
     pub(super) fn uses_chosen_zlib(&self) -> bool {
-        let compresses = |n: &ssh::transport::Negotiated| n.c2s.compress || n.s2c.compress;
+        let compresses =
+            |n: &ssh::transport::NegotiatedAlgorithms| n.c2s.compress || n.s2c.compress;
         self.config.chose_zlib
             && self.conn.is_authenticated()
             && self.conn.negotiated().is_some_and(compresses)
@@ -568,14 +571,14 @@ impl SshLink {
         self.stream = (self.open)().map_err(|e| LinkError::Lost(e.into()))?;
         self.conn = engine(&self.config, &self.pool)?;
         let limit = self.segments.limit();
-        self.segments = Segments::default();
+        self.segments = ReceiveSegments::default();
         self.segments.set_limit(limit);
         self.sending = helped_queue();
         self.login = LoginMethod::default();
         self.first.forget();
         self.input = InputState::Open;
         self.output = OutputState::Open;
-        self.readiness = Readiness::UNKNOWN;
+        self.readiness = SocketReadiness::UNKNOWN;
         events.push(LinkEvent::Restarted);
         self.channels.restart(why, events);
         self.nonblocking()?;
@@ -606,7 +609,7 @@ fn engine_error(e: &ssh::Error) -> LinkError {
         );
     }
     match e.is_truncated() {
-        true => LinkError::Torn(text),
+        true => LinkError::SourceTruncated(text),
         false => LinkError::Lost(text),
     }
 }
@@ -623,7 +626,7 @@ fn helped_queue() -> SealedQueue {
     queue
 }
 
-fn engine(config: &LinkConfig, pool: &Pool) -> Result<Connection, LinkError> {
+fn engine(config: &LinkConfig, pool: &PacketPool) -> Result<Connection, LinkError> {
     let random = Box::new(|to: &mut [u8]| {
         aws_lc_rs::rand::fill(to).expect("cannot read random numbers from the system");
     });

@@ -4,19 +4,19 @@ use std::io;
 use std::time::Instant;
 
 use mio::{Registry, Token};
-use sftp::{Output, ServerInfo};
-use ssh::channel::{ChannelId as SshChannel, Request};
-use ssh::transport::Ident;
+use sftp::{ClientOutput, ServerInfo};
+use ssh::channel::{ChannelId as SshChannel, OutgoingRequest};
+use ssh::transport::Identification;
 use tracing::debug;
-use wire::Pool;
+use wire::PacketPool;
 
-use super::channels::{FarChannel, RemoteProgram};
-use super::{LinkRole, OutputState, QUEUE, Readiness, SshLink, broken, engine_error};
+use super::channels::{ChannelProgram, RemoteChannelEnd};
+use super::{LinkRole, OutputState, QUEUE, SocketReadiness, SshLink, broken, engine_error};
 use crate::session::{
-    ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, ProbeResult, RemoteKnowledge,
-    SendWindow,
+    Link, LinkChannelId, LinkError, LinkEvent, LinkSample, PeerFacts, ProbeResult, RemoteKnowledge,
+    RemoteWindowState,
 };
-use crate::timeline::{ConnectionTrack, TimelineStep};
+use crate::timeline::{ConnectionTimeline, TimelineStep};
 
 /// Sealed bytes queued for the socket: enough for one large writev, and little enough to stay in
 /// the cache.
@@ -34,15 +34,15 @@ impl Link for SshLink {
             agents.register(registry, first)?;
         }
         // Data that arrived before the registration raise no event.
-        self.readiness = Readiness::UNKNOWN;
+        self.readiness = SocketReadiness::UNKNOWN;
         Ok(())
     }
 
     fn expects_trees(&self) -> bool {
         let lists = |info: &ServerInfo| info.has("list-tree@longhaul");
         match &self.config.far {
-            RemoteKnowledge::Hoped => true,
-            RemoteKnowledge::Serves(info) => lists(info),
+            RemoteKnowledge::UserAsserted => true,
+            RemoteKnowledge::SeenBefore(info) => lists(info),
             _ => false,
         }
     }
@@ -59,11 +59,11 @@ impl Link for SshLink {
         self.denied
     }
 
-    fn peer(&self) -> Option<Peer> {
+    fn peer(&self) -> Option<PeerFacts> {
         let ident = self.conn.peer()?;
         let remembered = self.config.remembered.as_ref();
         let same = remembered.filter(|(banner, _)| banner == ident.as_str());
-        Some(Peer {
+        Some(PeerFacts {
             openssh: ident.openssh().is_some(),
             remembered: same
                 .filter(|_| self.restarts.may_predict())
@@ -76,14 +76,14 @@ impl Link for SshLink {
         })
     }
 
-    fn pool(&self) -> Pool {
-        match self.conn.peer().is_some_and(Ident::is_longhaul) {
+    fn pool(&self) -> PacketPool {
+        match self.conn.peer().is_some_and(Identification::is_longhaul) {
             true => self.large.clone(),
             false => self.pool.clone(),
         }
     }
 
-    fn track(&self) -> Option<ConnectionTrack> {
+    fn track(&self) -> Option<ConnectionTimeline> {
         self.config.track.clone()
     }
 
@@ -95,39 +95,42 @@ impl Link for SshLink {
         self.auth_handler.far(seen);
     }
 
-    fn open_channel(&mut self) -> Option<ChannelId> {
-        let alone = self.conn.peer().is_some_and(Ident::takes_one_channel);
+    fn open_channel(&mut self) -> Option<LinkChannelId> {
+        let alone = self
+            .conn
+            .peer()
+            .is_some_and(Identification::takes_one_channel);
         if alone && !self.channels.is_empty() {
             return None;
         }
-        let program = RemoteProgram::Sftp;
+        let program = ChannelProgram::Sftp;
         let early = self.take_opened_early(program);
         Some(early.unwrap_or_else(|| self.open(program)))
     }
 
-    fn open_served(&mut self) -> Option<ChannelId> {
-        let program = RemoteProgram::Served;
+    fn open_served(&mut self) -> Option<LinkChannelId> {
+        let program = ChannelProgram::Served;
         let early = self.take_opened_early(program);
         Some(early.unwrap_or_else(|| self.open(program)))
     }
 
-    fn open_exec(&mut self, command: &[u8]) -> Option<ChannelId> {
+    fn open_exec(&mut self, command: &[u8]) -> Option<LinkChannelId> {
         let id = self.open_session();
-        let request = Request::Exec(command.to_vec());
+        let request = OutgoingRequest::Exec(command.to_vec());
         self.conn.channels().request(id, request, true);
-        let far = FarChannel::new(RemoteProgram::Command);
+        let far = RemoteChannelEnd::new(ChannelProgram::Command);
         self.channels.insert(id, far);
-        Some(ChannelId(id.0))
+        Some(LinkChannelId(id.0))
     }
 
-    fn end_input(&mut self, channel: ChannelId) {
+    fn end_input(&mut self, channel: LinkChannelId) {
         let channel = SshChannel(channel.0);
         if self.channels.contains(channel) {
             self.conn.channels().send_eof(channel);
         }
     }
 
-    fn close_channel(&mut self, channel: ChannelId) {
+    fn close_channel(&mut self, channel: LinkChannelId) {
         let channel = SshChannel(channel.0);
         if self.channels.close(channel) {
             self.restarts.stop_predicting();
@@ -178,7 +181,7 @@ impl Link for SshLink {
         self.segments.set_limit(Some(bytes));
     }
 
-    fn room(&self, channel: ChannelId) -> usize {
+    fn room(&self, channel: LinkChannelId) -> usize {
         let channel = SshChannel(channel.0);
         match self.channels.contains(channel) {
             true => match self.conn.queued(channel) {
@@ -207,32 +210,32 @@ impl Link for SshLink {
         }
     }
 
-    fn send_window(&mut self, channel: ChannelId) -> SendWindow {
+    fn send_window(&mut self, channel: LinkChannelId) -> RemoteWindowState {
         let id = SshChannel(channel.0);
-        SendWindow {
+        RemoteWindowState {
             largest: self.conn.channels().largest_window(id),
             stalled: self.conn.channels().is_stalled(id),
             queued: self.conn.queued(id) as u64,
         }
     }
 
-    fn expect(&mut self, channel: ChannelId, bytes: u64) {
+    fn expect(&mut self, channel: LinkChannelId, bytes: u64) {
         self.conn.channels().expect(SshChannel(channel.0), bytes);
     }
 
-    fn send(&mut self, channel: ChannelId, output: Output) {
+    fn send(&mut self, channel: LinkChannelId, output: ClientOutput) {
         let id = SshChannel(channel.0);
         match output {
-            Output::Bytes(bytes) => {
+            ClientOutput::Bytes(bytes) => {
                 let bytes = self.first.without_init(channel, &bytes);
                 self.conn.channels().write(id, bytes);
             }
-            Output::Block(block) => self.conn.channels().write_block(id, block),
+            ClientOutput::Block(block) => self.conn.channels().write_block(id, block),
         }
     }
 
     fn flush(&mut self, _: Instant) -> Result<bool, LinkError> {
-        if matches!(self.output, OutputState::Spoiled) {
+        if matches!(self.output, OutputState::Corrupted) {
             return Ok(false);
         }
         if let Some(agents) = &mut self.agents {
@@ -249,7 +252,7 @@ impl Link for SshLink {
             if self.sending.is_empty() || !self.readiness.writable {
                 break;
             }
-            let pages = self.conn.peer().is_some_and(Ident::is_longhaul);
+            let pages = self.conn.peer().is_some_and(Identification::is_longhaul);
             match self.stream.write(&self.sending, pages) {
                 Ok(n) => {
                     total += n;
@@ -261,8 +264,8 @@ impl Link for SshLink {
                 }
                 // The started write can neither be continued nor followed by another.
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                    self.output = OutputState::Spoiled;
-                    return Err(LinkError::Torn(crate::disk::os_words(&e)));
+                    self.output = OutputState::Corrupted;
+                    return Err(LinkError::SourceTruncated(crate::disk::os_words(&e)));
                 }
                 // The reason may be in unread input, a DISCONNECT message, and that path also
                 // decides on a restart.

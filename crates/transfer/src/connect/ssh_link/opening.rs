@@ -19,14 +19,14 @@ const OWN: usize = 64;
 
 /// The opening of a connection's congestion window.
 #[derive(Debug, Default)]
-pub(super) struct WindowOpening {
+pub(super) struct CongestionWindowOpener {
     /// The window is being opened.
     active: bool,
     /// Bytes of IGNORE messages so far.
     filled: usize,
 }
 
-impl WindowOpening {
+impl CongestionWindowOpener {
     /// `active` means that the upload is large enough to open the window in advance.
     pub(super) fn new(active: bool) -> Self {
         Self { active, filled: 0 }

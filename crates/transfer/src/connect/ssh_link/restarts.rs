@@ -1,16 +1,16 @@
 /// Decides if a connection may start over without predictions.
 #[derive(Debug, Default)]
-pub(super) struct Restarts {
-    predictions: Predictions,
+pub(super) struct RestartState {
+    predictions: PredictionUse,
     /// The number of restarts.
     count: u32,
     policy: RestartPolicy,
-    progress: Progress,
+    progress: LoginProgress,
 }
 
 /// Progress of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Progress {
+enum LoginProgress {
     #[default]
     LoggingIn,
     /// Data of a channel have arrived, so that no guess at the login was wrong.
@@ -19,7 +19,7 @@ enum Progress {
 
 /// Use of predictions on the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Predictions {
+enum PredictionUse {
     #[default]
     On,
     /// A prediction has failed, or predictions can no longer be correct.
@@ -35,7 +35,7 @@ enum RestartPolicy {
     Never,
 }
 
-impl Restarts {
+impl RestartState {
     /// Makes the connection fail instead of starting over.
     pub(super) fn forbid(&mut self) {
         self.policy = RestartPolicy::Never;
@@ -48,23 +48,23 @@ impl Restarts {
 
     /// Notes that data of a channel have arrived.
     pub(super) fn note_data(&mut self) {
-        self.progress = Progress::Working;
+        self.progress = LoginProgress::Working;
     }
 
     /// True if the connection has not started over yet, and no guess at the login has been
     /// confirmed.
     pub(super) fn is_first_login(&self) -> bool {
-        self.count == 0 && self.progress == Progress::LoggingIn
+        self.count == 0 && self.progress == LoginProgress::LoggingIn
     }
 
     /// True if channel numbers and windows may be predicted.
     pub(super) fn may_predict(&self) -> bool {
-        self.predictions == Predictions::On
+        self.predictions == PredictionUse::On
     }
 
     /// Stops predicting.
     pub(super) fn stop_predicting(&mut self) {
-        self.predictions = Predictions::Off;
+        self.predictions = PredictionUse::Off;
     }
 
     /// Counts a restart, after which nothing is predicted.
@@ -85,11 +85,11 @@ mod tests {
 
     #[test]
     fn a_guess_may_be_wrong_until_data_arrive_or_the_connection_starts_over() {
-        let mut restarts = Restarts::default();
+        let mut restarts = RestartState::default();
         assert!(restarts.is_first_login() && restarts.may_predict());
         restarts.note_data();
         assert!(!restarts.is_first_login() && restarts.may_predict());
-        let mut restarts = Restarts::default();
+        let mut restarts = RestartState::default();
         restarts.restarted();
         assert!(!restarts.is_first_login() && !restarts.may_predict());
         assert_eq!(restarts.count(), 1);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_further_connection_never_starts_over() {
-        let mut restarts = Restarts::default();
+        let mut restarts = RestartState::default();
         assert!(restarts.are_allowed());
         restarts.forbid();
         assert!(!restarts.are_allowed());

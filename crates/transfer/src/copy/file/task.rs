@@ -7,14 +7,14 @@ use schedule::{Attributes, FileState, Xattrs};
 
 use super::FileTask;
 use crate::copy::local_ops::LocalOps;
-use crate::copy::relayed::RelayTask;
+use crate::copy::relayed::RelayedFileJobs;
 use crate::copy::resume::ResumeTask;
-use crate::report::Name;
+use crate::report::EscapedName;
 use crate::sums::FileSums;
 
 impl FileTask {
     /// Name of the source for messages.
-    pub(in crate::copy) fn source_name(&self) -> &Name {
+    pub(in crate::copy) fn source_name(&self) -> &EscapedName {
         &self.source_name
     }
 
@@ -27,7 +27,7 @@ impl FileTask {
     }
 
     /// Name of the source for messages.
-    pub(in crate::copy) fn name(&self) -> &Name {
+    pub(in crate::copy) fn name(&self) -> &EscapedName {
         &self.source_name
     }
 
@@ -142,11 +142,11 @@ impl FileTask {
         !std::mem::replace(&mut self.xattrs_asked, true)
     }
 
-    pub(in crate::copy) fn relay(&mut self) -> Option<&mut RelayTask> {
+    pub(in crate::copy) fn relay(&mut self) -> Option<&mut RelayedFileJobs> {
         self.relay.as_mut()
     }
 
-    pub(in crate::copy) fn set_relay(&mut self, relay: RelayTask) {
+    pub(in crate::copy) fn set_relay(&mut self, relay: RelayedFileJobs) {
         self.relay = Some(relay);
     }
 

@@ -1,11 +1,11 @@
 //! Writes a file's journal record before the file starts.
 
-use schedule::journal::{Entry, Record, SourceId};
-use schedule::{Attributes, Keep};
+use schedule::journal::{JournalEntry, JournalRecord, SourceId};
+use schedule::{Attributes, ResumeData};
 
-use super::super::engine::Engine;
+use super::super::engine::CopyEngine;
 use super::super::file::FileId;
-use super::StartDecision;
+use super::FileStartDecision;
 use super::task::CompletedFileSearch;
 use crate::disk::os_words;
 
@@ -15,22 +15,22 @@ const LEAST_BYTES: u64 = 16 << 20;
 const LEAST_FILES: u64 = 256;
 const SECOND: u64 = 1_000_000_000;
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Decides how a file starts: copied, resumed, or checked first.
-    pub(in crate::copy) fn keep(&mut self, id: FileId) -> StartDecision {
+    pub(in crate::copy) fn keep(&mut self, id: FileId) -> FileStartDecision {
         if !self.keeper.is_on() {
-            return StartDecision::Now;
+            return FileStartDecision::Now;
         }
         let Some(task) = self.files.get(&id) else {
-            return StartDecision::Later;
+            return FileStartDecision::Later;
         };
         if task.resume().has_begun() {
-            return StartDecision::Now;
+            return FileStartDecision::Now;
         }
         let known = task.identity();
         let Some(source) = known.or_else(|| self.source_id(task.source(), task.attributes()))
         else {
-            return StartDecision::Now;
+            return FileStartDecision::Now;
         };
         let target = task.target().to_vec();
         let was_found = task.resume().is_search(CompletedFileSearch::Found);
@@ -39,7 +39,7 @@ impl Engine<'_> {
             .state
             .file(&target)
             .map(|(id, entry)| (id, entry.clone()));
-        let same = |entry: &Entry| entry.source == source && !self.keeper.afresh;
+        let same = |entry: &JournalEntry| entry.source == source && !self.keeper.afresh;
         match known {
             Some((_, entry)) if entry.done.is_some() && same(&entry) => {
                 return self.look_if_done(id, &entry);
@@ -53,9 +53,9 @@ impl Engine<'_> {
                 self.keeper.state.take(of);
                 let left = entry.left();
                 let left_is_empty = left.ranges.is_empty();
-                let first = Keep {
+                let first = ResumeData {
                     tag: entry.tag,
-                    ..Keep::default()
+                    ..ResumeData::default()
                 };
                 let first = first.temporary(&self.named.temporary_place(&target), 0);
                 let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
@@ -63,7 +63,7 @@ impl Engine<'_> {
                 let one_end = !self.source_is_remote() || !self.target_is_remote();
                 if one_end && same(&entry) && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
-                    let keep = Keep {
+                    let keep = ResumeData {
                         tag: entry.tag,
                         again: 0,
                         left: Some(left),
@@ -72,7 +72,7 @@ impl Engine<'_> {
                         task.resume_mut().begin(of, keep);
                         task.resume_mut().takes(bytes);
                     }
-                    return StartDecision::Now;
+                    return FileStartDecision::Now;
                 }
                 if entry.source != source && !left_is_empty {
                     self.tell_restarted(id);
@@ -81,7 +81,7 @@ impl Engine<'_> {
                 match self.target_is_remote() {
                     // What a killed process has sent may still create the temporary.
                     true => self.keeper.cleared_entries.push(of),
-                    false => drop(self.keeper.write(Record::Forgotten { id: of })),
+                    false => drop(self.keeper.write(JournalRecord::Forgotten { id: of })),
                 }
             }
             Some((of, _)) => {
@@ -104,20 +104,20 @@ impl Engine<'_> {
         id: FileId,
         target: Vec<u8>,
         source: SourceId,
-    ) -> StartDecision {
-        let tag = self.edge.random();
+    ) -> FileStartDecision {
+        let tag = self.environment.random();
         let of = self.keeper.next;
         self.keeper.next += 1;
         if let Some(task) = self.files.get_mut(&id) {
-            let keep = Keep {
+            let keep = ResumeData {
                 tag,
-                ..Keep::default()
+                ..ResumeData::default()
             };
             task.resume_mut().begin(of, keep);
         }
         self.keeper.files += 1;
         self.keeper.bytes = self.keeper.bytes.saturating_add(source.size);
-        let begun = Record::Begun {
+        let begun = JournalRecord::Begun {
             id: of,
             target,
             source,
@@ -126,18 +126,18 @@ impl Engine<'_> {
         let number = self.keeper.write(begun);
         if self.keeper.waits {
             self.keeper.waiting.push_back((number, id));
-            return StartDecision::Later;
+            return FileStartDecision::Later;
         }
         let worth = self.keeper.bytes >= LEAST_BYTES || self.keeper.files >= LEAST_FILES;
         if worth || self.keeper.records_all {
             let number = self.open_journal();
             if number > 0 {
                 self.keeper.waiting.push_back((number, id));
-                return StartDecision::Later;
+                return FileStartDecision::Later;
             }
         }
         self.start_kept(id);
-        StartDecision::Later
+        FileStartDecision::Later
     }
 
     /// Opens the journal of a copy that is large enough: files wait from now on until their records
@@ -164,14 +164,14 @@ impl Engine<'_> {
         let identity = place.identity().to_vec();
         match place.create(self.keeper.target.is_some()) {
             Ok(mut log) => {
-                log.write(&Record::Copy { identity });
+                log.write(&JournalRecord::Copy { identity });
                 // Do not wait for a server's boot ID. If the server restarts before it answers,
                 // what was done until then counts as lost.
                 let boot = match self.keeper.target.is_some() {
-                    true => self.edge.boot(),
+                    true => self.environment.boot(),
                     false => Vec::new(),
                 };
-                log.write(&Record::Run { boot });
+                log.write(&JournalRecord::Run { boot });
                 for (device, file) in &std::mem::take(&mut self.keeper.devices) {
                     log.lies_on(*device, file);
                 }

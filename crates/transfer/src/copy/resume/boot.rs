@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use schedule::journal::Record;
+use schedule::journal::JournalRecord;
 use schedule::{Attributes, JobKind, RemotePath};
 
-use super::super::engine::{CopyEnd, Engine, JobPurpose};
+use super::super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::super::jobs::QueryAnswer;
 use super::{BootQuery, RecordHandling};
 use crate::connect::ConnectError;
@@ -17,7 +17,7 @@ const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
 /// Length in bytes of a UUID and a line feed.
 const BOOT_LEN: u64 = 37;
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Reads the receiver's boot ID once the target's session is open, to learn if data that was
     /// only in its memory may be lost.
     pub(in crate::copy) async fn ask_for_boot(&mut self) {
@@ -27,17 +27,17 @@ impl Engine<'_> {
         let boot = self.boot_there().await;
         self.keeper.state.started(boot.clone());
         self.keeper.boot.clone_from(&boot);
-        self.keeper.write(Record::Run { boot });
+        self.keeper.write(JournalRecord::Run { boot });
     }
 
     /// Requests the receiver's boot ID, so that the answer arrives in one round trip with those of
-    /// other requests. [`Engine::ask_for_boot`] takes it.
+    /// other requests. [`CopyEngine::ask_for_boot`] takes it.
     pub(in crate::copy) fn request_boot(&mut self) {
         if !self.target_is_remote() {
             return;
         }
         if let Some((kind, file)) = self.boot_job()
-            && let Some(id) = self.begin_asking(CopyEnd::Target, kind, QueryAnswer::default())
+            && let Some(id) = self.begin_asking(CopySide::Target, kind, QueryAnswer::default())
         {
             self.keeper.boot_requested = Some((id, file));
         }
@@ -90,7 +90,7 @@ impl Engine<'_> {
         }
         self.keeper.boot_query = BootQuery::Sent;
         if let Some((kind, file)) = self.boot_job() {
-            self.submit(CopyEnd::Target, kind, JobPurpose::Boot(file));
+            self.submit(CopySide::Target, kind, JobPurpose::Boot(file));
         }
     }
 
@@ -100,8 +100,8 @@ impl Engine<'_> {
             self.keeper.boot.clone_from(&boot);
             // If the lane was lost, the machine may have restarted in between.
             self.keeper.write(match self.keeper.boot_query {
-                BootQuery::Repeated => Record::Run { boot },
-                _ => Record::Boot { boot },
+                BootQuery::Repeated => JournalRecord::Run { boot },
+                _ => JournalRecord::Boot { boot },
             });
         }
     }
@@ -109,24 +109,24 @@ impl Engine<'_> {
     /// Holds back claims after a reconnect until the receiver's boot ID is known. A restarted
     /// machine has lost data that was answered and not synced, and a later sync would not reveal
     /// it.
-    pub(in crate::copy) fn on_rejoined(&mut self, end: CopyEnd) {
-        if end == CopyEnd::Target {
+    pub(in crate::copy) fn on_rejoined(&mut self, end: CopySide) {
+        if end == CopySide::Target {
             // An answer from before the reconnect may be that of an earlier boot.
             self.forget_boot_request();
         }
         let under_way = !matches!(self.keeper.claims, RecordHandling::Written);
-        if end != CopyEnd::Target || self.keeper.boot.is_empty() || under_way {
+        if end != CopySide::Target || self.keeper.boot.is_empty() || under_way {
             return;
         }
         if let Some((kind, file)) = self.boot_job() {
             self.keeper.claims = RecordHandling::Held(Vec::new());
-            self.submit(CopyEnd::Target, kind, JobPurpose::BootAgain(file));
+            self.submit(CopySide::Target, kind, JobPurpose::BootAgain(file));
         }
     }
 
     pub(in crate::copy) fn on_boot_again(&mut self, file: &Path) {
         let boot = read_boot(&*self.local(), file);
-        let claims = std::mem::replace(&mut self.keeper.claims, RecordHandling::Void);
+        let claims = std::mem::replace(&mut self.keeper.claims, RecordHandling::Discarded);
         if boot == self.keeper.boot {
             self.keeper.claims = RecordHandling::Written;
             if let RecordHandling::Held(held) = claims {
@@ -137,7 +137,7 @@ impl Engine<'_> {
             return;
         }
         let name = self
-            .side(CopyEnd::Target)
+            .side(CopySide::Target)
             .map(|side| side.name().to_owned());
         let why = format!(
             "{}: the machine was rebooted while the connection was lost, and lost unsynced data",

@@ -1,9 +1,9 @@
 //! Removes what an interrupted run has left of a copy that will not be resumed.
 
-use super::super::engine::Engine;
+use super::super::engine::CopyEngine;
 use super::CopyRequest;
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Removes the local temporaries and the journal of an interrupted run of this copy.
     pub(in crate::copy) async fn discard(mut self, request: CopyRequest) {
         if !self.find_journal(&request).await {

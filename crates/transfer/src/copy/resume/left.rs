@@ -1,21 +1,21 @@
 //! State left by an earlier run: finished files, temporaries, and the target paths of sources.
 
-use schedule::journal::{Entry, ExistingFile, Record};
-use schedule::{Attributes, JobKind, Keep, RemotePath, directory_of};
+use schedule::journal::{ExistingFile, JournalEntry, JournalRecord};
+use schedule::{Attributes, JobKind, RemotePath, ResumeData, directory_of};
 
-use super::super::engine::{CopyEnd, Engine, JobPurpose};
+use super::super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::super::file::FileId;
 use super::super::local_ops::LocalStat;
 use super::super::names::basename;
 use super::super::source::TargetPath;
-use super::StartDecision;
+use super::FileStartDecision;
 use super::task::CompletedFileSearch;
-use crate::report::Event;
+use crate::report::CopyEvent;
 use crate::walk::local_path;
 
 const SECOND: u64 = 1_000_000_000;
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Target of the sources as the first run resolved the command's target: a directory made by
     /// that run does not count as existing before. Confines the journal to this target, so that it
     /// can neither resume nor remove anything outside.
@@ -38,7 +38,7 @@ impl Engine<'_> {
             // The next run guesses again in the same way.
             TargetPath::Guess(_) => return,
         };
-        self.keeper.write(Record::Onto { into });
+        self.keeper.write(JournalRecord::Onto { into });
         // Such a copy first makes a directory of that name. Without a record of that, the same
         // command would copy into it the next time.
         let makes = !into && (self.options.recursive || self.options.archive);
@@ -50,17 +50,17 @@ impl Engine<'_> {
     }
 
     /// Checks if a file that the earlier run finished is unchanged.
-    pub(super) fn look_if_done(&mut self, id: FileId, entry: &Entry) -> StartDecision {
+    pub(super) fn look_if_done(&mut self, id: FileId, entry: &JournalEntry) -> FileStartDecision {
         self.look(id, CompletedFileSearch::Name, entry.target.clone())
     }
 
     /// Checks if the earlier run, which had received all of the file, was interrupted between the
     /// rename and its record. The temporary does not exist then.
-    pub(super) fn look_if_named(&mut self, id: FileId, entry: &Entry) -> StartDecision {
+    pub(super) fn look_if_named(&mut self, id: FileId, entry: &JournalEntry) -> FileStartDecision {
         let tag = entry.tag;
-        let keep = Keep {
+        let keep = ResumeData {
             tag,
-            ..Keep::default()
+            ..ResumeData::default()
         };
         let temp = entry.temp.clone();
         let temp =
@@ -68,7 +68,12 @@ impl Engine<'_> {
         self.look(id, CompletedFileSearch::Temporary, temp)
     }
 
-    fn look(&mut self, id: FileId, looking: CompletedFileSearch, path: Vec<u8>) -> StartDecision {
+    fn look(
+        &mut self,
+        id: FileId,
+        looking: CompletedFileSearch,
+        path: Vec<u8>,
+    ) -> FileStartDecision {
         if let Some(task) = self.files.get_mut(&id) {
             task.resume_mut().search(looking);
         }
@@ -76,8 +81,8 @@ impl Engine<'_> {
             let path = RemotePath(path);
             let follow = looking == CompletedFileSearch::Name;
             let kind = JobKind::Stat { path, follow };
-            self.submit(CopyEnd::Target, kind, JobPurpose::Taken(id));
-            return StartDecision::Later;
+            self.submit(CopySide::Target, kind, JobPurpose::Taken(id));
+            return FileStartDecision::Later;
         }
         let target = self.files.get(&id).map(|task| task.target().to_vec());
         let found = match looking {
@@ -89,7 +94,7 @@ impl Engine<'_> {
             self.keeper.lies_on(stat.id.device, &local_path(&path));
         }
         self.on_taken(id, found.map(|stat| stat.existing()));
-        StartDecision::Later
+        FileStartDecision::Later
     }
 
     /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are
@@ -145,7 +150,7 @@ impl Engine<'_> {
         let named = entry.done.is_none() && seen.is_some_and(|seen| entry.is_named(seen, times));
         let stands = |done: schedule::journal::CompletedFile| seen.is_some_and(|s| done.stands(s));
         if named || entry.done.is_some_and(stands) {
-            let done = named.then(|| Record::Done {
+            let done = named.then(|| JournalRecord::Done {
                 id: of,
                 durable: false,
                 size: entry.source.size,
@@ -163,19 +168,19 @@ impl Engine<'_> {
             return;
         }
         if self.keeper.state.take(of).is_some_and(|e| e.done.is_none()) {
-            self.keeper.write(Record::Forgotten { id: of });
+            self.keeper.write(JournalRecord::Forgotten { id: of });
         }
         self.start_file(id);
     }
 
     /// Removes leftovers of a file from an earlier run.
-    pub(super) fn clear(&mut self, entry: &Entry) {
+    pub(super) fn clear(&mut self, entry: &JournalEntry) {
         if !self.target_is_remote() {
             let path = self.named.local_path(&entry.target);
             return self.local().remove_temporaries(&path, entry.tag);
         }
         let place = self.named.temporary_place(&entry.target);
-        let names = Keep::names(&place, entry.tag);
+        let names = ResumeData::names(&place, entry.tag);
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in &names {
             self.clear_remote(name.clone());
@@ -187,7 +192,7 @@ impl Engine<'_> {
     fn clear_remote(&mut self, path: Vec<u8>) {
         let path = RemotePath(path);
         let kind = JobKind::Remove { path };
-        self.submit(CopyEnd::Target, kind, JobPurpose::Cleared);
+        self.submit(CopySide::Target, kind, JobPurpose::Cleared);
     }
 
     /// Returns true if an earlier run has left files unfinished.
@@ -201,7 +206,7 @@ impl Engine<'_> {
         let again = std::mem::take(&mut self.keeper.cleared);
         let late = !again.is_empty();
         again.into_iter().for_each(|name| self.clear_remote(name));
-        let left: Vec<Entry> = self
+        let left: Vec<JournalEntry> = self
             .keeper
             .state
             .unfinished()
@@ -222,7 +227,7 @@ impl Engine<'_> {
         }
         if !self.stopped() {
             for id in std::mem::take(&mut self.keeper.cleared_entries) {
-                self.keeper.write(Record::Forgotten { id });
+                self.keeper.write(JournalRecord::Forgotten { id });
             }
         }
     }
@@ -240,7 +245,7 @@ impl Engine<'_> {
             (files + 1, bytes + proven)
         });
         if self.keeper.log.is_some() && !self.keeper.afresh {
-            self.tell(Event::Resumed {
+            self.tell(CopyEvent::Resumed {
                 done,
                 partial: files,
                 partial_bytes: bytes,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use schedule::journal::Record;
-use schedule::{Attributes, JobId, JobKind, Keep, Kept, RemotePath};
+use schedule::journal::JournalRecord;
+use schedule::{Attributes, FileCheckpoint, JobId, JobKind, RemotePath, ResumeData};
 
-use super::super::engine::{CopyEnd, Engine, JobPurpose};
+use super::super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::super::file::FileTask;
 use super::super::names::basename;
 use crate::walk::local_path;
@@ -17,19 +17,19 @@ const CLOCK: Duration = Duration::from_secs(1);
 const LARGE: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     pub(in crate::copy) fn on_temporary(&mut self, job: JobId, path: Vec<u8>) {
         if let Some(task) = self.file_of(job)
             && let target = self.named.temporary_place(task.target())
             && let Some(id) = task.resume().renamed(&target, &path)
         {
-            self.keeper.write(Record::Temp { id, path });
+            self.keeper.write(JournalRecord::Temp { id, path });
         }
     }
 
-    pub(in crate::copy) fn on_kept(&mut self, job: JobId, kept: Kept) {
+    pub(in crate::copy) fn on_kept(&mut self, job: JobId, kept: FileCheckpoint) {
         if let Some(id) = self.file_of(job).and_then(|task| task.resume().entry()) {
-            self.keeper.write(Record::Ranges {
+            self.keeper.write(JournalRecord::Ranges {
                 id,
                 durable: kept.durable,
                 mtime: kept.mtime,
@@ -69,7 +69,7 @@ impl Engine<'_> {
             };
             mtime = times.map_or(0, |(_, m)| u64::from(m) * SECOND);
         }
-        self.keeper.write(Record::Done {
+        self.keeper.write(JournalRecord::Done {
             id,
             // A server may be unable to sync what the user wants synced.
             durable: self.is_durable(task),
@@ -79,7 +79,7 @@ impl Engine<'_> {
         if self.target_is_remote() && mtime == 0 {
             self.keeper.last_untimed = Some(task.target().to_vec());
         }
-        let now = self.edge.now();
+        let now = self.environment.now();
         let due = |at| now.saturating_duration_since(at) >= CLOCK;
         let due = self.keeper.clock_at.is_none_or(due);
         // After the last file nothing needs resuming, and the run would wait for the answer.
@@ -89,7 +89,7 @@ impl Engine<'_> {
             let path = RemotePath(task.target().to_vec());
             let follow = true;
             let kind = JobKind::Stat { path, follow };
-            self.submit(CopyEnd::Target, kind, JobPurpose::Clock);
+            self.submit(CopySide::Target, kind, JobPurpose::Clock);
         }
     }
 
@@ -103,7 +103,7 @@ impl Engine<'_> {
             && !(self.options.preserve || self.options.archive)
         {
             let mtime = u64::from(modified) * SECOND;
-            self.keeper.write(Record::Clock { mtime });
+            self.keeper.write(JournalRecord::Clock { mtime });
         }
     }
 
@@ -120,24 +120,24 @@ impl Engine<'_> {
             path: RemotePath(path),
             follow: true,
         };
-        self.submit(CopyEnd::Target, kind, JobPurpose::Seal);
+        self.submit(CopySide::Target, kind, JobPurpose::Seal);
         self.copy().await;
     }
 
     pub(in crate::copy) fn on_seal(&mut self, attributes: Attributes) {
         let mtime = attributes.times.map_or(0, |(_, modified)| modified);
         let mtime = u64::from(mtime) * SECOND;
-        self.keeper.write(Record::Sealed { mtime });
+        self.keeper.write(JournalRecord::Sealed { mtime });
     }
 
     /// Removes local temporaries for which no journal was written, since no later run would find
     /// them.
     pub(super) fn clear_unwritten(&mut self) {
         for record in std::mem::take(&mut self.keeper.early) {
-            let Record::Begun { target, tag, .. } = record else {
+            let JournalRecord::Begun { target, tag, .. } = record else {
                 continue;
             };
-            for name in Keep::names(&self.named.temporary_place(&target), tag) {
+            for name in ResumeData::names(&self.named.temporary_place(&target), tag) {
                 let path = self.named.local_path(&target);
                 self.local().remove_beside(&path, basename(&name));
             }

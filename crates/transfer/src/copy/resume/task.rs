@@ -1,6 +1,6 @@
 //! State left by an earlier run for one file, and the file's position in the journal.
 
-use schedule::Keep;
+use schedule::ResumeData;
 use schedule::journal::ExistingFile;
 
 /// Resuming of one file.
@@ -9,7 +9,7 @@ pub(in crate::copy) struct ResumeTask {
     /// Number of the file in the journal.
     entry: Option<u64>,
     /// Options for resuming the file.
-    keep: Option<Box<Keep>>,
+    keep: Option<Box<ResumeData>>,
     /// Bytes that an earlier run has sent.
     taken: u64,
     /// Existing file at the target, if that was queried.
@@ -33,7 +33,7 @@ pub(in crate::copy) enum CompletedFileSearch {
 
 impl ResumeTask {
     /// Begins the file under number `entry` of the journal.
-    pub(super) fn begin(&mut self, entry: u64, keep: Keep) {
+    pub(super) fn begin(&mut self, entry: u64, keep: ResumeData) {
         self.entry = Some(entry);
         self.keep = Some(Box::new(keep));
     }
@@ -56,7 +56,7 @@ impl ResumeTask {
     }
 
     /// Options for resuming the file.
-    pub(in crate::copy) fn keep(&self) -> Option<Box<Keep>> {
+    pub(in crate::copy) fn keep(&self) -> Option<Box<ResumeData>> {
         self.keep.clone()
     }
 

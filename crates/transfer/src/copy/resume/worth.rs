@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
-use schedule::journal::{Record, State};
+use schedule::journal::{JournalRecord, JournalState};
 
 /// Tells if a journal has anything that the same command could resume.
 #[derive(Debug, Default)]
-pub(super) struct ResumeValue {
+pub(super) struct ResumableWork {
     /// True if some files have their final names.
     done: bool,
     /// Files of which some bytes have arrived.
@@ -14,9 +14,9 @@ pub(super) struct ResumeValue {
     directory: bool,
 }
 
-impl ResumeValue {
+impl ResumableWork {
     /// Worth of the state that an earlier run has left.
-    pub(super) fn of(state: &State) -> Self {
+    pub(super) fn of(state: &JournalState) -> Self {
         let parts = state.unfinished().filter(|(_, e)| !e.proven().is_empty());
         Self {
             done: state.done() > 0,
@@ -26,19 +26,19 @@ impl ResumeValue {
     }
 
     /// Takes a record that is written to the journal.
-    pub(super) fn note(&mut self, record: &Record) {
+    pub(super) fn note(&mut self, record: &JournalRecord) {
         match record {
-            Record::Done { id, .. } => {
+            JournalRecord::Done { id, .. } => {
                 self.done = true;
                 self.parts.remove(id);
             }
-            Record::Ranges { id, ranges, .. } if !ranges.is_empty() => {
+            JournalRecord::Ranges { id, ranges, .. } if !ranges.is_empty() => {
                 self.parts.insert(*id);
             }
-            Record::Forgotten { id } => {
+            JournalRecord::Forgotten { id } => {
                 self.parts.remove(id);
             }
-            Record::Onto { into } => self.directory = !into,
+            JournalRecord::Onto { into } => self.directory = !into,
             _ => {}
         }
     }
@@ -56,21 +56,21 @@ mod tests {
 
     #[test]
     fn a_journal_is_worth_what_arrived_and_where_it_goes() {
-        let ranges = |id| Record::Ranges {
+        let ranges = |id| JournalRecord::Ranges {
             id,
             durable: false,
             mtime: 0,
             ranges: vec![(0, 5)],
         };
-        let mut worth = ResumeValue::default();
+        let mut worth = ResumableWork::default();
         assert!(worth.is_nothing(true));
-        worth.note(&Record::Onto { into: false });
+        worth.note(&JournalRecord::Onto { into: false });
         assert!(worth.is_nothing(false) && !worth.is_nothing(true));
         worth.note(&ranges(3));
         assert!(!worth.is_nothing(false));
-        worth.note(&Record::Forgotten { id: 3 });
+        worth.note(&JournalRecord::Forgotten { id: 3 });
         assert!(worth.is_nothing(false));
-        worth.note(&Record::Done {
+        worth.note(&JournalRecord::Done {
             id: 4,
             durable: false,
             size: 5,

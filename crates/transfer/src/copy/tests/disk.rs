@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use schedule::journal::ExistingFile;
 use schedule::{
-    Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId, Keep, LocalPath, StoredTarget,
+    Attributes, DiskReply, DiskRequest, FileMeta, JobFailure, JobId, LocalPath, ResumeData,
+    StoredTarget,
 };
 use testkit::sftp_model::{Errno, Fs, Kind, Rng};
 
@@ -145,7 +146,7 @@ impl SimDisk {
             false => self.serve(request, around),
         };
         let reply = result.unwrap_or_else(|what| {
-            let fault = Fault {
+            let fault = JobFailure {
                 what,
                 remote: false,
             };
@@ -241,7 +242,7 @@ impl SimDisk {
                 }
                 Ok(DiskReply::Released { job })
             }
-            DiskRequest::OpenOlder { .. } => Ok(DiskReply::Older { job, size: None }),
+            DiskRequest::OpenBasis { .. } => Ok(DiskReply::BasisOpened { job, size: None }),
             request => self.serve_target(request, around),
         }
     }
@@ -385,7 +386,7 @@ fn name_of(path: &[u8]) -> &[u8] {
 }
 
 /// Opens the temporary of an earlier run, as `disk::adopt_target` does.
-fn adopt(fs: &mut Fs, path: &LocalPath, keep: Option<&Keep>) -> Option<Target> {
+fn adopt(fs: &mut Fs, path: &LocalPath, keep: Option<&ResumeData>) -> Option<Target> {
     let keep = keep?;
     let left = keep.left.as_ref()?;
     let path = bytes_of(&path.whole());
@@ -413,7 +414,7 @@ fn adopt(fs: &mut Fs, path: &LocalPath, keep: Option<&Keep>) -> Option<Target> {
 fn create(
     around: &mut Around<'_>,
     path: &LocalPath,
-    keep: Option<&Keep>,
+    keep: Option<&ResumeData>,
 ) -> Result<Target, String> {
     let path = bytes_of(&path.whole());
     let is_dir = |node: &&mut testkit::sftp_model::Node| node.kind == Kind::Dir;

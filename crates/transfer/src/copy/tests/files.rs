@@ -8,16 +8,17 @@ use std::rc::Rc;
 
 use schedule::journal::SourceId;
 use schedule::{
-    Attributes, EntryKind, ExtraMetadata, FileState, Keep, LocalPath, MetadataFlags, StoredTarget,
+    Attributes, EntryKind, ExtraMetadata, FileState, LocalPath, MetadataFlags, ResumeData,
+    StoredTarget,
 };
 use sftp::xattrs::Xattr;
 use testkit::sftp_model::{Errno, Fs, Kind};
 
 use super::disk::{attributes, bytes_of, words};
 use crate::copy::CopyOptions;
-use crate::copy::local_ops::{CopySettings, LocalOps, LocalStat, ReadAt, TreeWalk};
+use crate::copy::local_ops::{CopySettings, LocalOps, LocalStat, LocalTreeWalk, ReadAt};
 use crate::disk::LostMetadata;
-use crate::walk::{DirId, Entry, WalkEntry, join, local_path};
+use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -81,7 +82,7 @@ impl LocalOps for SimFiles {
         None
     }
 
-    fn walk(&self, root: PathBuf, follow: bool, _avoid: Option<PathBuf>) -> Box<dyn TreeWalk> {
+    fn walk(&self, root: PathBuf, follow: bool, _avoid: Option<PathBuf>) -> Box<dyn LocalTreeWalk> {
         Box::new(SimWalk {
             files: self.clone(),
             follow,
@@ -160,7 +161,7 @@ impl LocalOps for SimFiles {
 
     fn remove_temporaries(&self, target: &LocalPath, tag: u64) {
         let mut fs = self.0.borrow_mut();
-        for name in Keep::names(&bytes_of(&target.whole()), tag) {
+        for name in ResumeData::names(&bytes_of(&target.whole()), tag) {
             let _ = fs.remove(&name, false);
         }
     }
@@ -250,8 +251,8 @@ struct SimWalk {
     follow: bool,
     root: Option<Vec<u8>>,
     /// Directory that was reported and is entered next.
-    pending: Option<(DirId, Vec<u8>)>,
-    stack: Vec<(DirId, Vec<u8>, VecDeque<Vec<u8>>)>,
+    pending: Option<(WalkDirectoryId, Vec<u8>)>,
+    stack: Vec<(WalkDirectoryId, Vec<u8>, VecDeque<Vec<u8>>)>,
     next: u64,
 }
 
@@ -262,7 +263,7 @@ impl std::fmt::Debug for SimWalk {
 }
 
 impl SimWalk {
-    fn look(&mut self, parent: Option<DirId>, name: Vec<u8>, path: Vec<u8>) -> WalkEntry {
+    fn look(&mut self, parent: Option<WalkDirectoryId>, name: Vec<u8>, path: Vec<u8>) -> WalkEntry {
         let follow = self.follow || parent.is_none();
         let stat = match stat_of(&self.files.0.borrow(), &path, follow) {
             Ok(stat) => stat,
@@ -271,7 +272,7 @@ impl SimWalk {
                 return WalkEntry::Problem { path, what };
             }
         };
-        let at = Entry {
+        let at = EntryInfo {
             parent,
             name,
             path: path.clone(),
@@ -280,7 +281,7 @@ impl SimWalk {
         };
         match stat.attributes.kind() {
             EntryKind::Directory => {
-                let id = DirId(self.next);
+                let id = WalkDirectoryId(self.next);
                 self.next += 1;
                 self.pending = Some((id, path));
                 WalkEntry::Directory { id, at }
@@ -291,7 +292,7 @@ impl SimWalk {
     }
 }
 
-impl TreeWalk for SimWalk {
+impl LocalTreeWalk for SimWalk {
     fn next(&mut self) -> Option<WalkEntry> {
         if let Some(root) = self.root.take() {
             return Some(self.look(None, Vec::new(), root));
@@ -317,7 +318,7 @@ impl TreeWalk for SimWalk {
         }
     }
 
-    fn skip(&mut self, id: DirId) {
+    fn skip(&mut self, id: WalkDirectoryId) {
         self.pending.take_if(|(pending, _)| *pending == id);
     }
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use schedule::journal::{Record, State, Writer, replay};
+use schedule::journal::{JournalEncoder, JournalRecord, JournalState, replay};
 
-use crate::journal::{EarlierRun, JournalLog, JournalStore};
+use crate::journal::{EarlierRun, JournalStore, JournalWriter};
 
 /// Path of the journal on the simulated machine.
 pub(super) const JOURNAL: &str = "/home/u/state/copy.journal";
@@ -93,7 +93,7 @@ impl SimStore {
         SimLog {
             eager: false,
             stored,
-            writer: Writer::default(),
+            writer: JournalEncoder::default(),
             out: Vec::new(),
             taken: 0,
             soon: false,
@@ -124,18 +124,18 @@ impl JournalStore for SimStore {
         bytes.truncate(left.good);
         let good = left.good;
         stored.synced = stored.synced.min(good);
-        Ok(EarlierRun::Left(Box::new(left.state)))
+        Ok(EarlierRun::Found(Box::new(left.state)))
     }
 
-    fn go_on(&self, _: bool, _: u64, _: Vec<PathBuf>) -> io::Result<Box<dyn JournalLog>> {
+    fn go_on(&self, _: bool, _: u64, _: Vec<PathBuf>) -> io::Result<Box<dyn JournalWriter>> {
         let mut log = self.log();
         log.eager = true;
         Ok(Box::new(log))
     }
 
-    fn create(&self, _: bool) -> io::Result<Box<dyn JournalLog>> {
+    fn create(&self, _: bool) -> io::Result<Box<dyn JournalWriter>> {
         let mut bytes = Vec::new();
-        Writer::header(&mut bytes);
+        JournalEncoder::header(&mut bytes);
         let mut stored = self.stored.borrow_mut();
         (stored.bytes, stored.synced) = (Some(bytes), 0);
         drop(stored);
@@ -145,19 +145,19 @@ impl JournalStore for SimStore {
 
 struct SimLog {
     stored: Shared,
-    writer: Writer,
+    writer: JournalEncoder,
     out: Vec<u8>,
     taken: u64,
     eager: bool,
     soon: bool,
 }
 
-impl JournalLog for SimLog {
-    fn write(&mut self, record: &Record) -> u64 {
+impl JournalWriter for SimLog {
+    fn write(&mut self, record: &JournalRecord) -> u64 {
         self.writer.write(record, &mut self.out);
         self.soon |= matches!(
             record,
-            Record::Begun { .. } | Record::Ranges { durable: true, .. }
+            JournalRecord::Begun { .. } | JournalRecord::Ranges { durable: true, .. }
         );
         self.taken += 1;
         self.taken
@@ -180,7 +180,7 @@ impl JournalLog for SimLog {
     fn sync_from_now_on(&mut self) -> u64 {
         self.eager = true;
         self.soon = true;
-        self.write(&Record::Clock { mtime: 0 })
+        self.write(&JournalRecord::Clock { mtime: 0 })
     }
 
     fn durable(&self) -> u64 {
@@ -193,7 +193,7 @@ impl JournalLog for SimLog {
         Path::new(JOURNAL)
     }
 
-    fn left(&self) -> Option<State> {
+    fn left(&self) -> Option<JournalState> {
         let stored = self.stored.borrow();
         Some(replay(stored.bytes.as_ref()?).ok()?.state)
     }

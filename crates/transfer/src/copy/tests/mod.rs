@@ -24,9 +24,9 @@ use self::faults::SimFault;
 use self::session::Shape;
 use self::trees::{Form, Trees};
 use self::world::{Shared, SimEdge, World};
-use super::engine::Engine;
+use super::engine::CopyEngine;
 use super::{CopyOptions, CopyRequest, DeltaUse};
-use crate::report::{Event, Outcome, Progress, Summary};
+use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
 
 /// Faults of one seed.
 const FAULTS: usize = 4;
@@ -56,7 +56,7 @@ struct Case {
 
 /// End of one run.
 enum End {
-    Over(Box<Summary>),
+    Over(Box<CopySummary>),
     Killed,
 }
 
@@ -147,21 +147,21 @@ impl Case {
             self.trees.change_target(&mut world, change);
         }
         let options = self.options.clone();
-        let edge = SimEdge(Rc::clone(&self.world));
-        let progress = Progress::default();
+        let environment = SimEdge(Rc::clone(&self.world));
+        let progress = ProgressCounters::default();
         let told = Rc::clone(&self.told);
-        let mut events = move |event: Event| match event {
-            Event::Failed { path, reason, .. } => {
+        let mut events = move |event: CopyEvent| match event {
+            CopyEvent::Failed { path, reason, .. } => {
                 told.borrow_mut().push(format!("failed: {path}: {reason}"));
             }
-            Event::Warning { path, message } => {
+            CopyEvent::Warning { path, message } => {
                 let path = path.map(|path| path.to_string()).unwrap_or_default();
                 told.borrow_mut()
                     .push(format!("warning: {path}: {message}"));
             }
             _ => {}
         };
-        let engine = Engine::new(&options, &edge, &progress, &mut events);
+        let engine = CopyEngine::new(&options, &environment, &progress, &mut events);
         let mut copy = pin!(engine.into_summary(self.request()));
         let mut context = Context::from_waker(Waker::noop());
         loop {
@@ -219,7 +219,7 @@ impl Case {
                 End::Over(summary) => {
                     let line = format!("-- {:?}, {} files", summary.outcome, summary.files);
                     self.told.borrow_mut().push(line);
-                    summary.outcome == Outcome::Complete
+                    summary.outcome == CopyOutcome::Complete
                 }
                 End::Killed => false,
             };

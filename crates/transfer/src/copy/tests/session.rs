@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::{
-    ConnectionId, DiskRequest, Hint, Job, JobId, Lane, LaneConfig, LaneEvent, LaneId, LaneOrder,
-    LaneReport, PackingMode, RemotePath, Scheduler, SchedulerEvent, SchedulerOptions,
+    CompressionMode, ConnectionId, DiskRequest, Job, JobHint, JobId, Lane, LaneConfig, LaneEvent,
+    LaneId, LaneOrder, LaneReport, RemotePath, Scheduler, SchedulerEvent, SchedulerOptions,
 };
-use sftp::{Output, ServerInfo};
+use sftp::{ClientOutput, ServerInfo};
 use testkit::sftp_model::{Fs, Inject, Link, LinkOptions, Personality, Rng, SftpModel};
-use wire::Pool;
+use wire::PacketPool;
 
 use super::disk::{Around, SimDisk};
 use crate::disk::ReadBackCheck;
-use crate::report::Name;
+use crate::report::EscapedName;
 use crate::session::SessionEvent;
 use crate::sums::SumLedger;
 
@@ -136,11 +136,11 @@ impl SimSession {
             };
             let seed = self.seed.wrapping_add(u64::from(self.next_channel) * 8);
             let mut rng = Rng::new(seed);
-            let pool = Pool::new(32 * 1024, 64);
+            let pool = PacketPool::new(32 * 1024, 64);
             let mut config = LaneConfig::new(pool, Box::new(move |bytes| rng.fill(bytes)));
             config.openssh = true;
             config.predict = self.shape.predict;
-            config.pack = PackingMode::Never;
+            config.pack = CompressionMode::Never;
             config.remembered = self.info.clone();
             let lane = Lane::new(config, outside.now);
             let reported = LaneReport::of(&lane);
@@ -158,13 +158,13 @@ impl SimSession {
 
     pub(super) fn submit(&mut self, now: Instant, job: Job, size: Option<u64>) {
         let relayed = false;
-        self.scheduler.push(now, job, Hint { size, relayed });
+        self.scheduler.push(now, job, JobHint { size, relayed });
     }
 
     pub(super) fn submit_check(&mut self, now: Instant, job: Job, check: Arc<ReadBackCheck>) {
         self.relayed.insert(job.id);
         self.disk.bind_check(job.id, check);
-        let hint = Hint {
+        let hint = JobHint {
             size: None,
             relayed: true,
         };
@@ -248,7 +248,7 @@ impl SimSession {
         while let Some(request) = on.lane.poll_disk() {
             self.ask_disk(Some(id), request, outside);
         }
-        let config = LaneConfig::new(Pool::new(1024, 1), Box::new(|_| {}));
+        let config = LaneConfig::new(PacketPool::new(1024, 1), Box::new(|_| {}));
         let lane = std::mem::replace(&mut on.lane, Lane::new(config, outside.now));
         let mut left = lane.into_unfinished();
         for request in left.releases.drain(..) {
@@ -267,7 +267,7 @@ impl SimSession {
         if self.over {
             return;
         }
-        self.tell(SessionEvent::Losing(why.to_owned()));
+        self.tell(SessionEvent::AboutToFail(why.to_owned()));
         let mut left = BTreeMap::new();
         for (id, on) in std::mem::take(&mut self.lanes) {
             self.scheduler.retire(id);
@@ -278,7 +278,7 @@ impl SimSession {
             let event = match event {
                 SchedulerEvent::Lane(LaneEvent::Failed(id, mut fault)) => {
                     if let Some(path) = left.remove(&id) {
-                        let path = Name(path.0);
+                        let path = EscapedName(path.0);
                         fault.what.push_str(&format!("; {path} may be left"));
                     }
                     LaneEvent::Failed(id, fault)
@@ -341,7 +341,7 @@ impl SimSession {
             self.again = None;
             self.scheduler.forgive();
             self.connect(outside);
-            self.tell(SessionEvent::Rejoined);
+            self.tell(SessionEvent::Reconnected);
         }
         self.deliver(outside);
         let due = |at: Instant| at <= outside.now;
@@ -419,8 +419,8 @@ impl SimSession {
         while let Some(output) = on.lane.poll_output() {
             any = true;
             match output {
-                Output::Bytes(bytes) => on.up.send(outside.now, &bytes),
-                Output::Block(block) => on.up.send(outside.now, &block.to_vec()),
+                ClientOutput::Bytes(bytes) => on.up.send(outside.now, &bytes),
+                ClientOutput::Block(block) => on.up.send(outside.now, &block.to_vec()),
             }
         }
         let (mut requests, mut events) = (Vec::new(), Vec::new());

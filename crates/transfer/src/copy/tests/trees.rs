@@ -8,7 +8,7 @@ use testkit::sftp_model::{Fs, Kind, Rng};
 
 use super::faults::SimFault;
 use super::world::World;
-use crate::copy::{HostId, Place};
+use crate::copy::{CopyLocation, HostId};
 
 /// Number of small files.
 const FILES: u64 = 300;
@@ -33,7 +33,7 @@ impl Form {
         }
     }
 
-    pub(super) fn source(self, upload: bool) -> Place {
+    pub(super) fn source(self, upload: bool) -> CopyLocation {
         let path = match self {
             Self::Contents => "src/.",
             _ => "src",
@@ -41,7 +41,7 @@ impl Form {
         place(path, !upload)
     }
 
-    pub(super) fn target(self, upload: bool) -> Place {
+    pub(super) fn target(self, upload: bool) -> CopyLocation {
         place("dst", upload)
     }
 
@@ -56,13 +56,13 @@ impl Form {
     }
 }
 
-fn place(path: &str, remote: bool) -> Place {
+fn place(path: &str, remote: bool) -> CopyLocation {
     match remote {
-        true => Place::Remote {
+        true => CopyLocation::Remote {
             host: HostId(0),
             path: path.as_bytes().to_vec(),
         },
-        false => Place::Local(PathBuf::from(path)),
+        false => CopyLocation::Local(PathBuf::from(path)),
     }
 }
 

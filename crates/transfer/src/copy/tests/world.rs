@@ -1,4 +1,4 @@
-//! Two machines, a path between them and a clock, as the edge of a copy.
+//! Two machines, a path between them and a clock, as the environment of a copy.
 
 use std::cell::{OnceCell, RefCell};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Direction, Job, RemotePath};
+use schedule::{Job, RemotePath, TransferDirection};
 use sftp::ServerInfo;
 use testkit::sftp_model::{Act, Fs, Inject, Kind, Personality, Rng, epoch};
 
@@ -15,10 +15,12 @@ use super::files::SimFiles;
 use super::journal::{self, SimStore};
 use super::session::{Host, Outside, Shape, SimSession};
 use crate::connect::ConnectError;
-use crate::copy::edge::{CommandStep, Connected, Edge, Heard, Remote};
+use crate::copy::environment::{
+    ConnectedSession, CopyEnvironment, NextEvent, RemoteCommandStep, RemoteSession,
+};
 use crate::copy::local_ops::LocalOps;
-use crate::copy::transfer_estimate::{Counting, TransferEstimate};
-use crate::copy::wish::Wish;
+use crate::copy::transfer_estimate::{CountingThread, TransferEstimate};
+use crate::copy::wait_conditions::WaitConditions;
 use crate::copy::{HostId, NamedSource};
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
@@ -41,8 +43,8 @@ pub(super) struct World {
     ledger: Option<Arc<SumLedger>>,
     pub(super) rng: Rng,
     shape: Shape,
-    wish: Wish,
-    /// Records that were durable when the copy stated its wish.
+    conditions: WaitConditions,
+    /// Records that were durable when the copy stated its conditions.
     durable: u64,
     pub(super) cancelled: bool,
     /// Shifts of the two clocks in seconds.
@@ -84,7 +86,7 @@ impl World {
             ledger: None,
             rng: Rng::new(seed),
             shape,
-            wish: Wish::default(),
+            conditions: WaitConditions::default(),
             durable: 0,
             cancelled: false,
             shifts: (0, 0),
@@ -115,7 +117,7 @@ impl World {
     pub(super) fn next_run(&mut self, verify: bool) {
         self.now += std::time::Duration::from_secs(1 + self.rng.below(30));
         self.cancelled = false;
-        self.wish = Wish::default();
+        self.conditions = WaitConditions::default();
         self.ledger = verify.then(|| Arc::new(SumLedger::new(WantedDigest::Verify)));
         self.host.fs.capacity = u64::MAX;
         self.local.borrow_mut().capacity = u64::MAX;
@@ -142,23 +144,25 @@ impl World {
         Some(act(session, &mut outside))
     }
 
-    /// True if the copy's wish is fulfilled.
+    /// True if the copy's conditions is fulfilled.
     pub(super) fn is_ready(&self) -> bool {
-        let wish = &self.wish;
+        let conditions = &self.conditions;
         let session = self.session.as_ref();
         let heard = session.is_none_or(|s| s.has_event() || s.over);
         let durable = self.journal.borrow().durable() > self.durable;
-        (!wish.sessions.is_empty() && heard)
-            || (wish.journal && durable)
-            || (wish.cancel && self.cancelled)
-            || wish.until.is_some_and(|until| until <= self.now)
+        (!conditions.sessions.is_empty() && heard)
+            || (conditions.journal && durable)
+            || (conditions.cancel && self.cancelled)
+            || conditions.until.is_some_and(|until| until <= self.now)
     }
 
     /// Goes on to the next time at which something happens. Returns false if nothing will.
     pub(super) fn step(&mut self) -> bool {
         let session = self.session.as_ref().and_then(SimSession::next);
         let journal = self.journal.borrow().next();
-        let next = [session, journal, self.wish.until].into_iter().flatten();
+        let next = [session, journal, self.conditions.until]
+            .into_iter()
+            .flatten();
         let Some(next) = next.min() else { return false };
         self.steps += 1;
         self.now = self.now.max(next);
@@ -242,10 +246,10 @@ impl World {
     }
 }
 
-/// Edge of the copy on the simulated machine.
+/// Environment of the copy on the simulated machine.
 pub(super) struct SimEdge(pub(super) Shared);
 
-impl Edge for SimEdge {
+impl CopyEnvironment for SimEdge {
     fn now(&self) -> Instant {
         self.0.borrow().now
     }
@@ -258,7 +262,11 @@ impl Edge for SimEdge {
         self.0.borrow().cancelled
     }
 
-    fn connect(&self, _: HostId, _: Option<TransferEstimate>) -> Result<Connected, ConnectError> {
+    fn connect(
+        &self,
+        _: HostId,
+        _: Option<TransferEstimate>,
+    ) -> Result<ConnectedSession, ConnectError> {
         let files = self.local();
         let mut world = self.0.borrow_mut();
         world.sessions += 1;
@@ -273,7 +281,7 @@ impl Edge for SimEdge {
             rng: &mut world.rng,
         };
         world.session = Some(SimSession::new(shape, seed, &outside));
-        Ok(Connected {
+        Ok(ConnectedSession {
             remote: Box::new(SimRemote {
                 world: Rc::clone(&self.0),
                 info: OnceCell::new(),
@@ -308,8 +316,8 @@ impl Edge for SimEdge {
         Rc::new(SimFiles(Rc::clone(&self.0.borrow().local)))
     }
 
-    fn count(&self, _: &[Vec<u8>], _: bool) -> Counting {
-        Counting::default()
+    fn count(&self, _: &[Vec<u8>], _: bool) -> CountingThread {
+        CountingThread::default()
     }
 
     fn journal(&self, command: &[u8], _: Option<&Path>, _: Option<&Path>) -> Box<dyn JournalStore> {
@@ -321,11 +329,11 @@ impl Edge for SimEdge {
         format!("boot {}", self.0.borrow().boots.0).into_bytes()
     }
 
-    fn wish(&self, wish: Wish) {
+    fn conditions(&self, conditions: WaitConditions) {
         let mut world = self.0.borrow_mut();
         let durable = world.journal.borrow().durable();
         world.durable = durable;
-        world.wish = wish;
+        world.conditions = conditions;
     }
 }
 
@@ -345,7 +353,7 @@ impl SimRemote {
     }
 }
 
-impl Remote for SimRemote {
+impl RemoteSession for SimRemote {
     fn submit(&self, job: Job, size: Option<u64>) {
         self.session(|session, now| session.submit(now, job, size));
     }
@@ -358,17 +366,17 @@ impl Remote for SimRemote {
         self.session(|session, now| session.submit_check(now, job, check));
     }
 
-    fn command(&self, id: RemoteCommandId, step: CommandStep) {
-        if let CommandStep::Run(_) = step {
+    fn command(&self, id: RemoteCommandId, step: RemoteCommandStep) {
+        if let RemoteCommandStep::Run(_) = step {
             let why = "the host does not run commands for this account".to_owned();
-            let over = RemoteCommandEvent::Over(Err(why));
+            let over = RemoteCommandEvent::Ended(Err(why));
             self.session(|session, _| session.tell(SessionEvent::Exec(id, over)));
         }
     }
 
-    fn expect(&self, _: Direction, _: u64, _: u64) {}
+    fn expect(&self, _: TransferDirection, _: u64, _: u64) {}
 
-    fn foresee(&self, _: Direction, _: u64, _: u64) {}
+    fn foresee(&self, _: TransferDirection, _: u64, _: u64) {}
 
     fn hold_lists(&self, _: bool) {}
 
@@ -411,15 +419,15 @@ impl Remote for SimRemote {
 
     fn note_place(&self, _: &[u8], _: bool) {}
 
-    fn next_event(&self) -> Heard {
+    fn next_event(&self) -> NextEvent {
         let mut world = self.world.borrow_mut();
         let Some(session) = &mut world.session else {
-            return Heard::Over;
+            return NextEvent::Ended;
         };
         match session.take_event() {
-            Some(event) => Heard::Event(event),
-            None if session.over => Heard::Over,
-            None => Heard::Nothing,
+            Some(event) => NextEvent::Event(event),
+            None if session.over => NextEvent::Ended,
+            None => NextEvent::Pending,
         }
     }
 

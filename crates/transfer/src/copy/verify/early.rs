@@ -7,9 +7,9 @@ use std::sync::Arc;
 use schedule::JobId;
 
 use super::Verification;
-use crate::copy::engine::{CopyEnd, Engine, JobPurpose};
+use crate::copy::engine::{CopyEngine, CopySide, JobPurpose};
 use crate::copy::file::FileId;
-use crate::sums::{Algorithm, Digest, FileSums, RangeSum, request, whole_request};
+use crate::sums::{Digest, FileSums, RangeSum, SumAlgorithm, request, whole_request};
 
 /// Bytes requested as ranges up to which, or up to a quarter of the file, the checksum of the whole
 /// file is requested instead. Through a pipe, 64 MiB cost as much as 400 MiB without one.
@@ -24,18 +24,18 @@ pub(super) struct CopyingFile {
     /// Completed ranges, in the order in which they ended.
     ended: Vec<RangeSum>,
     told: BTreeMap<usize, SumState>,
-    whole: OfWhole,
+    whole: WholeSumState,
 }
 
 /// State of the request for the checksum of a whole source during its copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum OfWhole {
+pub(super) enum WholeSumState {
     #[default]
     NotAsked,
     Asked,
-    Told(Digest),
+    Answered(Digest),
     /// The checksum matches the data that passed.
-    Right,
+    Matches,
 }
 
 /// State of one of a file's checksums.
@@ -43,7 +43,7 @@ pub(super) enum OfWhole {
 pub(super) enum SumState {
     /// The checksum was requested.
     Asked,
-    Right,
+    Matches,
     Differs,
 }
 
@@ -94,12 +94,12 @@ impl Verification {
         &mut self,
         id: FileId,
         sums: Option<&Arc<FileSums>>,
-    ) -> (u64, BTreeMap<usize, SumState>, OfWhole) {
+    ) -> (u64, BTreeMap<usize, SumState>, WholeSumState) {
         let moved = self.moving.remove(&id);
         let same = |m: &CopyingFile| sums.is_some_and(|sums| Arc::ptr_eq(sums, &m.sums));
         match moved.filter(same) {
             Some(moved) => (moved.attempt, moved.told, moved.whole),
-            None => (self.attempt(), BTreeMap::new(), OfWhole::NotAsked),
+            None => (self.attempt(), BTreeMap::new(), WholeSumState::NotAsked),
         }
     }
 
@@ -109,26 +109,28 @@ impl Verification {
         &mut self,
         ask: SumRequest,
         digest: Option<&Digest>,
-        by: Algorithm,
+        by: SumAlgorithm,
     ) {
         let moving = self.moving.get_mut(&ask.file);
         let Some(moving) = moving.filter(|m| m.attempt == ask.attempt) else {
             return;
         };
         let SumSelector::Run(at) = ask.sum else {
-            moving.whole = digest.map_or(OfWhole::NotAsked, |d| OfWhole::Told(d.clone()));
+            moving.whole = digest.map_or(WholeSumState::NotAsked, |d| {
+                WholeSumState::Answered(d.clone())
+            });
             return;
         };
         let expected = moving.ended.get(at).and_then(|sum| sum.by(by));
         match digest {
             None => moving.told.remove(&at),
-            Some(_) if digest == expected => moving.told.insert(at, SumState::Right),
+            Some(_) if digest == expected => moving.told.insert(at, SumState::Matches),
             Some(_) => moving.told.insert(at, SumState::Differs),
         };
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     fn moving_file(&self, job: JobId) -> Option<FileId> {
         match self.jobs.get(&job)? {
             (end, JobPurpose::File(id, _)) if Some(*end) == self.far_end() => Some(*id),
@@ -151,7 +153,7 @@ impl Engine<'_> {
                 temporary: None,
                 ended: Vec::new(),
                 told: BTreeMap::new(),
-                whole: OfWhole::NotAsked,
+                whole: WholeSumState::NotAsked,
             };
             self.verify.moving.insert(id, moving);
         }
@@ -168,14 +170,14 @@ impl Engine<'_> {
     /// Requests checksums of bytes that are stored at the target, with no unanswered writes to
     /// their range.
     pub(in crate::copy) fn verify_early(&mut self, job: JobId, from: u64, to: u64) {
-        let upload = self.far_end() == Some(CopyEnd::Target);
+        let upload = self.far_end() == Some(CopySide::Target);
         // A file that ends in a hole gets its length last, and a program would find less than was
         // skipped.
         if upload && self.options.sparse {
             return;
         }
         self.find_ours();
-        let by_whole = self.verify.compares_whole(self.edge.now());
+        let by_whole = self.verify.compares_whole(self.environment.now());
         let size = self
             .moving_file(job)
             .and_then(|id| self.files.get(&id)?.size());
@@ -191,8 +193,8 @@ impl Engine<'_> {
         if by_whole && asked <= LITTLE.max(size / 4) {
             // A source is complete from the start. A target's whole checksum is requested at its
             // end.
-            if !upload && moving.whole == OfWhole::NotAsked {
-                moving.whole = OfWhole::Asked;
+            if !upload && moving.whole == WholeSumState::NotAsked {
+                moving.whole = WholeSumState::Asked;
                 let sum = SumSelector::Whole;
                 let attempt = moving.attempt;
                 let early = true;

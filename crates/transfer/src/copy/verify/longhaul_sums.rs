@@ -5,26 +5,26 @@ use schedule::{ByteRange, JobId, JobKind, RemotePath};
 use sftp::blocks::MOST_HASHED;
 
 use super::early::{SumRequest, SumSelector};
-use crate::copy::engine::{Engine, JobPurpose};
-use crate::sums::{Algorithm, Digest, Program};
+use crate::copy::engine::{CopyEngine, JobPurpose};
+use crate::sums::{Digest, SumAlgorithm, SumProgram};
 
 /// Stands for the remote longhaul in place of a checksum program.
-const OURS: Program = Program {
+const OURS: SumProgram = SumProgram {
     command: "",
     name: "longhaul",
-    algorithm: Algorithm::Blake3,
+    algorithm: SumAlgorithm::Blake3,
 };
 /// Number of checksum requests in flight; small files need many to keep a long path full.
 const ASKED: usize = 256;
 
-impl Program {
+impl SumProgram {
     /// True for the remote longhaul, which sums only ranges and is asked by SFTP requests.
     pub(super) fn is_ours(&self) -> bool {
         self.command.is_empty()
     }
 }
 
-impl Engine<'_> {
+impl CopyEngine<'_> {
     /// Uses a longhaul at the far end for checksums, unless checksums of whole files are in use
     /// here, which a longhaul does not make.
     pub(super) fn find_ours(&mut self) {

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::READ_BACK;
-use super::checking::CheckVerdict;
 use super::early::{SumRequest, SumSelector};
+use super::file_check::CheckAction;
 use super::longhaul_sums;
 use super::watch::SumWatchdog;
-use crate::copy::edge::{CommandStep, Remote};
-use crate::copy::engine::Engine;
+use crate::copy::engine::CopyEngine;
+use crate::copy::environment::{RemoteCommandStep, RemoteSession};
 use crate::copy::file::FileId;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::sums::{
-    Algorithm, AnswerParser, Digest, Program, ProgramAnswer, list_command, list_line,
+    AnswerParser, Digest, ProgramAnswer, SumAlgorithm, SumProgram, list_command, list_line,
     program_command, program_script, request, whole_request,
 };
 
@@ -35,8 +35,8 @@ const FEW: usize = 4;
 
 /// State of the far end's checksum programs and of the requests to them.
 #[derive(Default)]
-pub(super) struct RemoteSums {
-    workers: Vec<Worker>,
+pub(super) struct RemoteSumRequests {
+    workers: Vec<SumWorker>,
     list: Option<ListProgram>,
     /// Files without any request.
     queue: VecDeque<FileId>,
@@ -47,22 +47,22 @@ pub(super) struct RemoteSums {
     todo: VecDeque<SumRequest>,
     /// Number of checksums requested from a remote longhaul.
     asked_ours: usize,
-    state: State,
+    state: SumProgramState,
 }
 
 #[derive(Default)]
-enum State {
+enum SumProgramState {
     #[default]
     Unknown,
     /// The program was requested; `again` for the second time.
     Asking { until: Instant, again: bool },
     /// The far end has this program and this many processors.
-    Has(Program, u32),
+    Available(SumProgram, u32),
     /// All files are verified by reading them back.
     ReadBack,
 }
 
-struct Worker {
+struct SumWorker {
     exec: RemoteCommandId,
     answers: AnswerParser,
     /// Open requests, with the number of bytes to sum.
@@ -78,11 +78,11 @@ struct ListProgram {
     watch: SumWatchdog,
 }
 
-impl RemoteSums {
+impl RemoteSumRequests {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Asking { until, .. } => Some(until),
-            State::Has(..) => self.watches().filter_map(SumWatchdog::until).min(),
+            SumProgramState::Asking { until, .. } => Some(until),
+            SumProgramState::Available(..) => self.watches().filter_map(SumWatchdog::until).min(),
             _ => None,
         }
     }
@@ -93,9 +93,9 @@ impl RemoteSums {
     }
 
     /// Checksum program of the far end, if known.
-    pub(super) fn program(&self) -> Option<Program> {
+    pub(super) fn program(&self) -> Option<SumProgram> {
         match self.state {
-            State::Has(program, _) => Some(program),
+            SumProgramState::Available(program, _) => Some(program),
             _ => None,
         }
     }
@@ -103,14 +103,17 @@ impl RemoteSums {
     /// Processors of the far end; two if unknown.
     pub(super) fn processors(&self) -> u32 {
         match self.state {
-            State::Has(_, processors) => processors.max(1),
+            SumProgramState::Available(_, processors) => processors.max(1),
             _ => 2,
         }
     }
 
     /// True until the far end's program is known.
     pub(super) fn is_undecided(&self) -> bool {
-        matches!(self.state, State::Unknown | State::Asking { .. })
+        matches!(
+            self.state,
+            SumProgramState::Unknown | SumProgramState::Asking { .. }
+        )
     }
 
     /// Adds a checksum to request.
@@ -137,7 +140,7 @@ impl RemoteSums {
     }
 
     pub(super) fn is_given_up(&self) -> bool {
-        matches!(self.state, State::ReadBack)
+        matches!(self.state, SumProgramState::ReadBack)
     }
 
     pub(super) fn queue(&mut self, id: FileId) {
@@ -147,7 +150,7 @@ impl RemoteSums {
     /// Switches to reading files back.
     pub(super) fn give_up(&mut self, why: &str) {
         tracing::info!("no checksums from the far end: {why}");
-        self.state = State::ReadBack;
+        self.state = SumProgramState::ReadBack;
     }
 
     /// Takes back all open requests and returns their files.
@@ -169,7 +172,7 @@ impl RemoteSums {
     }
 }
 
-impl Worker {
+impl SumWorker {
     /// Removes the request that was answered.
     fn answered(&mut self, now: Instant) -> Option<(SumRequest, u64)> {
         let asked = self.asked.pop_front();
@@ -179,8 +182,8 @@ impl Worker {
     }
 }
 
-impl Engine<'_> {
-    pub(super) fn far_session(&self) -> Option<&dyn Remote> {
+impl CopyEngine<'_> {
+    pub(super) fn far_session(&self) -> Option<&dyn RemoteSession> {
         let end = self.far_end()?;
         self.side(end).map(|side| side.session())
     }
@@ -191,32 +194,35 @@ impl Engine<'_> {
             return;
         }
         self.find_ours();
-        let now = self.edge.now();
+        let now = self.environment.now();
         match self.verify.far.state {
             // Nothing is copied before the server at the far end is known.
-            State::Unknown if self.far_session().is_none_or(|s| s.far_info().is_none()) => {}
-            State::Unknown => self.ask_for_program(false),
-            State::Asking { until, .. } if now >= until => {
+            SumProgramState::Unknown
+                if self.far_session().is_none_or(|s| s.far_info().is_none()) => {}
+            SumProgramState::Unknown => self.ask_for_program(false),
+            SumProgramState::Asking { until, .. } if now >= until => {
                 self.no_program("the far end did not name its checksum program");
             }
-            State::Asking { .. } => {}
-            State::Has(program, _) if self.verify.far.watches().any(|w| w.is_over(now)) => {
+            SumProgramState::Asking { .. } => {}
+            SumProgramState::Available(program, _)
+                if self.verify.far.watches().any(|w| w.is_over(now)) =>
+            {
                 let name = program.name;
                 let why = format!("{name} at the far end stopped answering");
                 self.warn(None, format!("{why}: reading files back instead"));
                 self.no_program(&why);
                 self.go_on_verifying();
             }
-            State::Has(program, _) if program.is_ours() => {
+            SumProgramState::Available(program, _) if program.is_ours() => {
                 self.sort_queue(program);
                 self.ask_ours();
             }
-            State::Has(program, processors) => {
+            SumProgramState::Available(program, processors) => {
                 self.sort_queue(program);
                 self.ask_workers(processors);
                 self.start_list(program);
             }
-            State::ReadBack => {
+            SumProgramState::ReadBack => {
                 while self.verify.reading < READ_BACK {
                     let Some(id) = self.verify.far.queue.pop_front() else {
                         return;
@@ -228,8 +234,8 @@ impl Engine<'_> {
     }
 
     fn ask_for_program(&mut self, again: bool) {
-        self.verify.far.state = State::Asking {
-            until: self.edge.now() + LONGEST_FIND,
+        self.verify.far.state = SumProgramState::Asking {
+            until: self.environment.now() + LONGEST_FIND,
             again,
         };
         self.start_worker();
@@ -238,10 +244,13 @@ impl Engine<'_> {
     fn start_worker(&mut self) {
         let exec = self.verify.exec_id();
         if let Some(session) = self.far_session() {
-            session.command(exec, CommandStep::Run(program_command()));
-            session.command(exec, CommandStep::Input(program_script().into_bytes()));
+            session.command(exec, RemoteCommandStep::Run(program_command()));
+            session.command(
+                exec,
+                RemoteCommandStep::Input(program_script().into_bytes()),
+            );
         }
-        self.verify.far.workers.push(Worker {
+        self.verify.far.workers.push(SumWorker {
             exec,
             answers: AnswerParser::default(),
             asked: VecDeque::new(),
@@ -254,7 +263,7 @@ impl Engine<'_> {
         if let Some(ledger) = &self.verify.ledger
             && ledger.algorithm().is_none()
         {
-            ledger.choose(Some(Algorithm::Xxh128));
+            ledger.choose(Some(SumAlgorithm::Xxh128));
         }
         self.verify.far.give_up(why);
         self.note_reason(why);
@@ -281,13 +290,13 @@ impl Engine<'_> {
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
         let execs: Vec<RemoteCommandId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
         if let Some(session) = self.far_session() {
-            let stop = |exec| session.command(exec, CommandStep::Stop);
+            let stop = |exec| session.command(exec, RemoteCommandStep::Stop);
             execs.into_iter().for_each(stop);
         }
     }
 
     /// Turns queued files into checksum requests or list entries.
-    fn sort_queue(&mut self, program: Program) {
+    fn sort_queue(&mut self, program: SumProgram) {
         while let Some(id) = self.verify.far.queue.pop_front() {
             let Some(checking) = self.verify.files.get_mut(&id) else {
                 continue;
@@ -314,7 +323,7 @@ impl Engine<'_> {
     }
 
     fn ask_workers(&mut self, processors: u32) {
-        let now = self.edge.now();
+        let now = self.environment.now();
         if self.jobs.is_empty() && self.verify.far.small.len() <= FEW {
             self.verify.far.small_bytes = 0;
             for id in std::mem::take(&mut self.verify.far.small) {
@@ -346,7 +355,7 @@ impl Engine<'_> {
                 worker.asked.push_back((ask, len));
             }
             if let Some(session) = self.far_session() {
-                session.command(exec, CommandStep::Input(line));
+                session.command(exec, RemoteCommandStep::Input(line));
             }
         }
     }
@@ -375,7 +384,7 @@ impl Engine<'_> {
         self.line_of_moving(ask)
     }
 
-    fn start_list(&mut self, program: Program) {
+    fn start_list(&mut self, program: SumProgram) {
         let far = &mut self.verify.far;
         let enough = far.small.len() >= LIST || far.small_bytes >= LIST_BYTES;
         let last = self.jobs.is_empty() && !far.small.is_empty();
@@ -409,12 +418,12 @@ impl Engine<'_> {
         }
         let exec = self.verify.exec_id();
         if let Some(session) = self.far_session() {
-            session.command(exec, CommandStep::Run(list_command(program)));
-            session.command(exec, CommandStep::Input(input));
-            session.command(exec, CommandStep::EndInput);
+            session.command(exec, RemoteCommandStep::Run(list_command(program)));
+            session.command(exec, RemoteCommandStep::Input(input));
+            session.command(exec, RemoteCommandStep::EndInput);
         }
         let mut watch = SumWatchdog::default();
-        watch.asked(self.edge.now(), bytes, true);
+        watch.asked(self.environment.now(), bytes, true);
         self.verify.far.list = Some(ListProgram {
             watch,
             exec,
@@ -436,9 +445,12 @@ impl Engine<'_> {
                 self.verify.far.workers[at].answers.receive(&bytes);
                 self.take_answers(id);
             }
-            RemoteCommandEvent::Over(how) => {
+            RemoteCommandEvent::Ended(how) => {
                 // No exit status means that the connection started over during the command.
-                let asks = matches!(self.verify.far.state, State::Asking { again: false, .. });
+                let asks = matches!(
+                    self.verify.far.state,
+                    SumProgramState::Asking { again: false, .. }
+                );
                 if asks && how == Ok(None) {
                     self.verify.far.workers.clear();
                     return self.ask_for_program(true);
@@ -450,7 +462,7 @@ impl Engine<'_> {
     }
 
     fn take_answers(&mut self, exec: RemoteCommandId) {
-        let now = self.edge.now();
+        let now = self.environment.now();
         loop {
             let workers = &mut self.verify.far.workers;
             let Some(worker) = workers.iter_mut().find(|w| w.exec == exec) else {
@@ -490,13 +502,13 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn has_program(&mut self, program: Program, processors: u32) {
+    pub(super) fn has_program(&mut self, program: SumProgram, processors: u32) {
         let undecided = self.verify.far.is_undecided();
         if !undecided {
             return;
         }
         tracing::info!("the far end computes checksums with {}", program.name);
-        self.verify.far.state = State::Has(program, processors);
+        self.verify.far.state = SumProgramState::Available(program, processors);
         if let Some(ledger) = &self.verify.ledger {
             ledger.choose(Some(program.algorithm));
         }
@@ -517,19 +529,23 @@ impl Engine<'_> {
             far.todo.push_front(ask);
         }
         if let Some(session) = self.far_session() {
-            session.command(exec, CommandStep::Stop);
+            session.command(exec, RemoteCommandStep::Stop);
         }
         match self.verify.far.state {
-            State::Asking { .. } => self.no_program(&why),
-            State::Has(..) if self.verify.far.workers.is_empty() => self.no_program(&why),
+            SumProgramState::Asking { .. } => self.no_program(&why),
+            SumProgramState::Available(..) if self.verify.far.workers.is_empty() => {
+                self.no_program(&why)
+            }
             // The server grants no channel for more commands.
-            State::Has(program, _) => self.verify.far.state = State::Has(program, 1),
+            SumProgramState::Available(program, _) => {
+                self.verify.far.state = SumProgramState::Available(program, 1)
+            }
             _ => {}
         }
     }
 
     fn on_list(&mut self, event: RemoteCommandEvent) {
-        let now = self.edge.now();
+        let now = self.environment.now();
         match event {
             RemoteCommandEvent::Output(bytes) => {
                 let mut found = Vec::new();
@@ -558,12 +574,12 @@ impl Engine<'_> {
                 }
                 if let Some(exec) = broken {
                     if let Some(session) = self.far_session() {
-                        session.command(exec, CommandStep::Stop);
+                        session.command(exec, RemoteCommandStep::Stop);
                     }
                     self.ask_rest_singly();
                 }
             }
-            RemoteCommandEvent::Over(_) => self.ask_rest_singly(),
+            RemoteCommandEvent::Ended(_) => self.ask_rest_singly(),
         }
     }
 
@@ -587,13 +603,13 @@ impl Engine<'_> {
                 .on_moving_sum(ask, digest.as_ref(), program.algorithm);
         };
         match checking.answer(ask.sum, digest, ask.early, program.algorithm) {
-            CheckVerdict::Wait => {}
-            CheckVerdict::AskAgain => self.verify.far.todo.push_back(SumRequest {
+            CheckAction::Wait => {}
+            CheckAction::AskAgain => self.verify.far.todo.push_back(SumRequest {
                 early: false,
                 ..ask
             }),
-            CheckVerdict::ReadBack => self.read_back(ask.file),
-            CheckVerdict::Right => self.is_right(ask.file),
+            CheckAction::ReadBack => self.read_back(ask.file),
+            CheckAction::Verified => self.is_right(ask.file),
         }
     }
 }

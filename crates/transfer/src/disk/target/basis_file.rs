@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use schedule::delta::LEAST;
-use sftp::blocks::{BlockSum, SumKey, strong};
+use sftp::blocks::{BlockSum, BlockSumKey, strong};
 
 use super::{CreateSettings, LocalTarget, create_target};
-use crate::disk::directories::Destination;
+use crate::disk::directories::WriteDestination;
 use crate::disk::source::{LocalSource, open_source_with};
 use crate::sums::FileSums;
 
@@ -32,7 +32,7 @@ pub(in crate::disk) fn open_older(
     create: CreateSettings<'_>,
     sums: impl FnOnce() -> Option<Arc<FileSums>>,
 ) -> Option<(LocalTarget, u64)> {
-    let Ok(Destination::At(at)) = create.directories.destination(create.path) else {
+    let Ok(WriteDestination::At(at)) = create.directories.destination(create.path) else {
         return None;
     };
     let (mut file, meta) = open_source_with(|flags| at.open(flags, 0)).ok()?;
@@ -81,7 +81,7 @@ impl LocalTarget {
     /// True if the blocks written at `offset` have these checksums.
     pub(in crate::disk) fn check_rebuilt(
         &self,
-        key: &SumKey,
+        key: &BlockSumKey,
         block: u32,
         (offset, len): (u64, usize),
         sums: &Bytes,

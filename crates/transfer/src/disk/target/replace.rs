@@ -9,9 +9,9 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::Temporary;
+use super::TargetTemporary;
 use crate::disk::error::{failed_to, os_words};
-use crate::report::Name;
+use crate::report::EscapedName;
 
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
@@ -29,7 +29,10 @@ pub(super) struct OverwrittenFile {
 ///
 /// # Errors
 /// Both rename and overwrite failed; the text has both names and the reason.
-pub(super) fn replace(temporary: &Temporary, size: u64) -> io::Result<Option<OverwrittenFile>> {
+pub(super) fn replace(
+    temporary: &TargetTemporary,
+    size: u64,
+) -> io::Result<Option<OverwrittenFile>> {
     let (at, target) = (&temporary.at, &temporary.target);
     let refused = match at.rename(target) {
         Ok(()) => return Ok(None),
@@ -46,7 +49,7 @@ pub(super) fn replace(temporary: &Temporary, size: u64) -> io::Result<Option<Ove
         written.map_err(|e| failed_to("write into it", &e))?;
         return Ok(Some(OverwrittenFile { file, why }));
     }
-    let name = |name: &OsStr| Name::from(Path::new(name));
+    let name = |name: &OsStr| EscapedName::from(Path::new(name));
     let (from, to) = (name(&at.name), name(&target.name));
     let mut words = format!("cannot rename {from} to {to}: {why}");
     if refused == Errno::XDEV {

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use schedule::{ConnectionId, LaneError, LaneId};
 
-use super::{ConnectOrder, SessionCore, Stage};
-use crate::session::connection::Connection;
-use crate::session::direct::DirectStep;
+use super::{ConnectOrder, SessionCore, SessionStage};
+use crate::session::connection::SessionConnection;
+use crate::session::direct::DirectAction;
 use crate::session::lane::{LaneOnChannel, LaneRole};
-use crate::session::losses::{AfterLane, BareConnection, EndedLane, STALLED, is_stalled};
-use crate::session::reconnect::{AfterLoss, LastConnection, Rejoined};
+use crate::session::losses::{
+    EmptyConnectionAction, EndedLane, LaneEndAction, STALLED, is_stalled,
+};
+use crate::session::reconnect::{LastConnection, LossDecision, ReconnectResult};
 use crate::session::remote_commands::RemoteCommandEvent;
 use crate::session::{Link, LinkError, NoMoreConnections, RESUME_FROM, SessionEvent};
 
@@ -48,7 +50,7 @@ impl SessionCore {
         if falls_back {
             error = LaneError::Closed(error.to_string());
         }
-        if matches!(error, LaneError::Surprise(_)) && !other {
+        if matches!(error, LaneError::Misprediction(_)) && !other {
             self.dispatcher.stop_predicting();
         }
         let ended = EndedLane {
@@ -61,13 +63,13 @@ impl SessionCore {
         };
         let after = self.losses.lane_ended(ended, &error);
         self.dispatcher.close_channel(id, &error);
-        if let AfterLane::GiveUp(why) = after {
+        if let LaneEndAction::GiveUp(why) = after {
             // Before the scheduler learns of the lane, which could fail its jobs one by one.
             return self.lose(now, why);
         }
         let news = self.dispatcher.remove_lane(now, id, &error);
         self.note_news(news);
-        if let AfterLane::GoOn { refused, bare } = after {
+        if let LaneEndAction::Continue { refused, bare } = after {
             if refused {
                 self.concurrency.note_channel_refused(now, id.connection);
             }
@@ -83,26 +85,26 @@ impl SessionCore {
         &mut self,
         now: Instant,
         id: ConnectionId,
-        mut bare: BareConnection,
+        mut bare: EmptyConnectionAction,
         error: &LaneError,
     ) {
         if self.direct.controls(id) {
             return;
         }
-        if bare == BareConnection::Reopen {
+        if bare == EmptyConnectionAction::Reopen {
             let (dispatcher, remote) = (&mut self.dispatcher, &self.remote);
             let opened = dispatcher.open_lane(now, id, LaneRole::Data, remote);
             if opened.is_some() {
                 return;
             }
-            bare = BareConnection::Drop;
+            bare = EmptyConnectionAction::Drop;
         }
         if !self.dispatcher.connections().has_others(id) {
             return;
         }
         match bare {
-            BareConnection::Cut => self.cut_connection(now, id),
-            BareConnection::Drop | BareConnection::Reopen => {
+            EmptyConnectionAction::Cut => self.cut_connection(now, id),
+            EmptyConnectionAction::Drop | EmptyConnectionAction::Reopen => {
                 self.drop_connection(now, id, error.to_string());
             }
         }
@@ -137,8 +139,8 @@ impl SessionCore {
     /// session.
     fn last_connection_lost(&mut self, now: Instant, error: LinkError) {
         let connections = self.dispatcher.connections();
-        let ids: Vec<_> = connections.iter().map(Connection::id).collect();
-        let torn = matches!(error, LinkError::Torn(_));
+        let ids: Vec<_> = connections.iter().map(SessionConnection::id).collect();
+        let torn = matches!(error, LinkError::SourceTruncated(_));
         let own_choice = !torn && connections.iter().any(|on| on.link().has_own_choice());
         for id in &ids {
             self.remote.connection_lost(&mut self.dispatcher, *id);
@@ -156,12 +158,12 @@ impl SessionCore {
             own_choice,
             open,
             answered: self.facts.first().is_some(),
-            wanted: self.stage == Stage::Running && !self.dispatcher.scheduler().is_idle(),
+            wanted: self.stage == SessionStage::Running && !self.dispatcher.scheduler().is_idle(),
         };
         let why = LaneError::Closed(error.to_string());
         match self.reconnect.lost(now, last, error) {
-            AfterLoss::GiveUp(why) => return self.lose(now, why),
-            AfterLoss::ConnectAgain(line) => self.events.tell(now, SessionEvent::Says(line)),
+            LossDecision::GiveUp(why) => return self.lose(now, why),
+            LossDecision::ConnectAgain(line) => self.events.tell(now, SessionEvent::Message(line)),
         }
         self.direct.all_lost(&mut self.commands);
         for id in ids {
@@ -205,13 +207,13 @@ impl SessionCore {
         now: Instant,
         id: ConnectionId,
         why: &str,
-    ) -> Option<(Connection, Vec<LaneId>)> {
+    ) -> Option<(SessionConnection, Vec<LaneId>)> {
         // First, because it notes on the connection if the server closed it because of the probe
         // for a remote longhaul.
         self.remote.connection_lost(&mut self.dispatcher, id);
         let gone = self.dispatcher.connections_mut().remove(id)?;
         for command in self.commands.end(id, None) {
-            let over = RemoteCommandEvent::Over(Err(why.to_owned()));
+            let over = RemoteCommandEvent::Ended(Err(why.to_owned()));
             self.tell_command(now, command, over);
         }
         Some((gone, self.dispatcher.lanes_mut().forget_closing(id)))
@@ -227,7 +229,7 @@ impl SessionCore {
         self.keep_some();
     }
 
-    fn note_lost(&mut self, now: Instant, gone: &Connection, why: String) {
+    fn note_lost(&mut self, now: Instant, gone: &SessionConnection, why: String) {
         let young = gone.is_young(now);
         if young && gone.is_direct() {
             let (dispatcher, commands) = (&mut self.dispatcher, &mut self.commands);
@@ -253,13 +255,13 @@ impl SessionCore {
         self.dispatcher.close_free_lanes(now);
         let lanes = self.dispatcher.lanes();
         let (commands, remote) = (&self.commands, &self.remote);
-        let unused = |on: &&Connection| {
+        let unused = |on: &&SessionConnection| {
             let id = on.id();
             let lanes = lanes.any_on(id) || lanes.is_closing_on(id);
             on.is_retiring() && !lanes && !commands.any_on(id) && !remote.any_on(id)
         };
         let unused = self.dispatcher.connections().iter().find(unused);
-        if let Some(id) = unused.map(Connection::id) {
+        if let Some(id) = unused.map(SessionConnection::id) {
             let gone = self.dispatcher.connections_mut().remove(id);
             gone.into_iter().for_each(|on| on.into_link().finish());
         }
@@ -273,7 +275,7 @@ impl SessionCore {
         }
         let brief = self.concurrency.is_brief(&self.dispatcher);
         self.reaching += 1;
-        self.orders.push_back(ConnectOrder::Another { brief });
+        self.orders.push_back(ConnectOrder::OpenFurther { brief });
     }
 
     /// Handles the result of a further connection: a registered link, or the reason that there is
@@ -320,10 +322,10 @@ impl SessionCore {
         let loses = self.concurrency.loses_on_the_way_down();
         let (dispatcher, commands) = (&mut self.dispatcher, &mut self.commands);
         let step = self.direct.joined(now, dispatcher, commands, added, loses);
-        if step == DirectStep::Leave {
+        if step == DirectAction::Leave {
             let connections = self.dispatcher.connections().iter();
             let direct: Vec<_> = connections.filter(|on| on.is_direct()).collect();
-            let direct: Vec<_> = direct.into_iter().map(Connection::id).collect();
+            let direct: Vec<_> = direct.into_iter().map(SessionConnection::id).collect();
             let stock =
                 |on: &LaneOnChannel| !direct.contains(&on.connection()) && !on.is_retiring();
             self.dispatcher.retire_lanes(stock);
@@ -372,18 +374,18 @@ impl SessionCore {
             return self.connection_lost(now, id, LinkError::Lost(why));
         }
         self.go_on(now, how);
-        if how == Rejoined::Beside {
+        if how == ReconnectResult::Added {
             self.note_joined(now, Ok(id));
         }
     }
 
     /// Continues over a new connection that replaces lost or silent ones.
-    fn go_on(&mut self, now: Instant, how: Rejoined) {
+    fn go_on(&mut self, now: Instant, how: ReconnectResult) {
         self.dispatcher.scheduler_mut().forgive();
         self.losses.forgive();
-        self.events.tell(now, SessionEvent::Rejoined);
+        self.events.tell(now, SessionEvent::Reconnected);
         let line = how.line().to_owned();
-        self.events.tell(now, SessionEvent::Says(line));
+        self.events.tell(now, SessionEvent::Message(line));
         self.dispatcher.note_change();
     }
 
@@ -403,11 +405,12 @@ impl SessionCore {
         }
         // Sent before the failures that follow from it, so that a receiver without other work stops
         // waiting.
-        self.events.tell(now, SessionEvent::Losing(why.clone()));
+        self.events
+            .tell(now, SessionEvent::AboutToFail(why.clone()));
         for event in self.dispatcher.lose(now, &why) {
             self.events.tell(now, SessionEvent::Lane(event));
         }
         self.events.tell(now, SessionEvent::Lost(why));
-        self.stage = Stage::Over;
+        self.stage = SessionStage::Ended;
     }
 }

@@ -10,29 +10,29 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use schedule::{ConcurrencyChange, ConnectionId, LaneError, LaneStats};
 
-use crate::session::command::Command;
-use crate::session::concurrency::{ConcurrencyInputs, Look, Measured};
-use crate::session::direct::{CopyFacts, DirectConnections, DirectStep, Outlet};
-use crate::session::disk::Disk;
-use crate::session::dispatcher::{Dispatcher, LaneNews};
-use crate::session::due::{AfterTurn, Due, Turns};
+use crate::session::command::SessionCommand;
+use crate::session::concurrency::{ConcurrencyDecision, ConcurrencyInputs, MeasuredSession};
+use crate::session::direct::{ControlSenderFactory, CopyFacts, DirectAction, DirectConnections};
+use crate::session::disk::DiskExecutor;
+use crate::session::dispatcher::{Dispatcher, LaneChanges};
 use crate::session::event_batcher::EventBatcher;
 use crate::session::lane::{LaneOnChannel, LaneRole};
 use crate::session::listing_hold::ListingHold;
-use crate::session::losses::{Losses, STALLED};
-use crate::session::machine::Machine;
+use crate::session::losses::{LaneLosses, STALLED};
+use crate::session::machine::MachineAccess;
 use crate::session::nap::nap;
-use crate::session::pacing::Pacing;
-use crate::session::reconnect::Reconnect;
+use crate::session::next_turn::{NextTurnTime, TurnOutcome, TurnSchedule};
+use crate::session::pacing::SessionRateLimits;
+use crate::session::reconnect::ReconnectPolicy;
 use crate::session::remote_commands::{
     CONTROL, RemoteCommandEvent, RemoteCommandId, RemoteCommands,
 };
 use crate::session::remote_server::{RefusedChannel, RemoteServer};
-use crate::session::reopening::Reopening;
-use crate::session::server_facts::ServerFacts;
-use crate::session::stalls::{StallStep, Stalls};
+use crate::session::reopening::ChannelReopening;
+use crate::session::server_facts::SessionServerFacts;
+use crate::session::stalls::{StallAction, StallDetector};
 use crate::session::{
-    ChannelId, Link, LinkEvent, SessionEvent, SessionOptions, SessionSummary, explain,
+    Link, LinkChannelId, LinkEvent, SessionEvent, SessionOptions, SessionSummary, explain,
 };
 
 /// Largest number of different stderr lines from remote programs that are shown; each is shown
@@ -47,32 +47,32 @@ const FURTHER_FIGURES: Duration = Duration::from_millis(500);
 pub(super) enum ConnectOrder {
     /// Open a further connection ([`crate::session::ConnectionSource::another`]) and report it by
     /// [`SessionCore::joined`].
-    Another { brief: bool },
+    OpenFurther { brief: bool },
     /// Connect again ([`crate::session::ConnectionSource::again`]) and report it by
     /// [`SessionCore::rejoined`].
-    Again,
+    Reconnect,
 }
 
 /// Progress of the session towards its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum SessionStage {
     Running,
     /// The run is ending: unfinished work is not waited for.
     Leaving,
-    Over,
+    Ended,
 }
 
 /// Proof that the turn has taken its input. Decisions come after it, so that none is made about a
 /// connection that was lost or for a job that has ended.
-struct InputTaken(());
+struct InputTakenProof(());
 
 /// Proof that every component has decided. Data move after it, so that lanes that were opened in
 /// this turn get their first jobs in this turn.
-struct Decided(());
+struct DecisionsMadeProof(());
 
 /// Proof that lanes, scheduler and links have exchanged all pending data. Links are flushed after
 /// it, so that one write takes the output of all lanes.
-struct DataMoved(());
+struct DataMovedProof(());
 
 /// A session with a host.
 pub(super) struct SessionCore {
@@ -82,32 +82,32 @@ pub(super) struct SessionCore {
     direct: DirectConnections,
     commands: RemoteCommands,
     concurrency: ConcurrencyInputs,
-    pacing: Pacing,
-    reconnect: Reconnect,
-    losses: Losses,
-    reopening: Reopening,
-    stalls: Stalls,
+    pacing: SessionRateLimits,
+    reconnect: ReconnectPolicy,
+    losses: LaneLosses,
+    reopening: ChannelReopening,
+    stalls: StallDetector,
     listings: ListingHold,
     events: EventBatcher,
-    facts: Arc<ServerFacts>,
+    facts: Arc<SessionServerFacts>,
     orders: VecDeque<ConnectOrder>,
     /// Number of further connections that are being opened.
     reaching: usize,
     /// Lines that remote programs wrote to standard error.
     said: BTreeSet<String>,
-    turns: Turns,
+    turns: TurnSchedule,
     /// Time at which the figures are shown next.
     figures_due: Option<Instant>,
-    stage: Stage,
+    stage: SessionStage,
 }
 
 impl SessionCore {
     pub(super) fn new(
         now: Instant,
         options: SessionOptions,
-        machine: Machine,
-        (disk, outlet): (Box<dyn Disk>, Outlet),
-        facts: Arc<ServerFacts>,
+        machine: MachineAccess,
+        (disk, outlet): (Box<dyn DiskExecutor>, ControlSenderFactory),
+        facts: Arc<SessionServerFacts>,
     ) -> Self {
         let connection_source = &options.connection_source;
         Self {
@@ -116,26 +116,26 @@ impl SessionCore {
             direct: DirectConnections::new(connection_source.clone(), outlet),
             commands: RemoteCommands::default(),
             concurrency: ConcurrencyInputs::new(machine),
-            pacing: Pacing::new(options.limit, options.background, now),
-            reconnect: Reconnect::new(now, machine),
-            losses: Losses::default(),
-            reopening: Reopening::default(),
-            stalls: Stalls::new(options.patience, options.requests),
+            pacing: SessionRateLimits::new(options.limit, options.background, now),
+            reconnect: ReconnectPolicy::new(now, machine),
+            losses: LaneLosses::default(),
+            reopening: ChannelReopening::default(),
+            stalls: StallDetector::new(options.patience, options.requests),
             listings: ListingHold::default(),
             events: EventBatcher::new(now),
             facts,
             orders: VecDeque::new(),
             reaching: 0,
             said: BTreeSet::new(),
-            turns: Turns::default(),
+            turns: TurnSchedule::default(),
             figures_due: None,
-            stage: Stage::Running,
+            stage: SessionStage::Running,
             options,
         }
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.stage == SessionStage::Ended
     }
 
     /// Id of the connection that is added next.
@@ -193,10 +193,10 @@ impl SessionCore {
     }
 
     /// Takes an order of the handle.
-    pub(super) fn handle_command(&mut self, now: Instant, command: Command) {
+    pub(super) fn handle_command(&mut self, now: Instant, command: SessionCommand) {
         self.turns.arrived();
         match command {
-            Command::Push(job, hint) => {
+            SessionCommand::Push(job, hint) => {
                 self.concurrency.note(&job);
                 let (options, dispatcher) = (&self.options, &mut self.dispatcher);
                 let begun = self.direct.has_begun();
@@ -204,40 +204,40 @@ impl SessionCore {
                     .expect_lanes(now, (&job, hint), options, dispatcher, begun);
                 self.dispatcher.scheduler_mut().push(now, job, hint);
             }
-            Command::Bind(id, file) => self.dispatcher.bind(id, file),
-            Command::Exec(order) => self.commands.order(order),
-            Command::Control(bytes) => self.direct.say(&mut self.dispatcher, bytes),
-            Command::Leave(reason) => {
+            SessionCommand::Bind(id, file) => self.dispatcher.bind(id, file),
+            SessionCommand::Exec(order) => self.commands.order(order),
+            SessionCommand::Control(bytes) => self.direct.say(&mut self.dispatcher, bytes),
+            SessionCommand::Leave(reason) => {
                 self.stop_waiting(now, &reason);
                 self.dispatcher.scheduler_mut().leave(now, &reason);
                 for on in self.dispatcher.lanes_mut().iter_mut() {
                     on.lane_mut().leave(now, &reason);
                 }
             }
-            Command::Cancel(reason) => {
+            SessionCommand::Cancel(reason) => {
                 self.stop_waiting(now, &reason);
                 self.dispatcher.scheduler_mut().cancel(now, &reason);
                 for on in self.dispatcher.lanes_mut().iter_mut() {
                     on.lane_mut().cancel(now, &reason);
                 }
             }
-            Command::Expect(direction, files, bytes) => {
+            SessionCommand::Announce(direction, files, bytes) => {
                 self.concurrency.expect(direction, files, bytes);
             }
-            Command::Foresee(direction, files, bytes) => {
+            SessionCommand::Estimate(direction, files, bytes) => {
                 self.concurrency.foresee(direction, files, bytes);
             }
-            Command::HoldLists(hold) => self.listings.ask(hold),
-            Command::HoldRoot(root) => self.dispatcher.hold_root(now, root),
-            Command::End => self.stage = Stage::Over,
+            SessionCommand::HoldLists(hold) => self.listings.ask(hold),
+            SessionCommand::HoldRoot(root) => self.dispatcher.hold_root(now, root),
+            SessionCommand::End => self.stage = SessionStage::Ended,
         }
     }
 
     /// Ends the session if there is no connection when the run ends; nothing is cleaned up at the
     /// far end.
     fn stop_waiting(&mut self, now: Instant, reason: &str) {
-        if self.stage == Stage::Running {
-            self.stage = Stage::Leaving;
+        if self.stage == SessionStage::Running {
+            self.stage = SessionStage::Leaving;
         }
         if self.reconnect.is_lost() {
             self.lose(now, reason.to_owned());
@@ -263,7 +263,7 @@ impl SessionCore {
     }
 
     /// Takes the input of the turn from the disk and the connections.
-    fn take_input(&mut self, now: Instant) -> InputTaken {
+    fn take_input(&mut self, now: Instant) -> InputTakenProof {
         if self.dispatcher.take_replies(now) {
             self.turns.arrived();
         }
@@ -276,7 +276,7 @@ impl SessionCore {
             }
             self.receive(now, id);
         }
-        InputTaken(())
+        InputTakenProof(())
     }
 
     fn receive(&mut self, now: Instant, id: ConnectionId) {
@@ -318,7 +318,7 @@ impl SessionCore {
             LinkEvent::Refused(channel, why) => {
                 self.handle_closed(now, (connection, channel), why, true);
             }
-            LinkEvent::Over(channel) => {
+            LinkEvent::Ended(channel) => {
                 let lanes = self.dispatcher.lanes_mut();
                 if let Some(lane) = lanes.channel_over(connection, channel) {
                     self.dispatcher.scheduler_mut().lane_is_over(now, lane);
@@ -327,20 +327,20 @@ impl SessionCore {
             LinkEvent::Restarted => self.remote.begin_again(),
             LinkEvent::Exited(channel, how) => {
                 for id in self.commands.end(connection, Some(channel)) {
-                    self.tell_command(now, id, RemoteCommandEvent::Over(how.clone()));
+                    self.tell_command(now, id, RemoteCommandEvent::Ended(how.clone()));
                 }
             }
             // The program behind each channel may print this line; show it once.
-            LinkEvent::Says(line) => {
+            LinkEvent::Message(line) => {
                 if self.said.len() < SAID && self.said.insert(line.clone()) {
-                    self.events.tell(now, SessionEvent::Says(line));
+                    self.events.tell(now, SessionEvent::Message(line));
                 }
             }
         }
     }
 
     /// Passes data of a channel to its lane or command.
-    fn handle_data(&mut self, now: Instant, on: (ConnectionId, ChannelId), bytes: Bytes) {
+    fn handle_data(&mut self, now: Instant, on: (ConnectionId, LinkChannelId), bytes: Bytes) {
         let lane = self.dispatcher.lanes_mut().on_channel(on.0, on.1);
         let Some(lane) = lane else {
             let dispatcher = &mut self.dispatcher;
@@ -369,7 +369,7 @@ impl SessionCore {
     fn handle_closed(
         &mut self,
         now: Instant,
-        on: (ConnectionId, ChannelId),
+        on: (ConnectionId, LinkChannelId),
         why: String,
         refused: bool,
     ) {
@@ -406,13 +406,13 @@ impl SessionCore {
         }
         let (dispatcher, commands) = (&mut self.dispatcher, &mut self.commands);
         match self.direct.heard(dispatcher, commands, event) {
-            DirectStep::Connect => self.reach_out(now),
-            DirectStep::Nothing | DirectStep::Leave => {}
+            DirectAction::Connect => self.reach_out(now),
+            DirectAction::Nothing | DirectAction::Leave => {}
         }
     }
 
     /// Opens and closes connections, lanes and remote commands as the state requires.
-    fn decide(&mut self, now: Instant, _: &InputTaken) -> Decided {
+    fn decide(&mut self, now: Instant, _: &InputTakenProof) -> DecisionsMadeProof {
         self.start_reconnecting(now);
         self.use_direct(now);
         self.open_lanes(now);
@@ -426,7 +426,7 @@ impl SessionCore {
         }
         self.look_for_stalls(now);
         self.adapt_concurrency(now);
-        Decided(())
+        DecisionsMadeProof(())
     }
 
     fn start_reconnecting(&mut self, now: Instant) {
@@ -438,9 +438,9 @@ impl SessionCore {
             return;
         };
         if let Some(line) = start.line() {
-            self.events.tell(now, SessionEvent::Says(line));
+            self.events.tell(now, SessionEvent::Message(line));
         }
-        self.orders.push_back(ConnectOrder::Again);
+        self.orders.push_back(ConnectOrder::Reconnect);
     }
 
     /// True if answers are due and another connection may deliver them.
@@ -486,7 +486,7 @@ impl SessionCore {
         let alone = self.dispatcher.open_side_lanes(now, one, &self.remote);
         if let Some(lane) = alone {
             let surprise = "the only channel is needed to list a directory";
-            self.lane_ended(now, lane, LaneError::Surprise(surprise));
+            self.lane_ended(now, lane, LaneError::Misprediction(surprise));
         }
     }
 
@@ -526,7 +526,7 @@ impl SessionCore {
     /// True if silence of the server is meaningful.
     fn watches_stalls(&self) -> bool {
         let idle = self.dispatcher.scheduler().is_idle();
-        !self.pacing.holds_back() && self.stage == Stage::Running && !idle
+        !self.pacing.holds_back() && self.stage == SessionStage::Running && !idle
     }
 
     /// Time at which a silent lane must be checked.
@@ -547,8 +547,8 @@ impl SessionCore {
         let moved = |id| connections.get(id).map_or(0, |on| on.moved());
         for step in self.stalls.look(now, &waits, moved) {
             match step {
-                StallStep::Tell(line) => self.events.tell(now, SessionEvent::Stalled(line)),
-                StallStep::Repeat {
+                StallAction::Notify(line) => self.events.tell(now, SessionEvent::Stalled(line)),
+                StallAction::Repeat {
                     lane,
                     most,
                     line,
@@ -566,15 +566,16 @@ impl SessionCore {
         if self.is_over() {
             return;
         }
-        let of = Measured {
+        let of = MeasuredSession {
             options: &self.options,
             dispatcher: &mut self.dispatcher,
             direct: &self.direct,
             pacing: &mut self.pacing,
         };
-        let Look { changes, warning } = self.concurrency.look(now, of);
+        let ConcurrencyDecision { changes, warning } = self.concurrency.look(now, of);
         if let Some(line) = warning {
-            self.events.tell(now, SessionEvent::Says(line.to_owned()));
+            self.events
+                .tell(now, SessionEvent::Message(line.to_owned()));
         }
         self.carry_out(now, changes);
         self.show_figures(now);
@@ -622,7 +623,7 @@ impl SessionCore {
     }
 
     /// Assigns jobs to lanes and moves data between lanes, scheduler and links.
-    fn move_data(&mut self, now: Instant, unread: usize, _: &Decided) -> DataMoved {
+    fn move_data(&mut self, now: Instant, unread: usize, _: &DecisionsMadeProof) -> DataMovedProof {
         self.assign(now);
         self.hold_listings(now, unread);
         self.drain_lanes(now);
@@ -631,11 +632,11 @@ impl SessionCore {
         let refused = self.remote.drain(now, &mut self.dispatcher);
         self.note_refused(now, refused);
         if self.remote.settles() {
-            self.events.tell(now, SessionEvent::Settled);
+            self.events.tell(now, SessionEvent::ServerKnown);
         }
         self.assign(now);
         self.close_what_is_free(now);
-        DataMoved(())
+        DataMovedProof(())
     }
 
     /// Carries out the scheduler's orders and forwards its events.
@@ -673,7 +674,7 @@ impl SessionCore {
     }
 
     /// Notes what lanes have found out about the server.
-    fn note_news(&mut self, news: LaneNews) {
+    fn note_news(&mut self, news: LaneChanges) {
         if let Some(path) = news.starts {
             self.remote.note_starts(path);
         }
@@ -685,7 +686,7 @@ impl SessionCore {
     }
 
     /// Writes the output of all links.
-    fn flush(&mut self, now: Instant, _: &DataMoved) {
+    fn flush(&mut self, now: Instant, _: &DataMovedProof) {
         let mut lost = Vec::new();
         for on in self.dispatcher.connections_mut().iter_mut() {
             match on.link_mut().flush(now) {
@@ -705,7 +706,7 @@ impl SessionCore {
     }
 
     /// Decides when the next turn is from the state after this one, which ended at `now`.
-    pub(super) fn due(&mut self, now: Instant) -> Due {
+    pub(super) fn due(&mut self, now: Instant) -> NextTurnTime {
         let scheduler = self.dispatcher.scheduler();
         let busy = !scheduler.is_idle();
         let sampled = self
@@ -727,7 +728,7 @@ impl SessionCore {
         ];
         let deadlines = deadlines.into_iter().flatten();
         let (sum, changes) = self.dispatcher.revision();
-        let after = AfterTurn {
+        let after = TurnOutcome {
             revision: (sum.wrapping_add(self.remote.revision()), changes),
             more: self.is_over() || self.dispatcher.has_more(),
             busy,
@@ -748,7 +749,7 @@ impl SessionCore {
         let several = dispatcher.connections().len() > 1;
         self.direct.account(&mut far, several);
         let report = self.concurrency.account(options);
-        let explained = explain::Finished {
+        let explained = explain::FinishedSession {
             options,
             dispatcher: &dispatcher,
             concurrency: &self.concurrency,

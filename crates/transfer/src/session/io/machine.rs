@@ -5,13 +5,13 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
-use schedule::Direction;
+use schedule::TransferDirection;
 
-use crate::session::machine::{Machine, MachineSample};
+use crate::session::machine::{MachineAccess, MachineSample};
 
 /// Returns access to the machine that this process runs on.
-pub(crate) fn this_machine() -> Machine {
-    Machine {
+pub(crate) fn this_machine() -> MachineAccess {
+    MachineAccess {
         random,
         unix_seconds: seconds,
         sample,
@@ -99,10 +99,10 @@ fn wanted_cpu() -> Option<Duration> {
 }
 
 /// Largest size in bytes to which the kernel may grow a TCP buffer of this end.
-fn buffer(direction: Direction) -> Option<u64> {
+fn buffer(direction: TransferDirection) -> Option<u64> {
     let name = match direction {
-        Direction::Up => "/proc/sys/net/ipv4/tcp_wmem",
-        Direction::Down => "/proc/sys/net/ipv4/tcp_rmem",
+        TransferDirection::Up => "/proc/sys/net/ipv4/tcp_wmem",
+        TransferDirection::Down => "/proc/sys/net/ipv4/tcp_rmem",
     };
     let text = fs::read_to_string(name).ok()?;
     text.split_whitespace().nth(2)?.parse().ok()

@@ -15,34 +15,34 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use schedule::{Direction, Hint, Job, RemotePath};
+use schedule::{Job, JobHint, RemotePath, TransferDirection};
 use sftp::ServerInfo;
 
-use self::session_loop::{LoopChannels, Order, SessionLoop, WAKER};
-use super::command::Command;
+use self::session_loop::{LoopChannels, LoopInput, SessionLoop, WAKER};
+use super::command::SessionCommand;
 use super::disk::LocalStandIn;
 use super::remote_commands::RemoteCommandOrder;
-use super::server_facts::ServerFacts;
+use super::server_facts::SessionServerFacts;
 use super::{
     ConnectionSource, Link, RemoteCommandId, SessionEvent, SessionOptions, SessionSummary,
 };
-use crate::disk::{DirectoryCache, HostToHostBuffer, ReadBackCheck};
+use crate::disk::{HostToHostBuffer, OpenDirectoryCache, ReadBackCheck};
 
 pub(crate) use machine::this_machine;
-pub use questions::Questions;
-pub use raw::RawLink;
-pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
+pub use questions::QuestionSession;
+pub use raw::ProgramLink;
+pub use raw_connect::{ProgramConnector, ProgramHost, ssh_arguments};
 pub use send_queue::SendQueue;
 
 /// A session with a host. Dropping it ends jobs where they are, removes temporaries at this end and
 /// closes the link.
 pub struct Session {
-    orders: Sender<Order>,
+    orders: Sender<LoopInput>,
     events: Receiver<SessionEvent>,
     waker: Arc<LoopWaker>,
-    facts: Arc<ServerFacts>,
+    facts: Arc<SessionServerFacts>,
     connection_source: Option<Arc<dyn ConnectionSource>>,
-    directories: Arc<DirectoryCache>,
+    directories: Arc<OpenDirectoryCache>,
     expects_trees: bool,
     thread: Option<JoinHandle<SessionSummary>>,
 }
@@ -79,7 +79,7 @@ impl Session {
         });
         let (orders, received) = unbounded();
         let (tell, events) = unbounded();
-        let facts = Arc::new(ServerFacts::default());
+        let facts = Arc::new(SessionServerFacts::default());
         let channels = LoopChannels {
             received,
             orders: orders.clone(),
@@ -88,7 +88,7 @@ impl Session {
         };
         let connection_source = options.connection_source.clone();
         // Of this session alone: what a copy has named may be another directory in the next one.
-        let directories: Arc<DirectoryCache> = Arc::default();
+        let directories: Arc<OpenDirectoryCache> = Arc::default();
         let shared = (Arc::clone(&facts), Arc::clone(&directories));
         let expects_trees = link.expects_trees();
         let session = SessionLoop::new(poll, options, channels, shared, link)?;
@@ -108,7 +108,7 @@ impl Session {
     }
 
     /// Cache that resolves the targets of this session's jobs on this machine.
-    pub(crate) fn directories(&self) -> &Arc<DirectoryCache> {
+    pub(crate) fn directories(&self) -> &Arc<OpenDirectoryCache> {
         &self.directories
     }
 
@@ -116,91 +116,91 @@ impl Session {
     /// job arrive through [`Session::events`] and end with `Done` or `Failed`. `size` is the size
     /// of the file in bytes, if known; a large file is divided among lanes.
     pub fn submit(&self, job: Job, size: Option<u64>) {
-        let hint = Hint {
+        let hint = JobHint {
             size,
             relayed: false,
         };
-        self.command(Command::Push(job, hint));
+        self.command(SessionCommand::Push(job, hint));
     }
 
     /// Submits a job whose local file is `relay`: the target of a Get, or the source of a Put. Such
     /// a job fails when its channel is lost, instead of starting over.
     pub fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>) {
-        self.command(Command::Bind(job.id, LocalStandIn::Relay(relay)));
-        let hint = Hint {
+        self.command(SessionCommand::Bind(job.id, LocalStandIn::Relay(relay)));
+        let hint = JobHint {
             size: None,
             relayed: true,
         };
-        self.command(Command::Push(job, hint));
+        self.command(SessionCommand::Push(job, hint));
     }
 
     /// Submits a Get whose data is compared and not stored. Such a job fails when its channel is
     /// lost, instead of starting over.
     pub(crate) fn submit_check(&self, job: Job, check: Arc<ReadBackCheck>) {
-        self.command(Command::Bind(job.id, LocalStandIn::Check(check)));
-        let hint = Hint {
+        self.command(SessionCommand::Bind(job.id, LocalStandIn::Check(check)));
+        let hint = JobHint {
             size: None,
             relayed: true,
         };
-        self.command(Command::Push(job, hint));
+        self.command(SessionCommand::Push(job, hint));
     }
 
     /// Runs `command` at the far end with the account's shell. Output arrives as
-    /// [`SessionEvent::Exec`], ending with `RemoteCommandEvent::Over`.
+    /// [`SessionEvent::Exec`], ending with `RemoteCommandEvent::Ended`.
     pub(crate) fn exec(&self, id: RemoteCommandId, command: Vec<u8>) {
-        self.command(Command::Exec(RemoteCommandOrder::Run(id, command)));
+        self.command(SessionCommand::Exec(RemoteCommandOrder::Run(id, command)));
     }
 
     /// Sends bytes to the standard input of a command. Unread bytes are held in memory, so the
     /// caller bounds their number.
     pub(crate) fn exec_input(&self, id: RemoteCommandId, bytes: Vec<u8>) {
-        self.command(Command::Exec(RemoteCommandOrder::Input(id, bytes)));
+        self.command(SessionCommand::Exec(RemoteCommandOrder::Input(id, bytes)));
     }
 
     /// Ends the standard input of a command.
     pub(crate) fn exec_end(&self, id: RemoteCommandId) {
-        self.command(Command::Exec(RemoteCommandOrder::End(id)));
+        self.command(SessionCommand::Exec(RemoteCommandOrder::End(id)));
     }
 
     /// Closes the channel of a command; no more events of it arrive.
     pub(crate) fn exec_stop(&self, id: RemoteCommandId) {
-        self.command(Command::Exec(RemoteCommandOrder::Stop(id)));
+        self.command(SessionCommand::Exec(RemoteCommandOrder::Stop(id)));
     }
 
     /// Announces `files` with `bytes` in all before their jobs are submitted, so that further
     /// connections can be opened in time.
-    pub fn expect(&self, direction: Direction, files: u64, bytes: u64) {
-        self.command(Command::Expect(direction, files, bytes));
+    pub fn expect(&self, direction: TransferDirection, files: u64, bytes: u64) {
+        self.command(SessionCommand::Announce(direction, files, bytes));
     }
 
     /// Announces an estimate of the copy's files and bytes, which may be wrong, early enough to
     /// decide about connections.
-    pub fn foresee(&self, direction: Direction, files: u64, bytes: u64) {
-        self.command(Command::Foresee(direction, files, bytes));
+    pub fn foresee(&self, direction: TransferDirection, files: u64, bytes: u64) {
+        self.command(SessionCommand::Estimate(direction, files, bytes));
     }
 
     /// Pauses or resumes the tree listings in progress. The caller must hold the names that still
     /// arrive.
     pub fn hold_lists(&self, hold: bool) {
-        self.command(Command::HoldLists(hold));
+        self.command(SessionCommand::HoldLists(hold));
     }
 
     /// Has a longhaul at the far end follow no symlink below `root`, a directory that the user
     /// named, for all jobs that are submitted later.
     pub fn hold_root(&self, root: RemotePath) {
-        self.command(Command::HoldRoot(root));
+        self.command(SessionCommand::HoldRoot(root));
     }
 
     /// Fails every job with `reason` and removes temporaries at both ends. Each job reports a
     /// `Failed` event.
     pub fn cancel(&self, reason: &str) {
-        self.command(Command::Cancel(reason.to_owned()));
+        self.command(SessionCommand::Cancel(reason.to_owned()));
     }
 
     /// Fails every job with `reason`, but keeps temporaries of large files that the journal can
     /// resume.
     pub fn leave(&self, reason: &str) {
-        self.command(Command::Leave(reason.to_owned()));
+        self.command(SessionCommand::Leave(reason.to_owned()));
     }
 
     /// Receiver of the session's events. Disconnected when the loop has ended.
@@ -230,7 +230,7 @@ impl Session {
             .map_or(self.expects_trees, |info| info.has("list-tree@longhaul"))
     }
 
-    /// True once it is known which server handles the lanes ([`SessionEvent::Settled`]).
+    /// True once it is known which server handles the lanes ([`SessionEvent::ServerKnown`]).
     pub(crate) fn is_settled(&self) -> bool {
         self.facts.is_settled()
     }
@@ -243,13 +243,13 @@ impl Session {
 
     fn end(&mut self) -> Option<SessionSummary> {
         let thread = self.thread.take()?;
-        self.command(Command::End);
+        self.command(SessionCommand::End);
         thread.join().ok()
     }
 
-    fn command(&self, command: Command) {
+    fn command(&self, command: SessionCommand) {
         // A loop that has ended has already sent its last event.
-        let _ = self.orders.send(Order::Command(command));
+        let _ = self.orders.send(LoopInput::Command(command));
         self.waker.wake();
     }
 }

@@ -4,7 +4,7 @@ use schedule::{Job, JobId, JobKind, RemotePath};
 
 use super::Session;
 use crate::session::RemoteCommandId;
-use crate::session::question::{Question, QuestionError};
+use crate::session::question::{PendingQuestion, QuestionError};
 
 /// Longest time to wait for the far end's answer to one question.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -12,12 +12,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Session that answers questions and does nothing else. The `Session` is owned here, so no event
 /// that another reader waits for is lost.
 #[derive(Debug)]
-pub struct Questions {
+pub struct QuestionSession {
     session: Session,
     asked: u64,
 }
 
-impl Questions {
+impl QuestionSession {
     /// Wraps a session that has no other user.
     pub fn new(session: Session) -> Self {
         Self { session, asked: 0 }
@@ -39,7 +39,7 @@ impl Questions {
         let exec = RemoteCommandId(id.0);
         self.session.exec(exec, command.into_bytes());
         self.session.exec_end(exec);
-        let said = self.wait(Question::command(exec))?;
+        let said = self.wait(PendingQuestion::command(exec))?;
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
@@ -47,7 +47,7 @@ impl Questions {
     pub fn remove(&mut self, path: &[u8]) -> bool {
         let path = RemotePath(path.to_vec());
         let id = self.submit(JobKind::Remove { path });
-        self.wait(Question::job(id)).is_ok()
+        self.wait(PendingQuestion::job(id)).is_ok()
     }
 
     fn submit(&mut self, kind: JobKind) -> JobId {
@@ -57,14 +57,14 @@ impl Questions {
         id
     }
 
-    fn wait(&self, mut question: Question) -> Result<Vec<u8>, QuestionError> {
+    fn wait(&self, mut question: PendingQuestion) -> Result<Vec<u8>, QuestionError> {
         let until = Instant::now() + PATIENCE;
         loop {
             // Even if events keep coming that answer nothing.
             let left = until.checked_duration_since(Instant::now());
-            let left = left.ok_or(QuestionError::Silent)?;
+            let left = left.ok_or(QuestionError::TimedOut)?;
             let event = self.session.events().recv_timeout(left);
-            let event = event.map_err(|_| QuestionError::Silent)?;
+            let event = event.map_err(|_| QuestionError::TimedOut)?;
             if let Some(answer) = question.handle(event) {
                 return answer;
             }

@@ -8,12 +8,12 @@ use mio::unix::pipe::{Receiver, Sender};
 use mio::{Interest, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use sftp::Output;
-use sys::Segments;
-use wire::Pool;
+use sftp::ClientOutput;
+use sys::ReceiveSegments;
+use wire::PacketPool;
 
 use super::SendQueue;
-use crate::session::{ChannelId, Link, LinkError, LinkEvent, Peer};
+use crate::session::{Link, LinkChannelId, LinkError, LinkEvent, PeerFacts};
 
 /// Bytes queued for the child, so that one writev fills its pipe.
 const QUEUE: usize = 1 << 20;
@@ -26,11 +26,11 @@ const SLOT: usize = 257 << 10;
 const LONGEST_GOODBYE: Duration = Duration::from_secs(3);
 /// Longest line of stderr in bytes; longer ones are shown in parts.
 const LONGEST_LINE: usize = 4096;
-const CHANNEL: ChannelId = ChannelId(0);
+const CHANNEL: LinkChannelId = LinkChannelId(0);
 
 /// Program whose standard input and output carry an SFTP session: `sftp-server`, or an ssh with `-s
 /// host sftp`. Carries one channel.
-pub struct RawLink {
+pub struct ProgramLink {
     child: Child,
     name: String,
     to_child: Option<Sender>,
@@ -44,11 +44,11 @@ pub struct RawLink {
     opened: bool,
     ended: bool,
     queue: SendQueue,
-    segments: Segments,
-    pool: Pool,
+    segments: ReceiveSegments,
+    pool: PacketPool,
 }
 
-impl RawLink {
+impl ProgramLink {
     /// Starts `program`. The child ignores SIGINT, so that an interrupted run can still remove its
     /// temporaries at the other side.
     pub fn spawn(program: OsString, arguments: Vec<OsString>) -> Result<Self, LinkError> {
@@ -96,8 +96,8 @@ impl RawLink {
             opened: false,
             ended: false,
             queue: SendQueue::default(),
-            segments: Segments::default(),
-            pool: Pool::new(SLOT, 64),
+            segments: ReceiveSegments::default(),
+            pool: PacketPool::new(SLOT, 64),
         })
     }
 
@@ -132,7 +132,7 @@ impl RawLink {
         let line = line.strip_suffix(b"\r").unwrap_or(&line);
         if !line.is_empty() {
             let line = String::from_utf8_lossy(line).into_owned();
-            events.push(LinkEvent::Says(line));
+            events.push(LinkEvent::Message(line));
         }
     }
 
@@ -149,7 +149,7 @@ impl RawLink {
     }
 }
 
-impl Link for RawLink {
+impl Link for ProgramLink {
     fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()> {
         self.first = first.0;
         if let Some(to_child) = &mut self.to_child {
@@ -162,19 +162,19 @@ impl Link for RawLink {
         Ok(())
     }
 
-    fn peer(&self) -> Option<Peer> {
-        Some(Peer::default())
+    fn peer(&self) -> Option<PeerFacts> {
+        Some(PeerFacts::default())
     }
 
-    fn pool(&self) -> Pool {
+    fn pool(&self) -> PacketPool {
         self.pool.clone()
     }
 
-    fn open_channel(&mut self) -> Option<ChannelId> {
+    fn open_channel(&mut self) -> Option<LinkChannelId> {
         (!std::mem::replace(&mut self.opened, true)).then_some(CHANNEL)
     }
 
-    fn close_channel(&mut self, _: ChannelId) {
+    fn close_channel(&mut self, _: LinkChannelId) {
         self.to_child = None;
     }
 
@@ -225,11 +225,11 @@ impl Link for RawLink {
         self.segments.set_limit(Some(bytes));
     }
 
-    fn room(&self, _: ChannelId) -> usize {
+    fn room(&self, _: LinkChannelId) -> usize {
         QUEUE.saturating_sub(self.queue.len())
     }
 
-    fn send(&mut self, _: ChannelId, output: Output) {
+    fn send(&mut self, _: LinkChannelId, output: ClientOutput) {
         self.queue.push(output);
     }
 
@@ -269,7 +269,7 @@ impl Link for RawLink {
     fn finish(self: Box<Self>) {}
 }
 
-impl Drop for RawLink {
+impl Drop for ProgramLink {
     fn drop(&mut self) {
         // Closing its input ends an SFTP server; a child that does not exit is killed.
         self.to_child = None;

@@ -1,14 +1,14 @@
 use std::ffi::{OsStr, OsString};
 
-use super::{RawLink, Session};
+use super::{ProgramLink, Session};
 use crate::cancel::CancelToken;
-use crate::connect::{ConnectCheck, ConnectError};
-use crate::copy::{Connect, HostId, TransferEstimate};
+use crate::connect::{ConnectError, ConnectStep};
+use crate::copy::{HostId, SessionConnector, TransferEstimate};
 use crate::session::SessionOptions;
 
 /// A host that is reached through a program.
 #[derive(Clone, Debug)]
-pub struct RawHost {
+pub struct ProgramHost {
     /// Host name as the user wrote it.
     pub name: String,
     /// Program whose standard input and output carry the SFTP session.
@@ -19,14 +19,14 @@ pub struct RawHost {
 
 /// Connects by running programs: an SFTP server itself (`-D`), or an ssh (`-S`).
 #[derive(Clone, Debug)]
-pub struct RawConnect {
+pub struct ProgramConnector {
     /// Hosts, indexed by [`HostId`].
-    pub hosts: Vec<RawHost>,
+    pub hosts: Vec<ProgramHost>,
     /// Options for every session.
     pub options: SessionOptions,
 }
 
-impl Connect for RawConnect {
+impl SessionConnector for ProgramConnector {
     fn connect(
         &self,
         host: HostId,
@@ -36,12 +36,12 @@ impl Connect for RawConnect {
         let unknown =
             || ConnectError::configuration(format!("internal error: no host number {}", host.0));
         let host = self.hosts.get(host.0).ok_or_else(unknown)?;
-        let link = RawLink::spawn(host.program.clone(), host.arguments.clone());
+        let link = ProgramLink::spawn(host.program.clone(), host.arguments.clone());
         let link =
-            link.map_err(|e| ConnectError::this_machine(ConnectCheck::Reach, e.into_words()))?;
+            link.map_err(|e| ConnectError::this_machine(ConnectStep::Reach, e.into_words()))?;
         Session::start(Box::new(link), self.options.clone()).map_err(|e| {
             let why = format!("cannot start a session: {e}");
-            ConnectError::this_machine(ConnectCheck::Session, why)
+            ConnectError::this_machine(ConnectStep::Session, why)
         })
     }
 

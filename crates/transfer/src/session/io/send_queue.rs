@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 
-use sftp::Output;
+use sftp::ClientOutput;
 use wire::PacketBuf;
 
 /// Slices given to one writev; 1,024 is IOV_MAX, and pipes and sockets take far less at once.
@@ -11,17 +11,17 @@ const SLICES: usize = 256;
 /// Bytes that wait for a descriptor, gathered into one writev without copying them together.
 #[derive(Debug, Default)]
 pub struct SendQueue {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<QueuedBytes>,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Piece {
+enum QueuedBytes {
     Bytes(Vec<u8>, usize),
     Packet(PacketBuf),
 }
 
-impl Piece {
+impl QueuedBytes {
     fn rest(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes, done) => bytes.get(*done..).unwrap_or_default(),
@@ -49,18 +49,18 @@ impl SendQueue {
     }
 
     /// Queues the output of a lane.
-    pub fn push(&mut self, output: Output) {
+    pub fn push(&mut self, output: ClientOutput) {
         match output {
-            Output::Bytes(bytes) => self.push_piece(Piece::Bytes(bytes, 0)),
-            Output::Block(mut block) => {
+            ClientOutput::Bytes(bytes) => self.push_piece(QueuedBytes::Bytes(bytes, 0)),
+            ClientOutput::Block(mut block) => {
                 while let Some(packet) = block.pop_front() {
-                    self.push_piece(Piece::Packet(packet));
+                    self.push_piece(QueuedBytes::Packet(packet));
                 }
             }
         }
     }
 
-    fn push_piece(&mut self, piece: Piece) {
+    fn push_piece(&mut self, piece: QueuedBytes) {
         if !piece.rest().is_empty() {
             self.len += piece.rest().len();
             self.pieces.push_back(piece);
@@ -109,22 +109,22 @@ impl SendQueue {
 mod tests {
     use super::*;
     use std::io::Read;
-    use wire::{Block, Pool};
+    use wire::{PacketPool, PayloadBlock};
 
     #[test]
     fn what_is_written_in_parts_arrives_whole() -> io::Result<()> {
         let (mut receiver, sender) = io::pipe()?;
         rustix::io::ioctl_fionbio(&sender, true)?;
-        let pool = Pool::new(5000, 4);
+        let pool = PacketPool::new(5000, 4);
         let mut queue = SendQueue::default();
         let mut expected = Vec::new();
         for i in 0..40_u8 {
-            let mut block = Block::new(&pool, 5000, 10, 12_345);
+            let mut block = PayloadBlock::new(&pool, 5000, 10, 12_345);
             block.append(&[i; 12_345]);
             block.prepend(b"0123456789");
             expected.extend(block.to_vec());
-            queue.push(Output::Block(block));
-            queue.push(Output::Bytes(vec![i; 7]));
+            queue.push(ClientOutput::Block(block));
+            queue.push(ClientOutput::Bytes(vec![i; 7]));
             expected.extend([i; 7]);
         }
         let mut received = Vec::new();

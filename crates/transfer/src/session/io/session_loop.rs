@@ -9,13 +9,13 @@ use schedule::{ConnectionId, DiskReply, DiskRequest, JobId};
 
 use super::LoopWaker;
 use super::machine::this_machine;
-use crate::disk::{DirectoryCache, DiskPool};
-use crate::session::command::Command;
+use crate::disk::{DiskPool, OpenDirectoryCache};
+use crate::session::command::SessionCommand;
 use crate::session::core::{ConnectOrder, SessionCore};
-use crate::session::direct::{ControlMessage, Outlet};
-use crate::session::disk::{Disk, LocalStandIn};
-use crate::session::due::Due;
-use crate::session::server_facts::ServerFacts;
+use crate::session::direct::{ControlSender, ControlSenderFactory};
+use crate::session::disk::{DiskExecutor, LocalStandIn};
+use crate::session::next_turn::NextTurnTime;
+use crate::session::server_facts::SessionServerFacts;
 use crate::session::{
     ConnectionSource, Link, NoMoreConnections, SessionEvent, SessionOptions, SessionSummary,
 };
@@ -25,23 +25,23 @@ pub(super) const WAKER: Token = Token(0);
 const TOKENS: usize = 64;
 
 /// Result of a thread that connects.
-type Connected = Result<Box<dyn Link>, NoMoreConnections>;
+type ConnectResult = Result<Box<dyn Link>, NoMoreConnections>;
 
 /// Input of the loop from other threads.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
-pub(super) enum Order {
-    Command(Command),
+pub(super) enum LoopInput {
+    Command(SessionCommand),
     /// Result of opening a further connection.
-    Joined(Connected),
+    ConnectionOpened(ConnectResult),
     /// Result of connecting again after all connections were lost or fell silent.
-    Rejoined(Connected),
+    Reconnected(ConnectResult),
 }
 
 /// The loop's ends of the channels that it shares with the `Session` handle.
 pub(super) struct LoopChannels {
-    pub received: Receiver<Order>,
+    pub received: Receiver<LoopInput>,
     /// Sender for threads that open connections for the loop.
-    pub orders: Sender<Order>,
+    pub orders: Sender<LoopInput>,
     pub events: Sender<SessionEvent>,
     pub waker: Arc<LoopWaker>,
 }
@@ -55,7 +55,7 @@ pub(super) struct SessionLoop {
     connection_source: Option<Arc<dyn ConnectionSource>>,
 }
 
-impl Disk for DiskPool {
+impl DiskExecutor for DiskPool {
     fn submit(&mut self, request: DiskRequest) {
         Self::submit(self, request);
     }
@@ -99,7 +99,7 @@ impl SessionLoop {
         poll: Poll,
         options: SessionOptions,
         channels: LoopChannels,
-        (facts, directories): (Arc<ServerFacts>, Arc<DirectoryCache>),
+        (facts, directories): (Arc<SessionServerFacts>, Arc<OpenDirectoryCache>),
         mut link: Box<dyn Link>,
     ) -> io::Result<Self> {
         let now = Instant::now();
@@ -108,7 +108,8 @@ impl SessionLoop {
         let ledger = options.ledger.clone();
         let disk = DiskPool::new(threads, ledger, directories, move || waker.wake())?;
         let connection_source = options.connection_source.clone();
-        let with: (Box<dyn Disk>, Outlet) = (Box::new(disk), outlet(&channels));
+        let with: (Box<dyn DiskExecutor>, ControlSenderFactory) =
+            (Box::new(disk), outlet(&channels));
         let mut core = SessionCore::new(now, options, this_machine(), with, facts);
         link.register(poll.registry(), first_token(core.next_connection()))?;
         core.begin(now, link);
@@ -122,7 +123,7 @@ impl SessionLoop {
 
     pub(super) fn run(mut self) -> SessionSummary {
         let mut events = Events::with_capacity(64);
-        let mut due = Due::Now;
+        let mut due = NextTurnTime::Now;
         while !self.core.is_over() {
             let timeout = due.timeout(Instant::now());
             if let Err(e) = self.wait(&mut events, timeout)
@@ -143,7 +144,7 @@ impl SessionLoop {
             }
             self.carry_out(now);
             due = self.core.due(Instant::now());
-            if let Some(nap) = self.core.nap().filter(|_| due != Due::Now) {
+            if let Some(nap) = self.core.nap().filter(|_| due != NextTurnTime::Now) {
                 std::thread::sleep(nap);
             }
         }
@@ -184,15 +185,15 @@ impl SessionLoop {
             let order = match self.channels.received.try_recv() {
                 Ok(order) => order,
                 Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => Order::Command(Command::End),
+                Err(TryRecvError::Disconnected) => LoopInput::Command(SessionCommand::End),
             };
             match order {
-                Order::Command(command) => self.core.handle_command(now, command),
-                Order::Joined(link) => {
+                LoopInput::Command(command) => self.core.handle_command(now, command),
+                LoopInput::ConnectionOpened(link) => {
                     let link = self.registered(link);
                     self.core.joined(now, link);
                 }
-                Order::Rejoined(link) => {
+                LoopInput::Reconnected(link) => {
                     let link = self.registered(link);
                     self.core.rejoined(now, link);
                 }
@@ -201,7 +202,7 @@ impl SessionLoop {
     }
 
     /// Registers the link of a new connection.
-    fn registered(&self, link: Connected) -> Connected {
+    fn registered(&self, link: ConnectResult) -> ConnectResult {
         let mut link = link?;
         let first = first_token(self.core.next_connection());
         match link.register(self.poll.registry(), first) {
@@ -216,8 +217,8 @@ impl SessionLoop {
             if let Err(e) = self.connect(order) {
                 let failed = Err(NoMoreConnections::Connection(e.to_string()));
                 match order {
-                    ConnectOrder::Another { .. } => self.core.joined(now, failed),
-                    ConnectOrder::Again => self.core.rejoined(now, failed),
+                    ConnectOrder::OpenFurther { .. } => self.core.joined(now, failed),
+                    ConnectOrder::Reconnect => self.core.rejoined(now, failed),
                 }
             }
         }
@@ -240,8 +241,10 @@ impl SessionLoop {
         let thread = std::thread::Builder::new().name("connect".to_owned());
         thread.spawn(move || {
             let result = match order {
-                ConnectOrder::Another { brief } => Order::Joined(connection_source.another(brief)),
-                ConnectOrder::Again => Order::Rejoined(connection_source.again()),
+                ConnectOrder::OpenFurther { brief } => {
+                    LoopInput::ConnectionOpened(connection_source.another(brief))
+                }
+                ConnectOrder::Reconnect => LoopInput::Reconnected(connection_source.again()),
             };
             // After the end of the session the send fails and the link is dropped.
             let _ = orders.send(result);
@@ -252,13 +255,13 @@ impl SessionLoop {
 }
 
 /// Returns the way in which the source of direct connections sends messages.
-fn outlet(channels: &LoopChannels) -> Outlet {
+fn outlet(channels: &LoopChannels) -> ControlSenderFactory {
     let (orders, waker) = (channels.orders.clone(), channels.waker.clone());
     Arc::new(move || {
         let (orders, waker) = (orders.clone(), waker.clone());
-        let send: ControlMessage = Box::new(move |bytes| {
+        let send: ControlSender = Box::new(move |bytes| {
             // After the end of the session there is no receiver.
-            let _ = orders.send(Order::Command(Command::Control(bytes)));
+            let _ = orders.send(LoopInput::Command(SessionCommand::Control(bytes)));
             waker.wake();
         });
         send

@@ -28,8 +28,8 @@ fn progress_is_told_before_the_event_that_follows_it() {
     let now = Instant::now();
     let mut batcher = EventBatcher::new(now);
     batcher.tell(now, progress(1, 7));
-    batcher.tell(now, SessionEvent::Rejoined);
-    let rejoined = format!("{:?}", SessionEvent::Rejoined);
+    batcher.tell(now, SessionEvent::Reconnected);
+    let rejoined = format!("{:?}", SessionEvent::Reconnected);
     assert_eq!(
         told(&mut batcher),
         [format!("{:?}", progress(1, 7)), rejoined]

@@ -48,7 +48,7 @@ fn files_arrive_over_one_connection() {
         world
             .events
             .iter()
-            .any(|e| matches!(e, SessionEvent::Settled))
+            .any(|e| matches!(e, SessionEvent::ServerKnown))
     );
 }
 
@@ -146,7 +146,7 @@ fn a_job_that_is_cancelled_leaves_nothing_under_its_name() {
     world.put("big", content(9, 20_000_000));
     world.run_until(Duration::from_millis(300), |_| false);
     let now = world.now();
-    let cancel = crate::session::command::Command::Cancel("interrupted".to_owned());
+    let cancel = crate::session::command::SessionCommand::Cancel("interrupted".to_owned());
     world.core.handle_command(now, cancel);
     let failed = world.run(LONG);
     assert!(

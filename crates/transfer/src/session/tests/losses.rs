@@ -20,23 +20,23 @@ fn closed() -> LaneError {
     LaneError::Closed("it ended".to_owned())
 }
 
-fn bare(after: AfterLane) -> Option<BareConnection> {
+fn bare(after: LaneEndAction) -> Option<EmptyConnectionAction> {
     match after {
-        AfterLane::GoOn { bare, .. } => bare,
-        AfterLane::GiveUp(why) => panic!("{why}"),
+        LaneEndAction::Continue { bare, .. } => bare,
+        LaneEndAction::GiveUp(why) => panic!("{why}"),
     }
 }
 
-fn refused(after: AfterLane) -> bool {
-    matches!(after, AfterLane::GoOn { refused: true, .. })
+fn refused(after: LaneEndAction) -> bool {
+    matches!(after, LaneEndAction::Continue { refused: true, .. })
 }
 
 #[test]
 fn one_of_several_lanes_may_end_any_number_of_times() {
-    let mut losses = Losses::default();
+    let mut losses = LaneLosses::default();
     for _ in 0..100 {
         let after = losses.lane_ended(data(2), &closed());
-        let goes_on = AfterLane::GoOn {
+        let goes_on = LaneEndAction::Continue {
             refused: false,
             bare: None,
         };
@@ -46,15 +46,15 @@ fn one_of_several_lanes_may_end_any_number_of_times() {
 
 #[test]
 fn the_last_lane_may_end_four_times() {
-    let mut losses = Losses::default();
+    let mut losses = LaneLosses::default();
     for done in 1..=u64::from(RESTARTS) {
         assert!(matches!(
             losses.lane_ended(last_after(done), &closed()),
-            AfterLane::GoOn { .. }
+            LaneEndAction::Continue { .. }
         ));
     }
     let after = losses.lane_ended(last_after(9), &closed());
-    assert_eq!(after, AfterLane::GiveUp(closed().to_string()));
+    assert_eq!(after, LaneEndAction::GiveUp(closed().to_string()));
 }
 
 /// The scheduler would fail the first directory of a tree at the same moment, and the copy would
@@ -62,38 +62,38 @@ fn the_last_lane_may_end_four_times() {
 #[test]
 fn a_host_that_does_no_job_is_given_up_before_its_jobs_fail() {
     for done in [0, 7] {
-        let mut losses = Losses::default();
+        let mut losses = LaneLosses::default();
         losses.lane_ended(last_after(done), &closed());
         for _ in 2..FRUITLESS {
             assert!(matches!(
                 losses.lane_ended(last_after(done), &closed()),
-                AfterLane::GoOn { .. }
+                LaneEndAction::Continue { .. }
             ));
         }
         let after = losses.lane_ended(last_after(done), &closed());
-        assert_eq!(after, AfterLane::GiveUp(closed().to_string()));
+        assert_eq!(after, LaneEndAction::GiveUp(closed().to_string()));
     }
 }
 
 #[test]
 fn a_new_connection_starts_the_count_anew() {
-    let mut losses = Losses::default();
+    let mut losses = LaneLosses::default();
     for done in 1..=u64::from(RESTARTS) {
         losses.lane_ended(last_after(done), &closed());
     }
     losses.forgive();
     assert!(matches!(
         losses.lane_ended(data(1), &closed()),
-        AfterLane::GoOn { .. }
+        LaneEndAction::Continue { .. }
     ));
 }
 
 #[test]
 fn a_violation_of_the_protocol_is_never_repeated() {
     let error = LaneError::Protocol(sftp::Error::Version(6));
-    let mut losses = Losses::default();
+    let mut losses = LaneLosses::default();
     let after = losses.lane_ended(data(5), &error);
-    assert_eq!(after, AfterLane::GiveUp(error.to_string()));
+    assert_eq!(after, LaneEndAction::GiveUp(error.to_string()));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_channel_without_an_answer_beside_others_was_one_too_many() {
         answered: false,
         ..data(3)
     };
-    let mut losses = Losses::default();
+    let mut losses = LaneLosses::default();
     assert!(refused(losses.lane_ended(silent, &closed())));
     let only = EndedLane {
         data_lanes: 1,
@@ -122,7 +122,7 @@ fn a_channel_without_an_answer_beside_others_was_one_too_many() {
         ..silent
     };
     assert!(!refused(losses.lane_ended(stock, &closed())));
-    let surprise = LaneError::Surprise("other handles");
+    let surprise = LaneError::Misprediction("other handles");
     assert!(!refused(losses.lane_ended(silent, &surprise)));
 }
 
@@ -132,21 +132,21 @@ fn a_connection_without_lanes_is_dropped_cut_or_used_again() {
         has_company: false,
         ..data(3)
     };
-    let mut losses = Losses::default();
+    let mut losses = LaneLosses::default();
     let dropped = bare(losses.lane_ended(alone, &closed()));
-    assert_eq!(dropped, Some(BareConnection::Drop));
+    assert_eq!(dropped, Some(EmptyConnectionAction::Drop));
     let stalled = LaneError::Closed(STALLED.to_owned());
     let cut = bare(losses.lane_ended(alone, &stalled));
-    assert_eq!(cut, Some(BareConnection::Cut));
-    let surprise = LaneError::Surprise("other handles");
+    assert_eq!(cut, Some(EmptyConnectionAction::Cut));
+    let surprise = LaneError::Misprediction("other handles");
     let again = bare(losses.lane_ended(alone, &surprise));
-    assert_eq!(again, Some(BareConnection::Reopen));
+    assert_eq!(again, Some(EmptyConnectionAction::Reopen));
     let stock = EndedLane {
         falls_back: true,
         ..alone
     };
     let again = bare(losses.lane_ended(stock, &closed()));
-    assert_eq!(again, Some(BareConnection::Reopen));
+    assert_eq!(again, Some(EmptyConnectionAction::Reopen));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn the_connection_of_the_last_lane_is_kept() {
         has_company: false,
         ..data(1)
     };
-    let mut losses = Losses::default();
+    let mut losses = LaneLosses::default();
     assert_eq!(bare(losses.lane_ended(alone, &closed())), None);
     assert_eq!(losses.last(), Some(&closed()));
 }

@@ -14,11 +14,11 @@ mod stalling;
 mod throttling;
 mod world;
 
-use super::machine::{Machine, MachineSample};
+use super::machine::{MachineAccess, MachineSample};
 
 /// Machine without processors' load, whose random bytes are zeros and whose time stands still.
-pub(super) fn machine() -> Machine {
-    Machine {
+pub(super) fn machine() -> MachineAccess {
+    MachineAccess {
         random: |bytes| bytes.fill(0),
         unix_seconds: || 1_700_000_000,
         sample: MachineSample::default,

@@ -2,14 +2,14 @@ use super::*;
 
 const RATE: u64 = 1_000_000;
 
-fn limited(now: Instant) -> Pacing {
-    Pacing::new(Some(RATE), false, now)
+fn limited(now: Instant) -> SessionRateLimits {
+    SessionRateLimits::new(Some(RATE), false, now)
 }
 
 #[test]
 fn without_a_limit_nothing_is_held_back() {
     let now = Instant::now();
-    let mut pacing = Pacing::new(None, false, now);
+    let mut pacing = SessionRateLimits::new(None, false, now);
     pacing.begin_turn();
     assert!(pacing.may_receive(now));
     assert_eq!(pacing.room(now, 12_345), 12_345);
@@ -125,7 +125,7 @@ fn a_budget_is_the_smaller_of_both_bounds_and_is_spent_by_all_lanes() {
 #[test]
 fn silence_means_nothing_under_a_limit_that_a_request_takes_long_for() {
     let now = Instant::now();
-    let counts = |limit| Pacing::new(limit, false, now).silence_counts();
+    let counts = |limit| SessionRateLimits::new(limit, false, now).silence_counts();
     assert!(counts(None) && counts(Some(SILENCE_COUNTS_FROM)));
     assert!(!counts(Some(SILENCE_COUNTS_FROM - 1)));
 }
@@ -133,7 +133,7 @@ fn silence_means_nothing_under_a_limit_that_a_request_takes_long_for() {
 #[test]
 fn a_background_copy_samples_while_it_is_busy() {
     let now = Instant::now();
-    let mut pacing = Pacing::new(None, true, now);
+    let mut pacing = SessionRateLimits::new(None, true, now);
     assert!(pacing.is_background() && pacing.holds_back() && pacing.divides());
     assert_eq!(pacing.poll_timeout(false), None);
     assert_eq!(pacing.poll_timeout(true), Some(now));

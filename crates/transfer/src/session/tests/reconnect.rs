@@ -28,10 +28,10 @@ fn denied(why: &str) -> NoMoreConnections {
 }
 
 /// Begins with the loss of the last connection after `moved` bytes.
-fn after_loss(now: Instant, moved: u64) -> Reconnect {
-    let mut reconnect = Reconnect::new(now, machine());
+fn after_loss(now: Instant, moved: u64) -> ReconnectPolicy {
+    let mut reconnect = ReconnectPolicy::new(now, machine());
     let after = reconnect.lost(now, last(moved), broken());
-    assert!(matches!(after, AfterLoss::ConnectAgain(_)), "{after:?}");
+    assert!(matches!(after, LossDecision::ConnectAgain(_)), "{after:?}");
     reconnect
 }
 
@@ -54,7 +54,7 @@ fn attempts_follow_a_loss_with_growing_waits() {
             .expect("an attempt is planned");
         waits.push(at.saturating_duration_since(now).as_millis());
         now = at;
-        assert_eq!(reconnect.start(now, false), Some(Start::Silently));
+        assert_eq!(reconnect.start(now, false), Some(ReconnectStart::Silently));
         assert_eq!(reconnect.poll_timeout(false), None, "one at a time");
         assert_eq!(
             reconnect.failed(now, &refused("refused"), false, false),
@@ -103,9 +103,9 @@ fn a_loss_is_final_unless_connecting_again_can_help() {
         },
     ];
     for last in hopeless {
-        let mut reconnect = Reconnect::new(now, machine());
+        let mut reconnect = ReconnectPolicy::new(now, machine());
         let after = reconnect.lost(now, last, broken());
-        assert_eq!(after, AfterLoss::GiveUp("the path is gone".to_owned()));
+        assert_eq!(after, LossDecision::GiveUp("the path is gone".to_owned()));
         assert!(!reconnect.is_lost(), "{last:?}");
     }
 }
@@ -114,25 +114,25 @@ fn a_loss_is_final_unless_connecting_again_can_help() {
 fn a_torn_message_and_an_optional_feature_are_repeated_however_little_moved() {
     let now = Instant::now();
     for (torn, own_choice) in [(true, false), (false, true)] {
-        let mut reconnect = Reconnect::new(now, machine());
+        let mut reconnect = ReconnectPolicy::new(now, machine());
         let last = LastConnection {
             torn,
             own_choice,
             ..last(0)
         };
         let after = reconnect.lost(now, last, broken());
-        assert!(matches!(after, AfterLoss::ConnectAgain(_)), "{after:?}");
+        assert!(matches!(after, LossDecision::ConnectAgain(_)), "{after:?}");
     }
 }
 
 #[test]
 fn connections_that_are_lost_before_they_move_anything_end_the_session() {
     let now = Instant::now();
-    let mut reconnect = Reconnect::new(now, machine());
+    let mut reconnect = ReconnectPolicy::new(now, machine());
     for nth in 0..FRUITLESS + 2 {
         let after = reconnect.lost(now, last(RESUME_FROM), broken());
         let ends = nth > FRUITLESS;
-        assert_eq!(matches!(after, AfterLoss::GiveUp(_)), ends, "{nth}");
+        assert_eq!(matches!(after, LossDecision::GiveUp(_)), ends, "{nth}");
         if !ends {
             reconnect.start(now + LONGEST, false);
             reconnect.succeeded(now);
@@ -143,12 +143,12 @@ fn connections_that_are_lost_before_they_move_anything_end_the_session() {
 #[test]
 fn connections_that_move_something_are_replaced_for_ever() {
     let now = Instant::now();
-    let mut reconnect = Reconnect::new(now, machine());
+    let mut reconnect = ReconnectPolicy::new(now, machine());
     for nth in 1..50 {
         let after = reconnect.lost(now, last(RESUME_FROM * nth), broken());
-        assert!(matches!(after, AfterLoss::ConnectAgain(_)), "{nth}");
+        assert!(matches!(after, LossDecision::ConnectAgain(_)), "{nth}");
         reconnect.start(now + LONGEST, false);
-        assert_eq!(reconnect.succeeded(now), Rejoined::ConnectedAgain);
+        assert_eq!(reconnect.succeeded(now), ReconnectResult::Replaced);
     }
 }
 
@@ -216,22 +216,23 @@ fn a_session_for_which_the_run_waits_is_given_up_earlier() {
     assert!(now - began > AWAITED && now - began < AWAITED + LONGEST * 2);
 }
 
-/// A host of several that had moved less than 4 MiB, its share of the path, was not connected again.
+/// A host of several that had moved less than 4 MiB, its share of the path, was not connected
+/// again.
 #[test]
 fn a_session_of_many_is_resumed_however_little_it_has_moved() {
-    let mut reconnect = Reconnect::new(Instant::now(), machine());
+    let mut reconnect = ReconnectPolicy::new(Instant::now(), machine());
     let last = LastConnection {
         resume_from: 1,
         ..last(1)
     };
     let after = reconnect.lost(Instant::now(), last, broken());
-    assert!(matches!(after, AfterLoss::ConnectAgain(_)), "{after:?}");
+    assert!(matches!(after, LossDecision::ConnectAgain(_)), "{after:?}");
 }
 
 #[test]
 fn a_silent_path_is_left_after_twelve_seconds_and_the_user_is_told_once() {
     let began = Instant::now();
-    let mut reconnect = Reconnect::new(began, machine());
+    let mut reconnect = ReconnectPolicy::new(began, machine());
     assert_eq!(reconnect.poll_timeout(false), None, "nothing is awaited");
     assert_eq!(reconnect.poll_timeout(true), Some(began + DARK));
     let first = reconnect.start(began + DARK, true).expect("an attempt");
@@ -248,7 +249,7 @@ fn a_silent_path_is_left_after_twelve_seconds_and_the_user_is_told_once() {
 #[test]
 fn data_end_the_attempts_beside_a_silent_connection() {
     let now = Instant::now();
-    let mut reconnect = Reconnect::new(now, machine());
+    let mut reconnect = ReconnectPolicy::new(now, machine());
     reconnect.start(now + DARK, true);
     reconnect.failed(now + DARK, &refused("timed out"), true, false);
     let heard = now + DARK + Duration::from_millis(50);
@@ -259,7 +260,7 @@ fn data_end_the_attempts_beside_a_silent_connection() {
 #[test]
 fn attempts_beside_a_silent_connection_end_when_nothing_is_awaited_any_more() {
     let now = Instant::now();
-    let mut reconnect = Reconnect::new(now, machine());
+    let mut reconnect = ReconnectPolicy::new(now, machine());
     reconnect.start(now + DARK, true);
     assert_eq!(
         reconnect.failed(now + DARK, &refused("timed out"), false, false),
@@ -283,7 +284,7 @@ fn late_data_of_a_lost_connection_do_not_end_the_attempts() {
 fn a_login_that_was_in_progress_at_the_loss_is_the_new_connection() {
     let now = Instant::now();
     let mut reconnect = after_loss(now, RESUME_FROM);
-    assert_eq!(reconnect.connected(now), Rejoined::ConnectedAgain);
+    assert_eq!(reconnect.connected(now), ReconnectResult::Replaced);
     assert!(!reconnect.is_lost());
     assert_eq!(reconnect.poll_timeout(false), None, "no attempt is needed");
 }
@@ -293,8 +294,8 @@ fn an_attempt_that_ends_after_another_login_gives_one_more_connection() {
     let now = Instant::now();
     let mut reconnect = after_loss(now, RESUME_FROM);
     reconnect.start(now + FIRST, false);
-    assert_eq!(reconnect.connected(now + FIRST), Rejoined::ConnectedAgain);
-    assert_eq!(reconnect.succeeded(now + FIRST), Rejoined::Beside);
+    assert_eq!(reconnect.connected(now + FIRST), ReconnectResult::Replaced);
+    assert_eq!(reconnect.succeeded(now + FIRST), ReconnectResult::Added);
 }
 
 #[test]
@@ -314,11 +315,11 @@ fn an_attempt_that_fails_after_another_login_is_not_repeated() {
 #[test]
 fn a_loss_during_an_attempt_waits_for_that_attempt() {
     let now = Instant::now();
-    let mut reconnect = Reconnect::new(now, machine());
+    let mut reconnect = ReconnectPolicy::new(now, machine());
     reconnect.start(now + DARK, true);
     let after = reconnect.lost(now + DARK, last(RESUME_FROM), broken());
-    assert!(matches!(after, AfterLoss::ConnectAgain(_)));
+    assert!(matches!(after, LossDecision::ConnectAgain(_)));
     assert_eq!(reconnect.poll_timeout(false), None);
-    assert_eq!(reconnect.succeeded(now + DARK), Rejoined::ConnectedAgain);
+    assert_eq!(reconnect.succeeded(now + DARK), ReconnectResult::Replaced);
     assert_eq!(reconnect.poll_timeout(false), None);
 }

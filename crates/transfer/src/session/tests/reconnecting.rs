@@ -51,7 +51,7 @@ fn a_copy_goes_on_after_its_only_connection_was_lost() {
             world.at_server("big") == Some(content(5, 12_000_000)),
             "{seed}"
         );
-        let rejoined = |e: &&SessionEvent| matches!(e, SessionEvent::Rejoined);
+        let rejoined = |e: &&SessionEvent| matches!(e, SessionEvent::Reconnected);
         assert_eq!(world.events.iter().filter(rejoined).count(), 1, "{seed}");
     }
 }
@@ -216,7 +216,7 @@ fn a_run_that_ends_does_not_wait_for_a_connection() {
     lock(&world.shared).logins = vec![unreachable(); 500].into();
     world.run_until(Duration::from_secs(10), |_| false);
     assert!(!world.core.is_over());
-    let leave = crate::session::command::Command::Leave("interrupted".to_owned());
+    let leave = crate::session::command::SessionCommand::Leave("interrupted".to_owned());
     let now = world.now();
     world.core.handle_command(now, leave);
     assert!(world.core.is_over());

@@ -25,11 +25,11 @@ fn wait(channel: u32, since: Instant, ahead: u64, repeatable: bool) -> LaneWait 
 /// Looks whenever something is due, for `most`; returns the steps with their times in seconds.
 /// `moved` returns the bytes of the connection at a time in seconds.
 fn watch(
-    stalls: &mut Stalls,
+    stalls: &mut StallDetector,
     (begin, most): (Instant, Duration),
     waits: &[LaneWait],
     moved: impl Fn(f64) -> u64,
-) -> Vec<(f64, StallStep)> {
+) -> Vec<(f64, StallAction)> {
     let mut steps = Vec::new();
     let mut now = begin;
     let mut waits = waits.to_vec();
@@ -40,7 +40,7 @@ fn watch(
         }
         let seconds = (now - begin).as_secs_f64();
         for step in stalls.look(now, &waits, |_| moved(seconds)) {
-            if let StallStep::Repeat { lane, .. } = &step {
+            if let StallAction::Repeat { lane, .. } = &step {
                 waits.retain(|wait| wait.id != *lane);
             }
             steps.push((seconds, step));
@@ -49,16 +49,16 @@ fn watch(
     steps
 }
 
-fn told(step: &StallStep) -> &str {
+fn told(step: &StallAction) -> &str {
     match step {
-        StallStep::Tell(line) | StallStep::Repeat { line, .. } => line,
+        StallAction::Notify(line) | StallAction::Repeat { line, .. } => line,
     }
 }
 
 #[test]
 fn a_server_that_answers_in_order_is_waited_for_and_the_user_is_told() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
+    let mut stalls = StallDetector::new(PATIENCE, None);
     let waits = [wait(0, begin, 64, false)];
     let steps = watch(&mut stalls, (begin, PATIENCE * 9), &waits, |_| 0);
     let times: Vec<_> = steps.iter().map(|(at, _)| *at).collect();
@@ -72,13 +72,13 @@ fn a_server_that_answers_in_order_is_waited_for_and_the_user_is_told() {
 #[test]
 fn a_dropped_request_is_repeated_with_half_as_many_in_flight() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
+    let mut stalls = StallDetector::new(PATIENCE, None);
     let waits = [wait(0, begin, 64, true)];
     let steps = watch(&mut stalls, (begin, PATIENCE), &waits, |_| 0);
     let [
         (
             at,
-            StallStep::Repeat {
+            StallAction::Repeat {
                 most, line, why, ..
             },
         ),
@@ -94,26 +94,26 @@ fn a_dropped_request_is_repeated_with_half_as_many_in_flight() {
 #[test]
 fn the_second_repetition_halves_again() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
+    let mut stalls = StallDetector::new(PATIENCE, None);
     let first = [wait(0, begin, 64, true)];
     watch(&mut stalls, (begin, PATIENCE), &first, |_| 0);
     let later = begin + PATIENCE;
     // The first limit holds for the next lane, even if it had more in flight.
     let second = [wait(1, later, 200, true)];
     let steps = watch(&mut stalls, (later, PATIENCE), &second, |_| 0);
-    let [(at, StallStep::Repeat { most, .. })] = &steps[..] else {
+    let [(at, StallAction::Repeat { most, .. })] = &steps[..] else {
         panic!("{steps:?}");
     };
     assert_eq!((*at, *most), (10.0, 32));
     let third = [wait(2, later + PATIENCE, 32, true)];
     let steps = watch(&mut stalls, (later + PATIENCE, PATIENCE), &third, |_| 0);
-    assert!(matches!(steps[0].1, StallStep::Repeat { most: 16, .. }));
+    assert!(matches!(steps[0].1, StallAction::Repeat { most: 16, .. }));
 }
 
 #[test]
 fn a_server_that_does_not_answer_few_requests_gets_more_time() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
+    let mut stalls = StallDetector::new(PATIENCE, None);
     let first = [wait(0, begin, 10, true)];
     watch(&mut stalls, (begin, PATIENCE), &first, |_| 0);
     let later = begin + PATIENCE;
@@ -121,32 +121,32 @@ fn a_server_that_does_not_answer_few_requests_gets_more_time() {
     let steps = watch(&mut stalls, (later, PATIENCE * 2), &second, |_| 0);
     let repeated = steps
         .iter()
-        .find(|(_, step)| matches!(step, StallStep::Repeat { .. }));
+        .find(|(_, step)| matches!(step, StallAction::Repeat { .. }));
     assert_eq!(repeated.map(|(at, _)| *at), Some(20.0));
 }
 
 #[test]
 fn at_least_one_request_stays_in_flight() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
+    let mut stalls = StallDetector::new(PATIENCE, None);
     let waits = [wait(0, begin, 1, true)];
     let steps = watch(&mut stalls, (begin, PATIENCE), &waits, |_| 0);
-    assert!(matches!(steps[0].1, StallStep::Repeat { most: 1, .. }));
+    assert!(matches!(steps[0].1, StallAction::Repeat { most: 1, .. }));
 }
 
 #[test]
 fn the_users_limit_of_requests_is_never_exceeded() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, Some(4));
+    let mut stalls = StallDetector::new(PATIENCE, Some(4));
     let waits = [wait(0, begin, 64, true)];
     let steps = watch(&mut stalls, (begin, PATIENCE), &waits, |_| 0);
-    assert!(matches!(steps[0].1, StallStep::Repeat { most: 4, .. }));
+    assert!(matches!(steps[0].1, StallAction::Repeat { most: 4, .. }));
 }
 
 #[test]
 fn a_connection_that_moves_a_long_request_is_not_silent() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
+    let mut stalls = StallDetector::new(PATIENCE, None);
     let waits = [wait(0, begin, 64, true)];
     let fast = |seconds: f64| (seconds * 1000.0) as u64;
     let steps = watch(&mut stalls, (begin, PATIENCE * 10), &waits, fast);
@@ -156,11 +156,11 @@ fn a_connection_that_moves_a_long_request_is_not_silent() {
 #[test]
 fn keepalives_are_no_movement() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
+    let mut stalls = StallDetector::new(PATIENCE, None);
     let waits = [wait(0, begin, 64, true)];
     let keepalives = |seconds: f64| (seconds * 40.0) as u64;
     let steps = watch(&mut stalls, (begin, PATIENCE), &waits, keepalives);
-    assert!(matches!(steps[0].1, StallStep::Repeat { .. }));
+    assert!(matches!(steps[0].1, StallAction::Repeat { .. }));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_slow_path_is_given_fifty_of_its_latencies_but_less_than_reconnecting_waits(
     let patience = Duration::from_secs(5);
     for (latency, expected) in [(20, 5.0), (160, 8.0), (1000, 11.0)] {
         let begin = Instant::now();
-        let mut stalls = Stalls::new(patience, None);
+        let mut stalls = StallDetector::new(patience, None);
         let slow = LaneWait {
             latency: Duration::from_millis(latency),
             ..wait(0, begin, 64, true)
@@ -176,7 +176,7 @@ fn a_slow_path_is_given_fifty_of_its_latencies_but_less_than_reconnecting_waits(
         let steps = watch(&mut stalls, (begin, patience * 3), &[slow], |_| 0);
         let repeated = steps
             .iter()
-            .find(|(_, step)| matches!(step, StallStep::Repeat { .. }));
+            .find(|(_, step)| matches!(step, StallAction::Repeat { .. }));
         assert_eq!(repeated.map(|(at, _)| *at), Some(expected), "{latency} ms");
     }
 }
@@ -184,7 +184,7 @@ fn a_slow_path_is_given_fifty_of_its_latencies_but_less_than_reconnecting_waits(
 #[test]
 fn an_answer_begins_a_new_silence() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
+    let mut stalls = StallDetector::new(PATIENCE, None);
     let first = [wait(0, begin, 64, true)];
     let half = begin + PATIENCE / 2;
     assert!(stalls.look(half, &first, |_| 0).is_empty());
@@ -198,7 +198,7 @@ fn an_answer_begins_a_new_silence() {
 #[test]
 fn several_silent_lanes_are_told_of_in_one_line() {
     let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
+    let mut stalls = StallDetector::new(PATIENCE, None);
     let waits: Vec<_> = (0..5).map(|n| wait(n, begin, 64, false)).collect();
     let steps = watch(&mut stalls, (begin, PATIENCE), &waits, |_| 0);
     assert_eq!(steps.len(), 1, "{steps:?}");
@@ -206,6 +206,6 @@ fn several_silent_lanes_are_told_of_in_one_line() {
 
 #[test]
 fn lanes_that_wait_for_nothing_need_no_look() {
-    let stalls = Stalls::new(PATIENCE, None);
+    let stalls = StallDetector::new(PATIENCE, None);
     assert_eq!(stalls.poll_timeout(std::iter::empty()), None);
 }

@@ -9,22 +9,22 @@ use mio::{Registry, Token};
 use schedule::{
     Attributes, DiskReply, DiskRequest, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath,
 };
-use sftp::Output;
+use sftp::ClientOutput;
 use testkit::sftp_model::{
     Act, Fs, Inject, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
 };
-use wire::Pool;
+use wire::PacketPool;
 
 use super::disk::{Disk as DiskModel, Source};
-use crate::session::command::Command;
+use crate::session::command::SessionCommand;
 use crate::session::core::{ConnectOrder, SessionCore};
-use crate::session::disk::{Disk, LocalStandIn};
-use crate::session::due::Due;
-use crate::session::machine::Machine;
-use crate::session::server_facts::ServerFacts;
+use crate::session::disk::{DiskExecutor, LocalStandIn};
+use crate::session::machine::MachineAccess;
+use crate::session::next_turn::NextTurnTime;
+use crate::session::server_facts::SessionServerFacts;
 use crate::session::{
-    ChannelId, ConnectionSource, Link, LinkError, LinkEvent, NoMoreConnections, Peer, SessionEvent,
-    SessionOptions,
+    ConnectionSource, Link, LinkChannelId, LinkError, LinkEvent, NoMoreConnections, PeerFacts,
+    SessionEvent, SessionOptions,
 };
 
 /// Turns at one point in time after which the session is taken to spin.
@@ -163,19 +163,19 @@ impl Link for SimLink {
         Ok(())
     }
 
-    fn peer(&self) -> Option<Peer> {
+    fn peer(&self) -> Option<PeerFacts> {
         let openssh = !lock(&self.shared).net.server.extensions.is_empty();
-        Some(Peer {
+        Some(PeerFacts {
             openssh,
-            ..Peer::default()
+            ..PeerFacts::default()
         })
     }
 
-    fn pool(&self) -> Pool {
-        Pool::new(32 * 1024, 64)
+    fn pool(&self) -> PacketPool {
+        PacketPool::new(32 * 1024, 64)
     }
 
-    fn open_channel(&mut self) -> Option<ChannelId> {
+    fn open_channel(&mut self) -> Option<LinkChannelId> {
         let on = &mut *lock(&self.shared);
         let net = &mut on.net;
         let seeds = (net.rng.next_u64(), net.rng.next_u64());
@@ -210,10 +210,10 @@ impl Link for SimLink {
             leaves: None,
             refused,
         });
-        Some(ChannelId(channels.len() as u32 - 1))
+        Some(LinkChannelId(channels.len() as u32 - 1))
     }
 
-    fn close_channel(&mut self, channel: ChannelId) {
+    fn close_channel(&mut self, channel: LinkChannelId) {
         let on = &mut *lock(&self.shared);
         let lingers = on.net.lingers;
         let channel = &mut on.net.connections[self.number][channel.0 as usize];
@@ -240,7 +240,7 @@ impl Link for SimLink {
             return Ok(false);
         }
         for (id, on) in net.connections[self.number].iter_mut().enumerate() {
-            let id = ChannelId(id as u32);
+            let id = LinkChannelId(id as u32);
             if std::mem::take(&mut on.refused) {
                 (on.closed, on.over) = (true, true);
                 events.push(LinkEvent::Refused(id, "open failed".to_owned()));
@@ -249,7 +249,7 @@ impl Link for SimLink {
             if on.closed {
                 if !on.over && on.up.next_arrival().is_none() {
                     on.over = true;
-                    events.push(LinkEvent::Over(id));
+                    events.push(LinkEvent::Ended(id));
                 }
                 continue;
             }
@@ -262,16 +262,16 @@ impl Link for SimLink {
 
     fn limit_receive(&mut self, _: usize) {}
 
-    fn room(&self, channel: ChannelId) -> usize {
+    fn room(&self, channel: LinkChannelId) -> usize {
         let on = lock(&self.shared);
         let on = &on.net.connections[self.number][channel.0 as usize];
         (1_usize << 20).saturating_sub(on.outstanding)
     }
 
-    fn send(&mut self, channel: ChannelId, output: Output) {
+    fn send(&mut self, channel: LinkChannelId, output: ClientOutput) {
         let bytes = match output {
-            Output::Bytes(bytes) => bytes,
-            Output::Block(block) => block.to_vec(),
+            ClientOutput::Bytes(bytes) => bytes,
+            ClientOutput::Block(block) => block.to_vec(),
         };
         let mut on = lock(&self.shared);
         let (now, dark) = (on.now, on.net.dark);
@@ -328,7 +328,7 @@ impl Link for SimLink {
 
 struct SimDisk(Handle);
 
-impl Disk for SimDisk {
+impl DiskExecutor for SimDisk {
     fn submit(&mut self, request: DiskRequest) {
         let on = &mut *lock(&self.0);
         on.disk.handle(on.now, request);
@@ -417,7 +417,7 @@ impl World {
             ..options
         };
         // Names of temporaries must differ.
-        let machine = Machine {
+        let machine = MachineAccess {
             random: |bytes| {
                 use std::cell::Cell;
                 thread_local!(static NEXT: Cell<u64> = const { Cell::new(1) });
@@ -434,8 +434,8 @@ impl World {
             ..super::machine()
         };
         let disk = Box::new(SimDisk(Arc::clone(&shared)));
-        let outlet: crate::session::direct::Outlet = Arc::new(|| Box::new(|_| {}));
-        let facts = Arc::new(ServerFacts::default());
+        let outlet: crate::session::direct::ControlSenderFactory = Arc::new(|| Box::new(|_| {}));
+        let facts = Arc::new(SessionServerFacts::default());
         let mut core = SessionCore::new(now, options, machine, (disk, outlet), facts);
         core.begin(now, SimLink::add(&shared));
         Self {
@@ -461,13 +461,13 @@ impl World {
     pub(super) fn submit(&mut self, kind: JobKind, size: Option<u64>) -> JobId {
         let id = JobId(self.next_job);
         self.next_job += 1;
-        let hint = schedule::Hint {
+        let hint = schedule::JobHint {
             size,
             relayed: false,
         };
         let now = self.now();
         self.core
-            .handle_command(now, Command::Push(Job { id, kind }, hint));
+            .handle_command(now, SessionCommand::Push(Job { id, kind }, hint));
         id
     }
 
@@ -533,9 +533,9 @@ impl World {
             }
             self.take_events();
             let due = match self.core.due(now) {
-                Due::Now => Some(now),
-                Due::At(at) => Some(at),
-                Due::Input => None,
+                NextTurnTime::Now => Some(now),
+                NextTurnTime::At(at) => Some(at),
+                NextTurnTime::Input => None,
             };
             let (outside, server) = (self.next_outside(), lock(&self.shared).net.next_arrival());
             let Some(next) = due.into_iter().chain(outside).chain(server).min() else {
@@ -584,9 +584,9 @@ impl World {
     /// Lines for the user so far.
     pub(super) fn lines(&self) -> Vec<String> {
         let lines = self.events.iter().filter_map(|event| match event {
-            SessionEvent::Says(line) | SessionEvent::Stalled(line) | SessionEvent::Lost(line) => {
-                Some(line.clone())
-            }
+            SessionEvent::Message(line)
+            | SessionEvent::Stalled(line)
+            | SessionEvent::Lost(line) => Some(line.clone()),
             _ => None,
         });
         lines.collect()
@@ -625,8 +625,8 @@ impl World {
                 None => Ok(SimLink::add(&self.shared)),
             };
             match order {
-                ConnectOrder::Another { .. } => self.core.joined(now, link),
-                ConnectOrder::Again => self.core.rejoined(now, link),
+                ConnectOrder::OpenFurther { .. } => self.core.joined(now, link),
+                ConnectOrder::Reconnect => self.core.rejoined(now, link),
             }
         }
         any

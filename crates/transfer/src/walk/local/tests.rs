@@ -127,8 +127,14 @@ fn a_directory_that_has_gone_since_it_was_told_of_is_said_and_over() -> io::Resu
     assert!(matches!(walk.next(), Some(WalkEntry::Directory { .. })));
     fs::remove_dir(dir.path().join("a"))?;
     assert!(matches!(walk.next(), Some(WalkEntry::Problem { .. })));
-    assert!(matches!(walk.next(), Some(WalkEntry::Listed(DirId(1)))));
-    assert!(matches!(walk.next(), Some(WalkEntry::Listed(DirId(0)))));
+    assert!(matches!(
+        walk.next(),
+        Some(WalkEntry::Listed(WalkDirectoryId(1)))
+    ));
+    assert!(matches!(
+        walk.next(),
+        Some(WalkEntry::Listed(WalkDirectoryId(0)))
+    ));
     assert!(walk.next().is_none());
     Ok(())
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use schedule::{Attributes, NO_TREES, TreeStep};
+use schedule::{Attributes, NO_TREES, TreeWalkStep};
 
-use super::{Dir, ListAnswer, ListingMode, PendingListing, RemoteWalk, SeenNames};
+use super::{
+    ListAnswer, ListedNameHashes, ListingMode, PendingListing, RemoteDirectory, RemoteWalk,
+};
 use crate::walk::{WalkEntry, join};
 
 /// Tree that is being listed.
@@ -21,13 +23,13 @@ pub(super) struct TreeListing {
 /// Directory that is being listed, and the names it has returned.
 #[derive(Debug)]
 struct OpenDirListing {
-    dir: Arc<Dir>,
-    names: SeenNames,
+    dir: Arc<RemoteDirectory>,
+    names: ListedNameHashes,
 }
 
 impl TreeListing {
-    pub(super) fn new(dir: Arc<Dir>) -> Self {
-        let names = SeenNames::default();
+    pub(super) fn new(dir: Arc<RemoteDirectory>) -> Self {
+        let names = ListedNameHashes::default();
         Self {
             open: vec![OpenDirListing { dir, names }],
             ignored: 0,
@@ -94,7 +96,7 @@ impl RemoteWalk {
         }
     }
 
-    fn step(&mut self, tree: &mut TreeListing, step: TreeStep) {
+    fn step(&mut self, tree: &mut TreeListing, step: TreeWalkStep) {
         if self.overrun {
             return;
         }
@@ -103,21 +105,21 @@ impl RemoteWalk {
         };
         let ignored = tree.ignored > 0;
         match step {
-            TreeStep::Enter(..) if ignored => tree.ignored += 1,
-            TreeStep::Leave if ignored => tree.ignored -= 1,
-            TreeStep::Count { files, bytes } => self.sample.counted(files, bytes),
+            TreeWalkStep::Enter(..) if ignored => tree.ignored += 1,
+            TreeWalkStep::Leave if ignored => tree.ignored -= 1,
+            TreeWalkStep::Count { files, bytes } => self.sample.counted(files, bytes),
             _ if ignored => {}
-            TreeStep::Entry(name, attributes) => {
+            TreeWalkStep::Entry(name, attributes) => {
                 if open.names.is_new(&name) && !self.skipped.contains(&open.dir.id) {
                     let dir = Arc::clone(&open.dir);
                     self.sort(&dir, name, attributes);
                 }
             }
-            TreeStep::Enter(name, attributes) => {
+            TreeWalkStep::Enter(name, attributes) => {
                 self.sample.directory();
                 self.enter_tree(tree, name, attributes);
             }
-            TreeStep::Leave => {
+            TreeWalkStep::Leave => {
                 let Some(left) = tree.open.pop() else { return };
                 // Directories below it that were open before no longer exist.
                 for gone in tree.again.drain(..) {
@@ -125,7 +127,7 @@ impl RemoteWalk {
                 }
                 self.end(&left.dir);
             }
-            TreeStep::Failed(what) => {
+            TreeWalkStep::Failed(what) => {
                 let path = open.dir.path.clone();
                 self.found.push_back(WalkEntry::Problem { path, what });
             }
@@ -145,7 +147,7 @@ impl RemoteWalk {
             match self.enter(Some(&dir), name, path, real, dir.symlinks, attributes) {
                 Some(below) => tree.open.push(OpenDirListing {
                     dir: below,
-                    names: SeenNames::default(),
+                    names: ListedNameHashes::default(),
                 }),
                 None => tree.ignored = 1,
             }
@@ -158,7 +160,7 @@ impl RemoteWalk {
     }
 
     /// Notes that all entries of `dir` were reported.
-    fn end(&mut self, dir: &Dir) {
+    fn end(&mut self, dir: &RemoteDirectory) {
         match self.skipped.remove(&dir.id) {
             true => {
                 self.closing.remove(&dir.id);

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use schedule::JobKind;
 
 use super::*;
-use crate::walk::Entry;
+use crate::walk::EntryInfo;
 
 fn mode(mode: u32) -> Attributes {
     Attributes {
@@ -12,12 +12,12 @@ fn mode(mode: u32) -> Attributes {
     }
 }
 
-fn file(name: &str) -> TreeStep {
-    TreeStep::Entry(name.as_bytes().to_vec(), mode(0o100_644))
+fn file(name: &str) -> TreeWalkStep {
+    TreeWalkStep::Entry(name.as_bytes().to_vec(), mode(0o100_644))
 }
 
-fn enter(name: &str) -> TreeStep {
-    TreeStep::Enter(name.as_bytes().to_vec(), mode(0o040_755))
+fn enter(name: &str) -> TreeWalkStep {
+    TreeWalkStep::Enter(name.as_bytes().to_vec(), mode(0o040_755))
 }
 
 fn walk() -> (RemoteWalk, u64) {
@@ -33,7 +33,7 @@ fn walk() -> (RemoteWalk, u64) {
 fn found(walk: &mut RemoteWalk) -> Vec<String> {
     let mut seen = Vec::new();
     let mut open = BTreeSet::new();
-    let name = |at: Entry| String::from_utf8(at.path).expect("ours");
+    let name = |at: EntryInfo| String::from_utf8(at.path).expect("ours");
     while let Some(found) = walk.poll_found() {
         match found {
             WalkEntry::Directory { id, at } => {
@@ -57,21 +57,21 @@ fn found(walk: &mut RemoteWalk) -> Vec<String> {
     seen
 }
 
-fn steps() -> Vec<TreeStep> {
+fn steps() -> Vec<TreeWalkStep> {
     vec![
         file("a"),
         enter("x"),
         file("b"),
         enter("y"),
         file("c"),
-        TreeStep::Leave,
+        TreeWalkStep::Leave,
         enter("locked"),
-        TreeStep::Failed("permission denied".to_owned()),
-        TreeStep::Leave,
+        TreeWalkStep::Failed("permission denied".to_owned()),
+        TreeWalkStep::Leave,
         file("d"),
-        TreeStep::Leave,
+        TreeWalkStep::Leave,
         file("e"),
-        TreeStep::Leave,
+        TreeWalkStep::Leave,
     ]
 }
 
@@ -132,7 +132,7 @@ fn what_has_vanished_when_it_is_told_again_is_closed() {
             ListAnswer::Tree(steps().into_iter().take(lost).collect()),
         );
         walk.handle(tag, ListAnswer::Restarted);
-        let rest = vec![file("e"), TreeStep::Leave];
+        let rest = vec![file("e"), TreeWalkStep::Leave];
         walk.handle(tag, ListAnswer::Tree(rest));
         walk.handle(tag, ListAnswer::Done);
         found(&mut walk);
@@ -185,8 +185,8 @@ fn what_is_skipped_is_left_out_with_all_below() {
 #[test]
 fn what_was_not_entered_is_listed_by_itself() {
     let (mut walk, tag) = walk();
-    let deep = TreeStep::Entry(b"deep".to_vec(), mode(0o040_755));
-    walk.handle(tag, ListAnswer::Tree(vec![deep, TreeStep::Leave]));
+    let deep = TreeWalkStep::Entry(b"deep".to_vec(), mode(0o040_755));
+    walk.handle(tag, ListAnswer::Tree(vec![deep, TreeWalkStep::Leave]));
     walk.handle(tag, ListAnswer::Done);
     let asked = walk.poll_request().expect("the deeper one");
     let JobKind::ListTree { path, .. } = asked.kind else {
@@ -195,7 +195,7 @@ fn what_was_not_entered_is_listed_by_itself() {
     assert_eq!(path.0, b"r/deep");
     walk.handle(
         asked.tag,
-        ListAnswer::Tree(vec![file("f"), TreeStep::Leave]),
+        ListAnswer::Tree(vec![file("f"), TreeWalkStep::Leave]),
     );
     walk.handle(asked.tag, ListAnswer::Done);
     assert_eq!(found(&mut walk), ["d r", "d r/deep", "f r/deep/f"]);
@@ -246,11 +246,11 @@ fn names_of_our_own_are_left_out_of_a_tree_with_all_below() {
         enter(".longhaul-x"),
         file("b"),
         enter("y"),
-        TreeStep::Leave,
-        TreeStep::Leave,
+        TreeWalkStep::Leave,
+        TreeWalkStep::Leave,
         file(".a.0123456789.longhaul"),
         file("c"),
-        TreeStep::Leave,
+        TreeWalkStep::Leave,
     ];
     walk.handle(tag, ListAnswer::Tree(told));
     walk.handle(tag, ListAnswer::Done);

@@ -7,7 +7,7 @@ use crate::delta::SEGMENT;
 
 /// Block sums of a file in wire form, one entry per segment.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct FileBlockSums {
     /// Size of the file in bytes.
     size: u64,
     /// Block size in bytes.
@@ -15,7 +15,7 @@ pub(super) struct Blocks {
     sums: BTreeMap<u64, Bytes>,
 }
 
-impl Blocks {
+impl FileBlockSums {
     pub(super) fn new(size: u64, block: u32) -> Self {
         Self {
             size,

@@ -1,17 +1,17 @@
-use super::{DeltaEnd, DeltaJob, LaneContext, RemoteFile, Stage};
+use super::{DeltaDownloadJob, DeltaDownloadStage, DeltaFallback, LaneContext, RemoteFile};
 use crate::{DiskRequest, LaneEvent};
 
 /// Stage in which the file is closed, all answers are awaited, and the temporary is discarded.
 #[derive(Debug)]
 pub(super) struct DeltaDownloadCleanup {
-    end: DeltaEnd,
+    end: DeltaFallback,
     remote: Option<RemoteFile>,
-    local: Local,
+    local: LocalFileState,
 }
 
 /// The disk side's files for the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Local {
+enum LocalFileState {
     None,
     Open,
     Finished,
@@ -20,42 +20,48 @@ enum Local {
 
 impl DeltaDownloadCleanup {
     /// Gives the job up in `stage`.
-    pub(super) fn new(stage: Stage, end: DeltaEnd) -> Self {
+    pub(super) fn new(stage: DeltaDownloadStage, end: DeltaFallback) -> Self {
         let (remote, local) = match stage {
-            Stage::Looking(looking) if looking.older.is_none() => (None, Local::None),
-            Stage::Looking(_) | Stage::Queued(_) => (None, Local::Open),
-            Stage::Opening(_, remote) => (Some(remote), Local::Open),
-            Stage::Matching(matching) => (Some(matching.into_remote()), Local::Open),
-            Stage::Finishing { remote, finished } => match finished {
-                true => (Some(remote), Local::Finished),
-                false => (Some(remote), Local::Open),
+            DeltaDownloadStage::Looking(looking) if looking.older.is_none() => {
+                (None, LocalFileState::None)
+            }
+            DeltaDownloadStage::Looking(_) | DeltaDownloadStage::Queued(_) => {
+                (None, LocalFileState::Open)
+            }
+            DeltaDownloadStage::Opening(_, remote) => (Some(remote), LocalFileState::Open),
+            DeltaDownloadStage::Matching(matching) => {
+                (Some(matching.into_remote()), LocalFileState::Open)
+            }
+            DeltaDownloadStage::Finishing { remote, finished } => match finished {
+                true => (Some(remote), LocalFileState::Finished),
+                false => (Some(remote), LocalFileState::Open),
             },
-            Stage::GivingUp(giving_up) => (giving_up.remote, giving_up.local),
+            DeltaDownloadStage::GivingUp(giving_up) => (giving_up.remote, giving_up.local),
         };
         Self { end, remote, local }
     }
 
     /// Adds a later reason.
-    pub(super) fn merge(&mut self, end: DeltaEnd) {
+    pub(super) fn merge(&mut self, end: DeltaFallback) {
         self.end.merge(end);
     }
 
     /// Records that the disk side has looked for the basis file, and if it holds it open.
     pub(super) fn opened(&mut self, open: bool) {
         if open {
-            self.local = Local::Open;
+            self.local = LocalFileState::Open;
         }
     }
 
     /// Records that the target is finished.
     pub(super) fn finished(&mut self) {
-        self.local = Local::Finished;
+        self.local = LocalFileState::Finished;
     }
 
     /// Cleans up; returns the last event once that is done.
     pub(super) fn go_on(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaDownloadJob,
         core: &mut LaneContext,
     ) -> Option<LaneEvent> {
         let id = job.requests.job();
@@ -69,20 +75,22 @@ impl DeltaDownloadCleanup {
         if !job.requests.are_answered() {
             return None;
         }
-        if self.local == Local::Open {
-            self.local = Local::Discarding;
+        if self.local == LocalFileState::Open {
+            self.local = LocalFileState::Discarding;
             let request = DiskRequest::Discard { job: id };
             job.requests.ask_disk(core, request);
             return None;
         }
-        Some(match std::mem::replace(&mut self.end, DeltaEnd::Plain) {
-            DeltaEnd::Failed(fault) => LaneEvent::Failed(id, fault),
-            DeltaEnd::Plain => LaneEvent::Abandoned(id),
-        })
+        Some(
+            match std::mem::replace(&mut self.end, DeltaFallback::FullCopy) {
+                DeltaFallback::Failed(fault) => LaneEvent::Failed(id, fault),
+                DeltaFallback::FullCopy => LaneEvent::Abandoned(id),
+            },
+        )
     }
 
     pub(super) fn holds_target(&self) -> bool {
-        self.local == Local::Open
+        self.local == LocalFileState::Open
     }
 
     pub(super) fn remote_mut(&mut self) -> Option<&mut RemoteFile> {

@@ -7,8 +7,10 @@ use bytes::Bytes;
 use sftp::blocks::StrongSum;
 use sftp::{Reply, Request, StatusCode};
 
-use super::blocks::Blocks;
-use super::{DeltaEnd, DeltaJob, LaneContext, Rebuild, RemoteFile, RequestTag, SearchQueue};
+use super::blocks::FileBlockSums;
+use super::{
+    DeltaDownloadJob, DeltaFallback, DeltaRebuild, LaneContext, RemoteFile, RequestTag, SearchQueue,
+};
 use crate::delta::{BasisIndex, DeltaMatches, IN_PLACE, MatchedRange, SEGMENT};
 use crate::lane::messages::refused;
 use crate::{DiskReply, DiskRequest};
@@ -19,11 +21,11 @@ const COPIED: u64 = 8 << 20;
 
 /// Stage in which sums are compared, and ranges are copied and read.
 #[derive(Debug)]
-pub(super) struct Matching {
-    rebuild: Rebuild,
+pub(super) struct DeltaMatchStage {
+    rebuild: DeltaRebuild,
     remote: RemoteFile,
     /// Block sums of the file.
-    blocks: Blocks,
+    blocks: FileBlockSums,
     /// Ranges of the file without any known match, as first byte and first byte after the range.
     missing: BTreeMap<u64, u64>,
     /// Ranges of the basis file that did not match at their own offset.
@@ -45,12 +47,12 @@ struct BasisSearch {
     wanted: BTreeMap<StrongSum, Option<u64>>,
 }
 
-impl Matching {
+impl DeltaMatchStage {
     /// Starts rebuilding, with a handle that is known or predicted.
     pub(super) fn begin(
-        job: &mut DeltaJob,
+        job: &mut DeltaDownloadJob,
         core: &mut LaneContext,
-        rebuild: Rebuild,
+        rebuild: DeltaRebuild,
         remote: RemoteFile,
     ) -> Self {
         if let Some(handle) = remote.handle() {
@@ -60,7 +62,7 @@ impl Matching {
         }
         core.stream(job.requests.job());
         Self {
-            blocks: Blocks::new(rebuild.size, rebuild.block),
+            blocks: FileBlockSums::new(rebuild.size, rebuild.block),
             rebuild,
             remote,
             missing: BTreeMap::new(),
@@ -74,7 +76,7 @@ impl Matching {
 
     /// Sends the next request: sum requests first, since their answers take longest; false if
     /// nothing can be sent now.
-    pub(super) fn send_next(&mut self, job: &mut DeltaJob, core: &mut LaneContext) -> bool {
+    pub(super) fn send_next(&mut self, job: &mut DeltaDownloadJob, core: &mut LaneContext) -> bool {
         let Some(handle) = self.remote.handle().filter(|_| !self.remote.is_closing()) else {
             return false;
         };
@@ -96,18 +98,18 @@ impl Matching {
     /// Handles the sums of a segment.
     pub(super) fn on_sums(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaDownloadJob,
         core: &mut LaneContext,
         (offset, len): (u64, u64),
         reply: &Reply,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         self.rebuild.sums_answered();
         let Reply::Sums(sums) = reply else {
             // The file has become shorter, or the server's answer is invalid.
-            return Some(DeltaEnd::Plain);
+            return Some(DeltaFallback::FullCopy);
         };
         if !self.blocks.keep(offset, len, sums) {
-            return Some(DeltaEnd::Plain);
+            return Some(DeltaFallback::FullCopy);
         }
         if offset >= self.rebuild.local {
             self.missing.insert(offset, offset + len);
@@ -121,11 +123,11 @@ impl Matching {
     /// Handles the answer to a READ, or a part of it.
     pub(super) fn on_read(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaDownloadJob,
         core: &mut LaneContext,
         (offset, len): (u64, u32),
         reply: Reply,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         match reply {
             Reply::Data { at, bytes, last } => {
                 let got = u64::from(at) + bytes.len() as u64;
@@ -161,11 +163,11 @@ impl Matching {
     /// Handles the answer to a READ of `len` at `offset` that brought `got` bytes.
     fn arrived(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaDownloadJob,
         core: &mut LaneContext,
         (offset, len): (u64, u32),
         got: u64,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         if let Some(pieces) = self.arriving.remove(&offset) {
             let request = DiskRequest::Write {
                 job: job.requests.job(),
@@ -175,7 +177,7 @@ impl Matching {
             job.requests.ask_disk(core, request);
         }
         if got == 0 {
-            return Some(DeltaEnd::Plain);
+            return Some(DeltaFallback::FullCopy);
         }
         if got < u64::from(len) {
             let end = offset + u64::from(len);
@@ -187,10 +189,10 @@ impl Matching {
     /// Handles a reply of the disk side.
     pub(super) fn on_disk(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaDownloadJob,
         core: &mut LaneContext,
         reply: DiskReply,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         match reply {
             DiskReply::Compared {
                 offset,
@@ -214,10 +216,15 @@ impl Matching {
 
     /// Handles the comparison of a segment. Bytes that the sums claim beyond the end of the basis
     /// file count as missing.
-    fn on_compared(&mut self, offset: u64, len: u64, compared: DeltaMatches) -> Option<DeltaEnd> {
+    fn on_compared(
+        &mut self,
+        offset: u64,
+        len: u64,
+        compared: DeltaMatches,
+    ) -> Option<DeltaFallback> {
         if !self.rebuild.compared(offset, len) {
             // The basis file has become shorter.
-            return Some(DeltaEnd::Plain);
+            return Some(DeltaFallback::FullCopy);
         }
         let end = self.rebuild.segment_end(offset);
         let behind = offset + len;
@@ -256,7 +263,7 @@ impl Matching {
     }
 
     /// Starts all work that is possible now; true if the whole file is there and verified.
-    pub(super) fn rebuild(&mut self, job: &mut DeltaJob, core: &mut LaneContext) -> bool {
+    pub(super) fn rebuild(&mut self, job: &mut DeltaDownloadJob, core: &mut LaneContext) -> bool {
         let told = self.rebuild.has_compared_all();
         if told && self.search.is_none() {
             self.search = Some(self.search_for_missing());
@@ -335,7 +342,7 @@ impl Matching {
         &mut self,
         (from, to): (u64, u64),
         found: Vec<MatchedRange>,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         let mut search = self.search.take()?;
         search.queue.searched();
         search.queue.saw(to - from);
@@ -358,7 +365,7 @@ impl Matching {
         }
         let hopeless = search.queue.is_hopeless(self.rebuild.size);
         self.search = Some(search);
-        hopeless.then_some(DeltaEnd::Plain)
+        hopeless.then_some(DeltaFallback::FullCopy)
     }
 
     /// After the last search, copies missing blocks from a known place or reads them.
@@ -404,12 +411,12 @@ impl Matching {
         true
     }
 
-    fn run_copies(&mut self, job: &mut DeltaJob, core: &mut LaneContext) {
+    fn run_copies(&mut self, job: &mut DeltaDownloadJob, core: &mut LaneContext) {
         while self.copying < COPYING
             && let Some(copy) = self.rebuild.next_copy(COPIED)
         {
             self.copying += 1;
-            let request = DiskRequest::CopyOlder {
+            let request = DiskRequest::CopyBasis {
                 job: job.requests.job(),
                 from: copy.basis,
                 at: copy.at,
@@ -420,7 +427,7 @@ impl Matching {
     }
 
     /// Records bytes of the temporary, and verifies segments that are complete.
-    fn check(&mut self, job: &mut DeltaJob, core: &mut LaneContext, at: u64, len: u64) {
+    fn check(&mut self, job: &mut DeltaDownloadJob, core: &mut LaneContext, at: u64, len: u64) {
         for segment in self.rebuild.fill(at, len) {
             let request = DiskRequest::CheckRebuilt {
                 job: job.requests.job(),
@@ -435,7 +442,11 @@ impl Matching {
     }
 
     /// Closes the file and has the temporary renamed.
-    pub(super) fn finish(mut self, job: &mut DeltaJob, core: &mut LaneContext) -> RemoteFile {
+    pub(super) fn finish(
+        mut self,
+        job: &mut DeltaDownloadJob,
+        core: &mut LaneContext,
+    ) -> RemoteFile {
         self.remote.close(&mut job.requests, core);
         let request = DiskRequest::FinishTarget {
             job: job.requests.job(),
@@ -459,13 +470,13 @@ impl Matching {
 }
 
 /// Returns why the job ends with an answer to a READ that has no data.
-pub(super) fn read_failed(reply: &Reply) -> Option<DeltaEnd> {
+pub(super) fn read_failed(reply: &Reply) -> Option<DeltaFallback> {
     match reply {
         Reply::Data { .. } | Reply::Packed { .. } => None,
         Reply::Status(status) if status.code != StatusCode::EOF => {
-            Some(DeltaEnd::Failed(refused("cannot read", status)))
+            Some(DeltaFallback::Failed(refused("cannot read", status)))
         }
         // The file has become shorter.
-        _ => Some(DeltaEnd::Plain),
+        _ => Some(DeltaFallback::FullCopy),
     }
 }

@@ -7,16 +7,16 @@ mod matching;
 use sftp::{Attrs, OpenFlags, Reply, Request};
 
 use self::giving_up::DeltaDownloadCleanup;
-use self::matching::Matching;
-use super::{DeltaEnd, JobRequests, LaneContext, Rebuild, RequestTag, SearchQueue};
+use self::matching::DeltaMatchStage;
+use super::{DeltaFallback, DeltaRebuild, JobRequests, LaneContext, RequestTag, SearchQueue};
 use crate::delta::{block_len, may_be_forms};
 use crate::lane::messages::refused;
-use crate::lane::remote_file::{OpenAnswer, RemoteFile};
+use crate::lane::remote_file::{OpenResult, RemoteFile};
 use crate::lane::server::Capabilities;
-use crate::lane::task::{Misprediction, TaskStep, attributes};
+use crate::lane::task::{JobProgress, Misprediction, attributes};
 use crate::{
-    Attributes, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent, LocalPath,
-    PutOptions,
+    Attributes, DiskReply, DiskRequest, EntryKind, FileState, JobFailure, JobId, LaneEvent,
+    LocalPath, PutOptions,
 };
 
 /// Rebuilds a file beside its basis file, which keeps its name until the end.
@@ -27,13 +27,13 @@ use crate::{
 /// impossible or not to pay.
 #[derive(Debug)]
 pub(in crate::lane) struct DeltaDownload {
-    job: DeltaJob,
-    stage: Stage,
+    job: DeltaDownloadJob,
+    stage: DeltaDownloadStage,
 }
 
 /// Part of a job that does not change between its stages.
 #[derive(Debug)]
-struct DeltaJob {
+struct DeltaDownloadJob {
     requests: JobRequests,
     source: Vec<u8>,
     target: LocalPath,
@@ -47,15 +47,15 @@ struct DeltaJob {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum DeltaDownloadStage {
     /// Looks at both files.
-    Looking(Looking),
+    Looking(DeltaDownloadCheckStage),
     /// Waits for its turn to open the file.
-    Queued(Box<Rebuild>),
+    Queued(Box<DeltaRebuild>),
     /// Waits for the handle.
-    Opening(Box<Rebuild>, RemoteFile),
+    Opening(Box<DeltaRebuild>, RemoteFile),
     /// Sums are compared, ranges copied and read.
-    Matching(Box<Matching>),
+    Matching(Box<DeltaMatchStage>),
     /// All bytes are present; attributes and final name are being set, and CLOSE is answered.
     Finishing {
         remote: RemoteFile,
@@ -66,7 +66,7 @@ enum Stage {
 
 /// Stage in which both files are looked at.
 #[derive(Clone, Copy, Debug, Default)]
-struct Looking {
+struct DeltaDownloadCheckStage {
     /// Size of the basis file in bytes, once it is open.
     older: Option<u64>,
 }
@@ -83,7 +83,7 @@ impl DeltaDownload {
         // A listing describes a symlink itself, but only its target counts.
         let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
         Self {
-            job: DeltaJob {
+            job: DeltaDownloadJob {
                 requests: JobRequests::new(id),
                 source,
                 target,
@@ -92,62 +92,67 @@ impl DeltaDownload {
                 attrs,
                 unwritten: 0,
             },
-            stage: Stage::Looking(Looking::default()),
+            stage: DeltaDownloadStage::Looking(DeltaDownloadCheckStage::default()),
         }
     }
 
-    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         let job = &mut self.job;
         let id = job.requests.job();
         let keep = job.options.keep.as_ref();
         let left = keep.is_some_and(|keep| keep.left.is_some());
         if job.options.inplace || left || !core.can(Capabilities::SUMS) {
             core.event(LaneEvent::Abandoned(id));
-            return TaskStep::Over;
+            return JobProgress::Finished;
         }
         // The latency of the path may be unknown before the first request.
         let unknown = !job.always && !core.pipeline().sends_slower_than_hashing();
         if job.attrs.is_none() || unknown {
             let request = Request::Stat { path: &job.source };
-            job.requests.send(core, RequestTag::Look, &request);
+            job.requests.send(core, RequestTag::Lstat, &request);
         }
-        let request = DiskRequest::OpenOlder {
+        let request = DiskRequest::OpenBasis {
             job: id,
             target: job.target.clone(),
             keep: job.options.keep.clone(),
             sparse: job.options.sparse,
         };
         job.requests.ask_disk(core, request);
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     /// Sends OPEN when the job's turn has come.
     pub(in crate::lane) fn open(&mut self, core: &mut LaneContext) {
-        let queued = matches!(self.stage, Stage::Queued(_));
+        let queued = matches!(self.stage, DeltaDownloadStage::Queued(_));
         if !queued {
             return;
         }
-        if let Stage::Queued(rebuild) = self.take() {
+        if let DeltaDownloadStage::Queued(rebuild) = self.take() {
             let job = &mut self.job;
             let (path, attrs) = (job.source.as_slice(), Attrs::default());
             let requests = &mut job.requests;
             let remote = RemoteFile::open(requests, core, path, OpenFlags::READ, attrs);
             self.stage = match remote.handle().is_some() {
-                true => Stage::Matching(Box::new(Matching::begin(job, core, *rebuild, remote))),
-                false => Stage::Opening(rebuild, remote),
+                true => DeltaDownloadStage::Matching(Box::new(DeltaMatchStage::begin(
+                    job, core, *rebuild, remote,
+                ))),
+                false => DeltaDownloadStage::Opening(rebuild, remote),
             };
         }
     }
 
     /// Takes the stage out, to be replaced at once.
-    fn take(&mut self) -> Stage {
-        std::mem::replace(&mut self.stage, Stage::Looking(Looking::default()))
+    fn take(&mut self) -> DeltaDownloadStage {
+        std::mem::replace(
+            &mut self.stage,
+            DeltaDownloadStage::Looking(DeltaDownloadCheckStage::default()),
+        )
     }
 
     /// Sends the next request; false if nothing can be sent now.
     pub(in crate::lane) fn stream(&mut self, core: &mut LaneContext) -> bool {
         match &mut self.stage {
-            Stage::Matching(matching) => matching.send_next(&mut self.job, core),
+            DeltaDownloadStage::Matching(matching) => matching.send_next(&mut self.job, core),
             _ => false,
         }
     }
@@ -157,21 +162,23 @@ impl DeltaDownload {
         core: &mut LaneContext,
         what: RequestTag,
         reply: Reply,
-    ) -> Result<TaskStep, Misprediction> {
+    ) -> Result<JobProgress, Misprediction> {
         let job = &mut self.job;
         let id = job.requests.job();
         if !matches!(reply, Reply::Data { last: false, .. }) {
             job.requests.answered();
         }
         let end = match what {
-            RequestTag::Look => job.on_look(&reply),
+            RequestTag::Lstat => job.on_look(&reply),
             RequestTag::Open => self.on_open(core, &reply)?,
             RequestTag::Fstat => self.on_stat(&reply),
             RequestTag::Sums { offset, len, .. } => {
                 // A sign of progress, so that the scheduler does not take the lane for stalled.
                 core.event(LaneEvent::Progress(id, 0));
                 let end = match &mut self.stage {
-                    Stage::Matching(matching) => matching.on_sums(job, core, (offset, len), &reply),
+                    DeltaDownloadStage::Matching(matching) => {
+                        matching.on_sums(job, core, (offset, len), &reply)
+                    }
                     _ => None,
                 };
                 core.stream(id);
@@ -182,7 +189,9 @@ impl DeltaDownload {
                     core.answered_packed(&reply);
                 }
                 let end = match &mut self.stage {
-                    Stage::Matching(matching) => matching.on_read(job, core, (offset, len), reply),
+                    DeltaDownloadStage::Matching(matching) => {
+                        matching.on_read(job, core, (offset, len), reply)
+                    }
                     _ => matching::read_failed(&reply),
                 };
                 core.stream(id);
@@ -190,7 +199,7 @@ impl DeltaDownload {
             }
             // All data have arrived; the result of closing a read handle does not matter.
             RequestTag::Close => {
-                if let Stage::Finishing { remote, .. } = &mut self.stage {
+                if let DeltaDownloadStage::Finishing { remote, .. } = &mut self.stage {
                     remote.closed();
                 }
                 None
@@ -205,26 +214,26 @@ impl DeltaDownload {
         &mut self,
         core: &mut LaneContext,
         reply: &Reply,
-    ) -> Result<Option<DeltaEnd>, Misprediction> {
+    ) -> Result<Option<DeltaFallback>, Misprediction> {
         let remote = match &mut self.stage {
-            Stage::Opening(_, remote) => remote,
-            Stage::Matching(matching) => matching.remote_mut(),
-            Stage::GivingUp(giving_up) => match giving_up.remote_mut() {
+            DeltaDownloadStage::Opening(_, remote) => remote,
+            DeltaDownloadStage::Matching(matching) => matching.remote_mut(),
+            DeltaDownloadStage::GivingUp(giving_up) => match giving_up.remote_mut() {
                 Some(remote) => remote,
                 None => return Ok(None),
             },
             _ => return Ok(None),
         };
         match remote.on_open(&self.job.requests, core, reply)? {
-            OpenAnswer::Refused(status) => {
+            OpenResult::Refused(status) => {
                 let fault = refused("cannot open the file", &status);
-                return Ok(Some(DeltaEnd::Failed(fault)));
+                return Ok(Some(DeltaFallback::Failed(fault)));
             }
-            OpenAnswer::AsPredicted => {}
-            OpenAnswer::Known => match self.take() {
-                Stage::Opening(rebuild, remote) => {
-                    let matching = Matching::begin(&mut self.job, core, *rebuild, remote);
-                    self.stage = Stage::Matching(Box::new(matching));
+            OpenResult::AsPredicted => {}
+            OpenResult::Known => match self.take() {
+                DeltaDownloadStage::Opening(rebuild, remote) => {
+                    let matching = DeltaMatchStage::begin(&mut self.job, core, *rebuild, remote);
+                    self.stage = DeltaDownloadStage::Matching(Box::new(matching));
                 }
                 stage => self.stage = stage,
             },
@@ -233,7 +242,7 @@ impl DeltaDownload {
     }
 
     /// Handles the attributes of the open file.
-    fn on_stat(&mut self, reply: &Reply) -> Option<DeltaEnd> {
+    fn on_stat(&mut self, reply: &Reply) -> Option<DeltaFallback> {
         let Reply::Attrs(attrs) = reply else {
             return None;
         };
@@ -242,35 +251,35 @@ impl DeltaDownload {
         self.job.attrs = Some(seen);
         // The opened file may not be the one that was looked at.
         let other = seen.size.is_some_and(|size| size != before);
-        other.then_some(DeltaEnd::Plain)
+        other.then_some(DeltaFallback::FullCopy)
     }
 
     pub(in crate::lane) fn on_disk(
         &mut self,
         core: &mut LaneContext,
         reply: DiskReply,
-    ) -> TaskStep {
+    ) -> JobProgress {
         let job = &mut self.job;
         job.requests.disk_answered();
         let id = job.requests.job();
         let end = match (&mut self.stage, reply) {
-            (_, DiskReply::Failed { fault, .. }) => Some(DeltaEnd::Failed(fault)),
-            (stage, DiskReply::Older { size, .. }) => {
+            (_, DiskReply::Failed { fault, .. }) => Some(DeltaFallback::Failed(fault)),
+            (stage, DiskReply::BasisOpened { size, .. }) => {
                 match stage {
-                    Stage::Looking(looking) => looking.older = size,
-                    Stage::GivingUp(giving_up) => giving_up.opened(size.is_some()),
+                    DeltaDownloadStage::Looking(looking) => looking.older = size,
+                    DeltaDownloadStage::GivingUp(giving_up) => giving_up.opened(size.is_some()),
                     _ => {}
                 }
                 if size.is_some() {
                     core.event(LaneEvent::State(id, FileState::Created));
                 }
-                size.is_none().then_some(DeltaEnd::Plain)
+                size.is_none().then_some(DeltaFallback::FullCopy)
             }
             (stage, DiskReply::Finished { stored, .. }) => {
                 stored.events(id).for_each(|event| core.event(event));
                 match stage {
-                    Stage::Finishing { finished, .. } => *finished = true,
-                    Stage::GivingUp(giving_up) => giving_up.finished(),
+                    DeltaDownloadStage::Finishing { finished, .. } => *finished = true,
+                    DeltaDownloadStage::GivingUp(giving_up) => giving_up.finished(),
                     _ => {}
                 }
                 job.tell_finished(core);
@@ -279,7 +288,7 @@ impl DeltaDownload {
             (stage, reply) => {
                 let end = job.tell(core, &reply);
                 match stage {
-                    Stage::Matching(matching) if end.is_none() => {
+                    DeltaDownloadStage::Matching(matching) if end.is_none() => {
                         matching.on_disk(job, core, reply)
                     }
                     _ => end,
@@ -291,32 +300,32 @@ impl DeltaDownload {
     }
 
     /// Starts all work that is possible now.
-    fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+    fn settle(&mut self, core: &mut LaneContext) -> JobProgress {
         let job = &mut self.job;
         let id = job.requests.job();
         match &mut self.stage {
-            Stage::Looking(looking) => match looking.decide(job, core) {
+            DeltaDownloadStage::Looking(looking) => match looking.decide(job, core) {
                 Some(Ok(rebuild)) => {
-                    self.stage = Stage::Queued(Box::new(rebuild));
+                    self.stage = DeltaDownloadStage::Queued(Box::new(rebuild));
                     core.queue_open(id);
                 }
                 Some(Err(end)) => self.end_if(Some(end)),
                 None => {}
             },
-            Stage::Matching(matching) => {
+            DeltaDownloadStage::Matching(matching) => {
                 let over = matching.rebuild(job, core);
-                if over && let Stage::Matching(matching) = self.take() {
+                if over && let DeltaDownloadStage::Matching(matching) = self.take() {
                     let remote = matching.finish(&mut self.job, core);
                     let finished = false;
-                    self.stage = Stage::Finishing { remote, finished };
+                    self.stage = DeltaDownloadStage::Finishing { remote, finished };
                 }
             }
             _ => {}
         }
         let job = &mut self.job;
         let event = match &mut self.stage {
-            Stage::GivingUp(giving_up) => giving_up.go_on(job, core),
-            Stage::Finishing { remote, finished } => {
+            DeltaDownloadStage::GivingUp(giving_up) => giving_up.go_on(job, core),
+            DeltaDownloadStage::Finishing { remote, finished } => {
                 let over = *finished && remote.is_closed() && job.requests.are_answered();
                 over.then_some(LaneEvent::Done(id))
             }
@@ -325,24 +334,28 @@ impl DeltaDownload {
         match event {
             Some(event) => {
                 core.event(event);
-                TaskStep::Over
+                JobProgress::Finished
             }
-            None => TaskStep::Goes,
+            None => JobProgress::Continues,
         }
     }
 
     /// Fails the job, unless the rename is in progress.
-    pub(in crate::lane) fn cancel(&mut self, core: &mut LaneContext, fault: Fault) -> TaskStep {
-        if !matches!(self.stage, Stage::Finishing { .. }) {
-            self.end_if(Some(DeltaEnd::Failed(fault)));
+    pub(in crate::lane) fn cancel(
+        &mut self,
+        core: &mut LaneContext,
+        fault: JobFailure,
+    ) -> JobProgress {
+        if !matches!(self.stage, DeltaDownloadStage::Finishing { .. }) {
+            self.end_if(Some(DeltaFallback::Failed(fault)));
         }
         self.settle(core)
     }
 
-    fn end_if(&mut self, end: Option<DeltaEnd>) {
+    fn end_if(&mut self, end: Option<DeltaFallback>) {
         let Some(end) = end else { return };
-        self.stage = Stage::GivingUp(match self.take() {
-            Stage::GivingUp(mut giving_up) => {
+        self.stage = DeltaDownloadStage::GivingUp(match self.take() {
+            DeltaDownloadStage::GivingUp(mut giving_up) => {
                 giving_up.merge(end);
                 giving_up
             }
@@ -353,23 +366,25 @@ impl DeltaDownload {
     /// Returns true if the disk side holds files for the job.
     pub(in crate::lane) fn holds_target(&self) -> bool {
         match &self.stage {
-            Stage::Looking(looking) => looking.older.is_some(),
-            Stage::Queued(_) | Stage::Opening(..) | Stage::Matching(_) => true,
-            Stage::Finishing { finished, .. } => !finished,
-            Stage::GivingUp(giving_up) => giving_up.holds_target(),
+            DeltaDownloadStage::Looking(looking) => looking.older.is_some(),
+            DeltaDownloadStage::Queued(_)
+            | DeltaDownloadStage::Opening(..)
+            | DeltaDownloadStage::Matching(_) => true,
+            DeltaDownloadStage::Finishing { finished, .. } => !finished,
+            DeltaDownloadStage::GivingUp(giving_up) => giving_up.holds_target(),
         }
     }
 }
 
-impl DeltaJob {
-    fn on_look(&mut self, reply: &Reply) -> Option<DeltaEnd> {
+impl DeltaDownloadJob {
+    fn on_look(&mut self, reply: &Reply) -> Option<DeltaFallback> {
         match reply {
             Reply::Attrs(attrs) => {
                 self.attrs = Some(attributes(attrs));
                 None
             }
             // A plain download will report the reason.
-            _ => Some(DeltaEnd::Plain),
+            _ => Some(DeltaFallback::FullCopy),
         }
     }
 
@@ -380,7 +395,7 @@ impl DeltaJob {
     }
 
     /// Reports what a reply of the disk side says of the job's progress; returns why the job ends.
-    fn tell(&mut self, core: &mut LaneContext, reply: &DiskReply) -> Option<DeltaEnd> {
+    fn tell(&mut self, core: &mut LaneContext, reply: &DiskReply) -> Option<DeltaFallback> {
         let id = self.requests.job();
         match *reply {
             DiskReply::Written { len, .. } => {
@@ -394,10 +409,10 @@ impl DeltaJob {
                 core.event(LaneEvent::Progress(id, len));
                 core.event(LaneEvent::Reused(id, len));
                 // The basis file has become shorter.
-                (!whole).then_some(DeltaEnd::Plain)
+                (!whole).then_some(DeltaFallback::FullCopy)
             }
             // One of the two files has changed meanwhile, or the server is wrong.
-            DiskReply::Checked { same, .. } => (!same).then_some(DeltaEnd::Plain),
+            DiskReply::Checked { same, .. } => (!same).then_some(DeltaFallback::FullCopy),
             _ => None,
         }
     }
@@ -414,9 +429,13 @@ impl DeltaJob {
     }
 }
 
-impl Looking {
+impl DeltaDownloadCheckStage {
     /// Chooses between delta and plain download, once both files were looked at.
-    fn decide(self, job: &DeltaJob, core: &mut LaneContext) -> Option<Result<Rebuild, DeltaEnd>> {
+    fn decide(
+        self,
+        job: &DeltaDownloadJob,
+        core: &mut LaneContext,
+    ) -> Option<Result<DeltaRebuild, DeltaFallback>> {
         let (older, attrs) = (self.older?, job.attrs?);
         if job.requests.at_server() > 0 {
             return None;
@@ -426,10 +445,10 @@ impl Looking {
         let pays = job.always || core.pipeline().sends_slower_than_hashing();
         let alike = regular && may_be_forms(size, older) && pays;
         let Some(block) = block_len(size.max(older)).filter(|_| alike) else {
-            return Some(Err(DeltaEnd::Plain));
+            return Some(Err(DeltaFallback::FullCopy));
         };
-        let mut key = sftp::blocks::SumKey::default();
+        let mut key = sftp::blocks::BlockSumKey::default();
         core.random()(&mut key);
-        Some(Ok(Rebuild::download(key, block, older, size)))
+        Some(Ok(DeltaRebuild::download(key, block, older, size)))
     }
 }

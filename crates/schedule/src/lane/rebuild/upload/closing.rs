@@ -1,33 +1,33 @@
 use sftp::{Attrs, Reply, Request};
 
-use super::files::{CLOSE, Files, MODE, WHOSE};
-use super::verify::Verify;
-use super::{DeltaEnd, DeltaJob, LaneContext, Plan, RequestTag};
+use super::files::{CLOSE, DeltaUploadFiles, MODE, WHOSE};
+use super::verify::RebuildVerifier;
+use super::{DeltaFallback, DeltaPlan, DeltaUploadJob, LaneContext, RequestTag};
 use crate::lane::messages;
-use crate::lane::put::{NewFile, OwnerOutcome, Put, UploadPart};
-use crate::{DiskRequest, FileState, LaneEvent, RemotePath, Temp};
+use crate::lane::put::{OwnerPreservation, UploadJob, UploadPart, UploadedFileState};
+use crate::{DiskRequest, FileState, LaneEvent, RemotePath, UploadTemp};
 
 /// Stage in which everything up to CLOSE was sent, and the answers are awaited.
 #[derive(Debug)]
-pub(super) struct Closing {
-    plan: Plan,
-    files: Files,
-    verify: Verify,
+pub(super) struct DeltaCloseStage {
+    plan: DeltaPlan,
+    files: DeltaUploadFiles,
+    verify: RebuildVerifier,
     /// The temporary has the mode of the basis file.
     mode_set: bool,
     /// Owner of the temporary.
-    owner: OwnerOutcome,
+    owner: OwnerPreservation,
 }
 
-impl Closing {
+impl DeltaCloseStage {
     /// Sets the mode of the basis file, unless the source's is kept, and queries the owner of the
     /// new file; both go with the CLOSE, which saves a round trip.
     pub(super) fn begin(
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
-        plan: Plan,
-        mut files: Files,
-        verify: Verify,
+        plan: DeltaPlan,
+        mut files: DeltaUploadFiles,
+        verify: RebuildVerifier,
     ) -> Self {
         if let Some(handle) = files.new_handle() {
             let handle = handle.as_bytes();
@@ -51,12 +51,12 @@ impl Closing {
             files,
             verify,
             mode_set: false,
-            owner: OwnerOutcome::default(),
+            owner: OwnerPreservation::default(),
         }
     }
 
     /// Handles the answer to a request.
-    pub(super) fn on_reply(&mut self, what: RequestTag, reply: &Reply) -> Option<DeltaEnd> {
+    pub(super) fn on_reply(&mut self, what: RequestTag, reply: &Reply) -> Option<DeltaFallback> {
         match what {
             RequestTag::Sums {
                 offset,
@@ -73,7 +73,7 @@ impl Closing {
             RequestTag::Step(CLOSE) => {
                 let status = messages::status(reply).err()?;
                 let fault = messages::refused(messages::CLOSING, status);
-                return Some(DeltaEnd::Failed(fault));
+                return Some(DeltaFallback::Failed(fault));
             }
             _ => {}
         }
@@ -81,10 +81,14 @@ impl Closing {
     }
 
     /// Sets attributes and final name, as in any other upload, once all data are closed.
-    pub(super) fn finish(mut self, job: &DeltaJob, core: &mut LaneContext) -> Option<Put> {
+    pub(super) fn finish(
+        mut self,
+        job: &DeltaUploadJob,
+        core: &mut LaneContext,
+    ) -> Option<UploadJob> {
         let id = job.requests.job();
         core.event(LaneEvent::State(id, FileState::Written));
-        let temp = Temp {
+        let temp = UploadTemp {
             temp: RemotePath(self.files.take_temp()?),
             target: RemotePath(job.path.clone()),
             replaces: true,
@@ -100,17 +104,17 @@ impl Closing {
             cut: None,
             set: false,
         };
-        let new = NewFile::complete(attributes.mode, self.mode_set, self.owner);
-        let mut put = Put::finish(id, temp, part, options, new);
+        let new = UploadedFileState::complete(attributes.mode, self.mode_set, self.owner);
+        let mut put = UploadJob::finish(id, temp, part, options, new);
         put.start(core);
         Some(put)
     }
 
-    pub(super) fn files(&self) -> &Files {
+    pub(super) fn files(&self) -> &DeltaUploadFiles {
         &self.files
     }
 
-    pub(super) fn into_files(self) -> Files {
+    pub(super) fn into_files(self) -> DeltaUploadFiles {
         self.files
     }
 }

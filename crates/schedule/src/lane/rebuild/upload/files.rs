@@ -1,6 +1,6 @@
 use sftp::{Attrs, Handle, OpenFlags, Reply, Request, temp_name};
 
-use super::{DeltaEnd, DeltaJob, LaneContext, RequestTag};
+use super::{DeltaFallback, DeltaUploadJob, LaneContext, RequestTag};
 use crate::lane::task::Misprediction;
 use crate::{FileState, JobId, LaneEvent};
 
@@ -13,7 +13,7 @@ pub(super) const WHOSE: u8 = 4;
 
 /// The basis file and the temporary at the far end.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct DeltaUploadFiles {
     id: JobId,
     /// OPENs without an answer.
     opening: usize,
@@ -28,11 +28,15 @@ pub(super) struct Files {
     closing: bool,
 }
 
-impl Files {
+impl DeltaUploadFiles {
     /// Sends OPEN for both files. No data is written before both handles are known; with predicted
-    /// handles, sums of the basis file are requested right behind the OPEN. If the handle is another
-    /// file's, nothing has been changed, and the sums are discarded.
-    pub(super) fn open(job: &mut DeltaJob, core: &mut LaneContext, mode: Option<u32>) -> Self {
+    /// handles, sums of the basis file are requested right behind the OPEN. If the handle is
+    /// another file's, nothing has been changed, and the sums are discarded.
+    pub(super) fn open(
+        job: &mut DeltaUploadJob,
+        core: &mut LaneContext,
+        mode: Option<u32>,
+    ) -> Self {
         let id = job.requests.job();
         let sums = core.opens(id);
         let old = Request::Open {
@@ -71,7 +75,7 @@ impl Files {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Result<Option<DeltaEnd>, Misprediction> {
+    ) -> Result<Option<DeltaFallback>, Misprediction> {
         let RequestTag::Step(step @ (OPEN_OLD | OPEN_NEW)) = what else {
             return Ok(None);
         };
@@ -95,13 +99,13 @@ impl Files {
                 if step == OPEN_NEW {
                     self.temp = None;
                 }
-                Ok(Some(DeltaEnd::Plain))
+                Ok(Some(DeltaFallback::FullCopy))
             }
         }
     }
 
     /// Sends CLOSE for the open handles and lets other jobs open.
-    pub(super) fn close(&mut self, job: &mut DeltaJob, core: &mut LaneContext) {
+    pub(super) fn close(&mut self, job: &mut DeltaUploadJob, core: &mut LaneContext) {
         if self.opening > 0 || std::mem::replace(&mut self.closing, true) {
             return;
         }

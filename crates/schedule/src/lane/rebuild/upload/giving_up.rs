@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use sftp::{Reply, Request, StatusCode};
 
-use super::files::Files;
-use super::{DeltaEnd, DeltaJob, LaneContext, RequestTag, Stage};
+use super::files::DeltaUploadFiles;
+use super::{DeltaFallback, DeltaUploadJob, DeltaUploadStage, LaneContext, RequestTag};
 use crate::lane::messages;
 use crate::lane::task::Misprediction;
 use crate::{DiskRequest, LaneEvent};
@@ -11,8 +11,8 @@ use crate::{DiskRequest, LaneEvent};
 /// Stage in which the handles are closed, all answers are awaited, and the temporary is removed.
 #[derive(Debug)]
 pub(super) struct DeltaUploadCleanup {
-    end: DeltaEnd,
-    files: Option<Files>,
+    end: DeltaFallback,
+    files: Option<DeltaUploadFiles>,
     /// Reads of the source without an answer.
     reads: BTreeMap<u64, u64>,
     /// The disk side holds the source open.
@@ -23,25 +23,29 @@ pub(super) struct DeltaUploadCleanup {
 impl DeltaUploadCleanup {
     /// Gives the job up in `stage`.
     pub(super) fn new(
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
-        stage: Stage,
-        end: DeltaEnd,
+        stage: DeltaUploadStage,
+        end: DeltaFallback,
     ) -> Self {
         job.requests.withdraw_writes(core);
         let (files, reads, source) = match stage {
-            Stage::Looking(looking) => (None, BTreeMap::new(), looking.source.is_some()),
-            Stage::Queued(_) => (None, BTreeMap::new(), true),
-            Stage::Opening(opening) => (Some(opening.1), BTreeMap::new(), true),
-            Stage::Moving(moving) => {
+            DeltaUploadStage::Looking(looking) => (None, BTreeMap::new(), looking.source.is_some()),
+            DeltaUploadStage::Queued(_) => (None, BTreeMap::new(), true),
+            DeltaUploadStage::Opening(opening) => (Some(opening.1), BTreeMap::new(), true),
+            DeltaUploadStage::Moving(moving) => {
                 let (files, reads) = moving.give_up();
                 (Some(files), reads, true)
             }
-            Stage::Verifying(verifying) => (Some(verifying.into_files()), BTreeMap::new(), true),
-            Stage::Closing(closing) => (Some(closing.into_files()), BTreeMap::new(), false),
-            Stage::Finishing(_) | Stage::GivingUp(_) | Stage::Over => {
-                (None, BTreeMap::new(), false)
+            DeltaUploadStage::Verifying(verifying) => {
+                (Some(verifying.into_files()), BTreeMap::new(), true)
             }
+            DeltaUploadStage::Closing(closing) => {
+                (Some(closing.into_files()), BTreeMap::new(), false)
+            }
+            DeltaUploadStage::Finishing(_)
+            | DeltaUploadStage::GivingUp(_)
+            | DeltaUploadStage::Finished => (None, BTreeMap::new(), false),
         };
         Self {
             end,
@@ -53,13 +57,13 @@ impl DeltaUploadCleanup {
     }
 
     /// Adds a later reason.
-    pub(super) fn merge(&mut self, end: DeltaEnd) {
+    pub(super) fn merge(&mut self, end: DeltaFallback) {
         self.end.merge(end);
     }
 
     /// Returns true if the file is to be uploaded plainly.
     pub(super) fn is_plain(&self) -> bool {
-        self.end == DeltaEnd::Plain
+        self.end == DeltaFallback::FullCopy
     }
 
     /// Records that the disk side has opened the source, and if it holds it open.
@@ -70,11 +74,11 @@ impl DeltaUploadCleanup {
     /// Handles the answer to a request.
     pub(super) fn on_reply(
         &mut self,
-        job: &DeltaJob,
+        job: &DeltaUploadJob,
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Result<Option<DeltaEnd>, Misprediction> {
+    ) -> Result<Option<DeltaFallback>, Misprediction> {
         match (&mut self.files, what) {
             (Some(files), RequestTag::RemoveTemp) => {
                 if let Some(temp) = files.take_temp() {
@@ -87,7 +91,13 @@ impl DeltaUploadCleanup {
         }
     }
 
-    fn on_removed(&mut self, job: &DeltaJob, core: &mut LaneContext, temp: &[u8], reply: &Reply) {
+    fn on_removed(
+        &mut self,
+        job: &DeltaUploadJob,
+        core: &mut LaneContext,
+        temp: &[u8],
+        reply: &Reply,
+    ) {
         let Err(status) = messages::status(reply) else {
             return;
         };
@@ -97,8 +107,8 @@ impl DeltaUploadCleanup {
         let name = sftp::printable(temp, 4096);
         let text = format!("cannot remove the temporary file {name}");
         match &mut self.end {
-            DeltaEnd::Failed(fault) => fault.what.push_str(&format!("; {text}")),
-            DeltaEnd::Plain => core.event(LaneEvent::Warning(job.requests.job(), text)),
+            DeltaFallback::Failed(fault) => fault.what.push_str(&format!("; {text}")),
+            DeltaFallback::FullCopy => core.event(LaneEvent::Warning(job.requests.job(), text)),
         }
     }
 
@@ -112,7 +122,7 @@ impl DeltaUploadCleanup {
     /// Cleans up; returns the last event once that is done.
     pub(super) fn go_on(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
     ) -> Option<LaneEvent> {
         let id = job.requests.job();
@@ -136,10 +146,12 @@ impl DeltaUploadCleanup {
             job.requests.send(core, RequestTag::RemoveTemp, &request);
             return None;
         }
-        Some(match std::mem::replace(&mut self.end, DeltaEnd::Plain) {
-            DeltaEnd::Failed(fault) => LaneEvent::Failed(id, fault),
-            DeltaEnd::Plain => LaneEvent::Abandoned(id),
-        })
+        Some(
+            match std::mem::replace(&mut self.end, DeltaFallback::FullCopy) {
+                DeltaFallback::Failed(fault) => LaneEvent::Failed(id, fault),
+                DeltaFallback::FullCopy => LaneEvent::Abandoned(id),
+            },
+        )
     }
 
     pub(super) fn holds_source(&self) -> bool {
@@ -147,6 +159,6 @@ impl DeltaUploadCleanup {
     }
 
     pub(super) fn temp(&self) -> Option<&[u8]> {
-        self.files.as_ref().and_then(Files::temp)
+        self.files.as_ref().and_then(DeltaUploadFiles::temp)
     }
 }

@@ -9,20 +9,20 @@ mod verify;
 use std::path::PathBuf;
 
 use sftp::{Attrs, Reply, Request};
-use wire::Block;
+use wire::PayloadBlock;
 
-use self::closing::Closing;
-use self::files::Files;
+use self::closing::DeltaCloseStage;
+use self::files::DeltaUploadFiles;
 use self::giving_up::DeltaUploadCleanup;
-use self::moving::Moving;
-use self::verify::Verifying;
-use super::{DeltaEnd, JobRequests, LaneContext, Rebuild, RequestTag, SearchQueue};
+use self::moving::DeltaTransferStage;
+use self::verify::DeltaVerifyStage;
+use super::{DeltaFallback, DeltaRebuild, JobRequests, LaneContext, RequestTag, SearchQueue};
 use crate::delta::{LEAST, block_len, may_be_forms};
 use crate::lane::messages;
-use crate::lane::put::Put;
+use crate::lane::put::UploadJob;
 use crate::lane::server::Capabilities;
-use crate::lane::task::{Misprediction, TaskStep};
-use crate::{DiskReply, DiskRequest, Fault, FileMeta, JobId, LaneEvent, PutOptions};
+use crate::lane::task::{JobProgress, Misprediction};
+use crate::{DiskReply, DiskRequest, FileMeta, JobFailure, JobId, LaneEvent, PutOptions};
 
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
@@ -34,13 +34,13 @@ const OWNER_WRITE: u32 = 0o200;
 /// soon as the delta turns out to be impossible or not to pay.
 #[derive(Debug)]
 pub(in crate::lane) struct DeltaUpload {
-    job: DeltaJob,
-    stage: Stage,
+    job: DeltaUploadJob,
+    stage: DeltaUploadStage,
 }
 
 /// Part of a job that does not change between its stages.
 #[derive(Debug)]
-struct DeltaJob {
+struct DeltaUploadJob {
     requests: JobRequests,
     source: PathBuf,
     /// Path of the existing file, which is replaced.
@@ -51,36 +51,36 @@ struct DeltaJob {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum DeltaUploadStage {
     /// Looks at the target and the source.
-    Looking(Looking),
+    Looking(DeltaUploadCheckStage),
     /// Waits for its turn to open both files.
-    Queued(Box<Plan>),
+    Queued(Box<DeltaPlan>),
     /// Waits for both handles.
-    Opening(Box<(Plan, Files)>),
+    Opening(Box<(DeltaPlan, DeltaUploadFiles)>),
     /// Sums are compared, ranges copied and sent.
-    Moving(Box<Moving>),
+    Moving(Box<DeltaTransferStage>),
     /// The rebuilt file is compared with the source.
-    Verifying(Box<Verifying>),
+    Verifying(Box<DeltaVerifyStage>),
     /// Everything up to CLOSE was sent.
-    Closing(Box<Closing>),
+    Closing(Box<DeltaCloseStage>),
     /// Attributes and final name are being set.
-    Finishing(Box<Put>),
+    Finishing(Box<UploadJob>),
     GivingUp(Box<DeltaUploadCleanup>),
-    Over,
+    Finished,
 }
 
 /// Stage in which source and target are looked at.
 #[derive(Debug, Default)]
-struct Looking {
+struct DeltaUploadCheckStage {
     /// Result of LSTAT on the basis file.
-    old: Option<OldFile>,
+    old: Option<BasisFileInfo>,
     /// The disk side holds the source open.
     source: Option<FileMeta>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct OldFile {
+struct BasisFileInfo {
     size: u64,
     mode: u32,
     owner: Option<(u32, u32)>,
@@ -88,10 +88,10 @@ struct OldFile {
 
 /// Both versions of the file, which may be alike.
 #[derive(Debug)]
-struct Plan {
-    old: OldFile,
+struct DeltaPlan {
+    old: BasisFileInfo,
     meta: FileMeta,
-    rebuild: Rebuild,
+    rebuild: DeltaRebuild,
 }
 
 impl DeltaUpload {
@@ -102,7 +102,7 @@ impl DeltaUpload {
         options: PutOptions,
         always: bool,
     ) -> Self {
-        let job = DeltaJob {
+        let job = DeltaUploadJob {
             requests: JobRequests::new(id),
             source,
             path,
@@ -111,48 +111,51 @@ impl DeltaUpload {
         };
         Self {
             job,
-            stage: Stage::Looking(Looking::default()),
+            stage: DeltaUploadStage::Looking(DeltaUploadCheckStage::default()),
         }
     }
 
-    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         let job = &mut self.job;
         let keep = job.options.keep.as_ref();
         let left = keep.is_some_and(|keep| keep.left.is_some());
         let plain = job.options.inplace || job.options.fresh || left;
         if plain || !core.can(Capabilities::SUMS) {
             core.event(LaneEvent::Abandoned(job.requests.job()));
-            return TaskStep::Over;
+            return JobProgress::Finished;
         }
         let request = Request::Lstat { path: &job.path };
-        job.requests.send(core, RequestTag::Look, &request);
+        job.requests.send(core, RequestTag::Lstat, &request);
         let request = DiskRequest::OpenSource {
             job: job.requests.job(),
             path: job.source.clone(),
-            first: Block::default(),
+            first: PayloadBlock::default(),
             sparse: false,
             pack: None,
         };
         job.requests.ask_disk(core, request);
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     /// Sends OPEN for both files when the job's turn has come.
     pub(in crate::lane) fn open(&mut self, core: &mut LaneContext) {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Queued(plan) => {
+        match std::mem::replace(&mut self.stage, DeltaUploadStage::Finished) {
+            DeltaUploadStage::Queued(plan) => {
                 let mode = plan.meta.attributes.mode;
-                let files = Files::open(&mut self.job, core, mode);
+                let files = DeltaUploadFiles::open(&mut self.job, core, mode);
                 self.stage = match files.may_ask_sums() {
-                    true => {
-                        Stage::Moving(Box::new(Moving::begin(&mut self.job, core, *plan, files)))
-                    }
-                    false => Stage::Opening(Box::new((*plan, files))),
+                    true => DeltaUploadStage::Moving(Box::new(DeltaTransferStage::begin(
+                        &mut self.job,
+                        core,
+                        *plan,
+                        files,
+                    ))),
+                    false => DeltaUploadStage::Opening(Box::new((*plan, files))),
                 };
             }
-            Stage::Finishing(mut put) => {
+            DeltaUploadStage::Finishing(mut put) => {
                 put.open(core);
-                self.stage = Stage::Finishing(put);
+                self.stage = DeltaUploadStage::Finishing(put);
             }
             stage => self.stage = stage,
         }
@@ -161,23 +164,23 @@ impl DeltaUpload {
     /// Sends the next request; false if nothing can be sent now.
     pub(in crate::lane) fn stream(&mut self, core: &mut LaneContext) -> bool {
         let job = &mut self.job;
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Moving(mut moving) => {
+        match std::mem::replace(&mut self.stage, DeltaUploadStage::Finished) {
+            DeltaUploadStage::Moving(mut moving) => {
                 if moving.send_next(job, core) {
-                    self.stage = Stage::Moving(moving);
+                    self.stage = DeltaUploadStage::Moving(moving);
                     return true;
                 }
                 if !moving.is_sent(core) {
-                    self.stage = Stage::Moving(moving);
+                    self.stage = DeltaUploadStage::Moving(moving);
                     return false;
                 }
                 // The check follows in the same flight as the last data.
                 self.verify(core, moving.verify())
             }
-            Stage::Verifying(verifying) => self.verify(core, *verifying),
-            Stage::Finishing(mut put) => {
+            DeltaUploadStage::Verifying(verifying) => self.verify(core, *verifying),
+            DeltaUploadStage::Finishing(mut put) => {
                 let more = put.stream(core);
-                self.stage = Stage::Finishing(put);
+                self.stage = DeltaUploadStage::Finishing(put);
                 more
             }
             stage => {
@@ -189,14 +192,14 @@ impl DeltaUpload {
 
     /// Requests the next sums of the rebuilt file, and CLOSE after the last; false if nothing can
     /// be requested now.
-    fn verify(&mut self, core: &mut LaneContext, mut verifying: Verifying) -> bool {
+    fn verify(&mut self, core: &mut LaneContext, mut verifying: DeltaVerifyStage) -> bool {
         let job = &mut self.job;
         let any = verifying.ask_ready(job, core);
         if core.in_order() && verifying.has_asked_all() {
-            self.stage = Stage::Closing(Box::new(verifying.close(job, core)));
+            self.stage = DeltaUploadStage::Closing(Box::new(verifying.close(job, core)));
             return false;
         }
-        self.stage = Stage::Verifying(Box::new(verifying));
+        self.stage = DeltaUploadStage::Verifying(Box::new(verifying));
         any
     }
 
@@ -205,8 +208,8 @@ impl DeltaUpload {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Result<TaskStep, Misprediction> {
-        if let Stage::Finishing(put) = &mut self.stage {
+    ) -> Result<JobProgress, Misprediction> {
+        if let DeltaUploadStage::Finishing(put) = &mut self.stage {
             return put.on_reply(core, what, reply);
         }
         self.job.requests.answered();
@@ -223,13 +226,15 @@ impl DeltaUpload {
         }
         let job = &mut self.job;
         let later = match &mut self.stage {
-            Stage::Looking(looking) => looking.on_look(reply),
-            Stage::Opening(opening) => opening.1.on_reply(core, what, reply)?,
-            Stage::Moving(moving) => moving.on_reply(job, core, what, reply)?,
-            Stage::Verifying(verifying) => verifying.on_reply(what, reply),
-            Stage::Closing(closing) => closing.on_reply(what, reply),
-            Stage::GivingUp(giving_up) => giving_up.on_reply(job, core, what, reply)?,
-            Stage::Queued(_) | Stage::Finishing(_) | Stage::Over => None,
+            DeltaUploadStage::Looking(looking) => looking.on_look(reply),
+            DeltaUploadStage::Opening(opening) => opening.1.on_reply(core, what, reply)?,
+            DeltaUploadStage::Moving(moving) => moving.on_reply(job, core, what, reply)?,
+            DeltaUploadStage::Verifying(verifying) => verifying.on_reply(what, reply),
+            DeltaUploadStage::Closing(closing) => closing.on_reply(what, reply),
+            DeltaUploadStage::GivingUp(giving_up) => giving_up.on_reply(job, core, what, reply)?,
+            DeltaUploadStage::Queued(_)
+            | DeltaUploadStage::Finishing(_)
+            | DeltaUploadStage::Finished => None,
         };
         self.end_if(core, end.or(later));
         if let RequestTag::Sums { rebuilt: true, .. } = what {
@@ -240,10 +245,10 @@ impl DeltaUpload {
 
     /// Sends CLOSE once the whole file has been compared.
     fn close_if_verified(&mut self, core: &mut LaneContext) {
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Verifying(verifying) if verifying.is_over() => {
+        match std::mem::replace(&mut self.stage, DeltaUploadStage::Finished) {
+            DeltaUploadStage::Verifying(verifying) if verifying.is_over() => {
                 let closing = verifying.close(&mut self.job, core);
-                self.stage = Stage::Closing(Box::new(closing));
+                self.stage = DeltaUploadStage::Closing(Box::new(closing));
             }
             stage => self.stage = stage,
         }
@@ -253,33 +258,33 @@ impl DeltaUpload {
         &mut self,
         core: &mut LaneContext,
         reply: DiskReply,
-    ) -> TaskStep {
-        if let Stage::Finishing(put) = &mut self.stage {
+    ) -> JobProgress {
+        if let DeltaUploadStage::Finishing(put) = &mut self.stage {
             return put.on_disk(core, reply);
         }
         let job = &mut self.job;
         job.requests.disk_answered();
         let end = match (&mut self.stage, reply) {
-            (_, DiskReply::Failed { fault, .. }) => Some(DeltaEnd::Failed(fault)),
+            (_, DiskReply::Failed { fault, .. }) => Some(DeltaFallback::Failed(fault)),
             (stage, DiskReply::Opened { meta, eof, .. }) => {
                 let plain = eof || meta.stream;
                 match stage {
-                    Stage::Looking(looking) => looking.source = (!eof).then_some(meta),
-                    Stage::GivingUp(giving_up) => giving_up.source_opened(!eof),
+                    DeltaUploadStage::Looking(looking) => looking.source = (!eof).then_some(meta),
+                    DeltaUploadStage::GivingUp(giving_up) => giving_up.source_opened(!eof),
                     _ => {}
                 }
                 let told = match stage {
-                    Stage::GivingUp(giving_up) => !giving_up.is_plain(),
+                    DeltaUploadStage::GivingUp(giving_up) => !giving_up.is_plain(),
                     _ => true,
                 };
                 if !plain && told {
                     let id = job.requests.job();
                     core.event(LaneEvent::Attributes(id, meta.attributes));
                 }
-                plain.then_some(DeltaEnd::Plain)
+                plain.then_some(DeltaFallback::FullCopy)
             }
-            (Stage::Moving(moving), reply) => moving.on_disk(job, core, reply),
-            (Stage::GivingUp(giving_up), DiskReply::Read { offset, .. }) => {
+            (DeltaUploadStage::Moving(moving), reply) => moving.on_disk(job, core, reply),
+            (DeltaUploadStage::GivingUp(giving_up), DiskReply::Read { offset, .. }) => {
                 giving_up.on_read(core, offset);
                 None
             }
@@ -290,93 +295,99 @@ impl DeltaUpload {
     }
 
     /// Starts all work that is possible now.
-    fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
+    fn settle(&mut self, core: &mut LaneContext) -> JobProgress {
         let job = &mut self.job;
         let mut end = None;
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Looking(looking) => match looking.decide(job, core) {
-                Decision::Wait => self.stage = Stage::Looking(looking),
-                Decision::Go(plan) => {
-                    self.stage = Stage::Queued(plan);
+        match std::mem::replace(&mut self.stage, DeltaUploadStage::Finished) {
+            DeltaUploadStage::Looking(looking) => match looking.decide(job, core) {
+                DeltaDecision::Wait => self.stage = DeltaUploadStage::Looking(looking),
+                DeltaDecision::Go(plan) => {
+                    self.stage = DeltaUploadStage::Queued(plan);
                     core.queue_open(job.requests.job());
                 }
-                Decision::Plain => {
-                    self.stage = Stage::Looking(looking);
-                    end = Some(DeltaEnd::Plain);
+                DeltaDecision::Plain => {
+                    self.stage = DeltaUploadStage::Looking(looking);
+                    end = Some(DeltaFallback::FullCopy);
                 }
             },
-            Stage::Opening(opening) if opening.1.are_open() => {
+            DeltaUploadStage::Opening(opening) if opening.1.are_open() => {
                 let (plan, files) = *opening;
-                self.stage = Stage::Moving(Box::new(Moving::begin(job, core, plan, files)));
+                self.stage = DeltaUploadStage::Moving(Box::new(DeltaTransferStage::begin(
+                    job, core, plan, files,
+                )));
             }
-            Stage::Moving(mut moving) => {
+            DeltaUploadStage::Moving(mut moving) => {
                 end = moving.rebuild(job, core);
                 if end.is_none() && moving.is_sent(core) {
-                    self.stage = Stage::Verifying(Box::new(moving.verify()));
+                    self.stage = DeltaUploadStage::Verifying(Box::new(moving.verify()));
                     core.stream(job.requests.job());
                 } else {
-                    self.stage = Stage::Moving(moving);
+                    self.stage = DeltaUploadStage::Moving(moving);
                 }
             }
             stage => self.stage = stage,
         }
         self.end_if(core, end);
         let job = &mut self.job;
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::GivingUp(mut giving_up) => {
+        match std::mem::replace(&mut self.stage, DeltaUploadStage::Finished) {
+            DeltaUploadStage::GivingUp(mut giving_up) => {
                 if let Some(event) = giving_up.go_on(job, core) {
                     core.event(event);
-                    return TaskStep::Over;
+                    return JobProgress::Finished;
                 }
-                self.stage = Stage::GivingUp(giving_up);
+                self.stage = DeltaUploadStage::GivingUp(giving_up);
             }
-            Stage::Closing(closing) if job.requests.are_answered() => {
+            DeltaUploadStage::Closing(closing) if job.requests.are_answered() => {
                 let Some(put) = closing.finish(job, core) else {
                     core.event(LaneEvent::Abandoned(job.requests.job()));
-                    return TaskStep::Over;
+                    return JobProgress::Finished;
                 };
-                self.stage = Stage::Finishing(Box::new(put));
+                self.stage = DeltaUploadStage::Finishing(Box::new(put));
             }
             stage => self.stage = stage,
         }
-        TaskStep::Goes
+        JobProgress::Continues
     }
 
     /// Fails the job, unless the rename is in flight.
     pub(in crate::lane) fn cancel(
         &mut self,
         core: &mut LaneContext,
-        fault: Fault,
+        fault: JobFailure,
         leaving: bool,
-    ) -> TaskStep {
-        if let Stage::Finishing(put) = &mut self.stage {
+    ) -> JobProgress {
+        if let DeltaUploadStage::Finishing(put) = &mut self.stage {
             return put.cancel(core, fault, leaving);
         }
-        self.end_if(core, Some(DeltaEnd::Failed(fault)));
+        self.end_if(core, Some(DeltaFallback::Failed(fault)));
         self.settle(core)
     }
 
-    fn end_if(&mut self, core: &mut LaneContext, end: Option<DeltaEnd>) {
+    fn end_if(&mut self, core: &mut LaneContext, end: Option<DeltaFallback>) {
         let Some(end) = end else { return };
-        self.stage = Stage::GivingUp(match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::GivingUp(mut giving_up) => {
-                giving_up.merge(end);
-                giving_up
-            }
-            stage => Box::new(DeltaUploadCleanup::new(&mut self.job, core, stage, end)),
-        });
+        self.stage = DeltaUploadStage::GivingUp(
+            match std::mem::replace(&mut self.stage, DeltaUploadStage::Finished) {
+                DeltaUploadStage::GivingUp(mut giving_up) => {
+                    giving_up.merge(end);
+                    giving_up
+                }
+                stage => Box::new(DeltaUploadCleanup::new(&mut self.job, core, stage, end)),
+            },
+        );
     }
 
     /// Returns the temporary that may exist now.
     pub(in crate::lane) fn temporary(&self) -> Option<(JobId, &[u8])> {
         let temp = match &self.stage {
-            Stage::Opening(opening) => opening.1.temp(),
-            Stage::Moving(moving) => moving.files().temp(),
-            Stage::Verifying(verifying) => verifying.files().temp(),
-            Stage::Closing(closing) => closing.files().temp(),
-            Stage::GivingUp(giving_up) => giving_up.temp(),
-            Stage::Finishing(put) => put.temp(),
-            Stage::Looking(_) | Stage::Queued(_) | Stage::Over => None,
+            DeltaUploadStage::Opening(opening) => opening.1.temp(),
+            DeltaUploadStage::Moving(moving) => moving.files().temp(),
+            DeltaUploadStage::Verifying(verifying) => verifying.files().temp(),
+            DeltaUploadStage::Closing(closing) => closing.files().temp(),
+            DeltaUploadStage::GivingUp(giving_up) => giving_up.temp(),
+            DeltaUploadStage::Finishing(put) => put.temp(),
+            DeltaUploadStage::Looking(_)
+            | DeltaUploadStage::Queued(_)
+            | DeltaUploadStage::Finished => None,
         };
         temp.map(|temp| (self.job.requests.job(), temp))
     }
@@ -384,16 +395,21 @@ impl DeltaUpload {
     /// Returns true if the disk side may hold the source open.
     pub(in crate::lane) fn holds_source(&self) -> bool {
         let open = match &self.stage {
-            Stage::Looking(looking) => looking.source.is_some(),
-            Stage::GivingUp(giving_up) => giving_up.holds_source(),
-            Stage::Closing(_) | Stage::Finishing(_) | Stage::Over => false,
-            Stage::Queued(_) | Stage::Opening(_) | Stage::Moving(_) | Stage::Verifying(_) => true,
+            DeltaUploadStage::Looking(looking) => looking.source.is_some(),
+            DeltaUploadStage::GivingUp(giving_up) => giving_up.holds_source(),
+            DeltaUploadStage::Closing(_)
+            | DeltaUploadStage::Finishing(_)
+            | DeltaUploadStage::Finished => false,
+            DeltaUploadStage::Queued(_)
+            | DeltaUploadStage::Opening(_)
+            | DeltaUploadStage::Moving(_)
+            | DeltaUploadStage::Verifying(_) => true,
         };
         open || self.job.requests.at_disk() > 0
     }
 }
 
-impl DeltaJob {
+impl DeltaUploadJob {
     /// Handles the answer to a WRITE or copy-data.
     fn moved(
         &self,
@@ -401,7 +417,7 @@ impl DeltaJob {
         len: u64,
         copied: bool,
         reply: &Reply,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         let id = self.requests.job();
         let Err(status) = messages::status(reply) else {
             core.event(LaneEvent::Progress(id, len));
@@ -412,24 +428,24 @@ impl DeltaJob {
         };
         Some(match status.code {
             // The basis file has become shorter.
-            sftp::StatusCode::EOF => DeltaEnd::Plain,
-            _ => DeltaEnd::Failed(messages::refused(messages::WRITING, status)),
+            sftp::StatusCode::EOF => DeltaFallback::FullCopy,
+            _ => DeltaFallback::Failed(messages::refused(messages::WRITING, status)),
         })
     }
 }
 
 /// Choice between delta and plain upload.
 #[derive(Debug)]
-enum Decision {
+enum DeltaDecision {
     Wait,
-    Go(Box<Plan>),
+    Go(Box<DeltaPlan>),
     Plain,
 }
 
-impl Looking {
+impl DeltaUploadCheckStage {
     /// Handles the LSTAT of the target; only ordinary files are rebuilt, others need a plain
     /// upload.
-    fn on_look(&mut self, reply: &Reply) -> Option<DeltaEnd> {
+    fn on_look(&mut self, reply: &Reply) -> Option<DeltaFallback> {
         match reply {
             Reply::Attrs(Attrs {
                 permissions: Some(mode),
@@ -437,31 +453,31 @@ impl Looking {
                 owner,
                 ..
             }) if mode & TYPE == REGULAR && mode & OWNER_WRITE != 0 && *size >= LEAST => {
-                self.old = Some(OldFile {
+                self.old = Some(BasisFileInfo {
                     size: *size,
                     mode: mode & 0o777,
                     owner: *owner,
                 });
                 None
             }
-            _ => Some(DeltaEnd::Plain),
+            _ => Some(DeltaFallback::FullCopy),
         }
     }
 
     /// Decides once both ends were looked at.
-    fn decide(&self, job: &DeltaJob, core: &mut LaneContext) -> Decision {
+    fn decide(&self, job: &DeltaUploadJob, core: &mut LaneContext) -> DeltaDecision {
         let (Some(old), Some(meta)) = (self.old, self.source) else {
-            return Decision::Wait;
+            return DeltaDecision::Wait;
         };
         let size = meta.attributes.size.unwrap_or(0);
         let pays = job.always || core.pipeline().sends_slower_than_hashing();
         let alike = may_be_forms(size, old.size) && pays;
         let Some(block) = block_len(size.max(old.size)).filter(|_| alike) else {
-            return Decision::Plain;
+            return DeltaDecision::Plain;
         };
-        let mut key = sftp::blocks::SumKey::default();
+        let mut key = sftp::blocks::BlockSumKey::default();
         core.random()(&mut key);
-        let rebuild = Rebuild::upload(key, block, size, old.size);
-        Decision::Go(Box::new(Plan { old, meta, rebuild }))
+        let rebuild = DeltaRebuild::upload(key, block, size, old.size);
+        DeltaDecision::Go(Box::new(DeltaPlan { old, meta, rebuild }))
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use sftp::blocks::{BlockSum, SumKind};
+use sftp::blocks::{BlockSum, BlockSumKind};
 use sftp::{Reply, Request};
-use wire::Block;
+use wire::PayloadBlock;
 
-use super::files::Files;
-use super::verify::{Verify, Verifying};
-use super::{DeltaEnd, DeltaJob, LaneContext, Plan, RequestTag, SearchQueue};
+use super::files::DeltaUploadFiles;
+use super::verify::{DeltaVerifyStage, RebuildVerifier};
+use super::{DeltaFallback, DeltaPlan, DeltaUploadJob, LaneContext, RequestTag, SearchQueue};
 use crate::delta::{BasisIndex, DeltaMatches, IN_PLACE, MatchedRange, SEGMENT};
 use crate::lane::task::Misprediction;
 use crate::{DiskReply, DiskRequest};
@@ -20,10 +20,10 @@ const COPIED: u64 = 16 << 20;
 
 /// Stage in which sums are compared, ranges copied and sent.
 #[derive(Debug)]
-pub(super) struct Moving {
-    plan: Plan,
-    files: Files,
-    verify: Verify,
+pub(super) struct DeltaTransferStage {
+    plan: DeltaPlan,
+    files: DeltaUploadFiles,
+    verify: RebuildVerifier,
     /// Sums of the basis file, by segment offset.
     sums: BTreeMap<u64, Bytes>,
     /// Ranges of the source that did not match at their own offset.
@@ -46,13 +46,13 @@ struct SourceSearch {
     covered: u64,
 }
 
-impl Moving {
+impl DeltaTransferStage {
     /// Starts rebuilding, once both files are open or their OPENs were sent.
     pub(super) fn begin(
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
-        mut plan: Plan,
-        files: Files,
+        mut plan: DeltaPlan,
+        files: DeltaUploadFiles,
     ) -> Self {
         // Segments beyond the end of the basis file only need their own sums.
         let mut offset = plan.old.size.div_ceil(SEGMENT) * SEGMENT;
@@ -65,7 +65,7 @@ impl Moving {
         Self {
             plan,
             files,
-            verify: Verify::default(),
+            verify: RebuildVerifier::default(),
             sums: BTreeMap::new(),
             differs: BTreeMap::new(),
             search: None,
@@ -75,7 +75,7 @@ impl Moving {
     }
 
     /// Sends the next request: sum requests first, since their answers take longest, then copies.
-    pub(super) fn send_next(&mut self, job: &mut DeltaJob, core: &mut LaneContext) -> bool {
+    pub(super) fn send_next(&mut self, job: &mut DeltaUploadJob, core: &mut LaneContext) -> bool {
         let rebuild = &mut self.plan.rebuild;
         if let Some(of) = self.files.sums()
             && rebuild.may_ask_sums()
@@ -124,11 +124,11 @@ impl Moving {
     /// Handles the answer to a request.
     pub(super) fn on_reply(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Result<Option<DeltaEnd>, Misprediction> {
+    ) -> Result<Option<DeltaFallback>, Misprediction> {
         Ok(match what {
             RequestTag::Sums {
                 offset,
@@ -148,15 +148,15 @@ impl Moving {
 
     fn on_sums(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
         (offset, len): (u64, u64),
         reply: &Reply,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         let rebuild = &mut self.plan.rebuild;
         rebuild.sums_answered();
         match reply {
-            Reply::Sums(sums) if rebuild.is_whole(sums, SumKind::Rolling, len) => {
+            Reply::Sums(sums) if rebuild.is_whole(sums, BlockSumKind::Rolling, len) => {
                 self.sums.insert(offset, sums.clone());
                 if offset < rebuild.size {
                     rebuild.compare(&mut job.requests, core, offset, sums.clone());
@@ -164,17 +164,17 @@ impl Moving {
                 None
             }
             // The basis file has become shorter, or the server's answer is invalid.
-            _ => Some(DeltaEnd::Plain),
+            _ => Some(DeltaFallback::FullCopy),
         }
     }
 
     /// Handles a reply of the disk side.
     pub(super) fn on_disk(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
         reply: DiskReply,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         match reply {
             DiskReply::Compared {
                 offset,
@@ -196,11 +196,16 @@ impl Moving {
         }
     }
 
-    fn on_compared(&mut self, offset: u64, len: u64, compared: DeltaMatches) -> Option<DeltaEnd> {
+    fn on_compared(
+        &mut self,
+        offset: u64,
+        len: u64,
+        compared: DeltaMatches,
+    ) -> Option<DeltaFallback> {
         let rebuild = &mut self.plan.rebuild;
         if !rebuild.compared(offset, len) {
             // The source has become shorter.
-            return Some(DeltaEnd::Plain);
+            return Some(DeltaFallback::FullCopy);
         }
         let mut same = offset;
         let end = offset + len;
@@ -224,17 +229,17 @@ impl Moving {
 
     fn on_read(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
         offset: u64,
-        block: Block,
-    ) -> Option<DeltaEnd> {
+        block: PayloadBlock,
+    ) -> Option<DeltaFallback> {
         let asked = self.reads.remove(&offset)?;
         core.end_reading(asked);
         let len = block.len() as u64;
         if len < asked {
             // The source has become shorter.
-            return Some(DeltaEnd::Plain);
+            return Some(DeltaFallback::FullCopy);
         }
         let handle = self.files.new_handle()?;
         self.moving += 1;
@@ -249,9 +254,9 @@ impl Moving {
     /// Starts all work that is possible now.
     pub(super) fn rebuild(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         if self.plan.rebuild.has_compared_all() && self.search.is_none() {
             self.search = Some(self.search_for_differing());
         }
@@ -284,7 +289,7 @@ impl Moving {
     }
 
     /// Queues copies of matches and sends the bytes between them; each byte once.
-    fn take_results(&mut self) -> Option<DeltaEnd> {
+    fn take_results(&mut self) -> Option<DeltaFallback> {
         let rebuild = &mut self.plan.rebuild;
         let search = self.search.as_mut()?;
         while let Some(first) = search.order.front().copied()
@@ -319,7 +324,7 @@ impl Moving {
         search
             .queue
             .is_hopeless(rebuild.size)
-            .then_some(DeltaEnd::Plain)
+            .then_some(DeltaFallback::FullCopy)
     }
 
     /// Returns true if everything was sent or copied, so that only the check is left.
@@ -332,16 +337,16 @@ impl Moving {
     }
 
     /// Goes on to the check.
-    pub(super) fn verify(self) -> Verifying {
-        Verifying::new(self.plan, self.files, self.verify)
+    pub(super) fn verify(self) -> DeltaVerifyStage {
+        DeltaVerifyStage::new(self.plan, self.files, self.verify)
     }
 
-    pub(super) fn files(&self) -> &Files {
+    pub(super) fn files(&self) -> &DeltaUploadFiles {
         &self.files
     }
 
     /// Gives the job up: returns what must be cleaned up.
-    pub(super) fn give_up(self) -> (Files, BTreeMap<u64, u64>) {
+    pub(super) fn give_up(self) -> (DeltaUploadFiles, BTreeMap<u64, u64>) {
         (self.files, self.reads)
     }
 }

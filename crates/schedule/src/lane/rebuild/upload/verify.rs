@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use sftp::Reply;
-use sftp::blocks::{StrongSum, SumKind};
+use sftp::blocks::{BlockSumKind, StrongSum};
 
-use super::closing::Closing;
-use super::files::Files;
-use super::{DeltaEnd, DeltaJob, LaneContext, Plan, Rebuild, RequestTag};
+use super::closing::DeltaCloseStage;
+use super::files::DeltaUploadFiles;
+use super::{DeltaFallback, DeltaPlan, DeltaRebuild, DeltaUploadJob, LaneContext, RequestTag};
 use crate::delta::ASKED;
 
 /// Comparison of the rebuilt file with the source, which begins while data move.
 #[derive(Debug, Default)]
-pub(super) struct Verify {
+pub(super) struct RebuildVerifier {
     /// Block sums of the source, by segment offset.
     own: BTreeMap<u64, Vec<StrongSum>>,
     /// Segments that are complete.
@@ -23,7 +23,7 @@ pub(super) struct Verify {
     in_flight: usize,
 }
 
-impl Verify {
+impl RebuildVerifier {
     /// Takes the block sums of the source's segment at `offset`.
     pub(super) fn own(&mut self, offset: u64, sums: Vec<StrongSum>) {
         self.own.insert(offset, sums);
@@ -37,10 +37,10 @@ impl Verify {
     /// Requests the sums of a complete segment of the temporary; false if there is none.
     pub(super) fn ask_ready(
         &mut self,
-        job: &mut DeltaJob,
+        job: &mut DeltaUploadJob,
         core: &mut LaneContext,
-        rebuild: &Rebuild,
-        files: &Files,
+        rebuild: &DeltaRebuild,
+        files: &DeltaUploadFiles,
     ) -> bool {
         let Some(handle) = files.new_handle() else {
             return false;
@@ -55,40 +55,40 @@ impl Verify {
         self.asked += range.1;
         self.in_flight += 1;
         let (requests, handle) = (&mut job.requests, handle.as_bytes());
-        rebuild.ask_sums(requests, core, handle, range, SumKind::Strong);
+        rebuild.ask_sums(requests, core, handle, range, BlockSumKind::Strong);
         true
     }
 
     /// Handles the sums of a segment.
     pub(super) fn on_sums(
         &mut self,
-        rebuild: &Rebuild,
+        rebuild: &DeltaRebuild,
         (offset, len): (u64, u64),
         reply: &Reply,
-    ) -> Option<DeltaEnd> {
+    ) -> Option<DeltaFallback> {
         self.in_flight = self.in_flight.saturating_sub(1);
         let own = self.own.remove(&offset).unwrap_or_default();
         let same = match reply {
-            Reply::Sums(sums) if rebuild.is_whole(sums, SumKind::Strong, len) => {
+            Reply::Sums(sums) if rebuild.is_whole(sums, BlockSumKind::Strong, len) => {
                 let (there, _) = sums.as_chunks::<16>();
                 there == own
             }
             _ => false,
         };
-        (!same).then_some(DeltaEnd::Plain)
+        (!same).then_some(DeltaFallback::FullCopy)
     }
 }
 
 /// Stage in which all data have left, and the rest of the rebuilt file is compared.
 #[derive(Debug)]
-pub(super) struct Verifying {
-    plan: Plan,
-    files: Files,
-    verify: Verify,
+pub(super) struct DeltaVerifyStage {
+    plan: DeltaPlan,
+    files: DeltaUploadFiles,
+    verify: RebuildVerifier,
 }
 
-impl Verifying {
-    pub(super) fn new(plan: Plan, files: Files, verify: Verify) -> Self {
+impl DeltaVerifyStage {
+    pub(super) fn new(plan: DeltaPlan, files: DeltaUploadFiles, verify: RebuildVerifier) -> Self {
         Self {
             plan,
             files,
@@ -97,7 +97,7 @@ impl Verifying {
     }
 
     /// Requests the sums of a complete segment; false if there is none.
-    pub(super) fn ask_ready(&mut self, job: &mut DeltaJob, core: &mut LaneContext) -> bool {
+    pub(super) fn ask_ready(&mut self, job: &mut DeltaUploadJob, core: &mut LaneContext) -> bool {
         let rebuild = &self.plan.rebuild;
         self.verify.ask_ready(job, core, rebuild, &self.files)
     }
@@ -113,7 +113,7 @@ impl Verifying {
     }
 
     /// Handles the answer to a request.
-    pub(super) fn on_reply(&mut self, what: RequestTag, reply: &Reply) -> Option<DeltaEnd> {
+    pub(super) fn on_reply(&mut self, what: RequestTag, reply: &Reply) -> Option<DeltaFallback> {
         match what {
             RequestTag::Sums {
                 offset,
@@ -127,15 +127,15 @@ impl Verifying {
     }
 
     /// Sends CLOSE after the last request for sums.
-    pub(super) fn close(self, job: &mut DeltaJob, core: &mut LaneContext) -> Closing {
-        Closing::begin(job, core, self.plan, self.files, self.verify)
+    pub(super) fn close(self, job: &mut DeltaUploadJob, core: &mut LaneContext) -> DeltaCloseStage {
+        DeltaCloseStage::begin(job, core, self.plan, self.files, self.verify)
     }
 
-    pub(super) fn files(&self) -> &Files {
+    pub(super) fn files(&self) -> &DeltaUploadFiles {
         &self.files
     }
 
-    pub(super) fn into_files(self) -> Files {
+    pub(super) fn into_files(self) -> DeltaUploadFiles {
         self.files
     }
 }

@@ -2,10 +2,10 @@
 
 use super::super::dirs::{self, DirReadiness};
 use super::super::lanes::{LaneState, Lanes};
-use super::super::queues::{QueueName, Queued};
+use super::super::queues::{QueueName, QueuedJob};
 use super::super::split::SplitFiles;
 use super::super::{LaneId, LaneOrder, total};
-use super::{Assigned, Board};
+use super::{AssignedRole, SchedulerState};
 use crate::{Job, JobKind};
 
 /// Maximum number of cut files whose source or target the disk is opening.
@@ -18,7 +18,7 @@ const PIECES: u64 = 3;
 /// 4 MiB are 800 per second on loopback, each of which is opened, closed and logged.
 const LASTS: f64 = 0.1;
 
-impl Board {
+impl SchedulerState {
     /// Assigns what can be assigned, parts of `files` last.
     pub(in super::super) fn give(&mut self, files: &mut SplitFiles) {
         self.give_urgent();
@@ -60,7 +60,7 @@ impl Board {
             };
             let Some(lane) = lane else { return };
             if let Some((id, kind, file)) = self.queues.pop_sync() {
-                self.assign(lane, Job { id, kind }, Assigned::Sync(file), 0);
+                self.assign(lane, Job { id, kind }, AssignedRole::Sync(file), 0);
             }
         }
     }
@@ -102,9 +102,9 @@ impl Board {
         best: impl FnOnce(&Lanes) -> Option<LaneId>,
     ) -> Option<LaneId> {
         match place {
-            DirReadiness::Anywhere => best(&self.lanes),
-            DirReadiness::NotYet => None,
-            DirReadiness::Behind(lane) => {
+            DirReadiness::Exists => best(&self.lanes),
+            DirReadiness::Unassigned => None,
+            DirReadiness::MakeInFlight(lane) => {
                 let state = self.lanes.get(lane)?;
                 (state.report().in_order && may(state)).then_some(lane)
             }
@@ -115,10 +115,11 @@ impl Board {
     /// one lane only. With 1,000 files of 4 KiB in each directory, 110 MB/s fill one directory in a
     /// third of a round trip.
     fn give_dirs(&mut self) {
-        // A directory whose parent is queued behind it lets the parent pass: a second source that is
-        // merged into the same directory makes the parent once more.
-        let ready =
-            |dirs: &_, queued: &Queued| dirs::place(dirs, &queued.job.kind) != DirReadiness::NotYet;
+        // A directory whose parent is queued behind it lets the parent pass: a second source that
+        // is merged into the same directory makes the parent once more.
+        let ready = |dirs: &_, queued: &QueuedJob| {
+            dirs::place(dirs, &queued.job.kind) != DirReadiness::Unassigned
+        };
         while let Some((at, queued)) = self
             .queues
             .of(QueueName::Makes)
@@ -155,7 +156,7 @@ impl Board {
                 true => self
                     .settings
                     .lane()
-                    .map_or(DirReadiness::Anywhere, DirReadiness::Behind),
+                    .map_or(DirReadiness::Exists, DirReadiness::MakeInFlight),
                 false => self.place(&queued.job.kind),
             };
             let best = |lanes: &Lanes| lanes.best(self.now, LaneState::takes_more);
@@ -184,7 +185,7 @@ impl Board {
             };
             // The file's directory exists, or will exist before the file on its lane.
             let may = |kind: &JobKind| match self.place(kind) {
-                DirReadiness::Anywhere => true,
+                DirReadiness::Exists => true,
                 place => self.lane_for(place, LaneState::is_open, |_| None).is_some(),
             };
             match files.next_claimable(may) {
@@ -227,7 +228,7 @@ impl Board {
     fn give_range(&mut self, lane: LaneId, id: crate::JobId, files: &mut SplitFiles) {
         let piece = self.piece(lane);
         let lane = match files.head_of(id).map(|kind| self.place(kind)) {
-            Some(DirReadiness::Behind(above)) => above,
+            Some(DirReadiness::MakeInFlight(above)) => above,
             _ => lane,
         };
         let Some(claimed) = files.claim(id, piece) else {
@@ -235,15 +236,15 @@ impl Board {
         };
         let part = self.own_id();
         let (kind, bytes) = files.runs(id, part, lane, claimed);
-        self.assign(lane, Job { id: part, kind }, Assigned::Part(id), bytes);
+        self.assign(lane, Job { id: part, kind }, AssignedRole::Part(id), bytes);
     }
 
-    fn assign_whole(&mut self, lane: LaneId, queued: Queued, bytes: u64) {
+    fn assign_whole(&mut self, lane: LaneId, queued: QueuedJob, bytes: u64) {
         let job = queued.job.clone();
-        self.assign(lane, job, Assigned::Whole(Box::new(queued)), bytes);
+        self.assign(lane, job, AssignedRole::Whole(Box::new(queued)), bytes);
     }
 
-    fn assign(&mut self, lane: LaneId, job: Job, role: Assigned, bytes: u64) {
+    fn assign(&mut self, lane: LaneId, job: Job, role: AssignedRole, bytes: u64) {
         if let Some(state) = self.lanes.get_mut(lane) {
             state.gets(self.now, job.id, bytes);
         }

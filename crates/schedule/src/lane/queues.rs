@@ -6,7 +6,7 @@ use crate::JobId;
 
 /// Queues of a lane's jobs, and the handles that they hold.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct LaneQueues {
     /// With predicted handles: the job between its OPEN and its CLOSE; no other job may open.
     turn: Option<JobId>,
     /// Number of handles that are open or opening.
@@ -24,23 +24,23 @@ pub(super) struct Turns {
 
 /// Queue of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Queue {
+pub(super) enum LaneQueue {
     Openers,
     Wholes,
     Streams,
 }
 
-impl Turns {
-    fn queue(&mut self, queue: Queue) -> &mut VecDeque<JobId> {
+impl LaneQueues {
+    fn queue(&mut self, queue: LaneQueue) -> &mut VecDeque<JobId> {
         match queue {
-            Queue::Openers => &mut self.openers,
-            Queue::Wholes => &mut self.wholes,
-            Queue::Streams => &mut self.streams,
+            LaneQueue::Openers => &mut self.openers,
+            LaneQueue::Wholes => &mut self.wholes,
+            LaneQueue::Streams => &mut self.streams,
         }
     }
 
     /// Adds `job` to the end of a queue.
-    pub(super) fn push(&mut self, queue: Queue, job: JobId) {
+    pub(super) fn push(&mut self, queue: LaneQueue, job: JobId) {
         self.queue(queue).push_back(job);
     }
 
@@ -62,12 +62,12 @@ impl Turns {
     }
 
     /// Returns the first job of a queue.
-    pub(super) fn first(&mut self, queue: Queue) -> Option<JobId> {
+    pub(super) fn first(&mut self, queue: LaneQueue) -> Option<JobId> {
         self.queue(queue).front().copied()
     }
 
     /// Removes the first job of a queue.
-    pub(super) fn pop(&mut self, queue: Queue) -> Option<JobId> {
+    pub(super) fn pop(&mut self, queue: LaneQueue) -> Option<JobId> {
         self.queue(queue).pop_front()
     }
 
@@ -111,7 +111,7 @@ impl Turns {
         self.prefetched += 1;
     }
 
-    /// Ends [`Turns::prefetch`].
+    /// Ends [`LaneQueues::prefetch`].
     pub(super) fn end_prefetch(&mut self) {
         self.prefetched = self.prefetched.saturating_sub(1);
     }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn with_predicted_handles_one_job_has_the_turn() {
-        let mut turns = Turns::default();
+        let mut turns = LaneQueues::default();
         assert!(turns.may_open(None));
         turns.opens(JobId(1), true);
         assert!(!turns.may_open(None));
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn without_prediction_as_many_files_are_open_as_the_server_takes() {
-        let mut turns = Turns::default();
+        let mut turns = LaneQueues::default();
         for job in 0..3 {
             assert!(turns.may_open(Some(3)));
             turns.opens(JobId(job), false);
@@ -147,17 +147,17 @@ mod tests {
 
     #[test]
     fn a_job_streams_once_and_a_listing_opens_first() {
-        let mut turns = Turns::default();
+        let mut turns = LaneQueues::default();
         turns.stream(JobId(1));
         turns.stream(JobId(1));
-        assert_eq!(turns.pop(Queue::Streams), Some(JobId(1)));
-        assert_eq!(turns.first(Queue::Streams), None);
-        turns.push(Queue::Openers, JobId(2));
+        assert_eq!(turns.pop(LaneQueue::Streams), Some(JobId(1)));
+        assert_eq!(turns.first(LaneQueue::Streams), None);
+        turns.push(LaneQueue::Openers, JobId(2));
         turns.push_opener_first(JobId(3));
-        turns.push(Queue::Wholes, JobId(4));
+        turns.push(LaneQueue::Wholes, JobId(4));
         assert_eq!(turns.unsent(), (2, 1));
         turns.forget_opener(JobId(2));
-        assert_eq!(turns.pop(Queue::Openers), Some(JobId(3)));
-        assert_eq!(turns.pop(Queue::Openers), None);
+        assert_eq!(turns.pop(LaneQueue::Openers), Some(JobId(3)));
+        assert_eq!(turns.pop(LaneQueue::Openers), None);
     }
 }

@@ -2,9 +2,9 @@
 
 use diagnose::TransferFacts;
 
-use super::history::History;
+use super::history::IntervalHistory;
 use super::plan::LONG;
-use super::{ConcurrencyConfig, Direction, Limiter};
+use super::{ConcurrencyConfig, Limiter, TransferDirection};
 
 /// Share of a processor below which other programs keep the machine busy.
 const OWN: f64 = 0.5;
@@ -21,9 +21,9 @@ const GOOD_PART: f64 = 0.25;
 
 /// Everything from which the limiter follows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Situation<'a> {
+pub(super) struct LimiterInputs<'a> {
     config: &'a ConcurrencyConfig,
-    history: &'a History,
+    history: &'a IntervalHistory,
     /// The user's rate limit held data back for most of the last interval.
     throttled: bool,
     /// The last trial showed that more brings nothing.
@@ -32,12 +32,12 @@ pub(super) struct Situation<'a> {
     alone: bool,
 }
 
-impl<'a> Situation<'a> {
+impl<'a> LimiterInputs<'a> {
     /// Describes a controller whose last trial brought nothing (`sated`), that can have no further
     /// connection (`alone`), or that the user's limit held back (`throttled`).
     pub(super) fn new(
         config: &'a ConcurrencyConfig,
-        history: &'a History,
+        history: &'a IntervalHistory,
         (sated, alone, throttled): (bool, bool, bool),
     ) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl<'a> Situation<'a> {
         let f = self.history.figures();
         let figures = *f.shown();
         TransferFacts {
-            up: self.config.direction == Direction::Up,
+            up: self.config.direction == TransferDirection::Up,
             figures,
             held_to: self.is_limited().then(|| {
                 let set = self.config.limit;

@@ -1,16 +1,16 @@
-//! Waiting of a copy: the conditions of a wait, and the return to the owner of the edge.
+//! Waiting of a copy: the conditions of a wait, and the return to the owner of the environment.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::edge::Edge;
+use super::environment::CopyEnvironment;
 
 /// Conditions that a copy waits for; the first one that is met ends the wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wish {
-    /// Events of these sessions, by [`super::edge::Connected::number`].
+pub(super) struct WaitConditions {
+    /// Events of these sessions, by [`super::environment::ConnectedSession::number`].
     pub sessions: Vec<usize>,
     /// Records of the journal that become durable.
     pub journal: bool,
@@ -20,30 +20,30 @@ pub(super) struct Wish {
     pub until: Option<Instant>,
 }
 
-impl Wish {
+impl WaitConditions {
     /// Waits for `time` and nothing else, except the interruption if `cancel`.
-    pub(super) fn pause(edge: &dyn Edge, time: Duration, cancel: bool) -> Self {
+    pub(super) fn pause(environment: &dyn CopyEnvironment, time: Duration, cancel: bool) -> Self {
         Self {
             cancel,
-            until: Some(edge.now() + time),
+            until: Some(environment.now() + time),
             ..Self::default()
         }
     }
 }
 
-/// Returns to the owner of `edge` until `wish` is fulfilled.
-pub(super) async fn wait_for(edge: &dyn Edge, wish: Wish) {
-    edge.wish(wish);
-    Returned::default().await;
+/// Returns to the owner of `environment` until `conditions` is fulfilled.
+pub(super) async fn wait_for(environment: &dyn CopyEnvironment, conditions: WaitConditions) {
+    environment.conditions(conditions);
+    YieldOnce::default().await;
 }
 
 /// Future that is pending once.
 #[derive(Debug, Default)]
-struct Returned {
+struct YieldOnce {
     before: bool,
 }
 
-impl Future for Returned {
+impl Future for YieldOnce {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {

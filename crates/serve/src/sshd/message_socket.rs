@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use wire::WireError;
 use zeroize::Zeroizing;
 
-use super::message::{LONGEST, Task};
+use super::message::{LONGEST, ProcessConfig};
 
 /// Send timeout towards a process that does not read its messages.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,12 +30,12 @@ const MOST_HANDED: usize = 2;
 
 /// One end of the socket. Messages are sent and received whole, and their length is bounded.
 #[derive(Debug)]
-pub(super) struct Link(OwnedFd);
+pub(super) struct MessageSocket(OwnedFd);
 
 /// A message, beginning with its number. It may contain keys and is wiped when dropped.
-pub(super) type Message = Zeroizing<Vec<u8>>;
+pub(super) type MessageBuffer = Zeroizing<Vec<u8>>;
 
-impl Link {
+impl MessageSocket {
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -62,7 +62,7 @@ impl Link {
     ///
     /// # Errors
     /// The message is longer than [`LONGEST`], or the socket fails.
-    pub(super) fn receive(&self) -> io::Result<Message> {
+    pub(super) fn receive(&self) -> io::Result<MessageBuffer> {
         // Allocate only what the message needs: the caller may keep it for hours.
         let len = self.receive_into(&mut [], RecvFlags::PEEK)?;
         if len > LONGEST {
@@ -101,8 +101,8 @@ impl Link {
         Ok(())
     }
 
-    /// Receives descriptors that the other end passed with [`Link::hand`]; `None` once that end is
-    /// closed.
+    /// Receives descriptors that the other end passed with [`MessageSocket::hand`]; `None` once
+    /// that end is closed.
     ///
     /// # Errors
     /// The message is another one, or has another number of descriptors.
@@ -141,24 +141,24 @@ impl Link {
 
     pub(super) fn send_task(&self, task: &impl Serialize) -> io::Result<()> {
         let json = serde_json::to_vec(task).map_err(io::Error::other)?;
-        self.send(&Task { json: &json }.to_bytes())
+        self.send(&ProcessConfig { json: &json }.to_bytes())
     }
 
     pub(super) fn receive_task<T: DeserializeOwned>(&self) -> io::Result<T> {
         let message = self.receive()?;
-        let task = Task::decode(&message).map_err(nonsense)?;
+        let task = ProcessConfig::decode(&message).map_err(nonsense)?;
         serde_json::from_slice(task.json).map_err(io::Error::other)
     }
 }
 
-/// Makes a link from the other end of [`Link::pair`].
-impl From<OwnedFd> for Link {
+/// Makes a link from the other end of [`MessageSocket::pair`].
+impl From<OwnedFd> for MessageSocket {
     fn from(end: OwnedFd) -> Self {
         Self(end)
     }
 }
 
-impl AsFd for Link {
+impl AsFd for MessageSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn descriptors_come_as_they_were_handed_on_or_not_at_all() {
-        let (here, there) = Link::pair().unwrap();
-        let there = Link::from(there);
+        let (here, there) = MessageSocket::pair().unwrap();
+        let there = MessageSocket::from(there);
         let (file, other) = (std::fs::File::open("/").unwrap(), io::stderr());
         here.hand(&[file.as_fd(), other.as_fd()]).unwrap();
         let [file, _] = there.take::<2>().unwrap().unwrap();
@@ -218,8 +218,8 @@ mod tests {
 
     #[test]
     fn messages_keep_their_bounds() {
-        let (here, there) = Link::pair().unwrap();
-        let there = Link::from(there);
+        let (here, there) = MessageSocket::pair().unwrap();
+        let there = MessageSocket::from(there);
         here.send(b"one").unwrap();
         here.send(b"two").unwrap();
         assert_eq!(**there.receive().unwrap(), *b"one");

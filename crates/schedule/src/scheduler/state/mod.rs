@@ -6,19 +6,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::asides::MovedAsideFiles;
-use super::assignments::{Assigned, Assignments, EventOwner};
+use super::assignments::{AssignedRole, Assignments, EventOwner};
 use super::dirs::{self, PendingDirs};
 use super::expected::ExpectedLanes;
-use super::lanes::{ChannelEnd, LaneState, Lanes};
+use super::lanes::{ChannelCloseState, LaneState, Lanes};
 use super::orphaned_temps::OrphanedTemps;
-use super::queues::{JobQueues, QueueName, Queued};
-use super::settings::Settings;
+use super::queues::{JobQueues, QueueName, QueuedJob};
+use super::settings::PendingAttributeChanges;
 use super::{LaneId, LaneOrder, SchedulerEvent, SchedulerOptions, SchedulerStats};
-use crate::{DiskRequest, Fault, JobId, JobKind, LaneEvent, RemotePath};
+use crate::{DiskRequest, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
 /// Queues, lanes and assignments of a scheduler, with its orders, disk requests and events.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct SchedulerState {
     options: SchedulerOptions,
     expected: ExpectedLanes,
     now: Instant,
@@ -26,7 +26,7 @@ pub(super) struct Board {
     queues: JobQueues,
     assigned: Assignments,
     dirs: PendingDirs,
-    settings: Settings,
+    settings: PendingAttributeChanges,
     orphaned: OrphanedTemps,
     asides: MovedAsideFiles,
     orders: VecDeque<LaneOrder>,
@@ -38,7 +38,7 @@ pub(super) struct Board {
     dirty: bool,
     stats: SchedulerStats,
     /// Reason of the cancellation, after which no job is started.
-    cancelled: Option<Fault>,
+    cancelled: Option<JobFailure>,
     /// Keep resumable temporaries.
     leaving: bool,
     no_side_lane: bool,
@@ -58,7 +58,7 @@ const OF_LATE: Duration = Duration::from_secs(1);
 const CUT: Duration = Duration::from_millis(250);
 const CUT_TRIPS: u32 = 3;
 
-impl Board {
+impl SchedulerState {
     pub(super) fn new(options: SchedulerOptions, now: Instant) -> Self {
         Self {
             options,
@@ -68,7 +68,7 @@ impl Board {
             queues: JobQueues::default(),
             assigned: Assignments::default(),
             dirs: PendingDirs::default(),
-            settings: Settings::default(),
+            settings: PendingAttributeChanges::default(),
             orphaned: OrphanedTemps::default(),
             asides: MovedAsideFiles::default(),
             orders: VecDeque::new(),
@@ -151,7 +151,7 @@ impl Board {
     }
 
     /// Starts no further job.
-    pub(super) fn cancel(&mut self, fault: Fault) {
+    pub(super) fn cancel(&mut self, fault: JobFailure) {
         self.cancelled = Some(fault);
     }
 
@@ -184,7 +184,7 @@ impl Board {
     }
 
     /// Adds a job of the scheduler that comes before all others.
-    pub(super) fn urgent(&mut self, kind: JobKind, role: Assigned) {
+    pub(super) fn urgent(&mut self, kind: JobKind, role: AssignedRole) {
         let id = self.own_id();
         self.queues.push_urgent(id, kind, role);
     }
@@ -256,7 +256,7 @@ impl Board {
     }
 
     /// Adds a job to its queue; it was on a lane before if `again`.
-    pub(super) fn queue(&mut self, queued: Queued, again: bool) {
+    pub(super) fn queue(&mut self, queued: QueuedJob, again: bool) {
         self.stats.jobs += usize::from(!again);
         if let Some(fault) = self.cancelled.clone() {
             return self.tell(LaneEvent::Failed(queued.job.id, fault));
@@ -268,7 +268,7 @@ impl Board {
         self.queues.push(queued, split, again);
     }
 
-    fn is_split(&self, queued: &Queued) -> bool {
+    fn is_split(&self, queued: &QueuedJob) -> bool {
         let (inplace, known) = match &queued.job.kind {
             JobKind::Put { options, .. } => (options.inplace, None),
             JobKind::Get { options, known, .. } => (options.inplace, Some(known)),
@@ -290,7 +290,7 @@ impl Board {
     pub(super) fn heard(&mut self, lane: LaneId, event: &LaneEvent) -> Option<EventOwner> {
         let id = event.job();
         let role = self.assigned.role_on(lane, id)?;
-        if let (Assigned::Whole(queued), true) = (role, event.is_last()) {
+        if let (AssignedRole::Whole(queued), true) = (role, event.is_last()) {
             match &queued.job.kind {
                 JobKind::MakeDir { path, .. } => self.dirs.end(&path.0, id),
                 JobKind::SetAttributes { .. } => self.settings.end(id),
@@ -321,7 +321,7 @@ impl Board {
     }
 
     /// Ends the assignment of a job whose last event has come.
-    pub(super) fn end(&mut self, job: JobId) -> Option<Assigned> {
+    pub(super) fn end(&mut self, job: JobId) -> Option<AssignedRole> {
         self.dirty = true;
         self.assigned.remove(job)
     }
@@ -334,9 +334,9 @@ impl Board {
     }
 
     /// Takes the role of a job that was lost with its lane.
-    pub(super) fn lose_job(&mut self, job: JobId) -> Option<Assigned> {
+    pub(super) fn lose_job(&mut self, job: JobId) -> Option<AssignedRole> {
         let role = self.assigned.remove(job)?;
-        if let Assigned::Whole(queued) = &role {
+        if let AssignedRole::Whole(queued) = &role {
             if let JobKind::MakeDir { path, .. } = &queued.job.kind {
                 self.dirs.end(&path.0, job);
             }
@@ -367,7 +367,7 @@ impl Board {
     }
 
     /// Reports the failure of every job that no lane has started.
-    pub(super) fn fail_waiting(&mut self, fault: &Fault) {
+    pub(super) fn fail_waiting(&mut self, fault: &JobFailure) {
         for id in self.drain() {
             self.tell(LaneEvent::Failed(id, fault.clone()));
         }
@@ -381,7 +381,7 @@ impl Board {
             self.tell(event);
         }
         while let Some((_, _, role)) = self.queues.pop_urgent() {
-            if let Assigned::Remove(of, path) = role {
+            if let AssignedRole::Remove(of, path) = role {
                 left.insert(of, path);
             }
         }
@@ -390,7 +390,12 @@ impl Board {
 
     /// Queues a job of a lost lane again: at once, or later (false) if the lane may have moved its
     /// old file aside.
-    pub(super) fn queue_lost(&mut self, lane: LaneId, state: &LaneState, queued: Queued) -> bool {
+    pub(super) fn queue_lost(
+        &mut self,
+        lane: LaneId,
+        state: &LaneState,
+        queued: QueuedJob,
+    ) -> bool {
         let moved = self.asides.lose(queued.job.id);
         match moved {
             true => {
@@ -449,7 +454,7 @@ impl Board {
     /// Removes a file that counts among the temporaries of `of`.
     pub(super) fn remove(&mut self, of: JobId, path: RemotePath) {
         let kind = JobKind::Remove { path: path.clone() };
-        self.urgent(kind, Assigned::Remove(of, path));
+        self.urgent(kind, AssignedRole::Remove(of, path));
     }
 
     /// Records that one temporary of the job is gone or never existed.
@@ -460,12 +465,12 @@ impl Board {
     }
 
     /// Records the end of a lane's channel, or that its connection was cut.
-    pub(super) fn lane_ends(&mut self, lane: LaneId, end: ChannelEnd) -> Instant {
+    pub(super) fn lane_ends(&mut self, lane: LaneId, end: ChannelCloseState) -> Instant {
         if let Some(state) = self.lanes.get_mut(lane) {
             state.ends(end);
         }
         let until = match end {
-            ChannelEnd::Confirmed => self.now,
+            ChannelCloseState::Confirmed => self.now,
             _ => self.now + self.late_when_cut(),
         };
         self.orphaned.cut(lane, until);
@@ -483,7 +488,7 @@ impl Board {
     }
 
     /// Returns the waiting jobs and those on lanes, `None` for the scheduler's own.
-    pub(super) fn all_jobs(&self) -> impl Iterator<Item = Option<&Queued>> {
+    pub(super) fn all_jobs(&self) -> impl Iterator<Item = Option<&QueuedJob>> {
         let queued = self.queues.files().chain(self.queues.of(QueueName::Makes));
         self.assigned.wholes().chain(queued.map(Some))
     }
@@ -492,10 +497,10 @@ impl Board {
     pub(super) fn late_until(&self, lane: &LaneState) -> Instant {
         let moves = self.now.saturating_duration_since(lane.heard()) < OF_LATE;
         let wait = match (lane.end(), lane.drains(self.now)) {
-            (ChannelEnd::Confirmed, _) => Duration::ZERO,
-            (ChannelEnd::Cut, _) => self.late_when_cut(),
-            (ChannelEnd::Unknown, Some(drains)) if moves => drains.clamp(LONGEST, DRAINS),
-            (ChannelEnd::Unknown, _) => LONGEST,
+            (ChannelCloseState::Confirmed, _) => Duration::ZERO,
+            (ChannelCloseState::Cut, _) => self.late_when_cut(),
+            (ChannelCloseState::Unknown, Some(drains)) if moves => drains.clamp(LONGEST, DRAINS),
+            (ChannelCloseState::Unknown, _) => LONGEST,
         };
         self.now + wait
     }

@@ -1,23 +1,24 @@
 //! Everything that a copy needs from outside: time, random numbers, sessions with hosts, this
 //! machine's files and the journal's file.
 //!
-//! The copy itself never blocks and calls no clock. It is one future: it states in a [`Wish`] what
-//! it waits for and returns; the owner of the edge polls it again when that has happened.
-//! [`super::threads`] is the edge of a real copy. A simulation has one in virtual time.
+//! The copy itself never blocks and calls no clock. It is one future: it states in a
+//! [`WaitConditions`] what it waits for and returns; the owner of the environment polls it again
+//! when that has happened. [`super::threads`] is the environment of a real copy. A simulation has
+//! one in virtual time.
 
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Direction, Job, RemotePath};
+use schedule::{Job, RemotePath, TransferDirection};
 use sftp::ServerInfo;
 
 use super::HostId;
 use super::equal_names::NamedSource;
 use super::local_ops::LocalOps;
-use super::transfer_estimate::{Counting, TransferEstimate};
-use super::wish::Wish;
+use super::transfer_estimate::{CountingThread, TransferEstimate};
+use super::wait_conditions::WaitConditions;
 use crate::connect::ConnectError;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
@@ -25,7 +26,7 @@ use crate::session::{RemoteCommandId, SessionEvent, SessionSummary};
 use crate::sums::SumLedger;
 
 /// World around a copy.
-pub(super) trait Edge {
+pub(super) trait CopyEnvironment {
     /// Current time.
     fn now(&self) -> Instant;
 
@@ -44,9 +45,10 @@ pub(super) trait Edge {
         &self,
         host: HostId,
         coming: Option<TransferEstimate>,
-    ) -> Result<Connected, ConnectError>;
+    ) -> Result<ConnectedSession, ConnectError>;
 
-    /// Called once all sources are known, before anything is copied, as [`super::Connect::admit`].
+    /// Called once all sources are known, before anything is copied, as
+    /// [`super::SessionConnector::admit`].
     fn admit(&self, sources: &[NamedSource], differ: bool) -> bool;
 
     /// Host name as the user wrote it.
@@ -55,7 +57,7 @@ pub(super) trait Edge {
     /// Host name with all that distinguishes it from others, such as the port.
     fn identity(&self, host: HostId) -> String;
 
-    /// True if the two hosts are one, as [`super::Connect::are_one`].
+    /// True if the two hosts are one, as [`super::SessionConnector::are_one`].
     fn are_one(&self, one: HostId, other: HostId) -> bool;
 
     /// Ledger in which the sessions collect checksums.
@@ -65,7 +67,7 @@ pub(super) trait Edge {
     fn local(&self) -> Rc<dyn LocalOps>;
 
     /// Counts the files at `paths` while a connection is being made.
-    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> Counting;
+    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> CountingThread;
 
     /// Journal of the copy that `command` identifies; `target` is a local target.
     fn journal(
@@ -79,13 +81,13 @@ pub(super) trait Edge {
     fn boot(&self) -> Vec<u8>;
 
     /// Stores what the copy waits for before it returns.
-    fn wish(&self, wish: Wish);
+    fn conditions(&self, conditions: WaitConditions);
 }
 
 /// Session with a host, and how to use it.
-pub(super) struct Connected {
-    pub remote: Box<dyn Remote>,
-    /// Number of the session in a [`Wish`].
+pub(super) struct ConnectedSession {
+    pub remote: Box<dyn RemoteSession>,
+    /// Number of the session in a [`WaitConditions`].
     pub number: usize,
     /// Files of this machine, as this session's jobs resolve them.
     pub local: Rc<dyn LocalOps>,
@@ -94,7 +96,7 @@ pub(super) struct Connected {
 }
 
 /// Session with a host: jobs go in, events come out.
-pub(super) trait Remote {
+pub(super) trait RemoteSession {
     /// Submits a job for a file of `size` bytes, if known.
     fn submit(&self, job: Job, size: Option<u64>);
     /// Submits a job whose local file is `relay`; it fails when its channel is lost.
@@ -102,11 +104,11 @@ pub(super) trait Remote {
     /// Submits a Get whose data is compared; it fails when its channel is lost.
     fn submit_check(&self, job: Job, check: Arc<ReadBackCheck>);
     /// Does something with a command at the far end.
-    fn command(&self, id: RemoteCommandId, step: CommandStep);
+    fn command(&self, id: RemoteCommandId, step: RemoteCommandStep);
     /// Announces files before their jobs are submitted.
-    fn expect(&self, direction: Direction, files: u64, bytes: u64);
+    fn expect(&self, direction: TransferDirection, files: u64, bytes: u64);
     /// Announces an estimate of the whole copy.
-    fn foresee(&self, direction: Direction, files: u64, bytes: u64);
+    fn foresee(&self, direction: TransferDirection, files: u64, bytes: u64);
     /// Pauses or resumes tree listings.
     fn hold_lists(&self, hold: bool);
     /// Has a longhaul at the far end follow no symlink below this directory, for all jobs that are
@@ -129,14 +131,14 @@ pub(super) trait Remote {
     /// Notes for later copies if `path` is a file.
     fn note_place(&self, path: &[u8], file: bool);
     /// Takes the next event.
-    fn next_event(&self) -> Heard;
+    fn next_event(&self) -> NextEvent;
     /// Ends the session.
     fn finish(self: Box<Self>) -> SessionSummary;
 }
 
 /// Step of a command at the far end.
 #[derive(Debug)]
-pub(crate) enum CommandStep {
+pub(crate) enum RemoteCommandStep {
     /// Runs these words with the account's shell.
     Run(Vec<u8>),
     /// Sends bytes to its standard input.
@@ -147,12 +149,12 @@ pub(crate) enum CommandStep {
     Stop,
 }
 
-/// Answer of [`Remote::next_event`].
+/// Answer of [`RemoteSession::next_event`].
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum NextEvent {
     Event(SessionEvent),
     /// There is no event now.
-    Nothing,
+    Pending,
     /// The session has ended, and no event follows.
-    Over,
+    Ended,
 }

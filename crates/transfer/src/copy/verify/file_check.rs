@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::early::{OfWhole, SumRequest, SumSelector, SumState};
+use super::early::{SumRequest, SumSelector, SumState, WholeSumState};
 use crate::copy::file::FileId;
 use crate::disk::ReadBackCheck;
-use crate::sums::{Algorithm, Digest, FinishedSums};
+use crate::sums::{Digest, FinishedSums, SumAlgorithm};
 
 /// File that is being compared.
-pub(super) struct Checking {
+pub(super) struct FileCheck {
     /// Path at the far end, or the local path if both ends are local.
     path: Vec<u8>,
     seen: FinishedSums,
@@ -18,7 +18,7 @@ pub(super) struct Checking {
     attempt: u64,
     /// Answers for ranges so far.
     told: BTreeMap<usize, SumState>,
-    whole: OfWhole,
+    whole: WholeSumState,
     /// Some ranges differ at the far end.
     differs: bool,
     stage: CheckStage,
@@ -40,7 +40,7 @@ enum CheckStage {
 
 /// Consequence of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CheckVerdict {
+pub(super) enum CheckAction {
     /// Wait for more answers.
     Wait,
     /// The file still had its temporary name when the checksum was requested; request it again.
@@ -48,16 +48,16 @@ pub(super) enum CheckVerdict {
     /// A checksum differs, or the far end could not read the file.
     ReadBack,
     /// Every byte is verified.
-    Right,
+    Verified,
 }
 
-impl Checking {
+impl FileCheck {
     pub(super) fn new(
         path: Vec<u8>,
         seen: FinishedSums,
         attempt: u64,
         told: BTreeMap<usize, SumState>,
-        whole: OfWhole,
+        whole: WholeSumState,
     ) -> Self {
         Self {
             path,
@@ -107,7 +107,7 @@ impl Checking {
 
     /// Checksums to request now, by the program's algorithm; `None` if only reading back can
     /// decide.
-    pub(super) fn ask_for(&mut self, by: Algorithm) -> Option<Vec<SumSelector>> {
+    pub(super) fn ask_for(&mut self, by: SumAlgorithm) -> Option<Vec<SumSelector>> {
         let by_whole = self.judge_whole(by);
         self.ask(by, by_whole)
     }
@@ -116,32 +116,33 @@ impl Checking {
     /// `fits`; `None` if only reading back can decide.
     pub(super) fn ask_for_runs(
         &mut self,
-        by: Algorithm,
+        by: SumAlgorithm,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Vec<SumSelector>> {
         let all = self.seen.sums.iter().all(|sum| fits(sum.len));
         self.ask(by, false).filter(|_| all)
     }
 
-    fn ask(&mut self, by: Algorithm, by_whole: bool) -> Option<Vec<SumSelector>> {
+    fn ask(&mut self, by: SumAlgorithm, by_whole: bool) -> Option<Vec<SumSelector>> {
         let sums = &self.seen.sums;
         let mut open = match by_whole {
             true => self.seen.twice(),
             false => (0..sums.len()).collect(),
         };
-        open.retain(|at| self.told.get(at) != Some(&SumState::Right));
+        open.retain(|at| self.told.get(at) != Some(&SumState::Matches));
         self.differs |= self.told.values().any(|t| *t == SumState::Differs);
         let unknown = open.iter().any(|at| sums[*at].by(by).is_none());
         if self.differs || unknown {
             return None;
         }
-        let whole = (by_whole && self.whole != OfWhole::Right).then_some(SumSelector::Whole);
+        let whole =
+            (by_whole && self.whole != WholeSumState::Matches).then_some(SumSelector::Whole);
         let waits: BTreeSet<SumSelector> = whole
             .into_iter()
             .chain(open.into_iter().map(SumSelector::Run))
             .collect();
         let unasked = |sum: &SumSelector| match sum {
-            SumSelector::Whole => self.whole == OfWhole::NotAsked,
+            SumSelector::Whole => self.whole == WholeSumState::NotAsked,
             SumSelector::Run(at) => self.told.get(at) != Some(&SumState::Asked),
         };
         let asks = waits.iter().copied().filter(unasked).collect();
@@ -154,7 +155,7 @@ impl Checking {
 
     /// Decides if the checksum of the whole file is compared, plus those of overlapping ranges.
     /// That is the case if it was requested already, or if few ranges were.
-    fn judge_whole(&mut self, by: Algorithm) -> bool {
+    fn judge_whole(&mut self, by: SumAlgorithm) -> bool {
         let sums = &self.seen.sums;
         // Data that passed before the algorithm was known may only have the checksum of the whole
         // file.
@@ -163,13 +164,13 @@ impl Checking {
         let asked: u64 = self.told.keys().map(|at| sums[*at].len).sum();
         let by_whole = match (&self.whole, expected) {
             (_, None) => false,
-            (OfWhole::NotAsked, _) => asked <= self.seen.size / 2,
+            (WholeSumState::NotAsked, _) => asked <= self.seen.size / 2,
             _ => true,
         };
         tracing::debug!("{} checksums, {asked} bytes requested", sums.len());
-        if let (true, OfWhole::Told(digest)) = (by_whole, &self.whole) {
+        if let (true, WholeSumState::Answered(digest)) = (by_whole, &self.whole) {
             match expected == Some(digest) {
-                true => self.whole = OfWhole::Right,
+                true => self.whole = WholeSumState::Matches,
                 false => self.differs = true,
             }
         }
@@ -183,8 +184,8 @@ impl Checking {
         sum: SumSelector,
         digest: Option<Digest>,
         early: bool,
-        by: Algorithm,
-    ) -> CheckVerdict {
+        by: SumAlgorithm,
+    ) -> CheckAction {
         let seen = match sum {
             SumSelector::Whole => Some(&self.seen.all),
             SumSelector::Run(at) => self.seen.sums.get(at),
@@ -194,14 +195,14 @@ impl Checking {
             // The file is not evaluated yet, and this is one of several answers that it needs. Bug:
             // the first one was once taken as proof of the whole file.
             self.note(sum, digest, right);
-            return CheckVerdict::Wait;
+            return CheckAction::Wait;
         };
         // If the whole file is compared, answers for ranges requested earlier may still arrive.
         if !waits.contains(&sum) {
-            return CheckVerdict::Wait;
+            return CheckAction::Wait;
         }
         if digest.is_none() && early {
-            return CheckVerdict::AskAgain;
+            return CheckAction::AskAgain;
         }
         waits.remove(&sum);
         // A file that the far end's program cannot read is read back over SFTP, whose error gives
@@ -209,23 +210,23 @@ impl Checking {
         *failed |= !right;
         self.differs |= digest.is_some() && !right;
         match (waits.is_empty(), *failed) {
-            (false, _) => CheckVerdict::Wait,
-            (true, true) => CheckVerdict::ReadBack,
-            (true, false) => CheckVerdict::Right,
+            (false, _) => CheckAction::Wait,
+            (true, true) => CheckAction::ReadBack,
+            (true, false) => CheckAction::Verified,
         }
     }
 
     fn note(&mut self, sum: SumSelector, digest: Option<Digest>, right: bool) {
         match (sum, digest) {
             (SumSelector::Whole, digest) => {
-                self.whole = digest.map_or(OfWhole::NotAsked, OfWhole::Told)
+                self.whole = digest.map_or(WholeSumState::NotAsked, WholeSumState::Answered)
             }
             (SumSelector::Run(at), None) => {
                 self.told.remove(&at);
             }
             (SumSelector::Run(at), Some(_)) => {
                 let told = if right {
-                    SumState::Right
+                    SumState::Matches
                 } else {
                     SumState::Differs
                 };
@@ -253,13 +254,17 @@ impl Checking {
     pub(super) fn begin_anew(&mut self) {
         self.stage = CheckStage::Queued;
         self.told.clear();
-        self.whole = OfWhole::NotAsked;
+        self.whole = WholeSumState::NotAsked;
         self.differs = false;
     }
 
     /// Starts reading back, with an algorithm that all known checksums have.
     pub(super) fn begin_check(&mut self) -> Option<Arc<ReadBackCheck>> {
-        let all = [Algorithm::Xxh128, Algorithm::Blake3, Algorithm::Sha256];
+        let all = [
+            SumAlgorithm::Xxh128,
+            SumAlgorithm::Blake3,
+            SumAlgorithm::Sha256,
+        ];
         let sums = &self.seen.sums;
         let by = all
             .into_iter()
@@ -287,7 +292,7 @@ mod tests {
     use super::*;
     use crate::sums::RangeSum;
 
-    const BY: Algorithm = Algorithm::Xxh128;
+    const BY: SumAlgorithm = SumAlgorithm::Xxh128;
 
     fn digest(n: u8) -> Option<Digest> {
         Digest::from_hex(format!("{n:032x}").as_bytes(), BY)
@@ -303,7 +308,7 @@ mod tests {
 
     /// Creates a file with two ranges of 1000 bytes, of which `told` were requested during the
     /// copy. With `all`, the checksum of the whole file is known.
-    fn checking(told: &[usize], all: bool) -> Checking {
+    fn checking(told: &[usize], all: bool) -> FileCheck {
         let seen = FinishedSums {
             sums: vec![sum(0, 1000, 1), sum(1000, 1000, 2)],
             size: 2000,
@@ -315,7 +320,7 @@ mod tests {
             whole: None,
         };
         let told = told.iter().map(|at| (*at, SumState::Asked)).collect();
-        Checking::new(b"file".to_vec(), seen, 1, told, OfWhole::NotAsked)
+        FileCheck::new(b"file".to_vec(), seen, 1, told, WholeSumState::NotAsked)
     }
 
     #[test]
@@ -323,13 +328,13 @@ mod tests {
         let mut file = checking(&[0, 1], false);
         assert_eq!(
             file.answer(SumSelector::Run(0), digest(1), true, BY),
-            CheckVerdict::Wait
+            CheckAction::Wait
         );
         assert_eq!(file.ask_for(BY), Some(vec![]));
         assert!(!file.is_right());
         assert_eq!(
             file.answer(SumSelector::Run(1), digest(2), true, BY),
-            CheckVerdict::Right
+            CheckAction::Verified
         );
 
         let mut file = checking(&[0, 1], false);
@@ -343,16 +348,16 @@ mod tests {
         assert_eq!(file.ask_for(BY), Some(vec![SumSelector::Whole]));
         assert_eq!(
             file.answer(SumSelector::Run(0), digest(1), true, BY),
-            CheckVerdict::Wait
+            CheckAction::Wait
         );
         assert_eq!(
             file.answer(SumSelector::Run(0), digest(1), true, BY),
-            CheckVerdict::Wait
+            CheckAction::Wait
         );
         assert!(!file.is_right());
         assert_eq!(
             file.answer(SumSelector::Whole, digest(9), false, BY),
-            CheckVerdict::Right
+            CheckAction::Verified
         );
     }
 
@@ -365,7 +370,7 @@ mod tests {
         // Bug: the file was once read back by two readers, each of which spoilt the other's result.
         assert_eq!(
             file.answer(SumSelector::Run(1), digest(2), true, BY),
-            CheckVerdict::Wait
+            CheckAction::Wait
         );
         assert!(file.is_read_back());
     }
@@ -379,13 +384,13 @@ mod tests {
                 Some(vec![SumSelector::Run(0), SumSelector::Run(1)])
             );
             let early = file.answer(SumSelector::Run(0), None, true, BY);
-            assert_eq!(early, CheckVerdict::AskAgain, "it had its other name");
+            assert_eq!(early, CheckAction::AskAgain, "it had its other name");
             assert_eq!(
                 file.answer(SumSelector::Run(0), wrong, false, BY),
-                CheckVerdict::Wait
+                CheckAction::Wait
             );
             let last = file.answer(SumSelector::Run(1), digest(2), false, BY);
-            assert_eq!(last, CheckVerdict::ReadBack);
+            assert_eq!(last, CheckAction::ReadBack);
         }
     }
 }

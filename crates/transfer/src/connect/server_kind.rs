@@ -6,15 +6,15 @@ use std::time::Duration;
 /// The kind of SFTP server that lanes use, once a connection has found out. A further connection
 /// can then request it in the flight of its login.
 #[derive(Clone, Debug, Default)]
-pub struct Serving(Arc<Shared>);
+pub struct DetectedServerKind(Arc<DetectedServerKindState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct DetectedServerKindState {
     ours: Mutex<Option<bool>>,
     noted: Condvar,
 }
 
-impl Serving {
+impl DetectedServerKind {
     /// Records a longhaul (true) or the stock server (false).
     pub fn note(&self, ours: bool) {
         *self.lock() = Some(ours);
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn what_one_has_found_out_another_knows() {
-        let first = Serving::default();
+        let first = DetectedServerKind::default();
         let further = first.clone();
         assert_eq!(further.is_ours(), None);
         first.note(true);

@@ -3,7 +3,8 @@
 //! The loop blocks only after a quiet turn: one before which nothing arrived, and in which nothing
 //! changed. Every step of a turn depends on the state and the time alone, so the next turn would be
 //! quiet as well until something arrives or a deadline passes. The order of the steps in
-//! [`super::core::SessionCore::turn`] therefore decides how soon work is done, never whether it is done.
+//! [`super::core::SessionCore::turn`] therefore decides how soon work is done, never whether it is
+//! done.
 //!
 //! Bug: before this rule each step reported for itself if another turn was needed, and one step did
 //! not. A listing that was too long for a lane that predicts handles then waited for ever for the
@@ -17,7 +18,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// Time of the loop's next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum NextTurnTime {
     /// At once.
     Now,
     /// As soon as something arrives, or at this time.
@@ -26,7 +27,7 @@ pub(super) enum Due {
     Input,
 }
 
-impl Due {
+impl NextTurnTime {
     /// Longest time to block; `None` blocks without limit.
     pub(super) fn timeout(self, now: Instant) -> Option<Duration> {
         match self {
@@ -42,7 +43,7 @@ pub(super) type Revision = (u64, u64);
 
 /// Findings of the last turn that decide when the next one is.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct TurnSchedule {
     /// Input came from a connection, the disk or the handle.
     arrived: bool,
     /// The session itself wrote or changed something.
@@ -57,7 +58,7 @@ pub(super) struct Turns {
     only_heartbeat: bool,
 }
 
-impl Turns {
+impl TurnSchedule {
     /// Notes a change that no component's revision counts.
     pub(super) fn stir(&mut self) {
         self.stirred = true;
@@ -95,23 +96,23 @@ impl Turns {
 
     /// Decides when the next turn is, after one that ended at `now`. `busy` means that jobs are
     /// unfinished, and `more` that a component holds output for another one.
-    pub(super) fn next(&mut self, now: Instant, after: AfterTurn) -> Due {
+    pub(super) fn next(&mut self, now: Instant, after: TurnOutcome) -> NextTurnTime {
         let quiet = self.was_quiet(after.revision);
         if !quiet || after.more {
-            return Due::Now;
+            return NextTurnTime::Now;
         }
         let beat = after.busy.then(|| now + HEARTBEAT);
         (self.heartbeat, self.deadline) = (beat, after.deadline);
         beat.into_iter()
             .chain(after.deadline)
             .min()
-            .map_or(Due::Input, Due::At)
+            .map_or(NextTurnTime::Input, NextTurnTime::At)
     }
 }
 
 /// State of the components after a turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AfterTurn {
+pub(super) struct TurnOutcome {
     pub revision: Revision,
     /// A component holds output for another one.
     pub more: bool,
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn a_turn_is_quiet_only_when_nothing_arrived_and_nothing_changed() {
         let now = Instant::now();
-        let mut turns = Turns::default();
+        let mut turns = TurnSchedule::default();
         assert!(turns.was_quiet((0, 0)));
         assert!(!turns.was_quiet((1, 0)), "a component has changed");
         assert!(turns.was_quiet((1, 0)));
@@ -146,16 +147,16 @@ mod tests {
     #[cfg(debug_assertions)]
     fn work_that_only_the_heartbeat_finds_is_an_error() {
         let now = Instant::now();
-        let mut turns = Turns {
+        let mut turns = TurnSchedule {
             heartbeat: Some(now),
-            ..Turns::default()
+            ..TurnSchedule::default()
         };
         turns.woken(now, false);
         turns.was_quiet((1, 0));
     }
 
-    fn after(busy: bool, deadline: Option<Instant>) -> AfterTurn {
-        AfterTurn {
+    fn after(busy: bool, deadline: Option<Instant>) -> TurnOutcome {
+        TurnOutcome {
             revision: (0, 0),
             more: false,
             busy,
@@ -166,37 +167,46 @@ mod tests {
     #[test]
     fn a_turn_that_changed_something_is_followed_at_once() {
         let now = Instant::now();
-        let mut turns = Turns::default();
+        let mut turns = TurnSchedule::default();
         turns.stir();
-        assert_eq!(turns.next(now, after(false, None)), Due::Now);
-        assert_eq!(turns.next(now, after(false, None)), Due::Input);
-        let held = AfterTurn {
+        assert_eq!(turns.next(now, after(false, None)), NextTurnTime::Now);
+        assert_eq!(turns.next(now, after(false, None)), NextTurnTime::Input);
+        let held = TurnOutcome {
             more: true,
             ..after(false, None)
         };
-        assert_eq!(turns.next(now, held), Due::Now, "output is held");
+        assert_eq!(turns.next(now, held), NextTurnTime::Now, "output is held");
     }
 
     #[test]
     fn a_change_that_leaves_the_sum_of_revisions_is_seen() {
         let now = Instant::now();
-        let mut turns = Turns::default();
+        let mut turns = TurnSchedule::default();
         turns.next(now, after(false, None));
-        let removed = AfterTurn {
+        let removed = TurnOutcome {
             revision: (0, 1),
             ..after(false, None)
         };
-        assert_eq!(turns.next(now, removed), Due::Now);
+        assert_eq!(turns.next(now, removed), NextTurnTime::Now);
     }
 
     #[test]
     fn a_session_with_work_looks_every_second_or_at_its_deadline() {
         let now = Instant::now();
-        let mut turns = Turns::default();
-        assert_eq!(turns.next(now, after(true, None)), Due::At(now + HEARTBEAT));
+        let mut turns = TurnSchedule::default();
+        assert_eq!(
+            turns.next(now, after(true, None)),
+            NextTurnTime::At(now + HEARTBEAT)
+        );
         let soon = now + Duration::from_millis(20);
-        assert_eq!(turns.next(now, after(true, Some(soon))), Due::At(soon));
+        assert_eq!(
+            turns.next(now, after(true, Some(soon))),
+            NextTurnTime::At(soon)
+        );
         let late = now + Duration::from_secs(60);
-        assert_eq!(turns.next(now, after(false, Some(late))), Due::At(late));
+        assert_eq!(
+            turns.next(now, after(false, Some(late))),
+            NextTurnTime::At(late)
+        );
     }
 }

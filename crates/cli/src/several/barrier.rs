@@ -1,8 +1,8 @@
-//! Holds all copies until the names of all their sources are known, and refuses them together if two
-//! sources would land on one name. Limits the number of copies that run at once.
+//! Holds all copies until the names of all their sources are known, and refuses them together if
+//! two sources would land on one name. Limits the number of copies that run at once.
 //!
-//! A host that does not name its sources in time is not waited for: the others are copied, and it is
-//! admitted later if its names are still free.
+//! A host that does not name its sources in time is not waited for: the others are copied, and it
+//! is admitted later if its names are still free.
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 
 use transfer::cancel::CancelToken;
 use transfer::copy::{NamedSource, equal_names};
-use transfer::report::{Failure, Name};
+use transfer::report::{EscapedName, ItemFailure};
 
 /// How often a waiting copy checks for a cancel.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
-/// Time without an arrival after which the copies that have named their sources stop waiting for the
-/// others.
+/// Time without an arrival after which the copies that have named their sources stop waiting for
+/// the others.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits of several copies for each other.
-pub(super) struct Gate {
-    state: Mutex<GateState>,
+pub(super) struct SourceNamesBarrier {
+    state: Mutex<SourceNamesBarrierState>,
     changed: Condvar,
 }
 
-struct GateState {
+struct SourceNamesBarrierState {
     /// Copies that have not named their sources yet.
     missing: usize,
     /// The copies that have arrived were judged, and no longer wait.
@@ -36,14 +36,14 @@ struct GateState {
     sources: Vec<NamedSource>,
     /// Two sources of one host have the same name; its copy reports them.
     differ: bool,
-    refused: Option<Failure>,
+    refused: Option<ItemFailure>,
 }
 
-impl Gate {
+impl SourceNamesBarrier {
     /// Creates a gate for this number of copies.
     pub(super) fn new(copies: usize) -> Self {
         Self {
-            state: Mutex::new(GateState {
+            state: Mutex::new(SourceNamesBarrierState {
                 missing: copies,
                 open: false,
                 counted: Instant::now(),
@@ -58,7 +58,7 @@ impl Gate {
     /// Adds the sources of a copy; `differ` is false if two of them have the same name. Returns the
     /// sources for which this copy alone is refused: it comes after the others have begun, and they
     /// have taken these names.
-    pub(super) fn arrive(&self, sources: &[NamedSource], differ: bool) -> Option<Failure> {
+    pub(super) fn arrive(&self, sources: &[NamedSource], differ: bool) -> Option<ItemFailure> {
         let mut state = self.lock();
         if state.open {
             return match differ && state.admits() {
@@ -80,7 +80,8 @@ impl Gate {
     }
 
     /// Waits for all copies, until none has arrived for `patience`. Returns false if nothing may be
-    /// copied. Calls `impatient` with the number of missing copies if the others begin without them.
+    /// copied. Calls `impatient` with the number of missing copies if the others begin without
+    /// them.
     pub(super) fn wait(
         &self,
         cancel: &CancelToken,
@@ -105,7 +106,7 @@ impl Gate {
     }
 
     /// Reason why all copies were refused, if no single copy reports it.
-    pub(super) fn refused(&self) -> Option<Failure> {
+    pub(super) fn refused(&self) -> Option<ItemFailure> {
         self.lock().refused.clone()
     }
 
@@ -114,20 +115,20 @@ impl Gate {
         !self.lock().admits()
     }
 
-    fn lock(&self) -> MutexGuard<'_, GateState> {
+    fn lock(&self) -> MutexGuard<'_, SourceNamesBarrierState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl GateState {
+impl SourceNamesBarrierState {
     /// True unless all copies are refused.
     fn admits(&self) -> bool {
         self.differ && self.refused.is_none()
     }
 
-    /// Adds the sources of a copy that comes after the others have begun, unless they have taken its
-    /// names. Returns the sources for which it is refused.
-    fn admit_late(&mut self, sources: &[NamedSource]) -> Option<Failure> {
+    /// Adds the sources of a copy that comes after the others have begun, unless they have taken
+    /// its names. Returns the sources for which it is refused.
+    fn admit_late(&mut self, sources: &[NamedSource]) -> Option<ItemFailure> {
         let admitted = self.sources.len();
         self.sources.extend_from_slice(sources);
         let result = "this host was late, and nothing of it was copied";
@@ -158,8 +159,8 @@ impl GateState {
 
 /// One failure for all sources that would get the name of an earlier one; `result` says what was
 /// copied.
-pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Option<Failure> {
-    let mut seen: HashMap<&[u8], &Name> = HashMap::new();
+pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Option<ItemFailure> {
+    let mut seen: HashMap<&[u8], &EscapedName> = HashMap::new();
     let mut refused = Vec::new();
     for source in sources {
         let Some(name) = &source.name else { continue };
@@ -174,7 +175,7 @@ pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Option<Failure> 
     }
     let (first, second, name) = refused.first()?;
     let what = equal_names(first, name, refused.len() - 1);
-    Some(Failure {
+    Some(ItemFailure {
         path: second.source.clone(),
         reason: format!(
             "{what}: {result}; use --by-host to keep the files of each host in a \
@@ -184,15 +185,15 @@ pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Option<Failure> 
 }
 
 /// Number of copies that may run.
-pub(super) struct Turns {
+pub(super) struct CopySemaphore {
     free: Mutex<usize>,
     changed: Condvar,
 }
 
 /// Permission to run, until it is dropped.
-pub(super) struct Turn<'a>(&'a Turns);
+pub(super) struct CopyPermit<'a>(&'a CopySemaphore);
 
-impl Turns {
+impl CopySemaphore {
     pub(super) fn new(free: usize) -> Self {
         Self {
             free: Mutex::new(free),
@@ -207,7 +208,7 @@ impl Turns {
     }
 
     /// Waits for a turn; `None` after a cancel.
-    pub(super) fn take(&self, cancel: &CancelToken) -> Option<Turn<'_>> {
+    pub(super) fn take(&self, cancel: &CancelToken) -> Option<CopyPermit<'_>> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
             if cancel.is_cancelled() {
@@ -217,11 +218,11 @@ impl Turns {
             free = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         *free -= 1;
-        Some(Turn(self))
+        Some(CopyPermit(self))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CopyPermit<'_> {
     fn drop(&mut self) {
         let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
         *free += 1;
@@ -235,12 +236,12 @@ mod tests {
 
     fn named(host: &str, name: &str) -> NamedSource {
         NamedSource {
-            source: Name(format!("{host}:/log/{name}").into_bytes()),
+            source: EscapedName(format!("{host}:/log/{name}").into_bytes()),
             name: Some(name.as_bytes().to_vec()),
         }
     }
 
-    fn waits(gate: &Gate, cancel: &CancelToken) -> bool {
+    fn waits(gate: &SourceNamesBarrier, cancel: &CancelToken) -> bool {
         gate.wait(cancel, PATIENCE, |_| panic!("nobody is missing"))
     }
 
@@ -248,7 +249,7 @@ mod tests {
     /// for ever.
     #[test]
     fn a_host_that_never_names_its_files_is_not_waited_for() {
-        let gate = Gate::new(3);
+        let gate = SourceNamesBarrier::new(3);
         let cancel = CancelToken::default();
         let mut told = 0;
         assert_eq!(gate.arrive(&[named("a", "x")], true), None);
@@ -265,13 +266,13 @@ mod tests {
 
     #[test]
     fn a_name_on_two_hosts_refuses_all_and_names_both() {
-        let gate = Gate::new(3);
+        let gate = SourceNamesBarrier::new(3);
         gate.arrive(&[named("a", "x"), named("a", "y")], true);
         gate.leave();
         gate.arrive(&[named("b", "z"), named("b", "y")], true);
         assert!(!waits(&gate, &CancelToken::default()));
         let refused = gate.refused().unwrap();
-        assert_eq!(refused.path, Name(b"b:/log/y".to_vec()));
+        assert_eq!(refused.path, EscapedName(b"b:/log/y".to_vec()));
         assert!(refused.reason.contains("a:/log/y has the same name, y"));
         assert!(refused.reason.contains("--by-host"));
     }
@@ -282,7 +283,7 @@ mod tests {
         let named = |host: usize| named(&format!("h{host}"), "error");
         let all: Vec<NamedSource> = (1..=12).map(named).collect();
         let refused = clashes(&all, "nothing was copied").unwrap();
-        assert_eq!(refused.path, Name(b"h2:/log/error".to_vec()));
+        assert_eq!(refused.path, EscapedName(b"h2:/log/error".to_vec()));
         assert!(refused.reason.starts_with(
             "h1:/log/error has the same name, error, and would be overwritten, and so would 10 \
               other sources of equal names: nothing was copied; use --by-host"
@@ -292,7 +293,7 @@ mod tests {
 
     #[test]
     fn names_that_differ_are_admitted_without_hosts_that_are_down() {
-        let gate = Gate::new(2);
+        let gate = SourceNamesBarrier::new(2);
         gate.leave();
         gate.arrive(&[named("b", "y")], true);
         assert!(waits(&gate, &CancelToken::default()) && !gate.is_closed());
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn equal_names_on_one_host_refuse_the_others_too() {
-        let gate = Gate::new(2);
+        let gate = SourceNamesBarrier::new(2);
         gate.arrive(&[named("a", "x")], true);
         gate.arrive(&[named("b", "y"), named("b", "y")], false);
         assert!(!waits(&gate, &CancelToken::default()) && gate.is_closed());
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_cancel_ends_the_wait_for_a_host_that_does_not_answer() {
-        let (gate, turns) = (Gate::new(2), Turns::new(0));
+        let (gate, turns) = (SourceNamesBarrier::new(2), CopySemaphore::new(0));
         let cancel = CancelToken::default();
         cancel.cancel();
         gate.arrive(&[named("a", "x")], true);

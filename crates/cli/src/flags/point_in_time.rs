@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 
 /// A point in time, relative to the start of the run or absolute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum PointInTime {
     /// Seconds before now.
     Ago(i64),
     /// Seconds since 1970.
@@ -21,7 +21,7 @@ const UNITS: &[(&str, i64)] = &[
     ("w", 604_800),
 ];
 
-impl Moment {
+impl PointInTime {
     /// Parses an age such as `36h`, or a date such as `2026-11-27T18:00` in the local time zone.
     ///
     /// # Errors
@@ -68,14 +68,17 @@ mod tests {
 
     #[test]
     fn ages_and_dates_are_told_apart() {
-        assert_eq!(Moment::parse("36h"), Ok(Moment::Ago(36 * 3600)));
-        assert_eq!(Moment::parse("2w"), Ok(Moment::Ago(14 * 86_400)));
-        assert!(matches!(Moment::parse("2026-11-27"), Ok(Moment::At(_))));
+        assert_eq!(PointInTime::parse("36h"), Ok(PointInTime::Ago(36 * 3600)));
+        assert_eq!(PointInTime::parse("2w"), Ok(PointInTime::Ago(14 * 86_400)));
+        assert!(matches!(
+            PointInTime::parse("2026-11-27"),
+            Ok(PointInTime::At(_))
+        ));
         let (noon, one) = (
-            Moment::parse("2026-11-27T12:00"),
-            Moment::parse("2026-11-27T13:00"),
+            PointInTime::parse("2026-11-27T12:00"),
+            PointInTime::parse("2026-11-27T13:00"),
         );
-        let seconds = |moment: Result<Moment, String>| moment.unwrap().seconds(0);
+        let seconds = |moment: Result<PointInTime, String>| moment.unwrap().seconds(0);
         assert_eq!(seconds(one) - seconds(noon), 3600);
         for text in [
             "",
@@ -86,8 +89,8 @@ mod tests {
             "2026-13-01",
             "9223372036854775807w",
         ] {
-            assert!(Moment::parse(text).is_err(), "{text}");
+            assert!(PointInTime::parse(text).is_err(), "{text}");
         }
-        assert_eq!(Moment::Ago(10).seconds(100), 90);
+        assert_eq!(PointInTime::Ago(10).seconds(100), 90);
     }
 }

@@ -9,29 +9,29 @@ const TOLD_AFTER: Duration = Duration::from_millis(500);
 
 /// Limits the wait for a lock.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct LockWait {
     waited: Duration,
 }
 
 /// Next step of waiting for a lock.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wait {
+pub(super) struct LockWaitStep {
     /// Pause before the lock is tried again.
     pub pause: Duration,
     /// True once, when the message is due.
     pub tell: bool,
 }
 
-impl Patience {
+impl LockWait {
     /// Returns the next step, or `None` when the wait was long enough.
-    pub(super) fn next(&mut self) -> Option<Wait> {
+    pub(super) fn next(&mut self) -> Option<LockWaitStep> {
         let before = self.waited;
         if before >= LONGEST {
             return None;
         }
         self.waited += PAUSE;
         let tell = before < TOLD_AFTER && self.waited >= TOLD_AFTER;
-        Some(Wait { pause: PAUSE, tell })
+        Some(LockWaitStep { pause: PAUSE, tell })
     }
 }
 
@@ -41,8 +41,8 @@ mod tests {
 
     #[test]
     fn a_lock_is_waited_for_two_seconds_and_told_of_once() {
-        let mut patience = Patience::default();
-        let steps: Vec<Wait> = std::iter::from_fn(|| patience.next()).collect();
+        let mut patience = LockWait::default();
+        let steps: Vec<LockWaitStep> = std::iter::from_fn(|| patience.next()).collect();
         let whole: Duration = steps.iter().map(|step| step.pause).sum();
         assert_eq!(whole, LONGEST);
         assert_eq!(steps.iter().filter(|step| step.tell).count(), 1);
