@@ -162,7 +162,9 @@ impl ProbeConnections {
     /// Longest round trip of the connections of these channels.
     fn round_trip(&self, channels: &[ChannelIndex]) -> Duration {
         let tcp = channels.iter().filter_map(|at| self.sample(at.0).tcp);
-        tcp.map(|tcp| tcp.rtt).max().unwrap_or(self.carried_rtt())
+        tcp.map(|tcp| tcp.rtt)
+            .max()
+            .unwrap_or_else(|| self.carried_rtt())
     }
 
     /// A connection whose data the peer's TCP does not acknowledge.
