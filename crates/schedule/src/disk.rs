@@ -338,7 +338,7 @@ pub enum DiskReply {
         /// Matches found in the basis file, in order; the last may extend beyond `to`.
         found: Vec<MatchedRange>,
     },
-    /// `OpenOlder` is done.
+    /// `OpenBasis` is done.
     BasisOpened {
         /// Size of the basis file in bytes; `None` if there is no usable one.
         job: JobId,

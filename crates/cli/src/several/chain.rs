@@ -495,8 +495,8 @@ mod tests {
 
     #[test]
     fn hosts_that_got_the_data_from_here_are_named() {
-        let way = |froms: &[Option<&str>], why: Option<&str>| {
-            let named = froms.iter().enumerate();
+        let way = |sources: &[Option<&str>], why: Option<&str>| {
+            let named = sources.iter().enumerate();
             let from = named.map(|(at, from)| (format!("h{}", at + 1), from.map(str::to_owned)));
             way(&from.collect::<Vec<_>>(), why.map(str::to_owned)).reason
         };

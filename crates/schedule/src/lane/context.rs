@@ -10,7 +10,7 @@ use super::RefusedOperations;
 use super::config::LaneConfig;
 use super::packing::LaneCompression;
 use super::pipeline::RequestPipeline;
-use super::queues::{LaneQueue, LaneQueues};
+use super::queues::{LaneQueueKind, LaneQueues};
 use super::request_tag::RequestTag;
 use super::server::{Capabilities, ServerProfile};
 use crate::{DiskRequest, JobId, LaneEvent, RemotePath};
@@ -283,7 +283,7 @@ impl LaneContext {
 
     /// Queues `job` for opening its file.
     pub(super) fn queue_open(&mut self, job: JobId) {
-        self.turns.push(LaneQueue::Openers, job);
+        self.turns.push(LaneQueueKind::Openers, job);
     }
 
     /// Queues `job` for moving data.

@@ -38,7 +38,7 @@ pub use messages::left_out;
 pub use refusals::RefusedOperations;
 
 use self::context::LaneContext;
-use self::queues::LaneQueue;
+use self::queues::LaneQueueKind;
 use self::request_tag::RequestTag;
 use self::server::Capabilities;
 use self::task::{JobProgress, Misprediction, RunningJob};
@@ -544,9 +544,9 @@ impl Lane {
 
     /// Moves data of the open files, the first file first.
     fn pump_streams(&mut self) {
-        while let Some(id) = self.core.turns_mut().first(LaneQueue::Streams) {
+        while let Some(id) = self.core.turns_mut().first(LaneQueueKind::Streams) {
             let Some(task) = self.tasks.get_mut(&id) else {
-                self.core.turns_mut().pop(LaneQueue::Streams);
+                self.core.turns_mut().pop(LaneQueueKind::Streams);
                 continue;
             };
             let may = match task.receives() {
@@ -557,30 +557,30 @@ impl Lane {
                 return;
             }
             if !task.stream(&mut self.core) {
-                self.core.turns_mut().pop(LaneQueue::Streams);
+                self.core.turns_mut().pop(LaneQueueKind::Streams);
             }
         }
     }
 
     /// Sends files that are one request each.
     fn pump_wholes(&mut self) {
-        while let Some(id) = self.core.turns_mut().first(LaneQueue::Wholes) {
+        while let Some(id) = self.core.turns_mut().first(LaneQueueKind::Wholes) {
             let Some(task) = self.tasks.get_mut(&id) else {
-                self.core.turns_mut().pop(LaneQueue::Wholes);
+                self.core.turns_mut().pop(LaneQueueKind::Wholes);
                 continue;
             };
             let disk = !task.receives() || self.core.may_read_remote();
             if !disk || !self.core.has_room() {
                 return;
             }
-            self.core.turns_mut().pop(LaneQueue::Wholes);
+            self.core.turns_mut().pop(LaneQueueKind::Wholes);
             task.go_whole(&mut self.core);
         }
     }
 
     fn pump_openers(&mut self) {
         while self.core.may_open() && self.core.turns().unsent().0 > 0 && self.core.has_room() {
-            if let Some(id) = self.core.turns_mut().pop(LaneQueue::Openers)
+            if let Some(id) = self.core.turns_mut().pop(LaneQueueKind::Openers)
                 && let Some(task) = self.tasks.get_mut(&id)
             {
                 task.open(&mut self.core);

@@ -24,23 +24,23 @@ pub(super) struct LaneQueues {
 
 /// Queue of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LaneQueue {
+pub(super) enum LaneQueueKind {
     Openers,
     Wholes,
     Streams,
 }
 
 impl LaneQueues {
-    fn queue(&mut self, queue: LaneQueue) -> &mut VecDeque<JobId> {
+    fn queue(&mut self, queue: LaneQueueKind) -> &mut VecDeque<JobId> {
         match queue {
-            LaneQueue::Openers => &mut self.openers,
-            LaneQueue::Wholes => &mut self.wholes,
-            LaneQueue::Streams => &mut self.streams,
+            LaneQueueKind::Openers => &mut self.openers,
+            LaneQueueKind::Wholes => &mut self.wholes,
+            LaneQueueKind::Streams => &mut self.streams,
         }
     }
 
     /// Adds `job` to the end of a queue.
-    pub(super) fn push(&mut self, queue: LaneQueue, job: JobId) {
+    pub(super) fn push(&mut self, queue: LaneQueueKind, job: JobId) {
         self.queue(queue).push_back(job);
     }
 
@@ -62,12 +62,12 @@ impl LaneQueues {
     }
 
     /// Returns the first job of a queue.
-    pub(super) fn first(&mut self, queue: LaneQueue) -> Option<JobId> {
+    pub(super) fn first(&mut self, queue: LaneQueueKind) -> Option<JobId> {
         self.queue(queue).front().copied()
     }
 
     /// Removes the first job of a queue.
-    pub(super) fn pop(&mut self, queue: LaneQueue) -> Option<JobId> {
+    pub(super) fn pop(&mut self, queue: LaneQueueKind) -> Option<JobId> {
         self.queue(queue).pop_front()
     }
 
@@ -150,14 +150,14 @@ mod tests {
         let mut turns = LaneQueues::default();
         turns.stream(JobId(1));
         turns.stream(JobId(1));
-        assert_eq!(turns.pop(LaneQueue::Streams), Some(JobId(1)));
-        assert_eq!(turns.first(LaneQueue::Streams), None);
-        turns.push(LaneQueue::Openers, JobId(2));
+        assert_eq!(turns.pop(LaneQueueKind::Streams), Some(JobId(1)));
+        assert_eq!(turns.first(LaneQueueKind::Streams), None);
+        turns.push(LaneQueueKind::Openers, JobId(2));
         turns.push_opener_first(JobId(3));
-        turns.push(LaneQueue::Wholes, JobId(4));
+        turns.push(LaneQueueKind::Wholes, JobId(4));
         assert_eq!(turns.unsent(), (2, 1));
         turns.forget_opener(JobId(2));
-        assert_eq!(turns.pop(LaneQueue::Openers), Some(JobId(3)));
-        assert_eq!(turns.pop(LaneQueue::Openers), None);
+        assert_eq!(turns.pop(LaneQueueKind::Openers), Some(JobId(3)));
+        assert_eq!(turns.pop(LaneQueueKind::Openers), None);
     }
 }

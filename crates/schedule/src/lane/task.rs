@@ -7,7 +7,7 @@ use super::list_tree::ListTree;
 use super::ops::{
     ChecksumJob, MakeDir, MakeHardLink, MakeSymlink, QueryJob, ResumeTempCheck, SetAttributes,
 };
-use super::put::{OwnerPreservation, UploadJob, UploadPart, UploadedFileState};
+use super::put::{OwnerPreservation, UploadJob, UploadPart, WrittenFileInfo};
 use super::rebuild::{DeltaDownload, DeltaUpload};
 use super::request_tag::RequestTag;
 use crate::{Attributes, DiskReply, DiskRequest, Job, JobFailure, JobId, JobKind, PutOptions};
@@ -215,11 +215,8 @@ impl JobMachine {
                     cut,
                     set,
                 };
-                let new = UploadedFileState::complete(
-                    attributes.mode,
-                    false,
-                    OwnerPreservation::default(),
-                );
+                let new =
+                    WrittenFileInfo::complete(attributes.mode, false, OwnerPreservation::default());
                 return Self::Put(Box::new(UploadJob::finish(id, temp, part, options, new)));
             }
             JobKind::SyncTemp { temp } => (UploadPart::Sync, temp, fresh(true)),

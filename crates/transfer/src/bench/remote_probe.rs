@@ -8,7 +8,7 @@ const LINE: &str = "longhaul-bench ";
 
 /// Places for files at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteStorage {
+pub struct RemoteMemoryStorage {
     /// A memory file system's folder and its free bytes.
     pub memory: Option<(Vec<u8>, u64)>,
 }
@@ -38,7 +38,7 @@ impl RemoteProbe {
     ///
     /// # Errors
     /// The far end runs no commands; one sentence.
-    pub fn room(&mut self) -> Result<RemoteStorage, String> {
+    pub fn room(&mut self) -> Result<RemoteMemoryStorage, String> {
         let said = self.questions.ask(ROOM)?;
         read_room(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
@@ -90,10 +90,10 @@ fn words<'a>(said: &'a str, of: &str) -> Option<Vec<&'a str>> {
         .map(|words| words.into_iter().skip(1).collect())
 }
 
-fn read_room(said: &str) -> Option<RemoteStorage> {
+fn read_room(said: &str) -> Option<RemoteMemoryStorage> {
     let words = words(said, "room")?;
     let free = words.first().and_then(|free| free.parse::<u64>().ok());
-    Some(RemoteStorage {
+    Some(RemoteMemoryStorage {
         memory: free.map(|kib| (b"/dev/shm".to_vec(), kib.saturating_mul(1024))),
     })
 }

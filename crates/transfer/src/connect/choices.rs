@@ -31,7 +31,7 @@ pub(super) type AgedValue<'a, T> = Option<(&'a T, Duration)>;
 
 /// An order of ciphers and its reason.
 #[derive(Clone, Debug)]
-pub(super) struct CipherPreference {
+pub(super) struct ComputedCipherOrder {
     /// All supported ciphers.
     pub(super) names: Vec<&'static str>,
     pub(super) order: CipherOrderReason,
@@ -45,7 +45,7 @@ pub(super) fn ciphers(
     has_aes: bool,
     findings: AgedValue<'_, BenchFindings>,
     processor: AgedValue<'_, ProcessorMeasurements>,
-) -> CipherPreference {
+) -> ComputedCipherOrder {
     let usual = preferred_order(has_aes);
     let between = findings.map(|(found, age)| {
         let rates = rates(&usual, |name| found.rate_of(name));
@@ -61,7 +61,7 @@ pub(super) fn ciphers(
         .chain(here)
         .find(|(rates, ..)| rates.len() > 1);
     match best {
-        Some((rates, by, both_ends, age)) => CipherPreference {
+        Some((rates, by, both_ends, age)) => ComputedCipherOrder {
             names: fastest_first(usual, &rates),
             order: CipherOrderReason::Measured {
                 by,
@@ -70,7 +70,7 @@ pub(super) fn ciphers(
             },
             origin: DecisionOrigin::Memory(age),
         },
-        None => CipherPreference {
+        None => ComputedCipherOrder {
             names: usual,
             order: CipherOrderReason::Instructions(has_aes),
             origin: DecisionOrigin::Default,

@@ -208,7 +208,7 @@ impl ConnectionFactory {
         if self.config.proxy != ProxyMethod::Direct {
             return None;
         }
-        let first = preconnect::FirstConnection {
+        let first = preconnect::FirstConnectionFacts {
             address: address.ip(),
             rtt: tcp.rtt,
             one_machine: link.stream().is_one_machine(),

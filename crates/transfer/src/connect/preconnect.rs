@@ -124,14 +124,14 @@ struct HeldConnection {
 struct ConnectionMaker {
     config: HostConfig,
     around: SharedSettings,
-    first: FirstConnection,
+    first: FirstConnectionFacts,
     until: Instant,
     serving: Option<(DetectedServerKind, Duration)>,
 }
 
 /// The known facts about the first connection, which has just been opened.
 #[derive(Clone, Debug)]
-pub(super) struct FirstConnection {
+pub(super) struct FirstConnectionFacts {
     /// The peer's address.
     pub(super) address: std::net::IpAddr,
     /// The round trip of the TCP handshake.
@@ -151,7 +151,7 @@ impl Preconnect {
     pub(super) fn begin(
         config: HostConfig,
         around: SharedSettings,
-        first: FirstConnection,
+        first: FirstConnectionFacts,
         straight: bool,
     ) -> Option<Self> {
         let sends = around.sends.clone()?;

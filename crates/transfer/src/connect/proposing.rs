@@ -12,7 +12,7 @@ use ssh::kex::KEX_METHODS;
 use ssh::key::HOST_KEY_ALGORITHMS;
 use ssh::transport::{AlgorithmProposal, KexGuess};
 
-use super::choices::{self, CipherPreference, ZlibInputs};
+use super::choices::{self, ComputedCipherOrder, ZlibInputs};
 use super::error::ConnectError;
 use super::host::{DataSampler, SharedSettings};
 use super::host_auth_handler::{HostAuthHandler, remembered as memory_of};
@@ -157,7 +157,7 @@ pub(super) fn cipher_order(
     config: &HostConfig,
     around: &SharedSettings,
     memory: Option<&HostMemory>,
-) -> CipherPreference {
+) -> ComputedCipherOrder {
     let now = SystemTime::now();
     let model = model();
     let findings = memory.and_then(|m| m.findings.as_ref());
@@ -233,7 +233,7 @@ pub fn algorithms(
 /// if the user set none.
 pub(super) fn secured(
     config: &HostConfig,
-    order: &CipherPreference,
+    order: &ComputedCipherOrder,
 ) -> Result<SecurityProposal, ConnectError> {
     let text = |e: ConfigError| ConnectError::from(e).about(&config.host);
     let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();

@@ -8,7 +8,7 @@ use super::environment::{CopyEnvironment, RemoteSession};
 use super::file::{FileId, JobRole};
 use super::files::ActiveFiles;
 use super::hard_links::HardLinks;
-use super::jobs::{JobsInFlight, ListingFilter, QueryAnswer};
+use super::jobs::{JobsInFlight, PatternListingFilter, QueryAnswer};
 use super::links::TopLevelLinks;
 use super::local_ops::LocalOps;
 use super::metadata::{MetadataLoss, MetadataSupport};
@@ -304,7 +304,7 @@ impl<'a> CopyEngine<'a> {
         &mut self,
         end: CopySide,
         path: Vec<u8>,
-        wanted: ListingFilter,
+        wanted: PatternListingFilter,
     ) -> Result<QueryAnswer, String> {
         let path = RemotePath(path);
         let asked = self.jobs.answer_of_names(wanted);

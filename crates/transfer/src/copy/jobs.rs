@@ -84,7 +84,7 @@ impl JobsInFlight {
     }
 
     /// Answer of a listing that keeps the names that `wanted` selects.
-    pub(super) fn answer_of_names(&self, wanted: ListingFilter) -> QueryAnswer {
+    pub(super) fn answer_of_names(&self, wanted: PatternListingFilter) -> QueryAnswer {
         QueryAnswer {
             wanted: Some(wanted),
             bytes: self.matched_bytes,
@@ -117,12 +117,12 @@ impl JobsInFlight {
 
 /// Selects entries of a listing.
 #[derive(Clone, Debug)]
-pub(super) struct ListingFilter {
+pub(super) struct PatternListingFilter {
     pattern: NamePattern,
     only_directories: bool,
 }
 
-impl ListingFilter {
+impl PatternListingFilter {
     /// Selects the names that match `pattern`; of files, none if `only_directories`.
     pub(super) fn new(pattern: NamePattern, only_directories: bool) -> Self {
         Self {
@@ -147,7 +147,7 @@ pub(super) struct QueryAnswer {
     /// Bytes that this listing and those before it have matched.
     bytes: usize,
     /// Selects the names of a listing to keep.
-    wanted: Option<ListingFilter>,
+    wanted: Option<PatternListingFilter>,
     /// Names in the listing that no file can have.
     left_out: Vec<Vec<u8>>,
     over: Option<Result<(), String>>,

@@ -9,7 +9,7 @@ use sftp::pattern::{self, PathComponent};
 
 use super::engine::{CopyEngine, CopySide};
 use super::equal_names::{SeenSourceNames, SourceOperand};
-use super::jobs::{ListingFilter, MOST_MATCHED, QueryAnswer};
+use super::jobs::{MOST_MATCHED, PatternListingFilter, QueryAnswer};
 use super::local_ops::LocalStat;
 use super::names::{RemotePathForm, written};
 use super::sides::RemoteSide;
@@ -602,7 +602,7 @@ impl CopyEngine<'_> {
             } else {
                 dir.clone()
             };
-            let wanted = ListingFilter::new(pattern.clone(), only_dirs);
+            let wanted = PatternListingFilter::new(pattern.clone(), only_dirs);
             let answer = self.ask_names(CopySide::Source, path.clone(), wanted).await;
             let mut asked = match answer {
                 Ok(asked) => asked,

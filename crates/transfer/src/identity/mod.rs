@@ -43,11 +43,11 @@ pub struct OfferableKey {
     pub public: Option<PublicKey>,
     /// The key's source for `-v` and messages; escaped.
     pub label: String,
-    signer: KeySigner,
+    signer: SigningKeySource,
 }
 
 #[derive(Clone, Debug)]
-enum KeySigner {
+enum SigningKeySource {
     /// The agent, with this key blob.
     Agent(Vec<u8>),
     /// The key file with this index.
@@ -58,7 +58,7 @@ impl OfferableKey {
     /// True if the agent signs: no passphrase is needed here, but the agent may require a touch or
     /// confirmation.
     pub fn is_in_agent(&self) -> bool {
-        matches!(self.signer, KeySigner::Agent(_))
+        matches!(self.signer, SigningKeySource::Agent(_))
     }
 
     /// Returns the signature algorithms for the key, best first, that `allowed` contains
@@ -163,8 +163,8 @@ impl Identities {
     /// True if the key of offer `index` can sign without a passphrase prompt here.
     pub fn is_ready(&self, index: usize) -> bool {
         match self.offers.get(index).map(|o| &o.signer) {
-            Some(KeySigner::Agent(_)) => true,
-            Some(KeySigner::File(at)) => self.files.get(*at).is_some_and(|f| !f.is_locked()),
+            Some(SigningKeySource::Agent(_)) => true,
+            Some(SigningKeySource::File(at)) => self.files.get(*at).is_some_and(|f| !f.is_locked()),
             None => false,
         }
     }
@@ -187,7 +187,7 @@ impl Identities {
         let Some(offer) = self.offers.get_mut(index) else {
             return Err(IdentityError::no_such_offer());
         };
-        let KeySigner::File(at) = offer.signer else {
+        let SigningKeySource::File(at) = offer.signer else {
             return Ok(());
         };
         let Some(file) = self.files.get_mut(at) else {
@@ -211,13 +211,13 @@ impl Identities {
     ) -> Result<Vec<u8>, IdentityError> {
         self.unlock(index, prompt)?;
         match self.offers.get(index).map(|o| &o.signer) {
-            Some(KeySigner::Agent(blob)) => match &mut self.agent {
+            Some(SigningKeySource::Agent(blob)) => match &mut self.agent {
                 Some(agent) => agent
                     .sign(blob, data, algorithm)
                     .map_err(IdentityError::agent),
                 None => Err(IdentityError::no_such_offer()),
             },
-            Some(KeySigner::File(at)) => match self.files.get(*at) {
+            Some(SigningKeySource::File(at)) => match self.files.get(*at) {
                 Some(file) => file.sign(algorithm, data),
                 None => Err(IdentityError::no_such_offer()),
             },

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ssh::key::PublicKey;
 
 use super::file::KeyFile;
-use super::{KeySigner, OfferableKey};
+use super::{OfferableKey, SigningKeySource};
 use crate::agent::AgentKey;
 use crate::escape;
 
@@ -40,7 +40,7 @@ impl KeySources<'_> {
                 offers.push(OfferableKey {
                     public: Some(key.clone()),
                     label: format!("{} (agent)", escape::path(file.path())),
-                    signer: KeySigner::Agent(held.blob.clone()),
+                    signer: SigningKeySource::Agent(held.blob.clone()),
                 });
             }
         }
@@ -54,7 +54,7 @@ impl KeySources<'_> {
                 offers.push(OfferableKey {
                     public: Some(public),
                     label: format!("{} (agent)", escape::name(&held.comment)),
-                    signer: KeySigner::Agent(held.blob.clone()),
+                    signer: SigningKeySource::Agent(held.blob.clone()),
                 });
             }
         }
@@ -67,7 +67,7 @@ impl KeySources<'_> {
                 None => offers.push(OfferableKey {
                     public: file.public().cloned(),
                     label: escape::path(file.path()).to_string(),
-                    signer: KeySigner::File(index),
+                    signer: SigningKeySource::File(index),
                 }),
                 Some(why) => {
                     warnings.push(format!("skipping {}: {why}", escape::path(file.path())));
@@ -88,16 +88,16 @@ impl KeySources<'_> {
 
     /// Returns the signer for a certificate: the agent if it holds the certificate or its key, or a
     /// key file.
-    fn signer(&self, certificate: &PublicKey) -> Option<KeySigner> {
+    fn signer(&self, certificate: &PublicKey) -> Option<SigningKeySource> {
         let held = self.in_agent(certificate);
         if let Some(held) = held.or_else(|| self.in_agent(certificate.plain())) {
-            return Some(KeySigner::Agent(held.blob.clone()));
+            return Some(SigningKeySource::Agent(held.blob.clone()));
         }
         let plain = certificate.plain().blob();
         let file = self.files.iter().position(|file| {
             file.why_unusable().is_none() && file.public().is_some_and(|k| k.blob() == plain)
         });
-        file.map(KeySigner::File)
+        file.map(SigningKeySource::File)
     }
 
     fn in_agent(&self, key: &PublicKey) -> Option<&AgentKey> {

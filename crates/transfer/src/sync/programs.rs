@@ -32,7 +32,7 @@ const PART: usize = 1 << 20;
 
 /// True if the account of a remote end finds rsync.
 pub(super) async fn has_rsync(run: &mut PlannedCopy<'_>, end: PlannedCopySide) -> bool {
-    let command = ChecksumCommand::start(run, end, RSYNC, b"command -v rsync".to_vec());
+    let command = RunningSyncCommand::start(run, end, RSYNC, b"command -v rsync".to_vec());
     command.end_input(run);
     let command = command.within(run, LONGEST_FIND);
     let found = command.output(run).await;
@@ -59,10 +59,10 @@ impl ChecksumProgram {
             (false, true) => PlannedCopySide::Source,
             _ => return None,
         };
-        let command = ChecksumCommand::start(run, end, FIRST, program_command());
+        let command = RunningSyncCommand::start(run, end, FIRST, program_command());
         command.send(run, program_script().into_bytes());
         command.end_input(run);
-        let command = ChecksumCommand {
+        let command = RunningSyncCommand {
             until: Some(run.now() + LONGEST_FIND),
             ..command
         };
@@ -138,7 +138,7 @@ impl ChecksumProgram {
         if names.is_empty() {
             return;
         }
-        let command = ChecksumCommand::start(run, self.end, id, list_command(self.program));
+        let command = RunningSyncCommand::start(run, self.end, id, list_command(self.program));
         command.send(run, input);
         command.end_input(run);
         let command = command.within(run, longest);
@@ -171,7 +171,7 @@ impl ChecksumProgram {
         if singly.is_empty() {
             return;
         }
-        let command = ChecksumCommand::start(run, self.end, id, program_command());
+        let command = RunningSyncCommand::start(run, self.end, id, program_command());
         let mut input = program_script().into_bytes();
         let asked = singly.iter().filter_map(|at| paths.get(*at));
         input.extend(asked.flat_map(|path| whole_request(path)));
@@ -246,14 +246,14 @@ struct ChecksumNameList {
 }
 
 /// Command that runs at an end.
-struct ChecksumCommand {
+struct RunningSyncCommand {
     end: PlannedCopySide,
     id: RemoteCommandId,
     /// Time limit for the program's output.
     until: Option<Instant>,
 }
 
-impl ChecksumCommand {
+impl RunningSyncCommand {
     fn start(run: &PlannedCopy<'_>, end: PlannedCopySide, id: u64, words: Vec<u8>) -> Self {
         let id = RemoteCommandId(id);
         run.command(end, id, RemoteCommandStep::Run(words));

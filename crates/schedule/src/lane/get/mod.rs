@@ -20,7 +20,7 @@ use super::context::LaneContext;
 use super::job_requests::JobRequests;
 use super::messages::{refused, remote};
 use super::put::{LONGEST_PATH, WHOLE};
-use super::queues::LaneQueue;
+use super::queues::LaneQueueKind;
 use super::remote_file::{OpenResult, RemoteFile};
 use super::request_tag::RequestTag;
 use super::server::Capabilities;
@@ -127,7 +127,7 @@ impl DownloadJob {
         match self.download.may_go_whole(core) {
             true => {
                 core.turns_mut()
-                    .push(LaneQueue::Wholes, self.download.job());
+                    .push(LaneQueueKind::Wholes, self.download.job());
                 self.stage = DownloadStage::Whole(WholeFileStage::Queued);
             }
             false => self.start_plainly(core),

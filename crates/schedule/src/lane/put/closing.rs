@@ -2,7 +2,7 @@ use sftp::Reply;
 
 use super::ending::UploadAttemptOutcome;
 use super::naming::RenameStage;
-use super::new_file::UploadedFileState;
+use super::new_file::WrittenFileInfo;
 use super::{LaneContext, UploadState};
 use crate::FileState;
 use crate::lane::messages::{self, CLOSING, refused};
@@ -14,13 +14,13 @@ use crate::lane::request_tag::RequestTag;
 #[derive(Debug)]
 pub(super) struct UploadCloseStage {
     remote: RemoteFile,
-    new: UploadedFileState,
+    new: WrittenFileInfo,
     /// WRITEs without an answer.
     writes: usize,
 }
 
 impl UploadCloseStage {
-    pub(super) fn new(remote: RemoteFile, new: UploadedFileState, writes: usize) -> Self {
+    pub(super) fn new(remote: RemoteFile, new: WrittenFileInfo, writes: usize) -> Self {
         Self {
             remote,
             new,
@@ -76,16 +76,16 @@ impl UploadCloseStage {
         &mut self.remote
     }
 
-    pub(super) fn new_file(&self) -> &UploadedFileState {
+    pub(super) fn new_file(&self) -> &WrittenFileInfo {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
+    pub(super) fn new_file_mut(&mut self) -> &mut WrittenFileInfo {
         &mut self.new
     }
 
     /// Gives the attempt up: returns what must be cleaned up.
-    pub(super) fn give_up(self) -> (RemoteFile, UploadedFileState) {
+    pub(super) fn give_up(self) -> (RemoteFile, WrittenFileInfo) {
         (self.remote, self.new)
     }
 }

@@ -2,7 +2,7 @@ use sftp::{Reply, Request};
 
 use super::ending::{RetryReason, UploadAttemptOutcome};
 use super::naming::removed;
-use super::new_file::UploadedFileState;
+use super::new_file::WrittenFileInfo;
 use super::reading::SourceReadStage;
 use super::source::UploadSource;
 use super::{LaneContext, UploadStage, UploadState};
@@ -20,7 +20,7 @@ pub(super) struct UploadCleanup {
     reading: Option<SourceReadStage>,
     source: UploadSource,
     remote: Option<RemoteFile>,
-    new: UploadedFileState,
+    new: WrittenFileInfo,
     from: CleanupOrigin,
     /// REMOVE of the temporary was sent.
     removing: bool,
@@ -56,7 +56,7 @@ impl UploadCleanup {
             reading: None,
             source: UploadSource::default(),
             remote: None,
-            new: UploadedFileState::default(),
+            new: WrittenFileInfo::default(),
             from: CleanupOrigin::Other,
             removing: false,
         };
@@ -238,11 +238,11 @@ impl UploadCleanup {
         self.remote.as_mut()
     }
 
-    pub(super) fn new_file(&self) -> &UploadedFileState {
+    pub(super) fn new_file(&self) -> &WrittenFileInfo {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
+    pub(super) fn new_file_mut(&mut self) -> &mut WrittenFileInfo {
         &mut self.new
     }
 }

@@ -35,7 +35,7 @@ use self::ending::{RetryReason, UploadAttemptOutcome};
 use self::following::FollowSymlinkStage;
 use self::giving_up::{CleanupProgress, UploadCleanup};
 use self::naming::{RenameProgress, RenameStage};
-pub(super) use self::new_file::UploadedFileState;
+pub(super) use self::new_file::WrittenFileInfo;
 pub(super) use self::owner::OwnerPreservation;
 pub(super) use self::part::UploadPart;
 use self::probing::WriteProbeStage;
@@ -136,7 +136,7 @@ impl UploadJob {
         temp: UploadTemp,
         part: UploadPart,
         options: PutOptions,
-        new: UploadedFileState,
+        new: WrittenFileInfo,
     ) -> Self {
         let target = UploadTargetInfo::of(&temp);
         let mut put = Self::new(id, part, temp.target.0, options);
@@ -378,7 +378,7 @@ impl UploadJob {
             let exists = self
                 .stage
                 .new_file()
-                .is_some_and(UploadedFileState::is_temporary);
+                .is_some_and(WrittenFileInfo::is_temporary);
             self.upload.open_allowed(core, exists);
             self.upload.reach(core, FileState::Created);
         }
@@ -655,12 +655,12 @@ impl UploadJob {
 
     /// Returns the temporary that may exist now.
     pub(super) fn temp(&self) -> Option<&[u8]> {
-        self.stage.new_file().and_then(UploadedFileState::temp)
+        self.stage.new_file().and_then(WrittenFileInfo::temp)
     }
 }
 
 impl UploadStage {
-    fn new_file(&self) -> Option<&UploadedFileState> {
+    fn new_file(&self) -> Option<&WrittenFileInfo> {
         match self {
             Self::Queued(queued) => Some(queued.new_file()),
             Self::Sending(sending) => Some(sending.new_file()),
@@ -671,7 +671,7 @@ impl UploadStage {
         }
     }
 
-    fn new_file_mut(&mut self) -> Option<&mut UploadedFileState> {
+    fn new_file_mut(&mut self) -> Option<&mut WrittenFileInfo> {
         match self {
             Self::Queued(queued) => Some(queued.new_file_mut()),
             Self::Sending(sending) => Some(sending.new_file_mut()),

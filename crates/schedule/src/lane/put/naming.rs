@@ -4,7 +4,7 @@ use sftp::{Reply, Request, Status, StatusCode};
 use wire::{Field as _, RemainingBytes};
 
 use super::ending::{RetryReason, UploadAttemptOutcome};
-use super::new_file::UploadedFileState;
+use super::new_file::WrittenFileInfo;
 use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, RENAMING, RENAMING_FROM_TEMP_DIR, SYNCING_NAME, refused};
 use crate::lane::replace::{ReplaceFile, ReplaceProgress};
@@ -15,7 +15,7 @@ use crate::{FileState, LaneEvent, RefusedOperations, directory_of};
 /// Stage in which all data are confirmed and the file is closed.
 #[derive(Debug)]
 pub(super) struct RenameStage {
-    new: UploadedFileState,
+    new: WrittenFileInfo,
     step: RenameStep,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum RenameProgress {
 }
 
 impl RenameStage {
-    pub(super) fn new(new: UploadedFileState) -> Self {
+    pub(super) fn new(new: WrittenFileInfo) -> Self {
         Self {
             new,
             step: RenameStep::Preparing,
@@ -188,16 +188,16 @@ impl RenameStage {
         !matches!(self.step, RenameStep::Preparing)
     }
 
-    pub(super) fn new_file(&self) -> &UploadedFileState {
+    pub(super) fn new_file(&self) -> &WrittenFileInfo {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
+    pub(super) fn new_file_mut(&mut self) -> &mut WrittenFileInfo {
         &mut self.new
     }
 
     /// Gives the attempt up: returns what must be cleaned up.
-    pub(super) fn give_up(self) -> UploadedFileState {
+    pub(super) fn give_up(self) -> WrittenFileInfo {
         self.new
     }
 }

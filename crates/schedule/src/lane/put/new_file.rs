@@ -17,7 +17,7 @@ use crate::{RemotePath, UploadTemp};
 
 /// State of the file that an upload writes.
 #[derive(Debug, Default)]
-pub(in crate::lane) struct UploadedFileState {
+pub(in crate::lane) struct WrittenFileInfo {
     /// Name of the temporary; `None` if the target is written in place, or if other jobs have to
     /// remove it.
     temp: Option<Vec<u8>>,
@@ -30,7 +30,7 @@ pub(in crate::lane) struct UploadedFileState {
     owner: OwnerPreservation,
 }
 
-impl UploadedFileState {
+impl WrittenFileInfo {
     /// Creates the state of a file that is complete, with the source's permission bits `mode`, and
     /// whose permission bits may be final (`mode_set`).
     pub(in crate::lane) fn complete(

@@ -1,13 +1,13 @@
 use sftp::{Attrs, OpenFlags, temp_name};
 use wire::PayloadBlock;
 
-use super::new_file::UploadedFileState;
+use super::new_file::WrittenFileInfo;
 use super::part::UploadPart;
 use super::sending::UploadSendStage;
 use super::source::UploadSource;
 use super::target::UploadTargetState;
 use super::{LaneContext, UploadState};
-use crate::lane::queues::LaneQueue;
+use crate::lane::queues::LaneQueueKind;
 use crate::lane::remote_file::RemoteFile;
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
@@ -19,7 +19,7 @@ pub(super) struct UploadQueuedStage {
     /// First bytes of the source, and their size before compression if they are compressed.
     first: PayloadBlock,
     packed: Option<u64>,
-    new: UploadedFileState,
+    new: WrittenFileInfo,
     /// The source counts as prefetched.
     prefetched: bool,
     /// OPEN waits for the LSTAT of the target.
@@ -37,14 +37,14 @@ impl UploadQueuedStage {
             source,
             first,
             packed,
-            new: UploadedFileState::default(),
+            new: WrittenFileInfo::default(),
             prefetched: true,
             waits: false,
         }
     }
 
     /// Creates the stage of a job that sets attributes and renames `new`.
-    pub(super) fn to_finish(new: UploadedFileState) -> Self {
+    pub(super) fn to_finish(new: WrittenFileInfo) -> Self {
         Self {
             source: UploadSource::default(),
             first: PayloadBlock::default(),
@@ -59,7 +59,7 @@ impl UploadQueuedStage {
     pub(super) fn to_sync() -> Self {
         Self {
             source: UploadSource::complete(crate::Attributes::default(), 0),
-            ..Self::to_finish(UploadedFileState::default())
+            ..Self::to_finish(WrittenFileInfo::default())
         }
     }
 
@@ -91,7 +91,7 @@ impl UploadQueuedStage {
         if !up.may_go_whole(core) {
             self.queue_open(up, core);
         } else if end {
-            core.turns_mut().push(LaneQueue::Wholes, up.job());
+            core.turns_mut().push(LaneQueueKind::Wholes, up.job());
         } else {
             up.plain = true;
             up.look(core);
@@ -121,7 +121,7 @@ impl UploadQueuedStage {
         // As scp sends it (sftp-client.c, sftp_upload): the server's umask applies.
         let mode = up.mode_to_open_with(core, source);
         let new = match new {
-            Some(temp) => UploadedFileState::created(temp, mode),
+            Some(temp) => WrittenFileInfo::created(temp, mode),
             None => self.new,
         };
         if self.prefetched {
@@ -201,21 +201,21 @@ impl UploadQueuedStage {
         self.source.is_open()
     }
 
-    pub(super) fn new_file(&self) -> &UploadedFileState {
+    pub(super) fn new_file(&self) -> &WrittenFileInfo {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
+    pub(super) fn new_file_mut(&mut self) -> &mut WrittenFileInfo {
         &mut self.new
     }
 
     /// Returns the file, with nothing left to do but its rename.
-    pub(super) fn into_new(self) -> UploadedFileState {
+    pub(super) fn into_new(self) -> WrittenFileInfo {
         self.new
     }
 
     /// Gives the attempt up: returns what must be cleaned up.
-    pub(super) fn give_up(self, core: &mut LaneContext) -> (UploadedFileState, UploadSource) {
+    pub(super) fn give_up(self, core: &mut LaneContext) -> (WrittenFileInfo, UploadSource) {
         if self.prefetched {
             core.turns_mut().end_prefetch();
         }

@@ -5,7 +5,7 @@ use wire::PayloadBlock;
 
 use super::closing::UploadCloseStage;
 use super::ending::UploadAttemptOutcome;
-use super::new_file::UploadedFileState;
+use super::new_file::WrittenFileInfo;
 use super::owner::ask_owner;
 use super::part::UploadPart;
 use super::source::UploadSource;
@@ -21,7 +21,7 @@ use sftp::Request;
 #[derive(Debug)]
 pub(super) struct UploadSendStage {
     remote: RemoteFile,
-    new: UploadedFileState,
+    new: WrittenFileInfo,
     source: UploadSource,
     /// First block, until the handle is known, and its size before compression if it is
     /// compressed.
@@ -38,7 +38,7 @@ pub(super) struct UploadSendStage {
 impl UploadSendStage {
     pub(super) fn new(
         remote: RemoteFile,
-        new: UploadedFileState,
+        new: WrittenFileInfo,
         source: UploadSource,
         first: (PayloadBlock, Option<u64>),
     ) -> Self {
@@ -390,16 +390,16 @@ impl UploadSendStage {
         &mut self.remote
     }
 
-    pub(super) fn new_file(&self) -> &UploadedFileState {
+    pub(super) fn new_file(&self) -> &WrittenFileInfo {
         &self.new
     }
 
-    pub(super) fn new_file_mut(&mut self) -> &mut UploadedFileState {
+    pub(super) fn new_file_mut(&mut self) -> &mut WrittenFileInfo {
         &mut self.new
     }
 
     /// Gives the attempt up: returns what must be cleaned up.
-    pub(super) fn give_up(self) -> (RemoteFile, UploadedFileState, UploadSource) {
+    pub(super) fn give_up(self) -> (RemoteFile, WrittenFileInfo, UploadSource) {
         (self.remote, self.new, self.source)
     }
 }

@@ -23,13 +23,13 @@ pub(super) enum ChannelProgram {
 
 /// The remote end of a channel.
 #[derive(Debug, Default)]
-pub(super) struct RemoteChannelEnd {
+pub(super) struct RemoteChannelState {
     at: ChannelProgram,
     errors: Vec<u8>,
     status: Option<u32>,
 }
 
-impl RemoteChannelEnd {
+impl RemoteChannelState {
     pub(super) fn new(at: ChannelProgram) -> Self {
         Self {
             at,
@@ -101,7 +101,7 @@ pub(super) enum ChannelEndReason<'a> {
 /// Channels that are open on a connection, by their number.
 #[derive(Debug, Default)]
 pub(super) struct ChannelTable {
-    open: BTreeMap<u32, RemoteChannelEnd>,
+    open: BTreeMap<u32, RemoteChannelState>,
 }
 
 impl ChannelTable {
@@ -113,15 +113,15 @@ impl ChannelTable {
         self.open.contains_key(&id.0)
     }
 
-    pub(super) fn insert(&mut self, id: SshChannel, far: RemoteChannelEnd) {
+    pub(super) fn insert(&mut self, id: SshChannel, far: RemoteChannelState) {
         self.open.insert(id.0, far);
     }
 
-    pub(super) fn get(&self, id: SshChannel) -> Option<&RemoteChannelEnd> {
+    pub(super) fn get(&self, id: SshChannel) -> Option<&RemoteChannelState> {
         self.open.get(&id.0)
     }
 
-    pub(super) fn get_mut(&mut self, id: SshChannel) -> Option<&mut RemoteChannelEnd> {
+    pub(super) fn get_mut(&mut self, id: SshChannel) -> Option<&mut RemoteChannelState> {
         self.open.get_mut(&id.0)
     }
 
@@ -291,7 +291,7 @@ mod tests {
 
     fn table(at: ChannelProgram) -> ChannelTable {
         let mut table = ChannelTable::default();
-        table.insert(ID, RemoteChannelEnd::new(at));
+        table.insert(ID, RemoteChannelState::new(at));
         table
     }
 

@@ -14,7 +14,7 @@ use ssh::{ConnectionEvent, EarlyMessages};
 use tracing::{debug, info};
 use wire::BorrowPolicy;
 
-use super::channels::{ChannelEndReason, ChannelProgram, RemoteChannelEnd};
+use super::channels::{ChannelEndReason, ChannelProgram, RemoteChannelState};
 use super::moving::TURN;
 use super::{
     FirstJobTime, InputState, LinkRole, SocketReadiness, SshLink, broken, engine_error, error,
@@ -401,7 +401,7 @@ impl SshLink {
     }
 
     fn program(&self, id: SshChannel) -> Option<ChannelProgram> {
-        self.channels.get(id).map(RemoteChannelEnd::program)
+        self.channels.get(id).map(RemoteChannelState::program)
     }
 
     fn handle_data(

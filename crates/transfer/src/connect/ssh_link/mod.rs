@@ -23,7 +23,7 @@ use sys::{HelperThreads, ReceiveSegments};
 use tracing::info;
 use wire::PacketPool;
 
-use self::channels::{ChannelProgram, ChannelTable, FirstChannel, RemoteChannelEnd};
+use self::channels::{ChannelProgram, ChannelTable, FirstChannel, RemoteChannelState};
 use self::login::LoginMethod;
 use self::opening::CongestionWindowOpener;
 use self::restarts::RestartState;
@@ -473,7 +473,7 @@ impl SshLink {
     /// Opens a direct-tcpip channel to `host` and `port`.
     pub(super) fn open_direct_tcpip(&mut self, host: &str, port: u16) -> LinkChannelId {
         let id = self.conn.channels().open_direct_tcpip(host, port);
-        self.channels.insert(id, RemoteChannelEnd::default());
+        self.channels.insert(id, RemoteChannelState::default());
         LinkChannelId(id.0)
     }
 
@@ -499,7 +499,7 @@ impl SshLink {
             }
         };
         channels.request(id, request, true);
-        self.channels.insert(id, RemoteChannelEnd::new(program));
+        self.channels.insert(id, RemoteChannelState::new(program));
         LinkChannelId(id.0)
     }
 

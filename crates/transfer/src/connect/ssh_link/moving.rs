@@ -10,7 +10,7 @@ use ssh::transport::Identification;
 use tracing::debug;
 use wire::PacketPool;
 
-use super::channels::{ChannelProgram, RemoteChannelEnd};
+use super::channels::{ChannelProgram, RemoteChannelState};
 use super::{LinkRole, OutputState, QUEUE, SocketReadiness, SshLink, broken, engine_error};
 use crate::session::{
     Link, LinkChannelId, LinkError, LinkEvent, LinkSample, PeerFacts, ProbeResult, RemoteKnowledge,
@@ -118,7 +118,7 @@ impl Link for SshLink {
         let id = self.open_session();
         let request = OutgoingRequest::Exec(command.to_vec());
         self.conn.channels().request(id, request, true);
-        let far = RemoteChannelEnd::new(ChannelProgram::Command);
+        let far = RemoteChannelState::new(ChannelProgram::Command);
         self.channels.insert(id, far);
         Some(LinkChannelId(id.0))
     }

@@ -26,7 +26,7 @@ pub(super) struct BasisFile {
 }
 
 /// Opens the basis file of a target and the temporary beside it, as in
-/// [`schedule::DiskRequest::OpenOlder`]. Returns the target and the basis file's size; `None`
+/// [`schedule::DiskRequest::OpenBasis`]. Returns the target and the basis file's size; `None`
 /// without a usable basis file.
 pub(in crate::disk) fn open_older(
     create: CreateSettings<'_>,

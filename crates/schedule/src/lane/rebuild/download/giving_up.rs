@@ -1,4 +1,4 @@
-use super::{DeltaDownloadJob, DeltaDownloadStage, DeltaFallback, LaneContext, RemoteFile};
+use super::{DeltaDownloadCommon, DeltaDownloadStage, DeltaFallback, LaneContext, RemoteFile};
 use crate::{DiskRequest, LaneEvent};
 
 /// Stage in which the file is closed, all answers are awaited, and the temporary is discarded.
@@ -61,7 +61,7 @@ impl DeltaDownloadCleanup {
     /// Cleans up; returns the last event once that is done.
     pub(super) fn go_on(
         &mut self,
-        job: &mut DeltaDownloadJob,
+        job: &mut DeltaDownloadCommon,
         core: &mut LaneContext,
     ) -> Option<LaneEvent> {
         let id = job.requests.job();

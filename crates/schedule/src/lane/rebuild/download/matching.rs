@@ -9,7 +9,8 @@ use sftp::{Reply, Request, StatusCode};
 
 use super::blocks::FileBlockSums;
 use super::{
-    DeltaDownloadJob, DeltaFallback, DeltaRebuild, LaneContext, RemoteFile, RequestTag, SearchQueue,
+    DeltaDownloadCommon, DeltaFallback, DeltaRebuild, LaneContext, RemoteFile, RequestTag,
+    SearchQueue,
 };
 use crate::delta::{BasisIndex, DeltaMatches, IN_PLACE, MatchedRange, SEGMENT};
 use crate::lane::messages::refused;
@@ -50,7 +51,7 @@ struct BasisSearch {
 impl DeltaMatchStage {
     /// Starts rebuilding, with a handle that is known or predicted.
     pub(super) fn begin(
-        job: &mut DeltaDownloadJob,
+        job: &mut DeltaDownloadCommon,
         core: &mut LaneContext,
         rebuild: DeltaRebuild,
         remote: RemoteFile,
@@ -76,7 +77,11 @@ impl DeltaMatchStage {
 
     /// Sends the next request: sum requests first, since their answers take longest; false if
     /// nothing can be sent now.
-    pub(super) fn send_next(&mut self, job: &mut DeltaDownloadJob, core: &mut LaneContext) -> bool {
+    pub(super) fn send_next(
+        &mut self,
+        job: &mut DeltaDownloadCommon,
+        core: &mut LaneContext,
+    ) -> bool {
         let Some(handle) = self.remote.handle().filter(|_| !self.remote.is_closing()) else {
             return false;
         };
@@ -98,7 +103,7 @@ impl DeltaMatchStage {
     /// Handles the sums of a segment.
     pub(super) fn on_sums(
         &mut self,
-        job: &mut DeltaDownloadJob,
+        job: &mut DeltaDownloadCommon,
         core: &mut LaneContext,
         (offset, len): (u64, u64),
         reply: &Reply,
@@ -123,7 +128,7 @@ impl DeltaMatchStage {
     /// Handles the answer to a READ, or a part of it.
     pub(super) fn on_read(
         &mut self,
-        job: &mut DeltaDownloadJob,
+        job: &mut DeltaDownloadCommon,
         core: &mut LaneContext,
         (offset, len): (u64, u32),
         reply: Reply,
@@ -163,7 +168,7 @@ impl DeltaMatchStage {
     /// Handles the answer to a READ of `len` at `offset` that brought `got` bytes.
     fn arrived(
         &mut self,
-        job: &mut DeltaDownloadJob,
+        job: &mut DeltaDownloadCommon,
         core: &mut LaneContext,
         (offset, len): (u64, u32),
         got: u64,
@@ -189,7 +194,7 @@ impl DeltaMatchStage {
     /// Handles a reply of the disk side.
     pub(super) fn on_disk(
         &mut self,
-        job: &mut DeltaDownloadJob,
+        job: &mut DeltaDownloadCommon,
         core: &mut LaneContext,
         reply: DiskReply,
     ) -> Option<DeltaFallback> {
@@ -263,7 +268,11 @@ impl DeltaMatchStage {
     }
 
     /// Starts all work that is possible now; true if the whole file is there and verified.
-    pub(super) fn rebuild(&mut self, job: &mut DeltaDownloadJob, core: &mut LaneContext) -> bool {
+    pub(super) fn rebuild(
+        &mut self,
+        job: &mut DeltaDownloadCommon,
+        core: &mut LaneContext,
+    ) -> bool {
         let told = self.rebuild.has_compared_all();
         if told && self.search.is_none() {
             self.search = Some(self.search_for_missing());
@@ -411,7 +420,7 @@ impl DeltaMatchStage {
         true
     }
 
-    fn run_copies(&mut self, job: &mut DeltaDownloadJob, core: &mut LaneContext) {
+    fn run_copies(&mut self, job: &mut DeltaDownloadCommon, core: &mut LaneContext) {
         while self.copying < COPYING
             && let Some(copy) = self.rebuild.next_copy(COPIED)
         {
@@ -427,7 +436,7 @@ impl DeltaMatchStage {
     }
 
     /// Records bytes of the temporary, and verifies segments that are complete.
-    fn check(&mut self, job: &mut DeltaDownloadJob, core: &mut LaneContext, at: u64, len: u64) {
+    fn check(&mut self, job: &mut DeltaDownloadCommon, core: &mut LaneContext, at: u64, len: u64) {
         for segment in self.rebuild.fill(at, len) {
             let request = DiskRequest::CheckRebuilt {
                 job: job.requests.job(),
@@ -444,7 +453,7 @@ impl DeltaMatchStage {
     /// Closes the file and has the temporary renamed.
     pub(super) fn finish(
         mut self,
-        job: &mut DeltaDownloadJob,
+        job: &mut DeltaDownloadCommon,
         core: &mut LaneContext,
     ) -> RemoteFile {
         self.remote.close(&mut job.requests, core);

@@ -27,13 +27,13 @@ use crate::{
 /// impossible or not to pay.
 #[derive(Debug)]
 pub(in crate::lane) struct DeltaDownload {
-    job: DeltaDownloadJob,
+    job: DeltaDownloadCommon,
     stage: DeltaDownloadStage,
 }
 
 /// Part of a job that does not change between its stages.
 #[derive(Debug)]
-struct DeltaDownloadJob {
+struct DeltaDownloadCommon {
     requests: JobRequests,
     source: Vec<u8>,
     target: LocalPath,
@@ -83,7 +83,7 @@ impl DeltaDownload {
         // A listing describes a symlink itself, but only its target counts.
         let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
         Self {
-            job: DeltaDownloadJob {
+            job: DeltaDownloadCommon {
                 requests: JobRequests::new(id),
                 source,
                 target,
@@ -376,7 +376,7 @@ impl DeltaDownload {
     }
 }
 
-impl DeltaDownloadJob {
+impl DeltaDownloadCommon {
     fn on_look(&mut self, reply: &Reply) -> Option<DeltaFallback> {
         match reply {
             Reply::Attrs(attrs) => {
@@ -433,7 +433,7 @@ impl DeltaDownloadCheckStage {
     /// Chooses between delta and plain download, once both files were looked at.
     fn decide(
         self,
-        job: &DeltaDownloadJob,
+        job: &DeltaDownloadCommon,
         core: &mut LaneContext,
     ) -> Option<Result<DeltaRebuild, DeltaFallback>> {
         let (older, attrs) = (self.older?, job.attrs?);

@@ -4,7 +4,7 @@ use super::files::{CLOSE, DeltaUploadFiles, MODE, WHOSE};
 use super::verify::RebuildVerifier;
 use super::{DeltaFallback, DeltaPlan, DeltaUploadJob, LaneContext, RequestTag};
 use crate::lane::messages;
-use crate::lane::put::{OwnerPreservation, UploadJob, UploadPart, UploadedFileState};
+use crate::lane::put::{OwnerPreservation, UploadJob, UploadPart, WrittenFileInfo};
 use crate::{DiskRequest, FileState, LaneEvent, RemotePath, UploadTemp};
 
 /// Stage in which everything up to CLOSE was sent, and the answers are awaited.
@@ -104,7 +104,7 @@ impl DeltaCloseStage {
             cut: None,
             set: false,
         };
-        let new = UploadedFileState::complete(attributes.mode, self.mode_set, self.owner);
+        let new = WrittenFileInfo::complete(attributes.mode, self.mode_set, self.owner);
         let mut put = UploadJob::finish(id, temp, part, options, new);
         put.start(core);
         Some(put)
