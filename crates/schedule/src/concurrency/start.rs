@@ -38,7 +38,7 @@ const LEAST_SHARE: f64 = 0.007;
 const LEAST_GAIN_ASSUMED: f64 = 0.5;
 /// [`LEAST_GAIN_ASSUMED`] of a download, whose further connections begin late: three and four of
 /// them lose the same on a slow path.
-const LEAST_GAIN_DOWN: f64 = 0.2;
+const LEAST_GAIN_DOWN: f64 = 0.35;
 const LEAST_SHARE_ASSUMED: f64 = 0.01;
 /// Share of the time of one connection that several must save to be used at all: on a path slower
 /// than assumed, their slow starts overflow the queue together. Over 114 ms, four connections took

@@ -239,7 +239,11 @@ mod tests {
         let pool = PacketPool::new(32 * 1024, 4);
         let mut config = LaneConfig::new(pool, Box::new(|bytes| bytes.fill(0)));
         config.openssh = openssh;
-        let pair = |name: &&str| (name.as_bytes().to_vec(), b"1".to_vec());
+        let version = |name: &str| match name {
+            "statvfs@openssh.com" => b"2".to_vec(),
+            _ => b"1".to_vec(),
+        };
+        let pair = |name: &&str| (name.as_bytes().to_vec(), version(name));
         let info = ServerInfo {
             version: 3,
             extensions: extensions.iter().map(pair).collect(),

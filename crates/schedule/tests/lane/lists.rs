@@ -286,7 +286,7 @@ fn directories_links_and_attributes() {
         }
         assert!(
             w.failed(clash)
-                .is_some_and(|t| t.contains("not a directory"))
+                .is_some_and(|t| t.contains("a file is in the way"))
         );
         assert!(
             w.failed(over_dir)
