@@ -83,7 +83,7 @@ fn where_there_is_none_nothing_is_said_and_nobody_asks_again() {
     };
     make_tree(&ends);
     let [up, _] = copies(&ends, &[]);
-    assert_stock(&up, "longhaul was not found at the far end");
+    assert_stock(&up, "longhaul was not found at the remote host");
     assert_eq!(up.err(), "", "{up}");
     let (asked, _) = ends.started();
     assert_eq!(asked, 1, "{}", ends.scene.peer.log());
@@ -95,7 +95,8 @@ fn where_there_is_none_nothing_is_said_and_nobody_asks_again() {
     let run = run.arg(ends.scene.path("from/large"));
     let said = run.arg(ends.scene.remote("to")).run().expect_code(0);
     assert!(
-        said.err().contains("longhaul was not found at the far end"),
+        said.err()
+            .contains("longhaul was not found at the remote host"),
         "{said}"
     );
     assert_eq!(ends.started().0, asked + 1);
@@ -130,8 +131,8 @@ fn one_that_the_user_says_is_there_and_is_not_is_done_without() {
     // A second lane that is opened before the answer would ask as well.
     let flags = ["--far-end=exec", "--connections=1", "--channels=1"];
     let [up, down] = copies(&ends, &flags);
-    assert_stock(&up, "longhaul was not found at the far end");
-    assert_stock(&down, "longhaul was not found at the far end");
+    assert_stock(&up, "longhaul was not found at the remote host");
+    assert_stock(&down, "longhaul was not found at the remote host");
     assert_eq!(ends.started().0, 2, "{}", ends.scene.peer.log());
 }
 
@@ -145,7 +146,7 @@ fn one_that_has_vanished_is_done_without() {
     copies(&ends, &[]);
     ends.uninstall();
     let [up, down] = copies(&ends, &[]);
-    assert_stock(&up, "longhaul was not found at the far end");
+    assert_stock(&up, "longhaul was not found at the remote host");
     assert_stock(&down, "within the last day");
     // The host memory records that the longhaul is gone: the third run did not look for it.
     let (asked, _) = ends.started();
@@ -391,7 +392,7 @@ fn one_that_dies_in_the_middle_is_replaced_by_the_stock_server() {
             &ends.scene.path("copy"),
             Compare::CONTENT,
         );
-        assert_stock(&outcome, "longhaul at the far end ended");
+        assert_stock(&outcome, "longhaul at the remote host ended");
         let left: Vec<_> = names_in(ends.scene.scratch.path());
         assert_eq!(left.len(), 5, "back copy file from to: {left:?}");
     }
@@ -474,7 +475,7 @@ fn it_is_sent_ahead_used_there_and_removed() {
     assert!(removed.err().contains("removed"), "{removed}");
     assert!(!bin.exists());
     let [up, _] = copies(&ends, &["--far-end=exec", "--limit=2MB"]);
-    assert_stock(&up, "longhaul was not found at the far end");
+    assert_stock(&up, "longhaul was not found at the remote host");
 }
 
 #[test]

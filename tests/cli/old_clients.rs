@@ -57,7 +57,7 @@ fn who_has_nothing_in_common_reads_what_is_missing_and_what_helps() {
         assert!(told.contains("SSH-2.0-x: no "), "{told:?}");
         assert!(told.contains(sentence), "{told:?}");
         assert_eq!(told.contains(REMEDY), helps, "{told:?}");
-        let line = scene.logged("ended: SSH-2.0-x: no ");
+        let line = scene.logged("ended with an error: SSH-2.0-x: no ");
         assert!(line.contains(sentence) && line.len() < 1000, "{line}");
         assert!(line.ends_with(REMEDY) == helps, "{line}");
     }

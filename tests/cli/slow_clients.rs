@@ -140,5 +140,5 @@ fn whoever_has_no_time_left_to_log_in_reads_so() {
         took >= Duration::from_secs(2) && took < Duration::from_secs(10),
         "{took:?}"
     );
-    scene.logs("ended: login timeout");
+    scene.logs("ended with an error: login timeout");
 }

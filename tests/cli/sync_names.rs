@@ -124,12 +124,12 @@ fn with_unicode_nfc_copies_have_composed_names() {
         };
         let run = |flags: &[&str]| sync(&scene, flags).arg(&from).arg(&to).run();
         // Without the flag, equal looks hide why the file is copied and deleted.
-        write_file(&scene.path("b").join(nfc).join("f"), b"x");
-        write_file(&scene.path("a").join(nfd).join("f"), b"x");
+        write_file(&scene.path("b").join(format!("{nfc}.txt")), b"x");
+        write_file(&scene.path("a").join(format!("{nfd}.txt")), b"another");
         let outcome = run(&["--delete", "-n"]).expect_code(0);
         outcome.expect_err(&["cafe\\u{301}", "--unicode=nfc"]);
-        fs::remove_dir_all(scene.path("b").join(nfc)).expect("ours");
-        fs::remove_file(scene.path("a").join(nfd).join("f")).expect("ours");
+        fs::remove_file(scene.path("b").join(format!("{nfc}.txt"))).expect("ours");
+        fs::remove_file(scene.path("a").join(format!("{nfd}.txt"))).expect("ours");
         run(&["--unicode=nfc", "--delete"]).expect_code(0);
         assert_eq!(
             fs::read(below("b", nfc)).expect("it was copied"),

@@ -209,7 +209,7 @@ impl<'a> CopyEngine<'a> {
         self.close_journal(whole);
         self.summary.elapsed = self.environment.now().saturating_duration_since(start);
         self.summary.unfinished += self.files.moved();
-        self.summary.excluded = self.walks.excluded();
+        self.summary.excluded += self.walks.excluded();
         self.summary.synced = self.options.fsync && self.summary.files > 0;
         self.explain();
         self.summary.outcome = match self.lost {

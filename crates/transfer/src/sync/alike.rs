@@ -116,8 +116,8 @@ impl SyncRun<'_> {
             let path = join(self.run.root(PlannedCopySide::Source), &other);
             let path = self.run.shown(PlannedCopySide::Source, &path);
             let what = format!(
-                "has the same name as {one} after Unicode normalization (NFC): rename one of them, or exclude it; \
-                 nothing was copied"
+                "has the same name as {one} after Unicode normalization (NFC): rename one of them, or \
+                 exclude it; nothing was copied"
             );
             self.run.fail(path, what);
         }

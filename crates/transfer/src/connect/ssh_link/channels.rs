@@ -331,10 +331,10 @@ mod tests {
         far.hear(b" file", &mut events);
         table.end(ID, ChannelEndReason::Closed("it ended"), &mut events);
         let shown: Vec<_> = events.iter().map(|event| format!("{event:?}")).collect();
-        let ended = r#"Closed(ChannelId(3), Some("it ended"))"#;
+        let ended = r#"Closed(LinkChannelId(3), Some("it ended"))"#;
         assert_eq!(
             shown,
-            [r#"Says("first")"#, r#"Says("no such file")"#, ended]
+            [r#"Message("first")"#, r#"Message("no such file")"#, ended]
         );
     }
 
