@@ -1,5 +1,7 @@
 //! `longhaul doctor` against a real sshd on paths with known faults.
 
+use std::time::Duration;
+
 use longhaul_tests::longhaul;
 use serde_json::Value;
 use testkit::Outcome;
@@ -18,6 +20,8 @@ fn doctor(path: &[&str], flags: &str) -> Option<Value> {
     let outcome = lab
         .args(path)
         .args(["--sshd", "-q", "--", "sh", "-c", &script])
+        // On long paths the default time is almost a minute.
+        .timeout(Duration::from_secs(120))
         .run()
         .expect_code(0);
     Some(serde_json::from_str(&outcome.out()).expect("JSON"))
