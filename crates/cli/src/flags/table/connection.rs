@@ -254,7 +254,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: FlagValueKind::Value("N"),
         help: "Use this many TCP connections, 1 to 64 (default: as many as pay)",
         doc: "Use this many TCP connections to each host, 1 to 64. By default a copy starts with \
-              one, adds connections while they raise the rate, closes those that do not, and \
+              those that its size, the round trip and the buffers call for, at most seven. It \
+              adds connections while they raise the rate, closes those that do not, and \
               remembers the number for the next copy. Each connection is a separate login; if a \
               login needs a password, a code or a touch, only one connection is used.",
         scp: ScpCompatibility::Ours,

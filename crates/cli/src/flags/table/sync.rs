@@ -88,8 +88,8 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
          were moved or renamed in SRC are renamed in DST instead of copied. Nothing is deleted if \
          anything could not be listed or copied, if SRC is empty, if it lies on another file \
          system than in the last sync, or if more than half of DST and more than 100 entries \
-         would go: --yes or --max-delete confirms the last three. Excluded entries are never \
-         deleted.",
+         would go. --yes confirms the last two, and a number with --max-delete the last one. \
+         Excluded entries are never deleted.",
         |args, _| {
             args.delete = true;
             Ok(())
