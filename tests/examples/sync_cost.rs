@@ -239,7 +239,7 @@ impl SessionConnector for Host {
             awaits_login: false,
             plain: false,
             look: None,
-            sends_much: false,
+            bulk: connect::BulkDirection::Neither,
             relaying: false,
             masters: Arc::default(),
             timeline: None,

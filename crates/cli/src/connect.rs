@@ -19,8 +19,8 @@ use transfer::bootstrap;
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, ProxyMethod, SshOptionFlags};
 use transfer::connect::{
-    self, ConnectError, ConnectStep, ConnectionFacts, DataSampler, PlannedUpload, RemoteServerUse,
-    SharedPrompt, SharedSettings,
+    self, BulkDirection, ConnectError, ConnectStep, ConnectionFacts, DataSampler, PlannedUpload,
+    RemoteServerUse, SharedPrompt, SharedSettings,
 };
 use transfer::copy::{CopyLocation, CopyRequest, HostId, SessionConnector, TransferEstimate};
 use transfer::escape;
@@ -60,6 +60,8 @@ pub(crate) struct Hosts {
     target: Option<HostId>,
     /// The host that local files are sent to, and the files.
     sent: Option<(HostId, Vec<PathBuf>)>,
+    /// Files are copied from hosts to this machine.
+    downloads: bool,
     /// All paths on hosts are absolute.
     absolute: bool,
     /// Set if copies are made by `longhaul bench`.
@@ -96,6 +98,7 @@ impl Hosts {
         let ledger = flags.sums().map(|wants| Arc::new(SumLedger::new(wants)));
         Self {
             sent: None,
+            downloads: false,
             target: None,
             absolute: false,
             hosts,
@@ -152,6 +155,7 @@ impl Hosts {
             CopyLocation::Local(_) => true,
             CopyLocation::Remote { path, .. } => path.starts_with(b"/"),
         });
+        self.downloads = matches!(request.target, CopyLocation::Local(_));
         self.target = match &request.target {
             CopyLocation::Local(_) => None,
             CopyLocation::Remote { host, .. } => Some(*host),
@@ -397,15 +401,19 @@ impl Hosts {
         }))
     }
 
-    /// Estimates if a large amount is sent to a host. Always false with a rate limit, since slow
-    /// start does not matter then.
-    fn sends_much(&self, destination: &Destination) -> bool {
+    /// Estimates in which direction so much is copied that slow start matters. Not with a rate
+    /// limit, where it never does.
+    fn bulk_direction(&self, destination: &Destination) -> BulkDirection {
         let held = self.flags.limit().is_some() || self.flags.background;
+        let is = |host: &HostId| self.hosts.get(host.0) == Some(destination);
+        let much = |sources: &[PathBuf]| {
+            sample::is_much(sources, self.flags.recursive || self.flags.archive)
+        };
         match &self.sent {
-            Some((host, sources)) if !held && self.hosts.get(host.0) == Some(destination) => {
-                sample::is_much(sources, self.flags.recursive || self.flags.archive)
-            }
-            _ => false,
+            _ if held => BulkDirection::Neither,
+            Some((host, sources)) if is(host) && much(sources) => BulkDirection::Upload,
+            None if self.downloads => BulkDirection::Download,
+            _ => BulkDirection::Neither,
         }
     }
 
@@ -494,7 +502,7 @@ impl Hosts {
             masters: Arc::default(),
             timeline: self.output.timeline(),
             look: self.look(destination, &user),
-            sends_much: self.sends_much(destination),
+            bulk: self.bulk_direction(destination),
             // A background copy uses a single connection, whose queue is visible at this end.
             direct: !self.flags.background,
             hop: Arc::new(move |hop| {

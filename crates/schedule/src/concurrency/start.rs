@@ -21,6 +21,9 @@ const SHARE: u64 = 128 << 10;
 pub(super) const SMALL: u64 = 64 << 10;
 /// Initial congestion window of Linux in bytes: ten segments (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0 * 1448.0;
+/// Congestion window in bytes after the key exchange of an upload or the channel requests of a
+/// download, which are divided into eight or nine segments (`ssh_link/opening.rs`).
+const OPENED_WINDOW: f64 = INITIAL_WINDOW + 8.0 * 1448.0;
 /// Time in seconds for the start and the end of the program and the work of one key exchange at
 /// both ends.
 const PROGRAM: f64 = 0.06;
@@ -190,10 +193,10 @@ impl CopyTimeModel {
     /// to move data.
     fn windows(&self) -> (f64, f64) {
         match (self.direction, self.known) {
-            (TransferDirection::Up, true) => (INITIAL_WINDOW, INITIAL_WINDOW),
-            // Messages without content open the windows during the login (`ssh_link/opening.rs`).
-            (TransferDirection::Up, false) => (4.0 * INITIAL_WINDOW, 4.0 * INITIAL_WINDOW),
-            (TransferDirection::Down, _) => (INITIAL_WINDOW, INITIAL_WINDOW),
+            (TransferDirection::Up, true) => (OPENED_WINDOW, OPENED_WINDOW),
+            // Messages without content open the windows further during the login.
+            (TransferDirection::Up, false) => (3.0 * OPENED_WINDOW, 3.0 * OPENED_WINDOW),
+            (TransferDirection::Down, _) => (OPENED_WINDOW, OPENED_WINDOW),
         }
     }
 

@@ -163,6 +163,22 @@ impl SealedQueue {
             .flat_map(SealedPacket::parts)
     }
 
+    /// Returns parts at the front that have at most `most` bytes in memory together, for one
+    /// writev. Parts that are file contents are not cut.
+    pub fn front(&self, most: usize) -> impl Iterator<Item = OutputPart<'_>> {
+        self.parts().scan(most, |left, part| match part {
+            OutputPart::Inline(bytes) => {
+                let len = bytes.len().min(*left);
+                *left -= len;
+                bytes
+                    .get(..len)
+                    .filter(|b| !b.is_empty())
+                    .map(OutputPart::Inline)
+            }
+            external => (std::mem::take(left) > 0).then_some(external),
+        })
+    }
+
     /// Reports that `n` bytes were written.
     pub fn written(&mut self, mut n: usize) {
         self.len -= n.min(self.len);

@@ -109,6 +109,30 @@ fn flush(conn: &mut Connection, to: &mut BytesMut) -> bool {
     !bytes.is_empty()
 }
 
+#[test]
+fn the_front_of_a_queue_is_cut_in_memory_at_the_requested_length() {
+    let mut pair = pair(false, |_| ());
+    let mut queue = SealedQueue::default();
+    queue.fill(&mut pair.client, usize::MAX).unwrap();
+    let whole: Vec<u8> = queue
+        .parts()
+        .flat_map(|part| part.to_vec().unwrap())
+        .collect();
+    // The identification ends within the first segment, so a segment has parts of two packets.
+    let mut cut = Vec::new();
+    while !queue.is_empty() {
+        let segment: Vec<u8> = queue
+            .front(100)
+            .flat_map(|part| part.to_vec().unwrap())
+            .collect();
+        let full = segment.len() == 100 || segment.len() == queue.bytes();
+        assert!(full, "{} of {} bytes", segment.len(), queue.bytes());
+        queue.written(segment.len());
+        cut.extend(segment);
+    }
+    assert_eq!(cut, whole);
+}
+
 impl Pair {
     /// Runs until neither side has anything to send.
     fn run(&mut self) -> Result<(), Error> {

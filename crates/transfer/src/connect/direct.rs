@@ -26,7 +26,7 @@ pub use self::between::{HostToHostConnector, HostToHostSettings, SourceConnectio
 use super::error::ConnectError;
 use super::proposing::SecurityProposal;
 use super::remote_use;
-use super::ssh_link::{FirstJobTime, LinkConfig, LinkRole, SshLink};
+use super::ssh_link::{BulkDirection, FirstJobTime, LinkConfig, LinkRole, SshLink};
 use super::stream::ConnectedStream;
 use super::tcp::{DialError, TcpDialer};
 use crate::config::RekeyLimit;
@@ -292,7 +292,7 @@ impl DirectConnector {
             window_poll: self.config.window_poll,
             role: LinkRole::Direct,
             serving: None,
-            sends_much: false,
+            bulk: BulkDirection::Neither,
             chose_zlib: false,
             forward: None,
             opened: None,

@@ -28,7 +28,9 @@ use super::proxy_process::ProxyProcess;
 use super::remote_use::{self, RemoteServerUse};
 use super::segments;
 use super::server_kind::DetectedServerKind;
-use super::ssh_link::{ConnectionFacts, LinkConfig, LinkRole, SocketOpener, SshLink};
+use super::ssh_link::{
+    BulkDirection, ConnectionFacts, LinkConfig, LinkRole, SocketOpener, SshLink,
+};
 use super::stream::ConnectedStream;
 use super::tcp::{DialFamily, TcpDialer};
 use crate::config::{AddressFamily, ForwardAgent, HostConfig, ProxyMethod, SshOptionFlags};
@@ -84,9 +86,9 @@ pub struct SharedSettings {
     /// Samples the data to send, to decide about zlib without a request by the user; `None`
     /// disables that. Not for jump hosts.
     pub look: Option<Arc<DataSampler>>,
-    /// True if the upload is large enough ([`crate::sample::is_much`]) to open the congestion
-    /// window before the login completes; not for jump hosts.
-    pub sends_much: bool,
+    /// Direction of the data for which the congestion window is opened during the login; not for
+    /// jump hosts.
+    pub bulk: BulkDirection,
     /// The planned upload, for which further connections may be opened before the first has logged
     /// in.
     pub sends: Option<PlannedUpload>,
@@ -280,7 +282,10 @@ fn link_config(
             None => LinkRole::First,
         },
         serving: around.beside.as_ref().map(|b| b.serving.clone()),
-        sends_much: target && around.sends_much && !around.plain,
+        bulk: match target && !around.plain {
+            true => around.bulk,
+            false => BulkDirection::Neither,
+        },
         chose_zlib: reasons.chose_zlib(),
         forward: match &config.forward_agent {
             _ if !around.forward_agent || !target => None,

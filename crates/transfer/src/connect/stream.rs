@@ -59,12 +59,18 @@ impl ConnectedStream {
         registry.deregister(&mut SourceFd(&self.as_fd().as_raw_fd()))
     }
 
-    /// Writes the front of the queue and returns the number of bytes. With `pages`, over TCP, file
-    /// contents are sent from their page-cache pages. A stream that another process carries is
-    /// copied.
-    pub fn write(&self, queue: &SealedQueue, pages: bool) -> io::Result<usize> {
-        match self {
-            Self::Tcp(s) if pages => sys::send_parts(s, queue.parts()),
+    /// Writes the front of the queue, and of a login's messages at most `most` bytes; returns the
+    /// number of bytes. With `pages`, over TCP, file contents are sent from their page-cache pages.
+    /// A stream that another process carries is copied.
+    pub fn write(
+        &self,
+        queue: &SealedQueue,
+        pages: bool,
+        most: Option<usize>,
+    ) -> io::Result<usize> {
+        match (self, most) {
+            (_, Some(most)) => sys::write_parts(self, queue.front(most)),
+            (Self::Tcp(s), None) if pages => sys::send_parts(s, queue.parts()),
             _ => sys::write_parts(self, queue.parts()),
         }
     }

@@ -11,8 +11,8 @@ use super::{RouteFigures, RouteResult};
 use crate::cancel::CancelToken;
 use crate::config::{HostConfig, ProxyMethod, SshOptionFlags};
 use crate::connect::{
-    self, ConnectionFacts, DetectedServerKind, FirstConnectionMatch, FirstHostKey, FirstJobTime,
-    RemoteServerUse, SharedSettings,
+    self, BulkDirection, ConnectionFacts, DetectedServerKind, FirstConnectionMatch, FirstHostKey,
+    FirstJobTime, RemoteServerUse, SharedSettings,
 };
 use crate::operand::Destination;
 use crate::probe::{BurstLoad, burst};
@@ -82,7 +82,7 @@ fn plainly(target: &DetourTarget) -> (HostConfig, SharedSettings) {
         direct: false,
         look: None,
         sends: None,
-        sends_much: false,
+        bulk: BulkDirection::Neither,
         forward_agent: false,
         timeline: None,
         opened: Arc::new(|_| {}),

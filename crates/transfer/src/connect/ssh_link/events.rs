@@ -497,8 +497,26 @@ impl SshLink {
     pub(super) fn open_congestion_window(&mut self) -> Result<bool, LinkError> {
         let (sent, first) = (self.sent_bytes, self.restarts.count() == 0);
         let tcp = || self.stream.tcp_info();
+        if !self.channels.is_empty() && self.window.ask(&mut self.conn, tcp) {
+            return Ok(true);
+        }
         let filled = self.window.fill(&mut self.conn, tcp, sent, first);
         filled.map_err(|e| engine_error(&e))
+    }
+
+    /// Largest write, in bytes, while the key exchange opens the congestion window; `None` is no
+    /// limit.
+    pub(super) fn key_exchange_segment(&mut self) -> Option<usize> {
+        let first = self.conn.binding().is_none() && self.restarts.count() == 0;
+        let remembered = self.config.remembered.as_ref();
+        let openssh = match self.conn.peer() {
+            Some(peer) => peer.openssh().is_some(),
+            None => remembered.is_some_and(|(banner, _)| banner.contains("OpenSSH_")),
+        };
+        let queued = self.sending.bytes();
+        (first && openssh)
+            .then(|| self.window.segment(queued, || self.stream.tcp_info()))
+            .flatten()
     }
 
     fn ask_rtt(&mut self, now: Instant) {
@@ -580,6 +598,9 @@ impl SshLink {
                 Ok(n) => {
                     total += n;
                     self.received_bytes += n as u64;
+                    if self.window.acknowledges(self.received_bytes) {
+                        self.stream.acknowledge_at_once();
+                    }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.readiness.readable = false;

@@ -25,6 +25,7 @@ use wire::PacketPool;
 
 use self::channels::{ChannelProgram, ChannelTable, FirstChannel, RemoteChannelState};
 use self::login::LoginMethod;
+pub use self::opening::BulkDirection;
 use self::opening::CongestionWindowOpener;
 use self::restarts::RestartState;
 use super::agent_channels::AgentChannels;
@@ -107,8 +108,8 @@ pub struct LinkConfig {
     pub role: LinkRole,
     /// Kind of SFTP server in use, shared with the first connection.
     pub serving: Option<DetectedServerKind>,
-    /// True if the upload is large enough to open the congestion window before the login completes.
-    pub sends_much: bool,
+    /// Direction of the data for which the congestion window is opened during the login.
+    pub bulk: BulkDirection,
     /// True if zlib is offered although the user has not requested it.
     pub chose_zlib: bool,
     /// The agent to forward.
@@ -233,7 +234,7 @@ impl SshLink {
         stream.expect_data();
         let agents = config.forward.clone().map(AgentChannels::new);
         let link = Self {
-            window: CongestionWindowOpener::new(config.sends_much),
+            window: CongestionWindowOpener::new(config.bulk),
             config,
             open,
             auth_handler,

@@ -253,7 +253,8 @@ impl Link for SshLink {
                 break;
             }
             let pages = self.conn.peer().is_some_and(Identification::is_longhaul);
-            match self.stream.write(&self.sending, pages) {
+            let most = self.key_exchange_segment();
+            match self.stream.write(&self.sending, pages, most) {
                 Ok(n) => {
                     total += n;
                     self.sent_bytes += n as u64;

@@ -1,4 +1,4 @@
-//! Opens TCP's congestion window before there are data to send.
+//! Opens TCP's congestion window, this side's or the server's, before there are data to send.
 
 use std::time::Duration;
 
@@ -16,20 +16,100 @@ const LOGIN: u64 = 24 << 10;
 const MESSAGE: usize = 16 << 10;
 /// Bytes of a full segment that the SSH packet itself takes.
 const OWN: usize = 64;
+/// Segments into which the messages of the key exchange are divided. Linux doubles a congestion
+/// window of ten segments if at least six were in flight (net/ipv4/tcp_input.c,
+/// tcp_is_cwnd_limited); those beyond ten would wait for a round trip.
+const SEGMENTS: usize = 8;
+/// Smallest queue that contains a KEXINIT, in bytes.
+const KEXINIT: usize = 512;
+/// Keepalives whose answers fill a server's first congestion window together with the four or five
+/// segments of its login and its channel. One more answer than the window has room for would delay
+/// the data by a round trip.
+const KEEPALIVES: usize = 5;
+/// Bytes of a download that are acknowledged at once: by then slow start has reached 4 MiB.
+const SLOW_START: u64 = 4 << 20;
+
+/// Direction in which a connection will carry so much data that slow start matters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BulkDirection {
+    /// No direction, or not known.
+    #[default]
+    Neither,
+    /// To the server: at least 256 KiB ([`crate::sample::is_much`]).
+    Upload,
+    /// From the server; the size is not known before the login.
+    Download,
+}
 
 /// The opening of a connection's congestion window.
 #[derive(Debug, Default)]
 pub(super) struct CongestionWindowOpener {
-    /// The window is being opened.
+    bulk: BulkDirection,
+    /// The sender's window is still being opened.
     active: bool,
+    /// Bytes of each segment of the key exchange, once its messages are queued.
+    segment: Option<usize>,
     /// Bytes of IGNORE messages so far.
     filled: usize,
 }
 
 impl CongestionWindowOpener {
-    /// `active` means that the upload is large enough to open the window in advance.
-    pub(super) fn new(active: bool) -> Self {
-        Self { active, filled: 0 }
+    pub(super) fn new(bulk: BulkDirection) -> Self {
+        Self {
+            bulk,
+            active: bulk != BulkDirection::Neither,
+            segment: None,
+            filled: 0,
+        }
+    }
+
+    /// Largest write of the key exchange of an upload, in bytes, with `queued` bytes to write.
+    /// Before NEWKEYS nothing may be sent that fills the window, but the window counts segments, so
+    /// the messages leave in small ones.
+    pub(super) fn segment(
+        &mut self,
+        queued: usize,
+        tcp: impl FnOnce() -> Option<TcpInfo>,
+    ) -> Option<usize> {
+        if self.bulk != BulkDirection::Upload || self.segment.is_none() && queued < KEXINIT {
+            return None;
+        }
+        let tcp = tcp()?;
+        let room = tcp.unacked + 1 < tcp.snd_cwnd;
+        if tcp.rtt < LONG || !room {
+            return None;
+        }
+        Some(*self.segment.get_or_insert(queued.div_ceil(SEGMENTS)))
+    }
+
+    /// Sends keepalives with the first requests of a download's first channel, so that the answers
+    /// open the server's congestion window: it would begin with ten segments otherwise. sshd writes
+    /// each answer at once (serverloop.c, server_input_global_request), and the request for a
+    /// session has switched Nagle's algorithm off. True if there is something to write.
+    pub(super) fn ask(
+        &mut self,
+        conn: &mut Connection,
+        tcp: impl FnOnce() -> Option<TcpInfo>,
+    ) -> bool {
+        let open = conn.is_early() || conn.is_authenticated();
+        if self.bulk != BulkDirection::Download || !self.active || !open {
+            return false;
+        }
+        self.active = false;
+        let openssh = conn.peer().is_some_and(|peer| peer.openssh().is_some());
+        if !openssh || tcp().is_none_or(|tcp| tcp.rtt < LONG) {
+            return false;
+        }
+        for _ in 0..KEEPALIVES {
+            conn.channels().send_keepalive();
+        }
+        true
+    }
+
+    /// True while the acknowledgements of a download must not be delayed after `received` bytes: in
+    /// slow start each delay of 40 ms delays the growth of the server's window.
+    pub(super) fn acknowledges(&self, received: u64) -> bool {
+        self.bulk == BulkDirection::Download && received < SLOW_START
     }
 
     /// Bytes of IGNORE messages so far, which do not measure the path.
@@ -57,7 +137,7 @@ impl CongestionWindowOpener {
     ) -> Result<bool, ssh::Error> {
         // Jobs that leave with the login fill the window themselves, and would wait behind the
         // messages for a round trip.
-        if !self.active || conn.is_early() {
+        if self.bulk != BulkDirection::Upload || !self.active || conn.is_early() {
             return Ok(false);
         }
         let Some(peer) = conn.peer() else {
@@ -99,6 +179,47 @@ fn free(tcp: &TcpInfo) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn path(rtt: u64, unacked: u32) -> TcpInfo {
+        TcpInfo {
+            rtt: Duration::from_millis(rtt),
+            snd_cwnd: 10,
+            snd_mss: 1448,
+            unacked,
+            ..TcpInfo::default()
+        }
+    }
+
+    #[test]
+    fn a_key_exchange_fills_most_of_the_first_window_and_never_more() {
+        let mut up = CongestionWindowOpener::new(BulkDirection::Upload);
+        assert_eq!(up.segment(24, || Some(path(114, 0))), None);
+        let (mut left, mut segments) = (2248, 0);
+        while left > 0 {
+            let segment = up.segment(left, || Some(path(114, segments)));
+            left -= segment.unwrap().min(left);
+            segments += 1;
+        }
+        assert!((6..10).contains(&segments), "{segments} segments");
+        assert_eq!(up.segment(2248, || Some(path(114, 9))), None);
+    }
+
+    #[test]
+    fn a_key_exchange_is_not_divided_where_that_gains_nothing() {
+        let segment =
+            |bulk, rtt| CongestionWindowOpener::new(bulk).segment(2248, || Some(path(rtt, 0)));
+        assert_eq!(segment(BulkDirection::Upload, 1), None);
+        assert_eq!(segment(BulkDirection::Download, 114), None);
+        assert_eq!(segment(BulkDirection::Neither, 114), None);
+    }
+
+    #[test]
+    fn acknowledgements_are_delayed_again_after_slow_start() {
+        let down = CongestionWindowOpener::new(BulkDirection::Download);
+        assert!(down.acknowledges(1 << 20));
+        assert!(!down.acknowledges(SLOW_START));
+        assert!(!CongestionWindowOpener::new(BulkDirection::Upload).acknowledges(1));
+    }
 
     #[test]
     fn a_window_is_filled_once_a_round_trip_on_a_long_clean_path() {
