@@ -22,7 +22,7 @@ pub(super) const SMALL: u64 = 64 << 10;
 /// Initial congestion window of Linux in bytes: ten segments (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0 * 1448.0;
 /// Congestion window in bytes after the key exchange of an upload or the channel requests of a
-/// download, which are divided into eight or nine segments (`ssh_link/opening.rs`).
+/// download, which are sent in eight or nine segments (`ssh_link/opening.rs`).
 const OPENED_WINDOW: f64 = INITIAL_WINDOW + 8.0 * 1448.0;
 /// Time in seconds for the start and the end of the program and the work of one key exchange at
 /// both ends.

@@ -19,7 +19,7 @@ const OWN: usize = 64;
 /// Segments into which the messages of the key exchange are divided. Linux doubles a congestion
 /// window of ten segments if at least six were in flight (net/ipv4/tcp_input.c,
 /// tcp_is_cwnd_limited); those beyond ten would wait for a round trip.
-const SEGMENTS: usize = 8;
+const SEGMENTS: usize = 9;
 /// Smallest queue that contains a KEXINIT, in bytes.
 const KEXINIT: usize = 512;
 /// Keepalives whose answers fill a server's first congestion window together with the four or five
