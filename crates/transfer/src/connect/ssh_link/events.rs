@@ -494,13 +494,13 @@ impl SshLink {
     }
 
     /// Opens the congestion window in advance. True if there is something to write.
-    pub(super) fn open_congestion_window(&mut self) -> Result<bool, LinkError> {
+    pub(super) fn open_congestion_window(&mut self, now: Instant) -> Result<bool, LinkError> {
         let (sent, first) = (self.sent_bytes, self.restarts.count() == 0);
         let tcp = || self.stream.tcp_info();
         if !self.channels.is_empty() && self.window.ask(&mut self.conn, tcp) {
             return Ok(true);
         }
-        let filled = self.window.fill(&mut self.conn, tcp, sent, first);
+        let filled = self.window.fill(now, &mut self.conn, tcp, sent, first);
         filled.map_err(|e| engine_error(&e))
     }
 

@@ -234,7 +234,7 @@ impl Link for SshLink {
         }
     }
 
-    fn flush(&mut self, _: Instant) -> Result<bool, LinkError> {
+    fn flush(&mut self, now: Instant) -> Result<bool, LinkError> {
         if matches!(self.output, OutputState::Corrupted) {
             return Ok(false);
         }
@@ -246,10 +246,14 @@ impl Link for SshLink {
             let filled = self.sending.fill(&mut self.conn, BATCH);
             filled.map_err(|e| engine_error(&e))?;
             // Real output goes before IGNORE messages.
-            if self.sending.is_empty() && self.open_congestion_window()? {
+            if self.sending.is_empty() && self.open_congestion_window(now)? {
                 continue;
             }
-            if self.sending.is_empty() || !self.readiness.writable {
+            if self.sending.is_empty() {
+                break;
+            }
+            self.window.note_output();
+            if !self.readiness.writable {
                 break;
             }
             let pages = self.conn.peer().is_some_and(Identification::is_longhaul);
@@ -286,7 +290,10 @@ impl Link for SshLink {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.conn.poll_timeout()
+        [self.conn.poll_timeout(), self.window.due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), LinkError> {

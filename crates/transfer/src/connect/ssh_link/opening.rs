@@ -1,6 +1,6 @@
 //! Opens TCP's congestion window, this side's or the server's, before there are data to send.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ssh::Connection;
 use sys::TcpInfo;
@@ -14,6 +14,9 @@ const MOST: usize = 100 << 10;
 const LOGIN: u64 = 24 << 10;
 /// Bytes of one message: every server accepts packets of 35,000 bytes (RFC 4253 section 6.1).
 const MESSAGE: usize = 16 << 10;
+/// Pause after which jobs that leave with the login are taken to be complete. A file in memory is
+/// read in less.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of a full segment that the SSH packet itself takes.
 const OWN: usize = 64;
 /// Segments into which the messages of the key exchange are divided. Linux doubles a congestion
@@ -51,6 +54,8 @@ pub(super) struct CongestionWindowOpener {
     segment: Option<usize>,
     /// Bytes of IGNORE messages so far.
     filled: usize,
+    /// Time since which there was nothing to write, while jobs may leave with the login.
+    idle: Option<Instant>,
 }
 
 impl CongestionWindowOpener {
@@ -60,7 +65,18 @@ impl CongestionWindowOpener {
             active: bulk != BulkDirection::Neither,
             segment: None,
             filled: 0,
+            idle: None,
         }
+    }
+
+    /// Notes that messages of the login or of jobs are to be written.
+    pub(super) fn note_output(&mut self) {
+        self.idle = None;
+    }
+
+    /// Returns the time at which the window is to be filled although jobs may leave with the login.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.idle.filter(|_| self.active).map(|since| since + PAUSE)
     }
 
     /// Largest write of the key exchange of an upload, in bytes, with `queued` bytes to write.
@@ -122,24 +138,31 @@ impl CongestionWindowOpener {
     /// segments. The login's own messages have left before. `sent` is the number of bytes sent.
     ///
     /// Used with OpenSSH only, which ignores these messages in every phase, and only after the host
-    /// key was accepted. `first` means that the connection has not started over. True if there is
-    /// something to write.
+    /// key was accepted. `first` means that the connection has not started over. Jobs that leave
+    /// with the login go first, and would wait behind the messages for a round trip: then the window
+    /// is filled after a pause. True if there is something to write.
     ///
     /// # Errors
     ///
     /// Errors of the engine end the connection.
     pub(super) fn fill(
         &mut self,
+        now: Instant,
         conn: &mut Connection,
         tcp: impl FnOnce() -> Option<TcpInfo>,
         sent: u64,
         first: bool,
     ) -> Result<bool, ssh::Error> {
-        // Jobs that leave with the login fill the window themselves, and would wait behind the
-        // messages for a round trip.
-        if self.bulk != BulkDirection::Upload || !self.active || conn.is_early() {
+        if self.bulk != BulkDirection::Upload || !self.active {
             return Ok(false);
         }
+        if conn.is_early() {
+            let since = *self.idle.get_or_insert(now);
+            if now.saturating_duration_since(since) < PAUSE {
+                return Ok(false);
+            }
+        }
+        self.idle = None;
         let Some(peer) = conn.peer() else {
             return Ok(false);
         };
