@@ -129,13 +129,24 @@ fn main() -> ExitCode {
 }
 
 /// Writes to standard output. A closed pipe is not an error.
-pub(crate) fn show(bytes: &[u8]) -> Exit {
+///
+/// # Errors
+/// One sentence about standard output.
+pub(crate) fn print(bytes: &[u8]) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            failed(&format!("cannot write to standard output: {error}"))
+            Err(format!("cannot write to standard output: {error}"))
         }
-        _ => Exit::Done,
+        _ => Ok(()),
+    }
+}
+
+/// Writes a command's result to standard output; reports a failure.
+pub(crate) fn show(bytes: &[u8]) -> Exit {
+    match print(bytes) {
+        Ok(()) => Exit::Done,
+        Err(why) => failed(&why),
     }
 }
 
