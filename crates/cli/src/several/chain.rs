@@ -116,11 +116,11 @@ impl<'a> HostChain<'a> {
         if parts.len() > MOST_HOSTS {
             return Err(format!("more than {MOST_HOSTS} hosts"));
         }
-        let found = large::find(&first.request)?;
         if let Some(why) = needs_this_machine(run.hosts().flags()) {
             return Err(why.to_owned());
         }
         let options = options(&first.request.options)?;
+        let found = large::find(&first.request)?;
         let files = |part: &HostCopyRequest| {
             // Errors of the configuration are reported by the copy.
             if let Ok(Some(why)) = run.hosts().longhaul_is_absent(part.host) {
