@@ -685,7 +685,7 @@ fn a_host_without_room_is_told_of_once() {
     assert_eq!(err.matches("file too large").count(), 1, "{outcome}");
 }
 
-/// Of several large files none was passed on, and none of a tree.
+/// Regression: hosts passed nothing on if there were several large files, or a tree.
 #[test]
 fn every_large_file_of_operands_and_trees_is_passed_on() {
     let Some((hosts, content)) = Hosts::with_longhaul(3) else {
