@@ -225,7 +225,7 @@ fn write_list(round: &Round<'_>, seed: u64, list: &Path) {
     write_file(list, &text);
 }
 
-/// What is replaced or deleted is kept as rsync keeps it.
+/// A backup directory keeps replaced and deleted files as rsync's does.
 #[test]
 fn a_backup_directory_keeps_what_rsyncs_keeps() {
     each_round(|scene, seed, up| {

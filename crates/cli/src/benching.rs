@@ -9,16 +9,15 @@ mod once;
 mod watch;
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::Path;
 
 use jiff::Timestamp;
 use measure::bench::{self, BenchResult, KIND, SCHEMA, compare, csv, page, text};
 
 use crate::exit::Exit;
-use crate::failed;
 use crate::flags::high::Environment;
 use crate::flags::low::BenchArgs;
+use crate::{failed, print};
 
 /// Runs `longhaul bench` to its end.
 pub(crate) fn run(args: BenchArgs, world: &Environment) -> Exit {
@@ -75,7 +74,7 @@ fn show(args: &BenchArgs, bench: &BenchResult, exit: Exit) -> Exit {
     };
     let shown = text
         .map_err(|error| error.to_string())
-        .and_then(|text| print(&text));
+        .and_then(|text| print(text.as_bytes()));
     match (page.and(shown), exit) {
         (Err(why), Exit::Done) => failed(&why),
         (Err(why), exit) => {
@@ -94,25 +93,11 @@ fn compared(before: &BenchResult, now: &BenchResult) -> Exit {
              run",
         );
     }
-    match print(&compare::shown(&changes)) {
-        Ok(()) => Exit::Done,
-        Err(why) => failed(&why),
-    }
+    crate::show(compare::shown(&changes).as_bytes())
 }
 
 fn read(file: &Path) -> Result<BenchResult, String> {
     let named = |why: String| format!("{}: {why}", file.display());
     let text = fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
     bench::read(&text).map_err(named)
-}
-
-/// Writes `text` to standard output. A closed pipe is not an error.
-fn print(text: &str) -> Result<(), String> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to standard output: {error}"))
-        }
-        _ => Ok(()),
-    }
 }

@@ -427,65 +427,17 @@ impl Hosts {
         for warning in config.warnings.drain(..) {
             self.output.warning(warning);
         }
-        // `--compress` overrides ssh_config.
-        match self.flags.compress {
-            Some(TerminalSetting::Auto) => {
-                (config.compression, config.compression_from) = (None, COMPRESS)
-            }
-            Some(TerminalSetting::Never) => {
-                (config.compression, config.compression_from) = (Some(false), COMPRESS);
-            }
-            Some(TerminalSetting::Always) | None => {}
-        }
+        self.override_compression(&mut config);
         self.take_detour(destination, &mut config);
-        let prompt: SharedPrompt = match config.has(SshOptionFlags::BATCH_MODE) {
-            true => Arc::new(Mutex::new(NoPrompt)),
-            false => {
-                let person = ConsolePrompt::new(Arc::clone(&self.output));
-                let answers = Arc::clone(&self.answers);
-                Arc::new(Mutex::new(answers::CachedAnswerPrompt::new(
-                    person,
-                    destination.to_string(),
-                    answers,
-                )))
-            }
-        };
-        let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
-        let (output, host) = (Arc::clone(&self.output), name(destination));
-        let via = match &config.proxy {
-            ProxyMethod::Via(through) => Some(detour::listed(through)),
-            _ => None,
-        };
-        let login = config.user.clone();
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
-        logins.insert(destination.clone(), login.clone());
+        logins.insert(destination.clone(), config.user.clone());
         drop(logins);
-        let measured = self.measured.clone();
-        let remembers = measured.as_ref().is_none_or(|m| m.remembers);
+        let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
+        let measured = self.measured.as_ref();
+        let remembers = measured.is_none_or(|m| m.remembers);
         let around = SharedSettings {
-            prompt,
-            opened: Arc::new(move |facts| {
-                if let Some(measured) = &measured {
-                    (measured.opened)(&facts);
-                }
-                let name = EscapedName(host.clone().into_bytes());
-                output.decided(facts.decisions.into_iter().map(|decision| Decision {
-                    host: Some(name.clone()),
-                    ..decision
-                }));
-                output.host(HostInfo {
-                    host: host.clone(),
-                    user: Some(login.clone()),
-                    via: via.clone(),
-                    address: facts.address,
-                    banner: facts.banner,
-                    kex: facts.kex,
-                    host_key: facts.host_key,
-                    cipher: facts.cipher,
-                    auth: facts.method,
-                    guessed: facts.guessed,
-                });
-            }),
+            prompt: self.prompt(destination, &config),
+            opened: self.report_opened(destination, &config),
             memories: MemoryStore::of_user().filter(|_| remembers),
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
@@ -511,6 +463,66 @@ impl Hosts {
             }),
         };
         Ok((config, around))
+    }
+
+    /// Applies `--compress`, which overrides ssh_config.
+    fn override_compression(&self, config: &mut HostConfig) {
+        let compression = match self.flags.compress {
+            Some(TerminalSetting::Auto) => None,
+            Some(TerminalSetting::Never) => Some(false),
+            Some(TerminalSetting::Always) | None => return,
+        };
+        (config.compression, config.compression_from) = (compression, COMPRESS);
+    }
+
+    /// Returns the prompt for a host: none in batch mode.
+    fn prompt(&self, destination: &Destination, config: &HostConfig) -> SharedPrompt {
+        if config.has(SshOptionFlags::BATCH_MODE) {
+            return Arc::new(Mutex::new(NoPrompt));
+        }
+        let person = ConsolePrompt::new(Arc::clone(&self.output));
+        let answers = Arc::clone(&self.answers);
+        let whole = destination.to_string();
+        Arc::new(Mutex::new(answers::CachedAnswerPrompt::new(
+            person, whole, answers,
+        )))
+    }
+
+    /// Returns the function that reports each new connection to a host.
+    fn report_opened(
+        &self,
+        destination: &Destination,
+        config: &HostConfig,
+    ) -> Arc<dyn Fn(ConnectionFacts) + Send + Sync> {
+        let (output, host) = (Arc::clone(&self.output), name(destination));
+        let via = match &config.proxy {
+            ProxyMethod::Via(through) => Some(detour::listed(through)),
+            _ => None,
+        };
+        let login = config.user.clone();
+        let measured = self.measured.clone();
+        Arc::new(move |facts| {
+            if let Some(measured) = &measured {
+                (measured.opened)(&facts);
+            }
+            let name = EscapedName(host.clone().into_bytes());
+            output.decided(facts.decisions.into_iter().map(|decision| Decision {
+                host: Some(name.clone()),
+                ..decision
+            }));
+            output.host(HostInfo {
+                host: host.clone(),
+                user: Some(login.clone()),
+                via: via.clone(),
+                address: facts.address,
+                banner: facts.banner,
+                kex: facts.kex,
+                host_key: facts.host_key,
+                cipher: facts.cipher,
+                auth: facts.method,
+                guessed: facts.guessed,
+            });
+        })
     }
 
     /// Opens a session over our own SSH. If a relaying host that `--via auto` has chosen fails, the

@@ -5,7 +5,6 @@ mod from_file;
 mod local;
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +25,7 @@ use crate::flags::high::{Environment, ResolvedCopyArgs};
 use crate::flags::low::DoctorArgs;
 use crate::output::console::Console;
 use crate::output::{RunReporter, bar};
-use crate::{failed, signals, usage};
+use crate::{failed, print, signals, usage};
 
 const DATA: u64 = 4_000_000_000;
 /// Time for the way to a jump host.
@@ -214,23 +213,12 @@ fn show(args: &DoctorArgs, report: &DoctorReport, exit: Exit) -> Exit {
     };
     let shown = text
         .map_err(|error| error.to_string())
-        .and_then(|text| print(&text));
+        .and_then(|text| print(text.as_bytes()));
     match page.and(shown) {
         Ok(()) => exit,
         Err(why) => match (failed(&why), exit) {
             (failed, Exit::Done) => failed,
             (_, exit) => exit,
         },
-    }
-}
-
-/// Writes `text` to standard output. A closed pipe is not an error.
-fn print(text: &str) -> Result<(), String> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to standard output: {error}"))
-        }
-        _ => Ok(()),
     }
 }

@@ -34,7 +34,9 @@ mod systemd;
 mod wrapping;
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use exit::Exit;
@@ -58,84 +60,97 @@ fn main() -> ExitCode {
         return host_to_host::receive().into();
     }
     let world = Environment::look();
-    let exit = match low::parse(words.iter().cloned(), world.help_colors()) {
-        Ok(ParsedCommandLine::Copy(args)) if args.plan.is_some() => sharding::copy(*args, &world),
-        Ok(ParsedCommandLine::Plan(args)) => sharding::run(*args, &world),
-        Ok(ParsedCommandLine::Copy(args)) => {
-            let args = several::resolve(*args, &world).and_then(congestion::check);
-            match args.and_then(selecting::select) {
-                Ok(args) => cp::run(args),
-                Err(error) => usage(&error),
-            }
+    match low::parse(words.iter().cloned(), world.help_colors()) {
+        Ok(command) => run(command, &words, &world),
+        Err(error) => usage(&error).into(),
+    }
+}
+
+/// Runs a command to its end.
+fn run(command: ParsedCommandLine, words: &[OsString], world: &Environment) -> ExitCode {
+    let exit = match command {
+        ParsedCommandLine::Copy(args) if args.plan.is_some() => sharding::copy(*args, world),
+        ParsedCommandLine::Plan(args) => sharding::run(*args, world),
+        ParsedCommandLine::Copy(args) => {
+            let args = several::resolve(*args, world).and_then(congestion::check);
+            or_usage(args.and_then(selecting::select).map(cp::run))
         }
-        Ok(ParsedCommandLine::Sync(args)) => {
+        ParsedCommandLine::Sync(args) => {
             let copy =
-                ResolvedCopyArgs::resolve(args.copy.clone(), &world).and_then(congestion::check);
-            match copy.and_then(|copy| syncing::ResolvedSyncArgs::new(*args, copy)) {
-                Ok(args) => syncing::run(args),
-                Err(error) => usage(&error),
-            }
+                ResolvedCopyArgs::resolve(args.copy.clone(), world).and_then(congestion::check);
+            let args = copy.and_then(|copy| syncing::ResolvedSyncArgs::new(*args, copy));
+            or_usage(args.map(syncing::run))
         }
-        Ok(ParsedCommandLine::Bootstrap { args, remove }) => {
-            match ResolvedCopyArgs::resolve(*args, &world) {
-                Ok(args) => bootstrap::run(args, remove),
-                Err(error) => usage(&error),
-            }
+        ParsedCommandLine::Bootstrap { args, remove } => {
+            let args = ResolvedCopyArgs::resolve(*args, world);
+            or_usage(args.map(|args| bootstrap::run(args, remove)))
         }
-        Ok(ParsedCommandLine::Lab(args)) if args.list => show(named_paths().as_bytes()),
+        ParsedCommandLine::Lab(args) if args.list => show(named_paths().as_bytes()),
         #[cfg(target_os = "linux")]
-        Ok(ParsedCommandLine::Lab(args)) => match lab::run(*args, &words[2..]) {
+        ParsedCommandLine::Lab(args) => match lab::run(*args, &words[2..]) {
             Ok(code) => return code,
             Err(error) => usage(&error),
         },
         #[cfg(not(target_os = "linux"))]
-        Ok(ParsedCommandLine::Lab(_)) => failed("longhaul lab needs Linux"),
-        Ok(ParsedCommandLine::Serve(args)) => serving::run(&args),
-        Ok(ParsedCommandLine::Dial(args)) => dialing::run(&args),
-        Ok(ParsedCommandLine::SshConfig(args)) => ssh_config::run(&args),
-        Ok(ParsedCommandLine::Wrap(args)) => match wrapping::run(&args) {
+        ParsedCommandLine::Lab(_) => failed("longhaul lab needs Linux"),
+        ParsedCommandLine::Serve(args) => serving::run(&args),
+        ParsedCommandLine::Dial(args) => dialing::run(&args),
+        ParsedCommandLine::SshConfig(args) => ssh_config::run(&args),
+        ParsedCommandLine::Wrap(args) => match wrapping::run(&args) {
             Ok(code) => return code,
             Err(error) => usage(&error),
         },
-        Ok(ParsedCommandLine::Relay(args)) => match relaying::run(&args) {
-            Ok(exit) => exit,
-            Err(error) => usage(&error),
-        },
-        Ok(ParsedCommandLine::Bench(args)) => benching::run(*args, &world),
+        ParsedCommandLine::Relay(args) => or_usage(relaying::run(&args)),
+        ParsedCommandLine::Bench(args) => benching::run(*args, world),
         // Connections that the server did not admit may still be under way in threads.
-        Ok(ParsedCommandLine::Doctor(args)) => {
-            sys::exit_at_once(diagnosing::run(*args, &world).code())
-        }
-        Ok(ParsedCommandLine::Completions(shell)) => show(&docs::completions(shell)),
-        Ok(ParsedCommandLine::Man {
-            command,
-            write: None,
-        }) => match docs::man(command.as_deref()) {
-            Some(page) => show(&page),
-            None => usage(&UsageError(
-                "error: no such man page: name a subcommand; see longhaul --help\n".to_owned(),
-            )),
-        },
-        Ok(ParsedCommandLine::Man {
-            write: Some(dir), ..
-        }) => match docs::write_documents(&dir) {
-            Ok(()) => Exit::Done,
-            Err(error) => failed(&format!("{}: {error}", dir.display())),
-        },
-        Ok(ParsedCommandLine::Show(text)) => show(text.as_bytes()),
-        Err(error) => usage(&error),
+        ParsedCommandLine::Doctor(args) => sys::exit_at_once(diagnosing::run(*args, world).code()),
+        ParsedCommandLine::Completions(shell) => show(&docs::completions(shell)),
+        ParsedCommandLine::Man { command, write } => man(command.as_deref(), write.as_deref()),
+        ParsedCommandLine::Show(text) => show(text.as_bytes()),
     };
     exit.into()
 }
 
+/// Shows a man page, or writes all documents below a directory.
+fn man(command: Option<&str>, write: Option<&Path>) -> Exit {
+    if let Some(dir) = write {
+        return match docs::write_documents(dir) {
+            Ok(()) => Exit::Done,
+            Err(error) => failed(&format!("{}: {error}", dir.display())),
+        };
+    }
+    match docs::man(command) {
+        Some(page) => show(&page),
+        None => usage(&UsageError(
+            "error: no such man page: name a subcommand; see longhaul --help\n".to_owned(),
+        )),
+    }
+}
+
+/// Returns the exit code of a command, after reporting a usage error.
+fn or_usage(result: Result<Exit, UsageError>) -> Exit {
+    result.unwrap_or_else(|error| usage(&error))
+}
+
 /// Writes to standard output. A closed pipe is not an error.
-pub(crate) fn show(bytes: &[u8]) -> Exit {
+///
+/// # Errors
+/// One sentence about standard output.
+pub(crate) fn print(bytes: &[u8]) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            failed(&format!("cannot write to standard output: {error}"))
+            Err(format!("cannot write to standard output: {error}"))
         }
-        _ => Exit::Done,
+        _ => Ok(()),
+    }
+}
+
+/// Writes a command's result to standard output; reports a failure.
+pub(crate) fn show(bytes: &[u8]) -> Exit {
+    match print(bytes) {
+        Ok(()) => Exit::Done,
+        Err(why) => failed(&why),
     }
 }
 

@@ -58,6 +58,48 @@ struct HostCopyRequest {
     request: CopyRequest,
 }
 
+impl HostCopyRequest {
+    /// Returns the request for the files of these sizes.
+    fn with(&self, sizes: SizeSelection) -> Self {
+        Self {
+            host: self.host,
+            name: self.name.clone(),
+            request: sizes.of(self.request.clone()),
+        }
+    }
+}
+
+/// Result of the copy of a host's small files.
+enum SmallFiles {
+    Copied(CopiedSmallFiles),
+    /// The copy ended early, so the large files are not copied.
+    Failed(CopySummary),
+}
+
+struct CopiedSmallFiles {
+    summary: CopySummary,
+    /// The reason why the large files must come from here.
+    not_received: Option<NotReceived>,
+}
+
+/// Reason why a host cannot get the large files from another host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NotReceived {
+    /// The target did not exist and became the copy itself, so files there have other paths.
+    OtherPaths,
+    /// The number of large files has changed since the search.
+    Changed,
+}
+
+impl NotReceived {
+    fn clause(self) -> &'static str {
+        match self {
+            Self::OtherPaths => "the target directory did not exist",
+            Self::Changed => "files have changed meanwhile",
+        }
+    }
+}
+
 /// Copies to or from all hosts, and combines their results.
 pub(crate) fn copy(
     several: &MultiHostCopy,
@@ -353,66 +395,110 @@ impl SharedCopyState<'_> {
             return summary;
         }
         progress.expect(chain.bytes());
-        let of = |sizes: SizeSelection| HostCopyRequest {
-            request: sizes.of(part.request.clone()),
-            ..part.clone()
+        let small = match chain.has_rest() {
+            true => match self.copy_small(chain, number, &part, progress) {
+                SmallFiles::Copied(copied) => Some(copied),
+                SmallFiles::Failed(summary) => return summary,
+            },
+            false => None,
         };
-        let mut all: Option<CopySummary> = None;
-        let (mut listed, mut into) = (true, true);
-        if chain.has_rest() {
-            let root = chain.tree_at(&part);
-            // The directory with the shortest path is that of the source.
-            let mut made: Option<Vec<u8>> = None;
-            let mut seen = |event: &CopyEvent| {
-                if let CopyEvent::DirectoryDone { target } = event
-                    && made.as_ref().is_none_or(|made| target.0.len() < made.len())
-                {
-                    made = Some(target.0.clone());
-                }
-            };
-            let counters = progress.begin(0);
-            let mut rest =
-                self.copy_from_here(number, of(SizeSelection::Small), &counters, &mut seen);
-            // Another number means that files have changed meanwhile.
-            listed = rest.excluded == chain.count();
-            into = root.is_none() || made == root;
-            rest.excluded = 0;
-            let failed = !matches!(rest.outcome, CopyOutcome::Complete | CopyOutcome::Partial);
-            if failed || root.is_some() && made.is_none() {
-                return rest;
-            }
-            all = Some(rest);
+        let not_received = small.as_ref().and_then(|small| small.not_received);
+        match not_received {
+            Some(NotReceived::OtherPaths) => chain.leave_out(number),
+            Some(NotReceived::Changed) | None => chain.ready(number),
         }
-        match into {
-            true => chain.ready(number),
-            false => chain.leave_out(number),
-        }
-        if !listed || !into || chain.is_first(number) {
-            let mut large = match chain.has_rest() {
-                true => of(SizeSelection::Large),
-                false => part,
-            };
-            if !into {
-                large.request = contents(large.request);
+        let small = small.map(|small| small.summary);
+        match not_received {
+            None if !chain.is_first(number) => {
+                self.receive_large(chain, number, small, &part, progress)
             }
-            let counters = progress.begin(chain.bytes());
-            let mut large = self.copy_from_here(number, large, &counters, &mut |_| {});
-            let why = match into {
-                true => "files have changed meanwhile",
-                false => "the target directory did not exist",
-            };
-            self.note_why(why, number, &large);
-            if all.is_some() {
-                // The copy of the small files has counted them.
-                (large.directories, large.symlinks, large.excluded) = (0, 0, 0);
-            }
-            return all_of(all, large);
+            why => self.copy_large(chain, number, (small, why), part, progress),
         }
+    }
+
+    /// Copies the small files from here, and finds out if the large ones can come from another
+    /// host.
+    fn copy_small(
+        &self,
+        chain: &HostChain<'_>,
+        number: usize,
+        part: &HostCopyRequest,
+        progress: &HostCopyProgress,
+    ) -> SmallFiles {
+        let root = chain.tree_at(part);
+        // The directory with the shortest path is that of the source.
+        let mut made: Option<Vec<u8>> = None;
+        let mut seen = |event: &CopyEvent| {
+            if let CopyEvent::DirectoryDone { target } = event
+                && made.as_ref().is_none_or(|made| target.0.len() < made.len())
+            {
+                made = Some(target.0.clone());
+            }
+        };
+        let small = part.with(SizeSelection::Small);
+        let mut summary = self.copy_from_here(number, small, &progress.begin(0), &mut seen);
+        let found = std::mem::take(&mut summary.excluded);
+        let failed = !is_over(&summary.outcome);
+        if failed || root.is_some() && made.is_none() {
+            return SmallFiles::Failed(summary);
+        }
+        let not_received = if root.is_some() && made != root {
+            Some(NotReceived::OtherPaths)
+        } else if found != chain.count() {
+            Some(NotReceived::Changed)
+        } else {
+            None
+        };
+        SmallFiles::Copied(CopiedSmallFiles {
+            summary,
+            not_received,
+        })
+    }
+
+    /// Copies the large files from here, after the `small` ones, if there are any.
+    fn copy_large(
+        &self,
+        chain: &HostChain<'_>,
+        number: usize,
+        (small, why): (Option<CopySummary>, Option<NotReceived>),
+        part: HostCopyRequest,
+        progress: &HostCopyProgress,
+    ) -> CopySummary {
+        let mut part = match small {
+            Some(_) => part.with(SizeSelection::Large),
+            None => part,
+        };
+        if why == Some(NotReceived::OtherPaths) {
+            part.request = contents(part.request);
+        }
+        let counters = progress.begin(chain.bytes());
+        let mut large = self.copy_from_here(number, part, &counters, &mut |_| {});
+        if let Some(why) = why {
+            self.note_why(why.clause(), number, &large);
+        }
+        if small.is_some() {
+            // The copy of the small files has counted them.
+            (large.directories, large.symlinks, large.excluded) = (0, 0, 0);
+        }
+        all_of(small, large)
+    }
+
+    /// Gets the large files from the host before this one, after the `small` ones, if there are
+    /// any.
+    fn receive_large(
+        &self,
+        chain: &HostChain<'_>,
+        number: usize,
+        small: Option<CopySummary>,
+        part: &HostCopyRequest,
+        progress: &HostCopyProgress,
+    ) -> CopySummary {
+        let mut all = small;
         let mut done = Vec::new();
         while let Some(file) = chain.next(&done) {
             done.push(file);
-            let one = self.pass_on(chain, (number, file), &part, progress);
-            let lost = !matches!(one.outcome, CopyOutcome::Complete | CopyOutcome::Partial);
+            let one = self.pass_on(chain, (number, file), part, progress);
+            let lost = !is_over(&one.outcome);
             all = Some(all_of(all, one));
             if lost {
                 break;
@@ -533,6 +619,11 @@ impl SharedCopyState<'_> {
         }
         event
     }
+}
+
+/// True if a copy has run to its end.
+fn is_over(outcome: &CopyOutcome) -> bool {
+    matches!(outcome, CopyOutcome::Complete | CopyOutcome::Partial)
 }
 
 fn all_of(all: Option<CopySummary>, one: CopySummary) -> CopySummary {

@@ -1,17 +1,14 @@
 //! Waits for a connection that is made on another thread, until a cancel or a time limit.
 
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crossbeam_channel::{after, bounded, never, select_biased};
 use transfer::cancel::CancelToken;
 use transfer::connect::{ConnectError, ConnectStep, ResponsibleParty};
 
-/// Longest delay after which a waiting connection notices a cancel.
-const CANCEL_SEEN: Duration = Duration::from_millis(50);
-
-/// Runs `work` on a thread and waits for its result. After a cancel, or after `patience`, the
-/// thread is left alone.
+/// Runs `work` on a thread and waits for its result. After a cancel, or after `patience`, the thread
+/// is left alone.
 ///
 /// # Errors
 /// Those of `work`, a cancel, or the time limit.
@@ -20,8 +17,7 @@ pub(super) fn wait_for<T: Send + 'static>(
     patience: Option<Duration>,
     work: impl FnOnce() -> Result<T, ConnectError> + Send + 'static,
 ) -> Result<T, ConnectError> {
-    let begun = Instant::now();
-    let (done, result) = mpsc::sync_channel(1);
+    let (done, result) = bounded(1);
     let thread = thread::Builder::new().name("connect".to_owned());
     let spawned = thread.spawn(move || {
         // After a cancel there is no receiver any more.
@@ -31,32 +27,27 @@ pub(super) fn wait_for<T: Send + 'static>(
         let why = format!("cannot start a thread to connect: {error}");
         ConnectError::this_machine(ConnectStep::Reach, why)
     })?;
-    loop {
-        match result.recv_timeout(CANCEL_SEEN) {
-            Ok(result) => return result,
-            Err(RecvTimeoutError::Disconnected) => {
-                let why = "internal error: the connecting thread ended unexpectedly";
-                return Err(ConnectError::this_machine(ConnectStep::Reach, why));
-            }
-            Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
-                let why = "interrupted";
-                return Err(ConnectError::new(
-                    ResponsibleParty::User,
-                    ConnectStep::Reach,
-                    why,
-                ));
-            }
-            Err(RecvTimeoutError::Timeout) => {}
+    let too_late = patience.map_or_else(never, after);
+    select_biased! {
+        recv(result) -> result => result.unwrap_or_else(|_| {
+            let why = "internal error: the connecting thread ended unexpectedly";
+            Err(ConnectError::this_machine(ConnectStep::Reach, why))
+        }),
+        recv(cancel.receiver()) -> _ => {
+            let why = "interrupted";
+            Err(ConnectError::new(ResponsibleParty::User, ConnectStep::Reach, why))
         }
-        if let Some(patience) = patience.filter(|patience| begun.elapsed() >= *patience) {
-            let why = format!("no login within {} s", patience.as_secs());
-            return Err(ConnectError::unreachable(why));
+        recv(too_late) -> _ => {
+            let seconds = patience.unwrap_or_default().as_secs();
+            Err(ConnectError::unreachable(format!("no login within {seconds} s")))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     /// Bug: in a fan-out, a host that accepted the connection and said nothing kept the hosts

@@ -60,7 +60,7 @@ fn render(command: Command, name: &str, page: &ManPage) -> io::Result<Vec<u8>> {
         man.render_subcommands_section(&mut out)?;
     }
     let mut rest = Roff::new();
-    for section in page.sections {
+    for section in page.sections() {
         match section {
             ManPageSection::Scp => scp_section(&mut rest),
             ManPageSection::NamedPaths => named_paths_section(&mut rest),

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use relay::RelaySettings;
 
 use crate::flags::low::RelayRulesAction;
+use crate::print;
 
 pub(super) fn run(what: RelayRulesAction, relay: &RelaySettings) -> Result<(), String> {
     let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
@@ -17,8 +18,7 @@ pub(super) fn run(what: RelayRulesAction, relay: &RelaySettings) -> Result<(), S
             text += &rules.add.iter().map(shell).collect::<String>();
             text += "# And `longhaul relay rules remove`:\n";
             text += &rules.remove.iter().map(shell).collect::<String>();
-            let written = std::io::stdout().write_all(text.as_bytes());
-            written.map_err(|e| format!("cannot write to standard output: {e}"))
+            print(text.as_bytes())
         }
         RelayRulesAction::Add => {
             for (nth, command) in rules.add.iter().enumerate() {

@@ -15,6 +15,7 @@ use std::path::{Component, Path};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::select;
 use ssh::direct_control::GrowingBlocks;
 use transfer::cancel::CancelToken;
 use transfer::copy::{CopyOptions, CopyRequest, HostId};
@@ -42,8 +43,6 @@ const RETURNS: [u64; 3] = [1, 2, 4];
 const GONE: u32 = 2;
 /// Hosts that the closing line names as served from here.
 const NAMED: usize = 3;
-/// How often a cancel is checked.
-const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
 /// Number of a file that is passed on.
 pub(super) type FileNumber = usize;
@@ -116,11 +115,11 @@ impl<'a> HostChain<'a> {
         if parts.len() > MOST_HOSTS {
             return Err(format!("more than {MOST_HOSTS} hosts"));
         }
-        let found = large::find(&first.request)?;
         if let Some(why) = needs_this_machine(run.hosts().flags()) {
             return Err(why.to_owned());
         }
         let options = options(&first.request.options)?;
+        let found = large::find(&first.request)?;
         let files = |part: &HostCopyRequest| {
             // Errors of the configuration are reported by the copy.
             if let Ok(Some(why)) = run.hosts().longhaul_is_absent(part.host) {
@@ -207,17 +206,19 @@ impl<'a> HostChain<'a> {
         }
     }
 
-    /// Passes a cancel of the run on until `over`.
+    /// Waits for a cancel of the run, and passes it on to the copies and waits of all hosts. Ends
+    /// with `over`.
     pub(super) fn watch(&self, over: &CancelToken) {
         let cancel = self.run.cancel();
-        while !over.is_cancelled() {
-            if cancel.is_cancelled() {
+        select! {
+            recv(cancel.receiver()) -> _ => {
+                // A copy that begins now checks the run's cancel under the same lock.
                 let state = self.lock();
                 let all = state.hosts.iter().filter_map(|host| host.cancel.as_ref());
                 all.for_each(CancelToken::cancel);
+                self.changed.notify_all();
             }
-            // A cancel disconnects the channel.
-            let _ = over.receiver().recv_timeout(CANCEL_SEEN);
+            recv(over.receiver()) -> _ => {}
         }
     }
 
@@ -274,8 +275,7 @@ impl<'a> HostChain<'a> {
             if begun.is_some() || ends || self.run.cancel().is_cancelled() {
                 return begun.or(Some(first));
             }
-            let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state);
         }
     }
 
@@ -371,10 +371,11 @@ impl<'a> HostChain<'a> {
         let until = Instant::now() + Duration::from_secs(seconds);
         let mut state = self.lock();
         while !state.hosts[lost].failed && !self.run.cancel().is_cancelled() {
-            if Instant::now() >= until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Some(lost);
             }
-            let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
+            let woken = self.changed.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         None
@@ -453,6 +454,12 @@ impl<'a> HostChain<'a> {
 
     fn lock(&self) -> MutexGuard<'_, ChainState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change of the state, or a cancel of the run.
+    fn wait<'s>(&self, state: MutexGuard<'s, ChainState>) -> MutexGuard<'s, ChainState> {
+        let woken = self.changed.wait(state);
+        woken.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,10 +15,7 @@ pub(super) struct HostCopyResult {
 
 /// Combines the summaries of all hosts.
 pub(super) fn combined(each: Vec<HostCopyResult>) -> CopySummary {
-    let mut all = CopySummary {
-        synced: !each.is_empty(),
-        ..CopySummary::default()
-    };
+    let mut all = CopySummary::default();
     let outcome = outcome(&each);
     for HostCopyResult {
         host,
@@ -34,66 +31,23 @@ pub(super) fn combined(each: Vec<HostCopyResult>) -> CopySummary {
 }
 
 fn add(all: &mut CopySummary, host: &str, from: Option<String>, mut one: CopySummary) {
-    add_failures(all, host, &mut one);
-    // Names every field, so that none is forgotten.
-    let CopySummary {
-        outcome,
-        files,
-        directories,
-        symlinks,
-        excluded,
-        bytes,
-        unfinished,
-        taken_over,
-        reused,
-        journal,
-        failed,
-        failures: _,
-        state,
-        synced,
-        verified,
-        elapsed,
-        sessions,
-        far_ends,
-        way: _,
-        hosts: _,
-        decisions,
-    } = one;
+    list_lost_connection(host, &mut one);
     all.hosts.push(HostResult {
         host: EscapedName(host.as_bytes().to_vec()),
         from: from.map(|from| EscapedName(from.into_bytes())),
-        files,
-        bytes,
-        unfinished,
-        failed,
-        elapsed,
-        outcome,
+        files: one.files,
+        bytes: one.bytes,
+        unfinished: one.unfinished,
+        failed: one.failed,
+        elapsed: one.elapsed,
+        outcome: one.outcome.clone(),
     });
-    all.files += files;
-    all.directories += directories;
-    all.symlinks += symlinks;
-    all.excluded += excluded;
-    all.bytes = all.bytes.saturating_add(bytes);
-    all.unfinished = all.unfinished.saturating_add(unfinished);
-    all.taken_over = all.taken_over.saturating_add(taken_over);
-    all.reused = all.reused.saturating_add(reused);
-    all.journal = all.journal.take().or(journal);
-    all.state = match (all.state, state) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    };
-    all.synced &= synced || files == 0;
-    all.verified = match (all.verified.take(), verified) {
-        (Some(a), Some(b)) => Some(both(a, b)),
-        (a, b) => a.or(b),
-    };
-    all.sessions.extend(sessions);
-    all.far_ends.extend(far_ends);
-    all.decisions.extend(decisions);
+    all.far_ends.append(&mut one.far_ends);
+    add_figures(all, one);
 }
 
-/// Takes over the failures of a host; a failed connection counts as one.
-fn add_failures(all: &mut CopySummary, host: &str, one: &mut CopySummary) {
+/// Lists a failed connection among the failures of its host.
+fn list_lost_connection(host: &str, one: &mut CopySummary) {
     if let CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why) = &one.outcome {
         let of_connection = |failure: &ItemFailure| why.ends_with(&failure.reason);
         let listed = one.failures.len();
@@ -105,69 +59,79 @@ fn add_failures(all: &mut CopySummary, host: &str, one: &mut CopySummary) {
         let path = EscapedName(host.as_bytes().to_vec());
         one.failures.push(ItemFailure { path, reason });
     }
-    all.failed += one.failed;
-    let room = FAILURES_KEPT.saturating_sub(all.failures.len());
-    all.failures
-        .extend(std::mem::take(&mut one.failures).into_iter().take(room));
 }
 
 /// Adds a further copy to the summary of the same host.
-pub(super) fn joined(all: CopySummary, one: CopySummary) -> CopySummary {
-    let outcome = match (all.outcome, one.outcome) {
+pub(super) fn joined(mut all: CopySummary, mut one: CopySummary) -> CopySummary {
+    all.outcome = match (all.outcome, one.outcome.clone()) {
         (CopyOutcome::Complete, outcome) | (outcome, CopyOutcome::Complete) => outcome,
         (CopyOutcome::Interrupted, _) | (_, CopyOutcome::Interrupted) => CopyOutcome::Interrupted,
         (_, lost @ CopyOutcome::NoConnection(_)) => lost,
         (outcome, _) => outcome,
     };
-    let mut failures = all.failures;
-    failures.extend(one.failures);
-    failures.truncate(FAILURES_KEPT);
-    let nothing = (all.files == 0, one.files == 0);
-    let mut sessions = all.sessions;
-    sessions.extend(one.sessions);
-    let mut far_ends = all.far_ends;
-    far_ends.extend(
-        one.far_ends
-            .into_iter()
-            .filter(|end| !far_ends.contains(end))
-            .collect::<Vec<_>>(),
-    );
-    let mut decisions = all.decisions;
-    decisions.extend(one.decisions);
-    // Names every field, so that none is forgotten.
-    CopySummary {
-        outcome,
-        files: all.files + one.files,
-        directories: all.directories + one.directories,
-        symlinks: all.symlinks + one.symlinks,
-        excluded: all.excluded + one.excluded,
-        bytes: all.bytes.saturating_add(one.bytes),
-        unfinished: all.unfinished.saturating_add(one.unfinished),
-        taken_over: all.taken_over.saturating_add(one.taken_over),
-        reused: all.reused.saturating_add(one.reused),
-        journal: all.journal.or(one.journal),
-        failed: all.failed + one.failed,
-        failures,
-        state: match (all.state, one.state) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        },
-        synced: match nothing {
-            (true, _) => one.synced,
-            (_, true) => all.synced,
-            _ => all.synced && one.synced,
-        },
-        verified: match (all.verified, one.verified) {
-            (Some(a), Some(b)) => Some(both(a, b)),
-            (a, b) => a.or(b),
-        },
-        elapsed: all.elapsed + one.elapsed,
-        sessions,
-        far_ends,
-        way: None,
-        hosts: Vec::new(),
-        decisions,
+    all.elapsed += one.elapsed;
+    for end in std::mem::take(&mut one.far_ends) {
+        if !all.far_ends.contains(&end) {
+            all.far_ends.push(end);
+        }
     }
+    add_figures(&mut all, one);
+    all
+}
+
+/// Adds the figures of a further copy, but not its outcome, its time and its servers.
+fn add_figures(all: &mut CopySummary, one: CopySummary) {
+    // Names every field, so that none is forgotten.
+    let CopySummary {
+        outcome: _,
+        files,
+        directories,
+        symlinks,
+        excluded,
+        bytes,
+        unfinished,
+        taken_over,
+        reused,
+        journal,
+        failed,
+        failures,
+        state,
+        synced,
+        verified,
+        elapsed: _,
+        sessions,
+        far_ends: _,
+        way: _,
+        hosts: _,
+        decisions,
+    } = one;
+    all.synced = match (all.files, files) {
+        (0, _) => synced,
+        (_, 0) => all.synced,
+        _ => all.synced && synced,
+    };
+    all.files += files;
+    all.directories += directories;
+    all.symlinks += symlinks;
+    all.excluded += excluded;
+    all.bytes = all.bytes.saturating_add(bytes);
+    all.unfinished = all.unfinished.saturating_add(unfinished);
+    all.taken_over = all.taken_over.saturating_add(taken_over);
+    all.reused = all.reused.saturating_add(reused);
+    all.journal = all.journal.take().or(journal);
+    all.failed += failed;
+    let room = FAILURES_KEPT.saturating_sub(all.failures.len());
+    all.failures.extend(failures.into_iter().take(room));
+    all.state = match (all.state, state) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    all.verified = match (all.verified.take(), verified) {
+        (Some(a), Some(b)) => Some(both(a, b)),
+        (a, b) => a.or(b),
+    };
+    all.sessions.extend(sessions);
+    all.decisions.extend(decisions);
 }
 
 fn both(a: VerifyResult, b: VerifyResult) -> VerifyResult {

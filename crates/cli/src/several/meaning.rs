@@ -10,12 +10,12 @@ use crate::flags::low::CopyArgs;
 /// Meaning of the remote operands of a copy whose last operand names one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// As in scp: all but the last one are sources.
+    /// All but the last one are sources, as in scp.
     Sources {
-        /// They follow local sources, and may have been meant as targets.
+        /// Remote sources follow local ones, and may have been meant as targets.
         may_fan_out: bool,
     },
-    /// Those from this operand on are targets.
+    /// The operands from this number on are targets.
     TargetsFrom(usize),
 }
 

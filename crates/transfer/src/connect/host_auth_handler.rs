@@ -357,34 +357,11 @@ impl AuthHandler for HostAuthHandler {
             {
                 identities.warnings.push(e.to_string());
             }
-            let ready = identities.is_ready(index);
-            let offer = &identities.offers()[index];
-            let Some(public) = &offer.public else {
-                continue;
-            };
-            let algorithms: Vec<String> = offer
-                .algorithms(&allowed, None)
-                .into_iter()
-                .map(str::to_owned)
-                .collect();
-            if algorithms.is_empty() {
-                continue;
+            if let Some((identity, proven)) =
+                offered(&identities, index, &allowed, worked, keys.is_empty())
+            {
+                keys.push((index, identity, proven));
             }
-            let proven = worked.is_some_and(|w| {
-                w.sufficient
-                    && w.fingerprint == public.fingerprint()
-                    && algorithms.contains(&w.algorithm)
-            });
-            // A hardware key needs a touch, which must not be requested for a key that the server
-            // refuses.
-            let alone = identities.signs_alone(index);
-            let direct = alone && (!offer.is_in_agent() || keys.is_empty());
-            let identity = OfferedIdentity {
-                blob: public.blob().to_vec(),
-                algorithms,
-                direct: direct || proven && ready,
-            };
-            keys.push((index, identity, proven));
         }
         keys.sort_by_key(|(_, _, proven)| !proven);
         let proven = keys
@@ -621,6 +598,37 @@ impl AuthHandler for HostAuthHandler {
             memories.forget(host, port, user);
         }
     }
+}
+
+/// Returns the key of this number as it is offered to the server, and true if `worked`, the key of
+/// an earlier login, is this one and sufficed. `None` if it has no public key or no algorithm that
+/// is allowed.
+fn offered(
+    identities: &Identities,
+    index: usize,
+    allowed: &[String],
+    worked: Option<&AcceptedKey>,
+    is_first: bool,
+) -> Option<(OfferedIdentity, bool)> {
+    let offer = identities.offers().get(index)?;
+    let public = offer.public.as_ref()?;
+    let algorithms = offer.algorithms(allowed, None);
+    let algorithms: Vec<String> = algorithms.into_iter().map(str::to_owned).collect();
+    if algorithms.is_empty() {
+        return None;
+    }
+    let proven = worked.is_some_and(|w| {
+        w.sufficient && w.fingerprint == public.fingerprint() && algorithms.contains(&w.algorithm)
+    });
+    // A hardware key needs a touch, which must not be requested for a key that the server refuses.
+    let alone = identities.signs_alone(index);
+    let direct = alone && (!offer.is_in_agent() || is_first);
+    let identity = OfferedIdentity {
+        blob: public.blob().to_vec(),
+        algorithms,
+        direct: direct || proven && identities.is_ready(index),
+    };
+    Some((identity, proven))
 }
 
 /// Describes a key: source, type and fingerprint.

@@ -45,9 +45,9 @@ impl BackupRoot {
 /// Relation of the backup directory to the target.
 #[derive(Debug, PartialEq, Eq)]
 enum BackupPlace {
-    /// It lies in the target, at this relative path.
+    /// The backup directory lies in the target, at this relative path.
     Inside(Vec<u8>),
-    /// It lies elsewhere.
+    /// The backup directory lies outside the target.
     Beside,
 }
 

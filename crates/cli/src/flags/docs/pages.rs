@@ -2,17 +2,22 @@
 
 use crate::exit;
 
-/// A man page: the sections behind the flags, in their order.
+/// A man page: the sections behind the flags.
 pub(super) struct ManPage {
     /// Name of the subcommand.
     pub name: &'static str,
     pub lists_subcommands: bool,
-    pub sections: &'static [ManPageSection],
+    before_examples: Option<ManPageSection>,
+    examples: CommandExamples,
+    behind_examples: Option<ManPageSection>,
+    exit_status: ManPageSection,
+    environment: Option<ManPageSection>,
     /// Content of the last section.
     pub see_also: &'static str,
 }
 
 /// A section behind the flags.
+#[derive(Clone, Copy)]
 pub(super) enum ManPageSection {
     /// Differences of `longhaul cp` from scp.
     Scp,
@@ -31,132 +36,141 @@ pub(super) enum ManPageSection {
     WrapEnvironment,
 }
 
+impl ManPage {
+    const fn begins_with(mut self, section: ManPageSection) -> Self {
+        self.before_examples = Some(section);
+        self
+    }
+
+    const fn explains(mut self, section: ManPageSection) -> Self {
+        self.behind_examples = Some(section);
+        self
+    }
+
+    /// Replaces the exit codes and environment variables of transfers by these exit codes.
+    const fn exits(mut self, codes: &'static [(&'static str, &'static str)]) -> Self {
+        self.exit_status = ManPageSection::ExitStatusOf(codes);
+        self.environment = None;
+        self
+    }
+
+    const fn has(mut self, environment: ManPageSection) -> Self {
+        self.environment = Some(environment);
+        self
+    }
+
+    /// Sections behind the flags, in their order.
+    pub(super) fn sections(&self) -> impl Iterator<Item = ManPageSection> {
+        let examples = (!self.examples.is_empty()).then_some(self.examples);
+        [
+            self.before_examples,
+            examples.map(ManPageSection::Examples),
+            self.behind_examples,
+            Some(self.exit_status),
+            self.environment,
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
 /// The page of the program itself.
 pub(super) const LONGHAUL: ManPage = ManPage {
-    name: "",
     lists_subcommands: true,
-    sections: &[ManPageSection::ExitStatus, ManPageSection::Environment],
-    see_also: "longhaul-cp(1), longhaul-sync(1), longhaul-plan(1), longhaul-bench(1), longhaul-doctor(1), longhaul-lab(1), longhaul-relay(1), \
-               longhaul-serve(1), longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), \
-               scp(1), ssh(1), ssh_config(5)",
+    ..page(
+        "",
+        &[],
+        "longhaul-cp(1), longhaul-sync(1), longhaul-plan(1), longhaul-bench(1), \
+         longhaul-doctor(1), longhaul-lab(1), longhaul-relay(1), longhaul-serve(1), \
+         longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), scp(1), ssh(1), ssh_config(5)",
+    )
 };
 
-const fn of_subcommand(
-    name: &'static str,
-    sections: &'static [ManPageSection],
-    see_also: &'static str,
-) -> ManPage {
+/// The page of a subcommand with the exit codes and environment variables of transfers.
+const fn page(name: &'static str, examples: CommandExamples, see_also: &'static str) -> ManPage {
     ManPage {
         name,
         lists_subcommands: false,
-        sections,
+        before_examples: None,
+        examples,
+        behind_examples: None,
+        exit_status: ManPageSection::ExitStatus,
+        environment: Some(ManPageSection::Environment),
         see_also,
     }
 }
 
 /// The pages of subcommands.
 pub(super) const SUBCOMMANDS: &[ManPage] = &[
-    of_subcommand(
+    page(
         "cp",
-        &[
-            ManPageSection::Scp,
-            ManPageSection::Examples(CP_EXAMPLES),
-            ManPageSection::ExitStatus,
-            ManPageSection::Environment,
-        ],
+        CP_EXAMPLES,
         "longhaul(1), scp(1), ssh(1), ssh_config(5)",
-    ),
-    of_subcommand(
+    )
+    .begins_with(ManPageSection::Scp),
+    page(
         "sync",
-        &[
-            ManPageSection::Examples(SYNC_EXAMPLES),
-            ManPageSection::ExitStatus,
-            ManPageSection::Environment,
-        ],
+        SYNC_EXAMPLES,
         "longhaul(1), longhaul-cp(1), gitignore(5), rsync(1), ssh_config(5)",
     ),
-    of_subcommand(
+    page(
         "plan",
-        &[
-            ManPageSection::Examples(PLAN_EXAMPLES),
-            ManPageSection::ExitStatus,
-            ManPageSection::Environment,
-        ],
+        PLAN_EXAMPLES,
         "longhaul(1), longhaul-cp(1), longhaul-sync(1), sbatch(1), parallel(1)",
     ),
-    of_subcommand(
-        "bootstrap",
-        &[ManPageSection::ExitStatus, ManPageSection::Environment],
-        "longhaul(1), longhaul-cp(1)",
-    ),
-    of_subcommand(
+    page("bootstrap", &[], "longhaul(1), longhaul-cp(1)"),
+    page(
         "lab",
-        &[
-            ManPageSection::NamedPaths,
-            ManPageSection::Examples(LAB_EXAMPLES),
-            ManPageSection::ExitStatusOf(exit::LAB),
-            ManPageSection::LabEnvironment,
-        ],
+        LAB_EXAMPLES,
         "longhaul(1), longhaul-cp(1), network_namespaces(7), user_namespaces(7)",
-    ),
-    of_subcommand(
+    )
+    .begins_with(ManPageSection::NamedPaths)
+    .exits(exit::LAB)
+    .has(ManPageSection::LabEnvironment),
+    page(
         "relay",
-        &[
-            ManPageSection::Examples(RELAY_EXAMPLES),
-            ManPageSection::Certificates,
-            ManPageSection::ExitStatusOf(exit::RELAY),
-        ],
+        RELAY_EXAMPLES,
         "longhaul(1), longhaul-relay.conf(5), tcp(7), socket(7), splice(2)",
-    ),
-    of_subcommand(
+    )
+    .exits(exit::RELAY)
+    .explains(ManPageSection::Certificates),
+    page(
         "bench",
-        &[
-            ManPageSection::Examples(BENCH_EXAMPLES),
-            ManPageSection::ExitStatusOf(exit::BENCH),
-        ],
+        BENCH_EXAMPLES,
         "longhaul(1), longhaul-cp(1), ssh_config(5)",
-    ),
-    of_subcommand(
+    )
+    .exits(exit::BENCH),
+    page(
         "doctor",
-        &[
-            ManPageSection::Examples(DOCTOR_EXAMPLES),
-            ManPageSection::ExitStatusOf(exit::DOCTOR),
-        ],
+        DOCTOR_EXAMPLES,
         "longhaul(1), longhaul-cp(1), longhaul-bench(1), ssh_config(5), tcp(7)",
-    ),
-    of_subcommand(
+    )
+    .exits(exit::DOCTOR),
+    page(
         "serve",
-        &[
-            ManPageSection::Examples(SERVE_EXAMPLES),
-            ManPageSection::ExitStatusOf(exit::SERVE),
-        ],
+        SERVE_EXAMPLES,
         "longhaul(1), longhaul-serve.conf(5), sftp-server(8), sshd_config(5)",
-    ),
-    of_subcommand(
+    )
+    .exits(exit::SERVE),
+    page(
         "dial",
-        &[
-            ManPageSection::Examples(DIAL_EXAMPLES),
-            ManPageSection::ExitStatusOf(exit::DIAL),
-        ],
+        DIAL_EXAMPLES,
         "longhaul(1), longhaul-ssh-config(1), ssh_config(5)",
-    ),
-    of_subcommand(
+    )
+    .exits(exit::DIAL),
+    page(
         "ssh-config",
-        &[
-            ManPageSection::Examples(SSH_CONFIG_EXAMPLES),
-            ManPageSection::ExitStatusOf(exit::SSH_CONFIG),
-        ],
+        SSH_CONFIG_EXAMPLES,
         "longhaul(1), longhaul-dial(1), ssh_config(5)",
-    ),
-    of_subcommand(
+    )
+    .exits(exit::SSH_CONFIG),
+    page(
         "wrap",
-        &[
-            ManPageSection::Examples(WRAP_EXAMPLES),
-            ManPageSection::ExitStatusOf(exit::WRAP),
-            ManPageSection::WrapEnvironment,
-        ],
+        WRAP_EXAMPLES,
         "longhaul(1), longhaul-dial(1), longhaul-relay(1), ld.so(8), tcp(7)",
-    ),
+    )
+    .exits(exit::WRAP)
+    .has(ManPageSection::WrapEnvironment),
 ];
 
 /// Example commands with a sentence each.

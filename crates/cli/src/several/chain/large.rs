@@ -1,13 +1,12 @@
 //! Finds the large files of a fan-out, which hosts pass on to each other.
 
-use std::collections::HashSet;
-use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use sync::{Filter, FilterBuilder};
 use transfer::copy::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, SourceFilter, SourceName};
+use transfer::walk::{EntryInfo, LocalWalk, WalkEntry};
 
 use super::HostCopyRequest;
 
@@ -22,12 +21,14 @@ const MOST_ENTRIES: usize = 1_000_000;
 /// A file that is passed on.
 pub(super) struct LargeFile {
     pub(super) source: PathBuf,
-    /// Its path beneath the target.
+    /// Path that the file gets beneath the target.
     pub(super) below: Vec<u8>,
+    /// Size in bytes.
     pub(super) size: u64,
 }
 
 /// The large files of a copy.
+#[derive(Default)]
 pub(super) struct LargeFiles {
     pub(super) files: Vec<LargeFile>,
     /// There is more to copy.
@@ -65,14 +66,7 @@ impl SizeSelection {
 /// # Errors
 /// A clause that says why none of them is passed on.
 pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
-    let mut search = LargeFileSearch {
-        found: LargeFiles {
-            files: Vec::new(),
-            rest: false,
-        },
-        entries: 0,
-        seen: HashSet::new(),
-    };
+    let mut search = LargeFileSearch::default();
     for source in &request.sources {
         let CopyLocation::Local(path) = source else {
             return Err("a source is on a host".to_owned());
@@ -82,7 +76,7 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
             SourceName::Contents => Vec::new(),
             SourceName::Matched => return Err("a source is a pattern".to_owned()),
         };
-        search.add(path, name, &request.options)?;
+        search.add(path, &name, &request.options)?;
     }
     if search.found.files.is_empty() {
         let one =
@@ -95,55 +89,62 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
     Ok(search.found)
 }
 
+#[derive(Default)]
 struct LargeFileSearch {
     found: LargeFiles,
     entries: usize,
-    /// Device and inode number of the directories that were entered.
-    seen: HashSet<(u64, u64)>,
 }
 
 impl LargeFileSearch {
-    fn add(&mut self, path: &Path, below: Vec<u8>, options: &CopyOptions) -> Result<(), String> {
-        self.entries += 1;
-        if self.entries > MOST_ENTRIES {
-            return Err("there are too many files to look for large ones".to_owned());
-        }
-        // The copy reports what cannot be read.
-        let Ok(meta) = path.metadata() else {
-            self.found.rest = true;
-            return Ok(());
-        };
-        if meta.is_file() && meta.len() >= LEAST {
-            if below.iter().any(|b| b"*?[\\".contains(b)) {
-                return Err("the name of a large file has characters of a pattern".to_owned());
+    /// Adds the files of a source, which gets the name `name` in the target, or none if its
+    /// contents are copied.
+    fn add(&mut self, source: &Path, name: &[u8], options: &CopyOptions) -> Result<(), String> {
+        let mut walk = LocalWalk::new(source.to_owned(), true);
+        while let Some(entry) = walk.next() {
+            self.entries += usize::from(!matches!(entry, WalkEntry::Listed(_)));
+            if self.entries > MOST_ENTRIES {
+                return Err("there are too many files to look for large ones".to_owned());
             }
-            if self.found.files.len() == MOST {
-                return Err(format!("more than {MOST} files have {} MiB", LEAST >> 20));
+            match entry {
+                WalkEntry::File(at) if at.attributes.size >= Some(LEAST) => {
+                    if at.parent.is_some() && options.preserve {
+                        return Err("-p keeps the times of directories with large files".to_owned());
+                    }
+                    self.add_large(source, name, at)?;
+                }
+                WalkEntry::Directory { id, .. } => {
+                    self.found.rest = true;
+                    if !options.recursive {
+                        LocalWalk::skip(&mut walk, id);
+                    }
+                }
+                // The copy reports what cannot be read.
+                WalkEntry::File(_) | WalkEntry::Symlink(_) | WalkEntry::Problem { .. } => {
+                    self.found.rest = true;
+                }
+                WalkEntry::Listed(_) => {}
             }
-            self.found.files.push(LargeFile {
-                source: path.to_owned(),
-                below,
-                size: meta.len(),
-            });
-            return Ok(());
         }
-        self.found.rest = true;
-        let enters = meta.is_dir() && options.recursive;
-        if !enters || !self.seen.insert((meta.dev(), meta.ino())) {
-            return Ok(());
+        Ok(())
+    }
+
+    fn add_large(&mut self, source: &Path, name: &[u8], at: EntryInfo) -> Result<(), String> {
+        let path = PathBuf::from(OsString::from_vec(at.path));
+        let inside = path.strip_prefix(source).unwrap_or(&path);
+        let below = Path::new(OsStr::from_bytes(name)).join(inside);
+        // A file that is a source itself has no path inside it.
+        let below = below.components().as_path().as_os_str().as_bytes().to_vec();
+        if below.iter().any(|b| b"*?[\\".contains(b)) {
+            return Err("the name of a large file has characters of a pattern".to_owned());
         }
-        let before = self.found.files.len();
-        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let below = match below.is_empty() {
-                true => name.as_bytes().to_vec(),
-                false => [&below, &b"/"[..], name.as_bytes()].concat(),
-            };
-            self.add(&entry.path(), below, options)?;
+        if self.found.files.len() == MOST {
+            return Err(format!("more than {MOST} files have {} MiB", LEAST >> 20));
         }
-        if options.preserve && self.found.files.len() > before {
-            return Err("-p keeps the times of directories with large files".to_owned());
-        }
+        self.found.files.push(LargeFile {
+            source: path,
+            below,
+            size: at.attributes.size.unwrap_or_default(),
+        });
         Ok(())
     }
 }
@@ -164,7 +165,7 @@ pub(super) fn options(options: &CopyOptions) -> Result<CopyOptions, String> {
         (options.filter.is_some(), "a filter"),
     ];
     match needs.into_iter().find(|(set, _)| *set) {
-        Some((_, flag)) => Err(format!("{flag} is for copies from this machine")),
+        Some((_, flag)) => Err(format!("hosts cannot pass files on with {flag}")),
         None => Ok(CopyOptions {
             delta: DeltaUse::Never,
             ..options.clone()
@@ -222,6 +223,8 @@ pub(super) fn alone(request: &CopyRequest, file: &LargeFile, path: &[u8]) -> Cop
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn request(sources: &[&Path], recursive: bool) -> CopyRequest {
@@ -279,5 +282,21 @@ mod tests {
         let mut kept = request(&[&tree], true);
         kept.options.preserve = true;
         assert!(found(&kept).is_err());
+    }
+
+    /// A directory that is reached by two paths is copied twice, and was searched once: its large
+    /// files went from here to every host.
+    #[test]
+    fn a_directory_behind_a_symlink_is_searched_as_it_is_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("tree/sub")).unwrap();
+        let file = fs::File::create(at("tree/sub/one")).unwrap();
+        file.set_len(LEAST).unwrap();
+        std::os::unix::fs::symlink("sub", at("tree/again")).unwrap();
+        let both = ["tree/again/one", "tree/sub/one"].map(str::to_owned);
+        let tree = at("tree");
+        let all = found(&request(&[&tree], true));
+        assert_eq!(all, Ok((both.to_vec(), true)));
     }
 }

@@ -1,6 +1,5 @@
 //! Copies a file from one host of a chain to the next.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use schedule::CompressionMode;
@@ -13,7 +12,7 @@ use transfer::host_to_host::{
 };
 use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
 
-use super::{CANCEL_SEEN, FileNumber, HostChain, LinkFile, Sums};
+use super::{FileNumber, HostChain, LinkFile, Sums};
 
 /// Requests in flight from one host to the one before it.
 const REQUESTS: u64 = 32;
@@ -72,15 +71,21 @@ impl HostChain<'_> {
         };
         {
             let mut state = self.lock();
-            if state.hosts[from].failed {
-                return not("the host before it failed");
-            }
-            while !(state.hosts[from].ready || state.hosts[from].over) {
-                if self.run.cancel().is_cancelled() || state.hosts[from].failed {
+            loop {
+                let host = &state.hosts[from];
+                if self.run.cancel().is_cancelled() {
+                    return not("interrupted");
+                }
+                if host.failed {
                     return not("the host before it failed");
                 }
-                let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
-                state = woken.unwrap_or_else(PoisonError::into_inner).0;
+                if host.silent {
+                    return not("the host before it cannot pass files on");
+                }
+                if host.ready || host.over {
+                    break;
+                }
+                state = self.wait(state);
             }
             state.hosts[to].from = Some(from);
             state.hosts[to].cancel = Some(cancel.clone());
@@ -237,8 +242,7 @@ impl HostChain<'_> {
             if let Some(sums) = &state.sums[file] {
                 return Some(sums.clone());
             }
-            let woken = self.changed.wait_timeout(state, CANCEL_SEEN);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state);
         }
     }
 }
