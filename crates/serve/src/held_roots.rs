@@ -4,14 +4,14 @@
 //! error. Another process that swaps a directory below the root for a symlink, between two requests
 //! or during one, therefore leads no request elsewhere.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use sys::{SymlinkPolicy, open_beneath};
 
-use crate::beneath::{PathRoot, split};
+use crate::beneath::{PathRoot, at_beneath, found_flags};
 
 /// Maximum number of roots of a client. A sync names its target and the directories of
 /// `--backup-dir` and `--link-dest`.
@@ -99,11 +99,7 @@ impl<'e> ClientPaths<'e> {
 
     /// Opens `path` with O_PATH, whatever its type; without `follow`, a symlink itself.
     pub(crate) fn find(&self, path: &[u8], follow: bool) -> Result<OwnedFd> {
-        let flags = match follow {
-            true => OFlags::PATH,
-            false => OFlags::PATH | OFlags::NOFOLLOW,
-        };
-        self.open(path, flags, Mode::empty())
+        self.open(path, found_flags(follow), Mode::empty())
     }
 
     /// Calls `act` with the parent directory of `path` and the last name, for calls that do not
@@ -117,14 +113,7 @@ impl<'e> ClientPaths<'e> {
             return self.export.at(path, act);
         };
         self.export.check(path)?;
-        let (dir, name) = split(rest);
-        if matches!(name, b"" | b"." | b"..") {
-            return Err(Errno::INVAL);
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let directory = self.directory(root)?;
-        let parent = open_beneath(directory, dir, flags, Mode::empty(), SymlinkPolicy::Refused)?;
-        act(parent.as_fd(), name)
+        at_beneath(self.directory(root)?, rest, SymlinkPolicy::Refused, act)
     }
 
     /// Absolute path without symlinks and dots; the last component need not exist. Nothing is
