@@ -47,6 +47,11 @@ impl PathRoot {
         }
     }
 
+    /// True if only a part of the file system is served.
+    pub(crate) fn is_restricted(&self) -> bool {
+        !matches!(self, Self::Everything)
+    }
+
     /// Fails for a path to something that is not served.
     pub(crate) fn check(&self, path: &[u8]) -> Result<()> {
         let Self::Only(_, served) = self else {
