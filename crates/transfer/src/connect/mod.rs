@@ -44,6 +44,8 @@ pub use remote_use::{
     remember_placed, remembered_rate,
 };
 pub use server_kind::DetectedServerKind;
-pub use ssh_link::{ConnectionFacts, FirstJobTime, LinkConfig, LinkRole, SocketOpener, SshLink};
+pub use ssh_link::{
+    ConnectionFacts, FirstJobTime, LinkConfig, LinkRole, LoginLimits, SocketOpener, SshLink,
+};
 pub use stream::ConnectedStream;
 pub use tcp::{DialError, DialFamily, TcpDialer};
